@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use sandstorm_builder as builder;
-use sandstorm_builder::{CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
+use sandstorm_builder::{
+    CompileJob, CompileLimits, CompilerLauncher, PushedSource, SourceFile, Toolchain, ToolchainConfig,
+};
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
-use sandstorm_extension::{Budget, BudgetOverride, Extension, Library};
-use sandstorm_runtime::{Engine, Invocation, Polled, Watchdog};
-use sandstorm_store::{Epochs, Participant, Write};
+use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_runtime::{Engine, InvocationHandle, PollOutcome, Watchdog};
+use sandstorm_store::{Epochs, Participant, WriteOptions};
 
 /// `args`: how often to yield (u32), how often to get (u32), both little-endian.
 const SOURCE: &str = r#"#![no_std]
@@ -43,19 +45,19 @@ const TENANTS: usize = 1_024;
 /// Calls under way at once where there are many.
 const IN_FLIGHT: usize = 256;
 
-struct Bench {
-    running: VecDeque<Invocation>,
-    ended: Vec<Invocation>,
+struct ExtensionBench {
+    running: VecDeque<InvocationHandle>,
+    ended: Vec<InvocationHandle>,
     engine: Engine,
     participant: Participant,
     /// The tenants; most cases are of the first alone.
     views: Vec<Arc<TenantView>>,
     view: Arc<TenantView>,
-    extension: Arc<Extension>,
+    extension: Arc<LoadedExtension>,
 }
 
-impl Bench {
-    fn new() -> Bench {
+impl ExtensionBench {
+    fn new() -> ExtensionBench {
         let watchdog = Watchdog::spawn().expect("a watchdog");
         let epochs = Epochs::new();
         let directory = Directory::new(Arc::clone(&epochs));
@@ -65,7 +67,7 @@ impl Bench {
             directory.create_tenant(NewTenant::named(name.as_str())).expect("a tenant");
             let table = directory.create_table(name, NewTable::named("numbers")).expect("a table");
             let hash = table.table.hash(b"key");
-            table.table.put(&participant, hash, b"key", &[7; 100], &Write::default(), 0).expect("room");
+            table.table.put(&participant, hash, b"key", &[7; 100], &WriteOptions::default(), 0).expect("room");
         }
         let snapshot = directory.snapshot();
         let view_of = |name: &String| Arc::clone(snapshot.by_name(name).expect("the tenant"));
@@ -73,25 +75,25 @@ impl Bench {
         let view = Arc::clone(&views[0]);
         let engine = Engine::new(&watchdog, 0).expect("an engine");
         let (running, ended, extension) = (VecDeque::new(), Vec::new(), extension());
-        Bench { running, ended, engine, participant, views, view, extension }
+        ExtensionBench { running, ended, engine, participant, views, view, extension }
     }
 
-    fn begin(&mut self, yields: u32, gets: u32) -> Invocation {
+    fn begin(&mut self, yields: u32, gets: u32) -> InvocationHandle {
         let args = [yields.to_le_bytes(), gets.to_le_bytes()].concat();
         self.begin_with(&args)
     }
 
-    fn begin_with(&mut self, args: &[u8]) -> Invocation {
+    fn begin_with(&mut self, args: &[u8]) -> InvocationHandle {
         // Endless code is to end as it does on a server; all else is to go on as long as it takes.
         let total_us = if args.ends_with(&[0xff; 4]) { Budget::default().total_us } else { 60_000_000 };
         let budget = Budget { total_us, ..Budget::default() };
         self.engine.begin(&self.view, &self.extension, args, budget).expect("it fits")
     }
 
-    fn complete(&mut self, invocation: &mut Invocation, interleave: bool) -> Polled {
+    fn complete(&mut self, invocation: &mut InvocationHandle, interleave: bool) -> PollOutcome {
         loop {
             match self.engine.poll(&self.participant, invocation, 0, interleave) {
-                Polled::Pending | Polled::Preempted => {}
+                PollOutcome::Pending | PollOutcome::Preempted => {}
                 end => return end,
             }
         }
@@ -106,7 +108,7 @@ impl Bench {
         );
         while let Some(mut invocation) = self.running.pop_front() {
             match self.engine.poll(&self.participant, &mut invocation, 0, true) {
-                Polled::Pending | Polled::Preempted => self.running.push_back(invocation),
+                PollOutcome::Pending | PollOutcome::Preempted => self.running.push_back(invocation),
                 end => {
                     black_box(end);
                     self.ended.push(invocation);
@@ -125,20 +127,20 @@ impl Bench {
     }
 }
 
-fn extension() -> Arc<Extension> {
+fn extension() -> Arc<LoadedExtension> {
     let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/extension-tests");
     let toolchain = Toolchain::prepare(&ToolchainConfig { state, ..Default::default() }).expect("a toolchain");
     let manifest = "name = \"bench\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n";
     let files = vec![SourceFile { path: "src/lib.rs".into(), text: SOURCE.into() }];
-    let source = Source::new(manifest, files).expect("a source");
-    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+    let source = PushedSource::new(manifest, files).expect("a source");
+    let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
     let elf = builder::compile(&toolchain, &source, &job).expect("a library");
-    let library = Library::load(&elf, builder::api_fingerprint()).expect("it loads");
-    Arc::new(Extension::new("bench", 1, library, BudgetOverride::default()))
+    let library = ExtensionLibrary::load(&elf, builder::api_fingerprint()).expect("it loads");
+    Arc::new(LoadedExtension::new("bench", 1, library, BudgetOverride::default()))
 }
 
 fn extensions(criterion: &mut Criterion) {
-    let mut bench = Bench::new();
+    let mut bench = ExtensionBench::new();
     let gets = |count: u32| [0_u32.to_le_bytes(), count.to_le_bytes()].concat();
     for (name, args) in [("no gets", gets(0)), ("four gets", gets(4)), ("a hundred gets", gets(100))] {
         criterion.bench_function(&format!("begin, poll, finish: {name}"), |b| b.iter(|| bench.whole_call(&args)));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
-use sandstorm_store::{Epochs, Participant, Table, TableConfig, Write};
+use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig, WriteOptions};
 use shuffle::Shuffle;
 
 const VALUE: [u8; 100] = [7; 100];
@@ -23,9 +23,9 @@ fn key_of(n: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-fn put(table: &Table, participant: &Participant, n: u64) {
+fn put(table: &RecordTable, participant: &Participant, n: u64) {
     let key = key_of(n);
-    table.put(participant, table.hash(&key), &key, &VALUE, &Write::default(), 0).expect("there is room");
+    table.put(participant, table.hash(&key), &key, &VALUE, &WriteOptions::default(), 0).expect("there is room");
 }
 
 /// Resident bytes of the process.
@@ -36,10 +36,10 @@ fn resident_bytes() -> f64 {
 }
 
 /// Fills a table and tells how long single puts took while it grew and while it did not.
-fn filled(records: u64) -> (Arc<Epochs>, Table, Participant) {
+fn filled(records: u64) -> (Arc<Epochs>, RecordTable, Participant) {
     let before = resident_bytes();
     let epochs = Epochs::new();
-    let table = Table::new(TableConfig::default(), Arc::clone(&epochs));
+    let table = RecordTable::new(TableConfig::default(), Arc::clone(&epochs));
     let mut participant = epochs.register();
     let (mut growing, mut steady) = (Vec::with_capacity(records as usize), Vec::with_capacity(records as usize));
     for n in 0..records {
@@ -74,7 +74,7 @@ fn filled(records: u64) -> (Arc<Epochs>, Table, Participant) {
     (epochs, table, participant)
 }
 
-fn gets(criterion: &mut Criterion, table: &Table, participant: &mut Participant, records: u64) {
+fn gets(criterion: &mut Criterion, table: &RecordTable, participant: &mut Participant, records: u64) {
     let mut group = criterion.benchmark_group(format!("get/{records}"));
     let mut shuffle = Shuffle(1);
     group.throughput(Throughput::Elements(1));
@@ -110,7 +110,7 @@ fn gets(criterion: &mut Criterion, table: &Table, participant: &mut Participant,
     group.finish();
 }
 
-fn puts(criterion: &mut Criterion, table: &Table, participant: &mut Participant, records: u64) {
+fn puts(criterion: &mut Criterion, table: &RecordTable, participant: &mut Participant, records: u64) {
     let mut group = criterion.benchmark_group(format!("put/{records}"));
     let mut shuffle = Shuffle(2);
     group.throughput(Throughput::Elements(1));

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
 use common::{Wire, data_plane, get_args, load, tenant};
-use sandstorm_net::rpc::{Operation, Status};
+use sandstorm_net::rpc::{Operation, RpcStatus};
 
 /// Counts the allocations of one thread.
 struct Counting;
@@ -63,13 +63,13 @@ fn gets_and_calls_allocate_nothing() {
     const ROUNDS: usize = 10;
     // Their answers fit one packet.
     const GETS: usize = 8;
-    // Their answers, remembered until the client has them, fit a buffer that is kept for the next (`OnceLimits::reuse_bytes`).
+    // Their answers, remembered until the client has them, fit a buffer that is kept for the next (`ReplyCacheLimits::reuse_bytes`).
     const CALLS: usize = 3;
     let plane = data_plane(1);
     let (alice, _) = tenant(&plane, "alice", true);
     load(&plane, "alice", "get", 1);
     let mut wire = Wire::new(&plane, 0, alice);
-    assert_eq!(wire.one(Operation::put(1, b"k", &[7; 100])).status, Status::Ok);
+    assert_eq!(wire.one(Operation::put(1, b"k", &[7; 100])).status, RpcStatus::Ok);
     let args = get_args(b"k");
     let gets = vec![Operation::get(1, b"k"); GETS];
     let calls = vec![Operation::invoke(b"get", &args); CALLS];
@@ -78,7 +78,9 @@ fn gets_and_calls_allocate_nothing() {
         for _ in 0..MESSAGES {
             for operations in [&gets[..], &calls, &alone] {
                 assert!(
-                    wire.ask(operations).iter().all(|answer| answer.status == Status::Ok && answer.value == [7; 100])
+                    wire.ask(operations)
+                        .iter()
+                        .all(|answer| answer.status == RpcStatus::Ok && answer.value == [7; 100])
                 );
             }
         }

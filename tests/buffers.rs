@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_client::Config;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::raw::Connection;
-use sandstorm_net::rpc::Status;
+use sandstorm_net::rpc::RpcStatus;
 
 /// Operations in a message, and messages under way.
 const BATCH: usize = 32;
@@ -55,7 +55,8 @@ fn live(config: &Config, random: &mut SmallRng) -> u64 {
         answered += connection.poll(|_, answer| {
             let answer = answer.expect("an answer");
             // Calls may come too fast for the tenant's quota; a refusal is an answer, too.
-            let well = [Status::Ok, Status::NotFound, Status::Failed, Status::OverQuota, Status::Overloaded];
+            let well =
+                [RpcStatus::Ok, RpcStatus::NotFound, RpcStatus::Failed, RpcStatus::OverQuota, RpcStatus::Overloaded];
             for one in answer.operations() {
                 operations += 1;
                 right += u64::from(well.contains(&one.expect("well-formed").status));

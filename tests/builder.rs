@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sandstorm_api::abi::ABI_VERSION;
 use sandstorm_builder::{
-    BuildError, BuilderConfig, BuilderHandle, CompileLimits, Expected, RemoteBuilder, RemoteCertificate, RemoteConfig,
-    Source, SourceFile, TOKEN_FILE, api_fingerprint, checker_fingerprint,
+    ArtifactRequirements, BuildError, BuilderConfig, BuilderHandle, CompileLimits, PushedSource, RemoteBuilder,
+    RemoteCertificate, RemoteConfig, SourceFile, TOKEN_FILE, api_fingerprint, checker_fingerprint,
 };
 use sandstorm_control::builder_service::BuilderServer;
 use sandstorm_control::config::PortTls;
@@ -22,12 +22,12 @@ fn config() -> BuilderConfig {
     }
 }
 
-fn source(body: &str) -> Source {
+fn source(body: &str) -> PushedSource {
     let text = format!(
         "#![no_std]\nuse sandstorm_api::prelude::*;\n\
          pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {{\n    {body}\n}}\n"
     );
-    Source::new("name = \"test\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text }]).expect("a source")
+    PushedSource::new("name = \"test\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text }]).expect("a source")
 }
 
 /// A mutex around what only one test may do: all tests share one state folder, which is what is being tested too.
@@ -40,7 +40,7 @@ fn a_build_is_signed_for_its_tenant_and_compiler() {
     let builder = handle();
     let source = source("db.reply(args)");
     let artifact = builder.build(7, 42, &source).unwrap_or_else(|error| panic!("{error}"));
-    let expected = Expected {
+    let expected = ArtifactRequirements {
         tenant: 7,
         name: "test".to_owned(),
         compiler: Some(builder.compiler()),
@@ -337,7 +337,7 @@ fn a_builder_elsewhere_builds_for_who_has_its_token() {
     let builder = RemoteBuilder::open(&remote, &own).expect("a remote builder");
     assert!(builder.compiler().is_some());
     let artifact = builder.build(7, 3, &source("db.reply(args)")).expect("built").0;
-    let expected = Expected {
+    let expected = ArtifactRequirements {
         tenant: 7,
         name: "test".to_owned(),
         compiler: builder.compiler().map(|(fingerprint, _)| fingerprint),

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandstorm_builder::{BuilderConfig, RemoteBuilder, RemoteCertificate, RemoteConfig, Source, SourceFile};
-use sandstorm_control::config::{Config, Overrides};
+use sandstorm_builder::{BuilderConfig, PushedSource, RemoteBuilder, RemoteCertificate, RemoteConfig, SourceFile};
+use sandstorm_control::config::{CliOverrides, ServerSettings};
 use serde_json::Value;
 
 /// A builder of the test's own; told to end, and waited for, when dropped.
@@ -71,10 +71,10 @@ impl Drop for Service {
     }
 }
 
-fn source() -> Source {
+fn source() -> PushedSource {
     let text = "#![no_std]\nuse sandstorm_api::prelude::*;\n\
                 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {\n    db.reply(args)\n}\n";
-    Source::new("name = \"test\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text: text.into() }])
+    PushedSource::new("name = \"test\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text: text.into() }])
         .expect("a source")
 }
 
@@ -169,7 +169,7 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
     let config = |lines: &str| {
         let key = "66".repeat(31);
         let head = format!("[builder]\ntrusted_keys = [\"58{key}\"]\nremote_token_file = \"t\"\n");
-        Config::parse(&(head + lines), "f", &Overrides::default()).map_err(|error| error.to_string())
+        ServerSettings::parse(&(head + lines), "f", &CliOverrides::default()).map_err(|error| error.to_string())
     };
     let https = "remote = \"https://builder:7398\"\n";
     let good = config(&format!("{https}remote_fingerprint = \"{pin}\"\n"));

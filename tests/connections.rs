@@ -22,7 +22,7 @@ use common::{data_plane_with, tenant_with, within_a_minute};
 use peer::{ask, connect, hear, talk, text};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use sandstorm_catalog::{Access, Granter, NewTenant, QuotaChanges};
+use sandstorm_catalog::{GrantAccess, GrantIssuer, NewTenant, QuotaChanges};
 use sandstorm_db::server::DataPlane;
 use sandstorm_metrics::text::flat;
 
@@ -143,7 +143,7 @@ fn a_token_lets_in_as_long_as_it_is_one() {
     assert_eq!(text(&talk(&mut stream, b"get a")), "VALUE a 0 1\r\nx\r\nEND\r\nMN\r\n");
     plane.directory.create_tenant(NewTenant::named("reader")).expect("a tenant");
     let token = plane.directory.rotate_token("reader").expect("its token");
-    plane.directory.grant("bank", "t", "reader", Access::Read, Granter::Operator).expect("a grant");
+    plane.directory.grant("bank", "t", "reader", GrantAccess::Read, GrantIssuer::Operator).expect("a grant");
     let mut reader = connect(open);
     assert_eq!(login(&mut reader, &format!("reader/bank/t {token}")), "STORED\r\n");
     let answer = text(&talk(&mut reader, b"get a\r\nset a 0 0 1\r\ny\r\nget a"));

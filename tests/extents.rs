@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_net::extents::ExtentSource;
-use sandstorm_net::share::Share;
-use sandstorm_store::limits::{EXTENT_BYTES, HELD_VALUE_BYTES, LONGEST_SPAN_BYTES, MAX_VALUE_BYTES};
-use sandstorm_store::{Condition, Epochs, Participant, Table, TableConfig, Write, slab_bytes, take_extents_from};
+use sandstorm_net::shared_bytes::SharedBytes;
+use sandstorm_store::limits::{EXTENT_BYTES, LONGEST_SPAN_BYTES, MAX_VALUE_BYTES, ZERO_COPY_MIN_VALUE_BYTES};
+use sandstorm_store::{
+    Epochs, Participant, RecordTable, StoreCondition, TableConfig, WriteOptions, set_extent_source, slab_bytes,
+};
 
 /// So many extents at once.
 const MOST: usize = 4;
@@ -92,7 +94,7 @@ fn value(seed: u64, len: usize) -> Vec<u8> {
 fn length(random: &mut SmallRng) -> usize {
     match random.random_range(0..20) {
         0..5 => random.random_range(0..200),
-        5..10 => random.random_range(HELD_VALUE_BYTES..8_200),
+        5..10 => random.random_range(ZERO_COPY_MIN_VALUE_BYTES..8_200),
         10..16 => random.random_range(8_100..40_000),
         16..18 => random.random_range(40_000..LONGEST_SPAN_BYTES),
         18 => random.random_range(LONGEST_SPAN_BYTES - 2_000..LONGEST_SPAN_BYTES + 2_000),
@@ -101,20 +103,22 @@ fn length(random: &mut SmallRng) -> usize {
 }
 
 struct World {
-    table: Table,
+    table: RecordTable,
     epochs: Arc<Epochs>,
     participant: Participant,
     source: Arc<Fake>,
     /// What each key should have.
     model: BTreeMap<u64, (u64, usize)>,
     /// Values that are on their way, with what they should be.
-    held: Vec<(Share, u64)>,
+    held: Vec<(SharedBytes, u64)>,
 }
 
 impl World {
     fn put(&mut self, key: u64, seed: u64, len: usize) {
         let (name, value) = (key.to_le_bytes(), value(seed, len));
-        self.table.put(&self.participant, self.table.hash(&name), &name, &value, &Write::default(), 0).expect("room");
+        self.table
+            .put(&self.participant, self.table.hash(&name), &name, &value, &WriteOptions::default(), 0)
+            .expect("room");
         self.model.insert(key, (seed, len));
     }
 
@@ -151,8 +155,8 @@ impl World {
 fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
     let epochs = Epochs::new();
     let source = Arc::new(Fake::default());
-    take_extents_from(Arc::<Fake>::clone(&source));
-    let table = Table::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
+    set_extent_source(Arc::<Fake>::clone(&source));
+    let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
     let participant = epochs.register();
     let (model, held) = (BTreeMap::new(), Vec::new());
     let mut world = World { table, epochs, participant, source, model, held };
@@ -182,7 +186,7 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
             5..7 => {
                 let name = key.to_le_bytes();
                 let hash = world.table.hash(&name);
-                let deleted = world.table.delete(&world.participant, hash, &name, Condition::Always, 0);
+                let deleted = world.table.delete(&world.participant, hash, &name, StoreCondition::Always, 0);
                 assert_eq!(deleted, Ok(world.model.remove(&key).is_some()));
             }
             7 if !world.held.is_empty() => world.let_go(random.random_range(0..world.held.len())),

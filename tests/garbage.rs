@@ -11,7 +11,7 @@ use common::{Stop, Wire, client, data_plane, load_with, tenant, within_a_minute}
 use sandstorm_catalog::NewTable;
 use sandstorm_client::PutOptions;
 use sandstorm_extension::BudgetOverride;
-use sandstorm_net::rpc::{KillCause, Operation, Status};
+use sandstorm_net::rpc::{KillCause, Operation, RpcStatus};
 use sandstorm_store::limits::GARBAGE_MIN_BYTES;
 
 /// Bytes of a value: large ones make most garbage.
@@ -39,7 +39,7 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
             while !stopped.load(Ordering::SeqCst) {
                 let answer = wire.one(Operation::invoke(b"bad", &args));
                 let seen = (answer.status, answer.number);
-                assert_eq!(seen, (Status::Killed, KillCause::Crowded as u64), "{}", answer.text());
+                assert_eq!(seen, (RpcStatus::Killed, KillCause::ReclaimPressure as u64), "{}", answer.text());
                 assert!(answer.text().contains("memory of replaced records"), "{}", answer.text());
             }
         });

@@ -303,7 +303,7 @@ fn is_call(args: &[u8]) -> Option<bool> {
 /// Good arguments of every function.
 fn good_calls(tables: &Tables) -> Vec<Vec<u8>> {
     let fields = Fields::from([("age", "7"), ("name", "Ann")]);
-    let place = Some(codec::Place { time: 5, id2: 2 });
+    let place = Some(codec::ListPosition { time: 5, id2: 2 });
     vec![
         codec::obj_add(tables, 1, &fields),
         codec::obj_get(tables, 1),
@@ -536,7 +536,7 @@ fn ids_come_once_though_objects_are_deleted_and_answers_are_given_up() {
                     for client in [&hasty, &graph.client] {
                         // No answer in time, or no turn among the others.
                         let Ok(reply) = client.invoke("tao", &args) else { continue };
-                        let new = codec::number(&reply).expect("an id");
+                        let new = codec::decode_number(&reply).expect("an id");
                         assert!(given.lock().expect("no panic").insert(new), "{new} comes twice");
                         if dice.one_in(2) {
                             assert_eq!(graph.ask(&Ask::ObjDelete(new)), Said::Yes(true));

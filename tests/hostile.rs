@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use sandstorm_builder::{
-    Artifact, BuildError, Builder, BuilderConfig, MANIFEST_FILE, ROOT_FILE, Source, SourceFile, api_fingerprint,
+    Artifact, BuildError, BuilderConfig, InProcessBuilder, MANIFEST_FILE, PushedSource, ROOT_FILE, SourceFile,
+    api_fingerprint,
 };
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
-use sandstorm_extension::{Budget, BudgetOverride, Extension, KillCause, Library};
+use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, KillCause, LoadedExtension};
 use sandstorm_runtime as extensions;
-use sandstorm_runtime::{Engine, Polled, Watchdog};
-use sandstorm_store::{Epochs, Participant, Write};
+use sandstorm_runtime::{Engine, PollOutcome, Watchdog};
+use sandstorm_store::{Epochs, Participant, WriteOptions};
 
 /// The corpus must not shrink unnoticed.
 const LEAST_PROGRAMS: usize = 200;
@@ -27,15 +28,15 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// One builder for all tests, with a sandbox where the machine has one.
-fn builder() -> &'static Builder {
-    static BUILDER: OnceLock<Builder> = OnceLock::new();
+fn builder() -> &'static InProcessBuilder {
+    static BUILDER: OnceLock<InProcessBuilder> = OnceLock::new();
     BUILDER.get_or_init(|| {
         let config = BuilderConfig {
             state: std::env::temp_dir().join("sandstorm-test-hostile"),
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_sandstorm"))),
             ..BuilderConfig::default()
         };
-        Builder::open(&config).expect("a builder")
+        InProcessBuilder::open(&config).expect("a builder")
     })
 }
 
@@ -135,7 +136,7 @@ struct End {
 
 /// What the builder made of a program: a library, or the end.
 fn push(program: &Program) -> Result<Artifact, End> {
-    let source = Source::new(&program.manifest, program.files.clone());
+    let source = PushedSource::new(&program.manifest, program.files.clone());
     match source.and_then(|source| builder().build(1, 1, &source)) {
         Ok((artifact, _)) => Ok(artifact),
         Err(error) => {
@@ -177,7 +178,7 @@ fn next_of<'p>(programs: &'p [Program], next: &AtomicUsize) -> Option<(usize, &'
 /// A worker that calls extensions, and a good one to call in between.
 struct World {
     engine: Engine,
-    good: Arc<Extension>,
+    good: Arc<LoadedExtension>,
 }
 
 /// A tenant with the table and the record that every program finds.
@@ -200,22 +201,22 @@ impl Tenant {
         let view = Arc::clone(directory.snapshot().by_name("hostile").expect("the tenant"));
         let participant = epochs.register();
         let table = &view.table_by_name("t").expect("the table").table;
-        table.put(&participant, table.hash(b"k"), b"k", b"v", &Write::default(), NOW_MS).expect("a put");
+        table.put(&participant, table.hash(b"k"), b"k", b"v", &WriteOptions::default(), NOW_MS).expect("a put");
         Tenant { participant, view }
     }
 }
 
 impl World {
     fn new(watchdog: &Watchdog) -> World {
-        let source = Source::read(&folder("ext/get")).expect("ext/get");
+        let source = PushedSource::read(&folder("ext/get")).expect("ext/get");
         let (artifact, _) = builder().build(1, 1, &source).expect("ext/get builds");
-        let library = Library::load(&artifact.elf, api_fingerprint()).expect("ext/get loads");
-        let good = Arc::new(Extension::new("get", 1, library, BudgetOverride::default()));
+        let library = ExtensionLibrary::load(&artifact.elf, api_fingerprint()).expect("ext/get loads");
+        let good = Arc::new(LoadedExtension::new("get", 1, library, BudgetOverride::default()));
         World { engine: Engine::new(watchdog, 0).expect("an engine"), good }
     }
 
     /// Calls an extension once, to its end; the end and the reply.
-    fn call(&mut self, tenant: &mut Tenant, extension: &Arc<Extension>, args: &[u8]) -> (End, Vec<u8>) {
+    fn call(&mut self, tenant: &mut Tenant, extension: &Arc<LoadedExtension>, args: &[u8]) -> (End, Vec<u8>) {
         let begun = self.engine.begin(&tenant.view, extension, args, BUDGET);
         let mut invocation = match begun {
             Ok(invocation) => invocation,
@@ -223,17 +224,17 @@ impl World {
         };
         let polled = loop {
             match self.engine.poll(&tenant.participant, &mut invocation, NOW_MS, true) {
-                Polled::Pending | Polled::Preempted => tenant.participant.quiescent(),
+                PollOutcome::Pending | PollOutcome::Preempted => tenant.participant.quiescent(),
                 ended => break ended,
             }
         };
         let text = String::from_utf8_lossy(invocation.text()).into_owned();
         let end = match polled {
-            Polled::Pending | Polled::Preempted | Polled::Done => End::new("ok", "", text),
-            Polled::Failed { code } => End::new("failed", error_kind(code), text),
+            PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => End::new("ok", "", text),
+            PollOutcome::Failed { code } => End::new("failed", error_kind(code), text),
             // Whoever goes on for long ends sooner while replaced records wait for it, its own or another program's.
-            Polled::Killed(KillCause::Crowded) => End::new("killed", "TotalBudget", text),
-            Polled::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
+            PollOutcome::Killed(KillCause::ReclaimPressure) => End::new("killed", "TotalBudget", text),
+            PollOutcome::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
         };
         let reply = invocation.reply().to_vec();
         self.engine.finish(&tenant.participant, invocation);
@@ -242,12 +243,12 @@ impl World {
 
     /// Calls a hostile library, then the good one, which must not have noticed.
     fn run(&mut self, artifact: &Artifact) -> End {
-        let library = match Library::load(&artifact.elf, api_fingerprint()) {
+        let library = match ExtensionLibrary::load(&artifact.elf, api_fingerprint()) {
             Ok(library) => library,
             Err(error) => return End::new("not-loaded", "", error.to_string()),
         };
         let mut tenant = Tenant::new();
-        let extension = Arc::new(Extension::new("hostile", 1, library, BudgetOverride::default()));
+        let extension = Arc::new(LoadedExtension::new("hostile", 1, library, BudgetOverride::default()));
         let (end, reply) = self.call(&mut tenant, &extension, b"");
         if end.word != "ok" && !reply.is_empty() {
             return End::new("leaked-reply", "", format!("{} bytes of reply although {}", reply.len(), end.word));
@@ -285,7 +286,7 @@ fn error_kind(code: u32) -> &'static str {
 
 #[test]
 fn every_hostile_program_ends_as_it_must() {
-    extensions::install().expect("signal handlers");
+    extensions::install_process_handlers().expect("signal handlers");
     let programs = programs();
     let least = if std::env::var_os(FOLDER_VARIABLE).is_some() { 1 } else { LEAST_PROGRAMS };
     assert!(programs.len() >= least, "{} programs: the corpus has shrunk", programs.len());
@@ -321,7 +322,7 @@ fn every_extension_of_ours_passes() {
     for entry in std::fs::read_dir(folder("ext")).expect("ext") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            let source = Source::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let source = PushedSource::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let built = builder().build(1, 1, &source);
             assert!(
                 built.is_ok(),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use sandstorm_store::{Condition, Epochs, Participant, Progress, Span, Table, TableConfig, Write};
+use sandstorm_store::{
+    Epochs, KeyRange, Participant, RangeProgress, RecordTable, StoreCondition, TableConfig, WriteOptions,
+};
 
 /// Counts the bytes that are allocated.
 struct Counting;
@@ -40,10 +42,10 @@ fn key(number: u16) -> Vec<u8> {
 }
 
 /// Goes over all keys; answers how many there are.
-fn range(table: &Table, participant: &Participant, backward: bool) -> usize {
+fn range(table: &RecordTable, participant: &Participant, backward: bool) -> usize {
     let guard = participant.guard();
-    let (mut span, mut shown) = (Span::new(b"", b"", backward), 0);
-    while table.range(&guard, &mut span, 64, 0, &mut |_| shown += 1) == Ok(Progress::More) {}
+    let (mut span, mut shown) = (KeyRange::new(b"", b"", backward), 0);
+    while table.range(&guard, &mut span, 64, 0, &mut |_| shown += 1) == Ok(RangeProgress::More) {}
     shown
 }
 
@@ -51,19 +53,19 @@ fn range(table: &Table, participant: &Participant, backward: bool) -> usize {
 fn deleted_and_cleared_keys_take_no_memory_whatever_went_over_them() {
     let epochs = Epochs::new();
     let config = TableConfig { ordered: true, ..TableConfig::default() };
-    let table = Table::with_seed(config, Arc::clone(&epochs), 1);
+    let table = RecordTable::with_seed(config, Arc::clone(&epochs), 1);
     let mut participant = epochs.register();
     let mut after = Vec::new();
     for round in 0..ROUNDS {
         for key in (0..KEYS).map(key) {
-            table.put(&participant, table.hash(&key), &key, b"", &Write::default(), 0).expect("room");
+            table.put(&participant, table.hash(&key), &key, b"", &WriteOptions::default(), 0).expect("room");
         }
         assert_eq!([false, true].map(|backward| range(&table, &participant, backward)), [usize::from(KEYS); 2]);
         if round % 2 == 0 {
             table.clear(&participant);
         }
         for key in (0..KEYS).map(key) {
-            let deleted = table.delete(&participant, table.hash(&key), &key, Condition::Always, 0);
+            let deleted = table.delete(&participant, table.hash(&key), &key, StoreCondition::Always, 0);
             assert_eq!(deleted, Ok(round % 2 == 1));
         }
         while epochs.stats().limbo_items != 0 || after.len() == round {

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use common::{Answer, Stop, Wire, data_plane, library, library_of};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sandstorm_catalog::{Access, FIRST_GRANTED_ID, Granter, NewTable, NewTenant, TableEntry};
+use sandstorm_catalog::{FIRST_GRANTED_ID, GrantAccess, GrantIssuer, NewTable, NewTenant, TableEntry};
 use sandstorm_db::server::DataPlane;
-use sandstorm_extension::{BudgetOverride, Extension, Library};
-use sandstorm_net::rpc::{Answers, Op, Operation, Status, push_key};
-use sandstorm_store::{Participant, Write};
+use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_net::rpc::{MultiGetEntries, OpKind, Operation, RpcStatus, push_key};
+use sandstorm_store::{Participant, WriteOptions};
 
 /// Tenants, by their ids.
 const TENANTS: std::ops::RangeInclusive<u32> = 1..=3;
@@ -87,7 +87,7 @@ struct Reach {
     id: u64,
     name: String,
     tag: u64,
-    access: Option<Access>,
+    access: Option<GrantAccess>,
     span: Span,
 }
 
@@ -130,7 +130,7 @@ impl History {
         let Asking { tenant, when, asked, answer } = asking;
         let reaches = self.reaches(*tenant, asked);
         let writes = matches!(asked, Asked::Increment(_));
-        let may = |reach: &&&Reach| reach.span.may(*when) && !(writes && reach.access == Some(Access::Read));
+        let may = |reach: &&&Reach| reach.span.may(*when) && !(writes && reach.access == Some(GrantAccess::Read));
         let allowed = || reaches.iter().filter(may);
         let certain = |tag: Option<u64>| {
             reaches.iter().any(|reach| reach.span.must(*when) && tag.is_none_or(|tag| tag == reach.tag))
@@ -138,12 +138,12 @@ impl History {
         let explained = |holds: bool, kind| if holds { Ok(kind) } else { Err(format!("not allowed: {kind}")) };
         // The number of the error's kind is what an extension's failure has beside its text.
         let status = match (answer.status, answer.number) {
-            (Status::Failed, 1) => Status::NotFound,
-            (Status::Failed, 3) => Status::UnknownTable,
+            (RpcStatus::Failed, 1) => RpcStatus::NotFound,
+            (RpcStatus::Failed, 3) => RpcStatus::UnknownTable,
             (status, _) => status,
         };
         match status {
-            Status::Ok => {
+            RpcStatus::Ok => {
                 let (tag, second) = tag_of(asked, answer)?;
                 let Some(reach) = allowed().find(|reach| reach.tag == tag || tag == 0) else {
                     return Err(format!("it is of table {tag}"));
@@ -156,13 +156,13 @@ impl History {
                 }
             }
             // A new table is empty at first.
-            Status::NotFound => explained(allowed().next().is_some(), "empty"),
-            Status::ReadOnly => {
-                let read = |reach: &&Reach| reach.access == Some(Access::Read) && reach.span.may(*when);
+            RpcStatus::NotFound => explained(allowed().next().is_some(), "empty"),
+            RpcStatus::ReadOnly => {
+                let read = |reach: &&Reach| reach.access == Some(GrantAccess::Read) && reach.span.may(*when);
                 explained(writes && reaches.iter().any(read), "read only")
             }
-            Status::UnknownTable => explained(!certain(None), "no such table"),
-            Status::Unauthenticated | Status::UnknownExtension => {
+            RpcStatus::UnknownTable => explained(!certain(None), "no such table"),
+            RpcStatus::Unauthenticated | RpcStatus::UnknownExtension => {
                 let lives = self.lives.get(tenant).into_iter().flatten();
                 explained(!lives.clone().any(|life| life.must(*when)), "no such tenant")
             }
@@ -182,9 +182,9 @@ fn tag_of(asked: &Asked, answer: &Answer) -> Result<(u64, Option<String>), Strin
         Asked::Increment(_) => Ok((answer.number / BASE, None)),
         Asked::MultiGet(_) => {
             let mut tags = Vec::new();
-            for one in Answers::new(&answer.value) {
+            for one in MultiGetEntries::new(&answer.value) {
                 let one = one.map_err(|_| "a bad body".to_owned())?;
-                tags.push(if one.status == Status::Ok { number(one.value)? } else { 0 });
+                tags.push(if one.status == RpcStatus::Ok { number(one.value)? } else { 0 });
             }
             // Both keys hold the tag; while a table is being filled, one of them may be missing.
             let filled: Vec<u64> = tags.iter().copied().filter(|tag| *tag != 0).collect();
@@ -211,7 +211,7 @@ struct Changer<'s> {
     clock: &'s AtomicU64,
     random: StdRng,
     participant: Participant,
-    extensions: [(&'static str, Arc<Library>); 2],
+    extensions: [(&'static str, Arc<ExtensionLibrary>); 2],
     tags: u64,
     /// By owner: name and tag.
     tables: BTreeMap<u32, BTreeMap<String, u64>>,
@@ -253,7 +253,7 @@ impl Changer<'_> {
         }
         let budget = BudgetOverride { slice_us: Some(100_000), total_us: Some(1_000_000), ..BudgetOverride::default() };
         for (name_of, library) in &self.extensions {
-            let extension = Extension::new(*name_of, 1, Arc::clone(library), budget);
+            let extension = LoadedExtension::new(*name_of, 1, Arc::clone(library), budget);
             self.plane.directory.put_extension(id, Arc::new(extension)).expect("an extension is loaded");
         }
         self.tables.insert(id, BTreeMap::new());
@@ -296,7 +296,7 @@ impl Changer<'_> {
         let start = (tag * BASE).to_string();
         for (key, value) in [("n", &start), ("k", &value), ("l", &value)] {
             let hash = table.hash(key.as_bytes());
-            let write = Write::default();
+            let write = WriteOptions::default();
             table.put(&self.participant, hash, key.as_bytes(), value.as_bytes(), &write, 1).expect("room");
         }
         self.participant.quiescent();
@@ -314,9 +314,9 @@ impl Changer<'_> {
     }
 
     fn grant(&mut self, owner: u32, table: &str, to: u32) {
-        let access = if self.random.random() { Access::Read } else { Access::ReadWrite };
+        let access = if self.random.random() { GrantAccess::Read } else { GrantAccess::ReadWrite };
         let before = self.tick();
-        let given = self.plane.directory.grant(&name(owner), table, &name(to), access, Granter::Owner);
+        let given = self.plane.directory.grant(&name(owner), table, &name(to), access, GrantIssuer::Owner);
         let when = (before, self.tick());
         if !given.is_ok_and(|given| given.in_force()) {
             return;
@@ -374,7 +374,7 @@ impl Asker<'_> {
             let before = self.clock.fetch_add(1, SeqCst);
             let answers = wire.ask(&operations);
             let when = (before, self.clock.fetch_add(1, SeqCst));
-            if answers.iter().all(|answer| answer.status == Status::Unauthenticated) {
+            if answers.iter().all(|answer| answer.status == RpcStatus::Unauthenticated) {
                 std::thread::sleep(STRANGER_PAUSE);
             }
             let with = |(asked, answer)| Asking { tenant: self.tenant, when, asked, answer };
@@ -503,7 +503,7 @@ fn every_answer_is_one_that_some_moment_of_its_request_allowed() {
                 panic!("seed {seed}, tenant {tenant}, {when:?}, {asked:?}: {answer:?}: {why}; it reached {reaches:#?}")
             });
             *seen.entry(kind).or_default() += 1;
-            if answer.op == Op::Increment && answer.status == Status::Ok && answer.number > BASE {
+            if answer.op == OpKind::Increment && answer.status == RpcStatus::Ok && answer.number > BASE {
                 assert!(sums.insert(answer.number), "seed {seed}: two additions gave {}", answer.number);
             }
         }

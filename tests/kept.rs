@@ -14,10 +14,10 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_client::Config;
 use sandstorm_client::blocking::Client;
 use sandstorm_control::config;
-use sandstorm_control::config::{DriverName, NetOverrides, NetSettings, Overrides};
+use sandstorm_control::config::{CliOverrides, DriverName, NetOverrides, NetSettings};
 use sandstorm_db::server::DataPlane;
 use sandstorm_metrics::DeviceState;
-use sandstorm_net::dpdk::{Cable, ClientDevice};
+use sandstorm_net::dpdk::{ClientDevice, RingPair};
 
 const EAL: &str = "--no-huge --no-pci --no-shconf -m 512";
 /// Buffers that may be kept: fewer than there are large values.
@@ -33,9 +33,9 @@ const LARGE: usize = 8000;
 const STEPS: u64 = 12_000;
 
 /// A server at one end of a cable, and its client's device at the other.
-fn start() -> (DataPlane, Arc<ClientDevice>, Cable) {
+fn start() -> (DataPlane, Arc<ClientDevice>, RingPair) {
     let arguments: Vec<String> = EAL.split_whitespace().map(str::to_owned).collect();
-    let cable = Cable::new(&arguments, "kept").expect("a cable");
+    let cable = RingPair::new(&arguments, "kept").expect("a cable");
     let at = |end: usize| NetOverrides {
         driver: Some(DriverName::Dpdk),
         eal: Some(EAL.to_owned()),
@@ -46,7 +46,7 @@ fn start() -> (DataPlane, Arc<ClientDevice>, Cable) {
         kept_buffers: Some(KEPT),
         ..NetOverrides::default()
     };
-    let overrides = Overrides {
+    let overrides = CliOverrides {
         data: Some(([127, 0, 0, 1], 7400).into()),
         control: Some(([127, 0, 0, 1], 0).into()),
         state: Some(std::env::temp_dir().join(format!("sandstorm-kept-{}", std::process::id()))),
@@ -54,9 +54,9 @@ fn start() -> (DataPlane, Arc<ClientDevice>, Cable) {
         allow_open: Some(true),
         allow_plaintext: Some(true),
         net: at(0),
-        ..Overrides::default()
+        ..CliOverrides::default()
     };
-    let config = config::Config::parse("workers = 1\npin = false\n", "the test's configuration", &overrides);
+    let config = config::ServerSettings::parse("workers = 1\npin = false\n", "the test's configuration", &overrides);
     let plane = DataPlane::start(&config.expect("a good configuration")).expect("a data plane starts");
     let settings = NetSettings::of(&at(1)).expect("good addresses");
     let device = ClientDevice::open(&settings.device_options(0, 1), plane.address(), None).expect("the other end");

@@ -8,7 +8,7 @@ mod common;
 
 use common::{Answer, BAD_KINDS, Wire, await_nothing_charged, data_plane, get_args, load, load_with, tenant};
 use sandstorm_extension::BudgetOverride;
-use sandstorm_net::rpc::{KillCause, Operation, Status, encode_message};
+use sandstorm_net::rpc::{KillCause, Operation, RpcStatus, encode_message};
 
 /// Kills of each kind, unless the environment says otherwise.
 const KILLS: usize = 10_000;
@@ -71,7 +71,7 @@ fn good_calls(wire: &mut Wire) {
     let args = |n: usize| get_args(&((n % 100) as u32).to_le_bytes());
     call_many(wire, GOOD_PER_ROUND, args, b"get", |n, answer| {
         let expected = format!("value {}", n % 100);
-        assert_eq!((answer.status, answer.text()), (Status::Ok, expected), "good call {n}");
+        assert_eq!((answer.status, answer.text()), (RpcStatus::Ok, expected), "good call {n}");
     });
 }
 
@@ -91,7 +91,7 @@ fn kills_leave_nothing_behind_and_touch_nobody() {
     let (mut good, mut bad) = (Wire::new(&plane, 0, alice), Wire::new(&plane, 0, mallory));
     for number in 0..100u32 {
         let value = format!("value {number}");
-        assert_eq!(good.one(Operation::put(1, &number.to_le_bytes(), value.as_bytes())).status, Status::Ok);
+        assert_eq!(good.one(Operation::put(1, &number.to_le_bytes(), value.as_bytes())).status, RpcStatus::Ok);
     }
     let mut before = None;
     for (version, (kind, cause)) in (2..).zip(BAD_KINDS) {
@@ -101,7 +101,7 @@ fn kills_leave_nothing_behind_and_touch_nobody() {
         for _ in 0..kills.div_ceil(KILLS_PER_ROUND) {
             call_many(&mut bad, KILLS_PER_ROUND, args, b"bad", |_, answer| {
                 let seen = (answer.status, answer.number);
-                assert_eq!(seen, (Status::Killed, cause as u64), "{kind}: {}", answer.text());
+                assert_eq!(seen, (RpcStatus::Killed, cause as u64), "{kind}: {}", answer.text());
             });
             good_calls(&mut good);
         }

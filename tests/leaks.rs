@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sandstorm_builder as builder;
-use sandstorm_builder::{CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
+use sandstorm_builder::{
+    CompileJob, CompileLimits, CompilerLauncher, PushedSource, SourceFile, Toolchain, ToolchainConfig,
+};
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
-use sandstorm_extension::{Budget, BudgetOverride, Extension, KillCause, Library};
-use sandstorm_runtime::{Engine, Polled, Watchdog};
-use sandstorm_store::{Epochs, Participant, Write};
+use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, KillCause, LoadedExtension};
+use sandstorm_runtime::{Engine, PollOutcome, Watchdog};
+use sandstorm_store::{Epochs, Participant, WriteOptions};
 
 /// Kinds of `ext/bad`, how each ends, and with which budget of (slice, total) in microseconds.
 const KINDS: [(&str, KillCause, (u64, u64)); 9] = [
@@ -37,11 +39,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> (Polled, Vec<u8>) {
+    fn run(&mut self, extension: &Arc<LoadedExtension>, args: &[u8], budget: Budget) -> (PollOutcome, Vec<u8>) {
         let mut invocation = self.engine.begin(&self.view, extension, args, budget).unwrap();
         let end = loop {
             match self.engine.poll(&self.participant, &mut invocation, 0, true) {
-                Polled::Pending | Polled::Preempted => {}
+                PollOutcome::Pending | PollOutcome::Preempted => {}
                 end => break end,
             }
         };
@@ -56,14 +58,14 @@ fn library(toolchain: &Toolchain, name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext").join(name);
     let manifest = fs::read_to_string(folder.join("extension.toml")).unwrap();
     let text = fs::read_to_string(folder.join("src/lib.rs")).unwrap();
-    let source = Source::new(&manifest, vec![SourceFile { path: "src/lib.rs".into(), text }]).unwrap();
-    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+    let source = PushedSource::new(&manifest, vec![SourceFile { path: "src/lib.rs".into(), text }]).unwrap();
+    let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
     builder::compile(toolchain, &source, &job).unwrap()
 }
 
-fn load(name: &str, elf: &[u8]) -> Arc<Extension> {
-    let library = Library::load(elf, builder::api_fingerprint()).unwrap();
-    Arc::new(Extension::new(name, 1, library, BudgetOverride::default()))
+fn load(name: &str, elf: &[u8]) -> Arc<LoadedExtension> {
+    let library = ExtensionLibrary::load(elf, builder::api_fingerprint()).unwrap();
+    Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()))
 }
 
 /// Mappings, open files and resident pages of this process.
@@ -84,7 +86,7 @@ fn kills_leave_nothing_behind_and_hurt_nobody() {
     directory.create_tenant(NewTenant::named("ada")).unwrap();
     let entry = directory.create_table("ada", NewTable::named("numbers")).unwrap();
     let participant = epochs.register();
-    entry.table.put(&participant, entry.table.hash(b"one"), b"one", b"first", &Write::default(), 0).unwrap();
+    entry.table.put(&participant, entry.table.hash(b"one"), b"one", b"first", &WriteOptions::default(), 0).unwrap();
     let view = Arc::clone(directory.snapshot().by_name("ada").unwrap());
     let watchdog = Watchdog::spawn().unwrap();
     let mut worker = Worker { engine: Engine::new(&watchdog, 0).unwrap(), participant, view };
@@ -98,12 +100,12 @@ fn kills_leave_nothing_behind_and_hurt_nobody() {
             let bad_args = [entry.id.to_le_bytes().as_slice(), kind.as_bytes()].concat();
             let budget = Budget { slice_us, total_us, ..Budget::default() };
             for _ in 0..kills {
-                assert_eq!(worker.run(&bad, &bad_args, budget).0, Polled::Killed(cause), "{kind}");
+                assert_eq!(worker.run(&bad, &bad_args, budget).0, PollOutcome::Killed(cause), "{kind}");
                 for _ in 0..GOOD_CALLS {
                     // However slow the machine: a good call has time.
                     let patient = Budget { slice_us: 1_000_000, total_us: 10_000_000, ..Budget::default() };
                     let answer = worker.run(&good, &good_args, patient);
-                    assert_eq!(answer, (Polled::Done, b"first".to_vec()), "after {kind}");
+                    assert_eq!(answer, (PollOutcome::Done, b"first".to_vec()), "after {kind}");
                 }
             }
             assert_eq!((bad.stats.read().killed_total(), bad.stats.read().live()), (kills as u64, 0));

@@ -9,8 +9,8 @@ mod mutate;
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use sandstorm_builder::{BuildError, CompileLimits, Job, Launcher, api_fingerprint, build_library};
-use sandstorm_extension::Library;
+use sandstorm_builder::{BuildError, CompileJob, CompileLimits, CompilerLauncher, api_fingerprint, build_library};
+use sandstorm_extension::ExtensionLibrary;
 
 /// Sources that are only checked.
 const CHECKED: usize = 3_000;
@@ -46,14 +46,14 @@ fn what_becomes_of_mutants_is_loaded_or_refused_with_a_reason() {
         bases.extend(mutate::bases(&common::root().join("tests/hostile").join(group)));
     }
     let mut random = StdRng::seed_from_u64(seed());
-    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+    let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
     let (mut compiled, mut loaded) = (0, 0);
     while compiled < COMPILED {
         let Some(source) = mutate::mutant(&bases, &bytes(&mut random)) else { continue };
         compiled += 1;
         match build_library(common::toolchain(), &source, &job) {
             Ok(built) => {
-                let library = Library::load(&built.elf, api_fingerprint());
+                let library = ExtensionLibrary::load(&built.elf, api_fingerprint());
                 assert!(library.is_ok(), "{}\n{}", library.expect_err("an error"), source.files[0].text);
                 loaded += 1;
             }

@@ -11,7 +11,7 @@ use common::{Stop, data_plane, get_args, load, network, single_packet, tenant};
 use sandstorm_client::raw::Connection;
 use sandstorm_client::{Config, PutOptions};
 use sandstorm_db::server::DataPlane;
-use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message};
+use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_message};
 
 /// Requests of the victim.
 const REQUESTS: u64 = 3_000;
@@ -90,7 +90,12 @@ fn ask_for_all(connection: &mut Connection) {
         let ended = connection.poll(|number, answer| {
             let answer = answer.unwrap_or_else(|error| panic!("request {number}: {error}"));
             let operation = answer.operations().next().expect("an answer").expect("a readable one");
-            assert_eq!(operation.status, Status::Ok, "request {number}: {}", String::from_utf8_lossy(operation.value));
+            assert_eq!(
+                operation.status,
+                RpcStatus::Ok,
+                "request {number}: {}",
+                String::from_utf8_lossy(operation.value)
+            );
             if number % 4 < 2 {
                 assert_eq!(operation.value, b"value", "request {number}");
             }
@@ -147,7 +152,7 @@ fn whatever_one_tenant_does_the_others_requests_are_answered_rightly() {
                 0 => vec![number as u8; 90],
                 1 => datagram(victim, number, 1, &Operation::get(1, b"k")),
                 2 => datagram(victim, number, 1, &Operation::hello(b"not the token")),
-                3 => datagram(number as u32 | 1 << 31, number, 1, &Operation::new(Op::Ping)),
+                3 => datagram(number as u32 | 1 << 31, number, 1, &Operation::new(OpKind::Ping)),
                 _ => [&[0xCE, 1, 1, 0][..], &victim.to_le_bytes(), &number.to_le_bytes(), &[5; 80]].concat(),
             });
         });

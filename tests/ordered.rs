@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use common::{Wire, client, client_at, data_plane, library_of, tenant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use sandstorm_catalog::{Access, Granter, NewTable};
+use sandstorm_catalog::{GrantAccess, GrantIssuer, NewTable};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error, KeyedRecord, PutOptions};
 use sandstorm_db::server::DataPlane;
-use sandstorm_extension::{BudgetOverride, Extension};
-use sandstorm_net::rpc::{Operation, Status};
-use sandstorm_store::Mode;
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_net::rpc::{Operation, RpcStatus};
+use sandstorm_store::StorageMode;
 
 /// The ordered table of a test.
 const SORTED: u64 = 2;
@@ -171,14 +171,14 @@ fn what_is_no_range_is_refused() {
     }
     let ada = plane.directory.snapshot().by_name("ada").expect("a tenant").tenant.id;
     let mut wire = Wire::new(&plane, 0, ada);
-    for (limit, status) in [(500, Status::Ok), (501, Status::TooLarge)] {
+    for (limit, status) in [(500, RpcStatus::Ok), (501, RpcStatus::TooLarge)] {
         // The client does not send so many, so the server is asked without it.
         let range = || Operation::range(SORTED, b"", b"", limit, false);
-        let answered: Vec<Status> = wire.ask(&[range(), range()]).iter().map(|answer| answer.status).collect();
+        let answered: Vec<RpcStatus> = wire.ask(&[range(), range()]).iter().map(|answer| answer.status).collect();
         assert_eq!(answered, [status; 2], "{limit}");
         let batch = client.batch().range(SORTED, b"", b"", limit, Direction::Forward);
         let sent = client.send(batch.range(SORTED, b"", b"", limit, Direction::Forward));
-        assert_eq!(matches!(sent, Err(Error::TooLarge { .. })), status == Status::TooLarge, "{sent:?}");
+        assert_eq!(matches!(sent, Err(Error::TooLarge { .. })), status == RpcStatus::TooLarge, "{sent:?}");
     }
     let unordered = client.range(1, b"", b"", 10, Direction::Forward);
     assert!(matches!(&unordered, Err(Error::Malformed { text }) if text.contains("--ordered")), "{unordered:?}");
@@ -201,7 +201,7 @@ fn a_grant_allows_ranges_as_long_as_it_lasts() {
     put(&ada, b"k", b"v");
     let (bob, _) = tenant(&plane, "bob", true);
     let bob = client(&plane, bob);
-    plane.directory.grant("ada", "sorted", "bob", Access::Read, Granter::Owner).expect("a grant");
+    plane.directory.grant("ada", "sorted", "bob", GrantAccess::Read, GrantIssuer::Owner).expect("a grant");
     let id = plane.directory.snapshot().by_name("bob").expect("bob").granted_by_name("ada/sorted").expect("it").id;
     assert_eq!(
         shown(bob.range(id, b"", b"", 10, Direction::Forward).expect("an answer")),
@@ -249,7 +249,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 #[test]
 fn a_range_of_one_moment_never_shows_half_of_a_transaction() {
     let (plane, ada) = world();
-    let moves = Extension::new("moves", 1, library_of("moves", MOVES), BudgetOverride::default());
+    let moves = LoadedExtension::new("moves", 1, library_of("moves", MOVES), BudgetOverride::default());
     plane.directory.put_extension("ada", Arc::new(moves)).expect("an extension is loaded");
     let records = 24_u8;
     (0..records).for_each(|number| put(&ada, &[number * 10], &[1]));
@@ -295,7 +295,7 @@ fn an_ordered_cache_keeps_its_order_while_it_evicts() {
     let cache = NewTable {
         id: Some(3),
         ordered: true,
-        mode: Mode::Cache,
+        mode: StorageMode::Cache,
         quota_bytes: Some(1 << 20),
         ..NewTable::named("cache")
     };

@@ -12,7 +12,7 @@ use sandstorm_catalog::NewTable;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error, KeyedRecord};
 use sandstorm_db::server::DataPlane;
-use sandstorm_extension::{BudgetOverride, Extension};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
 use sandstorm_store::TableStats;
 
 const SORTED: u64 = 2;
@@ -143,7 +143,7 @@ fn hotel(plane: &DataPlane) -> u32 {
     plane.directory.create_table("hotel", sorted).expect("a table");
     for (name, text, total_us) in [("pairs", PAIRS, 10_000_000), ("culprit", CULPRIT, 1_000)] {
         let budget = BudgetOverride { total_us: Some(total_us), ..BudgetOverride::default() };
-        let extension = Extension::new(name, 1, library_of(name, text), budget);
+        let extension = LoadedExtension::new(name, 1, library_of(name, text), budget);
         plane.directory.put_extension("hotel", Arc::new(extension)).expect("an extension is loaded");
     }
     id

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use common::{Answer, Wire, await_nothing_charged, data_plane, load, load_with, tenant, tenant_with};
 use sandstorm_catalog::{NewTable, QuotaChanges, Quotas};
 use sandstorm_db::server::DataPlane;
-use sandstorm_extension::{BudgetOverride, Extension};
-use sandstorm_net::rpc::{KillCause, Op, Operation, Status, encode_message};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_net::rpc::{KillCause, OpKind, Operation, RpcStatus, encode_message};
 
 /// Arguments of `ext/bad`.
 fn bad(name: &str) -> Vec<u8> {
@@ -31,13 +31,13 @@ fn call(plane: &DataPlane, tenant: u32, extension: &str, args: &[u8]) -> Answer 
     Wire::new(plane, 0, tenant).one(Operation::invoke(extension.as_bytes(), args))
 }
 
-fn refused(answer: &Answer, status: Status, name: &str) {
+fn refused(answer: &Answer, status: RpcStatus, name: &str) {
     assert_eq!(answer.status, status, "{name}: {}", answer.text());
     assert!(answer.text().contains(name), "the text names {name}: {}", answer.text());
 }
 
 fn killed(answer: &Answer, cause: KillCause, name: &str) {
-    assert_eq!((answer.status, answer.number), (Status::Killed, cause as u64), "{name}: {}", answer.text());
+    assert_eq!((answer.status, answer.number), (RpcStatus::Killed, cause as u64), "{name}: {}", answer.text());
     assert!(answer.text().contains(name), "the text names {name}: {}", answer.text());
 }
 
@@ -73,24 +73,28 @@ fn reach(plane: &DataPlane, name: &str) {
             let (ok, args) = (bad("ok"), bad("ok"));
             let answers =
                 Wire::new(plane, 0, id).ask(&[Operation::invoke(b"bad", &ok), Operation::invoke(b"bad", &args)]);
-            assert_eq!(answers[0].status, Status::Ok);
-            refused(&answers[1], Status::OverQuota, name);
+            assert_eq!(answers[0].status, RpcStatus::Ok);
+            refused(&answers[1], RpcStatus::OverQuota, name);
         }
         "requests_per_s" => {
             let id = limited(plane, name, 1);
             let mut wire = Wire::new(plane, 0, id);
             // At rest, it passes whole, and is then waited for: half a minute.
-            let many = vec![Operation::new(Op::Ping); 30];
-            assert!(wire.ask(&many).iter().all(|answer| answer.status == Status::Ok));
+            let many = vec![Operation::new(OpKind::Ping); 30];
+            assert!(wire.ask(&many).iter().all(|answer| answer.status == RpcStatus::Ok));
             let answers = wire.ask(&many);
             let last = answers.last().expect("thirty answers");
-            refused(answers.iter().find(|answer| answer.status != Status::Ok).unwrap_or(last), Status::OverQuota, name);
+            refused(
+                answers.iter().find(|answer| answer.status != RpcStatus::Ok).unwrap_or(last),
+                RpcStatus::OverQuota,
+                name,
+            );
         }
         "memory_bytes" | "tables" | "extensions" | "pushes_per_hour" => reach_in_directory(plane, name),
         "reply_bytes" => {
             let id = limited(plane, name, 10);
             let answer = call(plane, id, "bad", &bad("reply"));
-            assert_eq!((answer.status, answer.number), (Status::Failed, 5), "{}", answer.text());
+            assert_eq!((answer.status, answer.number), (RpcStatus::Failed, 5), "{}", answer.text());
         }
         "total_us" => {
             let id = limited(plane, name, 2_000);
@@ -98,11 +102,11 @@ fn reach(plane: &DataPlane, name: &str) {
         }
         "slow_after_kills" => {
             let id = limited(plane, name, 3);
-            refused(&kill_until(plane, id, |answer| answer.status == Status::OverQuota), Status::OverQuota, name);
+            refused(&kill_until(plane, id, |answer| answer.status == RpcStatus::OverQuota), RpcStatus::OverQuota, name);
         }
         "suspend_after_kills" => {
             let id = limited(plane, name, 3);
-            refused(&kill_until(plane, id, |answer| answer.status == Status::Suspended), Status::Suspended, name);
+            refused(&kill_until(plane, id, |answer| answer.status == RpcStatus::Suspended), RpcStatus::Suspended, name);
         }
         // The shares themselves: `workers::run_queue::tests`. Slices: tests of preemption. The window: `tenants::conduct`.
         // Grants and waiting pushes: with what they limit.
@@ -132,7 +136,7 @@ fn reach_in_directory(plane: &DataPlane, name: &str) {
         }
         "extensions" => {
             limited(plane, name, 1);
-            let other = Extension::new("other", 1, common::library("get"), BudgetOverride::default());
+            let other = LoadedExtension::new("other", 1, common::library("get"), BudgetOverride::default());
             denied(plane.directory.put_extension(name, Arc::new(other)), name);
         }
         "pushes_per_hour" => {
@@ -152,7 +156,7 @@ fn kill_until(plane: &DataPlane, tenant: u32, expected: impl Fn(&Answer) -> bool
         if expected(&answer) {
             return answer;
         }
-        assert!(matches!(answer.status, Status::Killed | Status::OverQuota), "{}", answer.text());
+        assert!(matches!(answer.status, RpcStatus::Killed | RpcStatus::OverQuota), "{}", answer.text());
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     panic!("as many kills as one likes");
@@ -179,20 +183,20 @@ fn a_suspended_extension_says_why_and_is_resumed_and_the_neighbour_does_not_noti
     load(&plane, "hostile", "bad", 1);
     load(&plane, "hostile", "get", 1);
     load(&plane, "neighbour", "bad", 1);
-    let told = kill_until(&plane, hostile, |answer| answer.status == Status::Suspended).text();
+    let told = kill_until(&plane, hostile, |answer| answer.status == RpcStatus::Suspended).text();
     for part in ["since 20", "calls within 60 s were killed", "panic", "suspend_after_kills: 5", "ext resume bad"] {
         assert!(told.contains(part), "{part:?} in {told:?}");
     }
     let view = plane.directory.snapshot().by_name("hostile").expect("there").clone();
     // Workers refuse it as soon as they see the new directory; the notice follows it.
-    let noticed = || view.tenant.usage.notices().first().is_some_and(|notice| notice.what == "suspended");
-    assert!(common::within_a_minute(noticed), "{:?}", view.tenant.usage.notices());
+    let noticed = || view.tenant.usage.policy_events().first().is_some_and(|notice| notice.what == "suspended");
+    assert!(common::within_a_minute(noticed), "{:?}", view.tenant.usage.policy_events());
     assert!(view.is_suspended("bad") && !view.is_suspended("get"));
-    assert_eq!(call(&plane, neighbour, "bad", &bad("ok")).status, Status::Ok);
+    assert_eq!(call(&plane, neighbour, "bad", &bad("ok")).status, RpcStatus::Ok);
     plane.directory.set_suspended("hostile", "bad", false, false).expect("resumed");
     // Slow it still is: its kills are of the last minute.
     let mut wire = Wire::new(&plane, 0, hostile);
-    let called = || wire.one(Operation::invoke(b"bad", &bad("ok"))).status == Status::Ok;
+    let called = || wire.one(Operation::invoke(b"bad", &bad("ok"))).status == RpcStatus::Ok;
     assert!(common::within_a_minute(called), "it is called again");
     assert!(!plane.directory.snapshot().by_name("hostile").expect("there").is_suspended("bad"));
 }
@@ -224,11 +228,11 @@ fn who_takes_all_places_leaves_some_for_the_neighbour_and_gives_all_back() {
     }
     let refused = || {
         plane.metrics.read().into_iter().find(|r| r.metric.name == "responses").expect("there").values
-            [Status::Overloaded as usize]
+            [RpcStatus::Overloaded as usize]
     };
     let mut other = Wire::new(&plane, 0, neighbour);
     for _ in 0..1_000 {
-        assert_eq!(other.one(Operation::invoke(b"bad", &bad("ok"))).status, Status::Ok, "the neighbour gets in");
+        assert_eq!(other.one(Operation::invoke(b"bad", &bad("ok"))).status, RpcStatus::Ok, "the neighbour gets in");
         if refused() > 0 {
             break;
         }
@@ -237,7 +241,7 @@ fn who_takes_all_places_leaves_some_for_the_neighbour_and_gives_all_back() {
     let live =
         plane.directory.snapshot().by_name("hostile").expect("there").tenant.usage.worker(0).invocations_live.get();
     assert!(live <= 1024, "{live} places: more than one tenant may hold");
-    assert_eq!(other.one(Operation::invoke(b"bad", &bad("ok"))).status, Status::Ok, "and gets in still");
+    assert_eq!(other.one(Operation::invoke(b"bad", &bad("ok"))).status, RpcStatus::Ok, "and gets in still");
     await_nothing_charged(&plane, neighbour);
     await_nothing_charged(&plane, hostile);
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{data_plane_with, load, root, within_a_minute};
 use sandstorm_catalog::QuotaChanges;
 use sandstorm_db::server::DataPlane;
-use sandstorm_extension::{BudgetOverride, Extension};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
 use sandstorm_metrics::text::flat;
 
 const TOKEN: &str = "the_token_of_the_shop";
@@ -256,7 +256,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 
 fn put_called(plane: &DataPlane) {
     let library = common::library_of("called", CALLED);
-    let extension = Extension::new("called", 1, library, BudgetOverride::default());
+    let extension = LoadedExtension::new("called", 1, library, BudgetOverride::default());
     plane.directory.put_extension("shop", Arc::new(extension)).expect("loaded");
 }
 

@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{
-    Access, ChangeTenant, Control, ControlError, CreateGrant, CreateTable, CreateTenant, Push, SourceFile, Trust,
+    Control, ControlError, ExtensionSource, ExtensionSourceFile, GrantSpec, TableAccess, TableSpec, TenantPatch,
+    TenantSpec, Trust,
 };
 use sandstorm_client::limits::CONTROL_TIMEOUT;
 use sandstorm_client::{Config, PutOptions};
-use sandstorm_net::r2p2::header::{Kind, SINGLE_HEADER_LEN, single};
-use sandstorm_net::rpc::{HELLO_BINDS, MessageHeader, Operation, STALE_FORMER, Status, encode_message};
+use sandstorm_net::r2p2::header::{R2p2Kind, SINGLE_HEADER_LEN, single_header};
+use sandstorm_net::rpc::{
+    HELLO_BIND_SESSION, MessageHeader, Operation, RpcStatus, STALE_PREVIOUS_START, encode_message,
+};
 use serde_json::Value;
 
 /// A server process; killed when dropped.
@@ -82,7 +85,7 @@ impl Server {
     }
 
     fn create(&self, name: &str) -> (u32, String) {
-        let new = CreateTenant { name: name.into(), ..CreateTenant::default() };
+        let new = TenantSpec { name: name.into(), ..TenantSpec::default() };
         let created = self.control.create_tenant(&new).unwrap();
         (created.tenant.id, created.token)
     }
@@ -95,16 +98,19 @@ impl Drop for Server {
     }
 }
 
-fn echo(greeting: &str) -> Push {
+fn echo(greeting: &str) -> ExtensionSource {
     let text = format!(
         "#![no_std]\nuse sandstorm_api::prelude::*;\n\
          pub async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> {{\n    db.reply(b\"{greeting}\")\n}}\n"
     );
-    Push { manifest: "name = \"echo\"".into(), files: vec![SourceFile { path: "src/lib.rs".into(), text }] }
+    ExtensionSource {
+        manifest: "name = \"echo\"".into(),
+        files: vec![ExtensionSourceFile { path: "src/lib.rs".into(), text }],
+    }
 }
 
-fn table(name: &str) -> CreateTable {
-    CreateTable { name: name.into(), quota_bytes: Some(1 << 20), ..CreateTable::default() }
+fn table(name: &str) -> TableSpec {
+    TableSpec { name: name.into(), quota_bytes: Some(1 << 20), ..TableSpec::default() }
 }
 
 const NONE: &[&str] = &["--no-builder"];
@@ -126,7 +132,7 @@ fn what_was_acknowledged_is_there_after_a_kill_between_any_two_changes() {
     assert!(server.client(shop, &first).unwrap().get(id, b"k").unwrap().is_none(), "records are not kept");
 
     let (reports, _) = server.create("reports");
-    let grant = CreateGrant { table: "carts".into(), to: "reports".into(), access: Access::Read };
+    let grant = GrantSpec { table: "carts".into(), to: "reports".into(), access: TableAccess::Read };
     server.control.grant("shop", &grant).unwrap();
     let server = server.again(folder, "", NONE);
     let received = server.control.grants("reports").unwrap().received;
@@ -134,7 +140,7 @@ fn what_was_acknowledged_is_there_after_a_kill_between_any_two_changes() {
     let granted = received[0].id;
 
     let quotas = [("total_us".to_owned(), 5_000)].into();
-    server.control.change_tenant("shop", &ChangeTenant { quotas, ..ChangeTenant::default() }).unwrap();
+    server.control.change_tenant("shop", &TenantPatch { quotas, ..TenantPatch::default() }).unwrap();
     let second = server.control.rotate_with_grace("shop", Some(Duration::from_secs(3600))).unwrap().token;
     let server = server.again(folder, "", NONE);
     assert_eq!(server.control.tenant("shop").unwrap().quotas["total_us"], 5_000);
@@ -158,8 +164,13 @@ fn what_was_acknowledged_is_there_after_a_kill_between_any_two_changes() {
 }
 
 /// Sends a message of one operation to a server, as one packet; its answer's status, number and user flags.
-fn ask(socket: &UdpSocket, server: &Server, header: &MessageHeader, operation: &Operation<'_>) -> (Status, u64, u32) {
-    let mut message = single(Kind::Request, 1).to_vec();
+fn ask(
+    socket: &UdpSocket,
+    server: &Server,
+    header: &MessageHeader,
+    operation: &Operation<'_>,
+) -> (RpcStatus, u64, u32) {
+    let mut message = single_header(R2p2Kind::Request, 1).to_vec();
     encode_message(header, &[*operation], &mut message);
     let mut buffer = [0; 2000];
     socket.send_to(&message, &server.data).unwrap();
@@ -174,11 +185,11 @@ fn what_was_asked_of_a_server_does_not_run_on_the_one_that_takes_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let server = Server::start(folder, "", NONE);
-    let new = CreateTenant { name: "shop".into(), open: true, ..CreateTenant::default() };
+    let new = TenantSpec { name: "shop".into(), open: true, ..TenantSpec::default() };
     let tenant = server.control.create_tenant(&new).unwrap().tenant.id;
     let table = server.control.create_table("shop", &table("carts")).unwrap().id;
     let header = |session, sequence, acked| MessageHeader { flags: 0, operations: 1, tenant, session, sequence, acked };
-    let hello = Operation { number: HELLO_BINDS, ..Operation::hello(b"") };
+    let hello = Operation { number: HELLO_BIND_SESSION, ..Operation::hello(b"") };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let ask =
@@ -191,21 +202,21 @@ fn what_was_asked_of_a_server_does_not_run_on_the_one_that_takes_its_place() {
     let bound: Vec<_> = (1..4).map(|number| header(7, first + number, first + number - 1)).collect();
     let unbound: Vec<_> = (1..4).map(|number| header(8, number, number - 1)).collect();
     for asked in [&bound, &unbound].into_iter().flatten() {
-        assert_eq!(ask(&server, asked, &increment).0, Status::Ok);
+        assert_eq!(ask(&server, asked, &increment).0, RpcStatus::Ok);
     }
     let server = server.again(folder, "", NONE);
     // All of it comes late once more, the hello too.
     let (status, _, again) = ask(&server, &header(7, 1, 0), &hello);
-    assert!(status == Status::Ok && again != start);
+    assert!(status == RpcStatus::Ok && again != start);
     for asked in bound.iter().chain(&unbound[1..]) {
         let (status, number, _) = ask(&server, asked, &increment);
-        assert_eq!((status, number), (Status::Stale, STALE_FORMER), "{asked:?}");
+        assert_eq!((status, number), (RpcStatus::Stale, STALE_PREVIOUS_START), "{asked:?}");
     }
     // What is new is served, whether it is bound or not, and finds that nothing has run.
     let first = u64::from(again) << 32;
-    assert_eq!(ask(&server, &header(9, first + 1, first), &read), (Status::Ok, 0, 0));
-    assert_eq!(ask(&server, &header(10, 1, 0), &increment), (Status::Ok, 1, 0));
-    assert_eq!(ask(&server, &header(10, 2, 1), &increment), (Status::Ok, 2, 0));
+    assert_eq!(ask(&server, &header(9, first + 1, first), &read), (RpcStatus::Ok, 0, 0));
+    assert_eq!(ask(&server, &header(10, 1, 0), &increment), (RpcStatus::Ok, 1, 0));
+    assert_eq!(ask(&server, &header(10, 2, 1), &increment), (RpcStatus::Ok, 2, 0));
     let client = server.client(tenant, "").unwrap();
     assert_eq!(client.increment(table, b"n", 1), Ok(3));
 }
@@ -223,7 +234,7 @@ fn a_kill_in_the_midst_of_changes_loses_none_that_was_acknowledged() {
                 let mut made = Vec::new();
                 for n in 0.. {
                     let name = format!("t{round}-{n}");
-                    let new = CreateTenant { name: name.clone(), ..CreateTenant::default() };
+                    let new = TenantSpec { name: name.clone(), ..TenantSpec::default() };
                     match control.create_tenant(&new) {
                         Ok(_) => made.push(name),
                         Err(_) => break,
@@ -262,7 +273,7 @@ fn a_kill_in_the_midst_of_changes_loses_none_that_was_acknowledged() {
     assert!(server.control.tenants().unwrap().is_empty(), "nothing is kept, and nothing looked at");
 }
 
-fn artifact_code(result: Result<sandstorm_client::control::Pushed, ControlError>) -> String {
+fn artifact_code(result: Result<sandstorm_client::control::PushOutcome, ControlError>) -> String {
     result.expect_err("refused").code().to_owned()
 }
 
@@ -372,7 +383,7 @@ fn the_configuration_has_the_last_word_on_what_it_says_and_no_other() {
     let server = Server::start(folder, &config(first), NONE);
     let rotated = server.control.rotate_token("shop").unwrap().token;
     let quotas = [("total_us".to_owned(), 5_000), ("tables".to_owned(), 3)].into();
-    server.control.change_tenant("shop", &ChangeTenant { quotas, ..ChangeTenant::default() }).unwrap();
+    server.control.change_tenant("shop", &TenantPatch { quotas, ..TenantPatch::default() }).unwrap();
     server.control.create_table("shop", &table("more")).unwrap();
 
     let server = server.again(folder, &config(first), NONE);

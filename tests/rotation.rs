@@ -13,9 +13,9 @@ use std::time::Duration;
 use sandstorm_accounts::TokenHash;
 use sandstorm_client::PutOptions;
 use sandstorm_client::blocking::Client;
-use sandstorm_control::config::{Config, Overrides};
+use sandstorm_control::config::{CliOverrides, ServerSettings};
 use sandstorm_db::server::DataPlane;
-use sandstorm_net::rpc::{Op, Operation, Status};
+use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 
 fn try_connect(plane: &DataPlane, tenant: u32, token: &str) -> Result<Client, sandstorm_client::Error> {
     Client::connect(common::network::config(plane, tenant).token(token.to_owned()).deadline(common::PATIENT))
@@ -71,26 +71,26 @@ fn hellos_and_sessions_of_an_old_token_end_with_its_grace() {
     let plane = common::data_plane(1);
     let (tenant, first) = common::tenant(&plane, "shop", false);
     let hello = |token: &str, wire: &mut common::Wire| {
-        let mut operation = Operation::new(Op::Hello);
+        let mut operation = Operation::new(OpKind::Hello);
         let token = token.to_owned();
         operation.value = token.as_bytes();
         wire.one(operation).status
     };
     let get = |wire: &mut common::Wire| {
-        let mut operation = Operation::new(Op::Get);
+        let mut operation = Operation::new(OpKind::Get);
         (operation.table, operation.key) = (1, b"k");
         wire.one(operation).status
     };
     let mut before = common::Wire::new(&plane, 0, tenant);
-    assert_eq!(hello(&first, &mut before), Status::Ok);
+    assert_eq!(hello(&first, &mut before), RpcStatus::Ok);
     let second = plane.directory.rotate_with_grace("shop", Duration::from_secs(3600)).expect("rotated");
     let (mut within, mut new) = (common::Wire::new(&plane, 0, tenant), common::Wire::new(&plane, 0, tenant));
-    assert_eq!((hello(&first, &mut within), hello(&second, &mut new)), (Status::Ok, Status::Ok));
-    assert_eq!([&mut before, &mut within, &mut new].map(get), [Status::NotFound; 3]);
+    assert_eq!((hello(&first, &mut within), hello(&second, &mut new)), (RpcStatus::Ok, RpcStatus::Ok));
+    assert_eq!([&mut before, &mut within, &mut new].map(get), [RpcStatus::NotFound; 3]);
     plane.directory.revoke_old_token("shop").expect("revoked");
-    let ended = [Status::Unauthenticated, Status::Unauthenticated, Status::NotFound];
+    let ended = [RpcStatus::Unauthenticated, RpcStatus::Unauthenticated, RpcStatus::NotFound];
     assert_eq!([&mut before, &mut within, &mut new].map(get), ended);
-    assert_eq!(hello(&first, &mut before), Status::Unauthenticated);
+    assert_eq!(hello(&first, &mut before), RpcStatus::Unauthenticated);
 }
 
 fn sandstorm(arguments: &[&str], input: &str) -> String {
@@ -120,7 +120,9 @@ fn a_configuration_may_hold_what_is_kept_of_a_token_instead_of_the_token() {
     connect(&plane, id, token).put(1, b"k", b"v", &PutOptions::default()).expect("the token works");
     assert!(try_connect(&plane, id, new).is_err(), "another does not");
 
-    let parse = |text: &str| Config::parse(text, "c.toml", &Overrides::default()).map(|config| format!("{config:?}"));
+    let parse = |text: &str| {
+        ServerSettings::parse(text, "c.toml", &CliOverrides::default()).map(|config| format!("{config:?}"))
+    };
     let both = format!("[[tenants]]\nname = 'a'\ntoken = '{token}'\ntoken_hash = '{}'", kept.trim());
     assert!(parse(&both).expect_err("both").to_string().contains("leave token out"));
     let cut = "[[tenants]]\nname = 'a'\ntoken_hash = 'sandstorm-token-1:00'";
@@ -133,7 +135,7 @@ fn a_configuration_may_hold_what_is_kept_of_a_token_instead_of_the_token() {
     let warned = |text: &str, mode: u32| {
         std::fs::write(&file, text).expect("written");
         std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("its mode");
-        Config::load(Some(&file), &Overrides::default()).expect("a configuration").warnings
+        ServerSettings::load(Some(&file), &CliOverrides::default()).expect("a configuration").warnings
     };
     let plain = format!("[[tenants]]\nname = 'a'\ntoken = '{token}'");
     let warnings = warned(&plain, 0o644);

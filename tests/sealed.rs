@@ -17,7 +17,9 @@ use common::{Wire, data_plane, data_plane_with, get_args, load, single_packet, t
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, Error, Sealing, raw};
 use sandstorm_db::server::DataPlane;
-use sandstorm_net::rpc::{HELLO_BINDS, MessageHeader, Operation, STALE_FORMER, Status, encode_message};
+use sandstorm_net::rpc::{
+    HELLO_BIND_SESSION, MessageHeader, Operation, RpcStatus, STALE_PREVIOUS_START, encode_message,
+};
 use sandstorm_net::seal::{ClientSeal, MAGIC};
 
 /// Stands between a client and a server: records what passes, changes and repeats it as told. To the client it is on loopback, to the server
@@ -246,16 +248,16 @@ fn from_another_address_than_loopback_plain_packets_are_refused_unless_allowed()
         );
     }
     let Some(ip) = own_address() else { return println!("this machine has no address but loopback's") };
-    for (allow, status) in [("", Status::SealRequired), ("allow_plaintext = true\n", Status::NotFound)] {
+    for (allow, status) in [("", RpcStatus::SealRequired), ("allow_plaintext = true\n", RpcStatus::NotFound)] {
         let text = format!("{allow}workers = 1\npin = false\n");
         let state = std::env::temp_dir().join(format!("sandstorm-test-{}", std::process::id()));
-        let overrides = sandstorm_control::config::Overrides {
+        let overrides = sandstorm_control::config::CliOverrides {
             data: Some((ip, 0).into()),
             state: Some(state),
             ephemeral: Some(true),
             ..Default::default()
         };
-        let config_file = sandstorm_control::config::Config::parse(&text, "test", &overrides).expect("good");
+        let config_file = sandstorm_control::config::ServerSettings::parse(&text, "test", &overrides).expect("good");
         let plane = DataPlane::start(&config_file).expect("a data plane starts");
         let (id, token) = tenant(&plane, "alice", false);
         let mut wire = Wire::new(&plane, 0, id);
@@ -264,7 +266,12 @@ fn from_another_address_than_loopback_plain_packets_are_refused_unless_allowed()
         wire.socket = socket.into();
         wire.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         let hello = wire.one(Operation::hello(token.as_bytes()));
-        assert_eq!(hello.status, if allow.is_empty() { Status::SealRequired } else { Status::Ok }, "{}", hello.text());
+        assert_eq!(
+            hello.status,
+            if allow.is_empty() { RpcStatus::SealRequired } else { RpcStatus::Ok },
+            "{}",
+            hello.text()
+        );
         assert_eq!(wire.one(Operation::get(1, b"k")).status, status);
         let plain = Config::new(plane.address(), id).token(&*token).sealing(Sealing::Never).deadline(common::PATIENT);
         assert_eq!(Client::connect(plain).err(), allow.is_empty().then_some(Error::SealRequired));
@@ -309,14 +316,14 @@ fn a_sealed_session_acts_for_its_own_tenant_alone() {
             }
         }
     };
-    assert_eq!(ask(alice, Operation::get(1, b"k")), Status::Unauthenticated, "the hello is said all the same");
-    assert_eq!(ask(alice, Operation::hello(b"")), Status::Ok, "without a token");
-    assert_eq!(ask(alice, Operation::get(1, b"k")), Status::NotFound);
+    assert_eq!(ask(alice, Operation::get(1, b"k")), RpcStatus::Unauthenticated, "the hello is said all the same");
+    assert_eq!(ask(alice, Operation::hello(b"")), RpcStatus::Ok, "without a token");
+    assert_eq!(ask(alice, Operation::get(1, b"k")), RpcStatus::NotFound);
     for other in [bob, open] {
-        assert_eq!(ask(other, Operation::hello(token.as_bytes())), Status::Unauthenticated);
-        assert_eq!(ask(other, Operation::put(1, b"k", b"v")), Status::Unauthenticated);
+        assert_eq!(ask(other, Operation::hello(token.as_bytes())), RpcStatus::Unauthenticated);
+        assert_eq!(ask(other, Operation::put(1, b"k", b"v")), RpcStatus::Unauthenticated);
     }
-    assert_eq!(ask(alice, Operation::get(1, b"k")), Status::NotFound, "and goes on acting for its own");
+    assert_eq!(ask(alice, Operation::get(1, b"k")), RpcStatus::NotFound, "and goes on acting for its own");
 }
 
 /// Stands between a client and a server as a gateway that gives the client another port all the time: what is still under way to the one before
@@ -391,8 +398,8 @@ fn each_increment_runs_once_and_is_answered_whatever_port_its_packets_come_from(
 
 /// Says hello in a session that will be bound, and binds it; tells the server's start.
 fn bind(wire: &mut Wire, token: &str) -> u32 {
-    let answer = wire.one(Operation { number: HELLO_BINDS, ..Operation::hello(token.as_bytes()) });
-    assert_eq!(answer.status, Status::Ok);
+    let answer = wire.one(Operation { number: HELLO_BIND_SESSION, ..Operation::hello(token.as_bytes()) });
+    assert_eq!(answer.status, RpcStatus::Ok);
     wire.sequence = u64::from(answer.user_flags) << 32;
     answer.user_flags
 }
@@ -414,23 +421,23 @@ fn a_bound_session_goes_on_from_another_port_and_one_that_is_not_does_not() {
         };
         for repeat in 0..5 {
             let answer = &moved(session, sequence).ask_as(&header, &[Operation::increment(1, b"n", 1)])[0];
-            assert_eq!((answer.status, answer.number), (Status::Ok, 1), "repeat {repeat}: {}", answer.text());
+            assert_eq!((answer.status, answer.number), (RpcStatus::Ok, 1), "repeat {repeat}: {}", answer.text());
         }
         assert_eq!(moved(session, sequence).one(Operation::increment(1, b"n", 1)).number, 2);
         // The number of a session is worth nothing to another one, and none is known before its hello.
         let mut guessed = moved(session ^ 1, sequence);
-        let expected = if open { Status::Ok } else { Status::Unauthenticated };
+        let expected = if open { RpcStatus::Ok } else { RpcStatus::Unauthenticated };
         assert_eq!(guessed.one(Operation::increment(1, b"other", 1)).status, expected);
         // A session that did not ask for it is known at its own address alone, however others number their messages.
         let mut unbound = Wire::new(&plane, 0, id);
-        assert_eq!(unbound.one(Operation::hello(token.as_bytes())).status, Status::Ok);
-        assert_eq!(unbound.one(Operation::put(1, b"k", b"v")).status, Status::Ok);
+        assert_eq!(unbound.one(Operation::hello(token.as_bytes())).status, RpcStatus::Ok);
+        assert_eq!(unbound.one(Operation::put(1, b"k", b"v")).status, RpcStatus::Ok);
         let mut elsewhere = moved(unbound.session, u64::from(start) << 32);
         assert_eq!(elsewhere.one(Operation::put(1, b"k", b"v")).status, expected);
         // What names another start of the server is not run, whatever else is right about it.
         let former = MessageHeader { sequence: (u64::from(start ^ 2) << 32) + 9, acked: 0, ..first.header(1) };
         let answer = &first.ask_as(&former, &[Operation::increment(1, b"n", 1)])[0];
-        assert_eq!((answer.status, answer.number), (Status::Stale, STALE_FORMER), "{}", answer.text());
+        assert_eq!((answer.status, answer.number), (RpcStatus::Stale, STALE_PREVIOUS_START), "{}", answer.text());
         assert_eq!(first.one(Operation::increment(1, b"n", 0)).number, 2);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{Wire, data_plane, data_plane_with, get_args, load, load_with, tenant};
 use sandstorm_db::server::DataPlane;
 use sandstorm_extension::BudgetOverride;
-use sandstorm_net::rpc::{Operation, Status, encode_message};
+use sandstorm_net::rpc::{Operation, RpcStatus, encode_message};
 
 /// How long to try before stealing is called broken. It happens within milliseconds; this is for a machine under load.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ fn an_idle_worker_takes_over_invocations_and_packets() {
     load_with(&plane, "mallory", "bad", 1, budget);
     // All of it goes to the first worker.
     let (mut good, mut bad) = (Wire::new(&plane, 0, alice), Wire::new(&plane, 0, mallory));
-    assert_eq!(good.one(Operation::put(1, b"k", b"value")).status, Status::Ok);
+    assert_eq!(good.one(Operation::put(1, b"k", b"value")).status, RpcStatus::Ok);
     let begun = Instant::now();
     let (endless, args) = ([&1u64.to_le_bytes()[..], b"loop"].concat(), get_args(b"k"));
     let mut rounds = 0;
@@ -50,11 +50,11 @@ fn an_idle_worker_takes_over_invocations_and_packets() {
         }
         for _ in 0..10 {
             let (_, _, answers) = good.receive();
-            assert_eq!((answers[0].status, answers[0].text()), (Status::Ok, "value".into()));
-            assert_eq!((answers[2].status, answers[2].text()), (Status::Ok, "value".into()));
+            assert_eq!((answers[0].status, answers[0].text()), (RpcStatus::Ok, "value".into()));
+            assert_eq!((answers[2].status, answers[2].text()), (RpcStatus::Ok, "value".into()));
         }
         let (_, _, answers) = bad.receive();
-        assert!(answers.iter().all(|answer| answer.status == Status::Killed), "{answers:?}");
+        assert!(answers.iter().all(|answer| answer.status == RpcStatus::Killed), "{answers:?}");
     }
     assert_eq!(good.one(Operation::increment(1, b"n", 0)).number, rounds * 10, "every increment ran once");
 }
@@ -65,7 +65,7 @@ fn without_stealing_all_work_stays_where_it_came() {
     let (alice, _) = tenant(&plane, "alice", true);
     load(&plane, "alice", "get", 1);
     let mut wire = Wire::new(&plane, 0, alice);
-    assert_eq!(wire.one(Operation::put(1, b"k", b"value")).status, Status::Ok);
+    assert_eq!(wire.one(Operation::put(1, b"k", b"value")).status, RpcStatus::Ok);
     let args = get_args(b"k");
     for _ in 0..20 {
         // Together enough that a neighbour would be offered some.

@@ -13,7 +13,7 @@ use sandstorm_client::raw::{Connection, Message};
 use sandstorm_client::{Config, PutOptions, Route};
 use sandstorm_db::server::DataPlane;
 use sandstorm_extension::BudgetOverride;
-use sandstorm_net::rpc::{KillCause, Operation, Status};
+use sandstorm_net::rpc::{KillCause, Operation, RpcStatus};
 
 /// Seconds that it lasts, in two halves, unless the environment says otherwise.
 const SECONDS: u64 = 6;
@@ -86,7 +86,7 @@ fn good(plane: &DataPlane, worker: u32, tenant: u32, stop: &AtomicBool) -> u64 {
             0 => [&LONG_READS.to_le_bytes()[..], &u64::from(LONG_READS * 8).to_le_bytes()].concat(),
             _ => format!("value{:>3}", number as u32 % RECORDS).into_bytes(),
         };
-        assert_eq!((answer.status, answer.value), (Status::Ok, &expected[..]), "good call {number}: {text}");
+        assert_eq!((answer.status, answer.value), (RpcStatus::Ok, &expected[..]), "good call {number}: {text}");
     })
 }
 
@@ -101,7 +101,7 @@ fn bad(plane: &DataPlane, tenant: u32, stop: &AtomicBool, of: impl Fn(KillCause)
     keep_asking(connect(plane, 0, tenant), stop, write, |number, answer| {
         let (kind, cause) = kinds[number as usize % kinds.len()];
         let text = String::from_utf8_lossy(answer.value);
-        assert_eq!((answer.status, answer.number), (Status::Killed, cause as u64), "{kind}: {text}");
+        assert_eq!((answer.status, answer.number), (RpcStatus::Killed, cause as u64), "{kind}: {text}");
     })
 }
 

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use sandstorm_catalog::{NewTable, NewTenant};
 use sandstorm_db::server::DataPlane;
-use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message};
+use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_message};
 
 /// Hostile packets of each sender.
 const PACKETS: usize = 50_000;
@@ -51,7 +51,7 @@ fn message(dice: &mut StdRng, tenant: u32) -> Vec<u8> {
         Operation::multiget(1, 3, &value),
         Operation::invoke(b"get", &args),
         Operation::hello(&value),
-        Operation::new(Op::Ping),
+        Operation::new(OpKind::Ping),
     ];
     let operations: Vec<_> = (0..dice.random_range(0..6)).map(|_| all[dice.random_range(0..all.len())]).collect();
     let header = MessageHeader {
@@ -150,7 +150,7 @@ fn churn(plane: &DataPlane, stop: &AtomicBool) {
 }
 
 /// Asks again until there is an answer: a flood may cost packets, and a client repeats what was not answered.
-fn ask(wire: &mut Wire, operation: Operation<'_>) -> (Status, u64, Vec<u8>) {
+fn ask(wire: &mut Wire, operation: Operation<'_>) -> (RpcStatus, u64, Vec<u8>) {
     let header = wire.header(1);
     let mut message = Vec::new();
     encode_message(&header, &[operation], &mut message);
@@ -172,20 +172,20 @@ fn ask(wire: &mut Wire, operation: Operation<'_>) -> (Status, u64, Vec<u8>) {
 fn good(plane: &DataPlane, worker: u16, id: u32, token: &str, stop: &AtomicBool) -> u64 {
     let mut wire = Wire::new(plane, worker, id);
     wire.socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
-    assert_eq!(ask(&mut wire, Operation::hello(token.as_bytes())).0, Status::Ok);
+    assert_eq!(ask(&mut wire, Operation::hello(token.as_bytes())).0, RpcStatus::Ok);
     let counter = format!("counter {worker}");
     let mut rounds = 0;
     while !stop.load(Relaxed) || rounds < 20 {
         rounds += 1;
         let value = format!("{worker} says {rounds}");
         let key = [b'k', worker as u8, (rounds % 7) as u8];
-        assert_eq!(ask(&mut wire, Operation::put(1, &key, value.as_bytes())).0, Status::Ok);
+        assert_eq!(ask(&mut wire, Operation::put(1, &key, value.as_bytes())).0, RpcStatus::Ok);
         let (status, _, got) = ask(&mut wire, Operation::get(1, &key));
-        assert_eq!((status, got), (Status::Ok, value.clone().into_bytes()));
+        assert_eq!((status, got), (RpcStatus::Ok, value.clone().into_bytes()));
         let (status, sum, _) = ask(&mut wire, Operation::increment(1, counter.as_bytes(), 1));
-        assert_eq!((status, sum), (Status::Ok, rounds), "each increment ran once");
+        assert_eq!((status, sum), (RpcStatus::Ok, rounds), "each increment ran once");
         let (status, _, reply) = ask(&mut wire, Operation::invoke(b"get", &get_args(&key)));
-        assert_eq!((status, reply), (Status::Ok, value.into_bytes()));
+        assert_eq!((status, reply), (RpcStatus::Ok, value.into_bytes()));
     }
     rounds
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{Wire, await_nothing_charged, client, client_at, data_plane, library_of, load, tenant};
 use sandstorm_client::{Error, PutOptions};
 use sandstorm_db::server::DataPlane;
-use sandstorm_extension::{BudgetOverride, Extension};
-use sandstorm_net::rpc::{Operation, Status};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_net::rpc::{Operation, RpcStatus};
 
 const ACCOUNTS: u8 = 12;
 const EACH: u64 = 1_000;
@@ -55,7 +55,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 
 fn load_text(plane: &DataPlane, name: &str, text: &str, total_us: u64) {
     let budget = BudgetOverride { total_us: Some(total_us), ..BudgetOverride::default() };
-    let extension = Extension::new(name, 1, library_of(name, text), budget);
+    let extension = LoadedExtension::new(name, 1, library_of(name, text), budget);
     plane.directory.put_extension("bank", Arc::new(extension)).expect("an extension is loaded");
 }
 
@@ -145,10 +145,10 @@ fn who_meets_others_each_time_is_told_conflict() {
     load_text(&plane, "culprit", &CULPRIT.replace("tx.get(table, &[0])", "tx.get(table, &[2])"), 10_000_000);
     let mut wire = Wire::new(&plane, 0, id);
     let answer = wire.one(Operation::invoke(b"culprit", b"conflict"));
-    assert_eq!(answer.status, Status::Conflict, "{}", answer.text());
+    assert_eq!(answer.status, RpcStatus::Conflict, "{}", answer.text());
     assert!(answer.text().contains("nothing was written"), "{}", answer.text());
     for key in [0, 1, 3] {
-        assert_eq!(wire.one(Operation::get(1, &[key])).status, Status::NotFound, "nothing of the transaction");
+        assert_eq!(wire.one(Operation::get(1, &[key])).status, RpcStatus::NotFound, "nothing of the transaction");
     }
     assert_eq!(client(&plane, id).invoke("culprit", b"conflict"), Err(Error::Conflict));
     assert_eq!(counter(&plane, "conflicts"), 2);

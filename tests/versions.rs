@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::{Wire, data_plane, get_args, load, tenant};
-use sandstorm_net::rpc::{Operation, Status};
+use sandstorm_net::rpc::{Operation, RpcStatus};
 
 /// Versions pushed while calls run.
 const VERSIONS: u64 = 30;
@@ -24,14 +24,14 @@ fn calls_go_on_while_versions_change_and_old_libraries_go() {
     load(&plane, "alice", "get", 1);
     let one_library = libraries();
     let mut wire = Wire::new(&plane, 0, id);
-    assert_eq!(wire.one(Operation::put(1, b"k", b"value")).status, Status::Ok);
+    assert_eq!(wire.one(Operation::put(1, b"k", b"value")).status, RpcStatus::Ok);
     let done = AtomicBool::new(false);
     let (calls, newest) = std::thread::scope(|scope| {
         let caller = scope.spawn(|| {
             let (args, mut calls, mut newest) = (get_args(b"k"), 0u64, 0);
             while !done.load(Relaxed) {
                 let answer = wire.one(Operation::invoke(b"get", &args));
-                assert_eq!((answer.status, answer.text()), (Status::Ok, "value".into()));
+                assert_eq!((answer.status, answer.text()), (RpcStatus::Ok, "value".into()));
                 assert!(answer.number >= newest, "version {} ran after {newest}", answer.number);
                 (calls, newest) = (calls + 1, answer.number);
             }
@@ -48,8 +48,8 @@ fn calls_go_on_while_versions_change_and_old_libraries_go() {
     assert!(calls > 0 && newest > 1);
     let mut wire = Wire::new(&plane, 0, id);
     let old = Operation { number: 1, ..Operation::invoke(b"get", b"") };
-    assert_eq!(wire.one(old).status, Status::UnknownExtension);
+    assert_eq!(wire.one(old).status, RpcStatus::UnknownExtension);
     plane.directory.remove_extension("alice", "get").expect("it was loaded");
-    assert_eq!(wire.one(Operation::invoke(b"get", b"")).status, Status::UnknownExtension);
+    assert_eq!(wire.one(Operation::invoke(b"get", b"")).status, RpcStatus::UnknownExtension);
     assert!(libraries() <= one_library, "{} maps of libraries, {one_library} with one loaded", libraries());
 }

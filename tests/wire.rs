@@ -12,11 +12,11 @@ use sandstorm_db::server::DataPlane;
 use sandstorm_extension::BudgetOverride;
 use sandstorm_metrics::text::flat;
 use sandstorm_net::limits::ClientLimits;
-use sandstorm_net::r2p2::header::{Body, Packet, Part, part};
-use sandstorm_net::r2p2::{ClientEndpoint, Peer};
+use sandstorm_net::r2p2::header::{MessageFragment, R2p2Body, R2p2Packet, fragment_header};
+use sandstorm_net::r2p2::{ClientEndpoint, PeerAddr};
 use sandstorm_net::rpc::{
-    Answers, Condition, FLAG_IDEMPOTENT, MAX_OPERATIONS, MESSAGE_HEADER_LEN, MessageHeader, OP_HEADER_LEN, Op,
-    Operation, Status, encode_message, push_key,
+    Condition, MAX_OPERATIONS, MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, MultiGetEntries,
+    OP_HEADER_LEN, OpKind, Operation, RpcStatus, encode_message, push_key,
 };
 
 /// Over shared memory a process has devices for 16 servers (DPDK has 32 ports), and each test here has one of its own: what says nothing of the
@@ -33,20 +33,23 @@ fn records_are_written_read_counted_and_deleted() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "alice", true);
     let mut wire = Wire::new(&plane, 0, id);
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::NotFound);
     let put = wire.one(Operation { user_flags: 7, ..Operation::put(1, b"k", b"value") });
-    assert_eq!(put.status, Status::Ok);
+    assert_eq!(put.status, RpcStatus::Ok);
     let got = wire.one(Operation::get(1, b"k"));
-    assert_eq!((got.status, &got.value[..], got.number, got.user_flags), (Status::Ok, &b"value"[..], put.number, 7));
+    assert_eq!((got.status, &got.value[..], got.number, got.user_flags), (RpcStatus::Ok, &b"value"[..], put.number, 7));
     let again = wire.one(Operation::put(1, b"k", b"2").under(Condition::Version, put.number));
     assert!(again.number > put.number);
-    assert_eq!(wire.one(Operation::put(1, b"k", b"3").under(Condition::Version, put.number)).status, Status::Conflict);
-    assert_eq!(wire.one(Operation::put(1, b"k", b"3").under(Condition::Absent, 0)).status, Status::Conflict);
+    assert_eq!(
+        wire.one(Operation::put(1, b"k", b"3").under(Condition::Version, put.number)).status,
+        RpcStatus::Conflict
+    );
+    assert_eq!(wire.one(Operation::put(1, b"k", b"3").under(Condition::Absent, 0)).status, RpcStatus::Conflict);
     assert_eq!(wire.one(Operation::increment(1, b"k", 40)).number, 42);
-    assert_eq!(wire.one(Operation::put(1, b"w", b"word")).status, Status::Ok);
-    assert_eq!(wire.one(Operation::increment(1, b"w", 1)).status, Status::NotANumber);
-    assert_eq!(wire.one(Operation::delete(1, b"k")).status, Status::Ok);
-    assert_eq!(wire.one(Operation::delete(1, b"k")).status, Status::NotFound);
+    assert_eq!(wire.one(Operation::put(1, b"w", b"word")).status, RpcStatus::Ok);
+    assert_eq!(wire.one(Operation::increment(1, b"w", 1)).status, RpcStatus::NotANumber);
+    assert_eq!(wire.one(Operation::delete(1, b"k")).status, RpcStatus::Ok);
+    assert_eq!(wire.one(Operation::delete(1, b"k")).status, RpcStatus::NotFound);
 }
 
 #[test]
@@ -62,15 +65,15 @@ fn many_operations_of_a_message_are_answered_in_order() {
         Operation::get(1, b"a"),
         Operation::get(9, b"a"),
         Operation::increment(1, b"n", 5),
-        Operation { value: b"echo", ..Operation::new(Op::Ping) },
+        Operation { value: b"echo", ..Operation::new(OpKind::Ping) },
     ]);
     let seen: Vec<_> = answers.iter().map(|a| (a.op, a.status, a.text())).collect();
-    assert_eq!(seen[0], (Op::Put, Status::Ok, String::new()));
-    assert_eq!(seen[1], (Op::Invoke, Status::Ok, "1".into()));
-    assert_eq!(seen[2], (Op::Get, Status::Ok, "1".into()));
-    assert_eq!((seen[3].0, seen[3].1), (Op::Get, Status::UnknownTable));
-    assert_eq!((seen[4].0, answers[4].number), (Op::Increment, 5));
-    assert_eq!(seen[5], (Op::Ping, Status::Ok, "echo".into()));
+    assert_eq!(seen[0], (OpKind::Put, RpcStatus::Ok, String::new()));
+    assert_eq!(seen[1], (OpKind::Invoke, RpcStatus::Ok, "1".into()));
+    assert_eq!(seen[2], (OpKind::Get, RpcStatus::Ok, "1".into()));
+    assert_eq!((seen[3].0, seen[3].1), (OpKind::Get, RpcStatus::UnknownTable));
+    assert_eq!((seen[4].0, answers[4].number), (OpKind::Increment, 5));
+    assert_eq!(seen[5], (OpKind::Ping, RpcStatus::Ok, "echo".into()));
 }
 
 #[test]
@@ -84,15 +87,15 @@ fn a_multiget_answers_every_key() {
     let mut body = Vec::new();
     (0..30u32).for_each(|number| push_key(&mut body, &number.to_le_bytes()));
     let got = wire.one(Operation::multiget(1, 30, &body));
-    assert_eq!((got.status, got.number), (Status::Ok, 20));
-    let found: Vec<_> = Answers::new(&got.value).map(|a| a.expect("well-formed")).collect();
+    assert_eq!((got.status, got.number), (RpcStatus::Ok, 20));
+    let found: Vec<_> = MultiGetEntries::new(&got.value).map(|a| a.expect("well-formed")).collect();
     assert_eq!(found.len(), 30);
     for (number, answer) in found.iter().enumerate() {
         let expected: &[u8] = if number < 20 { &[number as u8] } else { &[] };
-        assert_eq!((answer.status == Status::Ok, answer.value), (number < 20, expected));
+        assert_eq!((answer.status == RpcStatus::Ok, answer.value), (number < 20, expected));
     }
-    assert_eq!(wire.one(Operation::multiget(1, 31, &body)).status, Status::Malformed);
-    assert_eq!(wire.one(Operation::multiget(1, 29, &body)).status, Status::Malformed);
+    assert_eq!(wire.one(Operation::multiget(1, 31, &body)).status, RpcStatus::Malformed);
+    assert_eq!(wire.one(Operation::multiget(1, 29, &body)).status, RpcStatus::Malformed);
 }
 
 #[test]
@@ -100,22 +103,22 @@ fn strangers_are_told_what_is_missing() {
     let plane = data_plane(1);
     let (id, token) = tenant(&plane, "closed", false);
     let mut wire = Wire::new(&plane, 0, id);
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated);
-    assert_eq!(wire.one(Operation::hello(b"wrong")).status, Status::Unauthenticated);
-    assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, Status::Unauthenticated);
-    assert_eq!(wire.one(Operation::hello(token.as_bytes())).status, Status::Ok);
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound);
-    assert_eq!(wire.one(Operation::hello(b"wrong")).status, Status::Unauthenticated);
-    assert_eq!(wire.one(Operation::get(2, b"k")).status, Status::UnknownTable);
-    assert_eq!(wire.one(Operation::multiget(1, 1_000_000, b"")).status, Status::TooLarge);
-    assert_eq!(wire.one(Operation::invoke(b"nothing", b"")).status, Status::UnknownExtension);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::Unauthenticated);
+    assert_eq!(wire.one(Operation::hello(b"wrong")).status, RpcStatus::Unauthenticated);
+    assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, RpcStatus::Unauthenticated);
+    assert_eq!(wire.one(Operation::hello(token.as_bytes())).status, RpcStatus::Ok);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::NotFound);
+    assert_eq!(wire.one(Operation::hello(b"wrong")).status, RpcStatus::Unauthenticated);
+    assert_eq!(wire.one(Operation::get(2, b"k")).status, RpcStatus::UnknownTable);
+    assert_eq!(wire.one(Operation::multiget(1, 1_000_000, b"")).status, RpcStatus::TooLarge);
+    assert_eq!(wire.one(Operation::invoke(b"nothing", b"")).status, RpcStatus::UnknownExtension);
     // Another session of the same peer has shown nothing.
     wire.session += 1;
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::Unauthenticated);
     wire.tenant = 999;
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::Unauthenticated);
     wire.tenant = 0;
-    assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+    assert_eq!(wire.one(Operation::new(OpKind::Ping)).status, RpcStatus::Ok);
 }
 
 #[test]
@@ -141,8 +144,8 @@ fn an_unauthenticated_sender_is_answered_the_same_byte_for_byte_whether_its_tena
         vec![Operation::multiget(1, u64::MAX, b"")],
         vec![Operation::range(1, b"a", b"b", u32::MAX, false)],
         vec![Operation::invoke(b"echo", &long)],
-        vec![Operation::new(Op::Ping)],
-        vec![Operation { value: &long, ..Operation::new(Op::Ping) }],
+        vec![Operation::new(OpKind::Ping)],
+        vec![Operation { value: &long, ..Operation::new(OpKind::Ping) }],
     ];
     let mut buffer = vec![0; 65_536];
     for question in &questions {
@@ -157,7 +160,7 @@ fn an_unauthenticated_sender_is_answered_the_same_byte_for_byte_whether_its_tena
             let mut answer = buffer[..len].to_vec();
             // The tenant's id comes back as it was sent.
             let (header, mut answers) = MessageHeader::decode(&answer[8..]).expect("a response");
-            assert_eq!(answers.next().expect("an answer").expect("well-formed").status, Status::Unauthenticated);
+            assert_eq!(answers.next().expect("an answer").expect("well-formed").status, RpcStatus::Unauthenticated);
             assert_eq!(header.tenant, tenant);
             let id = answer[8..].windows(4).position(|bytes| bytes == tenant.to_le_bytes()).expect("its id");
             answer[8 + id..12 + id].fill(0);
@@ -186,23 +189,23 @@ fn bytes_that_are_no_message_are_answered_with_what_is_wrong_and_change_nothing(
             let (request_id, _, answers) = wire.receive();
             assert_eq!(
                 (request_id, answers.len(), answers[0].status),
-                (cut as u16, 1, Status::Malformed),
+                (cut as u16, 1, RpcStatus::Malformed),
                 "cut at {cut}"
             );
             assert!(cut < shortest + 25 || !answers[0].value.is_empty(), "where there is room, it says what was wrong");
         }
         // Who sends little but what is refused for longer than a window of the early drop is dropped in part before it is heard.
         for _ in 0..2 {
-            assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+            assert_eq!(wire.one(Operation::new(OpKind::Ping)).status, RpcStatus::Ok);
         }
     }
     assert_eq!(counter("refusals_unsent"), shortest as u64);
     let mut other_version = message.clone();
     other_version[0] = 99;
     wire.send(1, &other_version);
-    assert_eq!(wire.receive().2[0].status, Status::Version);
+    assert_eq!(wire.receive().2[0].status, RpcStatus::Version);
     assert_eq!(counter("malformed"), message.len() as u64 + 1);
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound, "nothing of the cut puts was run");
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::NotFound, "nothing of the cut puts was run");
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
         vec![Operation::hello(b"wrong")],
         vec![Operation::invoke(b"x", &[7; 500])],
         vec![Operation::multiget(1, u64::MAX, b"")],
-        vec![Operation { value: &[1; 900], ..Operation::new(Op::Ping) }],
+        vec![Operation { value: &[1; 900], ..Operation::new(OpKind::Ping) }],
         many[..20].to_vec(),
         many[..40].to_vec(),
     ];
@@ -233,9 +236,9 @@ fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
                 asked += 1;
                 wire.send(1, message);
                 // What comes before the answer to this is the answer to that.
-                let pings = wire.header(1);
+                let only_pings = wire.header(1);
                 let mut ping = Vec::new();
-                encode_message(&MessageHeader { tenant: 0, ..pings }, &[Operation::new(Op::Ping)], &mut ping);
+                encode_message(&MessageHeader { tenant: 0, ..only_pings }, &[Operation::new(OpKind::Ping)], &mut ping);
                 wire.send(2, &ping);
                 let mut buffer = vec![0; 65_536];
                 loop {
@@ -264,17 +267,17 @@ fn an_answer_to_a_stranger_is_one_packet_that_is_sent_once() {
     let mut wire = Wire::new(&plane, 0, 0);
     let long = vec![1; 3000];
     let questions = [
-        vec![Operation { value: &long, ..Operation::new(Op::Ping) }],
-        vec![Operation::new(Op::Ping); MAX_OPERATIONS],
-        vec![Operation { key: &long, ..Operation::new(Op::Ping) }; 2],
+        vec![Operation { value: &long, ..Operation::new(OpKind::Ping) }],
+        vec![Operation::new(OpKind::Ping); MAX_OPERATIONS],
+        vec![Operation { key: &long, ..Operation::new(OpKind::Ping) }; 2],
     ];
     for question in questions {
         // More than a packet would be sent again until it is acked, and whoever has the address did not ask for it.
         let answers = wire.ask(&question);
-        assert!(answers.iter().all(|answer| answer.status == Status::TooLarge), "{}", answers[0].text());
+        assert!(answers.iter().all(|answer| answer.status == RpcStatus::TooLarge), "{}", answers[0].text());
     }
     let fits = vec![1; 400];
-    assert_eq!(wire.one(Operation { value: &fits, ..Operation::new(Op::Ping) }).status, Status::Ok);
+    assert_eq!(wire.one(Operation { value: &fits, ..Operation::new(OpKind::Ping) }).status, RpcStatus::Ok);
 }
 
 #[test]
@@ -285,7 +288,7 @@ fn a_repeated_message_is_answered_again_and_run_once() {
     let header = wire.header(1);
     for repeat in 0..5 {
         let answer = &wire.ask_as(&header, &[Operation::increment(1, b"n", 1)])[0];
-        assert_eq!((answer.status, answer.number), (Status::Ok, 1), "repeat {repeat}: {}", answer.text());
+        assert_eq!((answer.status, answer.number), (RpcStatus::Ok, 1), "repeat {repeat}: {}", answer.text());
     }
     assert_eq!(wire.one(Operation::increment(1, b"n", 1)).number, 2);
 }
@@ -303,11 +306,11 @@ fn a_conflict_says_the_version_and_to_delete_what_is_not_there_is_none() {
     let delete = |key, number| Operation { condition: Condition::Version, number, ..Operation::delete(1, key) };
     for operation in [put(Condition::Version, version + 1), put(Condition::Absent, 0), delete(b"k", version + 1)] {
         let answer = wire.one(operation);
-        assert_eq!((answer.status, answer.number), (Status::Conflict, version), "{:?}", operation.op);
+        assert_eq!((answer.status, answer.number), (RpcStatus::Conflict, version), "{:?}", operation.op);
     }
     let absent = Operation { key: b"absent", ..put(Condition::Version, version) };
-    assert_eq!((wire.one(absent).status, wire.one(absent).number), (Status::Conflict, 0));
-    assert_eq!(wire.one(delete(b"absent", version)).status, Status::NotFound);
+    assert_eq!((wire.one(absent).status, wire.one(absent).number), (RpcStatus::Conflict, 0));
+    assert_eq!(wire.one(delete(b"absent", version)).status, RpcStatus::NotFound);
     let client = client(&plane, id);
     assert_eq!(client.delete_if_version(1, b"absent", version), Ok(false));
     assert_eq!(client.delete_if_version(1, b"k", version + 1), Err(Error::Conflict));
@@ -329,26 +332,26 @@ fn what_has_run_is_not_said_to_be_over_a_quota_when_it_is_repeated() {
         let answer = wire.ask_as(header, &[Operation::increment(1, b"n", 1)]).remove(0);
         (answer.status, answer.number)
     };
-    assert_eq!(increment(&mut wire, &header), (Status::Ok, 1));
+    assert_eq!(increment(&mut wire, &header), (RpcStatus::Ok, 1));
     // What comes back in a second is used up by these.
     let mut refused = 0;
     for _ in 0..20 {
         // It says that it awaits the first answer still.
         let other = MessageHeader { acked: 0, ..wire.header(1) };
         let (status, _) = increment(&mut wire, &other);
-        refused += u32::from(status == Status::OverQuota);
-        assert_eq!(increment(&mut wire, &header), (Status::Ok, 1), "the answer that it had");
+        refused += u32::from(status == RpcStatus::OverQuota);
+        assert_eq!(increment(&mut wire, &header), (RpcStatus::Ok, 1), "the answer that it had");
     }
     assert!(refused > 0);
     // What was refused has not run, and does when it is repeated in better times.
     let last = wire.header(1);
     let mut answer = increment(&mut wire, &last);
     let before = u64::from(21 - refused);
-    while answer.0 == Status::OverQuota {
+    while answer.0 == RpcStatus::OverQuota {
         std::thread::sleep(std::time::Duration::from_millis(200));
         answer = increment(&mut wire, &last);
     }
-    assert_eq!(answer, (Status::Ok, before + 1));
+    assert_eq!(answer, (RpcStatus::Ok, before + 1));
 }
 
 #[test]
@@ -363,7 +366,7 @@ fn a_repeated_call_runs_again_only_if_the_client_says_that_it_may() {
         let header = MessageHeader { flags, ..wire.header(1) };
         [0; 3].map(|_| wire.ask_as(&header, &[Operation::invoke(b"put", &args)]).remove(0).value)
     };
-    let (once, again) = (versions(0), versions(FLAG_IDEMPOTENT));
+    let (once, again) = (versions(0), versions(MESSAGE_FLAG_IDEMPOTENT));
     assert!(once.iter().all(|version| *version == once[0]), "{once:?}");
     assert!(again[0] != again[1] && again[1] != again[2], "{again:?}");
 }
@@ -380,7 +383,7 @@ fn slow_query(plane: &DataPlane, name: &str, total_us: u64, quotas: QuotaChanges
 
 fn next_query(wire: &mut Wire) -> (MessageHeader, Vec<u8>) {
     let args = [&1u64.to_le_bytes()[..], b"loop"].concat();
-    let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
+    let header = MessageHeader { flags: MESSAGE_FLAG_IDEMPOTENT, ..wire.header(1) };
     let mut message = Vec::new();
     encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
     (header, message)
@@ -407,13 +410,13 @@ fn its_repeats_begin_nothing(plane: &DataPlane) {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         let (_, answered, answers) = wire.receive();
-        assert_eq!((answered.sequence, answers[0].status), (header.sequence, Status::Killed));
+        assert_eq!((answered.sequence, answers[0].status), (header.sequence, RpcStatus::Killed));
         // What has its answer is new when it comes again.
         wire.send(header.sequence as u16, &message);
         assert_eq!(wire.receive().1.sequence, header.sequence);
         (header, message) = next_query(&mut wire);
     }
-    assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+    assert_eq!(wire.one(Operation::new(OpKind::Ping)).status, RpcStatus::Ok);
     assert_eq!(counted(plane, "invocations_started") - before, 4);
 }
 
@@ -428,7 +431,7 @@ fn queries_under_one_session_and_sequence_run_beside_each_other(plane: &DataPlan
     }
     let mut answered = [&wire, &wire, &another].map(|from| {
         let (request_id, _, answers) = from.receive();
-        assert_eq!(answers[0].status, Status::Killed);
+        assert_eq!(answers[0].status, RpcStatus::Killed);
         request_id
     });
     answered[..2].sort_unstable();
@@ -441,8 +444,8 @@ fn its_repeats_use_up_the_rate(plane: &DataPlane) {
     for _ in 0..50 {
         wire.send(header.sequence as u16, &message);
     }
-    assert_eq!(wire.receive().2[0].status, Status::Killed);
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::OverQuota);
+    assert_eq!(wire.receive().2[0].status, RpcStatus::Killed);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::OverQuota);
 }
 
 #[test]
@@ -452,12 +455,12 @@ fn what_was_just_created_can_be_used_at_once() {
     let mut wire = Wire::new(&plane, 0, first);
     for round in 0..300 {
         // The worker is in the middle of a turn now and then when the directory changes.
-        assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+        assert_eq!(wire.one(Operation::new(OpKind::Ping)).status, RpcStatus::Ok);
         let (id, _) = tenant(&plane, "next", true);
         wire.tenant = id;
-        assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, Status::Ok, "round {round}");
+        assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, RpcStatus::Ok, "round {round}");
         plane.directory.delete_tenant("next").expect("it is there");
-        assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated, "round {round}");
+        assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::Unauthenticated, "round {round}");
         wire.tenant = first;
     }
 }
@@ -478,7 +481,7 @@ fn runaways_end_and_say_why() {
     };
     for (kind, cause) in BAD_KINDS {
         let answer = kill(kind.as_bytes());
-        assert_eq!((answer.status, answer.number), (Status::Killed, cause as u64), "{kind}: {}", answer.text());
+        assert_eq!((answer.status, answer.number), (RpcStatus::Killed, cause as u64), "{kind}: {}", answer.text());
         assert!(!answer.value.is_empty());
     }
     assert_eq!(kill(b"error").text(), "failed as asked");
@@ -486,7 +489,7 @@ fn runaways_end_and_say_why() {
     let kills = plane.directory.snapshot().by_name("mallory").expect("a tenant").tenant.usage.kills();
     assert_eq!(kills.len(), BAD_KINDS.len());
     assert!(kills.iter().all(|kill| kill.extension == "bad" && !kill.text.is_empty()));
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound, "the worker goes on");
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::NotFound, "the worker goes on");
 }
 
 #[test]
@@ -527,9 +530,10 @@ fn a_message_has_as_many_keys_as_the_client_sends_at_most() {
     assert_eq!(client.multi_get(1, &keys).expect("in two messages").len(), most + 1);
     let mut wire = Wire::new(&plane, 0, id);
     // What it says of itself is looked at before its keys, which are not there.
-    for (number, status, says) in [(most, Status::Malformed, "keys"), (most + 1, Status::TooLarge, "at most 1000 keys")]
+    for (number, status, says) in
+        [(most, RpcStatus::Malformed, "keys"), (most + 1, RpcStatus::TooLarge, "at most 1000 keys")]
     {
-        let answer = wire.one(Operation { table: 1, number: number as u64, ..Operation::new(Op::MultiGet) });
+        let answer = wire.one(Operation { table: 1, number: number as u64, ..Operation::new(OpKind::MultiGet) });
         assert_eq!((answer.status, answer.text().contains(says)), (status, true), "{}", answer.text());
     }
 }

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use sandstorm_net::r2p2::header::{self, Body, Kind, Packet};
-use sandstorm_net::rpc::{self, Condition, MessageHeader, OP_FLAG_TTL, Op, Operation, Status};
-use sandstorm_net::seal::{ClientSeal, Doorkeeper, SealLimits, ServerSeal, TokenKeys, Verifier};
+use sandstorm_net::r2p2::header::{self, R2p2Body, R2p2Kind, R2p2Packet};
+use sandstorm_net::rpc::{self, Condition, MessageHeader, OP_FLAG_TTL, OpKind, Operation, RpcStatus};
+use sandstorm_net::seal::{ClientSeal, SealLimits, ServerSeal, TokenKeys, TokenSource, TokenVerifier};
 
 const REQUEST_ID: u16 = 0x0102;
 /// What the page's sealed session is made of.
@@ -16,10 +16,10 @@ const SEALED_SESSION: u64 = 0x8877_6655_4433_2211;
 const CLOCK_MS: u64 = 1_700_000_000_000;
 
 /// A datagram of one message with one operation.
-fn datagram(kind: Kind, sequence: u64, operation: &Operation<'_>) -> Vec<u8> {
+fn datagram(kind: R2p2Kind, sequence: u64, operation: &Operation<'_>) -> Vec<u8> {
     let flags = match (kind, operation.op) {
-        (Kind::Response, _) => rpc::FLAG_RESPONSE,
-        (_, Op::Get) => rpc::FLAG_IDEMPOTENT,
+        (R2p2Kind::Response, _) => rpc::MESSAGE_FLAG_RESPONSE,
+        (_, OpKind::Get) => rpc::MESSAGE_FLAG_IDEMPOTENT,
         _ => 0,
     };
     let head = MessageHeader {
@@ -30,44 +30,44 @@ fn datagram(kind: Kind, sequence: u64, operation: &Operation<'_>) -> Vec<u8> {
         sequence,
         acked: sequence - 1,
     };
-    let mut bytes = header::single(kind, REQUEST_ID).to_vec();
+    let mut bytes = header::single_header(kind, REQUEST_ID).to_vec();
     rpc::encode_message(&head, &[*operation], &mut bytes);
     bytes
 }
 
 /// The examples by name, as the page has them.
 fn examples() -> BTreeMap<&'static str, Vec<u8>> {
-    let get = Operation { table: 3, key: b"color", ..Operation::new(Op::Get) };
-    let got = Operation { value: b"blue", number: 41, user_flags: 9, ..get.answer(Status::Ok) };
+    let get = Operation { table: 3, key: b"color", ..Operation::new(OpKind::Get) };
+    let got = Operation { value: b"blue", number: 41, user_flags: 9, ..get.answer(RpcStatus::Ok) };
     let lived = [&60_000u64.to_le_bytes()[..], b"green"].concat();
     let put = Operation {
         flags: OP_FLAG_TTL,
         condition: Condition::Version,
         number: 41,
         value: &lived,
-        ..Operation { op: Op::Put, ..get }
+        ..Operation { op: OpKind::Put, ..get }
     };
-    let stored = Operation { number: 42, ..put.answer(Status::Ok) };
+    let stored = Operation { number: 42, ..put.answer(RpcStatus::Ok) };
     let args = [&3u64.to_le_bytes()[..], b"color"].concat();
-    let invoke = Operation { key: b"get", value: &args, ..Operation::new(Op::Invoke) };
-    let replied = Operation { value: b"green", number: 1, ..invoke.answer(Status::Ok) };
+    let invoke = Operation { key: b"get", value: &args, ..Operation::new(OpKind::Invoke) };
+    let replied = Operation { value: b"green", number: 1, ..invoke.answer(RpcStatus::Ok) };
     let killed =
-        Operation { status: Status::Killed, number: rpc::KillCause::Panic as u64, value: b"panicked", ..replied };
+        Operation { status: RpcStatus::Killed, number: rpc::KillCause::Panic as u64, value: b"panicked", ..replied };
     BTreeMap::from([
-        ("get-request", datagram(Kind::Request, 1, &get)),
-        ("get-response", datagram(Kind::Response, 1, &got)),
-        ("put-request", datagram(Kind::Request, 2, &put)),
-        ("put-response", datagram(Kind::Response, 2, &stored)),
-        ("invoke-request", datagram(Kind::Request, 3, &invoke)),
-        ("invoke-response", datagram(Kind::Response, 3, &replied)),
-        ("invoke-killed", datagram(Kind::Response, 3, &killed)),
+        ("get-request", datagram(R2p2Kind::Request, 1, &get)),
+        ("get-response", datagram(R2p2Kind::Response, 1, &got)),
+        ("put-request", datagram(R2p2Kind::Request, 2, &put)),
+        ("put-response", datagram(R2p2Kind::Response, 2, &stored)),
+        ("invoke-request", datagram(R2p2Kind::Request, 3, &invoke)),
+        ("invoke-response", datagram(R2p2Kind::Response, 3, &replied)),
+        ("invoke-killed", datagram(R2p2Kind::Response, 3, &killed)),
     ])
 }
 
 struct Door;
 
-impl Doorkeeper for Door {
-    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+impl TokenSource for Door {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)> {
         (tenant == 7 && which == 0).then(|| (TokenKeys::of(TOKEN).verifier(), 1))
     }
 }
@@ -147,9 +147,9 @@ fn the_page_shows_what_the_code_sends() {
 #[test]
 fn the_examples_parse() {
     for (name, bytes) in examples() {
-        let packet = Packet::parse(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let packet = R2p2Packet::parse(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(packet.request_id, REQUEST_ID);
-        let Body::Single(message) = packet.body else { panic!("{name}: one packet") };
+        let R2p2Body::Single(message) = packet.body else { panic!("{name}: one packet") };
         let (head, operations) = MessageHeader::decode(message).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((head.operations, head.acked + 1), (1, head.sequence));
         assert!(operations.collect::<Result<Vec<_>, _>>().is_ok_and(|all| all.len() == 1), "{name}");

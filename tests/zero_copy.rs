@@ -11,11 +11,11 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_catalog::NewTable;
 use sandstorm_db::server::DataPlane;
 use sandstorm_net::limits::{ClientLimits, MAX_DATAGRAM_V6};
-use sandstorm_net::r2p2::{ClientEndpoint, Peer, Transmit};
+use sandstorm_net::r2p2::{ClientEndpoint, DatagramSink, PeerAddr};
 use sandstorm_net::rpc::{
-    FLAG_IDEMPOTENT, MessageHeader, OP_FLAG_TTL, Op, Operation, Status, encode_message, ttl_prefix,
+    MESSAGE_FLAG_IDEMPOTENT, MessageHeader, OP_FLAG_TTL, OpKind, Operation, RpcStatus, encode_message, ttl_prefix,
 };
-use sandstorm_store::{Mode, slab_bytes};
+use sandstorm_store::{StorageMode, slab_bytes};
 
 /// A table that evicts.
 const CACHE: u64 = 2;
@@ -33,8 +33,8 @@ struct Lossy {
     loss: f64,
 }
 
-impl Transmit for Lossy {
-    fn send(&mut self, _server: Peer, parts: &[&[u8]]) {
+impl DatagramSink for Lossy {
+    fn send(&mut self, _server: PeerAddr, parts: &[&[u8]]) {
         if !self.random.random_bool(self.loss) {
             // What the kernel has no room for is lost, too.
             let _lost = self.socket.send(&parts.concat());
@@ -94,11 +94,11 @@ impl Reader {
         let names: Vec<[u8; 8]> = keys.iter().map(|(_, key)| key.to_le_bytes()).collect();
         let gets: Vec<Operation<'_>> =
             keys.iter().zip(&names).map(|((table, _), name)| Operation::get(*table, name)).collect();
-        self.send(tenant, FLAG_IDEMPOTENT, &gets);
+        self.send(tenant, MESSAGE_FLAG_IDEMPOTENT, &gets);
     }
 
     /// One operation, and what became of it. To be used where nothing else is under way.
-    fn one(&mut self, tenant: u32, operation: Operation<'_>) -> Status {
+    fn one(&mut self, tenant: u32, operation: Operation<'_>) -> RpcStatus {
         self.send(tenant, 0, &[operation]);
         let mut buffer = vec![0; 65_536];
         loop {
@@ -128,13 +128,13 @@ impl Reader {
                 for answer in operations {
                     let answer = answer.expect("well-formed");
                     match answer.status {
-                        Status::Ok => {
+                        RpcStatus::Ok => {
                             let seed = u64::from_le_bytes(answer.value[..8].try_into().expect("eight bytes"));
                             assert!(answer.value == value(seed, answer.value.len()), "other bytes than were written");
                             self.right += 1;
                         }
                         status => {
-                            assert_eq!(status, Status::NotFound);
+                            assert_eq!(status, RpcStatus::NotFound);
                             self.absent += 1;
                         }
                     }
@@ -150,7 +150,8 @@ impl Reader {
 /// A tenant with a table that keeps and one that evicts. Its id.
 fn tables(plane: &DataPlane) -> u32 {
     let (id, _) = tenant(plane, "a", true);
-    let cache = NewTable { id: Some(CACHE), mode: Mode::Cache, quota_bytes: Some(200_000), ..NewTable::named("cache") };
+    let cache =
+        NewTable { id: Some(CACHE), mode: StorageMode::Cache, quota_bytes: Some(200_000), ..NewTable::named("cache") };
     plane.directory.create_table("a", cache).expect("a table");
     id
 }
@@ -182,7 +183,7 @@ fn values_arrive_as_they_were_whatever_becomes_of_their_records_meanwhile() {
                 }
                 _ => writer.one(id, Operation::put(table, &key, &bytes)),
             };
-            assert!([Status::Ok, Status::NotFound].contains(&answer), "{answer:?}");
+            assert!([RpcStatus::Ok, RpcStatus::NotFound].contains(&answer), "{answer:?}");
         }
         for reader in &mut readers {
             while reader.endpoint.held().requests < 12 {
@@ -206,7 +207,7 @@ fn what_nobody_acknowledges_is_let_go_of() {
     let before = slab_bytes();
     let mut writer = Reader::new(&plane, 77, 0.0);
     for key in 0..RECORDS {
-        assert_eq!(writer.one(id, Operation::put(1, &key.to_le_bytes(), &value(key, 7_000))), Status::Ok);
+        assert_eq!(writer.one(id, Operation::put(1, &key.to_le_bytes(), &value(key, 7_000))), RpcStatus::Ok);
     }
     let full = slab_bytes();
     assert!(full > before + 8_000_000, "{before} {full}");
@@ -222,10 +223,10 @@ fn what_nobody_acknowledges_is_let_go_of() {
         }
     }
     for key in 0..RECORDS {
-        assert_eq!(writer.one(id, Operation::delete(1, &key.to_le_bytes())), Status::Ok);
+        assert_eq!(writer.one(id, Operation::delete(1, &key.to_le_bytes())), RpcStatus::Ok);
     }
-    let ping = Operation::new(Op::Ping);
-    let gone = within_a_minute(|| writer.one(id, ping) == Status::Ok && slab_bytes() < before + 6_000_000);
+    let ping = Operation::new(OpKind::Ping);
+    let gone = within_a_minute(|| writer.one(id, ping) == RpcStatus::Ok && slab_bytes() < before + 6_000_000);
     assert!(gone, "{before} bytes before, {full} full, {} now", slab_bytes());
     drop(reader);
 }

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use super::{Shuffle, Store};
+use super::{BenchStore, Shuffle};
 
 /// Nanoseconds above which it is looked up whether the thread was off its processor meanwhile.
 const LONG_NS: u32 = 20_000;
 
 /// How long single operations took.
 #[derive(Default)]
-struct Times {
+struct OperationTimes {
     ns: Vec<u32>,
     /// Those during which the thread was taken off its processor.
     away_ns: Vec<u32>,
@@ -23,9 +23,9 @@ fn switches() -> u64 {
     line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
 }
 
-impl Times {
-    fn new() -> Times {
-        Times { switches: switches(), ..Times::default() }
+impl OperationTimes {
+    fn new() -> OperationTimes {
+        OperationTimes { switches: switches(), ..OperationTimes::default() }
     }
 
     fn time<T>(&mut self, operation: impl FnOnce() -> T) -> T {
@@ -64,11 +64,11 @@ impl Times {
 
 /// Doubles a table twice, from `records` on.
 pub(super) fn run(records: u64) {
-    let mut store = Store::new();
+    let mut store = BenchStore::new();
     (0..records).for_each(|n| store.put(n));
     store.settle();
     let mut shuffle = Shuffle(3);
-    let (mut puts, mut gets) = (Times::new(), Times::new());
+    let (mut puts, mut gets) = (OperationTimes::new(), OperationTimes::new());
     for _ in 0..records {
         let (written, read) = (shuffle.next(records), shuffle.next(records));
         puts.time(|| store.put(written));
@@ -77,8 +77,8 @@ pub(super) fn run(records: u64) {
     let quiet = [puts.tell("quiet, puts in place"), gets.tell("quiet, gets")];
     let mut from = records;
     for _ in 0..2 {
-        let (mut puts, mut gets) = (Times::new(), Times::new());
-        let (mut moving_puts, mut moving_gets) = (Times::new(), Times::new());
+        let (mut puts, mut gets) = (OperationTimes::new(), OperationTimes::new());
+        let (mut moving_puts, mut moving_gets) = (OperationTimes::new(), OperationTimes::new());
         for n in from..2 * from {
             let moving = store.is_growing();
             let (puts, gets) = if moving { (&mut moving_puts, &mut moving_gets) } else { (&mut puts, &mut gets) };

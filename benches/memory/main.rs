@@ -16,7 +16,7 @@ mod shuffle;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use sandstorm_store::{Epochs, Participant, Table, TableConfig, Write};
+use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig, WriteOptions};
 use shuffle::Shuffle;
 
 const KEY_BYTES: usize = 30;
@@ -35,21 +35,21 @@ fn key_of(n: u64) -> [u8; KEY_BYTES] {
 }
 
 /// A table and the thread that uses it.
-struct Store {
-    table: Table,
+struct BenchStore {
+    table: RecordTable,
     participant: Participant,
 }
 
-impl Store {
-    fn new() -> Store {
+impl BenchStore {
+    fn new() -> BenchStore {
         let epochs = Epochs::new();
-        let table = Table::with_seed(TableConfig::default(), Arc::clone(&epochs), 7);
-        Store { table, participant: epochs.register() }
+        let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 7);
+        BenchStore { table, participant: epochs.register() }
     }
 
     fn put(&mut self, n: u64) {
         let key = key_of(n);
-        let write = Write::default();
+        let write = WriteOptions::default();
         self.table.put(&self.participant, self.table.hash(&key), &key, &VALUE, &write, 0).expect("there is room");
         self.participant.quiescent();
     }
@@ -92,7 +92,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Fills a table and tells what its records take, at the end and on the way there.
 fn bytes(records: u64) {
     let before = resident_bytes("self");
-    let mut store = Store::new();
+    let mut store = BenchStore::new();
     let (mut least, mut most) = (f64::MAX, 0.0_f64);
     for n in 0..records {
         store.put(n);

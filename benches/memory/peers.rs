@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use super::{PAYLOAD_BYTES, VALUE, key_of, resident_bytes};
 
 /// How long a server may take to listen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Records sent before their answers are read.
 const PIPELINE: u64 = 500;
 
 /// A running server, ended when dropped.
-struct Peer {
+struct PeerProcess {
     child: Child,
     connection: TcpStream,
 }
 
-impl Drop for Peer {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -26,7 +26,7 @@ impl Drop for Peer {
 }
 
 /// Starts a server on a free port; `None`, with a line that says why, where it is not installed.
-fn start(program: &str, arguments: impl FnOnce(String) -> Vec<String>) -> Option<Peer> {
+fn start(program: &str, arguments: impl FnOnce(String) -> Vec<String>) -> Option<PeerProcess> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
     let mut command = Command::new(program);
     command.args(arguments(port.to_string())).stdout(Stdio::null()).stderr(Stdio::null());
@@ -40,9 +40,9 @@ fn start(program: &str, arguments: impl FnOnce(String) -> Vec<String>) -> Option
     let begun = Instant::now();
     loop {
         if let Ok(connection) = TcpStream::connect(("127.0.0.1", port)) {
-            return Some(Peer { child, connection });
+            return Some(PeerProcess { child, connection });
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > START_TIMEOUT {
             let _ = child.kill();
             let _ = child.wait();
             println!("{program}: does not listen on port {port}");
@@ -52,7 +52,7 @@ fn start(program: &str, arguments: impl FnOnce(String) -> Vec<String>) -> Option
     }
 }
 
-impl Peer {
+impl PeerProcess {
     /// Sends every record as `command` writes it; each is answered by `answer`.
     fn fill(&mut self, records: u64, answer: &[u8], command: impl Fn(&mut dyn Write, u64) -> std::io::Result<()>) {
         let mut answers = vec![0; answer.len() * PIPELINE as usize];

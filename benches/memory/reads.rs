@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::{KEY_BYTES, Shuffle, Store, key_of, median};
+use super::{BenchStore, KEY_BYTES, Shuffle, key_of, median};
 
 /// Rounds of each side, by turns.
 const ROUNDS: usize = 2_001;
@@ -22,7 +22,7 @@ fn round_ns(mut operations: impl FnMut(u64) -> u64) -> f64 {
     start.elapsed().as_nanos() as f64 / done as f64
 }
 
-fn batch(store: &Store, shuffle: &mut Shuffle, records: u64) -> u64 {
+fn batch(store: &BenchStore, shuffle: &mut Shuffle, records: u64) -> u64 {
     let mut keys = [(0u64, [0u8; KEY_BYTES]); BATCH];
     let guard = store.participant.guard();
     for (hash, key) in &mut keys {
@@ -39,7 +39,7 @@ fn batch(store: &Store, shuffle: &mut Shuffle, records: u64) -> u64 {
 
 /// Reads of random keys, one at a time and in batches, by turns.
 pub(super) fn gets(records: u64) {
-    let mut store = Store::new();
+    let mut store = BenchStore::new();
     (0..records).for_each(|n| store.put(n));
     store.settle();
     let mut shuffle = Shuffle(1);
@@ -62,7 +62,7 @@ pub(super) fn gets(records: u64) {
 
 /// Reads and writes of random keys just before the table grows, when collisions are most frequent, and just after.
 pub(super) fn full(records: u64) {
-    let mut store = Store::new();
+    let mut store = BenchStore::new();
     (0..records).for_each(|n| store.put(n));
     store.settle();
     let growths = store.table.stats().growths;
@@ -84,7 +84,7 @@ pub(super) fn full(records: u64) {
     }
 }
 
-fn measure(store: &mut Store, records: u64) -> [f64; 2] {
+fn measure(store: &mut BenchStore, records: u64) -> [f64; 2] {
     let stats = store.table.stats();
     println!("slots {:.1} % used", stats.records as f64 * 100.0 / stats.capacity as f64);
     let mut shuffle = Shuffle(2);

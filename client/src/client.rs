@@ -1,10 +1,10 @@
 //! The async client.
 
-use crate::driver::Mover;
+use crate::dispatcher::RequestDispatcher;
 use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
-use crate::session::Login;
+use crate::session::LoginCredentials;
 use crate::{Error, limits};
-use sandstorm_net::driver::Drivers;
+use sandstorm_net::driver::DriverFactory;
 use sandstorm_net::rpc::MAX_KEY_LEN;
 use std::future::{Future, IntoFuture};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -30,7 +30,7 @@ pub struct Config {
     /// Whether packets are sealed; default: [`Sealing::Auto`].
     pub sealing: Sealing,
     /// Where drivers come from; default: kernel sockets. Over others a client has a thread of its own.
-    pub drivers: Option<Arc<dyn Drivers>>,
+    pub drivers: Option<Arc<dyn DriverFactory>>,
 }
 
 /// Whether a client's packets are sealed: encrypted, and proof against being forged or repeated.
@@ -113,7 +113,7 @@ impl Config {
 
     /// Over other drivers than kernel sockets.
     #[must_use]
-    pub fn drivers(mut self, drivers: Arc<dyn Drivers>) -> Config {
+    pub fn drivers(mut self, drivers: Arc<dyn DriverFactory>) -> Config {
         self.drivers = Some(drivers);
         self
     }
@@ -128,14 +128,14 @@ impl Config {
     }
 
     /// As whom to log in; `now_ms` is the time in milliseconds since 1970 at which the session's clock starts.
-    pub(crate) fn login(&self, now_ms: u64) -> Login {
-        let sealed_ms = self.is_sealed().then_some(now_ms);
-        Login { tenant: self.tenant, token: self.token.clone(), sealed_ms }
+    pub(crate) fn login(&self, now_ms: u64) -> LoginCredentials {
+        let sealed_clock_ms = self.is_sealed().then_some(now_ms);
+        LoginCredentials { tenant: self.tenant, token: self.token.clone(), sealed_clock_ms }
     }
 
     /// Bytes of a message that fits one packet.
     pub(crate) fn packet_bytes(&self) -> usize {
-        limits::PACKET_BYTES - if self.is_sealed() { sandstorm_net::seal::OVERHEAD } else { 0 }
+        limits::MAX_PACKET_BYTES - if self.is_sealed() { sandstorm_net::seal::SEAL_OVERHEAD } else { 0 }
     }
 
     /// The port of `worker`, if there can be one.
@@ -174,7 +174,7 @@ impl std::fmt::Debug for Config {
 /// that is dropped does not take its request back.
 #[derive(Clone)]
 pub struct Client {
-    mover: Arc<Mover>,
+    dispatcher: Arc<RequestDispatcher>,
     deadline: Duration,
 }
 
@@ -187,29 +187,29 @@ impl Client {
     /// [`Error::Io`] when no socket can be had.
     pub async fn connect(config: Config) -> Result<Client, Error> {
         let deadline = config.deadline;
-        let mover = Mover::connect(config).await?;
-        Ok(Client { mover, deadline })
+        let dispatcher = RequestDispatcher::connect(config).await?;
+        Ok(Client { dispatcher, deadline })
     }
 
     /// The same connection with another deadline for the requests made through it.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Client {
-        Client { mover: Arc::clone(&self.mover), deadline }
+        Client { dispatcher: Arc::clone(&self.dispatcher), deadline }
     }
 
     /// Number of the server's workers.
     pub fn workers(&self) -> u32 {
-        self.mover.workers()
+        self.dispatcher.workers()
     }
 
     /// The worker that is the tenant's home.
     pub fn home_worker(&self) -> u32 {
-        self.mover.home_worker()
+        self.dispatcher.home_worker()
     }
 
     /// What the connection has sent, resent and received so far.
     pub fn stats(&self) -> Stats {
-        self.mover.stats()
+        self.dispatcher.stats()
     }
 
     /// Asks for a sign of life; gives the time it took.
@@ -227,7 +227,7 @@ impl Client {
         message.get(table, key);
         match self.single(message).await? {
             Reply::Record(record) => Ok(record),
-            other => Err(unexpected("get", &other)),
+            other => Err(unexpected_reply("get", &other)),
         }
     }
 
@@ -269,7 +269,7 @@ impl Client {
                 let text = format!("{} records for {count} keys", records.len());
                 Err(Error::Protocol { text })
             }
-            other => Err(unexpected("multi-get", &other)),
+            other => Err(unexpected_reply("multi-get", &other)),
         }
     }
 
@@ -292,7 +292,7 @@ impl Client {
                 // Before the empty key there is nothing, and as an end it would stand for none.
                 Direction::Backward if on.is_empty() => break,
                 Direction::Backward => to = on.to_vec(),
-                Direction::Forward => match after(&on) {
+                Direction::Forward => match successor_key(&on) {
                     Some(next) => from = next,
                     None => break,
                 },
@@ -326,7 +326,7 @@ impl Client {
         message.range(table, from, to, limit.min(limits::RANGE_PAGE) as u32, direction, at_once);
         match self.single(message).await? {
             Reply::Range(page) => Ok(page),
-            other => Err(unexpected("range", &other)),
+            other => Err(unexpected_reply("range", &other)),
         }
     }
 
@@ -338,20 +338,20 @@ impl Client {
 
     /// Deletes the record under `key`; whether there was one.
     pub async fn delete(&self, table: u64, key: &[u8]) -> Result<bool, Error> {
-        self.delete_when(table, key, None).await
+        self.delete_if(table, key, None).await
     }
 
     /// Deletes the record under `key` if it has that version; `false` when there is none, [`Error::Conflict`] when it has another.
     pub async fn delete_if_version(&self, table: u64, key: &[u8], version: u64) -> Result<bool, Error> {
-        self.delete_when(table, key, Some(version)).await
+        self.delete_if(table, key, Some(version)).await
     }
 
-    async fn delete_when(&self, table: u64, key: &[u8], if_version: Option<u64>) -> Result<bool, Error> {
+    async fn delete_if(&self, table: u64, key: &[u8], if_version: Option<u64>) -> Result<bool, Error> {
         let mut message = Message::new();
         message.delete(table, key, if_version);
         match self.single(message).await? {
             Reply::Deleted(was) => Ok(was),
-            other => Err(unexpected("delete", &other)),
+            other => Err(unexpected_reply("delete", &other)),
         }
     }
 
@@ -361,7 +361,7 @@ impl Client {
         message.increment(table, key, delta);
         match self.single(message).await? {
             Reply::Sum(sum) => Ok(sum),
-            other => Err(unexpected("increment", &other)),
+            other => Err(unexpected_reply("increment", &other)),
         }
     }
 
@@ -372,8 +372,8 @@ impl Client {
     }
 
     pub(crate) async fn single(&self, message: Message) -> Result<Reply, Error> {
-        let response = self.mover.request(message, self.deadline).await?;
-        message::only_reply(&response)
+        let response = self.dispatcher.request(message, self.deadline).await?;
+        message::decode_single_reply(&response)
     }
 }
 
@@ -384,7 +384,7 @@ impl std::fmt::Debug for Client {
 }
 
 /// The smallest key that can come after `key`; `None`: none can.
-fn after(key: &[u8]) -> Option<Vec<u8>> {
+fn successor_key(key: &[u8]) -> Option<Vec<u8>> {
     let mut next = key.to_vec();
     if key.len() < MAX_KEY_LEN {
         next.push(0);
@@ -400,7 +400,7 @@ fn after(key: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-pub(crate) fn unexpected(asked: &str, reply: &Reply) -> Error {
+pub(crate) fn unexpected_reply(asked: &str, reply: &Reply) -> Error {
     Error::Protocol { text: format!("a {asked} was answered with {reply:?}") }
 }
 
@@ -476,8 +476,8 @@ impl<'a> Put<'a> {
     pub async fn outcome(self) -> Result<PutOutcome, Error> {
         let mut message = Message::new();
         message.put(self.table, self.key, self.value, &self.options);
-        let response = self.client.mover.request(message, self.client.deadline).await?;
-        message::put_outcome(&response)
+        let response = self.client.dispatcher.request(message, self.client.deadline).await?;
+        message::decode_put_outcome(&response)
     }
 }
 
@@ -546,13 +546,13 @@ impl Batch<'_> {
         self
     }
 
-    /// Adds a call of an extension: [`Reply::Reply`].
+    /// Adds a call of an extension: [`Reply::Invoked`].
     pub fn invoke(mut self, name: &str, args: &[u8]) -> Self {
         self.message.invoke(name, 0, args);
         self
     }
 
-    /// Adds a call that does no harm if it runs twice, as [`Client::query`]: [`Reply::Reply`].
+    /// Adds a call that does no harm if it runs twice, as [`Client::query`]: [`Reply::Invoked`].
     pub fn query(mut self, name: &str, args: &[u8]) -> Self {
         self.message.query(name, 0, args);
         self
@@ -582,8 +582,8 @@ impl Batch<'_> {
         if asked == 0 {
             return Ok(Vec::new());
         }
-        let response = self.client.mover.request(self.message, self.client.deadline).await?;
-        let replies = message::replies(&response)?;
+        let response = self.client.dispatcher.request(self.message, self.client.deadline).await?;
+        let replies = message::decode_replies(&response)?;
         if replies.len() != asked {
             // A message refused as a whole is answered by one operation that says why.
             if let [Err(error)] = replies.as_slice() {

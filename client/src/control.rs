@@ -3,7 +3,7 @@
 //! A method for each route of docs/control.md that tools need; `/v1/workers` and `/metrics` are for those who watch.
 //!
 //! Every request but `health` carries `authorization: Bearer TOKEN`, the operator's or the tenant's. What is not a
-//! success (2xx) has an [`ErrorBody`].
+//! success (2xx) has an [`ControlErrorBody`].
 
 mod error;
 mod types;
@@ -13,7 +13,7 @@ pub use sandstorm_net::trust::Trust;
 pub use types::*;
 
 use crate::limits;
-use sandstorm_net::trust::{Disbelief, Words, explain};
+use sandstorm_net::trust::{TlsFailure, TlsHints, explain_tls_error};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ pub struct Control {
 }
 
 /// What to do about a control port that is not believed.
-const WORDS: Words = Words {
+const TLS_HINTS: TlsHints = TlsHints {
     known: "give --fingerprint sha256:..., as the server prints it at its start, or --ca FILE",
     expired: "renew it on the server; it is taken without a restart",
     name: "use a name that it is for, have it made with that one too (--control-name), or pin it (--fingerprint)",
@@ -41,7 +41,7 @@ const WORDS: Words = Words {
 
 /// The body of requests that say nothing.
 #[derive(Serialize)]
-struct Nothing {}
+struct EmptyRequest {}
 
 impl Control {
     /// A client of the control port at `address` (`host:port`, or a whole `http://…` or `https://…`: see [`url`]), with the
@@ -74,12 +74,12 @@ impl Control {
     ///
     /// # Errors
     /// As every request here: [`ControlError`].
-    pub fn health(&self) -> Result<Health, ControlError> {
+    pub fn health(&self) -> Result<ServerHealth, ControlError> {
         self.get("/v1/health")
     }
 
     /// The counters: the operator's token sees the whole server, a tenant's its own.
-    pub fn stat(&self) -> Result<Stat, ControlError> {
+    pub fn stat(&self) -> Result<ServerStats, ControlError> {
         self.get("/v1/stat")
     }
 
@@ -89,54 +89,54 @@ impl Control {
     }
 
     /// All tenants.
-    pub fn tenants(&self) -> Result<Vec<Tenant>, ControlError> {
+    pub fn tenants(&self) -> Result<Vec<TenantStatus>, ControlError> {
         self.get("/v1/tenants")
     }
 
     /// Makes a tenant.
-    pub fn create_tenant(&self, tenant: &CreateTenant) -> Result<TenantCreated, ControlError> {
+    pub fn create_tenant(&self, tenant: &TenantSpec) -> Result<CreatedTenant, ControlError> {
         self.post("/v1/tenants", tenant)
     }
 
     /// One tenant, by name.
-    pub fn tenant(&self, tenant: &str) -> Result<Tenant, ControlError> {
-        self.get(&format!("/v1/tenants/{}", segment(tenant)))
+    pub fn tenant(&self, tenant: &str) -> Result<TenantStatus, ControlError> {
+        self.get(&format!("/v1/tenants/{}", path_segment(tenant)))
     }
 
     /// Changes a tenant.
-    pub fn change_tenant(&self, tenant: &str, change: &ChangeTenant) -> Result<Tenant, ControlError> {
-        self.send(self.agent.patch(self.url(&format!("/v1/tenants/{}", segment(tenant)))), change)
+    pub fn change_tenant(&self, tenant: &str, change: &TenantPatch) -> Result<TenantStatus, ControlError> {
+        self.send(self.agent.patch(self.url(&format!("/v1/tenants/{}", path_segment(tenant)))), change)
     }
 
     /// Deletes a tenant with all that it has.
     pub fn delete_tenant(&self, tenant: &str) -> Result<(), ControlError> {
-        self.delete(&format!("/v1/tenants/{}", segment(tenant)))
+        self.delete(&format!("/v1/tenants/{}", path_segment(tenant)))
     }
 
     /// Gives a tenant a new token; the old one is void.
-    pub fn rotate_token(&self, tenant: &str) -> Result<TokenRotated, ControlError> {
+    pub fn rotate_token(&self, tenant: &str) -> Result<RotatedToken, ControlError> {
         self.rotate_with_grace(tenant, Some(Duration::ZERO))
     }
 
     /// Gives a tenant a new token; the old one works until the grace is over (the server's default: an hour).
-    pub fn rotate_with_grace(&self, tenant: &str, grace: Option<Duration>) -> Result<TokenRotated, ControlError> {
-        let rotate = Rotate { grace_s: grace.map(|grace| grace.as_secs()) };
-        self.post(&format!("/v1/tenants/{}/rotate", segment(tenant)), &rotate)
+    pub fn rotate_with_grace(&self, tenant: &str, grace: Option<Duration>) -> Result<RotatedToken, ControlError> {
+        let rotate = TokenRotation { grace_s: grace.map(|grace| grace.as_secs()) };
+        self.post(&format!("/v1/tenants/{}/rotate", path_segment(tenant)), &rotate)
     }
 
     /// Ends the grace of a tenant's old token.
     pub fn revoke_old_token(&self, tenant: &str) -> Result<(), ControlError> {
-        self.delete(&format!("/v1/tenants/{}/old-token", segment(tenant)))
+        self.delete(&format!("/v1/tenants/{}/old-token", path_segment(tenant)))
     }
 
     /// Whether the operator's old token still works.
-    pub fn operator(&self) -> Result<OperatorToken, ControlError> {
+    pub fn operator(&self) -> Result<OperatorTokenStatus, ControlError> {
         self.get("/v1/operator")
     }
 
     /// Gives the operator a new token; the old one works until the grace is over (the server's default: an hour).
-    pub fn rotate_operator(&self, grace: Option<Duration>) -> Result<TokenRotated, ControlError> {
-        self.post("/v1/operator/rotate", &Rotate { grace_s: grace.map(|grace| grace.as_secs()) })
+    pub fn rotate_operator(&self, grace: Option<Duration>) -> Result<RotatedToken, ControlError> {
+        self.post("/v1/operator/rotate", &TokenRotation { grace_s: grace.map(|grace| grace.as_secs()) })
     }
 
     /// Ends the grace of the operator's old token.
@@ -145,99 +145,109 @@ impl Control {
     }
 
     /// A tenant's tables.
-    pub fn tables(&self, tenant: &str) -> Result<Vec<Table>, ControlError> {
-        self.get(&format!("/v1/tenants/{}/tables", segment(tenant)))
+    pub fn tables(&self, tenant: &str) -> Result<Vec<TableStatus>, ControlError> {
+        self.get(&format!("/v1/tenants/{}/tables", path_segment(tenant)))
     }
 
     /// Makes a table.
-    pub fn create_table(&self, tenant: &str, table: &CreateTable) -> Result<Table, ControlError> {
-        self.post(&format!("/v1/tenants/{}/tables", segment(tenant)), table)
+    pub fn create_table(&self, tenant: &str, table: &TableSpec) -> Result<TableStatus, ControlError> {
+        self.post(&format!("/v1/tenants/{}/tables", path_segment(tenant)), table)
     }
 
     /// One table, by name.
-    pub fn table(&self, tenant: &str, table: &str) -> Result<Table, ControlError> {
-        self.get(&format!("/v1/tenants/{}/tables/{}", segment(tenant), segment(table)))
+    pub fn table(&self, tenant: &str, table: &str) -> Result<TableStatus, ControlError> {
+        self.get(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
-        self.delete(&format!("/v1/tenants/{}/tables/{}", segment(tenant), segment(table)))
+        self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
     /// What a tenant granted and was granted.
-    pub fn grants(&self, tenant: &str) -> Result<Grants, ControlError> {
-        self.get(&format!("/v1/tenants/{}/grants", segment(tenant)))
+    pub fn grants(&self, tenant: &str) -> Result<GrantList, ControlError> {
+        self.get(&format!("/v1/tenants/{}/grants", path_segment(tenant)))
     }
 
     /// Lets another tenant use one of the tenant's tables, or changes what an earlier grant of it allows.
-    pub fn grant(&self, tenant: &str, grant: &CreateGrant) -> Result<GivenGrant, ControlError> {
-        self.post(&format!("/v1/tenants/{}/grants", segment(tenant)), grant)
+    pub fn grant(&self, tenant: &str, grant: &GrantSpec) -> Result<GivenGrant, ControlError> {
+        self.post(&format!("/v1/tenants/{}/grants", path_segment(tenant)), grant)
     }
 
     /// Ends a grant that the tenant gave, at once.
     pub fn revoke_grant(&self, tenant: &str, table: &str, to: &str) -> Result<(), ControlError> {
-        self.delete(&format!("/v1/tenants/{}/grants/given/{}/{}", segment(tenant), segment(table), segment(to)))
+        self.delete(&format!(
+            "/v1/tenants/{}/grants/given/{}/{}",
+            path_segment(tenant),
+            path_segment(table),
+            path_segment(to)
+        ))
     }
 
     /// Gives up a table that `owner` granted to the tenant.
     pub fn drop_grant(&self, tenant: &str, owner: &str, table: &str) -> Result<(), ControlError> {
-        self.delete(&format!("/v1/tenants/{}/grants/received/{}/{}", segment(tenant), segment(owner), segment(table)))
+        self.delete(&format!(
+            "/v1/tenants/{}/grants/received/{}/{}",
+            path_segment(tenant),
+            path_segment(owner),
+            path_segment(table)
+        ))
     }
 
     /// Pushes an extension's source under `name`: checked, compiled, signed, loaded; the former version drains.
     ///
     /// # Errors
     /// [`ControlError::Refused`] with the remarks of the checker or the compiler; others as everywhere here.
-    pub fn push(&self, tenant: &str, name: &str, source: &Push) -> Result<Pushed, ControlError> {
-        let path = format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name));
-        self.send_within(limits::PUSH_TIMEOUT, patient(self.agent.put(self.url(&path))), source)
+    pub fn push(&self, tenant: &str, name: &str, source: &ExtensionSource) -> Result<PushOutcome, ControlError> {
+        let path = format!("/v1/tenants/{}/extensions/{}", path_segment(tenant), path_segment(name));
+        self.send_within(limits::PUSH_TIMEOUT, with_push_timeout(self.agent.put(self.url(&path))), source)
     }
 
     /// Loads an artifact that a builder elsewhere has signed for this tenant and name.
     ///
     /// # Errors
     /// [`ControlError::Server`] with a code of its own for each reason why the server does not load it.
-    pub fn push_artifact(&self, tenant: &str, name: &str, artifact: &[u8]) -> Result<Pushed, ControlError> {
-        let path = format!("/v1/tenants/{}/extensions/{}/artifact", segment(tenant), segment(name));
-        let request = self.with_token(patient(self.agent.put(self.url(&path))));
+    pub fn push_artifact(&self, tenant: &str, name: &str, artifact: &[u8]) -> Result<PushOutcome, ControlError> {
+        let path = format!("/v1/tenants/{}/extensions/{}/artifact", path_segment(tenant), path_segment(name));
+        let request = self.with_token(with_push_timeout(self.agent.put(self.url(&path))));
         self.finish(limits::PUSH_TIMEOUT, request.content_type("application/octet-stream").send(artifact))
     }
 
     /// A tenant's extensions.
-    pub fn extensions(&self, tenant: &str) -> Result<Vec<Extension>, ControlError> {
-        self.get(&format!("/v1/tenants/{}/extensions", segment(tenant)))
+    pub fn extensions(&self, tenant: &str) -> Result<Vec<ExtensionStatus>, ControlError> {
+        self.get(&format!("/v1/tenants/{}/extensions", path_segment(tenant)))
     }
 
     /// One extension.
-    pub fn extension(&self, tenant: &str, name: &str) -> Result<Extension, ControlError> {
-        self.get(&format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name)))
+    pub fn extension(&self, tenant: &str, name: &str) -> Result<ExtensionStatus, ControlError> {
+        self.get(&format!("/v1/tenants/{}/extensions/{}", path_segment(tenant), path_segment(name)))
     }
 
     /// Unloads an extension; calls under way end first or are ended.
     pub fn unload(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
-        self.delete(&format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name)))
+        self.delete(&format!("/v1/tenants/{}/extensions/{}", path_segment(tenant), path_segment(name)))
     }
 
     /// Suspends an extension: calls are refused until it is resumed or pushed anew.
     pub fn suspend(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
-        self.post_nothing(&format!("/v1/tenants/{}/extensions/{}/suspend", segment(tenant), segment(name)))
+        self.post_nothing(&format!("/v1/tenants/{}/extensions/{}/suspend", path_segment(tenant), path_segment(name)))
     }
 
     /// Ends a suspension.
     pub fn resume(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
-        self.post_nothing(&format!("/v1/tenants/{}/extensions/{}/resume", segment(tenant), segment(name)))
+        self.post_nothing(&format!("/v1/tenants/{}/extensions/{}/resume", path_segment(tenant), path_segment(name)))
     }
 
     /// Sets what one invocation of an extension may use.
     pub fn set_budget(&self, tenant: &str, name: &str, budget: &Budget) -> Result<(), ControlError> {
-        let path = format!("/v1/tenants/{}/extensions/{}/budget", segment(tenant), segment(name));
+        let path = format!("/v1/tenants/{}/extensions/{}/budget", path_segment(tenant), path_segment(name));
         self.send(self.agent.put(self.url(&path)), budget).map(|_: serde::de::IgnoredAny| ())
     }
 
     /// The latest kills, newest first: of one tenant, or of all (the operator's token only).
-    pub fn kills(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<Kill>, ControlError> {
+    pub fn kills(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<KillReport>, ControlError> {
         match tenant {
-            Some(tenant) => self.get(&format!("/v1/tenants/{}/kills?limit={limit}", segment(tenant))),
+            Some(tenant) => self.get(&format!("/v1/tenants/{}/kills?limit={limit}", path_segment(tenant))),
             None => self.get(&format!("/v1/kills?limit={limit}")),
         }
     }
@@ -258,7 +268,7 @@ impl Control {
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
         let ask = || self.finish(self.timeout, self.with_token(self.agent.get(self.url(path))).call());
         match ask() {
-            Err(ControlError::Lost { .. }) => ask(),
+            Err(ControlError::ConnectionLost { .. }) => ask(),
             answer => answer,
         }
     }
@@ -274,7 +284,7 @@ impl Control {
 
     /// Posts nothing, for its effect.
     fn post_nothing(&self, path: &str) -> Result<(), ControlError> {
-        self.post(path, &Nothing {}).map(|_: serde::de::IgnoredAny| ())
+        self.post(path, &EmptyRequest {}).map(|_: serde::de::IgnoredAny| ())
     }
 
     fn send<T: DeserializeOwned>(
@@ -304,7 +314,7 @@ impl Control {
     ) -> Result<T, ControlError> {
         let mut answer = answer.map_err(|error| self.broken(timeout, error))?;
         let status = answer.status().as_u16();
-        let body = answer.body_mut().with_config().limit(limits::CONTROL_MAX_ANSWER).lossy_utf8(true);
+        let body = answer.body_mut().with_config().limit(limits::CONTROL_MAX_RESPONSE_BYTES).lossy_utf8(true);
         let body = body.read_to_string().map_err(|error| self.broken(timeout, error))?;
         if !(200..300).contains(&status) {
             return Err(ControlError::from_answer(status, &body));
@@ -316,16 +326,18 @@ impl Control {
 
     fn broken(&self, timeout: Duration, error: ureq::Error) -> ControlError {
         let address = self.address.clone();
-        if let Some(Disbelief { reason, hint }) = explain(&error, &WORDS) {
+        if let Some(TlsFailure { reason, hint }) = explain_tls_error(&error, &TLS_HINTS) {
             return ControlError::Tls { address, reason, hint };
         }
         let reason = error.to_string();
         match error {
-            ureq::Error::Io(error) if is_lost(error.kind()) => ControlError::Lost { address, reason },
-            ureq::Error::Timeout(ureq::Timeout::Connect) => {
-                ControlError::Silent { address, seconds: self.timeout.as_secs() }
+            ureq::Error::Io(error) if is_connection_lost(error.kind()) => {
+                ControlError::ConnectionLost { address, reason }
             }
-            ureq::Error::Timeout(_) => ControlError::Silent { address, seconds: timeout.as_secs() },
+            ureq::Error::Timeout(ureq::Timeout::Connect) => {
+                ControlError::TimedOut { address, seconds: self.timeout.as_secs() }
+            }
+            ureq::Error::Timeout(_) => ControlError::TimedOut { address, seconds: timeout.as_secs() },
             ureq::Error::Io(_)
             | ureq::Error::HostNotFound
             | ureq::Error::ConnectionFailed
@@ -336,13 +348,13 @@ impl Control {
 }
 
 /// Whether that error comes after a connection was made.
-fn is_lost(kind: ErrorKind) -> bool {
+fn is_connection_lost(kind: ErrorKind) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(kind, UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
 /// A request that waits for its turn and for a compiler.
-fn patient<B>(request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+fn with_push_timeout<B>(request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
     request.config().timeout_global(Some(limits::PUSH_TIMEOUT)).build()
 }
 
@@ -368,7 +380,7 @@ pub fn url(address: &str, trusted: bool) -> String {
 }
 
 /// A name as one segment of a path: everything but letters, digits and `-_.~` percent-encoded.
-fn segment(name: &str) -> String {
+fn path_segment(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {

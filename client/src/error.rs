@@ -1,6 +1,6 @@
 //! What can go wrong with a data request.
 
-use sandstorm_net::rpc::{KillCause, Op, Operation, Status};
+use sandstorm_net::rpc::{KillCause, OpKind, Operation, RpcStatus};
 use std::borrow::Cow;
 use std::time::Duration;
 use thiserror::Error;
@@ -38,7 +38,7 @@ pub enum Error {
         what: String,
     },
     /// The invocation was ended.
-    #[error("the invocation was killed ({}){}; see the extension's kills", cause_name(*cause), tail(text))]
+    #[error("the invocation was killed ({}){}; see the extension's kills", cause_name(*cause), detail_suffix(text))]
     Killed {
         /// Why.
         cause: KillCause,
@@ -46,7 +46,7 @@ pub enum Error {
         text: String,
     },
     /// The extension itself answered with an error.
-    #[error("the extension failed ({}){}", failure_name(*code), tail(text))]
+    #[error("the extension failed ({}){}", failure_name(*code), detail_suffix(text))]
     Failed {
         /// Its code.
         code: u32,
@@ -136,39 +136,39 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error that an answered operation means; `None` when it is a success or [`Status::NotFound`].
+    /// The error that an answered operation means; `None` when it is a success or [`RpcStatus::NotFound`].
     pub(crate) fn of(answer: &Operation<'_>) -> Option<Error> {
         let text = || String::from_utf8_lossy(answer.value).into_owned();
         Some(match answer.status {
-            Status::Ok | Status::NotFound => return None,
-            Status::Conflict => Error::Conflict,
+            RpcStatus::Ok | RpcStatus::NotFound => return None,
+            RpcStatus::Conflict => Error::Conflict,
             // Of a message that could not be read there is no operation to answer.
-            Status::Malformed if answer.op == Op::Ping => {
+            RpcStatus::Malformed if answer.op == OpKind::Ping => {
                 let text = format!("it could not be read ({}); are client and server of the same version?", text());
                 Error::Malformed { text }
             }
-            Status::Malformed => Error::Malformed { text: text() },
-            Status::Version => Error::Version { text: text() },
-            Status::Unauthenticated => Error::Unauthenticated,
-            Status::UnknownTenant => Error::UnknownTenant,
-            Status::UnknownTable => Error::UnknownTable,
-            Status::UnknownExtension => Error::UnknownExtension,
-            Status::WrongServer => Error::WrongServer,
-            Status::OverQuota => Error::OverQuota { which: text() },
-            Status::OutOfMemory => Error::OutOfMemory { text: text() },
-            Status::TooLarge => Error::TooLarge { what: text() },
-            Status::Killed => match u8::try_from(answer.number).ok().and_then(KillCause::from_byte) {
+            RpcStatus::Malformed => Error::Malformed { text: text() },
+            RpcStatus::Version => Error::Version { text: text() },
+            RpcStatus::Unauthenticated => Error::Unauthenticated,
+            RpcStatus::UnknownTenant => Error::UnknownTenant,
+            RpcStatus::UnknownTable => Error::UnknownTable,
+            RpcStatus::UnknownExtension => Error::UnknownExtension,
+            RpcStatus::WrongServer => Error::WrongServer,
+            RpcStatus::OverQuota => Error::OverQuota { which: text() },
+            RpcStatus::OutOfMemory => Error::OutOfMemory { text: text() },
+            RpcStatus::TooLarge => Error::TooLarge { what: text() },
+            RpcStatus::Killed => match u8::try_from(answer.number).ok().and_then(KillCause::from_byte) {
                 Some(cause) => Error::Killed { cause, text: text() },
                 None => Error::Protocol { text: format!("unknown cause {} of a kill", answer.number) },
             },
-            Status::Failed => Error::Failed { code: u32::try_from(answer.number).unwrap_or(u32::MAX), text: text() },
-            Status::Overloaded => Error::Overloaded,
-            Status::Stale => Error::Stale,
-            Status::NotANumber => Error::NotANumber,
-            Status::Suspended => Error::Suspended { text: text() },
-            Status::ShuttingDown => Error::ShuttingDown,
-            Status::ReadOnly => Error::ReadOnly,
-            Status::SealRequired => Error::SealRequired,
+            RpcStatus::Failed => Error::Failed { code: u32::try_from(answer.number).unwrap_or(u32::MAX), text: text() },
+            RpcStatus::Overloaded => Error::Overloaded,
+            RpcStatus::Stale => Error::Stale,
+            RpcStatus::NotANumber => Error::NotANumber,
+            RpcStatus::Suspended => Error::Suspended { text: text() },
+            RpcStatus::ShuttingDown => Error::ShuttingDown,
+            RpcStatus::ReadOnly => Error::ReadOnly,
+            RpcStatus::SealRequired => Error::SealRequired,
         })
     }
 
@@ -222,7 +222,7 @@ pub fn cause_name(cause: KillCause) -> &'static str {
         KillCause::IllegalInstruction => "illegal_instruction",
         KillCause::MemoryFault => "memory_fault",
         KillCause::Unloaded => "unloaded",
-        KillCause::Crowded => "crowded",
+        KillCause::ReclaimPressure => "crowded",
     }
 }
 
@@ -244,6 +244,6 @@ fn failure_name(code: u32) -> Cow<'static, str> {
     })
 }
 
-fn tail(text: &str) -> String {
+fn detail_suffix(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }

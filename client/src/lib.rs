@@ -60,11 +60,11 @@
 #![deny(unsafe_code)]
 
 pub mod blocking;
-mod calls;
 mod client;
 pub mod control;
-mod driver;
+mod dispatcher;
 mod error;
+mod invoke;
 pub mod limits;
 pub mod load;
 mod message;
@@ -75,10 +75,10 @@ pub mod tao;
 /// The page on this client, whose code has to compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/client.md")]
-struct Page;
+struct ClientGuide;
 
 #[cfg(test)]
-mod fake;
+mod fake_server;
 #[cfg(test)]
 mod tests;
 

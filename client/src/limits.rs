@@ -7,22 +7,22 @@ pub const PUSH_TIMEOUT: Duration = Duration::from_secs(600);
 /// Any other control request, from connect to the last byte.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a control answer: the remarks of a compiler about the largest push stay far under it.
-pub const CONTROL_MAX_ANSWER: u64 = 16 << 20;
+pub const CONTROL_MAX_RESPONSE_BYTES: u64 = 16 << 20;
 /// A data request, from the call to its answer, retries included.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
 /// The longest deadline that can be set; a server counts on no request being repeated for longer.
-pub const MAX_DEADLINE: Duration = Duration::from_micros(sandstorm_net::limits::REQUEST_LIFE_US);
+pub const MAX_DEADLINE: Duration = Duration::from_micros(sandstorm_net::limits::MAX_REQUEST_LIFETIME_US);
 /// Messages without an answer of one session: one less than the answers that a server remembers for it.
 pub const WINDOW: usize = 1023;
 /// Requests that wait inside a client for room in the window; beyond it they are refused at once.
 pub const MAX_QUEUED: usize = 65_536;
 /// How often the deadlines of waiting requests are looked at, in microseconds.
-pub const QUEUE_TICK_US: u64 = 5_000;
+pub const QUEUE_CHECK_INTERVAL_US: u64 = 5_000;
 /// How often one request goes back to the queue because the server had forgotten the session.
-pub const MAX_RESTARTS: u32 = 3;
+pub const MAX_REQUEUES: u32 = 3;
 /// Requests without an answer, one after the other, after which a session says hello again: the server may have restarted, and answers a bounded
 /// number of strangers a second. One or two are what overload or loss does.
-pub const UNHEARD: u32 = 3;
+pub const TIMEOUTS_BEFORE_HELLO: u32 = 3;
 /// Message buffers kept for reuse, of one session: a whole window of them.
 pub const SPARE_BUFFERS: usize = 1024;
 /// Bytes of a message buffer above which it is not kept.
@@ -32,36 +32,37 @@ pub const MAX_WORKERS: u32 = 4096;
 /// Datagrams taken from the socket before the lock is given to others.
 pub const RECEIVE_BURST: usize = 64;
 /// Bytes of datagrams that wait for the socket to take them; beyond it they are dropped and sent again later.
-pub const OUTBOX_BYTES: usize = 8 << 20;
+pub const MAX_OUTBOX_BYTES: usize = 8 << 20;
 /// Operations of a load generator's message stop before this many bytes, so that it stays one packet (less in a sealed session).
-pub const PACKET_BYTES: usize = sandstorm_net::limits::MAX_DATAGRAM - sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
+pub const MAX_PACKET_BYTES: usize =
+    sandstorm_net::limits::MAX_DATAGRAM - sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
 /// How often a polled connection looks at its timers while nothing arrives, in microseconds.
-pub const RAW_TIMER_US: u64 = 500;
+pub const RAW_TIMER_INTERVAL_US: u64 = 500;
 /// Messages of a loader under way: enough to keep a server busy, few enough not to overrun its socket.
 pub const FILL_DEPTH: usize = 128;
 /// How often a loader writes one record, at most.
-pub const FILL_TRIES: u32 = 10;
+pub const FILL_ATTEMPTS: u32 = 10;
 /// How long a load waits for answers after its end, beyond the requests' own deadline.
-pub const LOAD_DRAIN: Duration = Duration::from_millis(500);
+pub const LOAD_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a load's thread shares its counts with the line of progress, in nanoseconds.
-pub const LOAD_SHARE_NS: u64 = 100_000_000;
+pub const LOAD_PUBLISH_INTERVAL_NS: u64 = 100_000_000;
 /// How long a load's thread that dozes sleeps at most, in microseconds: requests whose answers are lost are to be sent again in time.
-pub const LOAD_DOZE_US: u64 = 1_000;
+pub const LOAD_MAX_SLEEP_US: u64 = 1_000;
 /// How often a load's thread over a driver past the kernel looks in vain before it lets others run, each time from then on: as many looks take
 /// longer than an answer that is under way, and to yield takes longer than most answers.
-pub const LOAD_LOOKS_IN_VAIN: u32 = 64;
+pub const LOAD_SPINS_BEFORE_YIELD: u32 = 64;
 /// How often the line of progress looks at the time.
-pub const LOAD_WATCH: Duration = Duration::from_millis(20);
+pub const LOAD_PROGRESS_POLL: Duration = Duration::from_millis(20);
 /// Lists, and rows for a decision tree, that a load makes by itself: a list is some tens of times as large as a record.
 pub const LOAD_MAX_LISTS: u64 = 10_000;
 /// Users with passwords that a load makes by itself: to hash one takes half a millisecond.
 pub const LOAD_MAX_USERS: u64 = 1_000;
 /// Tenants of a load up to which each has histograms of three digits; beyond it they have two, for 230 KB each are too much.
-pub const LOAD_FINE_TENANTS: usize = 64;
+pub const LOAD_FINE_HISTOGRAM_TENANTS: usize = 64;
 /// A datagram of another server's protocol is given up after this long without an answer, and the next is sent.
-pub const PEER_LOST: Duration = Duration::from_millis(100);
+pub const PEER_DATAGRAM_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long another server may take to answer a greeting, or what is under way at the end of a load.
-pub const PEER_PATIENCE: Duration = Duration::from_secs(5);
+pub const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of writes that a fill of another server hands to the kernel at once.
 pub const PEER_FILL_BYTES: usize = 256 << 10;
 /// Records that a message asks a range for: as many as the server's answer may have.

@@ -3,9 +3,9 @@
 use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::{
-    Condition, FLAG_IDEMPOTENT, HELLO_BINDS, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
-    MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, RANGE_MORE, Rows,
-    Status, op_header,
+    Condition, HELLO_BIND_SESSION, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
+    MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, OpKind,
+    Operation, RANGE_MORE, RangeEntries, RpcStatus, encode_op_header_with_lens,
 };
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ pub enum Reply {
     /// Of an increment: the sum.
     Sum(i64),
     /// Of an invocation: the extension's reply.
-    Reply(Bytes),
+    Invoked(Bytes),
 }
 
 /// A request under construction: several operations that travel together, at most 256 and about 8 MiB, with
@@ -170,27 +170,28 @@ impl Message {
         } else if self.bytes.len() + OP_HEADER_LEN + operation.key.len() + value_len > MAX_MESSAGE_LEN {
             self.too_large = Some("the operations of one message are over its limit of about 8 MiB together");
         } else {
-            self.bytes.extend_from_slice(&op_header(operation, operation.key.len(), value_len));
+            self.bytes.extend_from_slice(&encode_op_header_with_lens(operation, operation.key.len(), value_len));
             self.bytes.extend_from_slice(operation.key);
             self.bytes.extend_from_slice(value[0]);
             self.bytes.extend_from_slice(value[1]);
             self.operations += 1;
-            self.idempotent &= matches!(operation.op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet | Op::Range);
+            self.idempotent &=
+                matches!(operation.op, OpKind::Ping | OpKind::Hello | OpKind::Get | OpKind::MultiGet | OpKind::Range);
         }
     }
 
     /// Appends a ping; its answer echoes the payload.
     pub fn ping(&mut self, payload: &[u8]) {
-        self.push(&Operation::new(Op::Ping), [payload, &[]]);
+        self.push(&Operation::new(OpKind::Ping), [payload, &[]]);
     }
 
     pub(crate) fn hello(&mut self, token: &[u8]) {
-        self.push(&Operation { number: HELLO_BINDS, ..Operation::new(Op::Hello) }, [token, &[]]);
+        self.push(&Operation { number: HELLO_BIND_SESSION, ..Operation::new(OpKind::Hello) }, [token, &[]]);
     }
 
     /// Appends a get.
     pub fn get(&mut self, table: u64, key: &[u8]) {
-        self.push(&Operation { table, key, ..Operation::new(Op::Get) }, [&[], &[]]);
+        self.push(&Operation { table, key, ..Operation::new(OpKind::Get) }, [&[], &[]]);
     }
 
     /// Counts keys that the message asks for together.
@@ -222,7 +223,7 @@ impl Message {
             list.extend_from_slice(&(key.len() as u32).to_le_bytes());
             list.extend_from_slice(key);
         }
-        let operation = Operation { table, flags, number: keys.len() as u64, ..Operation::new(Op::MultiGet) };
+        let operation = Operation { table, flags, number: keys.len() as u64, ..Operation::new(OpKind::MultiGet) };
         self.count(keys.len());
         self.push(&operation, [&list, &[]]);
     }
@@ -244,7 +245,7 @@ impl Message {
             condition: options.condition,
             number: options.version,
             user_flags: options.flags,
-            ..Operation::new(Op::Put)
+            ..Operation::new(OpKind::Put)
         };
         match options.ttl {
             None => self.push(&operation, [value, &[]]),
@@ -260,18 +261,18 @@ impl Message {
     pub fn delete(&mut self, table: u64, key: &[u8], if_version: Option<u64>) {
         let condition = if if_version.is_some() { Condition::Version } else { Condition::Always };
         let number = if_version.unwrap_or(0);
-        self.push(&Operation { table, key, condition, number, ..Operation::new(Op::Delete) }, [&[], &[]]);
+        self.push(&Operation { table, key, condition, number, ..Operation::new(OpKind::Delete) }, [&[], &[]]);
     }
 
     /// Appends an increment.
     pub fn increment(&mut self, table: u64, key: &[u8], delta: i64) {
         let number = delta.cast_unsigned();
-        self.push(&Operation { table, key, number, ..Operation::new(Op::Increment) }, [&[], &[]]);
+        self.push(&Operation { table, key, number, ..Operation::new(OpKind::Increment) }, [&[], &[]]);
     }
 
     /// Appends a call of an extension; version 0 is the newest.
     pub fn invoke(&mut self, name: &str, version: u64, args: &[u8]) {
-        let operation = Operation { key: name.as_bytes(), number: version, ..Operation::new(Op::Invoke) };
+        let operation = Operation { key: name.as_bytes(), number: version, ..Operation::new(OpKind::Invoke) };
         self.push(&operation, [args, &[]]);
     }
 
@@ -288,7 +289,7 @@ impl Message {
             return Err(Error::TooLarge { what: what.to_owned() });
         }
         let header = MessageHeader {
-            flags: if self.idempotent { FLAG_IDEMPOTENT } else { 0 },
+            flags: if self.idempotent { MESSAGE_FLAG_IDEMPOTENT } else { 0 },
             operations: self.operations as u16,
             tenant,
             session: 0,
@@ -303,7 +304,7 @@ impl Message {
 }
 
 /// Writes what the session knows into a finished message.
-pub(crate) fn stamp(message: &mut [u8], session: u64, sequence: u64, acked: u64) {
+pub(crate) fn stamp_session(message: &mut [u8], session: u64, sequence: u64, acked: u64) {
     if let Some(head) = message.first_chunk_mut::<MESSAGE_HEADER_LEN>() {
         head[8..16].copy_from_slice(&session.to_le_bytes());
         head[16..24].copy_from_slice(&sequence.to_le_bytes());
@@ -313,105 +314,105 @@ pub(crate) fn stamp(message: &mut [u8], session: u64, sequence: u64, acked: u64)
 
 /// Whether a finished message may run twice without harm.
 pub(crate) fn is_idempotent(message: &[u8]) -> bool {
-    message.get(1).is_some_and(|flags| flags & FLAG_IDEMPOTENT != 0)
+    message.get(1).is_some_and(|flags| flags & MESSAGE_FLAG_IDEMPOTENT != 0)
 }
 
-fn protocol(text: impl Into<String>) -> Error {
+fn protocol_error(text: impl Into<String>) -> Error {
     Error::Protocol { text: text.into() }
 }
 
 /// The replies of a response, one for each operation asked.
-pub(crate) fn replies(response: &Bytes) -> Result<Vec<Result<Reply, Error>>, Error> {
-    let (header, operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+pub(crate) fn decode_replies(response: &Bytes) -> Result<Vec<Result<Reply, Error>>, Error> {
+    let (header, operations) = MessageHeader::decode(response).map_err(|error| protocol_error(error.to_string()))?;
     let mut replies = Vec::with_capacity(usize::from(header.operations));
     for operation in operations {
-        replies.push(reply(response, &operation.map_err(|error| protocol(error.to_string()))?));
+        replies.push(decode_reply(response, &operation.map_err(|error| protocol_error(error.to_string()))?));
     }
     Ok(replies)
 }
 
 /// The only reply of a response to a message of one operation.
-pub(crate) fn only_reply(response: &Bytes) -> Result<Reply, Error> {
-    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+pub(crate) fn decode_single_reply(response: &Bytes) -> Result<Reply, Error> {
+    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol_error(error.to_string()))?;
     match operations.next() {
-        Some(Ok(operation)) => reply(response, &operation),
-        Some(Err(error)) => Err(protocol(error.to_string())),
-        None => Err(protocol("a response without operations")),
+        Some(Ok(operation)) => decode_reply(response, &operation),
+        Some(Err(error)) => Err(protocol_error(error.to_string())),
+        None => Err(protocol_error("a response without operations")),
     }
 }
 
 /// The outcome of a put alone.
-pub(crate) fn put_outcome(response: &Bytes) -> Result<PutOutcome, Error> {
-    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+pub(crate) fn decode_put_outcome(response: &Bytes) -> Result<PutOutcome, Error> {
+    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol_error(error.to_string()))?;
     match operations.next() {
-        Some(Ok(answer)) if answer.op == Op::Put => match answer.status {
-            Status::Conflict | Status::NotFound => {
+        Some(Ok(answer)) if answer.op == OpKind::Put => match answer.status {
+            RpcStatus::Conflict | RpcStatus::NotFound => {
                 Ok(PutOutcome::Conflict { version: Some(answer.number).filter(|version| *version != 0) })
             }
             _ => Error::of(&answer).map_or(Ok(PutOutcome::Written { version: answer.number }), Err),
         },
         Some(Ok(answer)) => {
-            Err(Error::of(&answer).unwrap_or_else(|| protocol("a put was answered as another operation")))
+            Err(Error::of(&answer).unwrap_or_else(|| protocol_error("a put was answered as another operation")))
         }
-        Some(Err(error)) => Err(protocol(error.to_string())),
-        None => Err(protocol("a response without operations")),
+        Some(Err(error)) => Err(protocol_error(error.to_string())),
+        None => Err(protocol_error("a response without operations")),
     }
 }
 
-fn reply(response: &Bytes, answer: &Operation<'_>) -> Result<Reply, Error> {
+fn decode_reply(response: &Bytes, answer: &Operation<'_>) -> Result<Reply, Error> {
     if let Some(error) = Error::of(answer) {
         return Err(error);
     }
-    let found = answer.status == Status::Ok;
+    let found = answer.status == RpcStatus::Ok;
     let conditional_miss = |reply| if found { Ok(reply) } else { Err(Error::Conflict) };
     match answer.op {
-        Op::Ping | Op::Hello => Ok(Reply::Pong),
-        Op::Get => Ok(Reply::Record(found.then(|| Record {
+        OpKind::Ping | OpKind::Hello => Ok(Reply::Pong),
+        OpKind::Get => Ok(Reply::Record(found.then(|| Record {
             value: response.slice_ref(answer.value),
             version: answer.number,
             flags: answer.user_flags,
         }))),
-        Op::MultiGet => many(response, answer.value).map(Reply::Records),
-        Op::Range => page(response, answer).map(Reply::Range),
+        OpKind::MultiGet => decode_multi_get(response, answer.value).map(Reply::Records),
+        OpKind::Range => decode_range(response, answer).map(Reply::Range),
         // A server may say of a condition on an absent record that it is absent: to the writer it is a conflict.
-        Op::Put => conditional_miss(Reply::Written(answer.number)),
-        Op::Delete => Ok(Reply::Deleted(found)),
-        Op::Increment => conditional_miss(Reply::Sum(answer.number.cast_signed())),
-        Op::Invoke if found => Ok(Reply::Reply(response.slice_ref(answer.value))),
-        Op::Invoke => Err(Error::UnknownExtension),
+        OpKind::Put => conditional_miss(Reply::Written(answer.number)),
+        OpKind::Delete => Ok(Reply::Deleted(found)),
+        OpKind::Increment => conditional_miss(Reply::Sum(answer.number.cast_signed())),
+        OpKind::Invoke if found => Ok(Reply::Invoked(response.slice_ref(answer.value))),
+        OpKind::Invoke => Err(Error::UnknownExtension),
     }
 }
 
 /// Bytes before the value of one record in a multi-get's answer: status, user flags, version, length.
 const MULTI_GET_HEAD: usize = 1 + 4 + 8 + 4;
 
-fn many(response: &Bytes, mut list: &[u8]) -> Result<Vec<Option<Record>>, Error> {
+fn decode_multi_get(response: &Bytes, mut list: &[u8]) -> Result<Vec<Option<Record>>, Error> {
     let mut records = Vec::new();
     while let Some((head, rest)) = list.split_first_chunk::<MULTI_GET_HEAD>() {
         let [status, f0, f1, f2, f3, v0, v1, v2, v3, v4, v5, v6, v7, l0, l1, l2, l3] = *head;
         let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let Some((value, rest)) = rest.split_at_checked(len) else {
-            return Err(protocol("a record of a multi-get ends behind its message"));
+            return Err(protocol_error("a record of a multi-get ends behind its message"));
         };
         list = rest;
-        records.push((status == Status::Ok as u8).then(|| Record {
+        records.push((status == RpcStatus::Ok as u8).then(|| Record {
             value: response.slice_ref(value),
             version: u64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]),
             flags: u32::from_le_bytes([f0, f1, f2, f3]),
         }));
     }
-    if list.is_empty() { Ok(records) } else { Err(protocol("bytes behind the last record of a multi-get")) }
+    if list.is_empty() { Ok(records) } else { Err(protocol_error("bytes behind the last record of a multi-get")) }
 }
 
-fn page(response: &Bytes, answer: &Operation<'_>) -> Result<RangePage, Error> {
+fn decode_range(response: &Bytes, answer: &Operation<'_>) -> Result<RangePage, Error> {
     let mut records = Vec::new();
-    for row in Rows::new(answer.value) {
-        let row = row.map_err(|error| protocol(format!("the answer to a range: {error}")))?;
+    for row in RangeEntries::new(answer.value) {
+        let row = row.map_err(|error| protocol_error(format!("the answer to a range: {error}")))?;
         let (key, value) = (response.slice_ref(row.key), response.slice_ref(row.value));
         records.push(KeyedRecord { key, value, version: row.version, flags: row.user_flags });
     }
     if answer.number & !RANGE_MORE != records.len() as u64 {
-        return Err(protocol("the answer to a range has not as many records as it says"));
+        return Err(protocol_error("the answer to a range has not as many records as it says"));
     }
     let last = || records.last().map_or_else(|| response.slice_ref(answer.key), |record| record.key.clone());
     let on = (answer.number & RANGE_MORE != 0).then(last);
@@ -419,7 +420,7 @@ fn page(response: &Bytes, answer: &Operation<'_>) -> Result<RangePage, Error> {
 }
 
 /// What a `Hello` answers.
-pub(crate) struct Greeting {
+pub(crate) struct ServerGreeting {
     pub(crate) workers: u32,
     pub(crate) home_worker: u32,
     /// The server's start, which requests are bound to; 0: the server does not tell.
@@ -427,11 +428,11 @@ pub(crate) struct Greeting {
 }
 
 /// Reads the answer to a `Hello`.
-pub(crate) fn hello_answer(response: &[u8]) -> Result<Greeting, Error> {
-    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+pub(crate) fn decode_hello(response: &[u8]) -> Result<ServerGreeting, Error> {
+    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol_error(error.to_string()))?;
     let answer = match operations.next() {
         Some(Ok(answer)) => answer,
-        _ => return Err(protocol("the answer to a hello holds no operation")),
+        _ => return Err(protocol_error("the answer to a hello holds no operation")),
     };
     if let Some(error) = Error::of(&answer) {
         return Err(error);
@@ -441,9 +442,9 @@ pub(crate) fn hello_answer(response: &[u8]) -> Result<Greeting, Error> {
             let workers = u32::from_le_bytes([w0, w1, w2, w3]).clamp(1, limits::MAX_WORKERS);
             let home = u32::from_le_bytes([h0, h1, h2, h3]);
             let home_worker = if home < workers { home } else { 0 };
-            Ok(Greeting { workers, home_worker, start: answer.user_flags })
+            Ok(ServerGreeting { workers, home_worker, start: answer.user_flags })
         }
-        _ => Err(protocol("the answer to a hello is not 8 bytes")),
+        _ => Err(protocol_error("the answer to a hello is not 8 bytes")),
     }
 }
 

@@ -24,11 +24,11 @@
 pub use crate::message::Message;
 
 use crate::client::{Config, Route};
-use crate::driver::now_ms;
-use crate::session::{Answer, Server, Session};
+use crate::dispatcher::now_ms;
+use crate::session::{ClientSession, ServerTopology, SessionResponse};
 use crate::{Error, limits};
-use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, UdpDriver, UdpOptions};
-use sandstorm_net::r2p2::ClientCounters;
+use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::r2p2::R2p2ClientCounters;
 use sandstorm_net::rpc::{MessageHeader, Operation};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub struct Connection {
     driver: AnyDriver,
     burst: Burst,
     outbox: Outbox,
-    session: Session<u64>,
+    session: ClientSession<u64>,
     epoch: Instant,
     tenant: u32,
     deadline: Duration,
@@ -58,7 +58,7 @@ impl Connection {
             Route::Home => 0,
             Route::Worker(worker) => worker,
         };
-        let mut connection = Connection::open(config, first, driver(config)?)?;
+        let mut connection = Connection::open(config, first, open_driver(config)?)?;
         let server = connection.greet()?;
         if config.route == Route::Home && server.home_worker != 0 {
             // The same way, to another port; what still comes from the first is not the home's, and not looked at.
@@ -74,7 +74,7 @@ impl Connection {
         Ok(Connection {
             burst: driver.burst(),
             outbox: driver.outbox(),
-            session: Session::within(driver.max_datagram(), server, login, config.window),
+            session: ClientSession::within(driver.max_datagram(), server, login, config.window),
             driver,
             epoch: Instant::now(),
             tenant: config.tenant,
@@ -85,7 +85,7 @@ impl Connection {
     }
 
     /// Says hello by way of a ping, and waits for both.
-    fn greet(&mut self) -> Result<Server, Error> {
+    fn greet(&mut self) -> Result<ServerTopology, Error> {
         let mut message = self.message();
         message.ping(&[]);
         self.send(0, message)?;
@@ -109,7 +109,7 @@ impl Connection {
     }
 
     /// What the R2P2 endpoint has counted.
-    pub fn counters(&self) -> &ClientCounters {
+    pub fn counters(&self) -> &R2p2ClientCounters {
         self.session.counters()
     }
 
@@ -178,7 +178,7 @@ impl Connection {
             ended += 1;
             each(mark, Err(error));
         }
-        let mut out = |mark: u64, result: Result<Answer<'_>, Error>| {
+        let mut out = |mark: u64, result: Result<SessionResponse<'_>, Error>| {
             ended += 1;
             each(mark, result.map(|answer| Response { answer }));
         };
@@ -193,7 +193,7 @@ impl Connection {
         }
         if received > 0 || now_us >= self.next_timer_us {
             self.session.poll(now_us, &mut self.outbox, &mut out);
-            self.next_timer_us = now_us + limits::RAW_TIMER_US;
+            self.next_timer_us = now_us + limits::RAW_TIMER_INTERVAL_US;
         }
         self.flush();
         ended
@@ -201,7 +201,7 @@ impl Connection {
 }
 
 /// A way to the server.
-fn driver(config: &Config) -> Result<AnyDriver, Error> {
+fn open_driver(config: &Config) -> Result<AnyDriver, Error> {
     if let Some(drivers) = &config.drivers {
         return drivers.open().map_err(|text| Error::Io { text });
     }
@@ -218,7 +218,7 @@ impl std::fmt::Debug for Connection {
 /// An answered message.
 #[derive(Debug)]
 pub struct Response<'p> {
-    answer: Answer<'p>,
+    answer: SessionResponse<'p>,
 }
 
 impl Response<'_> {
@@ -233,7 +233,7 @@ impl Response<'_> {
     /// # Errors
     /// Each item may be [`Error::Protocol`] when it cannot be read; it is the last one then.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'_>, Error>> {
-        let protocol = |error: sandstorm_net::rpc::Malformed| Error::Protocol { text: error.to_string() };
+        let protocol = |error: sandstorm_net::rpc::MessageDecodeError| Error::Protocol { text: error.to_string() };
         let (header, operations) = match MessageHeader::decode(&self.answer) {
             Ok((_, operations)) => (None, Some(operations)),
             Err(error) => (Some(Err(protocol(error))), None),
@@ -243,6 +243,6 @@ impl Response<'_> {
 }
 
 /// The error that an answered operation means; `None` when it is a success or a record not found.
-pub fn error_of(operation: &Operation<'_>) -> Option<Error> {
+pub fn operation_error(operation: &Operation<'_>) -> Option<Error> {
     Error::of(operation)
 }

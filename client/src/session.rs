@@ -9,73 +9,76 @@
 //! The answer to the hello names the server's start, and every sequence after it is bound to that: a server that restarts runs nothing that
 //! was meant for the one before. It says so, and what follows goes in a new session.
 
-use crate::message::{Greeting, Message, hello_answer, is_idempotent, stamp};
+use crate::message::{Message, ServerGreeting, decode_hello, is_idempotent, stamp_session};
 use crate::{Error, limits};
 use rand::RngCore;
-use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, usual_datagram};
-use sandstorm_net::r2p2::{self, Asked, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
-use sandstorm_net::seal::{ClientSeal, OVERHEAD, Refusal, Through};
+use rejection::SessionRejection;
+use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, default_datagram};
+use sandstorm_net::r2p2::{
+    self, ClientEndpoint, DatagramSink, FailedRequest, PeerAddr, R2p2ClientCounters, RequestError, RequestFailure,
+    TaggedRequest,
+};
+use sandstorm_net::seal::{ClientSeal, ClientSealSink, HandshakeRefusal, SEAL_OVERHEAD};
 use std::collections::VecDeque;
 use std::time::Duration;
-use unknown::Unknown;
 
-mod unknown;
+mod rejection;
 
 /// An answer as it comes from the network: borrowed from its datagram, or assembled from several.
-pub(crate) type Answer<'p> = r2p2::Message<'p>;
+pub(crate) type SessionResponse<'p> = r2p2::ReceivedMessage<'p>;
 
 /// Who logs in.
 #[derive(Clone)]
-pub(crate) struct Login {
+pub(crate) struct LoginCredentials {
     pub(crate) tenant: u32,
     pub(crate) token: String,
     /// Whether in a sealed session; then the time in milliseconds since 1970 at which `now_us` is 0.
-    pub(crate) sealed_ms: Option<u64>,
+    pub(crate) sealed_clock_ms: Option<u64>,
 }
 
 /// The way of packets: as they are, or sealed.
-enum Way<'s, T> {
+enum SessionSink<'s, T> {
     Plain(&'s mut T),
-    Sealed(Through<'s, T>),
+    Sealed(ClientSealSink<'s, T>),
 }
 
-impl<'s, T: Transmit> Way<'s, T> {
-    fn of(seal: &'s mut Option<Box<ClientSeal>>, tx: &'s mut T) -> Way<'s, T> {
+impl<'s, T: DatagramSink> SessionSink<'s, T> {
+    fn of(seal: &'s mut Option<Box<ClientSeal>>, tx: &'s mut T) -> SessionSink<'s, T> {
         match seal {
-            Some(seal) => Way::Sealed(seal.through(tx)),
-            None => Way::Plain(tx),
+            Some(seal) => SessionSink::Sealed(seal.through(tx)),
+            None => SessionSink::Plain(tx),
         }
     }
 }
 
-impl<T: Transmit> Transmit for Way<'_, T> {
-    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+impl<T: DatagramSink> DatagramSink for SessionSink<'_, T> {
+    fn send(&mut self, peer: PeerAddr, parts: &[&[u8]]) {
         match self {
-            Way::Plain(tx) => tx.send(peer, parts),
-            Way::Sealed(tx) => tx.send(peer, parts),
+            SessionSink::Plain(tx) => tx.send(peer, parts),
+            SessionSink::Sealed(tx) => tx.send(peer, parts),
         }
     }
 
-    fn most(&mut self, peer: Peer) -> usize {
+    fn most(&mut self, peer: PeerAddr) -> usize {
         match self {
-            Way::Plain(tx) => tx.most(peer),
-            Way::Sealed(tx) => tx.most(peer),
+            SessionSink::Plain(tx) => tx.most(peer),
+            SessionSink::Sealed(tx) => tx.most(peer),
         }
     }
 }
 
 /// What the server says of itself at log-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Server {
+pub(crate) struct ServerTopology {
     pub(crate) workers: u32,
     pub(crate) home_worker: u32,
 }
 
 /// A request that has no answer yet: its message, and what else there is to know of it.
-type Pending<T> = Asked<About<T>>;
+type PendingRequest<T> = TaggedRequest<RequestContext<T>>;
 
 /// What there is to know of a request besides its message.
-struct About<T> {
+struct RequestContext<T> {
     /// The caller's mark; `None` for the session's own hello.
     mark: Option<T>,
     deadline: Duration,
@@ -88,24 +91,24 @@ struct About<T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SessionPhase {
     /// No hello sent.
-    Fresh,
+    LoggedOut,
     /// The hello is on its way.
-    Greeting,
+    LoggingIn,
     /// Requests may go.
     Ready,
 }
 
 /// A session towards one server port. `T` marks a request for its caller.
-pub(crate) struct Session<T> {
+pub(crate) struct ClientSession<T> {
     /// It keeps the requests that are in flight.
-    endpoint: ClientEndpoint<About<T>>,
+    endpoint: ClientEndpoint<RequestContext<T>>,
     seal: Option<Box<ClientSeal>>,
     /// Where sealed packets are opened.
     opened: Vec<u8>,
-    login: Login,
-    phase: Phase,
+    login: LoginCredentials,
+    phase: SessionPhase,
     id: u64,
     /// The server's start that sequences are bound to, by their upper half; 0: none.
     start: u32,
@@ -115,43 +118,48 @@ pub(crate) struct Session<T> {
     /// Whether message `acked + 1 + i` has been answered or given up.
     done: VecDeque<bool>,
     window: u64,
-    queue: VecDeque<Pending<T>>,
+    queue: VecDeque<PendingRequest<T>>,
     /// When the queue's deadlines are looked at next; `None` while it is empty.
-    tick_us: Option<u64>,
-    server: Option<Server>,
-    renewed: u64,
+    queue_check_us: Option<u64>,
+    server: Option<ServerTopology>,
+    renewals: u64,
     /// Requests in a row that nobody answered in time, each sent after the one before it was given up.
     unheard: u32,
     /// When the last of them was.
-    unheard_us: u64,
-    ended: Vec<Ended<About<T>>>,
+    last_timeout_us: u64,
+    ended: Vec<FailedRequest<RequestContext<T>>>,
     buffers: Vec<Vec<u8>>,
 }
 
-impl<T> Session<T> {
+impl<T> ClientSession<T> {
     /// A session towards `server` that has not said hello yet.
-    pub(crate) fn new(server: Peer, login: Login, window: usize) -> Session<T> {
+    pub(crate) fn new(server: PeerAddr, login: LoginCredentials, window: usize) -> ClientSession<T> {
         // The kernel would cut longer ones, and who serves past a kernel may take no pieces.
-        Session::within(usual_datagram(server.is_ipv6()), server, login, window)
+        ClientSession::within(default_datagram(server.is_ipv6()), server, login, window)
     }
 
     /// The same over a driver whose datagrams have at most so many bytes.
-    pub(crate) fn within(max_datagram: usize, server: Peer, login: Login, window: usize) -> Session<T> {
-        let seal = login.sealed_ms.map(|clock_ms| {
+    pub(crate) fn within(
+        max_datagram: usize,
+        server: PeerAddr,
+        login: LoginCredentials,
+        window: usize,
+    ) -> ClientSession<T> {
+        let seal = login.sealed_clock_ms.map(|clock_ms| {
             let number = rand::rng().next_u64();
             Box::new(ClientSeal::new(server, login.tenant, login.token.as_bytes(), number, clock_ms))
         });
         let mut endpoint_limits = ClientLimits::default();
-        let overhead = if seal.is_some() { OVERHEAD } else { 0 };
+        let overhead = if seal.is_some() { SEAL_OVERHEAD } else { 0 };
         // Over IPv6 longer ones would not fit an Ethernet frame.
-        endpoint_limits.max_datagram = usual_datagram(server.is_ipv6()).min(max_datagram) - overhead;
+        endpoint_limits.max_datagram = default_datagram(server.is_ipv6()).min(max_datagram) - overhead;
         endpoint_limits.largest_datagram = max_datagram - overhead;
-        Session {
+        ClientSession {
             endpoint: ClientEndpoint::new(server, endpoint_limits),
             seal,
             opened: Vec::new(),
             login,
-            phase: Phase::Fresh,
+            phase: SessionPhase::LoggedOut,
             id: rand::rng().next_u64(),
             start: 0,
             sequence: 0,
@@ -159,32 +167,32 @@ impl<T> Session<T> {
             done: VecDeque::new(),
             window: window.clamp(1, limits::WINDOW) as u64,
             queue: VecDeque::new(),
-            tick_us: None,
+            queue_check_us: None,
             server: None,
-            renewed: 0,
+            renewals: 0,
             unheard: 0,
-            unheard_us: 0,
+            last_timeout_us: 0,
             ended: Vec::new(),
             buffers: Vec::new(),
         }
     }
 
-    pub(crate) fn peer(&self) -> Peer {
+    pub(crate) fn peer(&self) -> PeerAddr {
         self.endpoint.server()
     }
 
     /// What the last hello was answered with.
-    pub(crate) fn server(&self) -> Option<Server> {
+    pub(crate) fn server(&self) -> Option<ServerTopology> {
         self.server
     }
 
-    pub(crate) fn counters(&self) -> &ClientCounters {
+    pub(crate) fn counters(&self) -> &R2p2ClientCounters {
         self.endpoint.counters()
     }
 
     /// Times that the server had forgotten the session.
-    pub(crate) fn renewed(&self) -> u64 {
-        self.renewed
+    pub(crate) fn renewals(&self) -> u64 {
+        self.renewals
     }
 
     /// Requests without an answer, sent or waiting.
@@ -194,7 +202,7 @@ impl<T> Session<T> {
 
     /// Messages that would be sent at once if they were submitted now.
     pub(crate) fn room(&self) -> usize {
-        if self.phase == Phase::Ready && self.queue.is_empty() {
+        if self.phase == SessionPhase::Ready && self.queue.is_empty() {
             (self.window - (self.sequence - self.acked).min(self.window)) as usize
         } else {
             0
@@ -206,14 +214,14 @@ impl<T> Session<T> {
         self.buffers.pop().unwrap_or_default()
     }
 
-    fn give_buffer(&mut self, buffer: Vec<u8>) {
+    fn recycle_buffer(&mut self, buffer: Vec<u8>) {
         if self.buffers.len() < limits::SPARE_BUFFERS && buffer.capacity() <= limits::SPARE_BUFFER_BYTES {
             self.buffers.push(buffer);
         }
     }
 
     /// Takes back the buffer of an answer.
-    pub(crate) fn recycle(&mut self, answer: Answer<'_>) {
+    pub(crate) fn recycle(&mut self, answer: SessionResponse<'_>) {
         self.endpoint.recycle(answer);
     }
 
@@ -227,8 +235,8 @@ impl<T> Session<T> {
         mark: T,
         message: Vec<u8>,
         deadline: Duration,
-        tx: &mut impl Transmit,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        tx: &mut impl DatagramSink,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) -> Result<(), Error> {
         if self.queue.len() >= limits::MAX_QUEUED {
             return Err(Error::Busy { waiting: self.waiting() });
@@ -236,7 +244,10 @@ impl<T> Session<T> {
         let deadline = deadline.min(limits::MAX_DEADLINE);
         let ends_us = now_us + deadline.as_micros() as u64;
         let (mark, sent_us, session, sequence, restarts) = (Some(mark), 0, 0, 0, 0);
-        let pending = Asked { message, mark: About { mark, deadline, ends_us, sent_us, session, sequence, restarts } };
+        let pending = TaggedRequest {
+            message,
+            mark: RequestContext { mark, deadline, ends_us, sent_us, session, sequence, restarts },
+        };
         if self.queue.is_empty() && self.has_window() {
             // The usual case: it need not wait.
             let Some(pending) = self.dispatch(now_us, pending, tx, out) else { return Ok(()) };
@@ -251,7 +262,7 @@ impl<T> Session<T> {
     /// Whether the next message may go at once.
     #[inline]
     fn has_window(&self) -> bool {
-        self.phase == Phase::Ready && self.sequence - self.acked < self.window
+        self.phase == SessionPhase::Ready && self.sequence - self.acked < self.window
     }
 
     /// Sends a message, or tells that it cannot be sent. Gives it back if there is no room for it now.
@@ -259,10 +270,10 @@ impl<T> Session<T> {
     fn dispatch(
         &mut self,
         now_us: u64,
-        pending: Pending<T>,
-        tx: &mut impl Transmit,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
-    ) -> Option<Pending<T>> {
+        pending: PendingRequest<T>,
+        tx: &mut impl DatagramSink,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
+    ) -> Option<PendingRequest<T>> {
         match self.send(now_us, pending, tx) {
             Ok(()) => None,
             Err((pending, RequestError::Busy)) => Some(pending),
@@ -275,8 +286,13 @@ impl<T> Session<T> {
     }
 
     /// Sends what the window has room for.
-    fn pump(&mut self, now_us: u64, tx: &mut impl Transmit, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
-        if self.phase == Phase::Fresh && !self.queue.is_empty() {
+    fn pump(
+        &mut self,
+        now_us: u64,
+        tx: &mut impl DatagramSink,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
+    ) {
+        if self.phase == SessionPhase::LoggedOut && !self.queue.is_empty() {
             self.greet(now_us, tx);
         }
         while self.has_window() {
@@ -286,27 +302,27 @@ impl<T> Session<T> {
                 break;
             }
         }
-        self.tick_us = match self.tick_us {
+        self.queue_check_us = match self.queue_check_us {
             _ if self.queue.is_empty() => None,
-            None => Some(now_us + limits::QUEUE_TICK_US),
+            None => Some(now_us + limits::QUEUE_CHECK_INTERVAL_US),
             tick => tick,
         };
     }
 
     /// Says hello under the present session id; requests wait for its answer.
-    fn greet(&mut self, now_us: u64, tx: &mut impl Transmit) {
+    fn greet(&mut self, now_us: u64, tx: &mut impl DatagramSink) {
         let Some(deadline) = self.queue.front().map(|front| front.mark.deadline) else { return };
         if let Some(seal) = self.seal.as_mut().filter(|seal| !seal.is_ready()) {
             return seal.begin(now_us, tx);
         }
         if self.say_hello(now_us, deadline, tx) {
-            self.phase = Phase::Greeting;
+            self.phase = SessionPhase::LoggingIn;
         }
     }
 
     /// Says hello in the midst of the session, whose requests go on: the server may have forgotten it, and answer so many others that we do not hear
     /// of it. It stays the same session, so that a server that knows it takes what was given up for answered.
-    fn greet_again(&mut self, now_us: u64, deadline: Duration, tx: &mut impl Transmit) {
+    fn repeat_login(&mut self, now_us: u64, deadline: Duration, tx: &mut impl DatagramSink) {
         if let Some(seal) = &mut self.seal {
             // Its keys may be forgotten, too; they are good until there are others.
             seal.begin(now_us, tx);
@@ -316,7 +332,7 @@ impl<T> Session<T> {
         }
     }
 
-    fn say_hello(&mut self, now_us: u64, deadline: Duration, tx: &mut impl Transmit) -> bool {
+    fn say_hello(&mut self, now_us: u64, deadline: Duration, tx: &mut impl DatagramSink) -> bool {
         let mut hello = Message::reuse(self.buffer());
         // In a sealed session the handshake has shown the token; it does not travel.
         let token = if self.seal.is_some() { &[] } else { self.login.token.as_bytes() };
@@ -324,26 +340,26 @@ impl<T> Session<T> {
         let Ok(message) = hello.finish(self.login.tenant) else { return false };
         let ends_us = now_us + deadline.as_micros() as u64;
         let (sent_us, session, sequence, restarts) = (now_us, self.id, 0, 0);
-        let about = About { mark: None, deadline, ends_us, sent_us, session, sequence, restarts };
-        self.send(now_us, Asked { message, mark: about }, tx).is_ok()
+        let about = RequestContext { mark: None, deadline, ends_us, sent_us, session, sequence, restarts };
+        self.send(now_us, TaggedRequest { message, mark: about }, tx).is_ok()
     }
 
     fn send(
         &mut self,
         now_us: u64,
-        mut pending: Pending<T>,
-        tx: &mut impl Transmit,
-    ) -> Result<(), (Pending<T>, RequestError)> {
+        mut pending: PendingRequest<T>,
+        tx: &mut impl DatagramSink,
+    ) -> Result<(), (PendingRequest<T>, RequestError)> {
         let (about, sequence) = (&mut pending.mark, self.sequence + 1);
         (about.session, about.sequence, about.sent_us) = (self.id, sequence, now_us);
         let life_us = about.ends_us.saturating_sub(now_us).max(1);
-        stamp(&mut pending.message, self.id, sequence, self.acked);
-        self.endpoint.ask(now_us, life_us, pending, &mut Way::of(&mut self.seal, tx))?;
+        stamp_session(&mut pending.message, self.id, sequence, self.acked);
+        self.endpoint.ask(now_us, life_us, pending, &mut SessionSink::of(&mut self.seal, tx))?;
         self.sequence = sequence;
         self.done.push_back(false);
         if sequence as u32 == u32::MAX {
             // The next number would be bound to another start.
-            self.renew();
+            self.reset();
         }
         Ok(())
     }
@@ -365,11 +381,11 @@ impl<T> Session<T> {
 
     fn finish(
         &mut self,
-        pending: Pending<T>,
-        result: Result<Answer<'_>, Error>,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        pending: PendingRequest<T>,
+        result: Result<SessionResponse<'_>, Error>,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) {
-        self.give_buffer(pending.message);
+        self.recycle_buffer(pending.message);
         if let Some(mark) = pending.mark.mark {
             out(mark, result);
         }
@@ -380,8 +396,8 @@ impl<T> Session<T> {
         &mut self,
         now_us: u64,
         datagram: &[u8],
-        tx: &mut impl Transmit,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        tx: &mut impl DatagramSink,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) {
         let Some(seal) = &mut self.seal else { return self.packet(now_us, datagram, tx, out) };
         let mut opened = std::mem::take(&mut self.opened);
@@ -402,18 +418,20 @@ impl<T> Session<T> {
         &mut self,
         now_us: u64,
         packet: &[u8],
-        tx: &mut impl Transmit,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        tx: &mut impl DatagramSink,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) {
-        let Some(response) = self.endpoint.receive(now_us, packet, &mut Way::of(&mut self.seal, tx)) else { return };
+        let Some(response) = self.endpoint.receive(now_us, packet, &mut SessionSink::of(&mut self.seal, tx)) else {
+            return;
+        };
         let (pending, answer) = (response.asked, response.message);
         self.unheard = 0;
         self.settle(pending.mark.session, pending.mark.sequence);
         if pending.mark.mark.is_none() {
             self.greeted(pending, &answer, out);
-            self.endpoint.seek_size(now_us);
+            self.endpoint.start_mtu_probing(now_us);
             self.recycle(answer);
-        } else if let Some(unknown) = Unknown::of(&answer) {
+        } else if let Some(unknown) = SessionRejection::of(&answer) {
             self.forgotten(now_us, pending, unknown, out);
         } else {
             self.finish(pending, Ok(answer), out);
@@ -422,27 +440,34 @@ impl<T> Session<T> {
     }
 
     /// The hello was answered: requests may go, or all that wait have failed. Of one that was said again the requests tell by themselves.
-    fn greeted(&mut self, hello: Pending<T>, answer: &[u8], out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+    fn greeted(
+        &mut self,
+        hello: PendingRequest<T>,
+        answer: &[u8],
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
+    ) {
         let current = hello.mark.session == self.id;
-        self.give_buffer(hello.message);
+        self.recycle_buffer(hello.message);
         if !current {
             return;
         }
-        match hello_answer(answer) {
-            Ok(Greeting { start, .. }) if self.phase == Phase::Ready && start != self.start => self.restarted(),
-            Ok(Greeting { workers, home_worker, start }) => {
-                self.server = Some(Server { workers, home_worker });
-                if self.phase != Phase::Ready && start != 0 {
+        match decode_hello(answer) {
+            Ok(ServerGreeting { start, .. }) if self.phase == SessionPhase::Ready && start != self.start => {
+                self.reset_after_restart()
+            }
+            Ok(ServerGreeting { workers, home_worker, start }) => {
+                self.server = Some(ServerTopology { workers, home_worker });
+                if self.phase != SessionPhase::Ready && start != 0 {
                     self.start = start;
                     self.sequence = u64::from(start) << 32;
                     self.acked = self.sequence;
                     self.done.clear();
                 }
-                self.phase = Phase::Ready;
+                self.phase = SessionPhase::Ready;
             }
-            Err(_) if self.phase == Phase::Ready => {}
+            Err(_) if self.phase == SessionPhase::Ready => {}
             Err(error) => {
-                self.renew();
+                self.reset();
                 for pending in std::mem::take(&mut self.queue) {
                     self.finish(pending, Err(error.clone()), out);
                 }
@@ -451,17 +476,17 @@ impl<T> Session<T> {
     }
 
     /// Begins anew under another id.
-    fn renew(&mut self) {
-        self.phase = Phase::Fresh;
+    fn reset(&mut self) {
+        self.phase = SessionPhase::LoggedOut;
         self.id = rand::rng().next_u64();
         (self.start, self.sequence, self.acked) = (0, 0, 0);
         self.done.clear();
     }
 
     /// Begins anew because the server does not know the session any more.
-    fn restarted(&mut self) {
-        self.renew();
-        self.renewed += 1;
+    fn reset_after_restart(&mut self) {
+        self.reset();
+        self.renewals += 1;
     }
 
     /// The server does not know the session of this request: it restarted, or forgot us. Unless it is merely stale, the request was not run by
@@ -469,15 +494,16 @@ impl<T> Session<T> {
     fn forgotten(
         &mut self,
         now_us: u64,
-        mut pending: Pending<T>,
-        unknown: Unknown,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        mut pending: PendingRequest<T>,
+        unknown: SessionRejection,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) {
-        if pending.mark.session == self.id && self.phase == Phase::Ready {
-            self.restarted();
+        if pending.mark.session == self.id && self.phase == SessionPhase::Ready {
+            self.reset_after_restart();
         }
-        let sent_once = now_us.saturating_sub(pending.mark.sent_us) < FIRST_RTO_US && unknown != Unknown::Stale;
-        if pending.mark.restarts >= limits::MAX_RESTARTS {
+        let sent_once =
+            now_us.saturating_sub(pending.mark.sent_us) < FIRST_RTO_US && unknown != SessionRejection::Stale;
+        if pending.mark.restarts >= limits::MAX_REQUEUES {
             self.finish(pending, Err(unknown.error()), out);
         } else if sent_once || is_idempotent(&pending.message) {
             pending.mark.restarts += 1;
@@ -491,25 +517,25 @@ impl<T> Session<T> {
     pub(crate) fn poll(
         &mut self,
         now_us: u64,
-        tx: &mut impl Transmit,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        tx: &mut impl DatagramSink,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) -> Option<u64> {
         let seal_us = self.poll_seal(now_us, tx, out);
         let ended = &mut self.ended;
-        let way = &mut Way::of(&mut self.seal, tx);
+        let way = &mut SessionSink::of(&mut self.seal, tx);
         let mut due_us = self.endpoint.poll_timers(now_us, way, &mut |one| ended.push(one));
         if !self.ended.is_empty() {
             if let Some(deadline) = self.give_up(now_us, out) {
-                self.greet_again(now_us, deadline, tx);
+                self.repeat_login(now_us, deadline, tx);
             }
             self.pump(now_us, tx, out);
-            due_us = self.endpoint.poll_timers(now_us, &mut Way::of(&mut self.seal, tx), &mut |_| {});
+            due_us = self.endpoint.poll_timers(now_us, &mut SessionSink::of(&mut self.seal, tx), &mut |_| {});
         }
-        if self.tick_us.is_some_and(|tick_us| tick_us <= now_us) {
+        if self.queue_check_us.is_some_and(|queue_check_us| queue_check_us <= now_us) {
             self.expire_queue(now_us, out);
             self.pump(now_us, tx, out);
         }
-        [due_us, self.tick_us, seal_us].into_iter().flatten().min()
+        [due_us, self.queue_check_us, seal_us].into_iter().flatten().min()
     }
 
     /// Goes on with a handshake that somebody waits for. If the server does not want us, all that it has certainly not run fails
@@ -517,41 +543,46 @@ impl<T> Session<T> {
     fn poll_seal(
         &mut self,
         now_us: u64,
-        tx: &mut impl Transmit,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        tx: &mut impl DatagramSink,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) -> Option<u64> {
         let wanted = self.waiting() > 0;
         let seal = self.seal.as_mut()?;
         let due_us = seal.poll(now_us, wanted, tx);
         let Some(refusal) = seal.take_refusal(now_us) else { return due_us };
         let error = match refusal {
-            Refusal::Token => Error::Unauthenticated,
-            Refusal::Tenant => Error::UnknownTenant,
+            HandshakeRefusal::Token => Error::Unauthenticated,
+            HandshakeRefusal::Tenant => Error::UnknownTenant,
         };
-        self.renew();
-        self.end_all(&error, out, |pending| pending.mark.mark.is_none() || is_idempotent(&pending.message));
+        self.reset();
+        self.fail_matching(&error, out, |pending| pending.mark.mark.is_none() || is_idempotent(&pending.message));
         None
     }
 
     /// Tells of the requests whose time is up. If hello is to be said again: how long to wait for its answer.
-    fn give_up(&mut self, now_us: u64, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) -> Option<Duration> {
+    fn give_up(
+        &mut self,
+        now_us: u64,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
+    ) -> Option<Duration> {
         let (mut ended, mut again) = (std::mem::take(&mut self.ended), None);
-        for Ended { asked: pending, failure, .. } in ended.drain(..) {
+        for FailedRequest { asked: pending, failure, .. } in ended.drain(..) {
             self.settle(pending.mark.session, pending.mark.sequence);
             let is_current = pending.mark.session == self.id;
-            if is_current && pending.mark.mark.is_none() && self.phase == Phase::Greeting {
+            if is_current && pending.mark.mark.is_none() && self.phase == SessionPhase::LoggingIn {
                 // Nobody greeted back: the next request says hello again.
-                self.renew();
-            } else if is_current && failure == Failure::TimedOut && pending.mark.sent_us >= self.unheard_us {
+                self.reset();
+            } else if is_current && failure == RequestFailure::TimedOut && pending.mark.sent_us >= self.last_timeout_us
+            {
                 // Of many under way at once, all of which the same silence ends, one counts.
-                (self.unheard, self.unheard_us) = (self.unheard + 1, now_us);
-                if self.unheard == limits::UNHEARD {
+                (self.unheard, self.last_timeout_us) = (self.unheard + 1, now_us);
+                if self.unheard == limits::TIMEOUTS_BEFORE_HELLO {
                     (self.unheard, again) = (0, Some(pending.mark.deadline));
                 }
             }
             let error = match failure {
-                Failure::Refused if is_idempotent(&pending.message) => Error::Overloaded,
-                Failure::Refused | Failure::TimedOut => Error::Timeout { after: pending.mark.deadline },
+                RequestFailure::Refused if is_idempotent(&pending.message) => Error::Overloaded,
+                RequestFailure::Refused | RequestFailure::TimedOut => Error::Timeout { after: pending.mark.deadline },
             };
             self.finish(pending, Err(error), out);
         }
@@ -559,8 +590,8 @@ impl<T> Session<T> {
         again
     }
 
-    fn expire_queue(&mut self, now_us: u64, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
-        self.tick_us = Some(now_us + limits::QUEUE_TICK_US);
+    fn expire_queue(&mut self, now_us: u64, out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>)) {
+        self.queue_check_us = Some(now_us + limits::QUEUE_CHECK_INTERVAL_US);
         for _ in 0..self.queue.len() {
             let Some(pending) = self.queue.pop_front() else { break };
             if pending.mark.ends_us <= now_us {
@@ -573,16 +604,16 @@ impl<T> Session<T> {
     }
 
     /// Ends every request with `error`.
-    pub(crate) fn close(&mut self, error: &Error, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
-        self.end_all(error, out, |_| true);
+    pub(crate) fn close(&mut self, error: &Error, out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>)) {
+        self.fail_matching(error, out, |_| true);
     }
 
     /// Ends those in flight that are so, and all that wait.
-    fn end_all(
+    fn fail_matching(
         &mut self,
         error: &Error,
-        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
-        are_so: impl Fn(&Pending<T>) -> bool,
+        out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
+        are_so: impl Fn(&PendingRequest<T>) -> bool,
     ) {
         let ids = self.endpoint.in_flight().filter(|(_, pending)| are_so(pending)).map(|(id, _)| id);
         for id in ids.collect::<Vec<u16>>() {

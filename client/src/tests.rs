@@ -1,15 +1,16 @@
 //! What the client promises, against a server on loopback with a network as bad as told.
 
-use crate::fake::{Fake, Options, TABLE, TENANT, TOKEN};
+use crate::fake_server::{FakeServer, FakeServerOptions, TABLE, TENANT, TOKEN};
 use crate::*;
 use std::time::Duration;
 
-fn config(fake: &Fake) -> Config {
+fn config(fake: &FakeServer) -> Config {
     // A deadline far beyond what any of these take: slow machines fail nothing.
     Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30))
 }
 
-const LOSSY: Options = Options { workers: 1, home: 0, loss: 0.1, twice: 0.1, deaf_worker: None, open: false };
+const LOSSY: FakeServerOptions =
+    FakeServerOptions { workers: 1, home: 0, loss: 0.1, duplication: 0.1, silent_worker: None, open: false };
 
 async fn every_operation(client: &Client) {
     assert_eq!(client.get(TABLE, b"k").await.unwrap(), None);
@@ -47,8 +48,8 @@ async fn every_operation(client: &Client) {
 
 #[tokio::test]
 async fn every_operation_works_on_a_good_and_on_a_bad_network() {
-    for options in [Options::default(), LOSSY] {
-        let fake = Fake::start(options);
+    for options in [FakeServerOptions::default(), LOSSY] {
+        let fake = FakeServer::start(options);
         let client = Client::connect(config(&fake)).await.unwrap();
         every_operation(&client).await;
         assert_eq!(fake.runs().0, 1, "each message that changes something ran once");
@@ -57,7 +58,7 @@ async fn every_operation_works_on_a_good_and_on_a_bad_network() {
 
 #[tokio::test]
 async fn a_batch_answers_each_operation_in_order() {
-    let fake = Fake::start(LOSSY);
+    let fake = FakeServer::start(LOSSY);
     let client = Client::connect(config(&fake)).await.unwrap();
     let batch = client.batch().put(TABLE, b"a", b"1").get(TABLE, b"a").get(TABLE, b"none").increment(TABLE, b"a", 1);
     let batch = batch.delete(TABLE, b"a").invoke("fail", b"").multi_get(TABLE, &["a"]).get(TABLE + 1, b"a");
@@ -83,7 +84,7 @@ async fn a_batch_answers_each_operation_in_order() {
 
 #[tokio::test]
 async fn many_keys_are_asked_for_in_turns_and_what_cannot_be_split_is_refused_before_it_is_sent() {
-    let fake = Fake::start(LOSSY);
+    let fake = FakeServer::start(LOSSY);
     let client = Client::connect(config(&fake)).await.unwrap();
     client.put(TABLE, b"k2499", b"last").await.unwrap();
     client.put(TABLE, b"k1000", b"v").await.unwrap();
@@ -107,7 +108,7 @@ async fn many_keys_are_asked_for_in_turns_and_what_cannot_be_split_is_refused_be
 
 #[tokio::test]
 async fn thousands_in_flight_all_run_once_on_a_bad_network() {
-    let fake = Fake::start(LOSSY);
+    let fake = FakeServer::start(LOSSY);
     let client = Client::connect(config(&fake)).await.unwrap();
     let tasks: Vec<_> = (0..5000)
         .map(|i| {
@@ -127,7 +128,7 @@ async fn thousands_in_flight_all_run_once_on_a_bad_network() {
 
 #[tokio::test]
 async fn values_of_all_sizes_up_to_8_mib_travel_both_ways() {
-    let fake = Fake::start(Options { loss: 0.01, twice: 0.01, ..Options::default() });
+    let fake = FakeServer::start(FakeServerOptions { loss: 0.01, duplication: 0.01, ..FakeServerOptions::default() });
     let client = Client::connect(config(&fake)).await.unwrap();
     for len in [0, 1, 1300, 1400, 1401, 1472, 3000, 65_536, 1 << 20, 8 << 20] {
         let value: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
@@ -142,7 +143,7 @@ async fn values_of_all_sizes_up_to_8_mib_travel_both_ways() {
 
 #[tokio::test]
 async fn a_silent_server_times_out_and_says_so() {
-    let fake = Fake::start(Options::default());
+    let fake = FakeServer::start(FakeServerOptions::default());
     fake.stall(true);
     let hasty = config(&fake).deadline(Duration::from_millis(50));
     let error = Client::connect(hasty.clone()).await.unwrap_err();
@@ -168,7 +169,7 @@ async fn a_silent_server_times_out_and_says_so() {
 
 #[tokio::test]
 async fn a_restarted_server_is_greeted_anew() {
-    let fake = Fake::start(Options::default());
+    let fake = FakeServer::start(FakeServerOptions::default());
     let client = Client::connect(config(&fake)).await.unwrap();
     for round in 1..=3 {
         client.put(TABLE, b"k", b"v").await.unwrap();
@@ -192,7 +193,7 @@ async fn a_restarted_server_is_greeted_anew() {
 async fn what_may_have_run_before_a_restart_is_not_run_again() {
     // A server that knows no sessions of an open tenant tells by what a request is bound to.
     for open in [false, true] {
-        let fake = Fake::start(Options { open, ..Options::default() });
+        let fake = FakeServer::start(FakeServerOptions { open, ..FakeServerOptions::default() });
         let client = Client::connect(config(&fake)).await.unwrap();
         fake.stall(true);
         let increment = tokio::spawn({
@@ -213,7 +214,7 @@ async fn what_may_have_run_before_a_restart_is_not_run_again() {
 
 #[tokio::test]
 async fn a_wrong_token_or_tenant_is_told_so() {
-    let fake = Fake::start(Options::default());
+    let fake = FakeServer::start(FakeServerOptions::default());
     let wrong = Client::connect(config(&fake).token("wrong")).await.unwrap_err();
     assert_eq!(wrong, Error::Unauthenticated);
     let unknown = Config { tenant: TENANT + 1, ..config(&fake) };
@@ -222,7 +223,7 @@ async fn a_wrong_token_or_tenant_is_told_so() {
 
 #[tokio::test]
 async fn requests_go_to_the_home_worker_or_where_told() {
-    let fake = Fake::start(Options { workers: 3, home: 2, ..Options::default() });
+    let fake = FakeServer::start(FakeServerOptions { workers: 3, home: 2, ..FakeServerOptions::default() });
     let client = Client::connect(config(&fake)).await.unwrap();
     assert_eq!((client.workers(), client.home_worker()), (3, 2));
     let before = [fake.requests(0), fake.requests(2)];
@@ -238,7 +239,12 @@ async fn requests_go_to_the_home_worker_or_where_told() {
 
 #[tokio::test]
 async fn a_home_port_that_is_deaf_is_no_obstacle() {
-    let fake = Fake::start(Options { workers: 2, home: 1, deaf_worker: Some(1), ..Options::default() });
+    let fake = FakeServer::start(FakeServerOptions {
+        workers: 2,
+        home: 1,
+        silent_worker: Some(1),
+        ..FakeServerOptions::default()
+    });
     // The deadline is what the deaf port costs; a slow machine may need several for the one that hears.
     let (begun, mut connected) = (std::time::Instant::now(), Err(Error::Closed));
     while connected.is_err() && begun.elapsed() < Duration::from_secs(60) {
@@ -250,7 +256,7 @@ async fn a_home_port_that_is_deaf_is_no_obstacle() {
 
 #[test]
 fn a_client_whose_runtime_ended_says_closed() {
-    let fake = Fake::start(Options::default());
+    let fake = FakeServer::start(FakeServerOptions::default());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let client = first.block_on(Client::connect(config(&fake))).unwrap();
@@ -260,7 +266,7 @@ fn a_client_whose_runtime_ended_says_closed() {
 
 #[test]
 fn the_blocking_face_does_the_same() {
-    let fake = Fake::start(LOSSY);
+    let fake = FakeServer::start(LOSSY);
     let client = blocking::Client::connect(config(&fake)).unwrap();
     client.run(|client| async move { every_operation(&client).await });
     let version = client.put(TABLE, b"b", b"v", &PutOptions::default().if_absent()).unwrap();
@@ -272,7 +278,7 @@ fn the_blocking_face_does_the_same() {
 
 #[tokio::test]
 async fn a_range_goes_on_where_an_answer_has_no_record_but_more() {
-    let fake = Fake::start(Options::default());
+    let fake = FakeServer::start(FakeServerOptions::default());
     let client = Client::connect(config(&fake)).await.unwrap();
     let key = |number: u8| [b'r', number];
     for number in 0..20 {
@@ -301,9 +307,9 @@ async fn a_range_goes_on_where_an_answer_has_no_record_but_more() {
 
 #[test]
 fn what_is_out_of_memory_is_told_in_the_servers_words() {
-    use sandstorm_net::rpc::{Op, Operation, Status};
+    use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
     for text in ["the table's memory quota is reached: delete records or raise the quota", "write again in a moment"] {
-        let answer = Operation { value: text.as_bytes(), ..Operation::new(Op::Put).answer(Status::OutOfMemory) };
+        let answer = Operation { value: text.as_bytes(), ..Operation::new(OpKind::Put).answer(RpcStatus::OutOfMemory) };
         let error = Error::of(&answer).unwrap();
         assert_eq!((error.to_string(), error.code()), (format!("out of memory: {text}"), "out_of_memory"));
     }

@@ -22,7 +22,7 @@ fn main() {
     let mut out = String::from("/// Source of the extension API: path under `src/`, text.\n");
     writeln!(out, "pub(super) static API: &[(&str, &str)] = &[\n{}];", embedded(&api)).expect("writing to a string");
     out.push_str("/// The vetted libraries: package, version, edition, source files.\n");
-    out.push_str("pub(super) static LIBRARIES: &[Embedded] = &[\n");
+    out.push_str("pub(super) static LIBRARIES: &[EmbeddedLibrary] = &[\n");
     let metadata = metadata(&manifest_dir);
     let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
     for name in LIBRARIES {
@@ -34,7 +34,7 @@ fn main() {
         let root = PathBuf::from(text("manifest_path")).with_file_name("src");
         writeln!(
             out,
-            "Embedded {{ name: {name:?}, version: {:?}, edition: {:?}, files: &[\n{}] }},",
+            "EmbeddedLibrary {{ name: {name:?}, version: {:?}, edition: {:?}, files: &[\n{}] }},",
             text("version"),
             text("edition"),
             embedded(&root)

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sandstorm_catalog::Directory;
-use sandstorm_catalog::kept::{Journal, KeptError};
-use sandstorm_control::admin::Served;
-use sandstorm_control::config::{Config, ConfigError, prepare_state_dir};
-use sandstorm_control::gate::{Identity, Renewal};
-use sandstorm_metrics::Metrics;
+use sandstorm_catalog::journal::{Journal, JournalError};
+use sandstorm_control::admin::DataPlaneView;
+use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
+use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
+use sandstorm_metrics::ServerMetrics;
 use sandstorm_runtime as extensions;
 use sandstorm_runtime::Watchdog;
 use sandstorm_server::janitor::Janitor;
-use sandstorm_server::workers::{ListenAt, WorkerOptions, WorkerStartError, Workers};
+use sandstorm_server::workers::{ListenerConfig, WorkerOptions, WorkerStartError, Workers};
 use sandstorm_store::Epochs;
 
 /// Why a server did not start. Nothing of it is left running.
@@ -23,7 +23,7 @@ pub enum StartError {
     Config(#[from] ConfigError),
     /// What was kept cannot be used.
     #[error(transparent)]
-    Kept(#[from] KeptError),
+    Kept(#[from] JournalError),
     /// A worker could not be started, or its port not be had.
     #[error(transparent)]
     Workers(#[from] WorkerStartError),
@@ -39,28 +39,28 @@ pub struct DataPlane {
     /// Tenants, tables and extensions.
     pub directory: Arc<Directory>,
     /// What the workers count.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ServerMetrics>,
     /// Who may still be reading what was replaced.
     pub epochs: Arc<Epochs>,
     /// Ends invocations that are over their budgets.
     pub watchdog: Arc<Watchdog>,
     /// Looks after the certificate of ports with TLS.
-    renewal: Option<Renewal>,
+    renewal: Option<CertificateWatcher>,
 }
 
 /// The directory of a server whose workers have not started: extensions can be put back before anybody calls them.
-pub struct Prepared {
+pub struct PreparedDataPlane {
     epochs: Arc<Epochs>,
     /// Tenants, tables and extensions.
     pub directory: Arc<Directory>,
 }
 
 impl DataPlane {
-    /// [`DataPlane::prepare`], then [`Prepared::start`].
+    /// [`DataPlane::prepare`], then [`PreparedDataPlane::start`].
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(config: &Config) -> Result<DataPlane, StartError> {
+    pub fn start(config: &ServerSettings) -> Result<DataPlane, StartError> {
         DataPlane::prepare(config)?.start(config)
     }
 
@@ -68,8 +68,8 @@ impl DataPlane {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
-        extensions::install()?;
+    pub fn prepare(config: &ServerSettings) -> Result<PreparedDataPlane, StartError> {
+        extensions::install_process_handlers()?;
         let epochs = Epochs::new();
         let directory = Directory::with_options(Arc::clone(&epochs), config.directory_options());
         if config.ephemeral {
@@ -80,9 +80,9 @@ impl DataPlane {
             for left in config.restore_tenants(kept, &directory)? {
                 tracing::warn!("{left}");
             }
-            directory.keep_in(journal)?;
+            directory.start_journal(journal)?;
         }
-        Ok(Prepared { epochs, directory })
+        Ok(PreparedDataPlane { epochs, directory })
     }
 
     /// Stops for good, as the process is about to end: tables and records are left to the end of the process, which gives their memory back at
@@ -93,19 +93,19 @@ impl DataPlane {
         std::mem::forget((directory, epochs));
     }
 
-    /// The addresses of TCP of the ports for memcached and Redis clients, in the order of [`Config::listen`].
+    /// The addresses of TCP of the ports for memcached and Redis clients, in the order of [`ServerSettings::listen`].
     pub fn listening(&self) -> &[SocketAddr] {
         self.workers.listening()
     }
 
-    /// All these ports, in the order of [`Config::listen`], at the addresses that were bound.
-    pub fn ports(&self) -> &[ListenAt] {
+    /// All these ports, in the order of [`ServerSettings::listen`], at the addresses that were bound.
+    pub fn ports(&self) -> &[ListenerConfig] {
         self.workers.ports()
     }
 
     /// What the control plane is put before.
-    pub fn served(&self) -> Served {
-        Served {
+    pub fn served(&self) -> DataPlaneView {
+        DataPlaneView {
             directory: Arc::clone(&self.directory),
             metrics: Arc::clone(&self.metrics),
             data: self.address(),
@@ -114,8 +114,8 @@ impl DataPlane {
     }
 
     /// Those of these ports whose tenant or table is not there, in a line each that says what to do.
-    pub fn ports_in_want(&self) -> Vec<String> {
-        ListenAt::in_want(self.ports(), &self.directory.snapshot())
+    pub fn ports_without_target(&self) -> Vec<String> {
+        ListenerConfig::in_want(self.ports(), &self.directory.snapshot())
     }
 
     /// Looks at once whether the files of these ports' certificate have changed.
@@ -136,15 +136,15 @@ impl DataPlane {
     }
 }
 
-impl Prepared {
+impl PreparedDataPlane {
     /// Starts the workers.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(self, config: &Config) -> Result<DataPlane, StartError> {
-        let Prepared { epochs, directory } = self;
-        let metrics = Metrics::new(config.workers);
-        let identity = Identity::of_ports(config)?;
+    pub fn start(self, config: &ServerSettings) -> Result<DataPlane, StartError> {
+        let PreparedDataPlane { epochs, directory } = self;
+        let metrics = ServerMetrics::new(config.workers);
+        let identity = ServerCertificate::of_ports(config)?;
         let watchdog = config.beside_workers(Watchdog::spawn)?;
         let options = WorkerOptions {
             workers: config.workers,
@@ -157,13 +157,17 @@ impl Prepared {
             network: config.net.network(config.data.port(), config.workers),
             allow_plaintext: config.allow_plaintext,
             listen: config.listen.clone(),
-            tls: identity.as_ref().map(Identity::for_workers).transpose().map_err(std::io::Error::other)?,
+            tls: identity
+                .as_ref()
+                .map(ServerCertificate::worker_tls_config)
+                .transpose()
+                .map_err(std::io::Error::other)?,
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
-        metrics.network_is(workers.network(), workers.device());
+        metrics.set_network(workers.network(), workers.device());
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
-        let renewal = identity.map(|identity| config.beside_workers(|| Renewal::start(identity, |_| ())));
+        let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog, renewal })
     }

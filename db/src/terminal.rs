@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Whether a terminal would do something with it, rather than show it. A line's end and a tab are left to those who ask.
-pub fn is_harmful(c: char) -> bool {
+pub fn needs_escape(c: char) -> bool {
     matches!(c,
         // C0 and DEL; C1, which some terminals take for escape sequences of one character.
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
@@ -21,7 +21,7 @@ pub fn is_harmful(c: char) -> bool {
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-fn escape(c: char, into: &mut String) {
+fn write_escaped(c: char, into: &mut String) {
     // Writing to a string cannot fail.
     let _written = match c {
         '\n' => into.write_str("\\n"),
@@ -34,26 +34,26 @@ fn escape(c: char, into: &mut String) {
 fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_bad(c) { escape(c, &mut shown) } else { shown.push(c) }
+        if is_bad(c) { write_escaped(c, &mut shown) } else { shown.push(c) }
     }
     shown
 }
 
 /// Text of several lines: what is harmful is shown by its number.
-pub fn lines(text: &str) -> String {
-    escaped(text, is_harmful)
+pub fn escape_lines(text: &str) -> String {
+    escaped(text, needs_escape)
 }
 
 /// The same on one line: ends of lines and tabs are shown, too, so that nobody forges a further line or column.
-pub fn one_line(text: &str) -> String {
-    escaped(text, |c| is_harmful(c) || matches!(c, '\n' | '\t'))
+pub fn escape_one_line(text: &str) -> String {
+    escaped(text, |c| needs_escape(c) || matches!(c, '\n' | '\t'))
 }
 
 /// JSON, in which all of this can stand within strings alone, with the same characters written as its escapes: it means the same.
-pub fn json(text: &str) -> String {
+pub fn escape_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if !is_harmful(c) {
+        if !needs_escape(c) {
             shown.push(c);
             continue;
         }
@@ -67,16 +67,16 @@ pub fn json(text: &str) -> String {
 
 /// Takes a log's events, one at each write, and passes each on as one line.
 #[derive(Debug)]
-pub struct LogLines<W> {
+pub struct EscapedLogWriter<W> {
     to: W,
     /// Whether the log itself sets colours: sequences that do nothing else are let through. (What stands in an event has been escaped by then.)
     colors: bool,
 }
 
-impl<W: Write> LogLines<W> {
+impl<W: Write> EscapedLogWriter<W> {
     /// Passes them on to there.
-    pub fn new(to: W, colors: bool) -> LogLines<W> {
-        LogLines { to, colors }
+    pub fn new(to: W, colors: bool) -> EscapedLogWriter<W> {
+        EscapedLogWriter { to, colors }
     }
 
     fn event(&self, event: &str) -> String {
@@ -86,8 +86,8 @@ impl<W: Write> LogLines<W> {
             let color = if self.colors { color_len(rest) } else { 0 };
             let len = if color == 0 { c.len_utf8() } else { color };
             let (this, behind) = rest.split_at(len);
-            if color == 0 && (is_harmful(c) || c == '\n') {
-                escape(c, &mut shown)
+            if color == 0 && (needs_escape(c) || c == '\n') {
+                write_escaped(c, &mut shown)
             } else {
                 shown.push_str(this)
             }
@@ -104,7 +104,7 @@ fn color_len(text: &str) -> usize {
     if behind.as_bytes().get(numbers) == Some(&b'm') { numbers + 3 } else { 0 }
 }
 
-impl<W: Write> Write for LogLines<W> {
+impl<W: Write> Write for EscapedLogWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let shown = self.event(&String::from_utf8_lossy(event));
         self.to.write_all(shown.as_bytes())?;
@@ -144,36 +144,36 @@ mod tests {
     fn nothing_that_a_terminal_obeys_gets_through() {
         for c in table() {
             let text = format!("a{c}b");
-            for shown in [lines(&text), one_line(&text)] {
+            for shown in [escape_lines(&text), escape_one_line(&text)] {
                 assert!(!shown.contains(c) && shown.starts_with("a\\") && shown.ends_with('b'), "{shown:?}");
             }
             let quoted = serde_json::to_string(&text).unwrap();
-            let shown = json(&quoted);
+            let shown = escape_json(&quoted);
             assert!(!shown.contains(c), "{shown:?}");
             assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text, "it means the same");
             for colors in [false, true] {
                 let mut log = Vec::new();
-                LogLines::new(&mut log, colors).write_all(format!("{text}\n").as_bytes()).unwrap();
+                EscapedLogWriter::new(&mut log, colors).write_all(format!("{text}\n").as_bytes()).unwrap();
                 let log = String::from_utf8(log).unwrap();
                 assert!(!log.trim_end_matches('\n').contains(c), "{log:?}");
             }
         }
-        assert_eq!(lines("\u{1b}]0;title\u{7} \u{202e}txt.exe"), "\\u{1b}]0;title\\u{7} \\u{202e}txt.exe");
+        assert_eq!(escape_lines("\u{1b}]0;title\u{7} \u{202e}txt.exe"), "\\u{1b}]0;title\\u{7} \\u{202e}txt.exe");
     }
 
     #[test]
     fn what_people_write_stays_as_it_is() {
         let text = "Grüße, 你好, שלום, مرحبا, e\u{301}, 😀 \\ \"quoted\"\n\tand a second line";
-        assert_eq!(lines(text), text);
-        assert_eq!(json(text), text);
-        assert_eq!(one_line("a\nb\tc"), "a\\nb\\tc");
+        assert_eq!(escape_lines(text), text);
+        assert_eq!(escape_json(text), text);
+        assert_eq!(escape_one_line("a\nb\tc"), "a\\nb\\tc");
     }
 
     #[test]
     fn an_event_is_one_line_whatever_stands_in_it_and_keeps_the_logs_own_colours() {
         let write = |event: &str, colors: bool| {
             let mut log = Vec::new();
-            LogLines::new(&mut log, colors).write_all(event.as_bytes()).unwrap();
+            EscapedLogWriter::new(&mut log, colors).write_all(event.as_bytes()).unwrap();
             String::from_utf8(log).unwrap()
         };
         assert_eq!(write("WARN killed: a\n2026 ERROR forged\n", false), "WARN killed: a\\n2026 ERROR forged\n");

@@ -1,8 +1,8 @@
 //! Packets in, packets out: drivers, R2P2 messages, and the RPC codec of the Sandstorm storage server.
 //!
-//! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`once`] runs each request at most
-//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames; [`share`] is bytes that
-//! are sent from where they lie, [`extents`] memory where a device can read them, [`kept`] counts the packet buffers in which such lie.
+//! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`reply_cache`] runs each request at most
+//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames; [`shared_bytes`] is bytes that
+//! are sent from where they lie, [`extents`] memory where a device can read them, [`rx_budget`] counts the packet buffers in which such lie.
 //! `trust` is for those who ask a port that speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
@@ -12,15 +12,15 @@ pub mod driver;
 pub mod extents;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-pub mod kept;
 pub mod limits;
 pub mod memcached;
-pub mod once;
 pub mod r2p2;
+pub mod reply_cache;
 pub mod resp;
 pub mod rpc;
+pub mod rx_budget;
 pub mod seal;
-pub mod share;
+pub mod shared_bytes;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod stack;

@@ -1,5 +1,5 @@
 //! Every limit of this crate: default, unit, reason. Endpoints take theirs from [`ServerLimits`], [`ClientLimits`] and
-//! [`OnceLimits`], so that a server may set them downwards and a test may make them tiny.
+//! [`ReplyCacheLimits`], so that a server may set them downwards and a test may make them tiny.
 
 use crate::rpc::MAX_MESSAGE_LEN;
 
@@ -8,13 +8,13 @@ pub const MAX_DATAGRAM: usize = 1472;
 /// The same behind IPv6, whose header is 20 bytes longer.
 pub const MAX_DATAGRAM_V6: usize = 1452;
 /// The one of the two for this family: what networks bear as a rule.
-pub const fn usual_datagram(is_ipv6: bool) -> usize {
+pub const fn default_datagram(is_ipv6: bool) -> usize {
     if is_ipv6 { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM }
 }
 /// Bytes of a datagram that every way bears, whatever is known of it, and the least that is sent because a way bears no larger ones. Linux heeds no
 /// router that asks for packets of less than 552 bytes, 524 of them a datagram's behind IPv4 and UDP; the stack past the kernel none that asks for
 /// less than 576. IPv6's ways bear more.
-pub const NARROWEST_DATAGRAM: usize = 512;
+pub const MIN_PATH_DATAGRAM: usize = 512;
 /// Largest datagram that UDP over IPv4 can carry, bytes: upper bound of the setting.
 pub const MAX_DATAGRAM_CEILING: usize = 65_507;
 /// Least datagram setting and least chunk that is accepted, bytes: bounds the bookkeeping per byte of a message.
@@ -27,50 +27,50 @@ pub const WINDOW: u16 = 32;
 /// Packets of a message after which its receiver acks: a quarter of the window keeps the sender from waiting.
 pub const ACK_EVERY: u16 = 8;
 /// Packets resent at once when a timer expires: enough to restart a window, few enough not to flood a congested path.
-pub const RESEND_AT_ONCE: usize = 8;
+pub const RESEND_BURST: usize = 8;
 /// First wait before resending, microseconds: well over a loaded server's answer time (one invocation may take 10 ms).
 pub const FIRST_RTO_US: u64 = 20_000;
 /// Longest wait before resending, microseconds: the doubling stops here.
 pub const MAX_RTO_US: u64 = 1_000_000;
 /// Least time between two runs over an endpoint's timers, microseconds: bounds their cost to a small share of a core however many
 /// messages are under way.
-pub const TIMER_GRAIN_US: u64 = 1000;
+pub const TIMER_GRANULARITY_US: u64 = 1000;
 /// Time that a request lives at its client unless told otherwise, microseconds.
 pub const REQUEST_TIMEOUT_US: u64 = 5_000_000;
 /// Longest life of a request, microseconds. No client repeats a request for longer, so a server that forgot a session may
 /// take it up again after this time without running anything twice. Longer timeouts are cut to it.
-pub const REQUEST_LIFE_US: u64 = 60_000_000;
+pub const MAX_REQUEST_LIFETIME_US: u64 = 60_000_000;
 
 /// Age from which a message under reassembly is given up for another one that needs its room, if at its pace it would not be
-/// whole within [`REQUEST_LIFE_US`]; microseconds. Five first waits before resending: its sender has had its chances.
+/// whole within [`MAX_REQUEST_LIFETIME_US`]; microseconds. Five first waits before resending: its sender has had its chances.
 pub const STALLED_AGE_US: u64 = 100_000;
 /// The same if nothing of it came for so long, microseconds.
 pub const STALLED_IDLE_US: u64 = 250_000;
 /// Timers in a row without an ack after which a response is given up for another one that needs its room: 140 ms.
 pub const STALLED_TIMERS: u32 = 3;
 /// Timers after which a response of which no client has acked anything is sent no more: six times in 1.3 s, and another second for its acks. Whoever still wants it asks again, and has it sent anew.
-pub const UNHEARD_TIMERS: u32 = 6;
+pub const UNRESPONSIVE_TIMERS: u32 = 6;
 /// Drops a second that a port answers to requests of several packets as R2P2 was published, which are not taken here, at most.
-pub const PUBLISHED_DROPS_PER_S: u64 = 1_000;
+pub const LEGACY_DROPS_PER_S: u64 = 1_000;
 /// Of them at once, after a pause.
-pub const PUBLISHED_DROPS_AT_ONCE: u64 = 100;
+pub const LEGACY_DROP_BURST: u64 = 100;
 /// Least time between two looks for such messages, microseconds: a look passes over all of them.
-pub const STALLED_LOOK_US: u64 = 10_000;
+pub const STALL_SCAN_INTERVAL_US: u64 = 10_000;
 
 /// Times that the response to a request of several packets is sent again, as one packet, before a repeat has to bring all of the request once
 /// more: repeats that only ask for it, 24 bytes each, come with any sender, and are in nobody's rate. Eight are lost in a row nowhere that works.
-pub const COMPLETED_ANSWERS: u32 = 8;
+pub const COMPLETED_REPLAYS: u32 = 8;
 
 /// Tries of a datagram of one size, before a smaller one is tried: 60 ms in all.
-pub const SIZE_TRIES: u32 = 2;
+pub const MTU_PROBE_TRIES: u32 = 2;
 /// Time after which a client tries larger datagrams again where they did not come through, microseconds.
-pub const SIZE_AGAIN_US: u64 = 10_000_000;
+pub const MTU_PROBE_INTERVAL_US: u64 = 10_000_000;
 /// Least time between two doubts of a client that large datagrams still come through, microseconds: each costs one.
-pub const SIZE_DOUBT_US: u64 = 1_000_000;
+pub const MTU_REPROBE_MIN_US: u64 = 1_000_000;
 /// Sets of peers of which a server knows how large datagrams they get. A tenant's peers are in one of them.
-pub const SIZE_SETS: usize = 64;
+pub const PEER_SIZE_SETS: usize = 64;
 /// Peers of one set: with all of them 300 KB.
-pub const SIZES_PER_SET: usize = 64;
+pub const PEER_SIZES_PER_SET: usize = 64;
 
 /// Limits of a server endpoint (one port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub struct ServerLimits {
     /// First wait before a response's packets are resent, microseconds. Default [`FIRST_RTO_US`].
     pub first_rto_us: u64,
     /// Bytes of buffers kept for reuse. Default 18 MiB: two largest messages.
-    pub spare_bytes: usize,
+    pub pooled_bytes: usize,
 }
 
 impl Default for ServerLimits {
@@ -133,7 +133,7 @@ impl Default for ServerLimits {
             completed_timeout_us: 10_000_000,
             window: WINDOW,
             first_rto_us: FIRST_RTO_US,
-            spare_bytes: 18 << 20,
+            pooled_bytes: 18 << 20,
         }
     }
 }
@@ -154,14 +154,14 @@ pub struct ClientLimits {
     pub request_bytes: usize,
     /// Bytes of responses under reassembly. Default 64 MiB; packets over it are left to be resent.
     pub response_bytes: usize,
-    /// Life of a request, microseconds. Default [`REQUEST_TIMEOUT_US`], cut to [`REQUEST_LIFE_US`].
+    /// Life of a request, microseconds. Default [`REQUEST_TIMEOUT_US`], cut to [`MAX_REQUEST_LIFETIME_US`].
     pub timeout_us: u64,
     /// First wait before a request is resent, microseconds. Default [`FIRST_RTO_US`].
     pub first_rto_us: u64,
     /// Packets in flight of one request. Default [`WINDOW`].
     pub window: u16,
     /// Bytes of buffers kept for reuse. Default 18 MiB: two largest messages.
-    pub spare_bytes: usize,
+    pub pooled_bytes: usize,
 }
 
 impl Default for ClientLimits {
@@ -176,38 +176,38 @@ impl Default for ClientLimits {
             timeout_us: REQUEST_TIMEOUT_US,
             first_rto_us: FIRST_RTO_US,
             window: WINDOW,
-            spare_bytes: 18 << 20,
+            pooled_bytes: 18 << 20,
         }
     }
 }
 
 /// Limits of an at-most-once window (one port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OnceLimits {
+pub struct ReplyCacheLimits {
     /// Answers remembered for one session, a power of two. Default 1024; a client keeps `sequence - acked` below it.
-    pub answers_per_session: usize,
+    pub replies_per_session: usize,
     /// Bytes of remembered answers, all sessions. Default 64 MiB.
     pub bytes: usize,
     /// Sessions. Default 4096; beyond it the longest idle one is evicted.
     pub sessions: usize,
-    /// Evicted sessions that are remembered as such for [`OnceLimits::life_us`]. Default 65,536 (8 bytes each). When this many
+    /// Evicted sessions that are remembered as such for [`ReplyCacheLimits::retry_lifetime_us`]. Default 65,536 (8 bytes each). When this many
     /// were evicted within that time, unknown sessions are refused as stale: not run, rather than run twice.
     pub tombstones: usize,
-    /// Longest time for which a client repeats a request, microseconds. Default [`REQUEST_LIFE_US`].
-    pub life_us: u64,
+    /// Longest time for which a client repeats a request, microseconds. Default [`MAX_REQUEST_LIFETIME_US`].
+    pub retry_lifetime_us: u64,
     /// Bytes of an answer's buffer that stay allocated for the next answer in its place. Default 512.
-    pub reuse_bytes: usize,
+    pub reusable_buffer_bytes: usize,
 }
 
-impl Default for OnceLimits {
-    fn default() -> OnceLimits {
-        OnceLimits {
-            answers_per_session: 1024,
+impl Default for ReplyCacheLimits {
+    fn default() -> ReplyCacheLimits {
+        ReplyCacheLimits {
+            replies_per_session: 1024,
             bytes: 64 << 20,
             sessions: 4096,
             tombstones: 65_536,
-            life_us: REQUEST_LIFE_US,
-            reuse_bytes: 512,
+            retry_lifetime_us: MAX_REQUEST_LIFETIME_US,
+            reusable_buffer_bytes: 512,
         }
     }
 }
@@ -224,10 +224,10 @@ pub const OUTBOX_BYTES: usize = 8 << 20;
 pub const OUTBOX_DATAGRAMS: usize = 16_384;
 /// Datagrams that an outbox arranges among each other: half of what a sealed session's replay window takes, so that none is too late for it,
 /// and 16 segmented sends of one size.
-pub const ARRANGED_DATAGRAMS: usize = 1024;
+pub const OUTBOX_SORT_WINDOW: usize = 1024;
 /// Bytes of values that an outbox holds on to, for datagrams that are sent from there; beyond it they are copied. 64 MiB: sixteen windows of
 /// the largest values, whose packets are a small part of them.
-pub const OUTBOX_HELD_BYTES: usize = 64 << 20;
+pub const OUTBOX_PINNED_BYTES: usize = 64 << 20;
 /// Bytes of a value in one datagram from which on they are sent from where they lie. Less is copied faster than held, handed over in a piece of
 /// its own, and let go of.
 pub const SHARED_SLICE_BYTES: usize = 512;
@@ -240,7 +240,7 @@ pub const GRO_SEGMENTS: usize = 128;
 pub const GSO_BYTES: usize = 65_507;
 /// Messages of segments refused in a row that each double how many datagrams then leave one by one before segments are tried again: where
 /// none are ever taken, one group in eight is tried in vain; and a peer whose way takes none keeps no others from theirs for longer.
-pub const UNSEGMENTED_DOUBLINGS: u32 = 3;
+pub const UNSEGMENTED_BACKOFF_DOUBLINGS: u32 = 3;
 /// Stretches of the outbox's buffer that one call hands to the kernel, at most: 8 KiB of stack, and as many as a burst of messages of 16
 /// datagrams each that were queued apart from each other.
 pub const GSO_SLICES: usize = 512;
@@ -258,7 +258,7 @@ pub const KEEPALIVE_INTERVAL_S: u64 = 100;
 pub const KEEPALIVE_PROBES: u32 = 3;
 /// Sockets that a selector tells of at once; the others come next time, by turns. Bounds what a worker does between two looks at
 /// its packets: 64 reads and writes are 100 us.
-pub const SELECTED: usize = 64;
+pub const EPOLL_EVENTS: usize = 64;
 
 // ---- DPDK ----
 
@@ -275,19 +275,19 @@ pub const XDP_FILL_BUFFERS: u16 = 2048;
 pub const XDP_HEADROOM: u16 = 256;
 /// Bytes of a datagram from which on it stays in the buffer in which it came, and of a value in it from which on its record may leave it there,
 /// where as many buffers may be kept: from here on two copies cost more than an owner for the buffer (docs/dpdk.md).
-pub const DPDK_KEPT_BYTES: usize = 1024;
+pub const DPDK_ZERO_COPY_MIN_BYTES: usize = 1024;
 /// A value stays in its packet's buffer from one of so many parts of the largest packet on. 4: a record that stays takes four times its bytes at
 /// most, and 4 KiB still stay in packets of 9000 bytes.
-pub const DPDK_KEPT_PARTS: usize = 4;
+pub const DPDK_ZERO_COPY_MIN_PARTS: usize = 4;
 /// Buffers of datagrams that only wait are to be one of so many parts of those that may be kept. 2: who floods leaves half to values.
-pub const DPDK_WAITING_PARTS: u32 = 2;
+pub const DPDK_QUEUED_BUFFER_PARTS: u32 = 2;
 /// Sends in a row without room after which the device is asked whether anybody is at its other end; if not, what waits is dropped, as
 /// a cable that is out would.
-pub const DPDK_FULL_BEFORE_LOOK: u32 = 1000;
+pub const DPDK_FULL_SENDS_BEFORE_LINK_CHECK: u32 = 1000;
 /// Seconds for which a client waits for its device's link: copper takes some.
-pub const DPDK_LINK_S: u64 = 15;
+pub const DPDK_LINK_TIMEOUT_S: u64 = 15;
 /// Milliseconds between two looks at a device's link: some drivers ask the kernel, or the wire, each time.
-pub const DPDK_LINK_LOOK_MS: u64 = 1000;
+pub const DPDK_LINK_CHECK_MS: u64 = 1000;
 /// Connections that a client's device serves at a time, each at a UDP port of its own: as many as a stack has workers.
 pub const DPDK_CONNECTIONS: usize = 64;
 /// Ports of which a client past the kernel begins at one, as the kernel chooses them; [`DPDK_CONNECTIONS`] follow the last of them.
@@ -298,11 +298,11 @@ pub const DMA_EXTENT_BYTES: usize = 2 << 20;
 pub const DMA_EXTENTS: usize = 65_535;
 /// Addresses tried for memory that a device reads, the first that is free: above what DPDK takes for itself on a machine of one memory node or two,
 /// and below 2^39, as many an IOMMU translates no more.
-pub const DMA_HINTS: [usize; 3] = [1 << 38, 3 << 37, 1 << 37];
+pub const DMA_ADDRESS_HINTS: [usize; 3] = [1 << 38, 3 << 37, 1 << 37];
 /// Milliseconds after which a device that could not be told of more memory is told again: it costs some calls, and DPDK logs each failure.
 pub const DMA_RETRY_MS: u64 = 1000;
 /// Receives in a row that brought nothing, after which a device is asked to let go of what it has sent: a value stays as long as its packet does.
-pub const DPDK_EMPTY_BEFORE_CLEANUP: u32 = 1000;
+pub const DPDK_EMPTY_RECEIVES_BEFORE_CLEANUP: u32 = 1000;
 /// Bytes of one of DPDK's arguments.
 pub const DPDK_NAME_BYTES: usize = 4096;
 
@@ -311,15 +311,15 @@ pub const DPDK_NAME_BYTES: usize = 4096;
 /// Arguments of one command of a Redis client: a million keys of an `MGET`, and no more memory than they take.
 pub const RESP_ARGUMENTS: usize = 1 << 20;
 /// Arguments of a command that are read in one go, about 10 ns each: half a slice.
-pub const RESP_ARGUMENTS_AT_ONCE: usize = 4096;
+pub const RESP_ARGUMENTS_PER_CALL: usize = 4096;
 /// Bytes of one command, line ends included: the largest value, and as much again for the many of an `MSET`.
 pub const RESP_COMMAND_BYTES: usize = 16 << 20;
 /// Bytes of a command that is typed as a line, and of a length.
 pub const RESP_LINE_BYTES: usize = 64 << 10;
 /// Arguments of a command of one whose tenant is not known yet: `HELLO` with all its options.
-pub const RESP_STRANGER_ARGUMENTS: usize = 10;
+pub const RESP_UNAUTHENTICATED_ARGUMENTS: usize = 10;
 /// Bytes of an argument of such a command.
-pub const RESP_STRANGER_BYTES: usize = 16 << 10;
+pub const RESP_UNAUTHENTICATED_ARGUMENT_BYTES: usize = 16 << 10;
 
 // ---- The UDP/IP stack ----
 
@@ -330,32 +330,32 @@ pub const NEIGHBOURS: usize = 4096;
 pub const NEIGHBOURS_PER_BUCKET: usize = 8;
 /// The same places where every peer has one: on a device shared with the kernel, which hears what neighbours and routers answer. As many as are heard
 /// of within a time for which a server thinks about an answer, and 3 MB.
-pub const NEIGHBOURS_SEEN: usize = 65_536;
+pub const LEARNED_NEIGHBOURS: usize = 65_536;
 /// Time for which such a place's time is not set anew, microseconds; who is heard again after it is kept before those who were heard once. A flood
 /// that is to drive out who was heard within it has to fill all places in this time.
-pub const NEIGHBOUR_SEEN_US: u64 = 50_000;
+pub const NEIGHBOUR_REFRESH_US: u64 = 50_000;
 /// Locks of these places: new senders of different workers seldom wait for each other.
 pub const NEIGHBOUR_LOCKS: usize = 64;
 /// Time for which a neighbour's answer is believed, microseconds (as RFC 4861 has it). Then it is asked again, and used meanwhile.
 pub const NEIGHBOUR_REACHABLE_US: u64 = 30_000_000;
 /// Time for which an answer is not doubted, whatever others claim, microseconds: a forger makes a neighbour be asked once in this time.
-pub const NEIGHBOUR_LOCK_US: u64 = 1_000_000;
+pub const NEIGHBOUR_DISPUTE_US: u64 = 1_000_000;
 /// Waits for an answer to the first, second and third question to everybody, microseconds.
 pub const NEIGHBOUR_RETRIES_US: [u64; 3] = [250_000, 500_000, 1_000_000];
 /// Questions to a neighbour that was known, before everybody is asked; the wait for an answer is that of the first.
-pub const NEIGHBOUR_PROBES: u8 = 2;
+pub const NEIGHBOUR_UNICAST_PROBES: u8 = 2;
 /// Time for which an address that nobody answered for is given up, microseconds.
-pub const NEIGHBOUR_HOLD_US: u64 = 3_000_000;
+pub const NEIGHBOUR_FAILED_US: u64 = 3_000_000;
 /// Age from which a question without an answer makes room for another one, microseconds. A host of the same network answers within a few.
-pub const NEIGHBOUR_YIELD_US: u64 = 100_000;
+pub const NEIGHBOUR_PROBE_EVICT_US: u64 = 100_000;
 /// Questions for neighbours a second, all workers together, and as many at once: more are of who forges senders. Routers are not counted.
-pub const NEIGHBOUR_QUESTIONS_PER_S: u64 = 1000;
+pub const NEIGHBOUR_PROBES_PER_S: u64 = 1000;
 /// Datagrams of one worker that wait for a neighbour's address: the first answers of some clients.
-pub const HELD_DATAGRAMS: usize = 256;
+pub const UNRESOLVED_DATAGRAMS: usize = 256;
 /// The same for one neighbour.
-pub const HELD_PER_NEIGHBOUR: usize = 32;
+pub const UNRESOLVED_PER_NEIGHBOUR: usize = 32;
 /// Bytes of those that wait.
-pub const HELD_BYTES: usize = 1 << 20;
+pub const UNRESOLVED_BYTES: usize = 1 << 20;
 /// Answers to echoes a second, each worker, and as many at once.
 pub const ECHOES_PER_S: u64 = 1000;
 /// Answers that a port is closed a second, each worker, and as many at once (Linux: 1000 of all kinds, 1 a millisecond).
@@ -363,24 +363,24 @@ pub const CLOSED_PORTS_PER_S: u64 = 100;
 /// Frames of the stack itself (answers of ARP, discovery and ICMP) that wait to be sent, each worker.
 pub const CONTROL_FRAMES: usize = 64;
 /// Of these, places that questions for neighbours alone may take: a flood that makes the stack answer must not keep it from asking.
-pub const QUESTION_FRAMES: usize = 16;
+pub const PROBE_FRAMES: usize = 16;
 /// Datagrams for one worker that arrived at others and wait for it: 30 bursts.
-pub const HANDED_DATAGRAMS: usize = 1024;
+pub const HANDOVER_DATAGRAMS: usize = 1024;
 /// Bytes of them.
-pub const HANDED_BYTES: usize = 2 << 20;
+pub const HANDOVER_BYTES: usize = 2 << 20;
 /// Bursts of frames that one receive looks through if they hold no datagrams: bounds what a flood of junk costs a turn.
-pub const JUNK_BURSTS: usize = 4;
+pub const MAX_JUNK_BURSTS: usize = 4;
 /// Longest sleep of a worker whose port cannot wake it, microseconds: what a datagram waits at most on an idle server.
 pub const POLLED_SLEEP_US: u64 = 50;
-/// The same where no datagram came or went for [`POLLED_REST_US`]: 2000 looks a second cost a hundredth of a core, 20,000 a tenth.
+/// The same where no datagram came or went for [`POLLED_IDLE_AFTER_US`]: 2000 looks a second cost a hundredth of a core, 20,000 a tenth.
 pub const POLLED_IDLE_SLEEP_US: u64 = 500;
 /// Time without a datagram after which a worker whose port cannot wake it looks less often, microseconds.
-pub const POLLED_REST_US: u64 = 1_000_000;
-/// The same where no datagram came or went for [`POLLED_LONG_REST_US`], microseconds: 500 looks a second. A queue of 1024 packets holds what comes
+pub const POLLED_IDLE_AFTER_US: u64 = 1_000_000;
+/// The same where no datagram came or went for [`POLLED_DEEP_IDLE_AFTER_US`], microseconds: 500 looks a second. A queue of 1024 packets holds what comes
 /// meanwhile at half a million packets a second, and a client sends again only after ten times as long.
 pub const POLLED_DEEP_SLEEP_US: u64 = 2000;
 /// Time without a datagram after which a worker whose port cannot wake it looks least often, microseconds.
-pub const POLLED_LONG_REST_US: u64 = 10_000_000;
+pub const POLLED_DEEP_IDLE_AFTER_US: u64 = 10_000_000;
 /// Longest sleep of a worker whose port was asked for an interrupt, microseconds. The interrupt ends it; this is for one that is lost, and for drivers whose
 /// interrupts do not come: either costs a packet a tenth of a second, and no more. Ten looks a second cost nothing to speak of, and what the stack and its driver
 /// do by themselves (a look at the link each second) is done in time.
@@ -392,17 +392,17 @@ pub const INTERRUPTS_MISSED: u32 = 4;
 /// two come when the cause was dealt with before; some drivers leave the cause standing, so that each request for one is answered at once.
 pub const INTERRUPTS_FOR_NOTHING: u32 = 16;
 /// Ways of which a router said that they bear less than the interface, of one interface; 40 bytes each.
-pub const LOWERED_WAYS: usize = 1024;
+pub const REDUCED_PATHS: usize = 1024;
 /// Time for which that is believed, microseconds (RFC 8201 has it tried again after ten minutes).
-pub const LOWERED_US: u64 = 600_000_000;
+pub const REDUCED_PATH_LIFETIME_US: u64 = 600_000_000;
 /// Groups of networks (/24, IPv6 /64) that share the room for them, and the rate at which they may be lowered: as a rule whoever takes all of his
 /// takes nothing from another.
-pub const LOWERED_GROUPS: usize = 64;
+pub const REDUCED_PATH_GROUPS: usize = 64;
 /// Messages a second, each worker and group, that lower what a way bears, and questions to the kernel what one bears; and as many at once.
-pub const LOWERED_PER_S: u64 = 10;
+pub const REDUCED_PATHS_PER_S: u64 = 10;
 /// Large packets sent of late that such a message may quote: those of one round trip.
-pub const SENT_PLACES: usize = 4096;
+pub const SENT_FINGERPRINTS: usize = 4096;
 /// Least time between two announcements in defence of an address that somebody else claims, microseconds (RFC 5227).
-pub const DEFEND_US: u64 = 10_000_000;
+pub const ADDRESS_DEFENCE_US: u64 = 10_000_000;
 /// Least time between two reports of groups, microseconds.
 pub const GROUP_REPORT_US: u64 = 1_000_000;

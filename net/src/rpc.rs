@@ -7,11 +7,11 @@
 //! operation header: op u8 | flags u8 | status u8 | condition u8 | key_len u32 | value_len u32 | user_flags u32 | table u64 | number u64
 //! ```
 //! A response mirrors its request: the same session and sequence, and one operation per operation asked, in order, with
-//! the same `op`. What `number`, key and value mean is said at each [`Op`].
+//! the same `op`. What `number`, key and value mean is said at each [`OpKind`].
 //!
 //! A session is one client endpoint's life towards one server port: a random number that the client picks. `sequence`
 //! counts its messages from 1; `acked` says that every message up to it has been answered, so the server may forget
-//! those answers. Together they make a repeated request run once (see [`crate::once`]). The upper half of both names the
+//! those answers. Together they make a repeated request run once (see [`crate::reply_cache`]). The upper half of both names the
 //! start of the server that the session is bound to, as a hello's answer tells it; 0 there: it is bound to none.
 
 use thiserror::Error;
@@ -21,7 +21,8 @@ mod body;
 mod tests;
 
 pub use body::{
-    Answer, Answers, BadBody, HelloAnswer, Keys, Row, Rows, push_answer, push_key, push_row, split_ttl, ttl_prefix,
+    BodyDecodeError, HelloResponse, MultiGetEntries, MultiGetEntry, MultiGetKeys, RangeEntries, RangeEntry, push_key,
+    push_multiget_entry, push_range_entry, split_ttl, ttl_prefix,
 };
 
 /// The version of this format.
@@ -44,23 +45,23 @@ pub const MAX_BODY_LEN: usize = MAX_VALUE_LEN + MAX_KEY_LEN + 64;
 pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_BODY_LEN;
 
 /// Message flag: this is a response.
-pub const FLAG_RESPONSE: u8 = 0x01;
+pub const MESSAGE_FLAG_RESPONSE: u8 = 0x01;
 /// Message flag: running the request twice does no harm, so the server need not remember its answer.
-pub const FLAG_IDEMPOTENT: u8 = 0x02;
+pub const MESSAGE_FLAG_IDEMPOTENT: u8 = 0x02;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Op {
+pub enum OpKind {
     /// Nothing; answers `Ok`. Value: echoed back.
     Ping = 0,
-    /// Presents the tenant's token (value) for this session on this port; number = [`HELLO_BINDS`] or 0. Answers with `number` = the worker that
-    /// serves this port, value = `workers u32 | home worker u32` little-endian ([`HelloAnswer`]), and user flags = the server's start.
+    /// Presents the tenant's token (value) for this session on this port; number = [`HELLO_BIND_SESSION`] or 0. Answers with `number` = the worker that
+    /// serves this port, value = `workers u32 | home worker u32` little-endian ([`HelloResponse`]), and user flags = the server's start.
     Hello = 1,
     /// Reads the record under key. Answer: value, user flags, number = version.
     Get = 2,
-    /// Reads many: value = keys, each `len u32 | bytes` ([`Keys`]); number = how many. Answer: value = for each key
-    /// `status u8 | user_flags u32 | version u64 | len u32 | bytes` ([`Answers`]); number = how many were found.
+    /// Reads many: value = keys, each `len u32 | bytes` ([`MultiGetKeys`]); number = how many. Answer: value = for each key
+    /// `status u8 | user_flags u32 | version u64 | len u32 | bytes` ([`MultiGetEntries`]); number = how many were found.
     MultiGet = 3,
     /// Writes a record under `condition`. `number` = the version that `Condition::Version` asks for. With the operation
     /// flag [`OP_FLAG_TTL`] the value starts with `ttl_ms u64`. Answer: number = new version.
@@ -75,7 +76,7 @@ pub enum Op {
     Invoke = 7,
     /// Reads the records of an ordered table with key <= their key < value (an empty value: to the end), in the order of keys;
     /// number = how many at most, with [`RANGE_BACKWARD`] from the largest on. Answer: value = for each `key_len u32 | key |
-    /// user_flags u32 | version u64 | len u32 | bytes` ([`Rows`]); number = how many, with [`RANGE_MORE`] where the answer ended
+    /// user_flags u32 | version u64 | len u32 | bytes` ([`RangeEntries`]); number = how many, with [`RANGE_MORE`] where the answer ended
     /// before the range did: it goes on behind the last key; if there is none, behind the answer's key.
     Range = 8,
 }
@@ -90,11 +91,11 @@ pub const RANGE_MORE: u64 = 1 << 32;
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;
 
 /// Where the number stands in an operation's header.
-pub const NUMBER_AT: usize = 24;
+pub const OP_NUMBER_OFFSET: usize = 24;
 /// Number of a hello: the session's messages will be bound to the server's start, and the session is to be known by its number from any address.
-pub const HELLO_BINDS: u64 = 1;
-/// Number of an answer [`Status::Stale`]: the session belongs to an earlier start of the server, so all of its requests are stale.
-pub const STALE_FORMER: u64 = 1;
+pub const HELLO_BIND_SESSION: u64 = 1;
+/// Number of an answer [`RpcStatus::Stale`]: the session belongs to an earlier start of the server, so all of its requests are stale.
+pub const STALE_PREVIOUS_START: u64 = 1;
 
 /// Condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -114,7 +115,7 @@ pub enum Condition {
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Status {
+pub enum RpcStatus {
     /// Done.
     Ok = 0,
     /// No record under the key.
@@ -162,7 +163,7 @@ pub enum Status {
     SealRequired = 21,
 }
 
-/// Why an invocation was ended; travels as `number` beside [`Status::Killed`].
+/// Why an invocation was ended; travels as `number` beside [`RpcStatus::Killed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum KillCause {
@@ -185,7 +186,7 @@ pub enum KillCause {
     /// Its extension was unloaded, its tenant deleted, or the server stopped.
     Unloaded = 9,
     /// It was under way for a while when much memory of replaced records waited for its end.
-    Crowded = 10,
+    ReclaimPressure = 10,
 }
 
 macro_rules! from_byte {
@@ -204,9 +205,9 @@ macro_rules! from_byte {
         }
     };
 }
-from_byte!(Op { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke, Range });
+from_byte!(OpKind { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke, Range });
 from_byte!(Condition { Always, Absent, Present, Version });
-from_byte!(Status {
+from_byte!(RpcStatus {
     Ok,
     NotFound,
     Conflict,
@@ -240,7 +241,7 @@ from_byte!(KillCause {
     IllegalInstruction,
     MemoryFault,
     Unloaded,
-    Crowded,
+    ReclaimPressure,
 });
 
 /// The header of a message.
@@ -264,18 +265,18 @@ pub struct MessageHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'m> {
     /// What to do, or what was done.
-    pub op: Op,
+    pub op: OpKind,
     /// `OP_FLAG_*`.
     pub flags: u8,
     /// In a response: how it ended. In a request: `Ok`.
-    pub status: Status,
+    pub status: RpcStatus,
     /// Condition of a write.
     pub condition: Condition,
     /// The record's user flags (get: answered, put: stored).
     pub user_flags: u32,
     /// The table's id.
     pub table: u64,
-    /// See [`Op`].
+    /// See [`OpKind`].
     pub number: u64,
     /// Key, or extension name.
     pub key: &'m [u8],
@@ -285,11 +286,11 @@ pub struct Operation<'m> {
 
 impl<'m> Operation<'m> {
     /// An operation with everything but `op` at rest.
-    pub const fn new(op: Op) -> Operation<'m> {
+    pub const fn new(op: OpKind) -> Operation<'m> {
         Operation {
             op,
             flags: 0,
-            status: Status::Ok,
+            status: RpcStatus::Ok,
             condition: Condition::Always,
             user_flags: 0,
             table: 0,
@@ -301,28 +302,28 @@ impl<'m> Operation<'m> {
 
     /// Presents a token.
     pub const fn hello(token: &'m [u8]) -> Operation<'m> {
-        Operation { value: token, ..Operation::new(Op::Hello) }
+        Operation { value: token, ..Operation::new(OpKind::Hello) }
     }
 
     /// Reads a record.
     pub const fn get(table: u64, key: &'m [u8]) -> Operation<'m> {
-        Operation { table, key, ..Operation::new(Op::Get) }
+        Operation { table, key, ..Operation::new(OpKind::Get) }
     }
 
     /// Reads many records; `body` holds `count` keys as [`push_key`] writes them.
     pub const fn multiget(table: u64, count: u64, body: &'m [u8]) -> Operation<'m> {
-        Operation { table, number: count, value: body, ..Operation::new(Op::MultiGet) }
+        Operation { table, number: count, value: body, ..Operation::new(OpKind::MultiGet) }
     }
 
     /// Reads up to `limit` records of an ordered table with `from <= key < to`.
     pub const fn range(table: u64, from: &'m [u8], to: &'m [u8], limit: u32, backward: bool) -> Operation<'m> {
         let number = limit as u64 | if backward { RANGE_BACKWARD } else { 0 };
-        Operation { table, key: from, value: to, number, ..Operation::new(Op::Range) }
+        Operation { table, key: from, value: to, number, ..Operation::new(OpKind::Range) }
     }
 
     /// Writes a record, whatever is there.
     pub const fn put(table: u64, key: &'m [u8], value: &'m [u8]) -> Operation<'m> {
-        Operation { table, key, value, ..Operation::new(Op::Put) }
+        Operation { table, key, value, ..Operation::new(OpKind::Put) }
     }
 
     /// Writes a record that expires; `body` is the value behind a [`ttl_prefix`].
@@ -332,17 +333,17 @@ impl<'m> Operation<'m> {
 
     /// Deletes a record.
     pub const fn delete(table: u64, key: &'m [u8]) -> Operation<'m> {
-        Operation { table, key, ..Operation::new(Op::Delete) }
+        Operation { table, key, ..Operation::new(OpKind::Delete) }
     }
 
     /// Adds to a decimal value.
     pub const fn increment(table: u64, key: &'m [u8], delta: i64) -> Operation<'m> {
-        Operation { table, key, number: delta as u64, ..Operation::new(Op::Increment) }
+        Operation { table, key, number: delta as u64, ..Operation::new(OpKind::Increment) }
     }
 
     /// Calls the newest version of an extension.
     pub const fn invoke(extension: &'m [u8], args: &'m [u8]) -> Operation<'m> {
-        Operation { key: extension, value: args, ..Operation::new(Op::Invoke) }
+        Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) }
     }
 
     /// The same operation under a condition; `version` counts for [`Condition::Version`] alone.
@@ -353,7 +354,7 @@ impl<'m> Operation<'m> {
     }
 
     /// The answer to this operation: same `op` and table, everything else at rest.
-    pub const fn answer<'a>(&self, status: Status) -> Operation<'a> {
+    pub const fn answer<'a>(&self, status: RpcStatus) -> Operation<'a> {
         Operation { status, table: self.table, ..Operation::new(self.op) }
     }
 
@@ -365,7 +366,7 @@ impl<'m> Operation<'m> {
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Malformed {
+pub enum MessageDecodeError {
     /// Shorter than a message header.
     #[error("message shorter than its {MESSAGE_HEADER_LEN}-byte header")]
     ShortHeader,
@@ -410,19 +411,19 @@ impl MessageHeader {
     /// Reads the header and gives the operations behind it.
     ///
     /// # Errors
-    /// [`Malformed`] for a short header, another version, or too many operations. The operations themselves are checked
-    /// as [`Operations`] walks them.
+    /// [`MessageDecodeError`] for a short header, another version, or too many operations. The operations themselves are checked
+    /// as [`OperationIter`] walks them.
     #[inline]
-    pub fn decode(message: &[u8]) -> Result<(MessageHeader, Operations<'_>), Malformed> {
+    pub fn decode(message: &[u8]) -> Result<(MessageHeader, OperationIter<'_>), MessageDecodeError> {
         let Some((head, body)) = message.split_first_chunk::<MESSAGE_HEADER_LEN>() else {
-            return Err(Malformed::ShortHeader);
+            return Err(MessageDecodeError::ShortHeader);
         };
         if head[0] != VERSION {
-            return Err(Malformed::Version(head[0]));
+            return Err(MessageDecodeError::Version(head[0]));
         }
         let operations = u16::from_le_bytes([head[2], head[3]]);
         if usize::from(operations) > MAX_OPERATIONS {
-            return Err(Malformed::Operations(operations));
+            return Err(MessageDecodeError::Operations(operations));
         }
         let header = MessageHeader {
             flags: head[1],
@@ -432,20 +433,20 @@ impl MessageHeader {
             sequence: u64_at(head, 16),
             acked: u64_at(head, 24),
         };
-        Ok((header, Operations { rest: body, next: 0, count: operations }))
+        Ok((header, OperationIter { rest: body, next: 0, count: operations }))
     }
 
     /// The header of the response to this request, with so many operations.
     pub const fn response(&self, operations: u16) -> MessageHeader {
-        MessageHeader { flags: self.flags | FLAG_RESPONSE, operations, ..*self }
+        MessageHeader { flags: self.flags | MESSAGE_FLAG_RESPONSE, operations, ..*self }
     }
 
     /// Running the request twice does no harm.
     pub const fn is_idempotent(&self) -> bool {
-        self.flags & FLAG_IDEMPOTENT != 0
+        self.flags & MESSAGE_FLAG_IDEMPOTENT != 0
     }
 
-    /// Begins a message: its operations are appended behind, and counted at the end with [`set_operations`].
+    /// Begins a message: its operations are appended behind, and counted at the end with [`set_operation_count`].
     pub fn begin(&self, message: &mut Vec<u8>) {
         message.clear();
         message.extend_from_slice(&self.encode());
@@ -468,30 +469,30 @@ impl MessageHeader {
 
 /// Walks the operations of a message. Ends after the first error.
 #[derive(Clone, Debug)]
-pub struct Operations<'m> {
+pub struct OperationIter<'m> {
     rest: &'m [u8],
     next: u16,
     count: u16,
 }
 
-impl<'m> Operations<'m> {
+impl<'m> OperationIter<'m> {
     #[inline(always)]
-    fn take(&mut self) -> Result<Operation<'m>, Malformed> {
+    fn take(&mut self) -> Result<Operation<'m>, MessageDecodeError> {
         let index = self.next;
         let Some((head, body)) = self.rest.split_first_chunk::<OP_HEADER_LEN>() else {
-            return Err(Malformed::ShortOperation(index));
+            return Err(MessageDecodeError::ShortOperation(index));
         };
         let key_len = u32_at(head, 4) as usize;
         let value_len = u32_at(head, 8) as usize;
         if key_len > MAX_KEY_LEN || value_len > MAX_BODY_LEN {
-            return Err(Malformed::TooLarge(index));
+            return Err(MessageDecodeError::TooLarge(index));
         }
         if body.len() < key_len + value_len {
-            return Err(Malformed::ShortBody(index));
+            return Err(MessageDecodeError::ShortBody(index));
         }
-        let op = Op::from_byte(head[0]).ok_or(Malformed::UnknownOp(index, head[0]))?;
-        let status = Status::from_byte(head[2]).ok_or(Malformed::UnknownEnum(index))?;
-        let condition = Condition::from_byte(head[3]).ok_or(Malformed::UnknownEnum(index))?;
+        let op = OpKind::from_byte(head[0]).ok_or(MessageDecodeError::UnknownOp(index, head[0]))?;
+        let status = RpcStatus::from_byte(head[2]).ok_or(MessageDecodeError::UnknownEnum(index))?;
+        let condition = Condition::from_byte(head[3]).ok_or(MessageDecodeError::UnknownEnum(index))?;
         let (key, behind_key) = body.split_at(key_len);
         let (value, rest) = behind_key.split_at(value_len);
         self.rest = rest;
@@ -509,14 +510,14 @@ impl<'m> Operations<'m> {
     }
 }
 
-impl<'m> Iterator for Operations<'m> {
-    type Item = Result<Operation<'m>, Malformed>;
+impl<'m> Iterator for OperationIter<'m> {
+    type Item = Result<Operation<'m>, MessageDecodeError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.next == self.count {
             let trailing = std::mem::take(&mut self.rest).len();
-            return (trailing > 0).then_some(Err(Malformed::Trailing(trailing)));
+            return (trailing > 0).then_some(Err(MessageDecodeError::Trailing(trailing)));
         }
         let taken = self.take();
         self.next += 1;
@@ -531,12 +532,12 @@ impl<'m> Iterator for Operations<'m> {
 /// The bytes of an operation's header, for a key and value of the lengths that `operation` has.
 #[inline]
 pub fn encode_op_header(operation: &Operation<'_>) -> [u8; OP_HEADER_LEN] {
-    op_header(operation, operation.key.len(), operation.value.len())
+    encode_op_header_with_lens(operation, operation.key.len(), operation.value.len())
 }
 
 /// The bytes of an operation's header for a key and value that are sent from elsewhere.
 #[inline]
-pub fn op_header(operation: &Operation<'_>, key_len: usize, value_len: usize) -> [u8; OP_HEADER_LEN] {
+pub fn encode_op_header_with_lens(operation: &Operation<'_>, key_len: usize, value_len: usize) -> [u8; OP_HEADER_LEN] {
     debug_assert!(key_len <= MAX_KEY_LEN && value_len <= MAX_BODY_LEN);
     let mut head = [0; OP_HEADER_LEN];
     head[0] = operation.op as u8;
@@ -552,7 +553,7 @@ pub fn op_header(operation: &Operation<'_>, key_len: usize, value_len: usize) ->
 }
 
 /// Writes the number of operations into a message that has been begun.
-pub fn set_operations(message: &mut [u8], operations: u16) {
+pub fn set_operation_count(message: &mut [u8], operations: u16) {
     if let Some(place) = message.get_mut(2..4) {
         place.copy_from_slice(&operations.to_le_bytes());
     }

@@ -1,32 +1,32 @@
 //! A seeded simulator without sockets or clocks: one server endpoint with its at-most-once window and a small store, several
 //! clients, and a network between them that loses, duplicates, delays and reorders. The server may restart, and clients may change their
-//! address. A run depends on its [`World`] alone;
-//! [`World::check`] runs it and, if a promise was broken, runs it again and gives one line per event.
+//! address. A run depends on its [`SimScenario`] alone;
+//! [`SimScenario::check`] runs it and, if a promise was broken, runs it again and gives one line per event.
 
 use crate::limits::ClientLimits;
-use crate::once::{Admit, OnceWindow};
-use crate::r2p2::{ClientEndpoint, Failure, Peer, ServerEndpoint};
-use crate::rpc::{FLAG_IDEMPOTENT, MessageHeader, Op, Operation, STALE_FORMER, encode_message};
+use crate::r2p2::{ClientEndpoint, PeerAddr, RequestFailure, ServerEndpoint};
+use crate::reply_cache::{ReplyCache, RequestAdmission};
+use crate::rpc::{MESSAGE_FLAG_IDEMPOTENT, MessageHeader, OpKind, Operation, STALE_PREVIOUS_START, encode_message};
 use crate::seal::{ClientSeal, ServerSeal};
-use sealed::{CLOCK_MS, Door, In, Out, TOKEN, flood, new_seal};
+use sealed::{CLOCK_MS, SimClientSink, SimServerSink, SimTokenSource, TOKEN, new_seal, send_forged_hellos};
+use shared_values::SharedValues;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use stored::Stored;
 
+mod scenario;
 mod sealed;
-mod stored;
-mod world;
+mod shared_values;
 
-pub use world::{Report, World};
+pub use scenario::{SimReport, SimScenario};
 
 /// Deterministic random numbers (splitmix64).
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     /// Dice that fall as `seed` says.
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed)
+    pub fn new(seed: u64) -> SeededRng {
+        SeededRng(seed)
     }
 
     /// Any number.
@@ -49,68 +49,68 @@ impl Dice {
     }
 }
 
-enum Event {
-    ToServer(Peer, Vec<u8>),
+enum SimEvent {
+    ToServer(PeerAddr, Vec<u8>),
     ToClient(usize, Vec<u8>),
     /// By that start of the server.
-    Served {
+    ResponseReady {
         start: u32,
-        peer: Peer,
+        peer: PeerAddr,
         request_id: u16,
         message: Vec<u8>,
     },
 }
 
 /// What a client knows of a request in flight.
-struct Asked {
+struct SimRequest {
     session: u64,
     sequence: u64,
     answer_len: usize,
     once: bool,
 }
 
-struct Client {
-    peer: Peer,
+struct SimClient {
+    peer: PeerAddr,
     seal: Option<ClientSeal>,
     endpoint: ClientEndpoint,
     session: u64,
     sequence: u64,
     acked: u64,
     done: Vec<u64>,
-    asked: HashMap<u16, Asked>,
+    asked: HashMap<u16, SimRequest>,
     left: u64,
 }
 
-struct Run {
-    world: World,
-    dice: Dice,
+struct SimRun {
+    world: SimScenario,
+    dice: SeededRng,
     now_us: u64,
     events: BinaryHeap<Reverse<(u64, u64)>>,
-    bodies: HashMap<u64, Event>,
+    bodies: HashMap<u64, SimEvent>,
     made: u64,
     /// Which start of the server this is.
     start: u32,
     server: ServerEndpoint,
     seal: Option<ServerSeal>,
-    once: OnceWindow,
-    stored: Stored,
+    once: ReplyCache,
+    stored: SharedValues,
     /// How often each request ran, by session and sequence.
     runs: HashMap<(u64, u64), u32>,
     counter: i64,
-    clients: Vec<Client>,
-    report: Report,
+    clients: Vec<SimClient>,
+    report: SimReport,
     tracing: bool,
     trace: Vec<String>,
 }
 
-type Sent = Vec<(Peer, Vec<u8>)>;
+type SentDatagrams = Vec<(PeerAddr, Vec<u8>)>;
 
 const SERVER: ([u8; 4], u16) = ([10, 0, 0, 1], 7000);
-impl Run {
-    fn new(world: World, tracing: bool) -> Run {
-        let mut run = Run {
+impl SimRun {
+    fn new(world: SimScenario, tracing: bool) -> SimRun {
+        let mut run = SimRun {
             world,
-            dice: Dice::new(world.seed),
+            dice: SeededRng::new(world.seed),
             now_us: 0,
             events: BinaryHeap::new(),
             bodies: HashMap::new(),
@@ -118,34 +118,34 @@ impl Run {
             start: 1,
             server: ServerEndpoint::new(world.server),
             seal: world.sealed.then(new_seal),
-            once: OnceWindow::new(world.once).of_start(0, 1, false),
-            stored: Stored::default(),
+            once: ReplyCache::new(world.once).with_server_start(0, 1, false),
+            stored: SharedValues::default(),
             runs: HashMap::new(),
             counter: 0,
             clients: Vec::new(),
-            report: Report::default(),
+            report: SimReport::default(),
             tracing,
             trace: Vec::new(),
         };
         for number in 0..world.clients {
-            let client = run.client(Peer::from(([10, 0, 1, number as u8], 9000)), world.requests);
+            let client = run.client(PeerAddr::from(([10, 0, 1, number as u8], 9000)), world.requests);
             run.clients.push(client);
         }
         run
     }
 
-    fn client(&mut self, peer: Peer, left: u64) -> Client {
+    fn client(&mut self, peer: PeerAddr, left: u64) -> SimClient {
         let mut limits = ClientLimits { timeout_us: self.world.timeout_us, in_flight: 32, ..ClientLimits::default() };
         let number = self.dice.any();
-        let seal = self.world.sealed.then(|| ClientSeal::new(Peer::from(SERVER), 1, TOKEN, number, CLOCK_MS));
-        limits.max_datagram -= if seal.is_some() { crate::seal::OVERHEAD } else { 0 };
-        Client {
+        let seal = self.world.sealed.then(|| ClientSeal::new(PeerAddr::from(SERVER), 1, TOKEN, number, CLOCK_MS));
+        limits.max_datagram -= if seal.is_some() { crate::seal::SEAL_OVERHEAD } else { 0 };
+        SimClient {
             peer,
             seal,
-            endpoint: ClientEndpoint::new(Peer::from(SERVER), limits),
+            endpoint: ClientEndpoint::new(PeerAddr::from(SERVER), limits),
             session: self.dice.any(),
-            sequence: first_of(self.start),
-            acked: first_of(self.start),
+            sequence: first_sequence(self.start),
+            acked: first_sequence(self.start),
             done: Vec::new(),
             asked: HashMap::new(),
             left,
@@ -158,17 +158,17 @@ impl Run {
         }
     }
 
-    fn at(&mut self, time_us: u64, event: Event) {
+    fn at(&mut self, time_us: u64, event: SimEvent) {
         self.made += 1;
         self.events.push(Reverse((time_us, self.made)));
         self.bodies.insert(self.made, event);
     }
 
     /// Gives datagrams to the network.
-    fn carry(&mut self, sent: Sent, from: Option<usize>) {
+    fn transmit(&mut self, sent: SentDatagrams, from: Option<usize>) {
         for (to, mut datagram) in sent {
             self.report.datagrams += 1;
-            self.upset(from);
+            self.inject_fault(from);
             if self.dice.percent(self.world.corruption) && !datagram.is_empty() {
                 let at = self.dice.below(datagram.len() as u64) as usize;
                 if self.dice.percent(50) {
@@ -185,33 +185,33 @@ impl Run {
             for _copy in 0..copies {
                 let time_us = self.now_us + self.world.least_delay_us + self.dice.below(self.world.jitter_us + 1);
                 let event = match from {
-                    Some(client) => Event::ToServer(self.clients[client].peer, datagram.clone()),
+                    Some(client) => SimEvent::ToServer(self.clients[client].peer, datagram.clone()),
                     None => match self.clients.iter().position(|client| client.peer == to) {
-                        Some(client) => Event::ToClient(client, datagram.clone()),
+                        Some(client) => SimEvent::ToClient(client, datagram.clone()),
                         None => continue,
                     },
                 };
                 self.at(time_us, event);
             }
             if self.world.late > 0 && self.dice.percent(self.world.late) {
-                let time_us = self.now_us + self.dice.below(self.world.late_us);
+                let time_us = self.now_us + self.dice.below(self.world.max_late_us);
                 let from = from.and_then(|client| self.clients.get(client)).map(|client| client.peer);
                 let there = self.clients.iter().position(|client| client.peer == to);
                 if let Some(peer) = from {
-                    self.at(time_us, Event::ToServer(peer, datagram));
+                    self.at(time_us, SimEvent::ToServer(peer, datagram));
                 } else if let Some(client) = there {
-                    self.at(time_us, Event::ToClient(client, datagram));
+                    self.at(time_us, SimEvent::ToClient(client, datagram));
                 }
             }
         }
     }
 
     /// The server forgets all sealed sessions, or a client moves.
-    fn upset(&mut self, client: Option<usize>) {
+    fn inject_fault(&mut self, client: Option<usize>) {
         if self.world.server_restarts > 0 && self.dice.below(1000) < self.world.server_restarts {
             self.restart_server();
         }
-        if self.dice.below(1000) >= self.world.upsets {
+        if self.dice.below(1000) >= self.world.faults_permille {
             return;
         }
         match client {
@@ -223,28 +223,28 @@ impl Run {
     /// A client has another address from here on.
     fn move_client(&mut self, client: usize) {
         let address = [10, 0, 2 + self.dice.below(100) as u8, client as u8];
-        self.clients[client].peer = Peer::from((address, 9000));
+        self.clients[client].peer = PeerAddr::from((address, 9000));
     }
 
     /// Another server takes the place of the one that was there: it knows nobody, and what that one had under way is lost.
     fn restart_server(&mut self) {
         self.start += 1;
         self.report.server_restarts += 1;
-        self.server = ServerEndpoint::new(self.world.server).of_start(self.start);
-        self.once = OnceWindow::new(self.world.once).of_start(self.now_us, self.start, true);
+        self.server = ServerEndpoint::new(self.world.server).with_server_start(self.start);
+        self.once = ReplyCache::new(self.world.once).with_server_start(self.now_us, self.start, true);
         self.seal = self.seal.as_ref().map(|_| new_seal());
-        self.stored = Stored::default();
+        self.stored = SharedValues::default();
         let start = self.start;
         self.say(|| format!("the server restarts: it is start {start}"));
     }
 
-    fn play(&mut self) -> Result<Report, String> {
+    fn play(&mut self) -> Result<SimReport, String> {
         let mut turns = 0u64;
         loop {
             for client in 0..self.clients.len() {
                 self.ask(client)?;
             }
-            let timer_us = self.timers()?;
+            let timer_us = self.run_timers()?;
             let event_us = self.events.peek().map(|Reverse((time_us, _))| *time_us);
             let Some(next_us) = [event_us, timer_us].into_iter().flatten().min() else {
                 if self.clients.iter().any(|client| client.left > 0) {
@@ -258,7 +258,7 @@ impl Run {
             {
                 self.events.pop();
                 if let Some(event) = self.bodies.remove(&number) {
-                    self.happen(event)?;
+                    self.handle_event(event)?;
                 }
             }
             turns += 1;
@@ -269,36 +269,36 @@ impl Run {
         self.account()
     }
 
-    fn timers(&mut self) -> Result<Option<u64>, String> {
-        let mut sent = Sent::new();
-        let mut next_us = self.server.poll_timers(self.now_us, &mut Out(&mut self.seal, &mut sent));
+    fn run_timers(&mut self) -> Result<Option<u64>, String> {
+        let mut sent = SentDatagrams::new();
+        let mut next_us = self.server.poll_timers(self.now_us, &mut SimServerSink(&mut self.seal, &mut sent));
         if let Some(seal) = &mut self.seal {
             seal.work(self.now_us, &mut sent);
             let work_us = seal.timer_us(self.now_us);
             next_us = [next_us, work_us].into_iter().flatten().min();
         }
-        self.carry(sent, None);
+        self.transmit(sent, None);
         for index in 0..self.clients.len() {
-            let (mut sent, mut ended) = (Sent::new(), Vec::new());
+            let (mut sent, mut ended) = (SentDatagrams::new(), Vec::new());
             let client = &mut self.clients[index];
             let wanted = client.left > 0 || !client.asked.is_empty();
             let seal_us = client.seal.as_mut().and_then(|seal| seal.poll(self.now_us, wanted, &mut sent));
-            let out = &mut In(&mut client.seal, &mut sent);
+            let out = &mut SimClientSink(&mut client.seal, &mut sent);
             let due_us = client.endpoint.poll_timers(self.now_us, out, &mut |end| ended.push(end));
             next_us = [next_us, due_us, seal_us].into_iter().flatten().min();
-            if self.world.moves > 0 && !sent.is_empty() && self.dice.below(1000) < self.world.moves {
+            if self.world.moves_permille > 0 && !sent.is_empty() && self.dice.below(1000) < self.world.moves_permille {
                 self.move_client(index);
             }
-            self.carry(sent, Some(index));
+            self.transmit(sent, Some(index));
             for end in ended {
                 let client = &mut self.clients[index];
                 let asked = client.asked.remove(&end.request_id).ok_or("a request ended that was not open")?;
                 self.settle(index, &asked);
                 self.report.timed_out += 1;
-                let refused = end.failure == Failure::Refused;
+                let refused = end.failure == RequestFailure::Refused;
                 self.say(|| format!("client {index} gives up {} (refused: {refused})", asked.sequence));
                 if asked.once {
-                    self.ran_at_most_once(index, &asked)?;
+                    self.check_ran_at_most_once(index, &asked)?;
                 }
             }
         }
@@ -315,9 +315,9 @@ impl Run {
                 self.say(|| format!("client {index} restarts"));
             }
             if let Some(seal) = self.clients[index].seal.as_mut().filter(|seal| !seal.is_ready()) {
-                let mut sent = Sent::new();
+                let mut sent = SentDatagrams::new();
                 seal.begin(self.now_us, &mut sent);
-                self.carry(sent, Some(index));
+                self.transmit(sent, Some(index));
                 return Ok(());
             }
             let (request_len, answer_len) = (self.size(), self.size());
@@ -326,21 +326,21 @@ impl Run {
             client.left -= 1;
             client.sequence += 1;
             let sequence = client.sequence;
-            let flags = if once { 0 } else { FLAG_IDEMPOTENT };
+            let flags = if once { 0 } else { MESSAGE_FLAG_IDEMPOTENT };
             let (session, acked) = (client.session, client.acked);
             let header = MessageHeader { flags, operations: 1, tenant: 1, session, sequence, acked };
-            let value = pattern(session ^ sequence, request_len);
-            let operation = Operation { number: answer_len as u64, value: &value, ..Operation::new(Op::Put) };
+            let value = pattern_bytes(session ^ sequence, request_len);
+            let operation = Operation { number: answer_len as u64, value: &value, ..Operation::new(OpKind::Put) };
             let mut message = Vec::new();
             encode_message(&header, &[operation], &mut message);
-            let mut sent = Sent::new();
-            let asked = client.endpoint.request(self.now_us, &message, &mut In(&mut client.seal, &mut sent));
+            let mut sent = SentDatagrams::new();
+            let asked = client.endpoint.request(self.now_us, &message, &mut SimClientSink(&mut client.seal, &mut sent));
             let id = asked.map_err(|error| format!("a request was not taken: {error}"))?;
-            client.asked.insert(id, Asked { session, sequence, answer_len, once });
+            client.asked.insert(id, SimRequest { session, sequence, answer_len, once });
             self.say(|| {
                 format!("client {index} asks {sequence} as {id}: {request_len} bytes for {answer_len}, once: {once}")
             });
-            self.carry(sent, Some(index));
+            self.transmit(sent, Some(index));
         }
         Ok(())
     }
@@ -355,35 +355,35 @@ impl Run {
         self.dice.below(most + 1) as usize
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), String> {
-        let mut sent = Sent::new();
+    fn handle_event(&mut self, event: SimEvent) -> Result<(), String> {
+        let mut sent = SentDatagrams::new();
         match event {
-            Event::ToServer(peer, mut datagram) => {
+            SimEvent::ToServer(peer, mut datagram) => {
                 let opened = match &mut self.seal {
                     Some(seal) => {
-                        flood(seal, self.now_us, &mut self.dice, self.world.flood);
-                        seal.receive(self.now_us, peer, &mut datagram, &Door(), &mut sent)
+                        send_forged_hellos(seal, self.now_us, &mut self.dice, self.world.flood);
+                        seal.receive(self.now_us, peer, &mut datagram, &SimTokenSource(), &mut sent)
                     }
                     None => Some((peer, 0..datagram.len())),
                 };
                 if let Some((peer, part)) = opened {
                     self.serve(peer, &datagram[part], &mut sent)?;
                 }
-                self.carry(sent, None);
+                self.transmit(sent, None);
             }
-            Event::Served { start, .. } if start != self.start => {}
-            Event::Served { peer, request_id, message, .. } => {
+            SimEvent::ResponseReady { start, .. } if start != self.start => {}
+            SimEvent::ResponseReady { peer, request_id, message, .. } => {
                 let (header, _) = MessageHeader::decode(&message).map_err(|error| error.to_string())?;
-                let out = &mut Out(&mut self.seal, &mut sent);
-                if header.flags & FLAG_IDEMPOTENT == 0 {
+                let out = &mut SimServerSink(&mut self.seal, &mut sent);
+                if header.flags & MESSAGE_FLAG_IDEMPOTENT == 0 {
                     self.once.complete(peer, header.tenant, header.session, header.sequence, &message);
                     self.server.respond(self.now_us, peer, request_id, &message, out);
                 } else {
                     self.stored.respond(&mut self.server, (self.now_us, peer, request_id), message, out);
                 }
-                self.carry(sent, None);
+                self.transmit(sent, None);
             }
-            Event::ToClient(index, datagram) => {
+            SimEvent::ToClient(index, datagram) => {
                 let (client, mut opened) = (&mut self.clients[index], Vec::new());
                 let part = match &mut client.seal {
                     Some(seal) => seal.receive(self.now_us, &datagram, &mut opened, &mut sent),
@@ -392,11 +392,11 @@ impl Run {
                         Some(0..opened.len())
                     }
                 };
-                let out = &mut In(&mut client.seal, &mut sent);
+                let out = &mut SimClientSink(&mut client.seal, &mut sent);
                 let packet = part.and_then(|part| opened.get(part));
                 let response = packet.and_then(|packet| client.endpoint.receive(self.now_us, packet, out));
                 let got = response.map(|response| (response.request_id, response.message.into_vec()));
-                self.carry(sent, Some(index));
+                self.transmit(sent, Some(index));
                 if let Some((id, message)) = got {
                     self.answered(index, id, &message)?;
                 }
@@ -405,28 +405,28 @@ impl Run {
         Ok(())
     }
 
-    fn serve(&mut self, peer: Peer, datagram: &[u8], sent: &mut Sent) -> Result<(), String> {
-        let out = &mut Out(&mut self.seal, sent);
+    fn serve(&mut self, peer: PeerAddr, datagram: &[u8], sent: &mut SentDatagrams) -> Result<(), String> {
+        let out = &mut SimServerSink(&mut self.seal, sent);
         let Some(request) = self.server.receive(self.now_us, peer, datagram, out) else { return Ok(()) };
         let request_id = request.request_id;
         let (header, mut operations) = MessageHeader::decode(&request.message).map_err(|error| error.to_string())?;
         let operation = operations.next().ok_or("no operation")?.map_err(|error| error.to_string())?;
         let (session, sequence) = (header.session, header.sequence);
-        if operation.value != pattern(session ^ sequence, operation.value.len()) {
+        if operation.value != pattern_bytes(session ^ sequence, operation.value.len()) {
             return Err(format!("request {sequence} of {peer} arrived with other bytes"));
         }
         if !header.is_idempotent() {
             match self.once.admit(self.now_us, peer, header.tenant, session, sequence, header.acked) {
-                Admit::Run => {}
-                Admit::Running => return Ok(()),
-                Admit::Answered(answer) => {
+                RequestAdmission::Execute => {}
+                RequestAdmission::InProgress => return Ok(()),
+                RequestAdmission::Replay(answer) => {
                     self.server.respond(self.now_us, peer, request_id, answer, out);
                     return Ok(());
                 }
-                refused @ (Admit::Stale | Admit::Former) => {
-                    let number = if refused == Admit::Former { STALE_FORMER } else { 0 };
+                refused @ (RequestAdmission::Stale | RequestAdmission::PreviousStart) => {
+                    let number = if refused == RequestAdmission::PreviousStart { STALE_PREVIOUS_START } else { 0 };
                     let mut message = Vec::new();
-                    let answer = Operation { number, ..operation.answer(crate::rpc::Status::Stale) };
+                    let answer = Operation { number, ..operation.answer(crate::rpc::RpcStatus::Stale) };
                     encode_message(&header.response(1), &[answer], &mut message);
                     self.server.respond(self.now_us, peer, request_id, &message, out);
                     return Ok(());
@@ -440,13 +440,13 @@ impl Run {
         }
         // An idempotent request's answer differs from run to run: two of them must not be mixed.
         let variant = if header.is_idempotent() { self.dice.any() } else { session ^ sequence };
-        let value = pattern(variant, operation.number as usize);
+        let value = pattern_bytes(variant, operation.number as usize);
         let answer = Operation { number: variant, value: &value, ..Operation::new(operation.op) };
         let mut message = Vec::new();
         encode_message(&header.response(1), &[answer], &mut message);
         self.server.recycle(request.message);
         let time_us = self.now_us + self.dice.below(self.world.service_us + 1);
-        self.at(time_us, Event::Served { start: self.start, peer, request_id, message });
+        self.at(time_us, SimEvent::ResponseReady { start: self.start, peer, request_id, message });
         Ok(())
     }
 
@@ -460,17 +460,17 @@ impl Run {
         }
         let sequence = asked.sequence;
         self.settle(index, &asked);
-        if answer.status == crate::rpc::Status::Stale {
+        if answer.status == crate::rpc::RpcStatus::Stale {
             self.report.stale += 1;
             self.say(|| format!("client {index} hears that {sequence} is stale"));
-            if answer.number == STALE_FORMER && self.clients[index].session == asked.session {
-                self.begin_anew(index);
+            if answer.number == STALE_PREVIOUS_START && self.clients[index].session == asked.session {
+                self.start_new_session(index);
             }
-            return self.ran_at_most_once(index, &asked);
+            return self.check_ran_at_most_once(index, &asked);
         }
         self.report.answered += 1;
         self.say(|| format!("client {index} has the answer to {sequence}"));
-        if answer.value.len() != asked.answer_len || answer.value != pattern(answer.number, asked.answer_len) {
+        if answer.value.len() != asked.answer_len || answer.value != pattern_bytes(answer.number, asked.answer_len) {
             return Err(format!("client {index} got other bytes for {sequence} than were sent"));
         }
         if asked.once {
@@ -483,15 +483,15 @@ impl Run {
     }
 
     /// A client says hello to the server that there is now, in a new session.
-    fn begin_anew(&mut self, index: usize) {
-        let (session, first) = (self.dice.any(), first_of(self.start));
+    fn start_new_session(&mut self, index: usize) {
+        let (session, first) = (self.dice.any(), first_sequence(self.start));
         let client = &mut self.clients[index];
         (client.session, client.sequence, client.acked) = (session, first, first);
         client.done.clear();
     }
 
     /// Moves the client's `acked` on.
-    fn settle(&mut self, index: usize, asked: &Asked) {
+    fn settle(&mut self, index: usize, asked: &SimRequest) {
         let client = &mut self.clients[index];
         if asked.session != client.session {
             return;
@@ -503,7 +503,7 @@ impl Run {
         }
     }
 
-    fn ran_at_most_once(&self, index: usize, asked: &Asked) -> Result<(), String> {
+    fn check_ran_at_most_once(&self, index: usize, asked: &SimRequest) -> Result<(), String> {
         let runs = self.runs.get(&(asked.session, asked.sequence)).copied().unwrap_or(0);
         if runs > 1 {
             return Err(format!("request {} of client {index} ran {runs} times", asked.sequence));
@@ -512,7 +512,7 @@ impl Run {
     }
 
     /// At the end: nothing ran twice, nothing is open, nothing is held.
-    fn account(&mut self) -> Result<Report, String> {
+    fn account(&mut self) -> Result<SimReport, String> {
         self.report.took_us = self.now_us;
         if let Some((name, runs)) = self.runs.iter().find(|(_, runs)| **runs > 1) {
             return Err(format!("request {name:?} ran {runs} times"));
@@ -542,13 +542,13 @@ impl Run {
 }
 
 /// What the sequences of a session begin behind that is bound to that start of the server.
-const fn first_of(start: u32) -> u64 {
+const fn first_sequence(start: u32) -> u64 {
     (start as u64) << 32
 }
 
 /// Bytes that belong to `name`.
-fn pattern(name: u64, len: usize) -> Vec<u8> {
-    let mut dice = Dice::new(name);
+fn pattern_bytes(name: u64, len: usize) -> Vec<u8> {
+    let mut dice = SeededRng::new(name);
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
         bytes.extend_from_slice(&dice.any().to_le_bytes());

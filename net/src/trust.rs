@@ -33,9 +33,9 @@ impl Trust {
     /// Trust in the certificates of a PEM file.
     ///
     /// # Errors
-    /// [`NoCertificates`]: it cannot be read, or holds none.
-    pub fn in_file(path: &Path) -> Result<Trust, NoCertificates> {
-        let bad = |reason: String| NoCertificates { path: path.to_owned(), reason };
+    /// [`CertificateFileError`]: it cannot be read, or holds none.
+    pub fn in_file(path: &Path) -> Result<Trust, CertificateFileError> {
+        let bad = |reason: String| CertificateFileError { path: path.to_owned(), reason };
         let pem = std::fs::read(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
         let mut certificates = Vec::new();
         for item in parse_pem(&pem) {
@@ -82,7 +82,7 @@ impl Trust {
 /// A file that should hold certificates, and does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} {reason}; give a file with certificates in PEM (-----BEGIN CERTIFICATE-----)", path.display())]
-pub struct NoCertificates {
+pub struct CertificateFileError {
     path: PathBuf,
     reason: String,
 }
@@ -98,7 +98,7 @@ fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
 
 /// What people are told to do about a port that is not believed: each port's settings have names of their own.
 #[derive(Debug)]
-pub struct Words {
+pub struct TlsHints {
     /// How a certificate that nobody vouches for is made known.
     pub known: &'static str,
     /// How one that has expired is renewed.
@@ -115,7 +115,7 @@ pub struct Words {
 
 /// Why a port is not believed, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disbelief {
+pub struct TlsFailure {
     /// What is wrong.
     pub reason: String,
     /// What to do.
@@ -123,7 +123,7 @@ pub struct Disbelief {
 }
 
 /// What is wrong with a port's TLS; `None` if something else is.
-pub fn explain(error: &ureq::Error, words: &Words) -> Option<Disbelief> {
+pub fn explain_tls_error(error: &ureq::Error, words: &TlsHints) -> Option<TlsFailure> {
     let (reason, hint) = match tls_error(error)? {
         rustls::Error::InvalidCertificate(what) => match what {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -146,7 +146,7 @@ pub fn explain(error: &ureq::Error, words: &Words) -> Option<Disbelief> {
         rustls::Error::InvalidMessage(_) => ("it does not speak TLS".to_owned(), words.plain),
         other => (format!("TLS failed: {other}"), words.other),
     };
-    Some(Disbelief { reason, hint })
+    Some(TlsFailure { reason, hint })
 }
 
 /// TLS with one certificate and no other.
@@ -166,7 +166,7 @@ impl<In: Transport> Connector<In> for PinnedConnector {
         let host = details.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| ureq::Error::Tls("the host is no name"))?;
         let provider = Arc::new(provider::default_provider());
-        let verifier = Arc::new(Pinned { pinned: self.pinned, provider: provider.clone() });
+        let verifier = Arc::new(PinnedCertVerifier { pinned: self.pinned, provider: provider.clone() });
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         let mut connection = ClientConnection::new(Arc::new(config), name)?;
@@ -218,12 +218,12 @@ impl fmt::Debug for PinnedTransport {
 
 /// Believes the certificate with that digest. That the server holds its key is verified as always.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedCertVerifier {
     pinned: [u8; 32],
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedCertVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

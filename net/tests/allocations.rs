@@ -2,10 +2,12 @@
 //! warmed up; neither does the client.
 
 use sandstorm_net::driver::{Burst, Outbox};
-use sandstorm_net::limits::{ClientLimits, OnceLimits, ServerLimits};
-use sandstorm_net::once::{Admit, OnceWindow};
-use sandstorm_net::r2p2::{ClientEndpoint, Peer, ServerEndpoint};
-use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message, encode_operation, set_operations};
+use sandstorm_net::limits::{ClientLimits, ReplyCacheLimits, ServerLimits};
+use sandstorm_net::r2p2::{ClientEndpoint, PeerAddr, ServerEndpoint};
+use sandstorm_net::reply_cache::{ReplyCache, RequestAdmission};
+use sandstorm_net::rpc::{
+    MessageHeader, OpKind, Operation, RpcStatus, encode_message, encode_operation, set_operation_count,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -47,7 +49,7 @@ static COUNTING: Counting = Counting;
 struct Pair {
     client: ClientEndpoint,
     server: ServerEndpoint,
-    once: OnceWindow,
+    once: ReplyCache,
     burst: Burst,
     outbox: Outbox,
     back: Burst,
@@ -62,7 +64,7 @@ const AT_ONCE: u64 = 16;
 impl Pair {
     /// Sixteen puts go there and their answers come back.
     fn turn(&mut self, now_us: u64) {
-        let peer = Peer::from(FROM);
+        let peer = PeerAddr::from(FROM);
         let acked = self.sequence;
         for _request in 0..AT_ONCE {
             self.sequence += 1;
@@ -78,12 +80,12 @@ impl Pair {
             let request = self.server.receive(now_us, peer, datagram, &mut self.outbox).unwrap();
             let (header, operations) = MessageHeader::decode(&request.message).unwrap();
             let admitted = self.once.admit(now_us, peer, header.tenant, header.session, header.sequence, header.acked);
-            assert_eq!(admitted, Admit::Run);
+            assert_eq!(admitted, RequestAdmission::Execute);
             header.response(0).begin(&mut self.answer);
             for operation in operations {
-                encode_operation(&operation.unwrap().answer(Status::Ok), &mut self.answer);
+                encode_operation(&operation.unwrap().answer(RpcStatus::Ok), &mut self.answer);
             }
-            set_operations(&mut self.answer, 1);
+            set_operation_count(&mut self.answer, 1);
             self.once.complete(peer, header.tenant, header.session, header.sequence, &self.answer);
             self.server.respond(now_us, peer, request.request_id, &self.answer, &mut self.outbox);
         }
@@ -95,7 +97,7 @@ impl Pair {
         for (_, datagram) in self.back.iter() {
             let response = self.client.receive(now_us, datagram, &mut self.outbox).unwrap();
             let (_, mut operations) = MessageHeader::decode(&response.message).unwrap();
-            assert_eq!(operations.next().unwrap().unwrap().op, Op::Put);
+            assert_eq!(operations.next().unwrap().unwrap().op, OpKind::Put);
             self.client.reuse(response.asked);
             answers += 1;
         }
@@ -108,9 +110,9 @@ impl Pair {
 #[test]
 fn a_request_of_one_packet_allocates_nothing() {
     let mut pair = Pair {
-        client: ClientEndpoint::new(Peer::from(FROM), ClientLimits { in_flight: 64, ..ClientLimits::default() }),
+        client: ClientEndpoint::new(PeerAddr::from(FROM), ClientLimits { in_flight: 64, ..ClientLimits::default() }),
         server: ServerEndpoint::new(ServerLimits::default()),
-        once: OnceWindow::new(OnceLimits::default()),
+        once: ReplyCache::new(ReplyCacheLimits::default()),
         burst: Burst::default(),
         outbox: Outbox::default(),
         back: Burst::default(),

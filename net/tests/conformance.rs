@@ -6,12 +6,12 @@
 mod namespaces;
 
 use namespaces::{Pair, run_in, within};
-use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
-use sandstorm_net::r2p2::{ClientEndpoint, Peer, ServerEndpoint, Transmit};
-use sandstorm_net::rpc::{MessageHeader, Op, Operation, encode_message};
+use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::r2p2::{ClientEndpoint, DatagramSink, PeerAddr, ServerEndpoint};
+use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, encode_message};
 use sandstorm_net::stack::{
-    Fill, FramePort, InFrame, Interface, Network, OutFrame, PacketOptions, PacketPort, Refused, StackCounters,
-    StackDriver, StackOptions, machine_clock,
+    ChecksumFill, FrameDropReason, FramePort, InterfaceNetwork, PacketOptions, PacketPort, RxFrame, StackCounters,
+    StackDriver, StackInterface, StackOptions, TxFrame, monotonic_clock,
 };
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ const PORT: u16 = 7000;
 /// Longest time for anything here.
 const LONG: Duration = Duration::from_secs(60);
 
-fn networks() -> Vec<Network> {
-    let network = |text: &str, prefix| Network { address: text.parse().unwrap(), prefix, gateway: None };
+fn networks() -> Vec<InterfaceNetwork> {
+    let network = |text: &str, prefix| InterfaceNetwork { address: text.parse().unwrap(), prefix, gateway: None };
     vec![network(OURS[0], 24), network(OURS[1], 64)]
 }
 
@@ -36,7 +36,7 @@ fn workers(lab: &Pair, workers: usize, packets: PacketOptions) -> Vec<StackDrive
     within(&lab.ours, || {
         let options = StackOptions { networks: networks(), workers, ..StackOptions::new(networks()[0], PORT) };
         let ports = PacketPort::open_all("ours0", packets, PORT, workers).unwrap();
-        let interface = Interface::new(&ports[0], options, machine_clock()).unwrap();
+        let interface = StackInterface::new(&ports[0], options, monotonic_clock()).unwrap();
         let numbered = ports.into_iter().enumerate();
         numbered.map(|(index, port)| StackDriver::new(Arc::clone(&interface), index, port).unwrap()).collect()
     })
@@ -86,8 +86,8 @@ fn echo(driver: StackDriver<PacketPort>) -> Running<StackDriver<PacketPort>> {
     })
 }
 
-fn at(ip: &str, port: u16) -> Peer {
-    Peer::new(ip.parse().unwrap(), port)
+fn at(ip: &str, port: u16) -> PeerAddr {
+    PeerAddr::new(ip.parse().unwrap(), port)
 }
 
 /// A socket of the kernel's, which waits a little for what comes.
@@ -98,7 +98,7 @@ fn socket(lab: &Pair, ip: &str) -> UdpSocket {
 }
 
 /// Sends until the answer comes; others are passed over.
-fn ask(socket: &UdpSocket, to: Peer, datagram: &[u8]) -> bool {
+fn ask(socket: &UdpSocket, to: PeerAddr, datagram: &[u8]) -> bool {
     let (end, mut buffer) = (Instant::now() + LONG, vec![0; 65_536]);
     while Instant::now() < end {
         socket.send_to(datagram, to).unwrap();
@@ -207,7 +207,7 @@ fn fragments_are_dropped_and_counted_and_the_next_datagram_is_served() {
         }
     }
     let stack = running.end();
-    assert!(stack.stack_counters().refused(Refused::Fragment) >= 6, "{:?}", counted(stack.stack_counters()));
+    assert!(stack.stack_counters().refused(FrameDropReason::Fragment) >= 6, "{:?}", counted(stack.stack_counters()));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn wrong_checksums_are_dropped_and_counted() {
     let end = Instant::now() + LONG;
     let got = loop {
         for frame in [&payload, &header, &frame] {
-            raw.transmit(&[OutFrame { header: frame, ip_header: 0, fill: Fill::default(), parts: &[] }]);
+            raw.transmit(&[TxFrame { header: frame, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] }]);
         }
         match peer.recv(&mut buffer) {
             Ok(len) if buffer[..len] != *b"hello" => break buffer[..len].to_vec(),
@@ -260,8 +260,8 @@ fn wrong_checksums_are_dropped_and_counted() {
     };
     assert_eq!(got, b"by hand");
     let stack = running.end();
-    assert!(stack.stack_counters().refused(Refused::UdpChecksum) > 0);
-    assert!(stack.stack_counters().refused(Refused::IpChecksum) > 0);
+    assert!(stack.stack_counters().refused(FrameDropReason::UdpChecksum) > 0);
+    assert!(stack.stack_counters().refused(FrameDropReason::IpChecksum) > 0);
 }
 
 /// A frame with a datagram from the kernel's address to ours.
@@ -335,7 +335,7 @@ fn two_sets_of_workers_on_one_interface_take_nothing_from_each_other() {
     let mut others = within(&lab.ours, || PacketPort::open_all("ours0", PacketOptions::default(), PORT, 2).unwrap());
     let peer = socket(&lab, KERNEL[0]);
     for (worker, other) in (0..2).zip(&mut others) {
-        let marked = |frame: Option<InFrame<'_>>| frame.is_some_and(|frame| frame.bytes.ends_with(b"seen by both"));
+        let marked = |frame: Option<RxFrame<'_>>| frame.is_some_and(|frame| frame.bytes.ends_with(b"seen by both"));
         let end = Instant::now() + LONG;
         loop {
             assert!(ask(&peer, at(OURS[0], PORT + worker), b"seen by both"));
@@ -393,7 +393,7 @@ fn messages_of_all_sizes_go_through_the_stack_and_the_kernel() {
     assert_eq!(stack.stack_counters().too_large, 0);
 }
 
-fn exchange(mut driver: UdpDriver, server: Peer) {
+fn exchange(mut driver: UdpDriver, server: PeerAddr) {
     let max_datagram = driver.max_datagram().min(sandstorm_net::limits::MAX_DATAGRAM);
     let limits = sandstorm_net::limits::ClientLimits { max_datagram, ..Default::default() };
     let mut endpoint = ClientEndpoint::new(server, limits);
@@ -402,9 +402,9 @@ fn exchange(mut driver: UdpDriver, server: Peer) {
         let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session: 5, sequence, acked: 0 };
         let value: Vec<u8> = (0..size).map(|at| (at / 3) as u8).collect();
         let mut message = Vec::new();
-        encode_message(&header, &[Operation { value: &value, ..Operation::new(Op::Ping) }], &mut message);
+        encode_message(&header, &[Operation { value: &value, ..Operation::new(OpKind::Ping) }], &mut message);
         let now = || begin.elapsed().as_micros() as u64;
-        let id = endpoint.request_for(now(), 60_000_000, &message, &mut outbox).unwrap();
+        let id = endpoint.request_with_timeout(now(), 60_000_000, &message, &mut outbox).unwrap();
         let mut got = None;
         while got.is_none() {
             let due_us = endpoint.poll_timers(now(), &mut outbox, &mut |ended| panic!("{ended:?}")).unwrap();

@@ -5,9 +5,11 @@
 #![cfg(feature = "dpdk")]
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_net::dpdk::{Code, DpdkError, Eal, NoDma, NoInterrupts, Port, PortOptions, QueuePair, UdpRule};
+use sandstorm_net::dpdk::{
+    DmaUnavailable, DpdkErrno, DpdkError, DpdkPort, Eal, InterruptsUnavailable, PortOptions, QueuePair, UdpRule,
+};
 use sandstorm_net::limits::BURST;
-use sandstorm_net::stack::{Fill, FramePort, Mac, OutFrame, Part};
+use sandstorm_net::stack::{ChecksumFill, FramePart, FramePort, MacAddress, TxFrame};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::process::Command;
@@ -36,8 +38,8 @@ fn eal(vdevs: &[&str]) -> Arc<Eal> {
 }
 
 /// A frame of these bytes.
-fn frame(bytes: &[u8]) -> OutFrame<'_> {
-    OutFrame { header: bytes, ip_header: 0, fill: Fill::default(), parts: &[] }
+fn frame(bytes: &[u8]) -> TxFrame<'_> {
+    TxFrame { header: bytes, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] }
 }
 
 /// Everything that has come.
@@ -62,14 +64,17 @@ fn a_device_says_what_it_is_and_is_opened_once() {
         assert_eq!((names, ports[0].driver.as_str()), (vec!["net_null0", "net_null1"], "net_null"));
         assert!(matches!(Eal::start(&["--no-huge"]), Err(DpdkError::StartedBefore)));
 
-        let (port, mut queues) = Port::open(&eal, "net_null0", &PortOptions::new(2)).unwrap();
+        let (port, mut queues) = DpdkPort::open(&eal, "net_null0", &PortOptions::new(2)).unwrap();
         assert_eq!((queues.len(), port.info().mtu, queues[0].mtu()), (2, 1500, 1500));
-        assert!(matches!(Port::open(&eal, "0", &PortOptions::new(1)), Err(DpdkError::PortTaken(0))));
-        let many = Port::open(&eal, "1", &PortOptions::new(60_000)).unwrap_err();
+        assert!(matches!(DpdkPort::open(&eal, "0", &PortOptions::new(1)), Err(DpdkError::PortInUse(0))));
+        let many = DpdkPort::open(&eal, "1", &PortOptions::new(60_000)).unwrap_err();
         assert!(matches!(many, DpdkError::Queues { port: 1, asked: 60_000, .. }), "{many}");
-        let absent = Port::open(&eal, "eth9", &PortOptions::new(1)).unwrap_err();
+        let absent = DpdkPort::open(&eal, "eth9", &PortOptions::new(1)).unwrap_err();
         assert!(absent.to_string().contains("net_null0") && matches!(absent, DpdkError::NoPort { .. }), "{absent}");
-        assert!(matches!(Port::open(&eal, "", &PortOptions::new(1)), Err(DpdkError::NoPort { .. })), "which of two?");
+        assert!(
+            matches!(DpdkPort::open(&eal, "", &PortOptions::new(1)), Err(DpdkError::NoPort { .. })),
+            "which of two?"
+        );
 
         // This device gives frames without end and takes all; on both queues, from different threads.
         std::thread::scope(|scope| {
@@ -88,7 +93,7 @@ fn a_device_says_what_it_is_and_is_opened_once() {
 
         drop(queues);
         drop(port);
-        assert_eq!(eal.pools_left(), 0, "all buffers came back, so the pools are freed");
+        assert_eq!(eal.orphaned_pools(), 0, "all buffers came back, so the pools are freed");
         drop(eal);
         assert!(matches!(Eal::start(&["--no-huge"]), Err(DpdkError::StartedBefore)), "once in a process's life");
     });
@@ -98,20 +103,20 @@ fn a_device_says_what_it_is_and_is_opened_once() {
 fn a_rule_that_a_driver_refuses_is_refused_in_words() {
     alone("a_rule_that_a_driver_refuses_is_refused_in_words", || {
         let eal = eal(&["net_null0", "net_null1"]);
-        let (port, _queues) = Port::open(&eal, "net_null0", &PortOptions::new(1)).unwrap();
+        let (port, _queues) = DpdkPort::open(&eal, "net_null0", &PortOptions::new(1)).unwrap();
         for rule in [UdpRule::any(false, 4000, 0), UdpRule::to(IpAddr::from([0; 16]), 4000, 0)] {
             let refused = port.validate(&rule).unwrap_err();
             assert!(refused.code.is_unsupported() && refused.to_string().contains("refuses the rule"), "{refused}");
             assert_eq!(port.create(rule).unwrap_err().code, refused.code);
         }
         let isolated = PortOptions { isolate: true, ..PortOptions::new(1) };
-        let refused = Port::open(&eal, "net_null1", &isolated).unwrap_err();
+        let refused = DpdkPort::open(&eal, "net_null1", &isolated).unwrap_err();
         assert!(matches!(&refused, DpdkError::Isolation { why, .. } if why.code.is_unsupported()), "{refused}");
         // Nor has this one interrupts, which is no reason not to open it.
         let asks = PortOptions { interrupts: true, ..PortOptions::new(1) };
-        let (other, _queues) = Port::open(&eal, "net_null1", &asks).expect("a refused device is not taken");
-        assert_eq!(other.without_interrupts(), Some(NoInterrupts::Driver));
-        assert_eq!(port.without_interrupts(), Some(NoInterrupts::Unasked));
+        let (other, _queues) = DpdkPort::open(&eal, "net_null1", &asks).expect("a refused device is not taken");
+        assert_eq!(other.interrupts_unavailable(), Some(InterruptsUnavailable::Driver));
+        assert_eq!(port.interrupts_unavailable(), Some(InterruptsUnavailable::NotRequested));
     });
 }
 
@@ -120,11 +125,11 @@ fn a_rule_that_a_driver_refuses_is_refused_in_words() {
 fn a_virtual_device_that_says_that_it_maps_memory_is_told_of_none() {
     alone("a_virtual_device_that_says_that_it_maps_memory_is_told_of_none", || {
         let eal = eal(&["net_failsafe0,dev(net_ring1)", "net_ring0"]);
-        let options = PortOptions { reads_tables: true, ..PortOptions::new(1) };
-        let (both, _queues) = Port::open(&eal, "net_failsafe0", &options).unwrap();
+        let options = PortOptions { dma_from_tables: true, ..PortOptions::new(1) };
+        let (both, _queues) = DpdkPort::open(&eal, "net_failsafe0", &options).unwrap();
         assert!(both.info().sends_segments && both.dma().is_none(), "{:?}", both.info());
-        assert_eq!(both.copies(), Some(NoDma::Driver));
-        let (ring, _queues) = Port::open(&eal, "net_ring0", &options).unwrap();
+        assert_eq!(both.copies(), Some(DmaUnavailable::Driver));
+        let (ring, _queues) = DpdkPort::open(&eal, "net_ring0", &options).unwrap();
         assert!(ring.dma().is_none() && ring.copies().is_none(), "a processor reads it");
     });
 }
@@ -143,7 +148,7 @@ fn a_start_that_fails_says_why() {
         let failed =
             Eal::start(&["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", "net_nonsense0"]).unwrap_err();
         let DpdkError::Start { code, arguments, .. } = &failed else { panic!("{failed}") };
-        assert!(*code != Code(0) && arguments.contains(&"net_nonsense0".to_owned()), "{failed}");
+        assert!(*code != DpdkErrno(0) && arguments.contains(&"net_nonsense0".to_owned()), "{failed}");
         assert!(matches!(Eal::start(&["--no-huge"]), Err(DpdkError::StartedBefore)));
     });
 }
@@ -178,7 +183,7 @@ fn a_device_has_the_mtu_that_is_asked_for() {
     alone("a_device_has_the_mtu_that_is_asked_for", || {
         let eal = eal(&["net_null0,size=9014", "net_null1"]);
         for (name, mtu) in [("net_null0", Some(9000)), ("net_null1", None)] {
-            let (port, mut queues) = Port::open(&eal, name, &PortOptions { mtu, ..PortOptions::new(1) }).unwrap();
+            let (port, mut queues) = DpdkPort::open(&eal, name, &PortOptions { mtu, ..PortOptions::new(1) }).unwrap();
             let set = usize::from(mtu.unwrap_or(1500));
             assert_eq!((usize::from(port.info().mtu), queues[0].mtu()), (set, set), "{name}");
             let longest = vec![1; set + 14];
@@ -192,7 +197,7 @@ fn frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers() {
     alone("frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers", || {
         // A ring: what is sent on a queue is received there.
         let eal = eal(&["net_ring0"]);
-        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(2)).unwrap();
+        let (port, mut queues) = DpdkPort::open(&eal, "", &PortOptions::new(2)).unwrap();
         assert!(port.is_up());
         let resting = port.buffers_in_use();
         let mut random = SmallRng::seed_from_u64(7);
@@ -208,11 +213,16 @@ fn frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers() {
                         (header, vec![random.random(); random.random_range(0..1400)])
                     })
                     .collect();
-                let parts: Vec<_> = frames.iter().map(|(_, payload)| [Part::Bytes(payload)]).collect();
+                let parts: Vec<_> = frames.iter().map(|(_, payload)| [FramePart::Bytes(payload)]).collect();
                 let out: Vec<_> = frames
                     .iter()
                     .zip(&parts)
-                    .map(|((header, _), parts)| OutFrame { header, ip_header: 0, fill: Fill::default(), parts })
+                    .map(|((header, _), parts)| TxFrame {
+                        header,
+                        ip_header_len: 0,
+                        fill: ChecksumFill::default(),
+                        parts,
+                    })
                     .collect();
                 let sent = queue.transmit(&out);
                 refused += out.len() - sent;
@@ -239,7 +249,7 @@ fn frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers() {
 fn a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up() {
     alone("a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up", || {
         let eal = eal(&["net_ring0"]);
-        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let (port, mut queues) = DpdkPort::open(&eal, "", &PortOptions::new(1)).unwrap();
         let queue = &mut queues[0];
         let (long, short) = (vec![1; 9000], vec![2; 60]);
         let mixed = [frame(&long), frame(&short), frame(&[]), frame(&short), frame(&long)];
@@ -260,7 +270,7 @@ fn a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up() {
         drain(queue);
         drop(queues);
         drop(port);
-        assert_eq!(eal.pools_left(), 0);
+        assert_eq!(eal.orphaned_pools(), 0);
     });
 }
 
@@ -285,7 +295,7 @@ fn a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted() {
         let eal = eal(&[&format!("net_pcap0,rx_pcap={}", path.display())]);
         std::fs::remove_file(path).unwrap();
         let options = PortOptions { kept_buffers: 8, ..PortOptions::new(1) };
-        let (port, mut queues) = Port::open(&eal, "", &options).unwrap();
+        let (port, mut queues) = DpdkPort::open(&eal, "", &options).unwrap();
         let queue = &mut queues[0];
         // Those that do not fit a buffer come in several, and do not fit the largest frame either.
         let mut came = Vec::new();
@@ -300,7 +310,7 @@ fn a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted() {
         assert_eq!(came, wanted.collect::<Vec<_>>());
         assert_eq!((queue.cut(), queue.pressure().thrown_away), (2, 2));
         drop((queues, port));
-        assert_eq!(eal.pools_left(), 0, "every buffer is back");
+        assert_eq!(eal.orphaned_pools(), 0, "every buffer is back");
     });
 }
 
@@ -309,7 +319,7 @@ fn a_frame_that_is_held_outlives_its_queue() {
     alone("a_frame_that_is_held_outlives_its_queue", || {
         let eal = eal(&["net_ring0"]);
         let options = PortOptions { kept_buffers: 2, ..PortOptions::new(1) };
-        let (port, mut queues) = Port::open(&eal, "", &options).unwrap();
+        let (port, mut queues) = DpdkPort::open(&eal, "", &options).unwrap();
         let queue = &mut queues[0];
         let frames: Vec<Vec<u8>> = (0..BURST as u8).map(|fill| vec![fill; 100]).collect();
         let out: Vec<_> = frames.iter().map(|bytes| frame(bytes)).collect();
@@ -334,14 +344,14 @@ fn a_frame_that_is_held_outlives_its_queue() {
             assert_eq!(queue.transmit(&[frame(&[255; 100]); BURST]), BURST);
             assert_eq!(queue.receive(BURST), BURST);
         }
-        assert!(queue.listen(&[Mac([0x33, 0x33, 0, 0, 0, 1])]), "a device that lets all in lets these in");
+        assert!(queue.listen(&[MacAddress([0x33, 0x33, 0, 0, 0, 1])]), "a device that lets all in lets these in");
         drop((port, queues));
         assert_eq!(held.as_ref(), &frames[5][..]);
         assert!(
-            matches!(Port::open(&eal, "", &PortOptions::new(1)), Err(DpdkError::PortTaken(0))),
+            matches!(DpdkPort::open(&eal, "", &PortOptions::new(1)), Err(DpdkError::PortInUse(0))),
             "open as long as it is held"
         );
         std::thread::spawn(move || drop(held)).join().unwrap();
-        assert_eq!(eal.pools_left(), 0);
+        assert_eq!(eal.orphaned_pools(), 0);
     });
 }

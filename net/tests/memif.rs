@@ -5,9 +5,9 @@
 #![cfg(feature = "dpdk")]
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_net::dpdk::{ClientDevice, DeviceError, DeviceOptions, Eal, Port, PortOptions, QueuePair};
+use sandstorm_net::dpdk::{ClientDevice, DeviceError, DeviceOptions, DpdkPort, Eal, PortOptions, QueuePair};
 use sandstorm_net::limits::BURST;
-use sandstorm_net::stack::{Fill, FramePort, Network, OutFrame};
+use sandstorm_net::stack::{ChecksumFill, FramePort, InterfaceNetwork, TxFrame};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -38,15 +38,15 @@ fn alone(name: &str, test: impl FnOnce(&Path)) {
     assert!(said.contains("1 passed"), "{name} did not run: {said}");
 }
 
-fn open(role: &str, socket: &Path) -> (Arc<Eal>, Port, Vec<QueuePair>) {
+fn open(role: &str, socket: &Path) -> (Arc<Eal>, DpdkPort, Vec<QueuePair>) {
     let vdev = format!("net_memif0,role={role},id=0,socket={},socket-abstract=no,rsize=8", socket.display());
     let eal = Eal::start(&["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", &vdev]).unwrap();
-    let (port, queues) = Port::open(&eal, "", &PortOptions::new(2)).unwrap();
+    let (port, queues) = DpdkPort::open(&eal, "", &PortOptions::new(2)).unwrap();
     (eal, port, queues)
 }
 
-fn frame(bytes: &[u8]) -> OutFrame<'_> {
-    OutFrame { header: bytes, ip_header: 0, fill: Fill::default(), parts: &[] }
+fn frame(bytes: &[u8]) -> TxFrame<'_> {
+    TxFrame { header: bytes, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] }
 }
 
 /// Waits until something holds.
@@ -167,14 +167,14 @@ fn refused(socket: &Path, memory: &str, queues: Option<u16>) -> DeviceError {
     let options = DeviceOptions {
         eal: eal.to_vec(),
         device: String::new(),
-        networks: vec![Network { address: [10, 9, 0, 2].into(), prefix: 24, gateway: None }],
+        networks: vec![InterfaceNetwork { address: [10, 9, 0, 2].into(), prefix: 24, gateway: None }],
         port: 0,
         workers: 2,
         mtu: None,
         checksums: true,
         kept_buffers: 0,
         sleeps: true,
-        reads_tables: true,
+        dma_from_tables: true,
         isolate: false,
     };
     ClientDevice::open(&options, "10.9.0.1:7400".parse().unwrap(), queues).unwrap_err()
@@ -184,7 +184,7 @@ fn refused(socket: &Path, memory: &str, queues: Option<u16>) -> DeviceError {
 fn a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused() {
     alone("a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused", |socket| {
         let refused = refused(socket, "", Some(1));
-        assert!(matches!(refused, DeviceError::QueuesOfMemory { queues: 1, workers: 2, .. }), "{refused}");
+        assert!(matches!(refused, DeviceError::MemifQueues { queues: 1, workers: 2, .. }), "{refused}");
     });
 }
 
@@ -192,7 +192,10 @@ fn a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused
 fn a_client_whose_places_are_too_small_for_its_packets_is_refused() {
     alone("a_client_whose_places_are_too_small_for_its_packets_is_refused", |socket| {
         let refused = refused(socket, ",bsize=1024", None);
-        assert!(matches!(refused, DeviceError::Places { mtu: 1500, places: 1024, needed: 1518, .. }), "{refused}");
+        assert!(
+            matches!(refused, DeviceError::MemifBufferSize { mtu: 1500, places: 1024, needed: 1518, .. }),
+            "{refused}"
+        );
     });
 }
 
@@ -255,7 +258,7 @@ fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
             assert_eq!((queues[0].receive(BURST), queues[1].receive(BURST)), (0, 0));
             assert_eq!(port.buffers_in_use(), resting, "every buffer is back");
             drop((queues, port));
-            assert_eq!(eal.pools_left(), 0);
+            assert_eq!(eal.orphaned_pools(), 0);
         });
     }
 }

@@ -1,14 +1,14 @@
 //! The binary interface between the server and an extension's library, version 6.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
-//! [`Extension`]; the library calls back through [`HostCalls`], found behind the [`Invocation`] that it is given. Tenant
+//! [`ExtensionVtable`]; the library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it is given. Tenant
 //! code never names this module (the checker refuses the path); the generated wrapper and the server do.
 //!
-//! Who writes what: the host fills an [`Invocation`] before it calls `create`; the library's allocator moves
-//! [`Arena::next`] and the free lists; the host moves [`Arena::end`], within a call of [`HostCalls::grow`] alone. Nobody
+//! Who writes what: the host fills an [`InvocationHeader`] before it calls `create`; the library's allocator moves
+//! [`InvocationArena::next`] and the free lists; the host moves [`InvocationArena::end`], within a call of [`HostCalls::grow`] alone. Nobody
 //! else touches them while tenant code runs.
 //!
-//! Version 2: the arena grows by [`HostCalls::grow`], up to [`Arena::limit`]; in version 1 it had its whole length at once.
+//! Version 2: the arena grows by [`HostCalls::grow`], up to [`InvocationArena::limit`]; in version 1 it had its whole length at once.
 //! Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and [`HostCalls::get_many`].
 //! Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
 //! Version 5: ranges of ordered tables ([`HostCalls::range`]), and what a commit is told of them.
@@ -17,7 +17,7 @@
 /// Version of the structs in this module. The server refuses a library built for any other.
 pub const ABI_VERSION: u32 = 6;
 
-/// The name under which a library exports its [`Extension`].
+/// The name under which a library exports its [`ExtensionVtable`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
 
 /// `poll`/`start` answered: not ready, poll again.
@@ -33,7 +33,7 @@ pub const POLL_AGAIN: u32 = 3;
 /// What a library exports, one per library, under [`EXTENSION_SYMBOL`].
 #[repr(C)]
 #[derive(Debug)]
-pub struct Extension {
+pub struct ExtensionVtable {
     /// [`ABI_VERSION`] the library was built with.
     pub abi_version: u32,
     /// Zero.
@@ -45,14 +45,14 @@ pub struct Extension {
     /// Alignment in bytes of the extension's future; a power of two.
     pub future_align: usize,
     /// Builds the future of one invocation in `slot` (`future_size` bytes at `future_align`).
-    pub create: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation),
+    pub create: unsafe extern "C" fn(slot: *mut u8, invocation: *mut InvocationHeader),
     /// Polls the future once: `POLL_PENDING`, `POLL_DONE` or `POLL_FAILED`. A ready answer has dropped the future; nothing
     /// is called with it again.
-    pub poll: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation) -> u32,
+    pub poll: unsafe extern "C" fn(slot: *mut u8, invocation: *mut InvocationHeader) -> u32,
     /// Drops a future that is not ready.
     pub drop: unsafe extern "C" fn(slot: *mut u8),
     /// `create`, then `poll`.
-    pub start: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation) -> u32,
+    pub start: unsafe extern "C" fn(slot: *mut u8, invocation: *mut InvocationHeader) -> u32,
 }
 
 /// Number of size classes of the arena's allocator: class `i` holds blocks of `16 << i` bytes.
@@ -61,7 +61,7 @@ pub const ARENA_CLASSES: usize = 24;
 /// The memory of one invocation: bump pointer, end, quota, and a free list per size class. Freed whole by the host.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Arena {
+pub struct InvocationArena {
     /// First free byte.
     pub next: *mut u8,
     /// One past the last byte that may be used now; [`HostCalls::grow`] moves it up.
@@ -75,7 +75,7 @@ pub struct Arena {
 /// What the library sees of one invocation. The host keeps more behind it.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Invocation {
+pub struct InvocationHeader {
     /// The host's functions; valid as long as the invocation.
     pub host: *const HostCalls,
     /// The caller's arguments.
@@ -90,7 +90,7 @@ pub struct Invocation {
     /// version 4, before which it was zero.)
     pub transaction: u32,
     /// The invocation's memory.
-    pub arena: Arena,
+    pub arena: InvocationArena,
     /// What the transaction remembers, where one was begun: in the arena, and the library's business. (Since version 4.)
     pub notes: *mut u8,
 }
@@ -135,7 +135,7 @@ impl RawRecord {
 
 /// Keys that one host call takes at most: few enough that it is over in a few microseconds, since whoever wants to switch the
 /// invocation out has to wait for that.
-pub const CALL_KEYS: usize = 32;
+pub const MAX_CALL_KEYS: usize = 32;
 
 /// A key, where there are many.
 #[repr(C)]
@@ -180,8 +180,8 @@ pub struct RawCursor {
     pub finished: u64,
 }
 
-/// Records that one call of [`HostCalls::range`] fills at most, for the same reason as [`CALL_KEYS`].
-pub const CALL_RANGE: usize = 32;
+/// Records that one call of [`HostCalls::range`] fills at most, for the same reason as [`MAX_CALL_KEYS`].
+pub const MAX_CALL_RECORDS: usize = 32;
 
 /// What is left of a range of an ordered table. (Since version 5.)
 #[repr(C)]
@@ -338,12 +338,12 @@ pub struct HostCalls {
     /// Hashes the key and prefetches its bucket; writes the hash. Never fails for a missing key. Where the extension yields
     /// after it, the host prefetches the record, too, before it polls again.
     pub prefetch:
-        unsafe extern "C" fn(*mut Invocation, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32,
+        unsafe extern "C" fn(*mut InvocationHeader, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32,
     /// Prefetches the record that the bucket of `hash` points to, if any.
-    pub prefetch_record: unsafe extern "C" fn(*mut Invocation, table: u64, hash: u64) -> u32,
+    pub prefetch_record: unsafe extern "C" fn(*mut InvocationHeader, table: u64, hash: u64) -> u32,
     /// Reads a record. `hash` is what `prefetch` wrote for this key, or 0: the host hashes.
     pub get: unsafe extern "C" fn(
-        *mut Invocation,
+        *mut InvocationHeader,
         table: u64,
         hash: u64,
         key: *const u8,
@@ -352,7 +352,7 @@ pub struct HostCalls {
     ) -> u32,
     /// Writes a record and its new version. A null `how` means: always, no flags, no expiry.
     pub put: unsafe extern "C" fn(
-        *mut Invocation,
+        *mut InvocationHeader,
         table: u64,
         key: *const u8,
         key_len: usize,
@@ -362,11 +362,16 @@ pub struct HostCalls {
         version: *mut u64,
     ) -> u32,
     /// Deletes a record under the condition of `how` (null: always).
-    pub delete:
-        unsafe extern "C" fn(*mut Invocation, table: u64, key: *const u8, key_len: usize, how: *const RawWrite) -> u32,
+    pub delete: unsafe extern "C" fn(
+        *mut InvocationHeader,
+        table: u64,
+        key: *const u8,
+        key_len: usize,
+        how: *const RawWrite,
+    ) -> u32,
     /// Adds `delta` to a decimal value (an absent key counts as 0) and writes the sum.
     pub increment: unsafe extern "C" fn(
-        *mut Invocation,
+        *mut InvocationHeader,
         table: u64,
         key: *const u8,
         key_len: usize,
@@ -376,7 +381,7 @@ pub struct HostCalls {
     /// Fills up to `limit` records from the cursor on, moves the cursor, writes how many. Records that stay unchanged
     /// during a whole scan are seen at least once.
     pub scan: unsafe extern "C" fn(
-        *mut Invocation,
+        *mut InvocationHeader,
         table: u64,
         cursor: *mut RawCursor,
         out: *mut RawRecord,
@@ -384,25 +389,32 @@ pub struct HostCalls {
         filled: *mut usize,
     ) -> u32,
     /// Finds the id of the tenant's table of that name, or of the table granted to it as `owner/table`.
-    pub table_by_name: unsafe extern "C" fn(*mut Invocation, name: *const u8, name_len: usize, table: *mut u64) -> u32,
+    pub table_by_name:
+        unsafe extern "C" fn(*mut InvocationHeader, name: *const u8, name_len: usize, table: *mut u64) -> u32,
     /// Appends to the reply.
-    pub reply: unsafe extern "C" fn(*mut Invocation, bytes: *const u8, len: usize) -> u32,
+    pub reply: unsafe extern "C" fn(*mut InvocationHeader, bytes: *const u8, len: usize) -> u32,
     /// Hands over the error that the extension returned: code and text. The reply so far is dropped.
-    pub fail: unsafe extern "C" fn(*mut Invocation, code: u32, text: *const u8, len: usize) -> u32,
+    pub fail: unsafe extern "C" fn(*mut InvocationHeader, code: u32, text: *const u8, len: usize) -> u32,
     /// Ends the invocation at once, with one of the `ABORT_*` causes and a text. Does not return.
-    pub abort: unsafe extern "C" fn(*mut Invocation, cause: u32, text: *const u8, len: usize) -> !,
-    /// Moves [`Arena::end`] up so that at least `bytes` lie between [`Arena::next`] and it; `STATUS_OUT_OF_MEMORY`, and
-    /// nothing has changed, if that passes [`Arena::limit`] or the tenant's quota. (Since version 2.)
-    pub grow: unsafe extern "C" fn(*mut Invocation, bytes: usize) -> u32,
-    /// As `prefetch` for each of up to [`CALL_KEYS`] keys. (This one and the next two since version 3.)
-    pub prefetch_many:
-        unsafe extern "C" fn(*mut Invocation, table: u64, keys: *const RawKey, count: usize, hashes: *mut u64) -> u32,
-    /// As `prefetch_record` for each of up to [`CALL_KEYS`] hashes.
-    pub prefetch_records: unsafe extern "C" fn(*mut Invocation, table: u64, hashes: *const u64, count: usize) -> u32,
-    /// As `get` for each of up to [`CALL_KEYS`] keys; where there is no record, [`RawRecord::ABSENT`] is written. At the first
+    pub abort: unsafe extern "C" fn(*mut InvocationHeader, cause: u32, text: *const u8, len: usize) -> !,
+    /// Moves [`InvocationArena::end`] up so that at least `bytes` lie between [`InvocationArena::next`] and it; `STATUS_OUT_OF_MEMORY`, and
+    /// nothing has changed, if that passes [`InvocationArena::limit`] or the tenant's quota. (Since version 2.)
+    pub grow: unsafe extern "C" fn(*mut InvocationHeader, bytes: usize) -> u32,
+    /// As `prefetch` for each of up to [`MAX_CALL_KEYS`] keys. (This one and the next two since version 3.)
+    pub prefetch_many: unsafe extern "C" fn(
+        *mut InvocationHeader,
+        table: u64,
+        keys: *const RawKey,
+        count: usize,
+        hashes: *mut u64,
+    ) -> u32,
+    /// As `prefetch_record` for each of up to [`MAX_CALL_KEYS`] hashes.
+    pub prefetch_records:
+        unsafe extern "C" fn(*mut InvocationHeader, table: u64, hashes: *const u64, count: usize) -> u32,
+    /// As `get` for each of up to [`MAX_CALL_KEYS`] keys; where there is no record, [`RawRecord::ABSENT`] is written. At the first
     /// key that is refused it ends with that status, and what it has written means nothing.
     pub get_many: unsafe extern "C" fn(
-        *mut Invocation,
+        *mut InvocationHeader,
         table: u64,
         keys: *const RawKey,
         hashes: *const u64,
@@ -414,7 +426,7 @@ pub struct HostCalls {
     /// `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library answers [`POLL_DONE`]
     /// without another call, and any further one of this gets `STATUS_INVALID`. (Since version 4; ranges since version 5.)
     pub commit: unsafe extern "C" fn(
-        *mut Invocation,
+        *mut InvocationHeader,
         reads: *const RawRead,
         reads_len: usize,
         ranges: *const RawRangeRead,
@@ -422,19 +434,20 @@ pub struct HostCalls {
         changes: *const RawChange,
         changes_len: usize,
     ) -> u32,
-    /// Fills up to `limit` records, of [`CALL_RANGE`] at most, of what is left of a range of an ordered table, in its order; moves
+    /// Fills up to `limit` records, of [`MAX_CALL_RECORDS`] at most, of what is left of a range of an ordered table, in its order; moves
     /// the end of the range behind the last that it has looked at, and writes how many it has filled: possibly none, though
     /// something is left. Keys that it moves an end to stay as long as the invocation. (Since version 5.)
     pub range: unsafe extern "C" fn(
-        *mut Invocation,
+        *mut InvocationHeader,
         table: u64,
         range: *mut RawRange,
         out: *mut RawRecord,
         limit: usize,
         filled: *mut usize,
     ) -> u32,
-    /// Copies the first keys of a range of an ordered table, of [`CALL_RANGE`] at most, as far as there is room for them, and looks for no
+    /// Copies the first keys of a range of an ordered table, of [`MAX_CALL_RECORDS`] at most, as far as there is room for them, and looks for no
     /// records: of some there may be none. Says whether that was all ([`RawRange::finished`]), and moves no end. None, though something
     /// is left: the next key needs more room. (Since version 6.)
-    pub range_keys: unsafe extern "C" fn(*mut Invocation, table: u64, range: *mut RawRange, out: *mut RawKeys) -> u32,
+    pub range_keys:
+        unsafe extern "C" fn(*mut InvocationHeader, table: u64, range: *mut RawRange, out: *mut RawKeys) -> u32,
 }

@@ -7,7 +7,7 @@ use core::task::{Context, Poll};
 
 use crate::Error;
 use crate::abi::{self, RawCursor, RawRecord, RawWrite};
-use crate::host::{Host, RangeLeft};
+use crate::host::{HostHandle, RangeRemainder};
 use crate::range::{Direction, Range, RangeKeys};
 use crate::transaction::Transaction;
 
@@ -50,11 +50,11 @@ impl<'a> Record<'a> {
 /// The invocation's view of its tenant's tables. Copy it freely; it lives as long as the invocation.
 #[derive(Clone, Copy)]
 pub struct Db<'a> {
-    host: Host<'a>,
+    host: HostHandle<'a>,
 }
 
 impl<'a> Db<'a> {
-    pub(crate) fn new(host: Host<'a>) -> Db<'a> {
+    pub(crate) fn new(host: HostHandle<'a>) -> Db<'a> {
         Db { host }
     }
 
@@ -66,33 +66,33 @@ impl<'a> Db<'a> {
     /// # Errors
     /// `UnknownTable` when the tenant has none of that name.
     pub fn table(&self, name: &str) -> Result<TableId, Error> {
-        self.host.table_by_name(name).map(TableId).map_err(|error| error.about_table(name))
+        self.host.table_by_name(name).map(TableId).map_err(|error| error.with_table_name(name))
     }
 
     /// Reads a record: `None` when there is none under `key`. Awaiting hides the cache misses.
     pub fn get<'k>(&self, table: TableId, key: &'k [u8]) -> Get<'a, 'k> {
-        Get { host: self.host, table: table.0, key, hash: 0, step: Step::Start }
+        Get { host: self.host, table: table.0, key, hash: 0, step: PrefetchStage::Start }
     }
 
     /// Reads many records at once, each `None` when absent, in the order of `keys`. All their cache misses overlap.
     pub fn get_many<'k, K: AsRef<[u8]>>(&self, table: TableId, keys: &'k [K]) -> GetMany<'a, 'k, K> {
-        GetMany { host: self.host, table: table.0, keys, hashes: Vec::new(), step: Step::Start }
+        GetMany { host: self.host, table: table.0, keys, hashes: Vec::new(), step: PrefetchStage::Start }
     }
 
     /// Writes a record; awaiting gives its new version. The builder's methods add a condition, flags or an expiry:
     /// `db.put(table, key, value).if_absent().expires_in_ms(60_000).await?`.
     pub fn put<'k>(&self, table: TableId, key: &'k [u8], value: &'k [u8]) -> Put<'a, 'k> {
-        Put { host: self.host, table: table.0, key, value, how: ALWAYS, step: Step::Start }
+        Put { host: self.host, table: table.0, key, value, how: UNCONDITIONAL, step: PrefetchStage::Start }
     }
 
     /// Deletes a record; awaiting tells whether there was one.
     pub fn delete<'k>(&self, table: TableId, key: &'k [u8]) -> Delete<'a, 'k> {
-        Delete { host: self.host, table: table.0, key, how: ALWAYS, step: Step::Start }
+        Delete { host: self.host, table: table.0, key, how: UNCONDITIONAL, step: PrefetchStage::Start }
     }
 
     /// Adds `delta` to the decimal number under `key` (0 when absent); awaiting gives the sum.
     pub fn increment<'k>(&self, table: TableId, key: &'k [u8], delta: i64) -> Increment<'a, 'k> {
-        Increment { host: self.host, table: table.0, key, delta, step: Step::Start }
+        Increment { host: self.host, table: table.0, key, delta, step: PrefetchStage::Start }
     }
 
     /// Reads up to `limit` records of the table from `cursor` on, in no particular order. A record that stays unchanged
@@ -134,7 +134,7 @@ impl<'a> Db<'a> {
         limit: usize,
         direction: Direction,
     ) -> Range<'a, 'k> {
-        Range::new(self.host, table.0, RangeLeft::new(from, to, direction), limit)
+        Range::new(self.host, table.0, RangeRemainder::new(from, to, direction), limit)
     }
 
     /// The keys of an ordered table with `from <= key < to`, as in [`Db::range`], without their records, which saves a cache miss or
@@ -153,7 +153,7 @@ impl<'a> Db<'a> {
         limit: usize,
         direction: Direction,
     ) -> RangeKeys<'a, 'k> {
-        RangeKeys::new(self.host, table.0, RangeLeft::new(from, to, direction), limit)
+        RangeKeys::new(self.host, table.0, RangeRemainder::new(from, to, direction), limit)
     }
 
     /// The invocation's transaction, which begins with the first call of this.
@@ -213,25 +213,25 @@ pub struct ScanPage<'a> {
     pub next: Option<Cursor>,
 }
 
-const ALWAYS: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
+const UNCONDITIONAL: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
 
 /// How far an awaited operation has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum PrefetchStage {
     Start,
-    BucketAsked,
-    RecordAsked,
+    BucketRequested,
+    RecordRequested,
 }
 
 /// A read under way; see [`Db::get`]. The first poll hashes the key and prefetches its bucket; while others run, the server
 /// prefetches the record that is there; the second poll reads. Where no other invocation waits, the first does it all.
 #[must_use = "a read does nothing until it is awaited"]
 pub struct Get<'a, 'k> {
-    host: Host<'a>,
+    host: HostHandle<'a>,
     table: u64,
     key: &'k [u8],
     hash: u64,
-    step: Step,
+    step: PrefetchStage,
 }
 
 impl<'a> Future for Get<'a, '_> {
@@ -240,15 +240,15 @@ impl<'a> Future for Get<'a, '_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match this.step {
-            Step::Start if this.host.interleave() => match this.host.prefetch(this.table, this.key) {
+            PrefetchStage::Start if this.host.interleave() => match this.host.prefetch(this.table, this.key) {
                 Ok(hash) => {
                     this.hash = hash;
-                    this.step = Step::BucketAsked;
+                    this.step = PrefetchStage::BucketRequested;
                     Poll::Pending
                 }
                 Err(error) => Poll::Ready(Err(error)),
             },
-            Step::Start | Step::BucketAsked | Step::RecordAsked => {
+            PrefetchStage::Start | PrefetchStage::BucketRequested | PrefetchStage::RecordRequested => {
                 Poll::Ready(this.host.get(this.table, this.hash, this.key))
             }
         }
@@ -258,17 +258,17 @@ impl<'a> Future for Get<'a, '_> {
 /// Many reads under way; see [`Db::get_many`].
 #[must_use = "reads do nothing until they are awaited"]
 pub struct GetMany<'a, 'k, K> {
-    host: Host<'a>,
+    host: HostHandle<'a>,
     table: u64,
     keys: &'k [K],
     hashes: Vec<u64>,
-    step: Step,
+    step: PrefetchStage,
 }
 
 impl<'a, K: AsRef<[u8]>> GetMany<'a, '_, K> {
-    fn ask_buckets(&mut self) -> Result<(), Error> {
+    fn prefetch_buckets(&mut self) -> Result<(), Error> {
         self.hashes.resize(self.keys.len(), 0);
-        for (keys, hashes) in self.keys.chunks(abi::CALL_KEYS).zip(self.hashes.chunks_mut(abi::CALL_KEYS)) {
+        for (keys, hashes) in self.keys.chunks(abi::MAX_CALL_KEYS).zip(self.hashes.chunks_mut(abi::MAX_CALL_KEYS)) {
             self.host.prefetch_many(self.table, keys, hashes)?;
         }
         Ok(())
@@ -276,7 +276,7 @@ impl<'a, K: AsRef<[u8]>> GetMany<'a, '_, K> {
 
     fn read(&self) -> Result<Vec<Option<Record<'a>>>, Error> {
         let mut records = Vec::with_capacity(self.keys.len());
-        for (keys, hashes) in self.keys.chunks(abi::CALL_KEYS).zip(self.hashes.chunks(abi::CALL_KEYS)) {
+        for (keys, hashes) in self.keys.chunks(abi::MAX_CALL_KEYS).zip(self.hashes.chunks(abi::MAX_CALL_KEYS)) {
             self.host.get_many(self.table, keys, hashes, |record| records.push(record))?;
         }
         Ok(records)
@@ -288,20 +288,20 @@ impl<'a, K: AsRef<[u8]>> Future for GetMany<'a, '_, K> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if this.step == Step::Start {
-            if let Err(error) = this.ask_buckets() {
+        if this.step == PrefetchStage::Start {
+            if let Err(error) = this.prefetch_buckets() {
                 return Poll::Ready(Err(error));
             }
-            this.step = Step::BucketAsked;
+            this.step = PrefetchStage::BucketRequested;
             if this.host.interleave() {
                 return Poll::Pending;
             }
         }
-        if this.step == Step::BucketAsked {
-            for hashes in this.hashes.chunks(abi::CALL_KEYS) {
+        if this.step == PrefetchStage::BucketRequested {
+            for hashes in this.hashes.chunks(abi::MAX_CALL_KEYS) {
                 this.host.prefetch_records(this.table, hashes);
             }
-            this.step = Step::RecordAsked;
+            this.step = PrefetchStage::RecordRequested;
             if this.host.interleave() {
                 return Poll::Pending;
             }
@@ -311,9 +311,14 @@ impl<'a, K: AsRef<[u8]>> Future for GetMany<'a, '_, K> {
 }
 
 /// Yields once so that a write's cache misses overlap with other invocations.
-fn ask_first(host: &Host<'_>, table: u64, key: &[u8], step: &mut Step) -> Poll<Result<(), Error>> {
-    if *step == Step::Start && host.interleave() {
-        *step = Step::RecordAsked;
+fn prefetch_before_write(
+    host: &HostHandle<'_>,
+    table: u64,
+    key: &[u8],
+    step: &mut PrefetchStage,
+) -> Poll<Result<(), Error>> {
+    if *step == PrefetchStage::Start && host.interleave() {
+        *step = PrefetchStage::RecordRequested;
         return match host.prefetch(table, key) {
             Ok(_) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -325,12 +330,12 @@ fn ask_first(host: &Host<'_>, table: u64, key: &[u8], step: &mut Step) -> Poll<R
 /// A write under way; see [`Db::put`].
 #[must_use = "a write does nothing until it is awaited"]
 pub struct Put<'a, 'k> {
-    host: Host<'a>,
+    host: HostHandle<'a>,
     table: u64,
     key: &'k [u8],
     value: &'k [u8],
     how: RawWrite,
-    step: Step,
+    step: PrefetchStage,
 }
 
 impl Put<'_, '_> {
@@ -371,7 +376,7 @@ impl Future for Put<'_, '_> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        match ask_first(&this.host, this.table, this.key, &mut this.step) {
+        match prefetch_before_write(&this.host, this.table, this.key, &mut this.step) {
             Poll::Ready(Ok(())) => Poll::Ready(this.host.put(this.table, this.key, this.value, &this.how)),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
@@ -382,11 +387,11 @@ impl Future for Put<'_, '_> {
 /// A delete under way; see [`Db::delete`].
 #[must_use = "a delete does nothing until it is awaited"]
 pub struct Delete<'a, 'k> {
-    host: Host<'a>,
+    host: HostHandle<'a>,
     table: u64,
     key: &'k [u8],
     how: RawWrite,
-    step: Step,
+    step: PrefetchStage,
 }
 
 impl Delete<'_, '_> {
@@ -403,7 +408,7 @@ impl Future for Delete<'_, '_> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        match ask_first(&this.host, this.table, this.key, &mut this.step) {
+        match prefetch_before_write(&this.host, this.table, this.key, &mut this.step) {
             Poll::Ready(Ok(())) => Poll::Ready(this.host.delete(this.table, this.key, &this.how)),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
@@ -414,11 +419,11 @@ impl Future for Delete<'_, '_> {
 /// An increment under way; see [`Db::increment`].
 #[must_use = "an increment does nothing until it is awaited"]
 pub struct Increment<'a, 'k> {
-    host: Host<'a>,
+    host: HostHandle<'a>,
     table: u64,
     key: &'k [u8],
     delta: i64,
-    step: Step,
+    step: PrefetchStage,
 }
 
 impl Future for Increment<'_, '_> {
@@ -426,7 +431,7 @@ impl Future for Increment<'_, '_> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        match ask_first(&this.host, this.table, this.key, &mut this.step) {
+        match prefetch_before_write(&this.host, this.table, this.key, &mut this.step) {
             Poll::Ready(Ok(())) => Poll::Ready(this.host.increment(this.table, this.key, this.delta)),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,

@@ -71,7 +71,7 @@ impl Error {
     }
 
     /// The error of a commit's status: it is about all that the transaction writes.
-    pub(crate) fn from_commit(status: u32) -> Error {
+    pub(crate) fn from_commit_status(status: u32) -> Error {
         let error = Error::from_status(status);
         match error.kind {
             ErrorKind::Contended => error,
@@ -93,7 +93,7 @@ impl Error {
     }
 
     /// The same error, with the name of the table that is not there.
-    pub(crate) fn about_table(self, name: &str) -> Error {
+    pub(crate) fn with_table_name(self, name: &str) -> Error {
         match self.kind {
             ErrorKind::UnknownTable => Error { text: format!("the tenant has no table {name:?}").into(), ..self },
             _ => self,

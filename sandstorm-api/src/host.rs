@@ -1,6 +1,6 @@
 //! The host's functions behind safe ones: the only place where an extension's code crosses into the server.
 //!
-//! Guarantees: a [`Host`] is only made by [`Host::new`], whose caller promises a live invocation for `'a`; every pointer
+//! Guarantees: a [`HostHandle`] is only made by [`HostHandle::new`], whose caller promises a live invocation for `'a`; every pointer
 //! handed to the host comes from a slice that outlives the call; every slice that comes back is tied to `'a`, for which
 //! the host keeps the record's memory (the invocation pins its epoch).
 #![allow(unsafe_code)]
@@ -12,29 +12,29 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
 use crate::abi::{
-    CALL_KEYS, CALL_RANGE, HostCalls, Invocation, RawCursor, RawKey, RawKeys, RawRange, RawRecord, RawWrite,
-    STATUS_NOT_FOUND, STATUS_OK,
+    HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, RawCursor, RawKey, RawKeys, RawRange, RawRecord,
+    RawWrite, STATUS_NOT_FOUND, STATUS_OK,
 };
 use crate::range::Keys;
-use crate::transaction::Notes;
+use crate::transaction::TransactionLog;
 use crate::{Direction, Error, Record};
 
 /// One invocation's way to the server.
 #[derive(Clone, Copy)]
-pub(crate) struct Host<'a> {
-    invocation: *mut Invocation,
+pub(crate) struct HostHandle<'a> {
+    invocation: *mut InvocationHeader,
     life: PhantomData<&'a ()>,
 }
 
-fn check(status: u32) -> Result<(), Error> {
+fn status_to_result(status: u32) -> Result<(), Error> {
     if status == STATUS_OK { Ok(()) } else { Err(Error::from_status(status)) }
 }
 
-impl<'a> Host<'a> {
+impl<'a> HostHandle<'a> {
     /// # Safety
     /// `invocation` and the host functions behind it stay valid for `'a`, and only this thread uses them meanwhile.
-    pub(crate) unsafe fn new(invocation: *mut Invocation) -> Host<'a> {
-        Host { invocation, life: PhantomData }
+    pub(crate) unsafe fn new(invocation: *mut InvocationHeader) -> HostHandle<'a> {
+        HostHandle { invocation, life: PhantomData }
     }
 
     fn calls(&self) -> &'a HostCalls {
@@ -55,34 +55,36 @@ impl<'a> Host<'a> {
     pub(crate) fn prefetch(&self, table: u64, key: &[u8]) -> Result<u64, Error> {
         let mut hash = 0;
         // SAFETY: a live invocation; the key outlives the call; `hash` is a local.
-        check(unsafe { (self.calls().prefetch)(self.invocation, table, key.as_ptr(), key.len(), &mut hash) })?;
+        status_to_result(unsafe {
+            (self.calls().prefetch)(self.invocation, table, key.as_ptr(), key.len(), &mut hash)
+        })?;
         Ok(hash)
     }
 
-    /// Prefetches the buckets of the keys, of [`CALL_KEYS`] at most, and writes their hashes.
+    /// Prefetches the buckets of the keys, of [`MAX_CALL_KEYS`] at most, and writes their hashes.
     pub(crate) fn prefetch_many<K: AsRef<[u8]>>(
         &self,
         table: u64,
         keys: &[K],
         hashes: &mut [u64],
     ) -> Result<(), Error> {
-        let count = keys.len().min(hashes.len()).min(CALL_KEYS);
+        let count = keys.len().min(hashes.len()).min(MAX_CALL_KEYS);
         let keys = raw_keys(keys);
         // SAFETY: a live invocation; keys and hashes outlive the call, and there are `count` of each.
-        check(unsafe {
+        status_to_result(unsafe {
             (self.calls().prefetch_many)(self.invocation, table, keys.as_ptr().cast(), count, hashes.as_mut_ptr())
         })
     }
 
-    /// Prefetches the records that the buckets name, for up to [`CALL_KEYS`] hashes.
+    /// Prefetches the records that the buckets name, for up to [`MAX_CALL_KEYS`] hashes.
     pub(crate) fn prefetch_records(&self, table: u64, hashes: &[u64]) {
         // SAFETY: a live invocation; the hashes outlive the call. A failure only means that nothing was prefetched.
         unsafe {
-            (self.calls().prefetch_records)(self.invocation, table, hashes.as_ptr(), hashes.len().min(CALL_KEYS))
+            (self.calls().prefetch_records)(self.invocation, table, hashes.as_ptr(), hashes.len().min(MAX_CALL_KEYS))
         };
     }
 
-    /// Reads the records of the keys, of [`CALL_KEYS`] at most, whose hashes these are.
+    /// Reads the records of the keys, of [`MAX_CALL_KEYS`] at most, whose hashes these are.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         &self,
         table: u64,
@@ -90,11 +92,13 @@ impl<'a> Host<'a> {
         hashes: &[u64],
         mut each: impl FnMut(Option<Record<'a>>),
     ) -> Result<(), Error> {
-        let count = keys.len().min(hashes.len()).min(CALL_KEYS);
-        let (keys, mut records) = (raw_keys(keys), [const { MaybeUninit::<RawRecord>::uninit() }; CALL_KEYS]);
+        let count = keys.len().min(hashes.len()).min(MAX_CALL_KEYS);
+        let (keys, mut records) = (raw_keys(keys), [const { MaybeUninit::<RawRecord>::uninit() }; MAX_CALL_KEYS]);
         let (keys, first) = (keys.as_ptr().cast(), records.as_mut_ptr().cast());
         // SAFETY: a live invocation; keys, hashes and records outlive the call, and there are `count` of each.
-        check(unsafe { (self.calls().get_many)(self.invocation, table, keys, hashes.as_ptr(), count, first) })?;
+        status_to_result(unsafe {
+            (self.calls().get_many)(self.invocation, table, keys, hashes.as_ptr(), count, first)
+        })?;
         for raw in records.iter().take(count) {
             // SAFETY: the host has written one for each key, since it refused none.
             let raw = unsafe { raw.assume_init_read() };
@@ -116,7 +120,7 @@ impl<'a> Host<'a> {
     pub(crate) fn put(&self, table: u64, key: &[u8], value: &[u8], how: &RawWrite) -> Result<u64, Error> {
         let mut version = 0;
         // SAFETY: a live invocation; key, value, `how` and `version` outlive the call.
-        check(unsafe {
+        status_to_result(unsafe {
             (self.calls().put)(
                 self.invocation,
                 table,
@@ -143,7 +147,9 @@ impl<'a> Host<'a> {
     pub(crate) fn increment(&self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
         let mut sum = 0;
         // SAFETY: a live invocation; the key outlives the call; `sum` is a local.
-        check(unsafe { (self.calls().increment)(self.invocation, table, key.as_ptr(), key.len(), delta, &mut sum) })?;
+        status_to_result(unsafe {
+            (self.calls().increment)(self.invocation, table, key.as_ptr(), key.len(), delta, &mut sum)
+        })?;
         Ok(sum)
     }
 
@@ -151,7 +157,7 @@ impl<'a> Host<'a> {
     pub(crate) fn scan(&self, table: u64, cursor: &mut RawCursor, out: &mut [RawRecord]) -> Result<usize, Error> {
         let mut filled = 0;
         // SAFETY: a live invocation; cursor, `out` (with its length) and `filled` outlive the call.
-        check(unsafe {
+        status_to_result(unsafe {
             (self.calls().scan)(self.invocation, table, cursor, out.as_mut_ptr(), out.len(), &mut filled)
         })?;
         Ok(filled.min(out.len()))
@@ -161,14 +167,16 @@ impl<'a> Host<'a> {
     pub(crate) fn range(
         &self,
         table: u64,
-        left: &mut RangeLeft<'_>,
+        left: &mut RangeRemainder<'_>,
         limit: usize,
         records: &mut Vec<Record<'a>>,
     ) -> Result<(), Error> {
-        let (mut batch, mut filled) = ([const { MaybeUninit::<RawRecord>::uninit() }; CALL_RANGE], 0);
-        let (first, limit) = (batch.as_mut_ptr().cast(), limit.min(CALL_RANGE));
+        let (mut batch, mut filled) = ([const { MaybeUninit::<RawRecord>::uninit() }; MAX_CALL_RECORDS], 0);
+        let (first, limit) = (batch.as_mut_ptr().cast(), limit.min(MAX_CALL_RECORDS));
         // SAFETY: a live invocation; both ends of the range, the batch, which has room for `limit`, and `filled` outlive the call.
-        check(unsafe { (self.calls().range)(self.invocation, table, &mut left.raw, first, limit, &mut filled) })?;
+        status_to_result(unsafe {
+            (self.calls().range)(self.invocation, table, &mut left.raw, first, limit, &mut filled)
+        })?;
         // SAFETY: the host has written the first `filled`.
         records.extend(batch.iter().take(filled).map(|raw| self.record(unsafe { raw.assume_init_read() })));
         Ok(())
@@ -179,12 +187,12 @@ impl<'a> Host<'a> {
     pub(crate) fn range_keys(
         &self,
         table: u64,
-        left: &mut RangeLeft<'_>,
+        left: &mut RangeRemainder<'_>,
         limit: usize,
         room: usize,
         keys: &mut Keys,
     ) -> Result<(), Error> {
-        let mut ends = [const { MaybeUninit::<usize>::uninit() }; CALL_RANGE];
+        let mut ends = [const { MaybeUninit::<usize>::uninit() }; MAX_CALL_RECORDS];
         let (last, old) = (keys.last_place(), keys.bytes.len());
         keys.bytes.reserve(room);
         let (base, free) = (keys.bytes.as_mut_ptr(), keys.bytes.capacity() - old);
@@ -198,10 +206,10 @@ impl<'a> Host<'a> {
                 (range.from, range.from_len, range.past) = (first, len, 1);
             }
         }
-        let (bytes, ends_len) = (base.wrapping_add(old), limit.min(CALL_RANGE));
+        let (bytes, ends_len) = (base.wrapping_add(old), limit.min(MAX_CALL_RECORDS));
         let mut out = RawKeys { bytes, bytes_len: free, ends: ends.as_mut_ptr().cast(), ends_len, filled: 0 };
         // SAFETY: a live invocation; the ends of the range, `free` bytes behind the keys and `ends_len` places for ends outlive the call.
-        check(unsafe { (self.calls().range_keys)(self.invocation, table, &mut range, &mut out) })?;
+        status_to_result(unsafe { (self.calls().range_keys)(self.invocation, table, &mut range, &mut out) })?;
         for end in ends.iter().take(out.filled) {
             // SAFETY: the host has written the first `filled`.
             keys.ends.push(old + unsafe { end.assume_init_read() });
@@ -227,19 +235,19 @@ impl<'a> Host<'a> {
 
     pub(crate) fn reply(&self, bytes: &[u8]) -> Result<(), Error> {
         // SAFETY: a live invocation; the bytes outlive the call.
-        check(unsafe { (self.calls().reply)(self.invocation, bytes.as_ptr(), bytes.len()) })
+        status_to_result(unsafe { (self.calls().reply)(self.invocation, bytes.as_ptr(), bytes.len()) })
     }
 
     /// What the invocation's transaction remembers; it begins with the first call.
-    pub(crate) fn notes(&self) -> &'a RefCell<Notes> {
+    pub(crate) fn notes(&self) -> &'a RefCell<TransactionLog> {
         // SAFETY: a live invocation (see `new`), whose `notes` only this function and `end_transaction` change; what they name
         // stays where it is until the invocation ends, or is begun anew, when nothing of it is left.
         unsafe {
             if (*self.invocation).transaction == 0 {
-                (*self.invocation).notes = Box::into_raw(Box::<RefCell<Notes>>::default()).cast();
+                (*self.invocation).notes = Box::into_raw(Box::<RefCell<TransactionLog>>::default()).cast();
                 (*self.invocation).transaction = 1;
             }
-            &*(*self.invocation).notes.cast::<RefCell<Notes>>()
+            &*(*self.invocation).notes.cast::<RefCell<TransactionLog>>()
         }
     }
 
@@ -260,18 +268,18 @@ impl<'a> Host<'a> {
     /// # Safety
     /// The extension's future is gone, and with it every handle of the transaction and all that it has shown.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) unsafe fn end_transaction(&self) {
+    pub(crate) unsafe fn forget_transaction(&self) {
         // SAFETY: made by `notes`, and nobody refers to it any more (caller).
         unsafe {
             if (*self.invocation).transaction != 0 {
                 (*self.invocation).transaction = 0;
-                drop(Box::from_raw((*self.invocation).notes.cast::<RefCell<Notes>>()));
+                drop(Box::from_raw((*self.invocation).notes.cast::<RefCell<TransactionLog>>()));
             }
         }
     }
 
     /// The bytes that were kept, for as long as the invocation lives.
-    pub(crate) fn kept(&self, kept: Kept) -> &'a [u8] {
+    pub(crate) fn kept(&self, kept: InvocationBytes) -> &'a [u8] {
         // SAFETY: they are a record's, which the host keeps for 'a, or belong to the transaction's notes, which stay for 'a.
         unsafe { &*kept.0 }
     }
@@ -288,8 +296,8 @@ impl<'a> Host<'a> {
 
 /// Where the first keys lie, of which there may be fewer. They are asked for that once, since an `as_ref` of the tenant's may answer
 /// otherwise each time.
-fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [MaybeUninit<RawKey>; CALL_KEYS] {
-    let mut raw = [const { MaybeUninit::uninit() }; CALL_KEYS];
+fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [MaybeUninit<RawKey>; MAX_CALL_KEYS] {
+    let mut raw = [const { MaybeUninit::uninit() }; MAX_CALL_KEYS];
     for (raw, key) in raw.iter_mut().zip(keys) {
         let key = key.as_ref();
         raw.write(RawKey { first: key.as_ptr(), len: key.len() });
@@ -298,13 +306,13 @@ fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [MaybeUninit<RawKey>; CALL_KEYS] {
 }
 
 /// What is left of a range: both ends are the asker's, or keys of records that the invocation was given.
-pub(crate) struct RangeLeft<'k> {
+pub(crate) struct RangeRemainder<'k> {
     raw: RawRange,
     ends: PhantomData<&'k [u8]>,
 }
 
-impl<'k> RangeLeft<'k> {
-    pub(crate) fn new(from: &'k [u8], to: &'k [u8], direction: Direction) -> RangeLeft<'k> {
+impl<'k> RangeRemainder<'k> {
+    pub(crate) fn new(from: &'k [u8], to: &'k [u8], direction: Direction) -> RangeRemainder<'k> {
         let raw = RawRange {
             from: from.as_ptr(),
             from_len: from.len(),
@@ -315,7 +323,7 @@ impl<'k> RangeLeft<'k> {
             finished: 0,
             reserved: 0,
         };
-        RangeLeft { raw, ends: PhantomData }
+        RangeRemainder { raw, ends: PhantomData }
     }
 
     /// Whether nothing is left.
@@ -324,14 +332,14 @@ impl<'k> RangeLeft<'k> {
     }
 }
 
-/// Bytes that stay as they are until the invocation ends: a record's, or copies that a [`Keeper`] holds.
+/// Bytes that stay as they are until the invocation ends: a record's, or copies that a [`OwnedCopies`] holds.
 #[derive(Clone, Copy)]
-pub(crate) struct Kept(*const [u8]);
+pub(crate) struct InvocationBytes(*const [u8]);
 
-impl Kept {
+impl InvocationBytes {
     /// A part of a record that the invocation was given.
-    pub(crate) fn record(bytes: &[u8]) -> Kept {
-        Kept(bytes)
+    pub(crate) fn record(bytes: &[u8]) -> InvocationBytes {
+        InvocationBytes(bytes)
     }
 
     pub(crate) fn len(self) -> usize {
@@ -346,23 +354,23 @@ impl Kept {
 
 /// Holds copies until it is dropped, which is when the invocation is over, or never: the invocation's memory is freed whole.
 #[derive(Default)]
-pub(crate) struct Keeper(Vec<*mut [u8]>);
+pub(crate) struct OwnedCopies(Vec<*mut [u8]>);
 
-impl Keeper {
-    pub(crate) fn copy(&mut self, bytes: &[u8]) -> Kept {
+impl OwnedCopies {
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> InvocationBytes {
         let copy = Box::into_raw(Box::<[u8]>::from(bytes));
         self.0.push(copy);
-        Kept(copy)
+        InvocationBytes(copy)
     }
 
     /// The bytes, while this borrow lasts.
-    pub(crate) fn bytes(&self, kept: Kept) -> &[u8] {
+    pub(crate) fn bytes(&self, kept: InvocationBytes) -> &[u8] {
         // SAFETY: a record's, or a copy that this keeper holds: notes that name copies have their own keeper.
         unsafe { &*kept.0 }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for OwnedCopies {
     fn drop(&mut self) {
         for copy in self.0.drain(..) {
             // SAFETY: made by `copy`; whoever was shown it is gone (`end_transaction`).

@@ -11,7 +11,7 @@ pub const TRANSACTION_WRITES: usize = 256;
 pub const TRANSACTION_BYTES: usize = 1 << 20;
 
 /// Bytes of room for the keys that one call of the host copies, at first: enough for 32 short ones. A longer key doubles it.
-pub const KEY_ROOM_BYTES: usize = 1 << 10;
+pub const KEY_BUFFER_BYTES: usize = 1 << 10;
 /// Records that one range may ask for: what is read in one go must fit in an invocation's memory, or in an answer.
 pub const RANGE_LIMIT: usize = 10_000;
 

@@ -7,8 +7,8 @@ use core::ops;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::host::{Host, RangeLeft};
-use crate::limits::{KEY_ROOM_BYTES, RANGE_LIMIT};
+use crate::host::{HostHandle, RangeRemainder};
+use crate::limits::{KEY_BUFFER_BYTES, RANGE_LIMIT};
 use crate::{Error, Record};
 
 /// Which end of a range comes first.
@@ -32,20 +32,20 @@ pub(crate) fn check_limit(limit: usize) -> Result<(), Error> {
 }
 
 /// What is asked of a range, and what is left of it.
-struct Asked<'a, 'k> {
-    host: Host<'a>,
+struct RangeReader<'a, 'k> {
+    host: HostHandle<'a>,
     table: u64,
-    left: RangeLeft<'k>,
+    left: RangeRemainder<'k>,
     limit: usize,
 }
 
-impl<'a, 'k> Asked<'a, 'k> {
+impl<'a, 'k> RangeReader<'a, 'k> {
     /// Has `read` append what comes next to what was found, until that is all, or `limit`; between two times others may run.
     fn poll<T: Default>(
         &mut self,
         found: &mut T,
         len: impl Fn(&T) -> usize,
-        read: impl Fn(Host<'a>, u64, &mut RangeLeft<'k>, usize, &mut T) -> Result<(), Error>,
+        read: impl Fn(HostHandle<'a>, u64, &mut RangeRemainder<'k>, usize, &mut T) -> Result<(), Error>,
     ) -> Poll<Result<T, Error>> {
         if let Err(error) = check_limit(self.limit) {
             return Poll::Ready(Err(error));
@@ -67,13 +67,13 @@ impl<'a, 'k> Asked<'a, 'k> {
 /// A range under way; see [`Db::range`](crate::Db::range).
 #[must_use = "a read does nothing until it is awaited"]
 pub struct Range<'a, 'k> {
-    asked: Asked<'a, 'k>,
+    asked: RangeReader<'a, 'k>,
     records: Vec<Record<'a>>,
 }
 
 impl<'a, 'k> Range<'a, 'k> {
-    pub(crate) fn new(host: Host<'a>, table: u64, left: RangeLeft<'k>, limit: usize) -> Range<'a, 'k> {
-        Range { asked: Asked { host, table, left, limit }, records: Vec::new() }
+    pub(crate) fn new(host: HostHandle<'a>, table: u64, left: RangeRemainder<'k>, limit: usize) -> Range<'a, 'k> {
+        Range { asked: RangeReader { host, table, left, limit }, records: Vec::new() }
     }
 }
 
@@ -218,13 +218,13 @@ impl IntoIterator for Keys {
 /// A range of keys under way; see [`Db::range_keys`](crate::Db::range_keys).
 #[must_use = "a read does nothing until it is awaited"]
 pub struct RangeKeys<'a, 'k> {
-    asked: Asked<'a, 'k>,
+    asked: RangeReader<'a, 'k>,
     keys: Keys,
 }
 
 impl<'a, 'k> RangeKeys<'a, 'k> {
-    pub(crate) fn new(host: Host<'a>, table: u64, left: RangeLeft<'k>, limit: usize) -> RangeKeys<'a, 'k> {
-        RangeKeys { asked: Asked { host, table, left, limit }, keys: Keys::default() }
+    pub(crate) fn new(host: HostHandle<'a>, table: u64, left: RangeRemainder<'k>, limit: usize) -> RangeKeys<'a, 'k> {
+        RangeKeys { asked: RangeReader { host, table, left, limit }, keys: Keys::default() }
     }
 }
 
@@ -234,7 +234,7 @@ impl Future for RangeKeys<'_, '_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let RangeKeys { asked, keys } = self.get_mut();
         asked.poll(keys, Keys::len, |host, table, left, limit, keys| {
-            let (had, mut room) = (keys.len(), KEY_ROOM_BYTES);
+            let (had, mut room) = (keys.len(), KEY_BUFFER_BYTES);
             loop {
                 host.range_keys(table, left, limit, room, keys)?;
                 if keys.len() > had || left.is_finished() {

@@ -15,7 +15,7 @@ pub struct Call<'a> {
     rest: &'a [u8],
 }
 
-fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
+fn read_u32(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<4>()?;
     Some((usize::try_from(u32::from_le_bytes(*number)).ok()?, rest))
 }
@@ -23,8 +23,8 @@ fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
 impl<'a> Call<'a> {
     /// Reads what stands in an extension's `args`; `None` if that is not from an `FCALL`.
     pub fn parse(args: &'a [u8]) -> Option<Call<'a>> {
-        let (keys, rest) = number(args)?;
-        let (count, rest) = number(rest)?;
+        let (keys, rest) = read_u32(args)?;
+        let (count, rest) = read_u32(rest)?;
         let call = Call { keys, count, rest };
         let mut left = Parts { left: count, rest };
         (keys <= count && left.by_ref().count() == count && left.rest.is_empty()).then_some(call)
@@ -57,7 +57,7 @@ impl<'a> Iterator for Parts<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         self.left = self.left.checked_sub(1)?;
-        let (len, rest) = number(self.rest)?;
+        let (len, rest) = read_u32(self.rest)?;
         let (part, rest) = rest.split_at_checked(len)?;
         self.rest = rest;
         Some(part)

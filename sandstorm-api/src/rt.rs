@@ -1,6 +1,6 @@
 //! What the generated wrapper around a tenant's crate is made of: the vtable, the allocator, the panic handler.
 //!
-//! Guarantees: tenant code is only entered with a live [`Invocation`] and a slot of the future's own size and alignment;
+//! Guarantees: tenant code is only entered with a live [`InvocationHeader`] and a slot of the future's own size and alignment;
 //! the allocator hands out memory of the running invocation's arena alone; a panic, and an allocation that fails where the
 //! code does not expect it to, leave through [`HostCalls::abort`](crate::abi::HostCalls::abort), so nothing unwinds.
 #![allow(unsafe_code)]
@@ -12,26 +12,26 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
 use crate::abi::{
-    ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, Arena, Invocation, POLL_AGAIN, POLL_DONE, POLL_FAILED,
-    POLL_PENDING, STATUS_CONFLICT, STATUS_CONTENDED, STATUS_OK,
+    ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, InvocationArena, InvocationHeader, POLL_AGAIN, POLL_DONE,
+    POLL_FAILED, POLL_PENDING, STATUS_CONFLICT, STATUS_CONTENDED, STATUS_OK,
 };
-use crate::host::Host;
+use crate::host::HostHandle;
 use crate::{Db, Error};
 
 /// The database of a live invocation.
 ///
 /// # Safety
 /// `invocation` stays valid for `'a` and only this thread uses it meanwhile.
-pub unsafe fn db<'a>(invocation: *mut Invocation) -> Db<'a> {
+pub unsafe fn db<'a>(invocation: *mut InvocationHeader) -> Db<'a> {
     // SAFETY: this function's own contract.
-    Db::new(unsafe { Host::new(invocation) })
+    Db::new(unsafe { HostHandle::new(invocation) })
 }
 
 /// The arguments of a live invocation.
 ///
 /// # Safety
 /// As for [`db`].
-pub unsafe fn args<'a>(invocation: *mut Invocation) -> &'a [u8] {
+pub unsafe fn args<'a>(invocation: *mut InvocationHeader) -> &'a [u8] {
     // SAFETY: the host fills `args` and `args_len` with bytes that live as long as the invocation.
     unsafe { core::slice::from_raw_parts((*invocation).args, (*invocation).args_len) }
 }
@@ -40,12 +40,12 @@ pub unsafe fn args<'a>(invocation: *mut Invocation) -> &'a [u8] {
 ///
 /// # Safety
 /// `slot` holds a live, pinned `F`, which is gone after a ready answer; `invocation` is live.
-pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocation: *mut Invocation) -> u32 {
+pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocation: *mut InvocationHeader) -> u32 {
     // SAFETY: the caller's promise; the future stays where it is until it is dropped, so it is pinned.
     let future = unsafe { Pin::new_unchecked(&mut *slot.cast::<F>()) };
     let Poll::Ready(outcome) = future.poll(&mut Context::from_waker(Waker::noop())) else { return POLL_PENDING };
     // SAFETY: a live invocation; the future has ended.
-    let Some(outcome) = (unsafe { end(invocation, outcome) }) else { return POLL_AGAIN };
+    let Some(outcome) = (unsafe { finish_transaction(invocation, outcome) }) else { return POLL_AGAIN };
     let answer = match outcome {
         Ok(()) => POLL_DONE,
         Err(error) => {
@@ -64,14 +64,17 @@ pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocat
 ///
 /// # Safety
 /// `invocation` is live, and its future has ended.
-pub unsafe fn end(invocation: *mut Invocation, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
+pub unsafe fn finish_transaction(
+    invocation: *mut InvocationHeader,
+    outcome: Result<(), Error>,
+) -> Option<Result<(), Error>> {
     // SAFETY: this function's contract.
     if unsafe { (*invocation).transaction } == 0 {
         return Some(outcome);
     }
     // SAFETY: as above.
-    let host = unsafe { Host::new(invocation) };
-    commit(host, outcome)
+    let host = unsafe { HostHandle::new(invocation) };
+    commit_transaction(host, outcome)
 }
 
 /// Forgets an invocation's transaction, if it has one.
@@ -79,25 +82,25 @@ pub unsafe fn end(invocation: *mut Invocation, outcome: Result<(), Error>) -> Op
 /// # Safety
 /// `invocation` is live, its future is gone, and so is whatever it was shown.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) unsafe fn forget_transaction(invocation: *mut Invocation) {
+pub(crate) unsafe fn forget_transaction(invocation: *mut InvocationHeader) {
     // SAFETY: this function's contract.
-    unsafe { Host::new(invocation).end_transaction() }
+    unsafe { HostHandle::new(invocation).forget_transaction() }
 }
 
 #[cold]
-fn commit(host: Host<'_>, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
+fn commit_transaction(host: HostHandle<'_>, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
     match host.commit(outcome.is_ok()) {
         STATUS_CONFLICT => None,
         STATUS_OK => Some(outcome),
-        STATUS_CONTENDED => Some(Err(Error::from_commit(STATUS_CONTENDED))),
+        STATUS_CONTENDED => Some(Err(Error::from_commit_status(STATUS_CONTENDED))),
         // An error of its own says more than that what it has read cannot be looked at again.
-        status => Some(outcome.and(Err(Error::from_commit(status)))),
+        status => Some(outcome.and(Err(Error::from_commit_status(status)))),
     }
 }
 
 /// The invocation that this worker is running: the first word of the worker's block, which `gs` points to.
-fn current() -> *mut Invocation {
-    let invocation: *mut Invocation;
+fn current_invocation() -> *mut InvocationHeader {
+    let invocation: *mut InvocationHeader;
     // SAFETY: library code only runs on a worker, whose gs base is its block; this reads the block's first word.
     unsafe { core::arch::asm!("mov {}, gs:[0]", out(reg) invocation, options(nostack, readonly, preserves_flags)) };
     invocation
@@ -108,16 +111,16 @@ fn current() -> *mut Invocation {
 #[derive(Debug)]
 pub struct ArenaAllocator;
 
-const SMALLEST: usize = 16;
+const MIN_BLOCK_BYTES: usize = 16;
 
-fn class_of(layout: Layout) -> usize {
-    layout.size().max(layout.align()).max(SMALLEST).next_power_of_two().trailing_zeros() as usize - 4
+fn size_class(layout: Layout) -> usize {
+    layout.size().max(layout.align()).max(MIN_BLOCK_BYTES).next_power_of_two().trailing_zeros() as usize - 4
 }
 
 /// Length of the block at `block` of a class: all of the class's size, but for the one that the quota's end cuts short.
 /// Never depends on how far the arena has grown: a block has the same length when it is given back.
-fn block_len(arena: &Arena, block: *mut u8, class: usize) -> usize {
-    (SMALLEST << class).min(arena.limit.addr() - block.addr())
+fn block_len(arena: &InvocationArena, block: *mut u8, class: usize) -> usize {
+    (MIN_BLOCK_BYTES << class).min(arena.limit.addr() - block.addr())
 }
 
 /// Whether the arena's end lies at `to` or above, if need be after asking the host for more. `to` is not above the quota.
@@ -125,20 +128,20 @@ fn block_len(arena: &Arena, block: *mut u8, class: usize) -> usize {
 /// # Safety
 /// `arena` is live and used by this thread alone; where its end is below its limit, it is the running invocation's.
 #[inline]
-unsafe fn reaches(arena: *mut Arena, to: usize) -> bool {
+unsafe fn ensure_arena_end(arena: *mut InvocationArena, to: usize) -> bool {
     // SAFETY: this function's contract. No reference into the arena lives while the host moves its end.
-    unsafe { to <= (*arena).end.addr() || ((*arena).end.addr() < (*arena).limit.addr() && grow(arena, to)) }
+    unsafe { to <= (*arena).end.addr() || ((*arena).end.addr() < (*arena).limit.addr() && grow_arena(arena, to)) }
 }
 
 /// Asks the host to move the running invocation's end to `to`; tells whether it did.
 ///
 /// # Safety
-/// As for [`reaches`].
+/// As for [`ensure_arena_end`].
 #[cold]
-unsafe fn grow(arena: *mut Arena, to: usize) -> bool {
+unsafe fn grow_arena(arena: *mut InvocationArena, to: usize) -> bool {
     // SAFETY: this function's contract; library code only runs with a live current invocation.
     unsafe {
-        let (invocation, bytes) = (current(), to - (*arena).next.addr());
+        let (invocation, bytes) = (current_invocation(), to - (*arena).next.addr());
         ((*(*invocation).host).grow)(invocation, bytes) == STATUS_OK
     }
 }
@@ -147,11 +150,11 @@ unsafe fn grow(arena: *mut Arena, to: usize) -> bool {
 ///
 /// # Safety
 /// `arena` is live and used by this thread alone; where its end is below its limit, it is the running invocation's.
-pub unsafe fn allocate(arena: *mut Arena, layout: Layout) -> *mut u8 {
+pub unsafe fn allocate(arena: *mut InvocationArena, layout: Layout) -> *mut u8 {
     if layout.size() > isize::MAX as usize / 2 {
         return core::ptr::null_mut();
     }
-    let class = class_of(layout);
+    let class = size_class(layout);
     if class >= ARENA_CLASSES {
         return core::ptr::null_mut();
     }
@@ -165,13 +168,13 @@ pub unsafe fn allocate(arena: *mut Arena, layout: Layout) -> *mut u8 {
             (*arena).free[class] = head.cast::<*mut u8>().read();
             return head;
         }
-        let start = (*arena).next.addr().next_multiple_of(layout.align().max(SMALLEST));
+        let start = (*arena).next.addr().next_multiple_of(layout.align().max(MIN_BLOCK_BYTES));
         let limit = (*arena).limit.addr();
-        if start > limit || limit - start < layout.size().max(SMALLEST) {
+        if start > limit || limit - start < layout.size().max(MIN_BLOCK_BYTES) {
             return core::ptr::null_mut();
         }
-        let len = (SMALLEST << class).min(limit - start);
-        if !reaches(arena, start + len) {
+        let len = (MIN_BLOCK_BYTES << class).min(limit - start);
+        if !ensure_arena_end(arena, start + len) {
             return core::ptr::null_mut();
         }
         let block = (*arena).next.with_addr(start);
@@ -183,9 +186,9 @@ pub unsafe fn allocate(arena: *mut Arena, layout: Layout) -> *mut u8 {
 /// Gives a block back to its class.
 ///
 /// # Safety
-/// `block` came from [`allocate`] or [`extend`] on this arena with this layout and is not used any more.
-pub unsafe fn release(arena: *mut Arena, block: *mut u8, layout: Layout) {
-    let class = class_of(layout);
+/// `block` came from [`allocate`] or [`extend_last_block`] on this arena with this layout and is not used any more.
+pub unsafe fn release(arena: *mut InvocationArena, block: *mut u8, layout: Layout) {
+    let class = size_class(layout);
     // SAFETY: the block is ours again and holds at least one word.
     unsafe {
         block.cast::<*mut u8>().write((*arena).free[class]);
@@ -198,16 +201,16 @@ pub unsafe fn release(arena: *mut Arena, block: *mut u8, layout: Layout) {
 ///
 /// # Safety
 /// As for [`release`], but the block stays in use; `new` has the alignment of `old`.
-pub unsafe fn extend(arena: *mut Arena, block: *mut u8, old: Layout, new: Layout) -> bool {
+pub unsafe fn extend_last_block(arena: *mut InvocationArena, block: *mut u8, old: Layout, new: Layout) -> bool {
     // SAFETY: the arena is ours; what lies behind its last block is unused.
     unsafe {
-        let class = class_of(new);
-        let is_last = block.addr() + block_len(&*arena, block, class_of(old)) == (*arena).next.addr();
+        let class = size_class(new);
+        let is_last = block.addr() + block_len(&*arena, block, size_class(old)) == (*arena).next.addr();
         if !is_last || class >= ARENA_CLASSES {
             return false;
         }
         let len = block_len(&*arena, block, class);
-        if new.size() > len || !reaches(arena, block.addr() + len) {
+        if new.size() > len || !ensure_arena_end(arena, block.addr() + len) {
             return false;
         }
         (*arena).next = block.add(len);
@@ -220,17 +223,17 @@ pub unsafe fn extend(arena: *mut Arena, block: *mut u8, old: Layout, new: Layout
 unsafe impl GlobalAlloc for ArenaAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the running invocation is live, and its arena is this thread's while it runs.
-        unsafe { allocate(&raw mut (*current()).arena, layout) }
+        unsafe { allocate(&raw mut (*current_invocation()).arena, layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: as in `alloc`; the block came from there.
-        unsafe { release(&raw mut (*current()).arena, block, layout) }
+        unsafe { release(&raw mut (*current_invocation()).arena, block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as in `alloc`; the block came from there; GlobalAlloc's contract is that of `reallocate`.
-        unsafe { reallocate(&raw mut (*current()).arena, block, layout, new_size) }
+        unsafe { reallocate(&raw mut (*current_invocation()).arena, block, layout, new_size) }
     }
 }
 
@@ -238,12 +241,12 @@ unsafe impl GlobalAlloc for ArenaAllocator {
 ///
 /// # Safety
 /// As for [`release`]; `new_size` is not zero and does not overflow when it is rounded up to the layout's alignment.
-pub unsafe fn reallocate(arena: *mut Arena, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+pub unsafe fn reallocate(arena: *mut InvocationArena, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
     // SAFETY: this function's contract; old and new blocks are disjoint, and the shorter length fits both.
     unsafe {
         let new_layout = Layout::from_size_align_unchecked(new_size, layout.align());
         let shrinks = new_size <= layout.size();
-        let stays = shrinks && class_of(new_layout) == class_of(layout);
+        let stays = shrinks && size_class(new_layout) == size_class(layout);
         if stays || (!shrinks && grow_in_place(arena, block, layout, new_layout)) {
             return block;
         }
@@ -261,29 +264,30 @@ pub unsafe fn reallocate(arena: *mut Arena, block: *mut u8, layout: Layout, new_
 /// Whether a block can grow to `new` where it lies: within its class, or as the last one.
 ///
 /// # Safety
-/// As for [`extend`].
-unsafe fn grow_in_place(arena: *mut Arena, block: *mut u8, old: Layout, new: Layout) -> bool {
+/// As for [`extend_last_block`].
+unsafe fn grow_in_place(arena: *mut InvocationArena, block: *mut u8, old: Layout, new: Layout) -> bool {
     // SAFETY: this function's contract.
     unsafe {
-        let class = class_of(old);
-        (class_of(new) == class && new.size() <= block_len(&*arena, block, class)) || extend(arena, block, old, new)
+        let class = size_class(old);
+        (size_class(new) == class && new.size() <= block_len(&*arena, block, class))
+            || extend_last_block(arena, block, old, new)
     }
 }
 
 /// A text on the stack, cut where it is full: a panic must not allocate.
-struct Text {
-    bytes: [u8; Text::LIMIT],
+struct PanicText {
+    bytes: [u8; PanicText::LIMIT],
     len: usize,
 }
 
-impl Text {
+impl PanicText {
     /// Bytes of a panic's text that reach the caller.
     const LIMIT: usize = 256;
 }
 
-impl Write for Text {
+impl Write for PanicText {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let room = Text::LIMIT - self.len;
+        let room = PanicText::LIMIT - self.len;
         let mut take = text.len().min(room);
         while !text.is_char_boundary(take) {
             take -= 1;
@@ -296,7 +300,7 @@ impl Write for Text {
 
 /// The wrapper's panic handler: leaves the library through the host with the panic's text.
 pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    let mut text = Text { bytes: [0; Text::LIMIT], len: 0 };
+    let mut text = PanicText { bytes: [0; PanicText::LIMIT], len: 0 };
     let _cut_when_full = match info.location() {
         // A place in `core` or `alloc` says nothing about the extension.
         Some(at) if at.file().starts_with("/rustc/") => write!(text, "{}", info.message()),
@@ -306,7 +310,7 @@ pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // What `alloc` says where an allocation fails that cannot be answered with an error.
     let exhausted = text.bytes.starts_with(b"memory allocation of ");
     let cause = if exhausted { ABORT_OUT_OF_MEMORY } else { ABORT_PANIC };
-    let invocation = current();
+    let invocation = current_invocation();
     // SAFETY: library code only runs with a live current invocation; `abort` does not return.
     unsafe { ((*(*invocation).host).abort)(invocation, cause, text.bytes.as_ptr(), text.len) }
 }
@@ -317,7 +321,7 @@ pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 macro_rules! export {
     ($run:path, $api_fingerprint:expr) => {
         fn entry(
-            invocation: *mut $crate::abi::Invocation,
+            invocation: *mut $crate::abi::InvocationHeader,
         ) -> impl ::core::future::Future<Output = ::core::result::Result<(), $crate::Error>> {
             // For any lifetime: an extension that asks for `'static` does not compile.
             fn call<'a>(
@@ -329,49 +333,49 @@ macro_rules! export {
             // SAFETY: the host calls with a live invocation, which outlives the future.
             call(unsafe { $crate::rt::db(invocation) }, unsafe { $crate::rt::args(invocation) })
         }
-        const fn layout_of<F>(_: &fn(*mut $crate::abi::Invocation) -> F) -> (usize, usize) {
+        const fn layout_of<F>(_: &fn(*mut $crate::abi::InvocationHeader) -> F) -> (usize, usize) {
             (::core::mem::size_of::<F>(), ::core::mem::align_of::<F>())
         }
         fn poll_as<F: ::core::future::Future<Output = ::core::result::Result<(), $crate::Error>>>(
-            _: fn(*mut $crate::abi::Invocation) -> F,
+            _: fn(*mut $crate::abi::InvocationHeader) -> F,
             slot: *mut u8,
-            invocation: *mut $crate::abi::Invocation,
+            invocation: *mut $crate::abi::InvocationHeader,
         ) -> u32 {
             // SAFETY: `create` put an `F` into the slot.
             unsafe { $crate::rt::poll::<F>(slot, invocation) }
         }
-        fn drop_as<F>(_: fn(*mut $crate::abi::Invocation) -> F, slot: *mut u8) {
+        fn drop_as<F>(_: fn(*mut $crate::abi::InvocationHeader) -> F, slot: *mut u8) {
             // SAFETY: `create` put an `F` into the slot, and the host drops it once.
             unsafe { ::core::ptr::drop_in_place(slot.cast::<F>()) }
         }
         fn create_as<F>(
-            make: fn(*mut $crate::abi::Invocation) -> F,
+            make: fn(*mut $crate::abi::InvocationHeader) -> F,
             slot: *mut u8,
-            invocation: *mut $crate::abi::Invocation,
+            invocation: *mut $crate::abi::InvocationHeader,
         ) {
             // SAFETY: the host gives a slot of the exported size and alignment.
             unsafe { slot.cast::<F>().write(make(invocation)) }
         }
-        unsafe extern "C" fn create(slot: *mut u8, invocation: *mut $crate::abi::Invocation) {
+        unsafe extern "C" fn create(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) {
             create_as(entry, slot, invocation)
         }
-        unsafe extern "C" fn poll(slot: *mut u8, invocation: *mut $crate::abi::Invocation) -> u32 {
+        unsafe extern "C" fn poll(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) -> u32 {
             poll_as(entry, slot, invocation)
         }
         unsafe extern "C" fn drop(slot: *mut u8) {
             drop_as(entry, slot)
         }
-        unsafe extern "C" fn start(slot: *mut u8, invocation: *mut $crate::abi::Invocation) -> u32 {
+        unsafe extern "C" fn start(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) -> u32 {
             create_as(entry, slot, invocation);
             poll_as(entry, slot, invocation)
         }
         #[unsafe(no_mangle)]
-        static SANDSTORM_EXTENSION: $crate::abi::Extension = $crate::abi::Extension {
+        static SANDSTORM_EXTENSION: $crate::abi::ExtensionVtable = $crate::abi::ExtensionVtable {
             abi_version: $crate::abi::ABI_VERSION,
             reserved: 0,
             api_fingerprint: $api_fingerprint,
-            future_size: layout_of(&(entry as fn(*mut $crate::abi::Invocation) -> _)).0,
-            future_align: layout_of(&(entry as fn(*mut $crate::abi::Invocation) -> _)).1,
+            future_size: layout_of(&(entry as fn(*mut $crate::abi::InvocationHeader) -> _)).0,
+            future_align: layout_of(&(entry as fn(*mut $crate::abi::InvocationHeader) -> _)).1,
             create,
             poll,
             drop,
@@ -393,9 +397,14 @@ mod tests {
         tag: u8,
     }
 
-    fn arena(memory: &mut [u8]) -> Arena {
+    fn arena(memory: &mut [u8]) -> InvocationArena {
         let range = memory.as_mut_ptr_range();
-        Arena { next: range.start, end: range.end, limit: range.end, free: [core::ptr::null_mut(); ARENA_CLASSES] }
+        InvocationArena {
+            next: range.start,
+            end: range.end,
+            limit: range.end,
+            free: [core::ptr::null_mut(); ARENA_CLASSES],
+        }
     }
 
     fn fill(live: &Live) {
@@ -506,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_long_panic_text_is_cut_at_a_character() {
-        let mut text = Text { bytes: [0; Text::LIMIT], len: 0 };
+        let mut text = PanicText { bytes: [0; PanicText::LIMIT], len: 0 };
         assert!(write!(text, "{:255}\u{e4}", "").is_err());
         assert_eq!(text.len, 255);
         assert!(write!(text, "x").is_ok());

@@ -23,7 +23,7 @@
 //! extension panics its test). [`TestStore::limit_polls`] stands in for the total budget.
 //!
 //! Guarantees: every pointer that it hands out points into a record that the invocation holds until it ends; an
-//! [`Invocation`] is only live inside [`TestStore::invoke`].
+//! [`InvocationHeader`] is only live inside [`TestStore::invoke`].
 #![allow(unsafe_code)]
 
 mod calls;
@@ -39,9 +39,9 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
-use crate::abi::{self, ARENA_CLASSES, Arena, Invocation, RawRecord, RawWrite};
+use crate::abi::{self, ARENA_CLASSES, InvocationArena, InvocationHeader, RawRecord, RawWrite};
 use crate::limits::TRANSACTION_TRIES;
-use crate::transaction::decimal;
+use crate::transaction::parse_decimal;
 use crate::{Db, Error, TableId};
 use calls::CALLS;
 
@@ -87,7 +87,7 @@ impl TestRecord {
         self.expires_at_ms
     }
 
-    fn lives_at(&self, now_ms: u64) -> bool {
+    fn is_live_at(&self, now_ms: u64) -> bool {
         self.expires_at_ms == 0 || now_ms < self.expires_at_ms
     }
 
@@ -111,33 +111,33 @@ impl TestRecord {
 /// A table: `places` gives each key the place at which a scan meets it; the places look random on purpose, since scans
 /// promise no order.
 #[derive(Debug, Default)]
-struct Table {
-    access: Access,
+struct TestTable {
+    access: TestAccess,
     ordered: bool,
     places: BTreeMap<Box<[u8]>, u64>,
     records: BTreeMap<u64, Arc<TestRecord>>,
 }
 
-impl Table {
+impl TestTable {
     fn get(&self, key: &[u8], now_ms: u64) -> Option<&Arc<TestRecord>> {
-        self.records.get(self.places.get(key)?).filter(|record| record.lives_at(now_ms))
+        self.records.get(self.places.get(key)?).filter(|record| record.is_live_at(now_ms))
     }
 }
 
 /// What an invocation may do with a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Access {
+enum TestAccess {
     #[default]
     ReadWrite,
     Read,
     Revoked,
 }
 
-type Hook = Box<dyn FnMut(&mut TestStore)>;
+type PollHook = Box<dyn FnMut(&mut TestStore)>;
 
 /// Tables in memory, a clock that stands still, and limits to run into. See the [module's example](self).
 pub struct TestStore {
-    tables: BTreeMap<u64, Table>,
+    tables: BTreeMap<u64, TestTable>,
     names: BTreeMap<String, u64>,
     now_ms: u64,
     last_version: u64,
@@ -150,7 +150,7 @@ pub struct TestStore {
     polls: u64,
     tries: u32,
     reads: u64,
-    hook: Option<Hook>,
+    hook: Option<PollHook>,
 }
 
 impl Default for TestStore {
@@ -188,7 +188,7 @@ impl TestStore {
         }
         let id = self.tables.len() as u64 + 1;
         self.names.insert(name.to_string(), id);
-        self.tables.insert(id, Table::default());
+        self.tables.insert(id, TestTable::default());
         TableId(id)
     }
 
@@ -238,7 +238,7 @@ impl TestStore {
     /// ```
     pub fn read_only_table(&mut self, name: &str) -> TableId {
         let id = self.table(name);
-        self.set_access(id, Access::Read);
+        self.set_access(id, TestAccess::Read);
         id
     }
 
@@ -246,25 +246,25 @@ impl TestStore {
     /// ([`TestStore::between_polls`]): calls of an invocation that has its id get `UnknownTable` from then on, and its
     /// name is not found. What was read stays readable.
     pub fn revoke(&mut self, table: TableId) {
-        self.set_access(table, Access::Revoked);
+        self.set_access(table, TestAccess::Revoked);
         self.names.retain(|_, id| *id != table.0);
     }
 
-    fn set_access(&mut self, table: TableId, access: Access) {
+    fn set_access(&mut self, table: TableId, access: TestAccess) {
         if let Some(table) = self.tables.get_mut(&table.0) {
             table.access = access;
         }
     }
 
     /// The table that an invocation reads.
-    fn reach(&self, id: u64) -> Result<&Table, u32> {
-        self.tables.get(&id).filter(|table| table.access != Access::Revoked).ok_or(abi::STATUS_UNKNOWN_TABLE)
+    fn reach(&self, id: u64) -> Result<&TestTable, u32> {
+        self.tables.get(&id).filter(|table| table.access != TestAccess::Revoked).ok_or(abi::STATUS_UNKNOWN_TABLE)
     }
 
     /// The table that an invocation writes.
-    fn reach_to_write(&self, id: u64) -> Result<&Table, u32> {
+    fn writable_table(&self, id: u64) -> Result<&TestTable, u32> {
         let table = self.reach(id)?;
-        if table.access == Access::Read { Err(abi::STATUS_READ_ONLY) } else { Ok(table) }
+        if table.access == TestAccess::Read { Err(abi::STATUS_READ_ONLY) } else { Ok(table) }
     }
 
     /// Writes a record that never expires and gives its version.
@@ -304,7 +304,7 @@ impl TestStore {
 
     /// Number of records of the table that have not expired.
     pub fn len(&self, table: TableId) -> usize {
-        let lives = |table: &Table| table.records.values().filter(|record| record.lives_at(self.now_ms)).count();
+        let lives = |table: &TestTable| table.records.values().filter(|record| record.is_live_at(self.now_ms)).count();
         self.tables.get(&table.0).map_or(0, lives)
     }
 
@@ -386,8 +386,8 @@ impl TestStore {
         F: for<'a> AsyncFn(Db<'a>, &'a [u8]) -> Result<(), Error>,
     {
         (self.polls, self.reads, self.tries) = (0, 0, 0);
-        let running = Running::start(self, args);
-        let invocation = running.at.cast::<Invocation>();
+        let running = RunningInvocation::start(self, args);
+        let invocation = running.at.cast::<InvocationHeader>();
         let outcome = loop {
             // SAFETY: the invocation lives until `running` is dropped, which is after the future below, and this thread
             // alone uses it. `F` works for any lifetime, so it cannot keep the `Db` or a record beyond the future.
@@ -417,7 +417,7 @@ impl TestStore {
         match table.records.remove(&place) {
             Some(record) => {
                 self.bytes -= record.bytes();
-                record.lives_at(self.now_ms)
+                record.is_live_at(self.now_ms)
             }
             None => false,
         }
@@ -473,7 +473,7 @@ impl TestStore {
         let (number, flags, expires_at_ms) = match &old {
             None => (0, 0, 0),
             Some(record) => {
-                let number = decimal(&record.value).ok_or(abi::STATUS_NOT_A_NUMBER)?;
+                let number = parse_decimal(&record.value).ok_or(abi::STATUS_NOT_A_NUMBER)?;
                 (number, record.flags, record.expires_at_ms)
             }
         };
@@ -486,10 +486,10 @@ impl TestStore {
     }
 }
 
-/// What stands behind the [`Invocation`] that the extension's side sees; the host's functions cast back to it.
+/// What stands behind the [`InvocationHeader`] that the extension's side sees; the host's functions cast back to it.
 #[repr(C)]
-struct Behind {
-    invocation: Invocation,
+struct TestInvocation {
+    invocation: InvocationHeader,
     store: TestStore,
     /// Every record that was handed out: kept until the invocation ends, whatever is written meanwhile.
     held: Vec<Arc<TestRecord>>,
@@ -497,32 +497,32 @@ struct Behind {
 }
 
 /// A running invocation: holds the store's state and gives it back when dropped, after a panic too.
-struct Running<'s> {
-    at: *mut Behind,
+struct RunningInvocation<'s> {
+    at: *mut TestInvocation,
     home: &'s mut TestStore,
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningInvocation<'_> {
     fn drop(&mut self) {
         // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone, with whatever it was shown.
         let behind = unsafe {
-            crate::rt::forget_transaction(self.at.cast::<Invocation>());
+            crate::rt::forget_transaction(self.at.cast::<InvocationHeader>());
             Box::from_raw(self.at)
         };
         *self.home = behind.store;
     }
 }
 
-impl<'s> Running<'s> {
-    fn start(home: &'s mut TestStore, args: &[u8]) -> Running<'s> {
+impl<'s> RunningInvocation<'s> {
+    fn start(home: &'s mut TestStore, args: &[u8]) -> RunningInvocation<'s> {
         let store = core::mem::take(home);
-        let arena = Arena {
+        let arena = InvocationArena {
             next: core::ptr::null_mut(),
             end: core::ptr::null_mut(),
             limit: core::ptr::null_mut(),
             free: [core::ptr::null_mut(); ARENA_CLASSES],
         };
-        let invocation = Invocation {
+        let invocation = InvocationHeader {
             host: &raw const CALLS,
             args: args.as_ptr(),
             args_len: args.len(),
@@ -532,8 +532,8 @@ impl<'s> Running<'s> {
             arena,
             notes: core::ptr::null_mut(),
         };
-        let behind = Behind { invocation, store, held: Vec::new(), reply: Vec::new() };
-        Running { at: Box::into_raw(Box::new(behind)), home }
+        let behind = TestInvocation { invocation, store, held: Vec::new(), reply: Vec::new() };
+        RunningInvocation { at: Box::into_raw(Box::new(behind)), home }
     }
 
     /// Polls until the extension is ready or has been polled too often.
@@ -570,12 +570,12 @@ impl<'s> Running<'s> {
     /// # Safety
     /// The extension's future has ended and is gone.
     unsafe fn end(&self, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
-        let invocation = self.at.cast::<Invocation>();
+        let invocation = self.at.cast::<InvocationHeader>();
         // SAFETY: the invocation is live; the caller's promise.
         unsafe {
             // One that was polled too often has ended as if killed: it commits nothing.
             let killed = (*self.at).store.polls == (*self.at).store.max_polls && outcome.is_err();
-            let outcome = if killed { Some(outcome) } else { crate::rt::end(invocation, outcome) };
+            let outcome = if killed { Some(outcome) } else { crate::rt::finish_transaction(invocation, outcome) };
             crate::rt::forget_transaction(invocation);
             if outcome.is_none() {
                 (*self.at).reply.clear();

@@ -11,16 +11,16 @@ use core::cell::RefCell;
 
 mod range;
 
-use crate::abi::{CALL_KEYS, CHANGE_DELETE, CHANGE_PUT, RawChange, RawRead, RawRow, STATUS_NOT_A_NUMBER};
-use crate::host::{Host, Keeper, Kept};
+use crate::abi::{CHANGE_DELETE, CHANGE_PUT, MAX_CALL_KEYS, RawChange, RawRead, RawRow, STATUS_NOT_A_NUMBER};
+use crate::host::{HostHandle, InvocationBytes, OwnedCopies};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_READS, TRANSACTION_WRITES};
 use crate::{Error, Record, TableId, yield_now};
 
 /// An invocation's transaction; see [`Db::transaction`](crate::Db::transaction). Copy it freely.
 #[derive(Clone, Copy)]
 pub struct Transaction<'a> {
-    host: Host<'a>,
-    notes: &'a RefCell<Notes>,
+    host: HostHandle<'a>,
+    notes: &'a RefCell<TransactionLog>,
 }
 
 /// A record as a transaction sees it: as it was when it first read it, or as the transaction has written it.
@@ -49,7 +49,7 @@ impl<'a> Seen<'a> {
 }
 
 impl<'a> Transaction<'a> {
-    pub(crate) fn new(host: Host<'a>) -> Transaction<'a> {
+    pub(crate) fn new(host: HostHandle<'a>) -> Transaction<'a> {
         Transaction { host, notes: host.notes() }
     }
 
@@ -81,13 +81,13 @@ impl<'a> Transaction<'a> {
     /// As [`Transaction::get`].
     pub async fn get_many<K: AsRef<[u8]>>(&self, table: TableId, keys: &[K]) -> Result<Vec<Option<Seen<'a>>>, Error> {
         let mut hashes = vec![0; keys.len()];
-        for (keys, hashes) in keys.chunks(CALL_KEYS).zip(hashes.chunks_mut(CALL_KEYS)) {
+        for (keys, hashes) in keys.chunks(MAX_CALL_KEYS).zip(hashes.chunks_mut(MAX_CALL_KEYS)) {
             self.host.prefetch_many(table.0, keys, hashes)?;
         }
         if self.host.interleave() {
             yield_now().await;
         }
-        hashes.chunks(CALL_KEYS).for_each(|hashes| self.host.prefetch_records(table.0, hashes));
+        hashes.chunks(MAX_CALL_KEYS).for_each(|hashes| self.host.prefetch_records(table.0, hashes));
         if self.host.interleave() {
             yield_now().await;
         }
@@ -128,7 +128,7 @@ impl<'a> Transaction<'a> {
         let mut notes = self.notes.borrow_mut();
         notes.check_write(table, hash, key, value.len())?;
         let value = notes.keeper.copy(value);
-        notes.write(table, hash, key, Some(Stored { value, flags, expires_at_ms }));
+        notes.write(table, hash, key, Some(LoggedValue { value, flags, expires_at_ms }));
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl<'a> Transaction<'a> {
     /// `NotANumber` when the value is none or the sum overflows; as [`Transaction::get`] and [`Transaction::put`].
     pub async fn increment(&self, table: TableId, key: &[u8], delta: i64) -> Result<i64, Error> {
         let found = self.get(table, key).await?;
-        let number = found.map_or(Some(0), |record| decimal(record.value()));
+        let number = found.map_or(Some(0), |record| parse_decimal(record.value()));
         let sum = number.and_then(|number| number.checked_add(delta));
         let sum = sum.ok_or_else(|| Error::from_status(STATUS_NOT_A_NUMBER))?;
         let text = sum.to_string();
@@ -165,7 +165,7 @@ impl<'a> Transaction<'a> {
         let value = notes.keeper.copy(text.as_bytes());
         let expires_at_ms = notes.own_expiry(table, hash, key).filter(|_| found.is_some()).unwrap_or(0);
         let flags = found.map_or(0, |record| record.flags());
-        notes.write(table, hash, key, Some(Stored { value, flags, expires_at_ms }));
+        notes.write(table, hash, key, Some(LoggedValue { value, flags, expires_at_ms }));
         Ok(sum)
     }
 
@@ -174,7 +174,7 @@ impl<'a> Transaction<'a> {
         let notes = self.notes.borrow();
         let note = &notes.list[notes.find(table, hash, key)?];
         let stored = match (&note.written, &note.read) {
-            (Some(written), _) => written.filter(|stored| stored.lives_at(self.host.now_ms())),
+            (Some(written), _) => written.filter(|stored| stored.is_live_at(self.host.now_ms())),
             (None, Some(read)) => read.stored,
             (None, None) => return None,
         };
@@ -194,13 +194,13 @@ impl<'a> Transaction<'a> {
             return Err(Error::too_large(format!("a transaction may read keys of {TRANSACTION_BYTES} bytes together")));
         }
         let record = self.host.get(table.0, hash, key)?;
-        self.notes.borrow_mut().note_read(table, hash, key, record);
+        self.notes.borrow_mut().log_read(table, hash, key, record);
         Ok(record.map(|record| Seen { key: record.key, value: record.value, flags: record.flags }))
     }
 }
 
 /// A decimal number in ASCII, as the server reads it: an optional minus and digits, nothing else.
-pub(crate) fn decimal(text: &[u8]) -> Option<i64> {
+pub(crate) fn parse_decimal(text: &[u8]) -> Option<i64> {
     if text.first() == Some(&b'+') {
         return None;
     }
@@ -209,8 +209,8 @@ pub(crate) fn decimal(text: &[u8]) -> Option<i64> {
 
 /// What a transaction remembers.
 #[derive(Default)]
-pub(crate) struct Notes {
-    list: Vec<Note>,
+pub(crate) struct TransactionLog {
+    list: Vec<LoggedKey>,
     /// By table and hash, the last note of those.
     index: BTreeMap<(u64, u64), usize>,
     reads: usize,
@@ -219,53 +219,53 @@ pub(crate) struct Notes {
     writes: usize,
     /// Bytes that it writes.
     bytes: usize,
-    ranges: Vec<range::Noted>,
+    ranges: Vec<range::LoggedRange>,
     /// What was met in all ranges.
     rows: Vec<RawRow>,
     /// Bytes of the keys of rows, and of the ends of ranges.
     row_bytes: usize,
-    keeper: Keeper,
+    keeper: OwnedCopies,
 }
 
 /// What a transaction remembers of a key.
-struct Note {
+struct LoggedKey {
     table: u64,
     hash: u64,
-    key: Kept,
-    read: Option<NotedRead>,
+    key: InvocationBytes,
+    read: Option<LoggedRead>,
     /// `Some(None)`: it is to be deleted.
-    written: Option<Option<Stored>>,
+    written: Option<Option<LoggedValue>>,
     /// The note before of the same table and hash: another key.
     before: Option<usize>,
 }
 
-struct NotedRead {
+struct LoggedRead {
     version: u64,
-    stored: Option<Stored>,
+    stored: Option<LoggedValue>,
 }
 
 #[derive(Clone, Copy)]
-struct Stored {
-    value: Kept,
+struct LoggedValue {
+    value: InvocationBytes,
     flags: u32,
     expires_at_ms: u64,
 }
 
-impl Stored {
-    fn lives_at(&self, now_ms: u64) -> bool {
+impl LoggedValue {
+    fn is_live_at(&self, now_ms: u64) -> bool {
         self.expires_at_ms == 0 || now_ms < self.expires_at_ms
     }
 }
 
-impl Note {
+impl LoggedKey {
     /// Bytes of it that are to be written.
     fn bytes(&self) -> usize {
-        let value = |stored: &Option<Stored>| stored.map_or(0, |stored| stored.value.len());
+        let value = |stored: &Option<LoggedValue>| stored.map_or(0, |stored| stored.value.len());
         self.written.as_ref().map_or(0, |written| self.key.len() + value(written))
     }
 }
 
-impl Notes {
+impl TransactionLog {
     fn find(&self, table: TableId, hash: u64, key: &[u8]) -> Option<usize> {
         let mut at = self.index.get(&(table.0, hash)).copied();
         while let Some(index) = at {
@@ -277,24 +277,27 @@ impl Notes {
         at
     }
 
-    fn note(&mut self, table: TableId, hash: u64, key: Kept) -> &mut Note {
+    fn note(&mut self, table: TableId, hash: u64, key: InvocationBytes) -> &mut LoggedKey {
         let index = self.list.len();
         let before = self.index.insert((table.0, hash), index);
-        self.list.push(Note { table: table.0, hash, key, read: None, written: None, before });
+        self.list.push(LoggedKey { table: table.0, hash, key, read: None, written: None, before });
         &mut self.list[index]
     }
 
-    fn note_read(&mut self, table: TableId, hash: u64, key: &[u8], record: Option<Record<'_>>) {
+    fn log_read(&mut self, table: TableId, hash: u64, key: &[u8], record: Option<Record<'_>>) {
         self.reads += 1;
         self.read_bytes += key.len();
         let key = match record {
-            Some(record) => Kept::record(record.key),
+            Some(record) => InvocationBytes::record(record.key),
             None => self.keeper.copy(key),
         };
-        let stored =
-            record.map(|record| Stored { value: Kept::record(record.value), flags: record.flags, expires_at_ms: 0 });
+        let stored = record.map(|record| LoggedValue {
+            value: InvocationBytes::record(record.value),
+            flags: record.flags,
+            expires_at_ms: 0,
+        });
         let version = record.map_or(0, |record| record.version);
-        self.note(table, hash, key).read = Some(NotedRead { version, stored });
+        self.note(table, hash, key).read = Some(LoggedRead { version, stored });
     }
 
     /// When the record expires that the transaction has written under a key.
@@ -309,14 +312,14 @@ impl Notes {
         if is_first && self.writes >= TRANSACTION_WRITES {
             return Err(Error::too_large(format!("a transaction may write {TRANSACTION_WRITES} keys")));
         }
-        if self.bytes - note.map_or(0, Note::bytes) + key.len() + value_len > TRANSACTION_BYTES {
+        if self.bytes - note.map_or(0, LoggedKey::bytes) + key.len() + value_len > TRANSACTION_BYTES {
             let text = format!("a transaction may write {TRANSACTION_BYTES} bytes of keys and values");
             return Err(Error::too_large(text));
         }
         Ok(())
     }
 
-    fn write(&mut self, table: TableId, hash: u64, key: &[u8], stored: Option<Stored>) {
+    fn write(&mut self, table: TableId, hash: u64, key: &[u8], stored: Option<LoggedValue>) {
         let index = match self.find(table, hash, key) {
             Some(index) => index,
             None => {

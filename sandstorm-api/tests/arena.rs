@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
-use sandstorm_api::abi::{ARENA_CLASSES, Arena};
+use sandstorm_api::abi::{ARENA_CLASSES, InvocationArena};
 use sandstorm_api::rt::{allocate, release};
 
 const QUOTA: usize = 64 << 10;
@@ -14,7 +14,7 @@ const QUOTA: usize = 64 << 10;
 /// An arena over memory of its own, which only its pointers refer to.
 struct Owned {
     memory: *mut [u128],
-    arena: Arena,
+    arena: InvocationArena,
 }
 
 impl Owned {
@@ -22,7 +22,10 @@ impl Owned {
         let memory = Box::into_raw(vec![0u128; QUOTA / 16].into_boxed_slice());
         let start = memory.cast::<u8>();
         let end = start.wrapping_add(QUOTA);
-        Owned { memory, arena: Arena { next: start, end, limit: end, free: [std::ptr::null_mut(); ARENA_CLASSES] } }
+        Owned {
+            memory,
+            arena: InvocationArena { next: start, end, limit: end, free: [std::ptr::null_mut(); ARENA_CLASSES] },
+        }
     }
 
     fn bounds(&self) -> Range<usize> {

@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use sandstorm_builder::{
-    CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig, api_fingerprint, compile,
+    CompileJob, CompileLimits, CompilerLauncher, PushedSource, SourceFile, Toolchain, ToolchainConfig, api_fingerprint,
+    compile,
 };
 use sandstorm_catalog::{NewTable, NewTenant, QuotaChanges};
-use sandstorm_control::config::{Config, Overrides};
+use sandstorm_control::config::{CliOverrides, ServerSettings};
 use sandstorm_db::server::DataPlane;
-use sandstorm_extension::{BudgetOverride, Extension, Library};
-use sandstorm_metrics::Metrics;
+use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_metrics::ServerMetrics;
 use sandstorm_metrics::text::flat;
-use sandstorm_net::rpc::{KillCause, MessageHeader, Op, Operation, Status, encode_message};
+use sandstorm_net::rpc::{KillCause, MessageHeader, OpKind, Operation, RpcStatus, encode_message};
 
 /// R2P2's header of a request, or response, of one packet.
 pub fn single_packet(kind: u8, request_id: u16) -> [u8; 8] {
@@ -42,19 +43,19 @@ pub fn data_plane_over_memif(text: &str) -> DataPlane {
     network::memif::start(overrides(), |overrides| data_plane_as(text, overrides))
 }
 
-fn data_plane_as(text: &str, overrides: &Overrides) -> DataPlane {
-    let config = Config::parse(text, "the test's configuration", overrides).expect("a good configuration");
+fn data_plane_as(text: &str, overrides: &CliOverrides) -> DataPlane {
+    let config = ServerSettings::parse(text, "the test's configuration", overrides).expect("a good configuration");
     DataPlane::start(&config).expect("a data plane starts")
 }
 
-fn overrides() -> Overrides {
+fn overrides() -> CliOverrides {
     let state = std::env::temp_dir().join(format!("sandstorm-test-{}", std::process::id()));
-    Overrides {
+    CliOverrides {
         data: Some(([127, 0, 0, 1], 0).into()),
         control: Some(([127, 0, 0, 1], 0).into()),
         state: Some(state),
         ephemeral: Some(true),
-        ..Overrides::default()
+        ..CliOverrides::default()
     }
 }
 
@@ -87,25 +88,25 @@ pub fn toolchain() -> &'static Toolchain {
 }
 
 /// The library of the extension in `ext/name`: compiled once, loaded anew at each call.
-pub fn library(name: &str) -> Arc<Library> {
+pub fn library(name: &str) -> Arc<ExtensionLibrary> {
     static COMPILED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().expect("no test has panicked here");
     let elf = compiled
         .entry(name.to_owned())
-        .or_insert_with(|| compiled_source(&Source::read(&root().join("ext").join(name)).expect("a source")));
-    Library::load(elf, api_fingerprint()).expect("a library")
+        .or_insert_with(|| compiled_source(&PushedSource::read(&root().join("ext").join(name)).expect("a source")));
+    ExtensionLibrary::load(elf, api_fingerprint()).expect("a library")
 }
 
 /// The library of an extension whose whole source is `text`.
-pub fn library_of(name: &str, text: &str) -> Arc<Library> {
+pub fn library_of(name: &str, text: &str) -> Arc<ExtensionLibrary> {
     let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
     let file = SourceFile { path: "src/lib.rs".into(), text: text.into() };
-    let elf = compiled_source(&Source::new(&manifest, vec![file]).expect("a source"));
-    Library::load(&elf, api_fingerprint()).expect("a library")
+    let elf = compiled_source(&PushedSource::new(&manifest, vec![file]).expect("a source"));
+    ExtensionLibrary::load(&elf, api_fingerprint()).expect("a library")
 }
 
-fn compiled_source(source: &Source) -> Vec<u8> {
-    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+fn compiled_source(source: &PushedSource) -> Vec<u8> {
+    let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
     compile(toolchain(), source, &job).unwrap_or_else(|error| panic!("{}: {error}", source.manifest.name))
 }
 
@@ -116,15 +117,15 @@ pub fn load(plane: &DataPlane, tenant: &str, name: &str, version: u64) {
 
 /// As [`load`], with budgets of its own.
 pub fn load_with(plane: &DataPlane, tenant: &str, name: &str, version: u64, budget: BudgetOverride) {
-    let extension = Extension::new(name, version, library(name), budget);
+    let extension = LoadedExtension::new(name, version, library(name), budget);
     plane.directory.put_extension(tenant, Arc::new(extension)).expect("an extension is loaded");
 }
 
 /// An operation that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    pub op: Op,
-    pub status: Status,
+    pub op: OpKind,
+    pub status: RpcStatus,
     pub number: u64,
     pub user_flags: u32,
     pub value: Vec<u8>,
@@ -143,7 +144,7 @@ pub struct Wire {
     pub tenant: u32,
     pub session: u64,
     pub sequence: u64,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ServerMetrics>,
 }
 
 impl Wire {

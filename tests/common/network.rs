@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use sandstorm_client::Config;
-use sandstorm_control::config::Overrides;
+use sandstorm_control::config::CliOverrides;
 use sandstorm_db::server::DataPlane;
 use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6};
 
@@ -44,7 +44,7 @@ pub fn carries(bytes: usize) -> bool {
 }
 
 /// Starts a data plane; `change` sets what it is to have on loopback.
-pub fn start(overrides: Overrides, start: impl FnOnce(&Overrides) -> DataPlane) -> DataPlane {
+pub fn start(overrides: CliOverrides, start: impl FnOnce(&CliOverrides) -> DataPlane) -> DataPlane {
     #[cfg(feature = "dpdk")]
     if is_memif() {
         return memif::start(overrides, start);
@@ -161,12 +161,12 @@ pub mod memif {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
-    use sandstorm_control::config::{DriverName, NetOverrides, NetSettings, Overrides};
+    use sandstorm_control::config::{CliOverrides, DriverName, NetOverrides, NetSettings};
     use sandstorm_db::server::DataPlane;
     use sandstorm_net::dpdk::ClientDevice;
-    use sandstorm_net::driver::{AnyDriver, Burst, Driver, Drivers, Outbox, Waiter};
-    use sandstorm_net::limits::usual_datagram;
-    use sandstorm_net::r2p2::Transmit;
+    use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, DriverFactory, DriverWaiter, Outbox};
+    use sandstorm_net::limits::default_datagram;
+    use sandstorm_net::r2p2::DatagramSink;
 
     /// Data planes of one process, at most: DPDK has 32 ports, as distributions build it.
     const PAIRS: usize = 16;
@@ -194,13 +194,13 @@ pub mod memif {
     }
 
     /// Starts one over shared memory, whatever the environment says.
-    pub fn start(overrides: Overrides, start: impl FnOnce(&Overrides) -> DataPlane) -> DataPlane {
+    pub fn start(overrides: CliOverrides, start: impl FnOnce(&CliOverrides) -> DataPlane) -> DataPlane {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let pair = NEXT.fetch_add(1, SeqCst);
         assert!(pair < PAIRS, "more data planes than pairs of devices");
         let data = Some(([127, 0, 0, 1], 7400).into());
         let (allow_open, allow_plaintext) = (Some(true), Some(true));
-        let plane = start(&Overrides { data, allow_open, allow_plaintext, net: net(pair, 0), ..overrides });
+        let plane = start(&CliOverrides { data, allow_open, allow_plaintext, net: net(pair, 0), ..overrides });
         let settings = NetSettings::of(&net(pair, 1)).expect("good addresses");
         let options = settings.device_options(0, plane.metrics.workers());
         let client = ClientDevice::open(&options, plane.address(), None).expect("the other end");
@@ -234,7 +234,7 @@ pub mod memif {
 
     struct Inner {
         driver: AnyDriver,
-        waiter: Waiter,
+        waiter: DriverWaiter,
         burst: Burst,
         outbox: Outbox,
         server: SocketAddr,
@@ -264,7 +264,7 @@ pub mod memif {
         pub(super) fn send_to(&self, datagram: &[u8], server: SocketAddr) -> io::Result<usize> {
             let mut inner = self.0.lock().unwrap();
             let inner = &mut *inner;
-            let most = usual_datagram(server.is_ipv6());
+            let most = default_datagram(server.is_ipv6());
             assert!(datagram.len() <= most, "{} bytes are no packet here", datagram.len());
             assert_eq!(server.ip(), inner.server.ip(), "nobody else is at the other end");
             // As long as there is no room for what was sent before.

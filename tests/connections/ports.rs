@@ -281,7 +281,7 @@ fn a_port_says_what_it_speaks_for_and_is_not_there() {
          [[memcached]]\naddress = '127.0.0.1:0'\ntenant = 'later'\ntable = 'things'\n",
     );
     let (redis, memcached) = (plane.listening()[1], plane.listening()[0]);
-    let in_want = || plane.ports_in_want();
+    let in_want = || plane.ports_without_target();
     assert_eq!(in_want().len(), 2);
     assert!(in_want()[1].starts_with(&format!("{redis}: this port speaks for tenant \"later\", which does not exist")));
     let mut stream = connect(redis);

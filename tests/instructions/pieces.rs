@@ -6,16 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sandstorm_builder as builder;
-use sandstorm_builder::{CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
+use sandstorm_builder::{
+    CompileJob, CompileLimits, CompilerLauncher, PushedSource, SourceFile, Toolchain, ToolchainConfig,
+};
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
-use sandstorm_extension::{Budget, BudgetOverride, Extension, Library};
+use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, LoadedExtension};
 use sandstorm_net::driver::Outbox;
-use sandstorm_net::limits::{ClientLimits, OnceLimits, ServerLimits};
-use sandstorm_net::once::{Admit, OnceWindow};
-use sandstorm_net::r2p2::{ClientEndpoint, Peer, ServerEndpoint};
-use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message, encode_operation};
-use sandstorm_runtime::{Engine, Invocation, Polled, Watchdog};
-use sandstorm_store::{Epochs, Participant, Write};
+use sandstorm_net::limits::{ClientLimits, ReplyCacheLimits, ServerLimits};
+use sandstorm_net::r2p2::{ClientEndpoint, PeerAddr, ServerEndpoint};
+use sandstorm_net::reply_cache::{ReplyCache, RequestAdmission};
+use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_message, encode_operation};
+use sandstorm_runtime::{Engine, InvocationHandle, PollOutcome, Watchdog};
+use sandstorm_store::{Epochs, Participant, WriteOptions};
 
 /// Their names; [`Pieces::run`] has them in this order.
 pub(super) const PIECES: &[&str] = &[
@@ -69,15 +71,15 @@ pub(super) fn library() -> Vec<u8> {
     let toolchain = Toolchain::prepare(&ToolchainConfig { state, ..Default::default() }).expect("a toolchain");
     let manifest = "name = \"pieces\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n";
     let files = vec![SourceFile { path: "src/lib.rs".into(), text: SOURCE.into() }];
-    let source = Source::new(manifest, files).expect("a source");
-    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+    let source = PushedSource::new(manifest, files).expect("a source");
+    let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
     builder::compile(&toolchain, &source, &job).expect("a library")
 }
 
 /// All that they need.
 pub(super) struct Pieces {
     endpoint: ServerEndpoint,
-    once: OnceWindow,
+    once: ReplyCache,
     outbox: Outbox,
     one: Vec<u8>,
     many: Vec<u8>,
@@ -85,8 +87,8 @@ pub(super) struct Pieces {
     engine: Engine,
     participant: Participant,
     view: Arc<TenantView>,
-    extension: Arc<Extension>,
-    running: VecDeque<Invocation>,
+    extension: Arc<LoadedExtension>,
+    running: VecDeque<InvocationHandle>,
 }
 
 /// A request of so many gets, as it comes from the network.
@@ -97,7 +99,7 @@ fn request(gets: u8) -> Vec<u8> {
     let (mut message, mut outbox) = (Vec::new(), Outbox::default());
     encode_message(&header, &operations, &mut message);
     let limits = ClientLimits { max_datagram: 8_000, ..ClientLimits::default() };
-    ClientEndpoint::new(Peer::from(FROM), limits).request(0, &message, &mut outbox).expect("room for a request");
+    ClientEndpoint::new(PeerAddr::from(FROM), limits).request(0, &message, &mut outbox).expect("room for a request");
     outbox.iter().map(|datagram| datagram.to_vec()).next().expect("one datagram")
 }
 
@@ -112,16 +114,19 @@ impl Pieces {
         let table = directory.create_table("pieces", NewTable::named("records")).expect("a table");
         for key in 0..RECORDS {
             let key = [key; 30];
-            table.table.put(&participant, table.table.hash(&key), &key, &[7; 100], &Write::default(), 0).expect("room");
+            table
+                .table
+                .put(&participant, table.table.hash(&key), &key, &[7; 100], &WriteOptions::default(), 0)
+                .expect("room");
         }
         let view = Arc::clone(directory.snapshot().by_name("pieces").expect("the tenant"));
         let mut engine = Engine::new(&watchdog, 0).expect("an engine");
         engine.sees(1);
-        let library = Library::load(library, builder::api_fingerprint()).expect("it loads");
-        let extension = Arc::new(Extension::new("pieces", 1, library, BudgetOverride::default()));
+        let library = ExtensionLibrary::load(library, builder::api_fingerprint()).expect("it loads");
+        let extension = Arc::new(LoadedExtension::new("pieces", 1, library, BudgetOverride::default()));
         Pieces {
             endpoint: ServerEndpoint::new(ServerLimits::default()),
-            once: OnceWindow::new(OnceLimits::default()),
+            once: ReplyCache::new(ReplyCacheLimits::default()),
             outbox: Outbox::default(),
             one: request(1),
             many: request(32),
@@ -174,9 +179,9 @@ impl Pieces {
         let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session: 77, sequence: 1, acked: 0 };
         let mut response = std::mem::take(&mut self.one);
         header.response(1).begin(&mut response);
-        let answer = Operation { status: Status::Ok, number: 5, value: &[7; 100], ..Operation::new(Op::Get) };
+        let answer = Operation { status: RpcStatus::Ok, number: 5, value: &[7; 100], ..Operation::new(OpKind::Get) };
         encode_operation(black_box(&answer), &mut response);
-        self.endpoint.respond(0, Peer::from(FROM), 1, &response, &mut self.outbox);
+        self.endpoint.respond(0, PeerAddr::from(FROM), 1, &response, &mut self.outbox);
         self.outbox.clear();
         self.one = response;
     }
@@ -184,12 +189,12 @@ impl Pieces {
     /// Admits a request that must not run twice, and remembers its answer; the one before has arrived.
     fn remember(&mut self) {
         self.sequence += 1;
-        let (peer, sequence) = (Peer::from(FROM), self.sequence);
-        assert_eq!(self.once.admit(0, peer, 1, 77, sequence, sequence - 1), Admit::Run);
+        let (peer, sequence) = (PeerAddr::from(FROM), self.sequence);
+        assert_eq!(self.once.admit(0, peer, 1, 77, sequence, sequence - 1), RequestAdmission::Execute);
         self.once.complete(peer, 1, 77, sequence, &[7; 164]);
     }
 
-    fn begin(&mut self, args: &[u8]) -> Invocation {
+    fn begin(&mut self, args: &[u8]) -> InvocationHandle {
         // Under valgrind all takes long.
         let budget = Budget { slice_us: 60_000_000, total_us: 60_000_000, ..Budget::default() };
         self.engine.begin(&self.view, &self.extension, args, budget).expect("it fits")
@@ -198,7 +203,7 @@ impl Pieces {
     /// A call beside which there is no other.
     fn call_alone(&mut self, args: &[u8]) {
         let mut invocation = self.begin(args);
-        assert_eq!(self.engine.poll(&self.participant, &mut invocation, 0, false), Polled::Done);
+        assert_eq!(self.engine.poll(&self.participant, &mut invocation, 0, false), PollOutcome::Done);
         self.engine.finish(&self.participant, invocation);
     }
 
@@ -211,12 +216,12 @@ impl Pieces {
         while let Some(mut next) = self.running.pop_front() {
             let at = AHEAD.min(self.running.len() / 2);
             if let Some(ahead) = self.running.get_mut(at) {
-                self.engine.fetch_ahead(ahead, &next, false);
+                self.engine.prefetch_awaited(ahead, &next, false);
             }
             match self.engine.poll(&self.participant, &mut next, 0, true) {
-                Polled::Pending => self.running.push_back(next),
+                PollOutcome::Pending => self.running.push_back(next),
                 end => {
-                    assert_eq!(end, Polled::Done);
+                    assert_eq!(end, PollOutcome::Done);
                     self.engine.finish(&self.participant, next);
                 }
             }
@@ -226,7 +231,7 @@ impl Pieces {
 
 /// Receives a request and goes through its operations, as the door and the plan do.
 fn parse(endpoint: &mut ServerEndpoint, datagram: &[u8], outbox: &mut Outbox) {
-    let request = endpoint.receive(0, Peer::from(FROM), black_box(datagram), outbox).expect("a request");
+    let request = endpoint.receive(0, PeerAddr::from(FROM), black_box(datagram), outbox).expect("a request");
     let (header, operations) = MessageHeader::decode(&request.message).expect("a message");
     black_box(header);
     for operation in operations {

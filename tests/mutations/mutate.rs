@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use sandstorm_builder::check::check;
-use sandstorm_builder::{BuildError, ROOT_FILE, Source, SourceFile};
+use sandstorm_builder::{BuildError, PushedSource, ROOT_FILE, SourceFile};
 
 /// What the checker may take for one source on a busy machine. It takes milliseconds; more than this is a hang.
 const HANG: Duration = Duration::from_secs(120);
@@ -171,7 +171,7 @@ fn change(nodes: &mut Vec<Node>, donors: &[Base], choices: &mut Choices<'_>) {
 ///
 /// # Panics
 /// When the checker panics, hangs, or passes what it must never pass.
-pub(crate) fn mutant(bases: &[Base], bytes: &[u8]) -> Option<Source> {
+pub(crate) fn mutant(bases: &[Base], bytes: &[u8]) -> Option<PushedSource> {
     let mut choices = Choices::new(bytes);
     let mut nodes = bases[choices.below(bases.len())].0.clone();
     for _ in 0..=choices.below(CHANGES) {
@@ -180,7 +180,7 @@ pub(crate) fn mutant(bases: &[Base], bytes: &[u8]) -> Option<Source> {
     let mut text = String::new();
     print(&nodes, &mut text);
     let files = vec![SourceFile { path: ROOT_FILE.to_owned(), text }];
-    let source = Source::new("name = \"mutant\"\n", files).ok()?;
+    let source = PushedSource::new("name = \"mutant\"\n", files).ok()?;
     let begun = Instant::now();
     let checked = check(&source, &[]);
     assert!(begun.elapsed() < HANG, "the checker took {:?}:\n{}", begun.elapsed(), source.files[0].text);

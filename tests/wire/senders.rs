@@ -6,15 +6,16 @@ use super::*;
 fn in_packets(message: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let (limits, server) =
         (ClientLimits { max_datagram: 1000, ..ClientLimits::default() }, ([10, 0, 0, 1], 7400).into());
-    let mut sent: Vec<(Peer, Vec<u8>)> = Vec::new();
+    let mut sent: Vec<(PeerAddr, Vec<u8>)> = Vec::new();
     ClientEndpoint::new(server, limits).request(0, message, &mut sent).expect("there is room");
     let (_, announcement) = sent.remove(0);
-    let Ok(Packet { kind, request_id, body: Body::Part(announced) }) = Packet::parse(&announcement) else {
+    let Ok(R2p2Packet { kind, request_id, body: R2p2Body::Fragment(announced) }) = R2p2Packet::parse(&announcement)
+    else {
         panic!("{announcement:?} announces nothing");
     };
     let chunks = message.chunks(announced.chunk_len.into()).zip(0..);
     let packets = chunks.map(|(chunk, index)| {
-        let head = part(kind, request_id, &Part { index, chunk, ..announced });
+        let head = fragment_header(kind, request_id, &MessageFragment { index, chunk, ..announced });
         [&head[..], chunk].concat()
     });
     (announcement.clone(), packets.collect())
@@ -26,8 +27,8 @@ fn whoever_forges_a_sender_has_no_more_sent_there_than_he_sends() {
     let plane = data_plane(1);
     let (closed, _) = tenant(&plane, "closed", false);
     let questions = [
-        (0, Operation { value: &[1; 1300], ..Operation::new(Op::Ping) }),
-        (0, Operation { value: &[1; 2900], ..Operation::new(Op::Ping) }),
+        (0, Operation { value: &[1; 1300], ..Operation::new(OpKind::Ping) }),
+        (0, Operation { value: &[1; 2900], ..Operation::new(OpKind::Ping) }),
         (999, Operation::invoke(b"x", &[7; 1000])),
         (closed, Operation::invoke(b"x", &[7; 1000])),
         (closed, Operation::hello(&[7; 1000])),
@@ -66,7 +67,7 @@ fn a_client_that_lost_its_refusal_asks_again_and_is_told() {
     let small = ClientLimits { max_datagram: 1000, ..ClientLimits::default() };
     let (mut client, clock) = (ClientEndpoint::new(plane.address(), small), Instant::now());
     let header = MessageHeader { flags: 0, operations: 1, tenant: 999, session: 1, sequence: 1, acked: 0 };
-    let (mut message, mut sent): (_, Vec<(Peer, Vec<u8>)>) = (Vec::new(), Vec::new());
+    let (mut message, mut sent): (_, Vec<(PeerAddr, Vec<u8>)>) = (Vec::new(), Vec::new());
     encode_message(&header, &[Operation::invoke(b"x", &[7; 5000])], &mut message);
     client.request(0, &message, &mut sent).expect("there is room");
     let (mut lost, mut buffer) = (0, vec![0; 65_536]);
@@ -83,5 +84,5 @@ fn a_client_that_lost_its_refusal_asks_again_and_is_told() {
         }
     }
     let (_, mut answers) = MessageHeader::decode(&buffer[8..]).expect("a response");
-    assert_eq!(answers.next().expect("an answer").expect("a well-formed one").status, Status::Unauthenticated);
+    assert_eq!(answers.next().expect("an answer").expect("a well-formed one").status, RpcStatus::Unauthenticated);
 }

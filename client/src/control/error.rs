@@ -1,6 +1,6 @@
 //! What can go wrong with a control request.
 
-use super::types::{Diagnostic, ErrorBody};
+use super::types::{BuildDiagnostic, ControlErrorBody};
 use thiserror::Error;
 
 /// Why a control request has no answer. Its text says what to do.
@@ -15,23 +15,23 @@ pub enum ControlError {
         reason: String,
     },
     /// The address takes connections, perhaps, but nothing answers in time.
-    #[error("no answer from {address} for {seconds} s; {}", SILENT)]
-    Silent {
+    #[error("no answer from {address} for {seconds} s; {}", TIMEOUT_HINT)]
+    TimedOut {
         /// The control address.
         address: String,
         /// How long was waited.
         seconds: u64,
     },
     /// The connection ended before the answer came. What changes nothing has been asked twice by then.
-    #[error("the connection to {address} was lost before the answer came: {reason}; {}", LOST)]
-    Lost {
+    #[error("the connection to {address} was lost before the answer came: {reason}; {}", CONNECTION_LOST_HINT)]
+    ConnectionLost {
         /// The control address.
         address: String,
         /// What the system said.
         reason: String,
     },
     /// The token is missing, wrong, or not for this.
-    #[error("not authorised: {message}{}", hinted(hint))]
+    #[error("not authorised: {message}{}", hint_suffix(hint))]
     Unauthorised {
         /// The server's words.
         message: String,
@@ -39,15 +39,15 @@ pub enum ControlError {
         hint: Option<String>,
     },
     /// The builder refused the extension: the checker's or the compiler's remarks.
-    #[error("the extension was refused: {message}{}", rendered(diagnostics))]
+    #[error("the extension was refused: {message}{}", render_diagnostics(diagnostics))]
     Refused {
         /// A line that sums it up.
         message: String,
         /// Each remark, in the order of the source.
-        diagnostics: Vec<Diagnostic>,
+        diagnostics: Vec<BuildDiagnostic>,
     },
     /// There is no such tenant, table or extension.
-    #[error("not found: {message}{}", hinted(hint))]
+    #[error("not found: {message}{}", hint_suffix(hint))]
     NotFound {
         /// What is not there.
         message: String,
@@ -55,7 +55,7 @@ pub enum ControlError {
         hint: Option<String>,
     },
     /// There is one of that name already.
-    #[error("exists already: {message}{}", hinted(hint))]
+    #[error("exists already: {message}{}", hint_suffix(hint))]
     Exists {
         /// What is there.
         message: String,
@@ -63,7 +63,7 @@ pub enum ControlError {
         hint: Option<String>,
     },
     /// A quota stands in the way.
-    #[error("over quota: {message}{}", hinted(hint))]
+    #[error("over quota: {message}{}", hint_suffix(hint))]
     OverQuota {
         /// Which one.
         message: String,
@@ -71,7 +71,7 @@ pub enum ControlError {
         hint: Option<String>,
     },
     /// Any other error that the server answered with.
-    #[error("{message}{}", hinted(hint))]
+    #[error("{message}{}", hint_suffix(hint))]
     Server {
         /// HTTP status.
         status: u16,
@@ -103,18 +103,19 @@ pub enum ControlError {
 }
 
 /// What may be the case where nothing answers.
-const SILENT: &str = "is the server overloaded, stopped or without free file descriptors (its log says), or something between that drops \
+const TIMEOUT_HINT: &str = "is the server overloaded, stopped or without free file descriptors (its log says), or something between that drops \
     packets? a change may have been made all the same; --timeout SECONDS waits longer";
 
 /// What to do about a lost connection.
-const LOST: &str = "look whether the change was made before you ask for it again, and whether the server still runs";
+const CONNECTION_LOST_HINT: &str =
+    "look whether the change was made before you ask for it again, and whether the server still runs";
 
-fn rendered(diagnostics: &[Diagnostic]) -> String {
+fn render_diagnostics(diagnostics: &[BuildDiagnostic]) -> String {
     let mut text = String::new();
     for diagnostic in diagnostics {
         text.push('\n');
         if diagnostic.rendered.is_empty() {
-            let Diagnostic { severity, file, line, column, message, .. } = diagnostic;
+            let BuildDiagnostic { severity, file, line, column, message, .. } = diagnostic;
             text.push_str(&format!("{severity}: {message}\n  --> {file}:{line}:{column}"));
         } else {
             text.push_str(diagnostic.rendered.trim_end());
@@ -123,15 +124,15 @@ fn rendered(diagnostics: &[Diagnostic]) -> String {
     text
 }
 
-fn hinted(hint: &Option<String>) -> String {
+fn hint_suffix(hint: &Option<String>) -> String {
     hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default()
 }
 
 impl ControlError {
     /// The error that an answer of `status` with `body` means.
     pub(super) fn from_answer(status: u16, body: &str) -> ControlError {
-        let ErrorBody { code, message, hint, diagnostics } = serde_json::from_str(body).unwrap_or_default();
-        let message = if message.is_empty() { plain_message(status, body) } else { message };
+        let ControlErrorBody { code, message, hint, diagnostics } = serde_json::from_str(body).unwrap_or_default();
+        let message = if message.is_empty() { plain_body_message(status, body) } else { message };
         match (status, code.as_str()) {
             (401 | 403, _) => ControlError::Unauthorised { message, hint },
             (_, "refused") => ControlError::Refused { message, diagnostics },
@@ -152,8 +153,8 @@ impl ControlError {
             | ControlError::OverQuota { message, .. }
             | ControlError::Server { message, .. } => message.clone(),
             ControlError::Unreachable { address, reason } => format!("no answer from {address}: {reason}"),
-            ControlError::Silent { address, seconds } => format!("no answer from {address} for {seconds} s"),
-            ControlError::Lost { address, reason } => {
+            ControlError::TimedOut { address, seconds } => format!("no answer from {address} for {seconds} s"),
+            ControlError::ConnectionLost { address, reason } => {
                 format!("the connection to {address} was lost before the answer came: {reason}")
             }
             ControlError::Tls { address, reason, .. } => format!("{address}: {reason}"),
@@ -173,8 +174,8 @@ impl ControlError {
             ControlError::Unreachable { .. } => {
                 Some("is the server running (`sandstorm serve`), and is the address right?")
             }
-            ControlError::Silent { .. } => Some(SILENT),
-            ControlError::Lost { .. } => Some(LOST),
+            ControlError::TimedOut { .. } => Some(TIMEOUT_HINT),
+            ControlError::ConnectionLost { .. } => Some(CONNECTION_LOST_HINT),
             ControlError::Tls { hint, .. } => Some(hint),
             ControlError::Protocol { .. } => Some("is this a sandstorm control port of this version?"),
         }
@@ -184,8 +185,8 @@ impl ControlError {
     pub fn code(&self) -> &str {
         match self {
             ControlError::Unreachable { .. } => "unreachable",
-            ControlError::Silent { .. } => "timeout",
-            ControlError::Lost { .. } => "lost",
+            ControlError::TimedOut { .. } => "timeout",
+            ControlError::ConnectionLost { .. } => "lost",
             ControlError::Unauthorised { .. } => "unauthorised",
             ControlError::Refused { .. } => "refused",
             ControlError::NotFound { .. } => "not_found",
@@ -199,8 +200,8 @@ impl ControlError {
     }
 }
 
-/// For a body that is not an [`ErrorBody`]: its first line, cut short.
-fn plain_message(status: u16, body: &str) -> String {
+/// For a body that is not an [`ControlErrorBody`]: its first line, cut short.
+fn plain_body_message(status: u16, body: &str) -> String {
     let line: String = body.lines().next().unwrap_or("").chars().take(200).collect();
     if line.is_empty() { format!("http status {status}") } else { format!("http status {status}: {line}") }
 }

@@ -47,7 +47,7 @@ fn a_request_carries_path_token_and_body_and_its_answer_is_typed() {
         (200, String::new()),
     ]);
     let control = Control::new(&address, Some("secret"));
-    let created = control.create_tenant(&CreateTenant { name: "a/b".into(), ..CreateTenant::default() }).unwrap();
+    let created = control.create_tenant(&TenantSpec { name: "a/b".into(), ..TenantSpec::default() }).unwrap();
     assert_eq!((created.tenant.id, created.token.as_str()), (7, "t"), "unknown fields are skipped");
     assert_eq!(control.kills(Some("a/b"), 5).unwrap(), vec![]);
     control.unload("a/b", "x y").unwrap();
@@ -74,7 +74,7 @@ fn every_kind_of_refusal_has_its_own_error() {
         (200, "not json".into()),
     ]);
     let control = Control::new(&address, None);
-    let error = control.push("t", "e", &Push::default()).unwrap_err();
+    let error = control.push("t", "e", &ExtensionSource::default()).unwrap_err();
     assert!(error.to_string().contains("src/lib.rs:3:5"), "{error}");
     assert_eq!(error.code(), "refused");
     let codes: Vec<String> = (0..7).map(|_| control.health().unwrap_err().code().to_owned()).collect();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Health {
+pub struct ServerHealth {
     /// The server's version.
     pub version: String,
     /// Address of the first worker's data port; worker `i` serves the port after it by `i`.
@@ -28,12 +28,12 @@ pub struct Health {
 
 /// What a tenant may use, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … In a request: those that
 /// differ from the server's defaults; the server refuses names that it does not know. In an answer: all of them.
-pub type Quotas = BTreeMap<String, u64>;
+pub type QuotaMap = BTreeMap<String, u64>;
 
 /// `POST /v1/tenants`.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CreateTenant {
+pub struct TenantSpec {
     /// Its name: 1-64 of `a-z 0-9 - _`.
     pub name: String,
     /// Whether its data requests need no token (only where the data port is on loopback).
@@ -48,13 +48,13 @@ pub struct CreateTenant {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_worker: Option<u32>,
     /// Quotas that differ from the defaults.
-    pub quotas: Quotas,
+    pub quotas: QuotaMap,
 }
 
 /// `PATCH /v1/tenants/{tenant}`: what is left out stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ChangeTenant {
+pub struct TenantPatch {
     /// Whether its data requests need no token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<bool>,
@@ -62,13 +62,13 @@ pub struct ChangeTenant {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_worker: Option<u32>,
     /// Quotas.
-    pub quotas: Quotas,
+    pub quotas: QuotaMap,
 }
 
 /// A tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Tenant {
+pub struct TenantStatus {
     /// Its id, as it travels in data requests.
     pub id: u32,
     /// Its name.
@@ -78,7 +78,7 @@ pub struct Tenant {
     /// The worker that serves it.
     pub home_worker: u32,
     /// Its quotas, with the defaults filled in.
-    pub quotas: Quotas,
+    pub quotas: QuotaMap,
     /// Number of its tables.
     pub tables: u64,
     /// Number of its extensions.
@@ -101,9 +101,9 @@ pub struct Tenant {
 /// The answer to creating a tenant: the only time that its token is shown (and at `rotate`).
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TenantCreated {
+pub struct CreatedTenant {
     /// The tenant.
-    pub tenant: Tenant,
+    pub tenant: TenantStatus,
     /// Its secret; the server keeps only a hash.
     pub token: String,
 }
@@ -111,7 +111,7 @@ pub struct TenantCreated {
 /// `POST /v1/tenants/{tenant}/rotate`, `POST /v1/operator/rotate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Rotate {
+pub struct TokenRotation {
     /// Seconds that the old token works on; left out: an hour; 0: not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u64>,
@@ -120,7 +120,7 @@ pub struct Rotate {
 /// The answer to a rotation: the only time that the new token is shown.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TokenRotated {
+pub struct RotatedToken {
     /// The new secret.
     pub token: String,
     /// Until when the old one works, in milliseconds since 1970; left out if it does not.
@@ -131,7 +131,7 @@ pub struct TokenRotated {
 /// `GET /v1/operator`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct OperatorToken {
+pub struct OperatorTokenStatus {
     /// Until when the operator's old token works, in milliseconds since 1970; left out if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_until_ms: Option<u64>,
@@ -151,7 +151,7 @@ pub enum TableMode {
 /// `POST /v1/tenants/{tenant}/tables`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CreateTable {
+pub struct TableSpec {
     /// Its name: 1-64 of `a-z 0-9 - _`.
     pub name: String,
     /// Its id; left out: the next one.
@@ -169,7 +169,7 @@ pub struct CreateTable {
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Table {
+pub struct TableStatus {
     /// Its id, as it travels in data requests and in the arguments of extensions.
     pub id: u64,
     /// Its name.
@@ -193,7 +193,7 @@ pub struct Table {
     /// Slots of its index.
     pub capacity: u64,
     /// Whether it is the tenant's own, or what another tenant's grant of it allows.
-    pub access: Access,
+    pub access: TableAccess,
     /// The tenant that granted it, if it is not an own one.
     pub owner: Option<String>,
     /// Of an own table: to whom it is granted.
@@ -203,7 +203,7 @@ pub struct Table {
 /// What a tenant may do with a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
+pub enum TableAccess {
     /// Everything: it is its own.
     #[default]
     Own,
@@ -216,19 +216,19 @@ pub enum Access {
 /// `POST /v1/tenants/{tenant}/grants`: lets another tenant use a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CreateGrant {
+pub struct GrantSpec {
     /// The table.
     pub table: String,
     /// Name of the tenant that gets it.
     pub to: String,
     /// `Read` or `ReadWrite`.
-    pub access: Access,
+    pub access: TableAccess,
 }
 
 /// `GET /v1/tenants/{tenant}/grants`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Grants {
+pub struct GrantList {
     /// What the tenant granted to others.
     pub given: Vec<GivenGrant>,
     /// What others granted to it.
@@ -244,7 +244,7 @@ pub struct GivenGrant {
     /// Name of the tenant that it was granted to.
     pub to: String,
     /// What it allows.
-    pub access: Access,
+    pub access: TableAccess,
     /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a tenant.
     pub in_force: Option<bool>,
 }
@@ -260,12 +260,12 @@ pub struct ReceivedGrant {
     /// The table's owner.
     pub owner: String,
     /// What it allows.
-    pub access: Access,
+    pub access: TableAccess,
 }
 
 /// One source file of a push.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceFile {
+pub struct ExtensionSourceFile {
     /// Its path inside the extension, with `/`: `src/lib.rs`.
     pub path: String,
     /// Its text.
@@ -274,21 +274,21 @@ pub struct SourceFile {
 
 /// `PUT /v1/tenants/{tenant}/extensions/{name}`: an extension's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Push {
+pub struct ExtensionSource {
     /// Text of `extension.toml`.
     pub manifest: String,
     /// The `.rs` files.
-    pub files: Vec<SourceFile>,
+    pub files: Vec<ExtensionSourceFile>,
 }
 
 /// The answer to a push that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pushed {
+pub struct PushOutcome {
     /// The extension as it now runs.
-    pub extension: Extension,
+    pub extension: ExtensionStatus,
     /// Warnings of the compiler, if any.
-    pub diagnostics: Vec<Diagnostic>,
+    pub diagnostics: Vec<BuildDiagnostic>,
     /// Milliseconds that the check and the compilation took.
     pub build_ms: u64,
 }
@@ -296,7 +296,7 @@ pub struct Pushed {
 /// An extension and what it has done since it was first pushed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Extension {
+pub struct ExtensionStatus {
     /// Its name.
     pub name: String,
     /// The version that runs now; grows by one with each push.
@@ -316,7 +316,7 @@ pub struct Extension {
     /// What one invocation may use.
     pub budget: Budget,
     /// Its counters.
-    pub stats: ExtensionStats,
+    pub stats: ExtensionTotals,
     /// Its versions, newest first.
     pub versions: Vec<ExtensionVersion>,
 }
@@ -360,7 +360,7 @@ pub struct ExtensionVersion {
 /// Counters of an extension; they only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ExtensionStats {
+pub struct ExtensionTotals {
     /// Calls begun.
     pub invocations: u64,
     /// Calls that replied.
@@ -384,7 +384,7 @@ pub struct ExtensionStats {
 /// One remark of the checker or the compiler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Diagnostic {
+pub struct BuildDiagnostic {
     /// `error` or `warning`.
     pub severity: String,
     /// File inside the extension.
@@ -404,7 +404,7 @@ pub struct Diagnostic {
 /// One invocation that was ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kill {
+pub struct KillReport {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
     /// Whose.
@@ -428,7 +428,7 @@ pub struct Kill {
 /// `GET /v1/stat`: counters since the server started, by name; `sandstorm stat` prints their growth.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Stat {
+pub struct ServerStats {
     /// When they were read, in milliseconds since 1970.
     pub at_ms: u64,
     /// Sums over all workers (or, with a tenant's token, the tenant's own), each by its documented name.
@@ -442,7 +442,7 @@ pub struct Stat {
 /// The body of every answer that is not a success.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ErrorBody {
+pub struct ControlErrorBody {
     /// A word for programs: `refused`, `unauthorised`, `not_found`, `exists`, `invalid`, `over_quota`, `builder`,
     /// `internal`, …
     pub code: String,
@@ -451,29 +451,29 @@ pub struct ErrorBody {
     /// What to do about it.
     pub hint: Option<String>,
     /// Of a refused push: every remark.
-    pub diagnostics: Vec<Diagnostic>,
+    pub diagnostics: Vec<BuildDiagnostic>,
 }
 
 /// What stands for a secret where it might get into a log.
 const HIDDEN: &str = "(hidden)";
 
-impl std::fmt::Debug for CreateTenant {
+impl std::fmt::Debug for TenantSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let token = self.token.as_ref().map(|_| HIDDEN);
-        let CreateTenant { name, open, id, home_worker, quotas, .. } = self;
+        let TenantSpec { name, open, id, home_worker, quotas, .. } = self;
         let mut shown = f.debug_struct("CreateTenant");
         shown.field("name", name).field("open", open).field("id", id).field("token", &token);
         shown.field("home_worker", home_worker).field("quotas", quotas).finish()
     }
 }
 
-impl std::fmt::Debug for TenantCreated {
+impl std::fmt::Debug for CreatedTenant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TenantCreated").field("tenant", &self.tenant).field("token", &HIDDEN).finish()
     }
 }
 
-impl std::fmt::Debug for TokenRotated {
+impl std::fmt::Debug for RotatedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("TokenRotated");
         shown.field("token", &HIDDEN).field("old_until_ms", &self.old_until_ms).finish()

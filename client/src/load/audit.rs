@@ -1,23 +1,23 @@
 //! Looks after a closed economy: whatever was moved between its accounts, their sum stays.
 
-use super::workload::FIRST_BALANCE;
+use super::dataset::INITIAL_BALANCE;
 use super::{Class, Data};
-use crate::raw::{Connection, error_of};
+use crate::raw::{Connection, operation_error};
 use crate::{Config, Error};
 
 /// Accounts read in one message.
-const TOGETHER: u64 = 32;
+const ACCOUNTS_PER_MESSAGE: u64 = 32;
 
 /// What an audit has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Audit {
+pub struct BalanceAudit {
     /// The sum of all accounts.
     pub sum: u128,
     /// What it has to be.
     pub wanted: u128,
 }
 
-impl Audit {
+impl BalanceAudit {
     /// Whether nothing was lost, or made.
     pub fn is_right(self) -> bool {
         self.sum == self.wanted
@@ -28,12 +28,12 @@ impl Audit {
 ///
 /// # Errors
 /// As of any get; [`Error::Protocol`] where an account is not one.
-pub fn audit(config: &Config, data: &Data) -> Result<Audit, Error> {
+pub fn audit(config: &Config, data: &Data) -> Result<BalanceAudit, Error> {
     let mut connection = Connection::connect(config)?;
     let (mut sum, mut key) = (0u128, Vec::new());
-    for first in (0..data.accounts).step_by(TOGETHER as usize) {
+    for first in (0..data.accounts).step_by(ACCOUNTS_PER_MESSAGE as usize) {
         let mut message = connection.message();
-        let last = (first + TOGETHER).min(data.accounts);
+        let last = (first + ACCOUNTS_PER_MESSAGE).min(data.accounts);
         for id in first..last {
             data.write_key_of(Class::Balance, id, &mut key);
             message.get(data.table, &key);
@@ -46,13 +46,13 @@ pub fn audit(config: &Config, data: &Data) -> Result<Audit, Error> {
                 result = answer.and_then(|answer| {
                     for operation in answer.operations() {
                         let operation = operation?;
-                        if let Some(error) = error_of(&operation) {
+                        if let Some(error) = operation_error(&operation) {
                             return Err(error);
                         }
                         // An account that has nothing is not there.
                         let balance = operation.value.try_into().map(u64::from_le_bytes);
                         let none = operation.value.is_empty();
-                        sum += u128::from(balance.or(if none { Ok(0) } else { Err(no_account()) })?);
+                        sum += u128::from(balance.or(if none { Ok(0) } else { Err(malformed_account()) })?);
                     }
                     Ok(())
                 });
@@ -63,9 +63,9 @@ pub fn audit(config: &Config, data: &Data) -> Result<Audit, Error> {
         }
         result?;
     }
-    Ok(Audit { sum, wanted: u128::from(FIRST_BALANCE) * u128::from(data.accounts) })
+    Ok(BalanceAudit { sum, wanted: u128::from(INITIAL_BALANCE) * u128::from(data.accounts) })
 }
 
-fn no_account() -> Error {
+fn malformed_account() -> Error {
     Error::Protocol { text: "an account's record is not 8 bytes".into() }
 }

@@ -83,7 +83,7 @@ pub enum Class {
 
 /// Which records a class asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Population {
+pub(super) enum KeyPopulation {
     /// Plain ones.
     Records,
     /// The links of chains.
@@ -98,7 +98,7 @@ pub(super) enum Population {
     Accounts,
 }
 
-impl Population {
+impl KeyPopulation {
     pub(super) const COUNT: usize = 6;
 }
 
@@ -225,15 +225,15 @@ impl Class {
         matches!(self, ObjAdd | ObjUpdate | ObjDelete | AssocAdd | AssocDelete | AssocChangeType)
     }
 
-    pub(super) fn population(self) -> Population {
+    pub(super) fn population(self) -> KeyPopulation {
         match self {
-            Class::Chain | Class::ChainGets => Population::Links,
-            Class::MultiGet | Class::Aggregate | Class::Checksum | Class::Long => Population::Lists,
-            Class::AggregateGets | Class::ChecksumGets | Class::LongGets => Population::Lists,
-            Class::Analysis | Class::AnalysisGets => Population::RowLists,
-            Class::Auth | Class::AuthGets => Population::Users,
-            Class::Balance | Class::Transfer => Population::Accounts,
-            _ => Population::Records,
+            Class::Chain | Class::ChainGets => KeyPopulation::Links,
+            Class::MultiGet | Class::Aggregate | Class::Checksum | Class::Long => KeyPopulation::Lists,
+            Class::AggregateGets | Class::ChecksumGets | Class::LongGets => KeyPopulation::Lists,
+            Class::Analysis | Class::AnalysisGets => KeyPopulation::RowLists,
+            Class::Auth | Class::AuthGets => KeyPopulation::Users,
+            Class::Balance | Class::Transfer => KeyPopulation::Accounts,
+            _ => KeyPopulation::Records,
         }
     }
 
@@ -315,7 +315,7 @@ impl fmt::Display for Mix {
 /// (Dey et al., ICDEW'14), Facebook's pools of memcached
 /// (Atikoglu et al., SIGMETRICS'12), TAO's requests (Bronson et al., ATC'13), and the two that Splinter asked of its TAO (Kulkarni
 /// et al., OSDI'18).
-pub(super) const NAMED: [(&str, &str); 14] = [
+pub(super) const NAMED_WORKLOADS: [(&str, &str); 14] = [
     ("ycsb-a", "get=50,put=50"),
     ("ycsb-b", "get=95,put=5"),
     ("ycsb-c", "get=100"),
@@ -340,13 +340,13 @@ impl FromStr for Mix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Mix, String> {
-        let text = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, shares)| shares);
+        let text = NAMED_WORKLOADS.iter().find(|(name, _)| *name == text).map_or(text, |(_, shares)| shares);
         let mut shares: Vec<(Class, f64)> = Vec::new();
         for part in text.split(',') {
             let (name, share) = part.split_once('=').unwrap_or((part, "1"));
             let class = Class::ALL.into_iter().find(|class| class.name() == name.trim());
             let class = class.ok_or_else(|| {
-                let whole: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
+                let whole: Vec<&str> = NAMED_WORKLOADS.iter().map(|(name, _)| *name).collect();
                 let names: Vec<&str> = Class::ALL.iter().map(|class| class.name()).collect();
                 format!("'{name}' is no workload: {}, or shares of {}", whole.join(", "), names.join(", "))
             })?;
@@ -379,7 +379,7 @@ mod tests {
             assert_eq!(class.name().parse::<Mix>().unwrap(), Mix::only(class));
             assert_eq!(Class::ALL[class.index()], class);
         }
-        for (name, _) in NAMED {
+        for (name, _) in NAMED_WORKLOADS {
             assert!((99.0..=100.5).contains(&name.parse::<Mix>().unwrap().total), "{name}");
         }
     }

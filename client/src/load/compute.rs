@@ -1,15 +1,15 @@
 //! What clients do with what they got in place of an extension: the same arithmetic, digests and decisions, on their side.
 
-use super::ask::Ask;
+use super::request::LoadRequest;
 use super::{Class, Data, rows};
 use crate::Error;
 use std::time::{Duration, Instant};
 
 /// How often the computing of one answer is timed.
-const TIMED: u32 = 64;
+const COMPUTE_SAMPLES: u32 = 64;
 
 /// Takes the next record off a multi-get's answer: its value, if there is such a record, and what is behind it.
-pub(super) fn take_member(reply: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+pub(super) fn split_multi_get_entry(reply: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let (head, rest) = reply.split_first_chunk::<17>()?;
     let len = u32::from_le_bytes([head[13], head[14], head[15], head[16]]) as usize;
     let (value, rest) = rest.split_at_checked(len)?;
@@ -17,37 +17,37 @@ pub(super) fn take_member(reply: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
 }
 
 /// The values in a multi-get's answer; it ends early where the answer cannot be read.
-fn members(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+fn multi_get_values(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     std::iter::from_fn(move || {
-        let (value, rest) = take_member(reply)?;
+        let (value, rest) = split_multi_get_entry(reply)?;
         reply = rest;
         Some(value)
     })
 }
 
 /// The number that a value starts with; one shorter than that counts as if it ended in zeros.
-fn number(value: &[u8]) -> u64 {
+fn leading_u64(value: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
     u64::from_le_bytes(bytes)
 }
 
 /// The arithmetic of `aggregate`.
-pub(super) fn churn(number: u64, rounds: u32) -> u64 {
+pub(super) fn lcg_rounds(number: u64, rounds: u32) -> u64 {
     (0..rounds).fold(number, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
 }
 
 impl Data {
     /// Writes what the extension in whose place `ask` is asked would have replied, from the answer to its last get.
-    pub(super) fn compute(&self, ask: &Ask, reply: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn compute(&self, ask: &LoadRequest, reply: &[u8], out: &mut Vec<u8>) {
         out.clear();
         match ask.class {
             Class::AggregateGets => {
                 let (mut sum, mut counted, mut missing) = (0u64, 0u32, 0u32);
-                for value in members(reply) {
+                for value in multi_get_values(reply) {
                     match value {
                         Some(value) => {
-                            sum = sum.wrapping_add(churn(number(value), self.rounds));
+                            sum = sum.wrapping_add(lcg_rounds(leading_u64(value), self.rounds));
                             counted += 1;
                         }
                         None => missing += 1,
@@ -59,15 +59,15 @@ impl Data {
             }
             Class::ChecksumGets => {
                 let mut digest = hmac_sha256::Hash::new();
-                members(reply).flatten().for_each(|value| digest.update(value));
+                multi_get_values(reply).flatten().for_each(|value| digest.update(value));
                 out.extend_from_slice(&digest.finalize());
             }
             Class::AnalysisGets => {
-                out.extend_from_slice(&rows::analysed(members(reply).flatten().map(rows::classify)));
+                out.extend_from_slice(&rows::encode_analysis(multi_get_values(reply).flatten().map(rows::classify)));
             }
             Class::AuthGets => {
                 let password = rows::password(ask.id, ask.twist == 0);
-                out.push(u8::from(rows::is_password(reply, password.as_bytes())));
+                out.push(u8::from(rows::verify_password(reply, password.as_bytes())));
             }
             // Of the last batch: it is only whether its records are there that counts.
             Class::LongGets => out.extend_from_slice(&self.long_gets.to_le_bytes()),
@@ -79,7 +79,7 @@ impl Data {
     ///
     /// # Errors
     /// The class is none that clients compute anything for.
-    pub fn computing_takes(&self, class: Class) -> Result<Duration, Error> {
+    pub fn measure_compute_time(&self, class: Class) -> Result<Duration, Error> {
         let called = class.called().filter(|_| !matches!(class, Class::ChainGets | Class::LongGets | Class::AuthGets));
         if called.is_none() {
             return Err(Error::Protocol { text: format!("{} is nothing that clients compute", class.name()) });
@@ -91,8 +91,8 @@ impl Data {
             reply.extend_from_slice(&(value.len() as u32).to_le_bytes());
             reply.extend_from_slice(&value);
         }
-        let ask = Ask { class, id: 0, step: 1, twist: 0, intended_ns: 0, verify: false };
-        let mut times: Vec<Duration> = (0..TIMED)
+        let ask = LoadRequest { class, id: 0, step: 1, twist: 0, intended_ns: 0, verify: false };
+        let mut times: Vec<Duration> = (0..COMPUTE_SAMPLES)
             .map(|_| {
                 let begun = Instant::now();
                 self.compute(&ask, std::hint::black_box(&reply), &mut out);

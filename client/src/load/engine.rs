@@ -1,9 +1,9 @@
 //! Runs a load: threads, time, progress, and the report in the end.
 
-use super::doze::Bed;
-use super::growth::Growth;
-use super::lane::{Habits, Lane, Shares, Times};
-use super::report::{COARSE_DIGITS, FINE_DIGITS, Report, Row, Tally, TenantReport, histogram};
+use super::connection::{ConnectionContext, GeneratorOptions, LoadConnection, MeasurementWindow};
+use super::idle::IdleWaiter;
+use super::inserts::InsertTracker;
+use super::report::{COARSE_DIGITS, ClassReport, ClassTally, FINE_DIGITS, Report, TenantReport, latency_histogram};
 use super::{Class, Options, Pace, TenantLoad, keys};
 use crate::{Error, limits};
 use hdrhistogram::Histogram;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// One second of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Seconds since the start; at most 0 during warm-up.
     pub second: i64,
     /// Operations that ended in it.
@@ -32,9 +32,9 @@ pub struct Progress {
     pub p99_us: f64,
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for LoadProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Progress { second, per_s, errors_per_s, p50_us, p99_us } = self;
+        let LoadProgress { second, per_s, errors_per_s, p50_us, p99_us } = self;
         let phase = if *second <= 0 { " (warm-up)" } else { "" };
         write!(
             f,
@@ -44,7 +44,7 @@ impl fmt::Display for Progress {
 }
 
 /// What the threads share with the one that prints.
-struct Shared {
+struct ProgressCounters {
     done: AtomicU64,
     failed: AtomicU64,
     recent_ns: Mutex<Histogram<u64>>,
@@ -52,12 +52,12 @@ struct Shared {
 }
 
 /// What a lane brings back: the tenant, its tallies, and packets resent.
-type BroughtLane = (usize, Vec<Option<Box<Tally>>>, u64);
+type ConnectionResult = (usize, Vec<Option<Box<ClassTally>>>, u64);
 
 /// What a thread brings back.
 #[derive(Default)]
-struct Brought {
-    lanes: Vec<BroughtLane>,
+struct ThreadResult {
+    lanes: Vec<ConnectionResult>,
     /// CPU time that it took, in seconds.
     cpu_s: f64,
 }
@@ -66,29 +66,30 @@ struct Brought {
 ///
 /// # Errors
 /// What stood in the way of connecting; what goes wrong later stands in the report.
-pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {
-    let growths: Vec<Growth> = options.tenants.iter().map(|load| Growth::new(load.data.records)).collect();
-    let shares = deal(options, &growths);
-    let shared = Shared {
+pub fn run(options: &Options, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Report, Error> {
+    let growths: Vec<InsertTracker> =
+        options.tenants.iter().map(|load| InsertTracker::new(load.data.records)).collect();
+    let shares = assign_connections(options, &growths);
+    let shared = ProgressCounters {
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
-        recent_ns: Mutex::new(histogram()),
+        recent_ns: Mutex::new(latency_histogram()),
         running: AtomicUsize::new(shares.len()),
     };
     let (barrier, failed) = (Barrier::new(shares.len()), AtomicBool::new(false));
-    let results: Vec<Result<Brought, Error>> = std::thread::scope(|scope| {
+    let results: Vec<Result<ThreadResult, Error>> = std::thread::scope(|scope| {
         let (shared, barrier, failed) = (&shared, &barrier, &failed);
         let threads: Vec<_> = (0..)
             .zip(shares)
             .map(|(index, share)| {
                 scope.spawn(move || {
-                    let recent_ns = Rc::new(RefCell::new(histogram()));
+                    let recent_ns = Rc::new(RefCell::new(latency_histogram()));
                     let result = connect(index, &share, &recent_ns, options);
                     failed.fetch_or(result.is_err(), Relaxed);
                     barrier.wait();
                     let result = match result {
                         Ok(_) if failed.load(Relaxed) => Err(Error::Closed),
-                        Ok(lanes) => Ok(drive(lanes, &recent_ns, options, shared, index)),
+                        Ok(lanes) => Ok(run_connections(lanes, &recent_ns, options, shared, index)),
                         Err(error) => Err(error),
                     };
                     shared.running.fetch_sub(1, Relaxed);
@@ -96,10 +97,10 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Rep
                 })
             })
             .collect();
-        watch(options, shared, progress);
+        report_progress(options, shared, progress);
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Closed))).collect()
     });
-    let mut brought = Brought::default();
+    let mut brought = ThreadResult::default();
     let mut error = None;
     for result in results {
         match result {
@@ -114,22 +115,26 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Rep
     }
     match error {
         Some(error) => Err(error),
-        None => Ok(report(options, &brought)),
+        None => Ok(build_report(options, &brought)),
     }
 }
 
-fn times(options: &Options) -> Times {
-    let counts_from_ns = options.warm_up.as_nanos() as u64;
-    Times { start: Instant::now(), counts_from_ns, ends_ns: counts_from_ns + options.duration.as_nanos() as u64 }
+fn measurement_window(options: &Options) -> MeasurementWindow {
+    let measure_from_ns = options.warm_up.as_nanos() as u64;
+    MeasurementWindow {
+        start: Instant::now(),
+        measure_from_ns,
+        end_ns: measure_from_ns + options.duration.as_nanos() as u64,
+    }
 }
 
 /// A connection to be made: its tenant's number, load and records.
-type Place<'l> = (usize, &'l TenantLoad, &'l Growth);
+type PlannedConnection<'l> = (usize, &'l TenantLoad, &'l InsertTracker);
 
 /// Deals the connections out to the threads.
-fn deal<'l>(options: &'l Options, growths: &'l [Growth]) -> Vec<Vec<Place<'l>>> {
+fn assign_connections<'l>(options: &'l Options, growths: &'l [InsertTracker]) -> Vec<Vec<PlannedConnection<'l>>> {
     let threads = options.threads.max(1);
-    let mut shares: Vec<Vec<Place<'l>>> = vec![Vec::new(); threads];
+    let mut shares: Vec<Vec<PlannedConnection<'l>>> = vec![Vec::new(); threads];
     let connections = (0..)
         .zip(options.tenants.iter().zip(growths))
         .flat_map(|(tenant, (load, growth))| std::iter::repeat_n((tenant, load, growth), load.connections.max(1)));
@@ -144,23 +149,23 @@ fn deal<'l>(options: &'l Options, growths: &'l [Growth]) -> Vec<Vec<Place<'l>>> 
 
 fn connect<'l>(
     thread: u64,
-    share: &[Place<'l>],
+    share: &[PlannedConnection<'l>],
     recent_ns: &Rc<RefCell<Histogram<u64>>>,
     options: &Options,
-) -> Result<Vec<Lane<'l>>, Error> {
-    let digits = if options.tenants.len() > limits::LOAD_FINE_TENANTS { COARSE_DIGITS } else { FINE_DIGITS };
+) -> Result<Vec<LoadConnection<'l>>, Error> {
+    let digits = if options.tenants.len() > limits::LOAD_FINE_HISTOGRAM_TENANTS { COARSE_DIGITS } else { FINE_DIGITS };
     let mut lanes = Vec::new();
     for (index, (tenant, load, growth)) in (0..).zip(share) {
-        let seed = keys::mix(options.seed ^ keys::mix(thread << 32 | index));
-        let shares = Shares { growth, recent_ns: Rc::clone(recent_ns) };
-        let habits = Habits { seed, verify_every: options.verify_every, digits };
-        lanes.push(Lane::connect(*tenant, load, shares, habits, times(options))?);
+        let seed = keys::mix64(options.seed ^ keys::mix64(thread << 32 | index));
+        let shares = ConnectionContext { growth, recent_ns: Rc::clone(recent_ns) };
+        let habits = GeneratorOptions { seed, verify_every: options.verify_every, digits };
+        lanes.push(LoadConnection::connect(*tenant, load, shares, habits, measurement_window(options))?);
     }
     Ok(lanes)
 }
 
 /// Deals the turns of a closed loop out to tenants by their rank.
-struct Dealer {
+struct ClosedLoopScheduler {
     /// Messages under way, or owed, in all.
     depth: usize,
     /// Sums of the lanes' weights.
@@ -168,24 +173,28 @@ struct Dealer {
     rng: SmallRng,
 }
 
-impl Dealer {
+impl ClosedLoopScheduler {
     /// If the run has one: its tenants have no rates of their own.
-    fn new(options: &Options, lanes: &mut [Lane<'_>], thread: u64) -> Option<Dealer> {
+    fn new(options: &Options, lanes: &mut [LoadConnection<'_>], thread: u64) -> Option<ClosedLoopScheduler> {
         let exponent = options.tenant_skew?;
         let mut sums = Vec::new();
         let (mut depth, mut sum) = (0, 0.0);
         for lane in lanes {
             let load = options.tenants.get(lane.tenant)?;
             let Pace::Closed { depth: its } = load.pace else { return None };
-            lane.await_turns();
+            lane.enable_credits();
             depth += its.max(1);
             sum += (lane.tenant as f64 + 1.0).powf(-exponent) / load.connections.max(1) as f64;
             sums.push(sum);
         }
-        Some(Dealer { depth, sums, rng: SmallRng::seed_from_u64(keys::mix(options.seed ^ keys::mix(!thread))) })
+        Some(ClosedLoopScheduler {
+            depth,
+            sums,
+            rng: SmallRng::seed_from_u64(keys::mix64(options.seed ^ keys::mix64(!thread))),
+        })
     }
 
-    fn deal(&mut self, lanes: &mut [Lane<'_>]) {
+    fn deal(&mut self, lanes: &mut [LoadConnection<'_>]) {
         let there: usize = lanes.iter().map(|lane| lane.has()).sum();
         let all = self.sums.last().copied().unwrap_or(0.0);
         for _ in there..self.depth {
@@ -199,18 +208,18 @@ impl Dealer {
 }
 
 /// Turns the lanes of one thread until the run has ended and all is answered, or the wait for that is over.
-fn drive(
-    mut lanes: Vec<Lane<'_>>,
+fn run_connections(
+    mut lanes: Vec<LoadConnection<'_>>,
     recent_ns: &RefCell<Histogram<u64>>,
     options: &Options,
-    shared: &Shared,
+    shared: &ProgressCounters,
     thread: u64,
-) -> Brought {
-    let mut times = times(options);
+) -> ThreadResult {
+    let mut times = measurement_window(options);
     lanes.iter_mut().for_each(|lane| lane.begin(times));
-    let longest = lanes_deadline(options) + limits::LOAD_DRAIN;
-    let mut dealer = Dealer::new(options, &mut lanes, thread);
-    let bed = options.doze.then(|| Bed::of(&lanes)).flatten();
+    let longest = longest_deadline(options) + limits::LOAD_DRAIN_TIMEOUT;
+    let mut dealer = ClosedLoopScheduler::new(options, &mut lanes, thread);
+    let bed = options.doze.then(|| IdleWaiter::of(&lanes)).flatten();
     let cpu_before_s = cpu_s();
     let mut shared_at_ns = 0;
     // The kernel lets nobody else bring packets here: to give the core away for a moment is to look late.
@@ -228,23 +237,23 @@ fn drive(
         for (index, (lane, turn_ns)) in lanes.iter_mut().zip(&mut turns_ns).enumerate() {
             if *turn_ns <= now_ns {
                 busy |= lane.turn(if index == 0 { begun } else { Instant::now() });
-                *turn_ns = lane.next_turn_ns();
+                *turn_ns = lane.next_poll_ns();
             }
         }
-        if now_ns - shared_at_ns > limits::LOAD_SHARE_NS {
+        if now_ns - shared_at_ns > limits::LOAD_PUBLISH_INTERVAL_NS {
             shared_at_ns = now_ns;
-            share(&mut lanes, recent_ns, shared);
-            if lanes.iter_mut().any(|lane| lane.book().server_stops) {
+            publish_progress(&mut lanes, recent_ns, shared);
+            if lanes.iter_mut().any(|lane| lane.book().server_stopping) {
                 options.stop.store(true, Relaxed);
             }
-            if options.stop.load(Relaxed) && now_ns < times.ends_ns {
-                times.ends_ns = now_ns;
+            if options.stop.load(Relaxed) && now_ns < times.end_ns {
+                times.end_ns = now_ns;
                 lanes.iter_mut().for_each(|lane| lane.end_at(now_ns));
             }
         }
-        if now_ns >= times.ends_ns {
-            let waited = Duration::from_nanos(now_ns - times.ends_ns);
-            if waited > longest || lanes.iter().all(Lane::is_idle) {
+        if now_ns >= times.end_ns {
+            let waited = Duration::from_nanos(now_ns - times.end_ns);
+            if waited > longest || lanes.iter().all(LoadConnection::is_idle) {
                 break;
             }
         }
@@ -252,15 +261,16 @@ fn drive(
         match &bed {
             _ if busy => {}
             Some(bed) => bed.sleep(&lanes, times.now_ns()),
-            None if keeps_core && looked_in_vain < limits::LOAD_LOOKS_IN_VAIN => std::hint::spin_loop(),
+            None if keeps_core && looked_in_vain < limits::LOAD_SPINS_BEFORE_YIELD => std::hint::spin_loop(),
             None => std::thread::yield_now(),
         }
     }
     let cpu_s = cpu_s() - cpu_before_s;
-    lanes.iter_mut().for_each(Lane::abandon);
-    share(&mut lanes, recent_ns, shared);
-    let bring = |mut lane: Lane<'_>| (lane.tenant, std::mem::take(&mut lane.book().tallies), lane.retransmissions());
-    Brought { lanes: lanes.into_iter().map(bring).collect(), cpu_s }
+    lanes.iter_mut().for_each(LoadConnection::abandon);
+    publish_progress(&mut lanes, recent_ns, shared);
+    let bring =
+        |mut lane: LoadConnection<'_>| (lane.tenant, std::mem::take(&mut lane.book().tallies), lane.retransmissions());
+    ThreadResult { lanes: lanes.into_iter().map(bring).collect(), cpu_s }
 }
 
 /// CPU time of this thread, in seconds.
@@ -269,12 +279,12 @@ fn cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn lanes_deadline(options: &Options) -> Duration {
+fn longest_deadline(options: &Options) -> Duration {
     options.tenants.iter().map(|load| load.config.deadline).max().unwrap_or_default()
 }
 
 /// Adds what ended since the last time to what is shared.
-fn share(lanes: &mut [Lane<'_>], recent_ns: &RefCell<Histogram<u64>>, shared: &Shared) {
+fn publish_progress(lanes: &mut [LoadConnection<'_>], recent_ns: &RefCell<Histogram<u64>>, shared: &ProgressCounters) {
     for lane in lanes {
         let book = lane.book();
         shared.done.fetch_add(std::mem::take(&mut book.done), Relaxed);
@@ -287,11 +297,11 @@ fn share(lanes: &mut [Lane<'_>], recent_ns: &RefCell<Histogram<u64>>, shared: &S
 }
 
 /// Calls `progress` once a second until the threads have ended.
-fn watch(options: &Options, shared: &Shared, progress: &mut dyn FnMut(&Progress)) {
+fn report_progress(options: &Options, shared: &ProgressCounters, progress: &mut dyn FnMut(&LoadProgress)) {
     let start = Instant::now();
     let (mut done, mut failed, mut second) = (0, 0, 0);
     while shared.running.load(Relaxed) > 0 {
-        std::thread::sleep(limits::LOAD_WATCH);
+        std::thread::sleep(limits::LOAD_PROGRESS_POLL);
         if start.elapsed().as_secs() <= second {
             continue;
         }
@@ -299,7 +309,7 @@ fn watch(options: &Options, shared: &Shared, progress: &mut dyn FnMut(&Progress)
         let (done_now, failed_now) = (shared.done.load(Relaxed), shared.failed.load(Relaxed));
         let mut recent_ns = shared.recent_ns.lock();
         let us = |quantile| recent_ns.value_at_quantile(quantile) as f64 / 1000.0;
-        let line = Progress {
+        let line = LoadProgress {
             second: second as i64 - options.warm_up.as_secs() as i64,
             per_s: done_now - done,
             errors_per_s: failed_now - failed,
@@ -313,18 +323,18 @@ fn watch(options: &Options, shared: &Shared, progress: &mut dyn FnMut(&Progress)
     }
 }
 
-fn report(options: &Options, brought: &Brought) -> Report {
-    let counts_from_ns = options.warm_up.as_nanos() as u64;
+fn build_report(options: &Options, brought: &ThreadResult) -> Report {
+    let measure_from_ns = options.warm_up.as_nanos() as u64;
     let last_ns =
         brought.lanes.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).map(|tally| tally.last_ns).max();
     // Stopped early, it counts until then; behind its time, until the last answer.
-    let seconds = last_ns.map_or(0.0, |last_ns| last_ns.saturating_sub(counts_from_ns) as f64 / 1e9);
+    let seconds = last_ns.map_or(0.0, |last_ns| last_ns.saturating_sub(measure_from_ns) as f64 / 1e9);
     let stopped = options.stop.load(Relaxed);
     let seconds = if stopped { seconds.max(1e-9) } else { seconds.max(options.duration.as_secs_f64()).max(1e-9) };
-    let by_tenant = lanes_of(options.tenants.len(), &brought.lanes);
+    let by_tenant = results_by_tenant(options.tenants.len(), &brought.lanes);
     let tenants = options.tenants.iter().zip(by_tenant).map(|(load, lanes)| {
-        let rows = rows(&lanes, seconds);
-        let mut all = Tally::new(FINE_DIGITS);
+        let rows = class_reports(&lanes, seconds);
+        let mut all = ClassTally::new(FINE_DIGITS);
         lanes.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).for_each(|tally| all.add(tally));
         let us = |quantile| all.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
         TenantReport {
@@ -346,14 +356,14 @@ fn report(options: &Options, brought: &Brought) -> Report {
         seconds,
         per_s: tenants.iter().map(|tenant| tenant.per_s).sum(),
         wrong: tenants.iter().flat_map(|tenant| &tenant.rows).map(|row| row.wrong).sum(),
-        classes: rows(&brought.lanes.iter().collect::<Vec<_>>(), seconds),
+        classes: class_reports(&brought.lanes.iter().collect::<Vec<_>>(), seconds),
         sender_cpu_s: brought.cpu_s,
         tenants,
     }
 }
 
 /// What the threads have brought, by tenant.
-fn lanes_of(tenants: usize, brought: &[BroughtLane]) -> Vec<Vec<&BroughtLane>> {
+fn results_by_tenant(tenants: usize, brought: &[ConnectionResult]) -> Vec<Vec<&ConnectionResult>> {
     let mut by_tenant = vec![Vec::new(); tenants];
     for lane in brought {
         if let Some(lanes) = by_tenant.get_mut(lane.0) {
@@ -364,12 +374,12 @@ fn lanes_of(tenants: usize, brought: &[BroughtLane]) -> Vec<Vec<&BroughtLane>> {
 }
 
 /// A row for each class that these lanes have asked.
-fn rows(lanes: &[&BroughtLane], seconds: f64) -> Vec<Row> {
+fn class_reports(lanes: &[&ConnectionResult], seconds: f64) -> Vec<ClassReport> {
     let mut rows = Vec::new();
     for class in Class::ALL {
         let mut tallies = lanes.iter().filter_map(|(_, tallies, _)| tallies.get(class.index())?.as_ref()).peekable();
         if tallies.peek().is_some() {
-            let mut sum = Tally::new(FINE_DIGITS);
+            let mut sum = ClassTally::new(FINE_DIGITS);
             tallies.for_each(|tally| sum.add(tally));
             rows.push(sum.row(class, seconds));
         }

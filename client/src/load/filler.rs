@@ -1,14 +1,14 @@
 //! Fills a table with the records of a load, as fast as the server takes them.
 
 use super::Data;
-use super::graph::GraphSource;
-use crate::raw::{Connection, error_of};
+use super::graph::GraphRecordSource;
+use crate::raw::{Connection, operation_error};
 use crate::{Config, Error, PutOptions, limits};
 use std::time::{Duration, Instant};
 
 /// What was filled.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Filled {
+pub struct FillSummary {
     /// Records written: plain ones, links and lists.
     pub records: u64,
     /// How long it took.
@@ -16,7 +16,7 @@ pub struct Filled {
 }
 
 /// Records that are to be written, one after another.
-pub(super) trait Source {
+pub(super) trait RecordSource {
     /// How many there are.
     fn total(&self) -> u64;
     /// The first one.
@@ -27,7 +27,7 @@ pub(super) trait Source {
     fn write(&self, item: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) -> u64;
 }
 
-impl Source for Data {
+impl RecordSource for Data {
     fn total(&self) -> u64 {
         self.items_total()
     }
@@ -51,23 +51,27 @@ impl Source for Data {
 ///
 /// # Errors
 /// The first error that trying again does not mend, such as [`Error::OutOfMemory`].
-pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) -> Result<Filled, Error> {
+pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) -> Result<FillSummary, Error> {
     match &data.graph {
-        Some(graph) => fill_from(config, &GraphSource::new(data, graph), progress),
+        Some(graph) => fill_from(config, &GraphRecordSource::new(data, graph), progress),
         None => fill_from(config, data, progress),
     }
 }
 
-fn fill_from(config: &Config, source: &impl Source, progress: &mut dyn FnMut(u64, u64)) -> Result<Filled, Error> {
+fn fill_from(
+    config: &Config,
+    source: &impl RecordSource,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<FillSummary, Error> {
     let begun = Instant::now();
     let mut connection = Connection::connect(config)?;
     let packet_bytes = config.packet_bytes();
-    let (again, flights, free) = (Vec::new(), Vec::new(), Vec::new());
+    let (again, in_flight, free) = (Vec::new(), Vec::new(), Vec::new());
     let total = source.total();
-    let mut filler = Filler { source, packet_bytes, next: source.first(), written: 0, again, flights, free };
+    let mut filler = TableFiller { source, packet_bytes, next: source.first(), written: 0, again, in_flight, free };
     let mut told = Instant::now();
     while filler.written < total {
-        while filler.flights.len() - filler.free.len() < limits::FILL_DEPTH && filler.has_more() {
+        while filler.in_flight.len() - filler.free.len() < limits::FILL_DEPTH && filler.has_more() {
             filler.send(&mut connection)?;
         }
         if filler.take(&mut connection)? == 0 {
@@ -79,10 +83,10 @@ fn fill_from(config: &Config, source: &impl Source, progress: &mut dyn FnMut(u64
         }
     }
     progress(total, total);
-    Ok(Filled { records: total, took: begun.elapsed() })
+    Ok(FillSummary { records: total, took: begun.elapsed() })
 }
 
-struct Filler<'s, S> {
+struct TableFiller<'s, S> {
     source: &'s S,
     packet_bytes: usize,
     next: Option<u64>,
@@ -90,11 +94,11 @@ struct Filler<'s, S> {
     /// Items to be written again, and how often each was tried.
     again: Vec<(u64, u32)>,
     /// Items of the message in each slot.
-    flights: Vec<Vec<(u64, u32)>>,
+    in_flight: Vec<Vec<(u64, u32)>>,
     free: Vec<usize>,
 }
 
-impl<S: Source> Filler<'_, S> {
+impl<S: RecordSource> TableFiller<'_, S> {
     fn has_more(&self) -> bool {
         self.next.is_some() || !self.again.is_empty()
     }
@@ -102,8 +106,8 @@ impl<S: Source> Filler<'_, S> {
     /// Sends one message of about one packet.
     fn send(&mut self, connection: &mut Connection) -> Result<(), Error> {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(Vec::new());
-            self.flights.len() - 1
+            self.in_flight.push(Vec::new());
+            self.in_flight.len() - 1
         });
         let mut message = connection.message();
         let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), 0);
@@ -118,7 +122,7 @@ impl<S: Source> Filler<'_, S> {
             let before = message.bytes();
             message.put(table, &key, &value, &PutOptions::default());
             last = message.bytes() - before;
-            if let Some(flight) = self.flights.get_mut(slot) {
+            if let Some(flight) = self.in_flight.get_mut(slot) {
                 flight.push(item);
             }
         }
@@ -126,16 +130,16 @@ impl<S: Source> Filler<'_, S> {
     }
 
     fn take(&mut self, connection: &mut Connection) -> Result<usize, Error> {
-        let Filler { flights, free, again, written, .. } = self;
+        let TableFiller { in_flight, free, again, written, .. } = self;
         let mut failed = None;
         let ended = connection.poll(|mark, answer| {
             let slot = mark as usize;
-            let Some(items) = flights.get_mut(slot) else { return };
+            let Some(items) = in_flight.get_mut(slot) else { return };
             let mut answers = answer.as_ref().ok().map(|answer| answer.operations());
             let mut whole = answer.as_ref().err().cloned();
             for (index, tries) in items.drain(..) {
                 let error = match answers.as_mut().and_then(Iterator::next) {
-                    Some(Ok(answer)) => error_of(&answer),
+                    Some(Ok(answer)) => operation_error(&answer),
                     Some(Err(error)) => Some(error),
                     None => whole.clone().or(Some(Error::Protocol { text: "an operation has no answer".into() })),
                 };
@@ -143,7 +147,7 @@ impl<S: Source> Filler<'_, S> {
                     None => *written += 1,
                     // Writing the same record again does no harm, whether the first attempt ran or not.
                     Some(Error::Timeout { .. } | Error::Overloaded | Error::Stale | Error::OverQuota { .. })
-                        if tries < limits::FILL_TRIES =>
+                        if tries < limits::FILL_ATTEMPTS =>
                     {
                         again.push((index, tries + 1));
                     }

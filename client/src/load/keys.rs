@@ -3,7 +3,7 @@
 //! Record `id` has a key and a value that follow from `id` alone (and a salt that each write picks), so that any reply can
 //! be checked without remembering what was written.
 
-use super::ranks::Ranks;
+use super::zipf_table::ZipfTable;
 use rand::Rng;
 use rand_distr::{Distribution, Zipf};
 use std::fmt;
@@ -15,7 +15,7 @@ pub const MIN_KEY_LEN: usize = 21;
 pub const MIN_CHECKED_VALUE_LEN: usize = 16;
 
 /// Mixes 64 bits: neighbouring inputs land far apart (the finaliser of splitmix64).
-pub fn mix(mut x: u64) -> u64 {
+pub fn mix64(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -74,14 +74,14 @@ pub fn write_value(id: u64, salt: u64, len: usize, value: &mut Vec<u8>) {
     value.extend_from_slice(&salt.to_le_bytes());
     value.extend_from_slice(&state.to_le_bytes());
     while value.len() < len {
-        state = mix(state);
+        state = mix64(state);
         value.extend_from_slice(&state.to_le_bytes());
     }
     value.truncate(len);
 }
 
 fn digest(id: u64, salt: u64) -> u64 {
-    mix(id ^ mix(salt))
+    mix64(id ^ mix64(salt))
 }
 
 fn short_value(id: u64) -> [u8; MIN_CHECKED_VALUE_LEN] {
@@ -104,7 +104,7 @@ pub fn check_value(id: u64, value: &[u8]) -> bool {
         return false;
     }
     while !filler.is_empty() {
-        state = mix(state);
+        state = mix64(state);
         let expected = state.to_le_bytes();
         let here = filler.len().min(expected.len());
         let (part, rest) = filler.split_at(here);
@@ -184,17 +184,17 @@ const LATEST_EXPONENT: f64 = 0.99;
 
 /// Draws record ids `0..count`.
 #[derive(Clone, Debug)]
-pub struct Chooser {
+pub struct KeyChooser {
     skew: Skew,
     count: u64,
-    draw: Draw,
+    draw: KeySampler,
 }
 
 #[derive(Clone, Debug)]
-enum Draw {
+enum KeySampler {
     Zipf(Zipf<f64>),
     /// The same from tables.
-    Ranks(Ranks),
+    ZipfTable(ZipfTable),
     Uniform,
     HotSet {
         hot: u64,
@@ -203,35 +203,35 @@ enum Draw {
     Latest(Zipf<f64>),
 }
 
-impl Chooser {
+impl KeyChooser {
     /// A chooser of `count` records (at least one).
     ///
     /// # Errors
     /// A text that says which number is out of range.
-    pub fn new(skew: Skew, count: u64) -> Result<Chooser, String> {
+    pub fn new(skew: Skew, count: u64) -> Result<KeyChooser, String> {
         let count = count.max(1);
         let zipf =
             |exponent| Zipf::new(count as f64, exponent).map_err(|error| format!("zipf exponent {exponent}: {error}"));
         let draw = match skew {
-            Skew::Uniform => Draw::Uniform,
-            Skew::Zipf { exponent } => match (zipf(exponent)?, Ranks::new(count, exponent)) {
-                (_, Some(ranks)) => Draw::Ranks(ranks),
-                (zipf, None) => Draw::Zipf(zipf),
+            Skew::Uniform => KeySampler::Uniform,
+            Skew::Zipf { exponent } => match (zipf(exponent)?, ZipfTable::new(count, exponent)) {
+                (_, Some(ranks)) => KeySampler::ZipfTable(ranks),
+                (zipf, None) => KeySampler::Zipf(zipf),
             },
-            Skew::Latest => Draw::Latest(zipf(LATEST_EXPONENT)?),
+            Skew::Latest => KeySampler::Latest(zipf(LATEST_EXPONENT)?),
             Skew::HotSet { keys, share } => {
                 let hot = ((count as f64 * keys) as u64).clamp(1, count);
                 let share = if hot == count { 1.0 } else { share.clamp(0.0, 1.0) };
-                Draw::HotSet { hot, share }
+                KeySampler::HotSet { hot, share }
             }
         };
-        Ok(Chooser { skew, count, draw })
+        Ok(KeyChooser { skew, count, draw })
     }
 
     /// Chooses among `count` records from here on.
     pub fn resize(&mut self, count: u64) {
         if count != self.count
-            && let Ok(chooser) = Chooser::new(self.skew, count)
+            && let Ok(chooser) = KeyChooser::new(self.skew, count)
         {
             *self = chooser;
         }
@@ -240,11 +240,11 @@ impl Chooser {
     /// The next id. Low ids are the frequent ones; the server's keyed hash spreads them over its table.
     pub fn next(&self, rng: &mut impl Rng) -> u64 {
         match &self.draw {
-            Draw::Zipf(zipf) => (zipf.sample(rng) as u64).clamp(1, self.count) - 1,
-            Draw::Ranks(ranks) => ranks.next(rng),
-            Draw::Latest(zipf) => self.count - (zipf.sample(rng) as u64).clamp(1, self.count),
-            Draw::Uniform => rng.random_range(0..self.count),
-            Draw::HotSet { hot, share } => {
+            KeySampler::Zipf(zipf) => (zipf.sample(rng) as u64).clamp(1, self.count) - 1,
+            KeySampler::ZipfTable(ranks) => ranks.next(rng),
+            KeySampler::Latest(zipf) => self.count - (zipf.sample(rng) as u64).clamp(1, self.count),
+            KeySampler::Uniform => rng.random_range(0..self.count),
+            KeySampler::HotSet { hot, share } => {
                 if rng.random::<f64>() < *share {
                     rng.random_range(0..*hot)
                 } else {
@@ -262,7 +262,7 @@ mod tests {
     use rand::{SeedableRng, rngs::SmallRng};
 
     /// Chi-square of `draws` draws over `expected` probabilities, by its distance from the mean in standard deviations.
-    fn chi_square_deviations(chooser: &Chooser, expected: &[f64], draws: u64) -> f64 {
+    fn chi_square_deviations(chooser: &KeyChooser, expected: &[f64], draws: u64) -> f64 {
         let mut rng = SmallRng::seed_from_u64(42);
         let mut seen = vec![0u64; expected.len()];
         for _ in 0..draws {
@@ -283,7 +283,7 @@ mod tests {
             let weights: Vec<f64> = (1..=200).map(|rank| f64::from(rank).powf(-exponent)).collect();
             let total: f64 = weights.iter().sum();
             let expected: Vec<f64> = weights.iter().map(|weight| weight / total).collect();
-            let chooser = Chooser::new(Skew::Zipf { exponent }, 200).unwrap();
+            let chooser = KeyChooser::new(Skew::Zipf { exponent }, 200).unwrap();
             let deviations = chi_square_deviations(&chooser, &expected, 400_000);
             assert!(deviations.abs() < 6.0, "exponent {exponent}: {deviations} standard deviations off");
         }
@@ -291,9 +291,9 @@ mod tests {
 
     #[test]
     fn uniform_and_hot_set_draw_what_they_say() {
-        let uniform = Chooser::new(Skew::Uniform, 100).unwrap();
+        let uniform = KeyChooser::new(Skew::Uniform, 100).unwrap();
         assert!(chi_square_deviations(&uniform, &[0.01; 100], 200_000).abs() < 6.0);
-        let hot = Chooser::new(Skew::HotSet { keys: 0.1, share: 0.9 }, 100).unwrap();
+        let hot = KeyChooser::new(Skew::HotSet { keys: 0.1, share: 0.9 }, 100).unwrap();
         let expected: Vec<f64> = (0..100).map(|id| if id < 10 { 0.09 } else { 0.1 / 90.0 }).collect();
         assert!(chi_square_deviations(&hot, &expected, 200_000).abs() < 6.0);
     }
@@ -303,10 +303,10 @@ mod tests {
         let weights: Vec<f64> = (1..=200).rev().map(|rank| f64::from(rank).powf(-LATEST_EXPONENT)).collect();
         let total: f64 = weights.iter().sum();
         let expected: Vec<f64> = weights.iter().map(|weight| weight / total).collect();
-        let mut chooser = Chooser::new(Skew::Latest, 10).unwrap();
+        let mut chooser = KeyChooser::new(Skew::Latest, 10).unwrap();
         chooser.resize(200);
         assert!(chi_square_deviations(&chooser, &expected, 400_000).abs() < 6.0);
-        let mut zipf = Chooser::new(Skew::default(), 7).unwrap();
+        let mut zipf = KeyChooser::new(Skew::default(), 7).unwrap();
         zipf.resize(200);
         let expected: Vec<f64> = expected.into_iter().rev().collect();
         assert!(chi_square_deviations(&zipf, &expected, 400_000).abs() < 6.0);
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn half_of_a_million_keys_make_one_request_in_a_hundred_as_in_etc() {
-        let chooser = Chooser::new(super::super::Pool::Etc.skew(), 1_000_000).unwrap();
+        let chooser = KeyChooser::new(super::super::MemcachedPool::Etc.skew(), 1_000_000).unwrap();
         let mut rng = SmallRng::seed_from_u64(7);
         let rare = (0..200_000).filter(|_| chooser.next(&mut rng) >= 500_000).count();
         assert!((1_500..=2_500).contains(&rare), "{rare} of 200,000");

@@ -20,37 +20,37 @@
 //! # }
 //! ```
 
-mod ask;
 mod audit;
 mod class;
 mod compute;
-mod doze;
+mod connection;
+mod dataset;
 mod engine;
 mod filler;
 mod graph;
-mod growth;
+mod idle;
+mod inserts;
 pub mod keys;
-mod lane;
+mod named_workload;
 pub mod peer;
-mod plan;
 mod pools;
-mod ranks;
 mod report;
+mod request;
 mod rows;
 #[cfg(test)]
 mod tests;
-mod workload;
+mod zipf_table;
 
-pub use audit::{Audit, audit};
+pub use audit::{BalanceAudit, audit};
 pub use class::{Class, Mix};
-pub use engine::{Progress, run};
-pub use filler::{Filled, fill};
+pub use dataset::Data;
+pub use engine::{LoadProgress, run};
+pub use filler::{FillSummary, fill};
 pub use graph::{Graph, MAX_EDGES};
 pub use keys::Skew;
-pub use plan::Plan;
-pub use pools::Pool;
-pub use report::{Report, Row, TenantReport};
-pub use workload::Data;
+pub use named_workload::Plan;
+pub use pools::MemcachedPool;
+pub use report::{ClassReport, Report, TenantReport};
 
 use crate::Config;
 use std::fmt;

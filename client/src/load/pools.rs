@@ -7,13 +7,13 @@
 //!
 //! A record's sizes follow from its id, so that a write of it has the length that is expected of a read.
 
-use super::keys::{Skew, mix};
+use super::keys::{Skew, mix64};
 use std::fmt;
 use std::str::FromStr;
 
 /// A pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pool {
+pub enum MemcachedPool {
     /// Whether users are who they are: two sizes of keys, values of 2 bytes.
     Usr,
     /// Metadata of application objects.
@@ -41,39 +41,40 @@ const MAX_KEY_BYTES: f64 = 250.0;
 const MAX_VALUE_BYTES: f64 = 1_048_576.0;
 
 /// A point of a distribution: up to this share, sizes are at most so many bytes; from the point before, evenly.
-type Point = (f64, f64);
+type QuantilePoint = (f64, f64);
 
-const APP_KEYS: [Point; 4] = [(0.0, 31.0), (0.9, 31.0), (0.99, 45.0), (1.0, 64.0)];
+const APP_KEYS: [QuantilePoint; 4] = [(0.0, 31.0), (0.9, 31.0), (0.99, 45.0), (1.0, 64.0)];
 /// 30 % of about 270 bytes.
-const APP_VALUES: [Point; 5] = [(0.0, 16.0), (0.4, 260.0), (0.7, 280.0), (0.99, 450.0), (1.0, 1024.0)];
-const VAR_KEYS: [Point; 3] = [(0.0, 16.0), (0.99, 30.0), (1.0, 45.0)];
-const VAR_VALUES: [Point; 3] = [(0.0, 16.0), (0.99, 200.0), (1.0, 512.0)];
-const SYS_KEYS: [Point; 3] = [(0.0, 16.0), (0.99, 45.0), (1.0, 64.0)];
-const SYS_VALUES: [Point; 3] = [(0.0, 16.0), (0.99, 640.0), (1.0, 1024.0)];
+const APP_VALUES: [QuantilePoint; 5] = [(0.0, 16.0), (0.4, 260.0), (0.7, 280.0), (0.99, 450.0), (1.0, 1024.0)];
+const VAR_KEYS: [QuantilePoint; 3] = [(0.0, 16.0), (0.99, 30.0), (1.0, 45.0)];
+const VAR_VALUES: [QuantilePoint; 3] = [(0.0, 16.0), (0.99, 200.0), (1.0, 512.0)];
+const SYS_KEYS: [QuantilePoint; 3] = [(0.0, 16.0), (0.99, 45.0), (1.0, 64.0)];
+const SYS_VALUES: [QuantilePoint; 3] = [(0.0, 16.0), (0.99, 640.0), (1.0, 1024.0)];
 
-impl Pool {
+impl MemcachedPool {
     /// All pools.
-    pub const ALL: [Pool; 5] = [Pool::Usr, Pool::App, Pool::Etc, Pool::Var, Pool::Sys];
+    pub const ALL: [MemcachedPool; 5] =
+        [MemcachedPool::Usr, MemcachedPool::App, MemcachedPool::Etc, MemcachedPool::Var, MemcachedPool::Sys];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Pool::Usr => "usr",
-            Pool::App => "app",
-            Pool::Etc => "etc",
-            Pool::Var => "var",
-            Pool::Sys => "sys",
+            MemcachedPool::Usr => "usr",
+            MemcachedPool::App => "app",
+            MemcachedPool::Etc => "etc",
+            MemcachedPool::Var => "var",
+            MemcachedPool::Sys => "sys",
         }
     }
 
     /// Share of gets that find a record.
-    pub fn hit_share(self) -> f64 {
+    pub fn hit_ratio(self) -> f64 {
         match self {
-            Pool::Usr => 0.982,
-            Pool::App => 0.929,
-            Pool::Etc => 0.814,
-            Pool::Var => 0.937,
-            Pool::Sys => 0.987,
+            MemcachedPool::Usr => 0.982,
+            MemcachedPool::App => 0.929,
+            MemcachedPool::Etc => 0.814,
+            MemcachedPool::Var => 0.937,
+            MemcachedPool::Sys => 0.987,
         }
     }
 
@@ -81,36 +82,36 @@ impl Pool {
     /// distribution of this exponent gives at a million records; of the others nothing.
     pub fn skew(self) -> Skew {
         match self {
-            Pool::Etc => Skew::Zipf { exponent: 1.2 },
+            MemcachedPool::Etc => Skew::Zipf { exponent: 1.2 },
             _ => Skew::default(),
         }
     }
 
     /// Bytes of record `id`'s key.
     pub fn key_len(self, id: u64) -> usize {
-        self.key_quantile(share_of(id, 1)).round() as usize
+        self.key_quantile(unit_hash(id, 1)).round() as usize
     }
 
     /// Bytes of record `id`'s value.
     pub fn value_len(self, id: u64) -> usize {
-        self.value_quantile(share_of(id, 2)).floor() as usize
+        self.value_quantile(unit_hash(id, 2)).floor() as usize
     }
 
     /// The size below which this share of keys lies.
     fn key_quantile(self, share: f64) -> f64 {
         match self {
             // How many have which of the two sizes is not published.
-            Pool::Usr => {
+            MemcachedPool::Usr => {
                 if share < 0.5 {
                     16.0
                 } else {
                     21.0
                 }
             }
-            Pool::App => between(&APP_KEYS, share),
-            Pool::Var => between(&VAR_KEYS, share),
-            Pool::Sys => between(&SYS_KEYS, share),
-            Pool::Etc => {
+            MemcachedPool::App => interpolate(&APP_KEYS, share),
+            MemcachedPool::Var => interpolate(&VAR_KEYS, share),
+            MemcachedPool::Sys => interpolate(&SYS_KEYS, share),
+            MemcachedPool::Etc => {
                 let (location, scale, shape) = ETC_KEYS;
                 let key = location + scale / shape * ((-share.ln()).powf(-shape) - 1.0);
                 key.clamp(1.0, MAX_KEY_BYTES)
@@ -121,11 +122,11 @@ impl Pool {
     /// The size below which this share of values lies.
     fn value_quantile(self, share: f64) -> f64 {
         match self {
-            Pool::Usr => 2.0,
-            Pool::App => between(&APP_VALUES, share),
-            Pool::Var => between(&VAR_VALUES, share),
-            Pool::Sys => between(&SYS_VALUES, share),
-            Pool::Etc => {
+            MemcachedPool::Usr => 2.0,
+            MemcachedPool::App => interpolate(&APP_VALUES, share),
+            MemcachedPool::Var => interpolate(&VAR_VALUES, share),
+            MemcachedPool::Sys => interpolate(&SYS_VALUES, share),
+            MemcachedPool::Etc => {
                 let mut below = 0.0;
                 for (bytes, part) in ETC_SMALL_VALUES.iter().enumerate() {
                     below += part;
@@ -145,11 +146,11 @@ impl Pool {
 }
 
 /// A number from 0 to 1, both left out, that follows from the id.
-pub(super) fn share_of(id: u64, what: u64) -> f64 {
-    ((mix(id.wrapping_add(mix(what))) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+pub(super) fn unit_hash(id: u64, what: u64) -> f64 {
+    ((mix64(id.wrapping_add(mix64(what))) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
-fn between(points: &[Point], share: f64) -> f64 {
+fn interpolate(points: &[QuantilePoint], share: f64) -> f64 {
     for pair in points.windows(2) {
         if let [(from_share, from), (to_share, to)] = *pair
             && share < to_share
@@ -160,18 +161,18 @@ fn between(points: &[Point], share: f64) -> f64 {
     points.last().map_or(0.0, |(_, bytes)| *bytes)
 }
 
-impl fmt::Display for Pool {
+impl fmt::Display for MemcachedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Pool {
+impl FromStr for MemcachedPool {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Pool, String> {
-        Pool::ALL.into_iter().find(|pool| pool.name() == text).ok_or_else(|| {
-            let names = Pool::ALL.map(Pool::name).join(", ");
+    fn from_str(text: &str) -> Result<MemcachedPool, String> {
+        MemcachedPool::ALL.into_iter().find(|pool| pool.name() == text).ok_or_else(|| {
+            let names = MemcachedPool::ALL.map(MemcachedPool::name).join(", ");
             format!("'{text}' is no pool: {names}")
         })
     }
@@ -183,7 +184,7 @@ mod tests {
 
     const IDS: u64 = 200_000;
 
-    fn share(pool: Pool, holds: impl Fn(Pool, u64) -> bool) -> f64 {
+    fn share(pool: MemcachedPool, holds: impl Fn(MemcachedPool, u64) -> bool) -> f64 {
         (0..IDS).filter(|id| holds(pool, *id)).count() as f64 / IDS as f64
     }
 
@@ -191,16 +192,20 @@ mod tests {
     #[test]
     fn sizes_are_as_published() {
         let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 0.005, "{found} is not {wanted}");
-        for (pool, key, value) in [(Pool::App, 45, 450), (Pool::Var, 30, 200), (Pool::Sys, 45, 640), (Pool::Usr, 21, 2)]
-        {
-            let least = if pool == Pool::Usr { 1.0 } else { 0.99 };
+        for (pool, key, value) in [
+            (MemcachedPool::App, 45, 450),
+            (MemcachedPool::Var, 30, 200),
+            (MemcachedPool::Sys, 45, 640),
+            (MemcachedPool::Usr, 21, 2),
+        ] {
+            let least = if pool == MemcachedPool::Usr { 1.0 } else { 0.99 };
             near(share(pool, |pool, id| pool.key_len(id) <= key), least);
             near(share(pool, |pool, id| pool.value_len(id) <= value), least);
         }
-        near(share(Pool::Usr, |pool, id| [16, 21].contains(&pool.key_len(id))), 1.0);
-        near(share(Pool::App, |pool, id| pool.key_len(id) == 31), 0.9);
-        near(share(Pool::App, |pool, id| (260..=280).contains(&pool.value_len(id))), 0.3);
-        near(share(Pool::Etc, |pool, id| [2, 3, 11].contains(&pool.value_len(id))), 0.3605);
+        near(share(MemcachedPool::Usr, |pool, id| [16, 21].contains(&pool.key_len(id))), 1.0);
+        near(share(MemcachedPool::App, |pool, id| pool.key_len(id) == 31), 0.9);
+        near(share(MemcachedPool::App, |pool, id| (260..=280).contains(&pool.value_len(id))), 0.3);
+        near(share(MemcachedPool::Etc, |pool, id| [2, 3, 11].contains(&pool.value_len(id))), 0.3605);
     }
 
     #[test]
@@ -209,24 +214,27 @@ mod tests {
         let (location, scale, shape) = ETC_KEYS;
         for bytes in [20, 25, 30, 40, 60, 80] {
             let z = 1.0 + shape * (f64::from(bytes) + 0.5 - location) / scale;
-            near(share(Pool::Etc, |pool, id| pool.key_len(id) <= bytes as usize), (-z.powf(-1.0 / shape)).exp());
+            near(
+                share(MemcachedPool::Etc, |pool, id| pool.key_len(id) <= bytes as usize),
+                (-z.powf(-1.0 / shape)).exp(),
+            );
         }
         let small: f64 = ETC_SMALL_VALUES.iter().sum();
         let tail = |bytes: f64| (1.0 + ETC_VALUES.1 * bytes / ETC_VALUES.0).powf(-1.0 / ETC_VALUES.1);
         for bytes in [20, 100, 300, 1000, 5000] {
             let above = (1.0 - small) * tail(f64::from(bytes)) / tail(15.0);
-            near(share(Pool::Etc, |pool, id| pool.value_len(id) < bytes as usize), 1.0 - above);
+            near(share(MemcachedPool::Etc, |pool, id| pool.value_len(id) < bytes as usize), 1.0 - above);
         }
         for (bytes, part) in ETC_SMALL_VALUES.iter().enumerate() {
-            near(share(Pool::Etc, |pool, id| pool.value_len(id) == bytes), *part);
+            near(share(MemcachedPool::Etc, |pool, id| pool.value_len(id) == bytes), *part);
         }
     }
 
     #[test]
     fn pools_parse_as_they_print() {
-        for pool in Pool::ALL {
-            assert_eq!(pool.to_string().parse::<Pool>().unwrap(), pool);
+        for pool in MemcachedPool::ALL {
+            assert_eq!(pool.to_string().parse::<MemcachedPool>().unwrap(), pool);
         }
-        assert!("eta".parse::<Pool>().unwrap_err().contains("'eta' is no pool: usr, app, etc, var, sys"));
+        assert!("eta".parse::<MemcachedPool>().unwrap_err().contains("'eta' is no pool: usr, app, etc, var, sys"));
     }
 }

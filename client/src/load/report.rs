@@ -20,12 +20,12 @@ pub(super) const FINE_DIGITS: u8 = 3;
 pub(super) const COARSE_DIGITS: u8 = 2;
 
 /// A histogram of latencies in nanoseconds, to three digits.
-pub(super) fn histogram() -> Histogram<u64> {
-    histogram_to(FINE_DIGITS)
+pub(super) fn latency_histogram() -> Histogram<u64> {
+    latency_histogram_with_digits(FINE_DIGITS)
 }
 
 /// A histogram of latencies in nanoseconds, to so many digits (at most 5).
-fn histogram_to(digits: u8) -> Histogram<u64> {
+fn latency_histogram_with_digits(digits: u8) -> Histogram<u64> {
     // The bounds are constants that the library accepts; a plain histogram is the same, only larger.
     Histogram::new_with_bounds(1, MAX_LATENCY_NS, digits).unwrap_or_else(|_| Histogram::new_from(&empty()))
 }
@@ -39,7 +39,7 @@ fn empty() -> Histogram<u64> {
 
 /// What came of the operations of one class.
 #[derive(Clone, Debug)]
-pub(super) struct Tally {
+pub(super) struct ClassTally {
     pub(super) latency_ns: Histogram<u64>,
     pub(super) ok: u64,
     pub(super) missed: u64,
@@ -50,10 +50,10 @@ pub(super) struct Tally {
     pub(super) last_ns: u64,
 }
 
-impl Tally {
-    pub(super) fn new(digits: u8) -> Tally {
-        Tally {
-            latency_ns: histogram_to(digits),
+impl ClassTally {
+    pub(super) fn new(digits: u8) -> ClassTally {
+        ClassTally {
+            latency_ns: latency_histogram_with_digits(digits),
             ok: 0,
             missed: 0,
             verified: 0,
@@ -63,7 +63,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn add(&mut self, other: &Tally) {
+    pub(super) fn add(&mut self, other: &ClassTally) {
         // Both have the same bounds: nothing can be out of range.
         let added = self.latency_ns.add(&other.latency_ns);
         debug_assert!(added.is_ok());
@@ -81,9 +81,9 @@ impl Tally {
         UNANSWERED.iter().filter_map(|code| self.errors.get(code)).sum()
     }
 
-    pub(super) fn row(&self, class: Class, seconds: f64) -> Row {
+    pub(super) fn row(&self, class: Class, seconds: f64) -> ClassReport {
         let quantile = |quantile| self.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
-        Row {
+        ClassReport {
             class,
             count: self.latency_ns.len(),
             ok: self.ok,
@@ -104,7 +104,7 @@ impl Tally {
 
 /// A class of operations of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct ClassReport {
     /// The class.
     pub class: Class,
     /// Operations that ended, well or not.
@@ -163,7 +163,7 @@ pub struct TenantReport {
     /// Packets sent again.
     pub retransmissions: u64,
     /// By class.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ClassReport>,
 }
 
 /// What a run found.
@@ -176,7 +176,7 @@ pub struct Report {
     /// Wrong replies, all tenants.
     pub wrong: u64,
     /// By class, over all tenants.
-    pub classes: Vec<Row>,
+    pub classes: Vec<ClassReport>,
     /// By tenant.
     pub tenants: Vec<TenantReport>,
     /// CPU time of the threads that sent, in seconds, from the first request to the last answer, warm-up included.
@@ -186,7 +186,7 @@ pub struct Report {
 
 impl Report {
     /// The row of a tenant's class, if it has one.
-    pub fn row(&self, tenant: &str, class: Class) -> Option<&Row> {
+    pub fn row(&self, tenant: &str, class: Class) -> Option<&ClassReport> {
         self.tenants.iter().find(|one| one.name == tenant)?.rows.iter().find(|row| row.class == class)
     }
 
@@ -211,7 +211,7 @@ impl Report {
     }
 }
 
-impl Row {
+impl ClassReport {
     /// The head of a table of rows.
     fn write_head(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["class", "count", "per s", "mean us", "p50", "p90", "p99", "p99.9", "max", "errors"];
@@ -223,7 +223,7 @@ impl Row {
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Row { count, per_s, mean_us, p50_us, p90_us, p99_us, p999_us, max_us, .. } = self;
+        let ClassReport { count, per_s, mean_us, p50_us, p90_us, p99_us, p999_us, max_us, .. } = self;
         let errors: Vec<String> = self.errors.iter().map(|(code, count)| format!("{code} {count}")).collect();
         let errors = if errors.is_empty() { "-".to_owned() } else { errors.join(", ") };
         writeln!(
@@ -243,17 +243,17 @@ impl TenantReport {
 }
 
 /// More tenants than this are told of in two lines; each stands in the JSON.
-const TENANTS_IN_FULL: usize = 8;
+const MAX_DETAILED_TENANTS: usize = 8;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:.0} operations/s over {:.1} s", self.per_s, self.seconds)?;
         if self.tenants.len() > 1 {
             writeln!(f, "\nall {} tenants", self.tenants.len())?;
-            Row::write_head(f)?;
+            ClassReport::write_head(f)?;
             self.classes.iter().try_for_each(|row| row.write(f))?;
         }
-        if self.tenants.len() > TENANTS_IN_FULL {
+        if self.tenants.len() > MAX_DETAILED_TENANTS {
             self.write_spread(f)?;
         } else {
             for tenant in &self.tenants {
@@ -262,7 +262,7 @@ impl fmt::Display for Report {
                     f,
                     "\n{name}: {mix}, {pace}, {batch} a message, keys {skew}: {per_s:.0}/s, {retransmissions} resent"
                 )?;
-                Row::write_head(f)?;
+                ClassReport::write_head(f)?;
                 rows.iter().try_for_each(|row| row.write(f))?;
             }
         }

@@ -2,10 +2,10 @@
 
 use super::keys::{RECORD, write_key, write_value};
 use super::*;
-use crate::fake::{self, Fake, TABLE, TENANT, TOKEN};
+use crate::fake_server::{self, FakeServer, TABLE, TENANT, TOKEN};
 use crate::{Error, PutOptions, blocking, raw};
 
-fn config(fake: &Fake) -> Config {
+fn config(fake: &FakeServer) -> Config {
     Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30))
 }
 
@@ -29,7 +29,7 @@ fn run_until_answered(tenants: &[TenantLoad], classes: usize, mut millis: u64) -
     }
 }
 
-fn quiet() -> impl FnMut(&Progress) {
+fn quiet() -> impl FnMut(&LoadProgress) {
     |_| {}
 }
 
@@ -41,7 +41,7 @@ const CLASSES: usize = 18;
 
 #[test]
 fn every_class_is_asked_answered_and_checked_in_either_loop() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let mut load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 500), EVERY_CLASS.parse().unwrap());
     (load.data.lists, load.data.rows, load.data.row_lists, load.data.users) = (20, 30, 10, 5);
     (load.data.auth_rounds, load.data.rounds, load.data.long_gets) = (3, 7, 21);
@@ -64,7 +64,7 @@ fn every_class_is_asked_answered_and_checked_in_either_loop() {
 
 #[test]
 fn what_clients_compute_is_checked_and_waited_for_where_they_have_cores_of_their_own() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let mix = "aggregate-gets,checksum-gets,analysis-gets".parse().unwrap();
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), mix).pace(Pace::Closed { depth: 4 });
     fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
@@ -78,9 +78,9 @@ fn what_clients_compute_is_checked_and_waited_for_where_they_have_cores_of_their
     let most = 4.0 / takes.as_secs_f64();
     assert!(report.per_s <= most * 1.2, "four at a time, for 20 ms each: {report}");
     for class in [Class::AggregateGets, Class::ChecksumGets, Class::AnalysisGets] {
-        assert!(load.data.computing_takes(class).unwrap() > Duration::ZERO);
+        assert!(load.data.measure_compute_time(class).unwrap() > Duration::ZERO);
     }
-    assert!(load.data.computing_takes(Class::Get).is_err());
+    assert!(load.data.measure_compute_time(Class::Get).is_err());
     // Each record takes another value that it may have: only what is computed from them is wrong.
     let client = blocking::Client::connect(config(&fake)).unwrap();
     let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -98,7 +98,7 @@ fn what_clients_compute_is_checked_and_waited_for_where_they_have_cores_of_their
 
 #[test]
 fn sums_are_checked_where_nobody_writes() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let mix = "aggregate,checksum".parse().unwrap();
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), mix);
     fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
@@ -123,20 +123,20 @@ fn sums_are_checked_where_nobody_writes() {
 
 #[test]
 fn a_server_that_lies_is_found_out_on_a_sample() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Get));
     fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
-    fake.lie_every(3);
+    fake.corrupt_every(3);
     let load = load.pace(Pace::Closed { depth: 8 });
     for verify_every in [1, 7] {
         // On a sample it may take a while.
         let found_out = (0..8).any(|doublings| {
             let options = Options { verify_every, ..short(vec![load.clone()], 100 << doublings) };
-            let before = fake.lies();
+            let before = fake.corrupted_gets();
             let report = run(&options, &mut quiet()).unwrap();
             let Some(row) = report.row("t", Class::Get) else { return false };
             assert!(row.verified.abs_diff(row.count / verify_every) <= 1, "{report}");
-            assert!(row.wrong <= row.verified && row.wrong <= fake.lies() - before, "{report}");
+            assert!(row.wrong <= row.verified && row.wrong <= fake.corrupted_gets() - before, "{report}");
             assert!(report.to_string().ends_with(&format!("{} wrong", row.wrong)), "{report}");
             row.wrong > 0
         });
@@ -146,7 +146,7 @@ fn a_server_that_lies_is_found_out_on_a_sample() {
 
 #[test]
 fn a_pool_asks_for_what_is_not_there_as_often_as_published() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let plan: Plan = "etc".parse().unwrap();
     let load = TenantLoad::new("t", config(&fake), plan.data(TABLE, 1000), plan.mix).skew(plan.skew);
     fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
@@ -172,7 +172,11 @@ fn a_pool_asks_for_what_is_not_there_as_often_as_published() {
 
 #[test]
 fn what_is_inserted_is_asked_for_and_all_of_it_is_there() {
-    let fake = Fake::start(fake::Options { loss: 0.02, twice: 0.02, ..fake::Options::default() });
+    let fake = FakeServer::start(fake_server::FakeServerOptions {
+        loss: 0.02,
+        duplication: 0.02,
+        ..fake_server::FakeServerOptions::default()
+    });
     let plan: Plan = "ycsb-d".parse().unwrap();
     let mut load = TenantLoad::new("t", config(&fake), plan.data(TABLE, 50), plan.mix).skew(plan.skew);
     load.connections = 2;
@@ -202,7 +206,7 @@ fn gaps_have_the_mean_and_the_spread_that_they_should() {
         (Arrivals::Fixed, [1.0; 3]),
     ] {
         let mut rng = SmallRng::seed_from_u64(3);
-        let mut gaps: Vec<f64> = (0..GAPS).map(|_| arrivals.gap(&mut rng)).collect();
+        let mut gaps: Vec<f64> = (0..GAPS).map(|_| arrivals.sample_gap(&mut rng)).collect();
         let mean = gaps.iter().sum::<f64>() / GAPS as f64;
         assert!((mean - 1.0).abs() < 0.02, "{arrivals:?}: {mean}");
         gaps.sort_by(f64::total_cmp);
@@ -215,7 +219,7 @@ fn gaps_have_the_mean_and_the_spread_that_they_should() {
 
 #[test]
 fn an_open_loop_charges_a_stall_to_all_that_would_have_come_meanwhile() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let pace = Pace::Open { per_s: 1000.0, arrivals: Arrivals::Fixed };
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Get)).pace(pace);
     fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
@@ -240,7 +244,8 @@ fn an_open_loop_charges_a_stall_to_all_that_would_have_come_meanwhile() {
 
 #[test]
 fn a_load_that_dozes_asks_as_much_and_takes_little_of_a_processor() {
-    let fake = Fake::start(fake::Options { loss: 0.02, ..fake::Options::default() });
+    let fake =
+        FakeServer::start(fake_server::FakeServerOptions { loss: 0.02, ..fake_server::FakeServerOptions::default() });
     let pace = Pace::Open { per_s: 100.0, arrivals: Arrivals::Fixed };
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Get)).pace(pace);
     fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
@@ -253,7 +258,7 @@ fn a_load_that_dozes_asks_as_much_and_takes_little_of_a_processor() {
 
 #[test]
 fn a_server_that_stays_away_leaves_nothing_unaccounted() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let hasty = config(&fake).deadline(Duration::from_secs(2)).window(16);
     let pace = Pace::Open { per_s: 1000.0, arrivals: Arrivals::Fixed };
     let load = TenantLoad::new("t", hasty, Data::new(TABLE, 100), Mix::only(Class::Get)).pace(pace);
@@ -268,7 +273,11 @@ fn a_server_that_stays_away_leaves_nothing_unaccounted() {
 
 #[test]
 fn one_call_in_n_is_bad_and_tenants_are_told_apart() {
-    let fake = Fake::start(fake::Options { loss: 0.05, twice: 0.05, ..fake::Options::default() });
+    let fake = FakeServer::start(fake_server::FakeServerOptions {
+        loss: 0.05,
+        duplication: 0.05,
+        ..fake_server::FakeServerOptions::default()
+    });
     let data = Data::new(TABLE, 100);
     let pace = Pace::Open { per_s: 1000.0, arrivals: Arrivals::Fixed };
     let good = TenantLoad::new("good", config(&fake), data.clone(), "ycsb-b".parse().unwrap()).pace(pace);
@@ -292,7 +301,7 @@ fn one_call_in_n_is_bad_and_tenants_are_told_apart() {
 
 #[test]
 fn many_tenants_are_accounted_for_each_and_told_of_in_short() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let data = Data::new(TABLE, 100);
     let even = |per_s| Pace::Open { per_s, arrivals: Arrivals::Fixed };
     let tenants: Vec<TenantLoad> = (0..80)
@@ -315,7 +324,7 @@ fn many_tenants_are_accounted_for_each_and_told_of_in_short() {
 
 #[test]
 fn in_a_closed_loop_too_tenants_are_asked_by_their_rank() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let data = Data::new(TABLE, 50);
     let mix: Mix = "get=1,read-modify-write=1".parse().unwrap();
     let load =
@@ -341,7 +350,7 @@ fn in_a_closed_loop_too_tenants_are_asked_by_their_rank() {
 
 #[test]
 fn progress_is_told_and_a_run_can_be_stopped() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 10), Mix::only(Class::Put));
     let options = short(vec![load], 3_600_000);
     let mut seconds = Vec::new();
@@ -356,7 +365,7 @@ fn progress_is_told_and_a_run_can_be_stopped() {
 
 #[test]
 fn a_load_that_may_not_log_in_says_why() {
-    let fake = Fake::start(fake::Options::default());
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let data = Data::new(TABLE, 10);
     let good = TenantLoad::new("good", config(&fake), data.clone(), Mix::only(Class::Get));
     let wrong = TenantLoad::new("wrong", config(&fake).token("wrong"), data, Mix::only(Class::Get));
@@ -368,8 +377,14 @@ fn a_load_that_may_not_log_in_says_why() {
 
 #[test]
 fn a_raw_connection_pipelines_and_each_message_runs_once_on_a_bad_network() {
-    let fake =
-        Fake::start(fake::Options { workers: 2, home: 1, loss: 0.1, twice: 0.1, deaf_worker: None, open: false });
+    let fake = FakeServer::start(fake_server::FakeServerOptions {
+        workers: 2,
+        home: 1,
+        loss: 0.1,
+        duplication: 0.1,
+        silent_worker: None,
+        open: false,
+    });
     let mut connection = raw::Connection::connect(&config(&fake).window(100)).unwrap();
     assert_eq!(connection.server(), Some((2, 1)));
     let (mut sent, mut answered) = (0, 0);

@@ -3,9 +3,11 @@
 use super::*;
 use proptest::prelude::*;
 use sandstorm_net::limits::FIRST_RTO_US;
-use sandstorm_net::r2p2::header::{Kind, SINGLE_HEADER_LEN, single};
-use sandstorm_net::rpc::{FLAG_RESPONSE, MessageHeader, Op, Operation, STALE_FORMER, Status, encode_message};
-use sandstorm_net::seal::{Doorkeeper, SealLimits, ServerSeal, TokenKeys, Verifier};
+use sandstorm_net::r2p2::header::{R2p2Kind, SINGLE_HEADER_LEN, single_header};
+use sandstorm_net::rpc::{
+    MESSAGE_FLAG_RESPONSE, MessageHeader, OpKind, Operation, RpcStatus, STALE_PREVIOUS_START, encode_message,
+};
+use sandstorm_net::seal::{SealLimits, ServerSeal, TokenKeys, TokenSource, TokenVerifier};
 
 const SERVER: &str = "127.0.0.1:7000";
 
@@ -30,20 +32,20 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn answer(datagram: &[u8], status: Status) -> Vec<u8> {
+fn answer(datagram: &[u8], status: RpcStatus) -> Vec<u8> {
     numbered(datagram, status, 0, 0)
 }
 
 /// An answer with that number; of a hello, the server's start.
-fn numbered(datagram: &[u8], status: Status, number: u64, user_flags: u32) -> Vec<u8> {
+fn numbered(datagram: &[u8], status: RpcStatus, number: u64, user_flags: u32) -> Vec<u8> {
     let (head, message) = datagram.split_at(SINGLE_HEADER_LEN);
     let request_id = u16::from_be_bytes([head[4], head[5]]);
     let (header, mut operations) = MessageHeader::decode(message).unwrap();
     let asked = operations.next().unwrap().unwrap();
-    let value = if asked.op == Op::Hello { &[1, 0, 0, 0, 0, 0, 0, 0][..] } else { &[] };
+    let value = if asked.op == OpKind::Hello { &[1, 0, 0, 0, 0, 0, 0, 0][..] } else { &[] };
     let done = Operation { status, value, number, user_flags, ..Operation::new(asked.op) };
-    let mut bytes = single(Kind::Response, request_id).to_vec();
-    encode_message(&MessageHeader { flags: FLAG_RESPONSE, ..header }, &[done], &mut bytes);
+    let mut bytes = single_header(R2p2Kind::Response, request_id).to_vec();
+    encode_message(&MessageHeader { flags: MESSAGE_FLAG_RESPONSE, ..header }, &[done], &mut bytes);
     bytes
 }
 
@@ -54,14 +56,14 @@ proptest! {
         events in proptest::collection::vec(event(), 1..300),
         window in 1usize..20,
     ) {
-        let login = Login { tenant: 1, token: String::new(), sealed_ms: None };
-        let mut session = Session::new(SERVER.parse().unwrap(), login, window);
+        let login = LoginCredentials { tenant: 1, token: String::new(), sealed_clock_ms: None };
+        let mut session = ClientSession::new(SERVER.parse().unwrap(), login, window);
         let (mut now_us, mut submitted) = (0, 0u64);
         let mut ends = std::collections::HashMap::<u64, u32>::new();
-        let mut sent: Vec<(Peer, Vec<u8>)> = Vec::new();
+        let mut sent: Vec<(PeerAddr, Vec<u8>)> = Vec::new();
         let mut seen = 0;
         for event in events {
-            let mut out = |mark, _: Result<Answer<'_>, Error>| *ends.entry(mark).or_default() += 1;
+            let mut out = |mark, _: Result<SessionResponse<'_>, Error>| *ends.entry(mark).or_default() += 1;
             match event {
                 Event::Submit => {
                     let mut message = Message::new();
@@ -73,7 +75,7 @@ proptest! {
                 }
                 Event::Answer(which) | Event::Forget(which) if !sent.is_empty() => {
                     let forget = matches!(event, Event::Forget(_));
-                    let status = if forget { Status::Unauthenticated } else { Status::Ok };
+                    let status = if forget { RpcStatus::Unauthenticated } else { RpcStatus::Ok };
                     let datagram = answer(&sent[which % sent.len()].1, status);
                     session.receive(now_us, &datagram, &mut sent, &mut out);
                 }
@@ -89,7 +91,7 @@ proptest! {
         }
         for _ in 0..200 {
             now_us += 20_000;
-            let mut out = |mark, _: Result<Answer<'_>, Error>| *ends.entry(mark).or_default() += 1;
+            let mut out = |mark, _: Result<SessionResponse<'_>, Error>| *ends.entry(mark).or_default() += 1;
             session.poll(now_us, &mut sent, &mut out);
         }
         prop_assert_eq!(session.waiting(), 0);
@@ -99,25 +101,29 @@ proptest! {
 }
 
 /// The messages of what was sent: their sessions, and whether they say hello.
-fn messages(sent: &[(Peer, Vec<u8>)]) -> Vec<(u64, bool)> {
+fn messages(sent: &[(PeerAddr, Vec<u8>)]) -> Vec<(u64, bool)> {
     let message = |datagram: &[u8]| {
         let (header, mut operations) = MessageHeader::decode(&datagram[SINGLE_HEADER_LEN..]).unwrap();
-        (header.session, operations.next().unwrap().unwrap().op == Op::Hello)
+        (header.session, operations.next().unwrap().unwrap().op == OpKind::Hello)
     };
     sent.iter().map(|(_, datagram)| message(datagram)).collect()
 }
 
 /// A session of a test's, with its time and its network.
 struct Lonely {
-    session: Session<u32>,
+    session: ClientSession<u32>,
     now_us: u64,
-    sent: Vec<(Peer, Vec<u8>)>,
+    sent: Vec<(PeerAddr, Vec<u8>)>,
     ended: Vec<bool>,
 }
 
 impl Lonely {
-    fn new(sealed_ms: Option<u64>) -> Lonely {
-        let session = Session::new(SERVER.parse().unwrap(), Login { tenant: 1, token: TOKEN.into(), sealed_ms }, 100);
+    fn new(sealed_clock_ms: Option<u64>) -> Lonely {
+        let session = ClientSession::new(
+            SERVER.parse().unwrap(),
+            LoginCredentials { tenant: 1, token: TOKEN.into(), sealed_clock_ms },
+            100,
+        );
         Lonely { session, now_us: 0, sent: Vec::new(), ended: Vec::new() }
     }
 
@@ -125,13 +131,13 @@ impl Lonely {
         let mut message = Message::new();
         message.increment(1, b"n", 1);
         let (message, ended) = (message.finish(1).unwrap(), &mut self.ended);
-        let out = &mut |_, result: Result<Answer<'_>, Error>| ended.push(result.is_ok());
+        let out = &mut |_, result: Result<SessionResponse<'_>, Error>| ended.push(result.is_ok());
         self.session.submit(self.now_us, 0, message, Duration::from_millis(100), &mut self.sent, out).unwrap();
     }
 
     fn receive(&mut self, datagram: &[u8]) {
         let ended = &mut self.ended;
-        let out = &mut |_, result: Result<Answer<'_>, Error>| ended.push(result.is_ok());
+        let out = &mut |_, result: Result<SessionResponse<'_>, Error>| ended.push(result.is_ok());
         self.session.receive(self.now_us, datagram, &mut self.sent, out);
     }
 
@@ -140,7 +146,7 @@ impl Lonely {
         for _ in 0..20 {
             self.now_us += 10_000;
             let ended = &mut self.ended;
-            let out = &mut |_, result: Result<Answer<'_>, Error>| ended.push(result.is_ok());
+            let out = &mut |_, result: Result<SessionResponse<'_>, Error>| ended.push(result.is_ok());
             self.session.poll(self.now_us, &mut self.sent, out);
         }
     }
@@ -150,7 +156,7 @@ impl Lonely {
         self.ask();
         for _ in 0..2 {
             if messages(&self.sent).last().unwrap().1 || is_answered {
-                let datagram = answer(&self.sent.last().unwrap().1, Status::Ok);
+                let datagram = answer(&self.sent.last().unwrap().1, RpcStatus::Ok);
                 self.receive(&datagram);
             }
         }
@@ -168,7 +174,7 @@ fn last(lonely: &Lonely) -> (u64, u64, u64) {
 }
 
 /// Answers what was sent last.
-fn reply(lonely: &mut Lonely, status: Status, number: u64, start: u32) {
+fn reply(lonely: &mut Lonely, status: RpcStatus, number: u64, start: u32) {
     let datagram = numbered(&lonely.sent.last().unwrap().1, status, number, start);
     lonely.receive(&datagram);
 }
@@ -179,29 +185,29 @@ fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_ne
     lonely.ask();
     let (first, hello, _) = last(&lonely);
     assert_eq!(hello, 1, "a hello is bound to nothing yet");
-    reply(&mut lonely, Status::Ok, 0, 7);
+    reply(&mut lonely, RpcStatus::Ok, 0, 7);
     assert_eq!(last(&lonely), (first, 7 << 32 | 1, 7 << 32));
-    reply(&mut lonely, Status::Ok, 0, 0);
+    reply(&mut lonely, RpcStatus::Ok, 0, 0);
     lonely.ask();
     assert_eq!(last(&lonely), (first, 7 << 32 | 2, 7 << 32 | 1));
     // The server has restarted. What was sent just now, once, was not run before: it is sent again, in a new session.
-    reply(&mut lonely, Status::Stale, STALE_FORMER, 0);
+    reply(&mut lonely, RpcStatus::Stale, STALE_PREVIOUS_START, 0);
     let (second, hello, acked) = last(&lonely);
     assert!(second != first && (hello, acked) == (1, 0));
-    reply(&mut lonely, Status::Ok, 0, 9);
+    reply(&mut lonely, RpcStatus::Ok, 0, 9);
     assert_eq!(last(&lonely), (second, 9 << 32 | 1, 9 << 32));
-    reply(&mut lonely, Status::Ok, 0, 0);
-    assert_eq!((lonely.ended.as_slice(), lonely.session.renewed()), (&[true, true][..], 1));
+    reply(&mut lonely, RpcStatus::Ok, 0, 0);
+    assert_eq!((lonely.ended.as_slice(), lonely.session.renewals()), (&[true, true][..], 1));
     // What was repeated may have run; and so may what a server that is the same has forgotten.
-    for (number, pause_us) in [(STALE_FORMER, FIRST_RTO_US), (0, 0)] {
+    for (number, pause_us) in [(STALE_PREVIOUS_START, FIRST_RTO_US), (0, 0)] {
         lonely.ask();
         lonely.now_us += pause_us;
-        reply(&mut lonely, Status::Stale, number, 0);
+        reply(&mut lonely, RpcStatus::Stale, number, 0);
         assert_eq!(lonely.ended.pop(), Some(false));
         lonely.ask();
         assert!(messages(&lonely.sent).last().unwrap().1, "what follows begins with a hello");
-        reply(&mut lonely, Status::Ok, 0, 9);
-        reply(&mut lonely, Status::Ok, 0, 0);
+        reply(&mut lonely, RpcStatus::Ok, 0, 9);
+        reply(&mut lonely, RpcStatus::Ok, 0, 0);
         assert_eq!(lonely.ended.pop(), Some(true));
     }
 }
@@ -210,24 +216,24 @@ fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_ne
 fn a_session_whose_numbers_are_used_up_is_followed_by_another() {
     let mut lonely = Lonely::new(None);
     lonely.ask();
-    reply(&mut lonely, Status::Ok, 0, 7);
-    reply(&mut lonely, Status::Ok, 0, 0);
+    reply(&mut lonely, RpcStatus::Ok, 0, 7);
+    reply(&mut lonely, RpcStatus::Ok, 0, 0);
     (lonely.session.sequence, lonely.session.acked) = ((8 << 32) - 3, (8 << 32) - 3);
     let first = lonely.session.id;
     for number in [(8 << 32) - 2, (8 << 32) - 1] {
         lonely.ask();
         assert_eq!(last(&lonely), (first, number, number - 1));
         if number == (8 << 32) - 2 {
-            reply(&mut lonely, Status::Ok, 0, 0);
+            reply(&mut lonely, RpcStatus::Ok, 0, 0);
         }
     }
-    reply(&mut lonely, Status::Ok, 0, 0);
+    reply(&mut lonely, RpcStatus::Ok, 0, 0);
     lonely.ask();
     assert!(last(&lonely).0 != first && messages(&lonely.sent).last().unwrap().1);
-    reply(&mut lonely, Status::Ok, 0, 7);
+    reply(&mut lonely, RpcStatus::Ok, 0, 7);
     assert_eq!(last(&lonely).1, 7 << 32 | 1);
-    reply(&mut lonely, Status::Ok, 0, 0);
-    assert_eq!((lonely.ended.as_slice(), lonely.session.renewed()), (&[true; 4][..], 0));
+    reply(&mut lonely, RpcStatus::Ok, 0, 0);
+    assert_eq!((lonely.ended.as_slice(), lonely.session.renewals()), (&[true; 4][..], 0));
 }
 
 #[test]
@@ -251,14 +257,14 @@ fn a_session_that_hears_nothing_says_hello_again() {
     assert!(!hellos.is_empty() && hellos[0] > 2, "{all:?}");
     // It stays the same session: what was given up counts as answered to a server that is there all the same.
     assert!(all.iter().all(|(session, _)| *session == first[0].0), "{all:?}");
-    assert_eq!((lonely.session.renewed(), lonely.session.waiting()), (0, 0), "nobody said that it was forgotten");
+    assert_eq!((lonely.session.renewals(), lonely.session.waiting()), (0, 0), "nobody said that it was forgotten");
 }
 
 /// The token of the one tenant.
 struct Door;
 
-impl Doorkeeper for Door {
-    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+impl TokenSource for Door {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)> {
         (tenant == 1 && which == 0).then(|| (TokenKeys::of(TOKEN.as_bytes()).verifier(), 1))
     }
 }
@@ -266,15 +272,15 @@ impl Doorkeeper for Door {
 #[test]
 fn a_sealed_session_that_hears_nothing_shakes_hands_again() {
     const CLOCK_MS: u64 = 1_800_000_000_000;
-    let client: Peer = "127.0.0.1:9000".parse().unwrap();
+    let client: PeerAddr = "127.0.0.1:9000".parse().unwrap();
     let mut lonely = Lonely::new(Some(CLOCK_MS));
     // Hands over what was sent; tells how many messages there were in it.
     let serve = |lonely: &mut Lonely, server: &mut ServerSeal, answers: bool| {
-        let (mut there, mut messages) = (Vec::<(Peer, Vec<u8>)>::new(), 0);
+        let (mut there, mut messages) = (Vec::<(PeerAddr, Vec<u8>)>::new(), 0);
         for (_, mut datagram) in std::mem::take(&mut lonely.sent) {
             if let Some((peer, part)) = server.receive(lonely.now_us, client, &mut datagram, &Door, &mut there) {
                 messages += 1;
-                let answer = answer(&datagram[part], Status::Ok);
+                let answer = answer(&datagram[part], RpcStatus::Ok);
                 server.through(&mut there).send(peer, &[&answer]);
             }
         }
@@ -289,10 +295,10 @@ fn a_sealed_session_that_hears_nothing_shakes_hands_again() {
     assert_eq!((messages, lonely.ended.as_slice()), (vec![0, 1, 1, 0], &[true][..]));
     // It has restarted, and says nothing to those whom it does not know.
     let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
-    for _ in 0..limits::UNHEARD {
+    for _ in 0..limits::TIMEOUTS_BEFORE_HELLO {
         lonely.ask();
         lonely.pass();
-        if lonely.ended.len() <= limits::UNHEARD as usize {
+        if lonely.ended.len() <= limits::TIMEOUTS_BEFORE_HELLO as usize {
             assert_eq!(serve(&mut lonely, &mut server, false), 0, "sealed under keys that are gone");
         }
     }

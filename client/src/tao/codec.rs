@@ -66,7 +66,7 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>, const COUNT: usize> From<[(N, V); COUNT]> f
     }
 }
 
-fn args(tables: &Tables, op: u8, parts: &[&[u8]]) -> Vec<u8> {
+fn encode_args(tables: &Tables, op: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut args = Vec::with_capacity(17 + parts.iter().map(|part| part.len()).sum::<usize>());
     args.extend_from_slice(&tables.objects.to_le_bytes());
     args.extend_from_slice(&tables.lists.to_le_bytes());
@@ -75,109 +75,121 @@ fn args(tables: &Tables, op: u8, parts: &[&[u8]]) -> Vec<u8> {
     args
 }
 
-/// Arguments of `obj_add`; the reply: [`number`], the id.
+/// Arguments of `obj_add`; the reply: [`decode_number`], the id.
 pub fn obj_add(tables: &Tables, otype: u32, fields: &Fields) -> Vec<u8> {
-    args(tables, 1, &[&otype.to_le_bytes(), &fields.to_bytes()])
+    encode_args(tables, 1, &[&otype.to_le_bytes(), &fields.to_bytes()])
 }
 
-/// Arguments of `obj_get`; the reply is empty where there is none, else an [`object`].
+/// Arguments of `obj_get`; the reply is empty where there is none, else an [`decode_object`].
 pub fn obj_get(tables: &Tables, id: u64) -> Vec<u8> {
-    args(tables, 2, &[&id.to_le_bytes()])
+    encode_args(tables, 2, &[&id.to_le_bytes()])
 }
 
-/// Arguments of `obj_update`: fields to set, names of fields to remove; the reply: [`yes`], whether there is such an object.
+/// Arguments of `obj_update`: fields to set, names of fields to remove; the reply: [`decode_bool`], whether there is such an object.
 pub fn obj_update(tables: &Tables, id: u64, set: &Fields, remove: &[&[u8]]) -> Vec<u8> {
     let mut names = u16::try_from(remove.len()).unwrap_or(u16::MAX).to_le_bytes().to_vec();
     for name in remove {
         names.push(u8::try_from(name.len()).unwrap_or(0));
         names.extend_from_slice(name);
     }
-    args(tables, 3, &[&id.to_le_bytes(), &set.to_bytes(), &names])
+    encode_args(tables, 3, &[&id.to_le_bytes(), &set.to_bytes(), &names])
 }
 
-/// Arguments of `obj_delete`; the reply: [`yes`], whether there was one.
+/// Arguments of `obj_delete`; the reply: [`decode_bool`], whether there was one.
 pub fn obj_delete(tables: &Tables, id: u64) -> Vec<u8> {
-    args(tables, 4, &[&id.to_le_bytes()])
+    encode_args(tables, 4, &[&id.to_le_bytes()])
 }
 
-/// Arguments of `assoc_add`; the reply: [`yes`], whether it is new.
+/// Arguments of `assoc_add`; the reply: [`decode_bool`], whether it is new.
 pub fn assoc_add(tables: &Tables, id1: u64, atype: u32, id2: u64, time: u64, data: &[u8]) -> Vec<u8> {
-    args(tables, 5, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &id2.to_le_bytes(), &time.to_le_bytes(), data])
+    encode_args(tables, 5, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &id2.to_le_bytes(), &time.to_le_bytes(), data])
 }
 
-/// Arguments of `assoc_delete`; the reply: [`yes`], whether there was one.
+/// Arguments of `assoc_delete`; the reply: [`decode_bool`], whether there was one.
 pub fn assoc_delete(tables: &Tables, id1: u64, atype: u32, id2: u64) -> Vec<u8> {
-    args(tables, 6, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &id2.to_le_bytes()])
+    encode_args(tables, 6, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &id2.to_le_bytes()])
 }
 
-/// Arguments of `assoc_change_type`; the reply: [`yes`], whether there was one of the old type.
+/// Arguments of `assoc_change_type`; the reply: [`decode_bool`], whether there was one of the old type.
 pub fn assoc_change_type(tables: &Tables, id1: u64, atype: u32, id2: u64, newtype: u32) -> Vec<u8> {
-    args(tables, 7, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &id2.to_le_bytes(), &newtype.to_le_bytes()])
+    encode_args(tables, 7, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &id2.to_le_bytes(), &newtype.to_le_bytes()])
 }
 
-/// Arguments of `assoc_get` for at most [`LIMIT`] ids; the reply: a [`list`] that may end at an id ([`More::Ids`]).
+/// Arguments of `assoc_get` for at most [`LIMIT`] ids; the reply: a [`decode_list`] that may end at an id ([`ListContinuation::Ids`]).
 pub fn assoc_get(tables: &Tables, id1: u64, atype: u32, id2set: &[u64], high: u64, low: u64) -> Vec<u8> {
     let ids: Vec<u8> = id2set.iter().flat_map(|id| id.to_le_bytes()).collect();
-    args(tables, 8, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &high.to_le_bytes(), &low.to_le_bytes(), &ids])
+    encode_args(tables, 8, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &high.to_le_bytes(), &low.to_le_bytes(), &ids])
 }
 
-/// Arguments of `assoc_count`; the reply: [`number`].
+/// Arguments of `assoc_count`; the reply: [`decode_number`].
 pub fn assoc_count(tables: &Tables, id1: u64, atype: u32) -> Vec<u8> {
-    args(tables, 9, &[&id1.to_le_bytes(), &atype.to_le_bytes()])
+    encode_args(tables, 9, &[&id1.to_le_bytes(), &atype.to_le_bytes()])
 }
 
-/// Arguments of `assoc_range`, from behind a place on if there is one; the reply: a [`list`].
-pub fn assoc_range(tables: &Tables, id1: u64, atype: u32, pos: u64, limit: u32, after: Option<Place>) -> Vec<u8> {
-    let after = after.map(Place::to_bytes).unwrap_or_default();
-    args(tables, 10, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &pos.to_le_bytes(), &limit.to_le_bytes(), &after])
+/// Arguments of `assoc_range`, from behind a place on if there is one; the reply: a [`decode_list`].
+pub fn assoc_range(
+    tables: &Tables,
+    id1: u64,
+    atype: u32,
+    pos: u64,
+    limit: u32,
+    after: Option<ListPosition>,
+) -> Vec<u8> {
+    let after = after.map(ListPosition::to_bytes).unwrap_or_default();
+    encode_args(
+        tables,
+        10,
+        &[&id1.to_le_bytes(), &atype.to_le_bytes(), &pos.to_le_bytes(), &limit.to_le_bytes(), &after],
+    )
 }
 
-/// Arguments of `assoc_time_range`, from behind a place on if there is one; the reply: a [`list`].
+/// Arguments of `assoc_time_range`, from behind a place on if there is one; the reply: a [`decode_list`].
 pub fn assoc_time_range(
     tables: &Tables,
     id1: u64,
     atype: u32,
     (high, low): (u64, u64),
     limit: u32,
-    after: Option<Place>,
+    after: Option<ListPosition>,
 ) -> Vec<u8> {
-    let (after, times) = (after.map(Place::to_bytes).unwrap_or_default(), [high.to_le_bytes(), low.to_le_bytes()]);
-    args(tables, 11, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &times.concat(), &limit.to_le_bytes(), &after])
+    let (after, times) =
+        (after.map(ListPosition::to_bytes).unwrap_or_default(), [high.to_le_bytes(), low.to_le_bytes()]);
+    encode_args(tables, 11, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &times.concat(), &limit.to_le_bytes(), &after])
 }
 
 /// Arguments of `assoc_type`; the reply is empty.
 pub fn assoc_type(tables: &Tables, atype: u32, inverse: Option<u32>) -> Vec<u8> {
     let inverse = inverse.map(|inverse| inverse.to_le_bytes().to_vec()).unwrap_or_default();
-    args(tables, 12, &[&atype.to_le_bytes(), &inverse])
+    encode_args(tables, 12, &[&atype.to_le_bytes(), &inverse])
 }
 
-/// Arguments of `assoc_type_get`; the reply: a [`declared`] type.
+/// Arguments of `assoc_type_get`; the reply: a [`decode_type`] type.
 pub fn assoc_type_get(tables: &Tables, atype: u32) -> Vec<u8> {
-    args(tables, 13, &[&atype.to_le_bytes()])
+    encode_args(tables, 13, &[&atype.to_le_bytes()])
 }
 
 /// A place in a list. The first one is the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ListPosition {
     /// The edge's time.
     pub time: u64,
     /// The id that the edge goes to.
     pub id2: u64,
 }
 
-impl Ord for Place {
-    fn cmp(&self, other: &Place) -> Ordering {
+impl Ord for ListPosition {
+    fn cmp(&self, other: &ListPosition) -> Ordering {
         other.time.cmp(&self.time).then(self.id2.cmp(&other.id2))
     }
 }
 
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+impl PartialOrd for ListPosition {
+    fn partial_cmp(&self, other: &ListPosition) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Place {
+impl ListPosition {
     fn to_bytes(self) -> Vec<u8> {
         [self.time.to_le_bytes(), self.id2.to_le_bytes()].concat()
     }
@@ -185,16 +197,16 @@ impl Place {
 
 /// How to go on after a reply that ended before what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum More {
+pub enum ListContinuation {
     /// So many of the ids, of an `assoc_get`, are answered.
     Ids(u32),
     /// From behind this place on, by this position from there; the limit less what has come.
-    Behind(u64, Place),
+    After(u64, ListPosition),
 }
 
 /// An edge in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edge<'r> {
+pub struct EncodedEdge<'r> {
     /// The id that it goes to.
     pub id2: u64,
     /// Its time.
@@ -204,21 +216,21 @@ pub struct Edge<'r> {
 }
 
 /// Reads the reply to a query of a list; `None` if it is none.
-pub fn list(mut reply: &[u8]) -> Option<(Vec<Edge<'_>>, Option<More>)> {
+pub fn decode_list(mut reply: &[u8]) -> Option<(Vec<EncodedEdge<'_>>, Option<ListContinuation>)> {
     let [more] = take(&mut reply)?;
     let count = u32::from_le_bytes(take(&mut reply)?);
     let mut edges = Vec::with_capacity(usize::try_from(count.min(LIMIT)).ok()?);
     for _ in 0..count {
         let (id2, time) = (u64::from_le_bytes(take(&mut reply)?), u64::from_le_bytes(take(&mut reply)?));
         let len = u32::from_le_bytes(take(&mut reply)?);
-        edges.push(Edge { id2, time, data: take_slice(&mut reply, usize::try_from(len).ok()?)? });
+        edges.push(EncodedEdge { id2, time, data: take_slice(&mut reply, usize::try_from(len).ok()?)? });
     }
     let more = match (more, reply.len()) {
         (0, 0) => None,
-        (1, 4) => Some(More::Ids(u32::from_le_bytes(take(&mut reply)?))),
+        (1, 4) => Some(ListContinuation::Ids(u32::from_le_bytes(take(&mut reply)?))),
         (1, 24) => {
             let [pos, time, id2] = [take(&mut reply)?, take(&mut reply)?, take(&mut reply)?].map(u64::from_le_bytes);
-            Some(More::Behind(pos, Place { time, id2 }))
+            Some(ListContinuation::After(pos, ListPosition { time, id2 }))
         }
         _ => return None,
     };
@@ -226,18 +238,18 @@ pub fn list(mut reply: &[u8]) -> Option<(Vec<Edge<'_>>, Option<More>)> {
 }
 
 /// Reads a reply, or an object's record: its type and its fields.
-pub fn object(mut reply: &[u8]) -> Option<(u32, Fields)> {
+pub fn decode_object(mut reply: &[u8]) -> Option<(u32, Fields)> {
     let otype = u32::from_le_bytes(take(&mut reply)?);
     Some((otype, Fields::from_bytes(reply)?))
 }
 
 /// Reads a reply that is a number.
-pub fn number(reply: &[u8]) -> Option<u64> {
+pub fn decode_number(reply: &[u8]) -> Option<u64> {
     reply.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// Reads a reply that is yes or no.
-pub fn yes(reply: &[u8]) -> Option<bool> {
+pub fn decode_bool(reply: &[u8]) -> Option<bool> {
     match reply {
         [0] => Some(false),
         [1] => Some(true),
@@ -246,7 +258,7 @@ pub fn yes(reply: &[u8]) -> Option<bool> {
 }
 
 /// Reads what was declared of a type: nothing, or its inverse, or that it has none.
-pub fn declared(reply: &[u8]) -> Option<Option<Option<u32>>> {
+pub fn decode_type(reply: &[u8]) -> Option<Option<Option<u32>>> {
     match reply {
         [] => Some(None),
         [0] => Some(Some(None)),
@@ -255,29 +267,29 @@ pub fn declared(reply: &[u8]) -> Option<Option<Option<u32>>> {
     }
 }
 
-/// The key of an object's record in the objects table; its value is an [`object`].
+/// The key of an object's record in the objects table; its value is an [`decode_object`].
 pub fn object_key(id: u64) -> [u8; 9] {
-    key(b'o', &[&id.to_be_bytes()])
+    encode_key(b'o', &[&id.to_be_bytes()])
 }
 
-/// The key of an edge's record in the objects table; its value is an [`edge`].
+/// The key of an edge's record in the objects table; its value is an [`decode_edge`].
 pub fn edge_key(id1: u64, atype: u32, id2: u64) -> [u8; 21] {
-    key(b'e', &[&id1.to_be_bytes(), &atype.to_be_bytes(), &id2.to_be_bytes()])
+    encode_key(b'e', &[&id1.to_be_bytes(), &atype.to_be_bytes(), &id2.to_be_bytes()])
 }
 
-/// The key of a list's count in the objects table; its value is a [`count`].
+/// The key of a list's count in the objects table; its value is a [`decode_count`].
 pub fn count_key(id1: u64, atype: u32) -> [u8; 13] {
-    key(b'c', &[&id1.to_be_bytes(), &atype.to_be_bytes()])
+    encode_key(b'c', &[&id1.to_be_bytes(), &atype.to_be_bytes()])
 }
 
-/// The key of a part of a list's count; its value is a [`count_part`].
+/// The key of a part of a list's count; its value is a [`decode_count_shard`].
 pub fn shard_key(id1: u64, atype: u32, shard: u8) -> [u8; 14] {
-    key(b'c', &[&id1.to_be_bytes(), &atype.to_be_bytes(), &[shard]])
+    encode_key(b'c', &[&id1.to_be_bytes(), &atype.to_be_bytes(), &[shard]])
 }
 
-/// The key of a type's record in the objects table; its value is a [`declared`] type.
+/// The key of a type's record in the objects table; its value is a [`decode_type`] type.
 pub fn type_key(atype: u32) -> [u8; 5] {
-    key(b's', &[&atype.to_be_bytes()])
+    encode_key(b's', &[&atype.to_be_bytes()])
 }
 
 /// The key of an edge's place in the lists table; its value is empty.
@@ -291,20 +303,20 @@ pub fn list_key(id1: u64, atype: u32, time: u64, id2: u64) -> [u8; 28] {
 }
 
 /// The place that a key of the lists table is of.
-pub fn place(key: &[u8]) -> Option<Place> {
+pub fn decode_list_key(key: &[u8]) -> Option<ListPosition> {
     let (time, id2) = key.get(12..)?.split_first_chunk::<8>()?;
-    Some(Place { time: !u64::from_be_bytes(*time), id2: u64::from_be_bytes(id2.try_into().ok()?) })
+    Some(ListPosition { time: !u64::from_be_bytes(*time), id2: u64::from_be_bytes(id2.try_into().ok()?) })
 }
 
 /// Time and data of an edge's record.
-pub fn edge(mut value: &[u8]) -> Option<(u64, &[u8])> {
+pub fn decode_edge(mut value: &[u8]) -> Option<(u64, &[u8])> {
     let time = u64::from_le_bytes(take(&mut value)?);
     Some((time, value))
 }
 
 /// How a list's count is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub enum ListCount {
     /// The list has so many edges.
     Whole(u64),
     /// So many parts under [`shard_key`], from 0 on, make it up.
@@ -312,20 +324,20 @@ pub enum Count {
 }
 
 /// Reads the record of a list's count; there is none for an empty list.
-pub fn count(value: Option<&[u8]>) -> Option<Count> {
+pub fn decode_count(value: Option<&[u8]>) -> Option<ListCount> {
     match value {
-        None => Some(Count::Whole(0)),
-        Some([shards]) if *shards > 0 => Some(Count::Sharded(*shards)),
-        Some(value) => number(value).map(Count::Whole),
+        None => Some(ListCount::Whole(0)),
+        Some([shards]) if *shards > 0 => Some(ListCount::Sharded(*shards)),
+        Some(value) => decode_number(value).map(ListCount::Whole),
     }
 }
 
 /// Reads the record of a part of a count; one that is not there is 0.
-pub fn count_part(value: Option<&[u8]>) -> Option<i64> {
+pub fn decode_count_shard(value: Option<&[u8]>) -> Option<i64> {
     value.map_or(Some(0), |value| value.try_into().ok().map(i64::from_le_bytes))
 }
 
-fn key<const LEN: usize>(kind: u8, parts: &[&[u8]]) -> [u8; LEN] {
+fn encode_key<const LEN: usize>(kind: u8, parts: &[&[u8]]) -> [u8; LEN] {
     let mut key = [kind; LEN];
     let mut at = 1;
     for part in parts {

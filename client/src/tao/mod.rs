@@ -38,18 +38,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 pub use codec::{Fields, LIMIT, Tables};
-use codec::{More, Place};
+use codec::{ListContinuation, ListPosition};
 
 use crate::{Client, Error};
 
 /// The name under which the extension is pushed.
 pub const EXTENSION: &str = "tao";
 /// How often a write is sent while the server answers `Conflict`; the server has run it many times by then, each time.
-const WRITE_TRIES: u32 = 10;
-/// The longest pause before a write is sent again; the first is of [`FIRST_PAUSE`] at most, each further of twice as much.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const WRITE_ATTEMPTS: u32 = 10;
+/// The longest pause before a write is sent again; the first is of [`FIRST_BACKOFF`] at most, each further of twice as much.
+const MAX_BACKOFF: Duration = Duration::from_millis(50);
 /// The longest pause before a write is sent the second time: some commits' time.
-const FIRST_PAUSE: Duration = Duration::from_micros(200);
+const FIRST_BACKOFF: Duration = Duration::from_micros(200);
 
 /// Where reads run. Answers are the same; writes are always the extension's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -141,7 +141,7 @@ impl Tao {
             }
             _ => self.ask(&codec::assoc_type_get(&self.tables, atype)).await?,
         };
-        read(codec::declared(&reply))
+        require_decoded(codec::decode_type(&reply))
     }
 
     /// Makes an object; gives its id, which no other has had or will have.
@@ -149,7 +149,7 @@ impl Tao {
     /// # Errors
     /// [`Error::Failed`] for fields over the limits: 1,024, names of 1 to 255 bytes, 256 KiB together.
     pub async fn obj_add(&self, otype: u32, fields: &Fields) -> Result<u64, Error> {
-        read(codec::number(&self.write(&codec::obj_add(&self.tables, otype, fields)).await?))
+        require_decoded(codec::decode_number(&self.write(&codec::obj_add(&self.tables, otype, fields)).await?))
     }
 
     /// The object of that id, if there is one.
@@ -169,7 +169,7 @@ impl Tao {
                 reply => reply,
             },
         };
-        read(codec::object(&reply)).map(|(otype, fields)| Some(Object { otype, fields }))
+        require_decoded(codec::decode_object(&reply)).map(|(otype, fields)| Some(Object { otype, fields }))
     }
 
     /// Sets fields of an object and leaves its others as they are; whether there is such an object.
@@ -185,7 +185,7 @@ impl Tao {
     /// # Errors
     /// As [`Tao::obj_add`], and for a field that is to be both set and removed.
     pub async fn obj_update_removing(&self, id: u64, set: &Fields, remove: &[&[u8]]) -> Result<bool, Error> {
-        read(codec::yes(&self.write(&codec::obj_update(&self.tables, id, set, remove)).await?))
+        require_decoded(codec::decode_bool(&self.write(&codec::obj_update(&self.tables, id, set, remove)).await?))
     }
 
     /// Deletes an object, not its associations; whether there was one.
@@ -193,7 +193,7 @@ impl Tao {
     /// # Errors
     /// As any request.
     pub async fn obj_delete(&self, id: u64) -> Result<bool, Error> {
-        read(codec::yes(&self.write(&codec::obj_delete(&self.tables, id)).await?))
+        require_decoded(codec::decode_bool(&self.write(&codec::obj_delete(&self.tables, id)).await?))
     }
 
     /// Adds an association, and its inverse where the type has one; or gives the one that is there another time and other data. Whether
@@ -202,7 +202,9 @@ impl Tao {
     /// # Errors
     /// [`Error::Failed`] for data over 64 KiB.
     pub async fn assoc_add(&self, id1: u64, atype: u32, id2: u64, time: u64, data: &[u8]) -> Result<bool, Error> {
-        read(codec::yes(&self.write(&codec::assoc_add(&self.tables, id1, atype, id2, time, data)).await?))
+        require_decoded(codec::decode_bool(
+            &self.write(&codec::assoc_add(&self.tables, id1, atype, id2, time, data)).await?,
+        ))
     }
 
     /// Deletes an association and its inverse; whether there was one.
@@ -210,7 +212,7 @@ impl Tao {
     /// # Errors
     /// As any request.
     pub async fn assoc_delete(&self, id1: u64, atype: u32, id2: u64) -> Result<bool, Error> {
-        read(codec::yes(&self.write(&codec::assoc_delete(&self.tables, id1, atype, id2)).await?))
+        require_decoded(codec::decode_bool(&self.write(&codec::assoc_delete(&self.tables, id1, atype, id2)).await?))
     }
 
     /// Makes an association one of another type, with its time and data, in place of one of that type if there is one; its inverse
@@ -219,7 +221,9 @@ impl Tao {
     /// # Errors
     /// As any request.
     pub async fn assoc_change_type(&self, id1: u64, atype: u32, id2: u64, newtype: u32) -> Result<bool, Error> {
-        read(codec::yes(&self.write(&codec::assoc_change_type(&self.tables, id1, atype, id2, newtype)).await?))
+        require_decoded(codec::decode_bool(
+            &self.write(&codec::assoc_change_type(&self.tables, id1, atype, id2, newtype)).await?,
+        ))
     }
 
     /// The associations that go to ids of a set, from `low` to `high` where those are given.
@@ -240,7 +244,7 @@ impl Tao {
         let times = (high.unwrap_or(u64::MAX), low.unwrap_or(0));
         let mut found = match self.placement {
             Placement::Client => self.get_edges((id1, atype), &ids, times).await?,
-            _ => self.ask_edges((id1, atype), &ids, times).await?,
+            _ => self.query_edges((id1, atype), &ids, times).await?,
         };
         found.sort_by_key(|edge| (std::cmp::Reverse(edge.time), edge.id2));
         Ok(found)
@@ -256,7 +260,7 @@ impl Tao {
         {
             return Ok(count);
         }
-        read(codec::number(&self.ask(&codec::assoc_count(&self.tables, id1, atype)).await?))
+        require_decoded(codec::decode_number(&self.ask(&codec::assoc_count(&self.tables, id1, atype)).await?))
     }
 
     /// Associations of a list from a position on, 0 being the newest.
@@ -266,11 +270,12 @@ impl Tao {
     pub async fn assoc_range(&self, id1: u64, atype: u32, pos: u64, limit: u32) -> Result<Vec<Assoc>, Error> {
         let limit = limit.min(LIMIT);
         // Farther on the server counts, or the places of all edges before would travel.
-        if self.placement == Placement::Client && pos <= reads::PAGE {
+        if self.placement == Placement::Client && pos <= reads::PAGE_RECORDS {
             return self.get_list((id1, atype), (u64::MAX, 0), pos, limit).await;
         }
         let tables = self.tables;
-        self.ask_list(pos, limit, |pos, limit, after| codec::assoc_range(&tables, id1, atype, pos, limit, after)).await
+        self.query_list(pos, limit, |pos, limit, after| codec::assoc_range(&tables, id1, atype, pos, limit, after))
+            .await
     }
 
     /// Associations of a list from `high` down to `low`.
@@ -289,7 +294,7 @@ impl Tao {
         if self.placement == Placement::Client {
             return self.get_list((id1, atype), times, 0, limit).await;
         }
-        self.ask_list(0, limit, |_, limit, after| codec::assoc_time_range(&tables, id1, atype, times, limit, after))
+        self.query_list(0, limit, |_, limit, after| codec::assoc_time_range(&tables, id1, atype, times, limit, after))
             .await
     }
 
@@ -300,54 +305,58 @@ impl Tao {
 
     /// Calls for a write, again after a pause where others wrote to the same each time that the server tried.
     async fn write(&self, args: &[u8]) -> Result<Bytes, Error> {
-        let mut pause = FIRST_PAUSE;
-        for _ in 1..WRITE_TRIES {
+        let mut pause = FIRST_BACKOFF;
+        for _ in 1..WRITE_ATTEMPTS {
             match self.client.invoke(EXTENSION, args).await {
                 Err(Error::Conflict) => {}
                 done => return done,
             }
             tokio::time::sleep(pause.mul_f64(rand::random())).await;
-            pause = LONGEST_PAUSE.min(pause * 2);
+            pause = MAX_BACKOFF.min(pause * 2);
         }
         self.client.invoke(EXTENSION, args).await
     }
 
     /// Asks for edges of a list by their ids until all are answered.
-    async fn ask_edges(&self, (id1, atype): List, ids: &[u64], (high, low): (u64, u64)) -> Result<Vec<Assoc>, Error> {
+    async fn query_edges(&self, (id1, atype): List, ids: &[u64], (high, low): (u64, u64)) -> Result<Vec<Assoc>, Error> {
         let mut found = Vec::new();
         let mut left = ids;
         while !left.is_empty() {
             let some = &left[..left.len().min(LIMIT as usize)];
             let reply = self.ask(&codec::assoc_get(&self.tables, id1, atype, some, high, low)).await?;
-            let (edges, more) = read(codec::list(&reply))?;
-            found.extend(edges.into_iter().map(|edge| assoc(&reply, edge)));
+            let (edges, more) = require_decoded(codec::decode_list(&reply))?;
+            found.extend(edges.into_iter().map(|edge| decode_assoc(&reply, edge)));
             left = match more {
                 None => &left[some.len()..],
-                Some(More::Ids(done)) if (1..=some.len()).contains(&(done as usize)) => &left[done as usize..],
-                Some(_) => return read(None),
+                Some(ListContinuation::Ids(done)) if (1..=some.len()).contains(&(done as usize)) => {
+                    &left[done as usize..]
+                }
+                Some(_) => return require_decoded(None),
             };
         }
         Ok(found)
     }
 
     /// Asks for a list's edges until there is no more of what is wanted.
-    async fn ask_list(
+    async fn query_list(
         &self,
         mut pos: u64,
         limit: u32,
-        args: impl Fn(u64, u32, Option<Place>) -> Vec<u8>,
+        args: impl Fn(u64, u32, Option<ListPosition>) -> Vec<u8>,
     ) -> Result<Vec<Assoc>, Error> {
-        let (mut gathered, mut after) = (Gathered::default(), None);
+        let (mut gathered, mut after) = (EdgeCollector::default(), None);
         loop {
             let left = limit.saturating_sub(gathered.found.len() as u32);
             let reply = self.ask(&args(pos, left, after)).await?;
-            match read(gathered.add(&reply, left))? {
+            match require_decoded(gathered.add(&reply, left))? {
                 None => return Ok(gathered.found),
                 // It has to come nearer, or it would never end.
-                Some(More::Behind(left, place)) if left < pos || left == 0 && after.is_none_or(|at| at < place) => {
+                Some(ListContinuation::After(left, place))
+                    if left < pos || left == 0 && after.is_none_or(|at| at < place) =>
+                {
                     (pos, after) = (left, Some(place));
                 }
-                Some(_) => return read(None),
+                Some(_) => return require_decoded(None),
             }
         }
     }
@@ -355,38 +364,38 @@ impl Tao {
 
 /// The edges of a list, as several replies bring them.
 #[derive(Default)]
-struct Gathered {
+struct EdgeCollector {
     found: Vec<Assoc>,
     met: BTreeSet<u64>,
 }
 
-impl Gathered {
+impl EdgeCollector {
     /// Adds a reply to a question for up to `wanted` more; tells how to go on, if there may be more. `None`: it is no reply.
-    fn add(&mut self, reply: &Bytes, wanted: u32) -> Option<Option<More>> {
-        let (edges, more) = codec::list(reply)?;
+    fn add(&mut self, reply: &Bytes, wanted: u32) -> Option<Option<ListContinuation>> {
+        let (edges, more) = codec::decode_list(reply)?;
         // Within one reply there is no id twice. An edge that others move between two may be in both.
         let is_first = self.found.is_empty();
         if !is_first && self.met.is_empty() {
             self.met = self.found.iter().map(|edge| edge.id2).collect();
         }
-        let (count, last) = (edges.len(), edges.last().map(|edge| Place { time: edge.time, id2: edge.id2 }));
+        let (count, last) = (edges.len(), edges.last().map(|edge| ListPosition { time: edge.time, id2: edge.id2 }));
         let before = self.found.len();
         for edge in edges {
             if is_first || self.met.insert(edge.id2) {
-                self.found.push(assoc(reply, edge));
+                self.found.push(decode_assoc(reply, edge));
             }
         }
         // It has as many as were asked for, so the list may go on, and some of them had come before.
         let lacks = more.is_none() && count as u64 == u64::from(wanted) && self.found.len() - before < count;
-        Some(if lacks { last.map(|last| More::Behind(0, last)) } else { more })
+        Some(if lacks { last.map(|last| ListContinuation::After(0, last)) } else { more })
     }
 }
 
-fn assoc(reply: &Bytes, edge: codec::Edge<'_>) -> Assoc {
+fn decode_assoc(reply: &Bytes, edge: codec::EncodedEdge<'_>) -> Assoc {
     Assoc { id2: edge.id2, time: edge.time, data: reply.slice_ref(edge.data) }
 }
 
 /// What was read, or the error of a reply that is not as it should be.
-fn read<T>(found: Option<T>) -> Result<T, Error> {
+fn require_decoded<T>(found: Option<T>) -> Result<T, Error> {
     found.ok_or_else(|| Error::Protocol { text: "a reply or record is not one of the extension tao".to_owned() })
 }

@@ -3,31 +3,31 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::codec::{Count, Place};
-use super::{Assoc, List, Tao, codec, read};
+use super::codec::{ListCount, ListPosition};
+use super::{Assoc, List, Tao, codec, require_decoded};
 use crate::{Direction, Error, Record, Reply};
 
 /// How often a list is read while its edges do not agree with their places, since others change it. Then each edge is as it was at
 /// some moment of the call.
-const TRIES: u32 = 4;
+const LIST_READ_ATTEMPTS: u32 = 4;
 /// Records of one range, and keys of one multiget: the most that a server answers at a time.
-pub(super) const PAGE: u64 = 1_000;
+pub(super) const PAGE_RECORDS: u64 = 1_000;
 
 impl Tao {
     /// The count of a list, if it is kept in one record, or the client may read more than one.
     pub(super) async fn get_count(&self, (id1, atype): List) -> Result<Option<u64>, Error> {
         let record = self.client.get(self.tables.objects, &codec::count_key(id1, atype)).await?;
-        match read(codec::count(record.as_ref().map(|record| &record.value[..])))? {
-            Count::Whole(count) => Ok(Some(count)),
-            Count::Sharded(_) if self.placement == super::Placement::Combined => Ok(None),
-            Count::Sharded(shards) => {
+        match require_decoded(codec::decode_count(record.as_ref().map(|record| &record.value[..])))? {
+            ListCount::Whole(count) => Ok(Some(count)),
+            ListCount::Sharded(_) if self.placement == super::Placement::Combined => Ok(None),
+            ListCount::Sharded(shards) => {
                 let keys: Vec<_> = (0..shards).map(|shard| codec::shard_key(id1, atype, shard)).collect();
                 let mut sum = 0_i64;
                 for part in self.client.snapshot(self.tables.objects, &keys).await? {
-                    let part = read(codec::count_part(part.as_ref().map(|part| &part.value[..])))?;
-                    sum = read(sum.checked_add(part))?;
+                    let part = require_decoded(codec::decode_count_shard(part.as_ref().map(|part| &part.value[..])))?;
+                    sum = require_decoded(sum.checked_add(part))?;
                 }
-                read(u64::try_from(sum).ok()).map(Some)
+                require_decoded(u64::try_from(sum).ok()).map(Some)
             }
         }
     }
@@ -42,7 +42,7 @@ impl Tao {
         let records = self.get_records(list, ids).await?;
         let mut found = Vec::new();
         for (id2, record) in ids.iter().zip(records) {
-            let Some(edge) = record.map(|record| assoc(*id2, &record)).transpose()? else { continue };
+            let Some(edge) = record.map(|record| record_to_assoc(*id2, &record)).transpose()? else { continue };
             if low <= edge.time && edge.time <= high {
                 found.push(edge);
             }
@@ -63,12 +63,12 @@ impl Tao {
         }
         let mut tries = 0;
         loop {
-            let (places, mut agree) = self.get_places(list, times, pos, u64::from(limit)).await?;
+            let (places, mut agree) = self.get_positions(list, times, pos, u64::from(limit)).await?;
             let ids: Vec<u64> = places.iter().map(|place| place.id2).collect();
             let records = self.get_records(list, &ids).await?;
             let mut found = Vec::with_capacity(places.len());
             for (place, record) in places.iter().zip(records) {
-                let Some(edge) = record.map(|record| assoc(place.id2, &record)).transpose()? else {
+                let Some(edge) = record.map(|record| record_to_assoc(place.id2, &record)).transpose()? else {
                     agree = false;
                     continue;
                 };
@@ -83,40 +83,40 @@ impl Tao {
             if agree {
                 return Ok(found);
             }
-            if tries == TRIES {
+            if tries == LIST_READ_ATTEMPTS {
                 // Where the list goes on, so does who asks, from behind the last place.
                 let last = places.last().filter(|_| places.len() as u64 >= u64::from(limit));
-                return Ok(settled(found, times, last));
+                return Ok(reconcile(found, times, last));
             }
         }
     }
 
     /// The places of a list, `limit` of them after the first `skip`; and whether they are those of one moment, as far as one record tells.
-    async fn get_places(
+    async fn get_positions(
         &self,
         (id1, atype): List,
         (high, low): (u64, u64),
         mut skip: u64,
         mut limit: u64,
-    ) -> Result<(Vec<Place>, bool), Error> {
+    ) -> Result<(Vec<ListPosition>, bool), Error> {
         let mut from = codec::list_key(id1, atype, high, 0).to_vec();
         let to = [&codec::list_key(id1, atype, low, u64::MAX)[..], &[0]].concat();
         let (mut places, mut first, count_key) = (Vec::new(), None, codec::count_key(id1, atype));
         loop {
-            let want = PAGE.min(skip.saturating_add(limit)) as u32;
+            let want = PAGE_RECORDS.min(skip.saturating_add(limit)) as u32;
             // The count's record is written whenever the list changes.
             let batch = self.client.batch().get(self.tables.objects, &count_key);
             let batch = batch.range(self.tables.lists, &from, &to, want, Direction::Forward);
             let replies = batch.get(self.tables.objects, &count_key).send().await?;
-            let Ok([before, page, after]) = <[_; 3]>::try_from(replies) else { return read(None) };
+            let Ok([before, page, after]) = <[_; 3]>::try_from(replies) else { return require_decoded(None) };
             let (Reply::Record(before), Reply::Range(page), Reply::Record(after)) = (before?, page?, after?) else {
-                return read(None);
+                return require_decoded(None);
             };
             let version = |record: Option<Record>| record.map_or(0, |record| record.version);
             let (before, after) = (*first.get_or_insert(version(before)), version(after));
             let skipped = skip.min(page.records.len() as u64);
             for record in page.records.iter().skip(skipped as usize) {
-                places.push(read(codec::place(&record.key))?);
+                places.push(require_decoded(codec::decode_list_key(&record.key))?);
             }
             limit = limit.saturating_sub(page.records.len() as u64 - skipped);
             skip -= skipped;
@@ -130,7 +130,7 @@ impl Tao {
     /// The records of edges of a list, in the order of the ids. Where they do not fit one answer, they come in several.
     async fn get_records(&self, (id1, atype): List, ids: &[u64]) -> Result<Vec<Option<Record>>, Error> {
         let mut records = Vec::with_capacity(ids.len());
-        let mut step = ids.len().min(PAGE as usize);
+        let mut step = ids.len().min(PAGE_RECORDS as usize);
         while records.len() < ids.len() {
             let some = &ids[records.len()..ids.len().min(records.len() + step)];
             let keys: Vec<_> = some.iter().map(|id2| codec::edge_key(id1, atype, *id2)).collect();
@@ -146,7 +146,7 @@ impl Tao {
 
 /// Edges of a list that others change, each where its own record has it: one that was moved may have been met twice, or be out of the
 /// bounds now, or behind the last place that was asked for.
-pub(super) fn settled(mut found: Vec<Assoc>, (high, low): (u64, u64), last: Option<&Place>) -> Vec<Assoc> {
+pub(super) fn reconcile(mut found: Vec<Assoc>, (high, low): (u64, u64), last: Option<&ListPosition>) -> Vec<Assoc> {
     let (mut met, order) = (BTreeSet::new(), |time, id2| (Reverse(time), id2));
     found.retain(|edge| {
         let is_of_page = last.is_none_or(|last| order(edge.time, edge.id2) <= order(last.time, last.id2));
@@ -156,7 +156,7 @@ pub(super) fn settled(mut found: Vec<Assoc>, (high, low): (u64, u64), last: Opti
     found
 }
 
-fn assoc(id2: u64, record: &Record) -> Result<Assoc, Error> {
-    let (time, data) = read(codec::edge(&record.value))?;
+fn record_to_assoc(id2: u64, record: &Record) -> Result<Assoc, Error> {
+    let (time, data) = require_decoded(codec::decode_edge(&record.value))?;
     Ok(Assoc { id2, time, data: record.value.slice_ref(data) })
 }

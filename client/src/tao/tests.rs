@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use bytes::Bytes;
 
-use super::codec::{self, Count, Fields, More, Place};
-use super::reads::settled;
-use super::{Assoc, Gathered};
+use super::codec::{self, Fields, ListContinuation, ListCount, ListPosition};
+use super::reads::reconcile;
+use super::{Assoc, EdgeCollector};
 
 proptest! {
     #[test]
@@ -19,18 +19,18 @@ proptest! {
         if let Some(fields) = Fields::from_bytes(&reply) {
             prop_assert!(fields.to_bytes().len() <= reply.len());
         }
-        if let Some((edges, more)) = codec::list(&reply) {
+        if let Some((edges, more)) = codec::decode_list(&reply) {
             let data: usize = edges.iter().map(|edge| edge.data.len() + 20).sum();
-            let tail = match more { None => 0, Some(More::Ids(_)) => 4, Some(More::Behind(..)) => 24 };
+            let tail = match more { None => 0, Some(ListContinuation::Ids(_)) => 4, Some(ListContinuation::After(..)) => 24 };
             prop_assert_eq!(5 + data + tail, reply.len());
         }
-        if let Some(Some(inverse)) = codec::declared(&reply) {
+        if let Some(Some(inverse)) = codec::decode_type(&reply) {
             prop_assert_eq!(reply.len(), inverse.map_or(1, |_| 5));
         }
-        prop_assert_eq!(codec::number(&reply).is_some(), reply.len() == 8);
-        prop_assert_eq!(codec::yes(&reply).is_some(), reply.len() == 1 && reply[0] < 2);
-        prop_assert!(codec::place(&reply).is_none() || reply.len() == 28);
-        if let Some(Count::Sharded(shards)) = codec::count(Some(&reply)) {
+        prop_assert_eq!(codec::decode_number(&reply).is_some(), reply.len() == 8);
+        prop_assert_eq!(codec::decode_bool(&reply).is_some(), reply.len() == 1 && reply[0] < 2);
+        prop_assert!(codec::decode_list_key(&reply).is_none() || reply.len() == 28);
+        if let Some(ListCount::Sharded(shards)) = codec::decode_count(Some(&reply)) {
             prop_assert!(shards > 0);
         }
     }
@@ -40,7 +40,7 @@ proptest! {
         let key = |(time, id2)| codec::list_key(list.0, list.1, time, id2);
         let order = b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         prop_assert_eq!(key(a).cmp(&key(b)), order);
-        prop_assert_eq!(codec::place(&key(a)), Some(Place { time: a.0, id2: a.1 }));
+        prop_assert_eq!(codec::decode_list_key(&key(a)), Some(ListPosition { time: a.0, id2: a.1 }));
         let next_list = codec::list_key(list.0, list.1.wrapping_add(1), u64::MAX, 0);
         prop_assert!(list.1 == u32::MAX || key(a) < next_list, "lists do not mix");
     }
@@ -60,7 +60,7 @@ fn edge(id2: u64, time: u64) -> Assoc {
 }
 
 /// A reply to a query of a list.
-fn reply(edges: &[(u64, u64)], more: Option<(u64, Place)>) -> Bytes {
+fn reply(edges: &[(u64, u64)], more: Option<(u64, ListPosition)>) -> Bytes {
     let mut bytes = vec![u8::from(more.is_some())];
     bytes.extend_from_slice(&(edges.len() as u32).to_le_bytes());
     for (id2, time) in edges {
@@ -79,30 +79,30 @@ fn an_edge_that_was_moved_behind_the_last_place_of_a_page_is_none_of_it() {
     let found =
         || [edge(1, 100), edge(5, 10), edge(3, 80), edge(2, 80), edge(7, 80), edge(1, 100), edge(8, 85)].to_vec();
     let all = [edge(1, 100), edge(8, 85), edge(2, 80), edge(3, 80), edge(7, 80), edge(5, 10)];
-    assert_eq!(settled(found(), (u64::MAX, 0), None), all, "the list ends there: it may have moved to its end");
-    assert_eq!(settled(found(), (u64::MAX, 0), Some(&Place { time: 80, id2: 7 })), all[..5]);
-    assert_eq!(settled(found(), (u64::MAX, 0), Some(&Place { time: 80, id2: 3 })), all[..4]);
-    assert_eq!(settled(found(), (90, 80), Some(&Place { time: 80, id2: 7 })), all[1..5]);
+    assert_eq!(reconcile(found(), (u64::MAX, 0), None), all, "the list ends there: it may have moved to its end");
+    assert_eq!(reconcile(found(), (u64::MAX, 0), Some(&ListPosition { time: 80, id2: 7 })), all[..5]);
+    assert_eq!(reconcile(found(), (u64::MAX, 0), Some(&ListPosition { time: 80, id2: 3 })), all[..4]);
+    assert_eq!(reconcile(found(), (90, 80), Some(&ListPosition { time: 80, id2: 7 })), all[1..5]);
 }
 
 #[test]
 fn places_come_in_the_order_of_their_keys() {
-    let mut places: Vec<_> = (0..30).map(|n| Place { time: n % 4, id2: n * 7 % 10 }).collect();
+    let mut places: Vec<_> = (0..30).map(|n| ListPosition { time: n % 4, id2: n * 7 % 10 }).collect();
     places.sort();
     assert!(places.is_sorted_by_key(|place| codec::list_key(1, 1, place.time, place.id2)));
 }
 
 #[test]
 fn an_edge_that_moves_between_two_replies_comes_once_and_leaves_room_for_another() {
-    let mut gathered = Gathered::default();
-    let behind = Place { time: 80, id2: 2 };
+    let mut gathered = EdgeCollector::default();
+    let behind = ListPosition { time: 80, id2: 2 };
     let more = gathered.add(&reply(&[(1, 100), (2, 80)], Some((0, behind))), 5);
-    assert_eq!(more, Some(Some(More::Behind(0, behind))));
+    assert_eq!(more, Some(Some(ListContinuation::After(0, behind))));
     // 1 was moved behind what came: as many as were asked for are there, but one too few are new.
     let more = gathered.add(&reply(&[(3, 70), (1, 60), (4, 50)], None), 3);
-    assert_eq!(more, Some(Some(More::Behind(0, Place { time: 50, id2: 4 }))));
-    assert_eq!(gathered.add(&reply(&[(4, 40), (5, 30)], Some((0, Place { time: 30, id2: 5 }))), 1), {
-        Some(Some(More::Behind(0, Place { time: 30, id2: 5 })))
+    assert_eq!(more, Some(Some(ListContinuation::After(0, ListPosition { time: 50, id2: 4 }))));
+    assert_eq!(gathered.add(&reply(&[(4, 40), (5, 30)], Some((0, ListPosition { time: 30, id2: 5 }))), 1), {
+        Some(Some(ListContinuation::After(0, ListPosition { time: 30, id2: 5 })))
     });
     // It has fewer than were asked for, so it is the list's end.
     assert_eq!(gathered.add(&reply(&[(5, 20)], None), 2), Some(None));

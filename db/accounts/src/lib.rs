@@ -2,17 +2,17 @@
 //! clients; and tokens. It outlives changes of the tenant's settings.
 #![forbid(unsafe_code)]
 
-mod clients;
-mod commands;
+mod client_list;
+mod command_stats;
 pub mod limits;
-mod slow;
-mod tallies;
+mod memcached_stats;
+mod slow_log;
 pub mod token;
 mod usage;
 
-pub use clients::{Client, Clients, Entered, Stands};
-pub use commands::CommandStat;
-pub use slow::{Preview, Slow, SlowLog};
-pub use tallies::{Row, Tally, Totals};
+pub use client_list::{ClientList, ClientRegistration, RedisClientEntry, RedisClientStatus};
+pub use command_stats::CommandStat;
+pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
+pub use slow_log::{CommandPreview, SlowCommand, SlowLog};
 pub use token::TokenHash;
-pub use usage::{Kill, MEMORY_TEXT, Notice, Pace, Usage, memory_units};
+pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, RateLimiter, TenantUsage, memory_units};

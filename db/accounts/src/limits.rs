@@ -21,4 +21,4 @@ pub const RECENT_KILLS: usize = 64;
 /// every worker takes over each one, so its neighbours pay for them. What only ends something is not counted.
 pub const CHANGES_PER_S: u64 = 20;
 /// Changes that may come at once: a program that sets up all its tables.
-pub const CHANGES_AT_ONCE: u64 = 200;
+pub const CHANGES_BURST: u64 = 200;

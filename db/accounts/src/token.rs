@@ -3,7 +3,7 @@
 //! A plain digest is enough because a generated token has 256 bits of entropy: there is nothing to guess offline. Tokens
 //! that an operator writes into the configuration must be long (see [`TokenHash::of_chosen`]).
 
-use sandstorm_net::seal::keys::{self, TokenKeys, Verifier};
+use sandstorm_net::seal::keys::{self, TokenKeys, TokenVerifier};
 use subtle::ConstantTimeEq;
 
 /// Shortest token in bytes that an operator may choose himself.
@@ -20,7 +20,7 @@ const TEXT_PREFIX: &str = "sandstorm-token-1";
 #[derive(Clone, Copy)]
 pub struct TokenHash {
     digest: TokenDigest,
-    verifier: Verifier,
+    verifier: TokenVerifier,
 }
 
 /// The digest of a token: to compare what somebody presents with what is kept.
@@ -37,7 +37,7 @@ impl TokenDigest {
 impl TokenHash {
     /// What is kept of a token. Takes a curve operation: for tokens that are set, not for those that are presented.
     pub fn of(token: &[u8]) -> TokenHash {
-        TokenHash { digest: TokenDigest(keys::digest(token)), verifier: TokenKeys::of(token).verifier() }
+        TokenHash { digest: TokenDigest(keys::token_digest(token)), verifier: TokenKeys::of(token).verifier() }
     }
 
     /// What is kept of a token that a person chose; `None` if it is shorter than [`MIN_CHOSEN_TOKEN_LEN`], longer than
@@ -49,7 +49,7 @@ impl TokenHash {
 
     /// The digest of a token that someone presents; `None` if it is longer than any token.
     pub fn of_presented(token: &[u8]) -> Option<TokenDigest> {
-        (token.len() <= MAX_TOKEN_LEN).then(|| TokenDigest(keys::digest(token)))
+        (token.len() <= MAX_TOKEN_LEN).then(|| TokenDigest(keys::token_digest(token)))
     }
 
     /// Whether it was made of the token of that digest. Takes the same time wherever they differ.
@@ -70,7 +70,7 @@ impl TokenHash {
     }
 
     /// The server's half of the keys of sealed sessions.
-    pub fn verifier(&self) -> &Verifier {
+    pub fn verifier(&self) -> &TokenVerifier {
         &self.verifier
     }
 
@@ -83,14 +83,14 @@ impl TokenHash {
 
     /// What tells it from others, and nothing else about it.
     pub fn mark(&self) -> String {
-        hex(&keys::digest(self.to_text().as_bytes()))
+        hex(&keys::token_digest(self.to_text().as_bytes()))
     }
 
     /// What [`TokenHash::to_text`] wrote; `None` if it is anything else.
     pub fn from_text(text: &str) -> Option<TokenHash> {
         let mut parts = text.strip_prefix(TEXT_PREFIX)?.strip_prefix(':')?.split(':').map(unhex);
         let (digest, psk, public) = (parts.next()??, parts.next()??, parts.next()??);
-        let kept = TokenHash { digest: TokenDigest(digest), verifier: Verifier { psk, public } };
+        let kept = TokenHash { digest: TokenDigest(digest), verifier: TokenVerifier { psk, public } };
         parts.next().is_none().then_some(kept)
     }
 }

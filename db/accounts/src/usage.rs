@@ -8,18 +8,18 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sandstorm_net::rpc::KillCause;
 
-use super::clients::Clients;
-use super::commands::{self, CommandCounts, CommandStat, Forgotten};
-use super::slow::SlowLog;
-use super::tallies::{Row, Tallies};
-use crate::limits::{CHANGES_AT_ONCE, CHANGES_PER_S, RECENT_KILLS};
+use super::client_list::ClientList;
+use super::command_stats::{self, CommandBaseline, CommandCounts, CommandStat};
+use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
+use super::slow_log::SlowLog;
+use crate::limits::{CHANGES_BURST, CHANGES_PER_S, RECENT_KILLS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
-use sandstorm_metrics::{Reading, TenantCounters};
+use sandstorm_metrics::{MetricReading, TenantCounters};
 
 /// An invocation that the server ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kill {
+pub struct KillRecord {
     /// The extension.
     pub extension: String,
     /// Its version.
@@ -40,7 +40,7 @@ pub struct Kill {
 
 /// Something that the server did about an extension, for those who look at its kills.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct PolicyEvent {
     /// The extension.
     pub extension: String,
     /// Its version.
@@ -55,24 +55,24 @@ pub struct Notice {
 
 /// What a tenant uses now and has used.
 #[derive(Debug)]
-pub struct Usage {
-    workers: Box<[CachePadded<OfWorker>]>,
-    /// Invocations that are begun and not ended, above [`COUNT_SHIFT`] bits of the memory units that they hold: one step
+pub struct TenantUsage {
+    workers: Box<[CachePadded<WorkerUsage>]>,
+    /// Invocations that are begun and not ended, above [`INVOCATION_SHIFT`] bits of the memory units that they hold: one step
     /// counts both, so that neither quota can be passed by a race.
     held: CachePadded<AtomicU64>,
-    requests: CachePadded<Pace>,
+    requests: CachePadded<RateLimiter>,
     /// Side stacks that its switched-out invocations hold.
     pub parked: AtomicUsize,
-    kills: Mutex<VecDeque<Kill>>,
+    kills: Mutex<VecDeque<KillRecord>>,
     kills_total: AtomicU64,
     /// Its Redis clients' commands that took long.
     pub slow: SlowLog,
     /// Its Redis clients.
-    pub clients: Clients,
-    forgotten: Forgotten,
+    pub clients: ClientList,
+    forgotten: CommandBaseline,
     /// What its memcached clients have done.
-    pub tallies: Tallies,
-    notices: Mutex<VecDeque<Notice>>,
+    pub tallies: MemcachedStats,
+    policy_events: Mutex<VecDeque<PolicyEvent>>,
     /// The moment from which on all its changes may come at once again, in milliseconds since the Unix epoch.
     changes_ms: AtomicU64,
     /// Moments of the pushes of the last hour, in milliseconds since the Unix epoch.
@@ -81,17 +81,17 @@ pub struct Usage {
 
 /// What it uses of one worker.
 #[derive(Debug, Default)]
-struct OfWorker {
+struct WorkerUsage {
     counters: TenantCounters,
-    kept: Places,
-    commands: commands::OfWorker,
+    kept: BufferCount,
+    commands: command_stats::WorkerCommandCounts,
 }
 
 /// Places that are taken by one thread at a time, and given back by any.
 #[derive(Debug, Default)]
-pub struct Places(AtomicU32);
+pub struct BufferCount(AtomicU32);
 
-impl Places {
+impl BufferCount {
     /// How many are taken.
     pub fn get(&self) -> u32 {
         self.0.load(Relaxed)
@@ -109,12 +109,12 @@ impl Places {
 /// A bounded rate, by a virtual clock that each request moves by its share of a second and that may run ahead by a tenth of
 /// a second.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct RateLimiter {
     /// The moment from which on the rate is fully recovered, in nanoseconds of the callers' clock.
     recovered_ns: AtomicU64,
 }
 
-impl Pace {
+impl RateLimiter {
     /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all callers) keep within `per_second`; 0: any do.
     pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
         if per_second == 0 {
@@ -134,10 +134,10 @@ impl Pace {
     }
 }
 
-/// Bits of [`Usage::held`] that count memory units: enough for 4 PiB. Those above count invocations.
-const COUNT_SHIFT: u32 = 40;
-const UNITS_MASK: u64 = (1 << COUNT_SHIFT) - 1;
-const ONE_INVOCATION: u64 = (1 << COUNT_SHIFT) + INVOCATION_UNITS as u64;
+/// Bits of [`TenantUsage::held`] that count memory units: enough for 4 PiB. Those above count invocations.
+const INVOCATION_SHIFT: u32 = 40;
+const UNITS_MASK: u64 = (1 << INVOCATION_SHIFT) - 1;
+const ONE_INVOCATION: u64 = (1 << INVOCATION_SHIFT) + INVOCATION_UNITS as u64;
 
 /// What is said where memory is refused because of the tenant's quota.
 pub const MEMORY_TEXT: &str =
@@ -153,10 +153,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// How much of a second's requests may come at once.
 const BURST_NS: u64 = SECOND_NS / 10;
 
-impl Usage {
+impl TenantUsage {
     /// Nothing used so far, on so many workers.
-    pub fn new(workers: usize) -> Usage {
-        Usage {
+    pub fn new(workers: usize) -> TenantUsage {
+        TenantUsage {
             workers: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
             held: CachePadded::default(),
             requests: CachePadded::default(),
@@ -164,10 +164,10 @@ impl Usage {
             kills: Mutex::default(),
             kills_total: AtomicU64::new(0),
             slow: SlowLog::default(),
-            clients: Clients::default(),
-            forgotten: Forgotten::default(),
-            tallies: Tallies::default(),
-            notices: Mutex::default(),
+            clients: ClientList::default(),
+            forgotten: CommandBaseline::default(),
+            tallies: MemcachedStats::default(),
+            policy_events: Mutex::default(),
             changes_ms: AtomicU64::new(0),
             pushes: Mutex::default(),
         }
@@ -180,19 +180,19 @@ impl Usage {
     }
 
     /// What its memcached clients have done at that worker, which alone counts there.
-    pub fn tallies(&self, worker: usize) -> &Row {
+    pub fn tallies(&self, worker: usize) -> &WorkerMemcachedCounts {
         self.tallies.row(worker, self.workers.len())
     }
 
     /// What worker number `worker` has. There is one for each; to divide for each request would take longer than to look.
     #[inline]
-    fn of(&self, worker: usize) -> &OfWorker {
+    fn of(&self, worker: usize) -> &WorkerUsage {
         self.workers.get(worker).unwrap_or_else(|| &self.workers[worker % self.workers.len()])
     }
 
     /// The packet buffers of queue number `port` in which values that the tenant has put are stored.
     #[inline]
-    pub fn kept(&self, port: usize) -> &Places {
+    pub fn kept(&self, port: usize) -> &BufferCount {
         &self.of(port).kept
     }
 
@@ -209,21 +209,21 @@ impl Usage {
     }
 
     /// Has what was counted of commands so far be forgotten.
-    pub fn forget_commands(&self) {
+    pub fn reset_commands(&self) {
         self.forgotten.forget(self.workers.iter().map(|worker| &worker.commands));
     }
 
     /// The readings of all workers, added up.
-    pub fn read(&self) -> Vec<Reading> {
+    pub fn read(&self) -> Vec<MetricReading> {
         metrics::readings(
             TenantCounters::METRICS,
-            metrics::sum(self.workers.iter().map(|worker| worker.counters.values())),
+            metrics::sum_rows(self.workers.iter().map(|worker| worker.counters.values())),
         )
     }
 
     /// Invocations that are begun and not ended.
     pub fn running(&self) -> u32 {
-        (self.held.load(Relaxed) >> COUNT_SHIFT) as u32
+        (self.held.load(Relaxed) >> INVOCATION_SHIFT) as u32
     }
 
     /// Bytes of memory that the tenant's invocations are charged for.
@@ -240,7 +240,7 @@ impl Usage {
     pub fn begin(&self, limit: u32, memory_bytes: u64) -> Result<(), &'static str> {
         let before = self.held.fetch_add(ONE_INVOCATION, Relaxed);
         let units = (before & UNITS_MASK) + u64::from(INVOCATION_UNITS);
-        let counted = before >> COUNT_SHIFT < u64::from(limit);
+        let counted = before >> INVOCATION_SHIFT < u64::from(limit);
         if counted && units <= memory_bytes / MEMORY_UNIT_BYTES as u64 {
             return Ok(());
         }
@@ -272,7 +272,7 @@ impl Usage {
         fits
     }
 
-    /// Gives units back that [`Usage::charge`] took.
+    /// Gives units back that [`TenantUsage::charge`] took.
     pub fn uncharge(&self, units: u32) {
         let before = self.held.fetch_sub(u64::from(units), Relaxed) & UNITS_MASK;
         debug_assert!(before >= u64::from(units), "more memory was given back than was charged");
@@ -286,7 +286,7 @@ impl Usage {
     /// Counts a change that the tenant asks for over the control port, unless too many came before.
     pub fn admit_change(&self, now_ms: u64) -> bool {
         const EACH_MS: u64 = 1_000 / CHANGES_PER_S;
-        let horizon = now_ms.saturating_add(CHANGES_AT_ONCE * EACH_MS);
+        let horizon = now_ms.saturating_add(CHANGES_BURST * EACH_MS);
         let count = |recovered: u64| {
             // A clock that was set back must not keep the tenant out.
             let start = if recovered > horizon { now_ms } else { recovered.max(now_ms) };
@@ -316,7 +316,7 @@ impl Usage {
 
     /// Remembers a kill; the oldest makes room. Takes a lock that is only ever held for such an insertion or a copy: kills
     /// are rare, and no lock is taken on the way of any other request.
-    pub fn record_kill(&self, kill: Kill) {
+    pub fn record_kill(&self, kill: KillRecord) {
         self.kills_total.fetch_add(1, Relaxed);
         let mut kills = self.kills.lock();
         if kills.len() >= RECENT_KILLS {
@@ -331,21 +331,21 @@ impl Usage {
     }
 
     /// Remembers what the server did about an extension; the oldest makes room.
-    pub fn record_notice(&self, notice: Notice) {
-        let mut notices = self.notices.lock();
-        if notices.len() >= RECENT_KILLS {
-            notices.pop_front();
+    pub fn record_policy_event(&self, notice: PolicyEvent) {
+        let mut policy_events = self.policy_events.lock();
+        if policy_events.len() >= RECENT_KILLS {
+            policy_events.pop_front();
         }
-        notices.push_back(notice);
+        policy_events.push_back(notice);
     }
 
     /// The recent notices, newest first.
-    pub fn notices(&self) -> Vec<Notice> {
-        self.notices.lock().iter().rev().cloned().collect()
+    pub fn policy_events(&self) -> Vec<PolicyEvent> {
+        self.policy_events.lock().iter().rev().cloned().collect()
     }
 
     /// The recent kills, newest first.
-    pub fn kills(&self) -> Vec<Kill> {
+    pub fn kills(&self) -> Vec<KillRecord> {
         self.kills.lock().iter().rev().cloned().collect()
     }
 }
@@ -363,7 +363,7 @@ mod tests {
         /// Neither quota is ever passed, what is refused takes nothing, and when all is given back nothing is held.
         #[test]
         fn memory_is_charged_exactly_and_given_back(steps in prop::collection::vec((0u8..4, 0u32..60), 1..200)) {
-            let usage = Usage::new(1);
+            let usage = TenantUsage::new(1);
             let memory_bytes = u64::from(MEMORY_UNITS) * MEMORY_UNIT_BYTES as u64;
             // Units that each invocation has beyond those of every one.
             let mut live: Vec<u32> = Vec::new();

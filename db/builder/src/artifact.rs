@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 
 use super::limits;
-use super::sign::{BuilderKey, PublicKey};
+use super::signing_key::{BuilderKey, PublicKey};
 
 /// First bytes of every artifact; the last is the format's version.
 const MAGIC: [u8; 8] = *b"sandart\x02";
@@ -15,7 +15,7 @@ const OLD_MAGIC: [u8; 8] = *b"sandart\x01";
 
 /// Who and what an artifact is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ArtifactHeader {
     /// Id of the tenant it was built for.
     pub tenant: u32,
     /// Version of the sandstorm ABI it speaks.
@@ -28,7 +28,7 @@ pub struct Header {
     pub api_fingerprint: u64,
     /// Fingerprint of the rules that its source passed.
     pub checker: u64,
-    /// SHA-256 of the source, see [`Source::digest`](super::Source::digest).
+    /// SHA-256 of the source, see [`Source::digest`](super::PushedSource::digest).
     pub source_digest: [u8; 32],
     /// SHA-256 of the library.
     pub elf_digest: [u8; 32],
@@ -40,7 +40,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
     /// What the builder says about it.
-    pub header: Header,
+    pub header: ArtifactHeader,
     /// First 8 bytes of the builder's public key.
     pub key_id: [u8; 8],
     /// The builder's signature over the header.
@@ -51,7 +51,7 @@ pub struct Artifact {
 
 /// What a server asks of an artifact before it maps one byte of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub struct ArtifactRequirements {
     /// The tenant that it is to be loaded for.
     pub tenant: u32,
     /// The name under which it is to be loaded.
@@ -190,7 +190,7 @@ impl VerifyError {
     }
 }
 
-impl Header {
+impl ArtifactHeader {
     fn encode(&self, key_id: [u8; 8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.name.len());
         out.extend(key_id);
@@ -206,18 +206,18 @@ impl Header {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<([u8; 8], Header)> {
+    fn decode(bytes: &[u8]) -> Option<([u8; 8], ArtifactHeader)> {
         let mut rest = bytes;
-        let key_id = take(&mut rest)?;
-        let header = Header {
-            tenant: u32::from_le_bytes(take(&mut rest)?),
-            abi_version: u32::from_le_bytes(take(&mut rest)?),
-            version: u64::from_le_bytes(take(&mut rest)?),
-            compiler: u64::from_le_bytes(take(&mut rest)?),
-            api_fingerprint: u64::from_le_bytes(take(&mut rest)?),
-            checker: u64::from_le_bytes(take(&mut rest)?),
-            source_digest: take(&mut rest)?,
-            elf_digest: take(&mut rest)?,
+        let key_id = take_array(&mut rest)?;
+        let header = ArtifactHeader {
+            tenant: u32::from_le_bytes(take_array(&mut rest)?),
+            abi_version: u32::from_le_bytes(take_array(&mut rest)?),
+            version: u64::from_le_bytes(take_array(&mut rest)?),
+            compiler: u64::from_le_bytes(take_array(&mut rest)?),
+            api_fingerprint: u64::from_le_bytes(take_array(&mut rest)?),
+            checker: u64::from_le_bytes(take_array(&mut rest)?),
+            source_digest: take_array(&mut rest)?,
+            elf_digest: take_array(&mut rest)?,
             name: String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?,
         };
         // Later versions must have room above this one.
@@ -228,21 +228,21 @@ impl Header {
     }
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, after) = rest.split_first_chunk::<N>()?;
     *rest = after;
     Some(*first)
 }
 
 /// SHA-256 of some bytes.
-pub(super) fn digest(bytes: &[u8]) -> [u8; 32] {
+pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
 impl Artifact {
     /// Signs a library. `header.elf_digest` is set here.
-    pub fn sign(key: &BuilderKey, mut header: Header, elf: Vec<u8>) -> Artifact {
-        header.elf_digest = digest(&elf);
+    pub fn sign(key: &BuilderKey, mut header: ArtifactHeader, elf: Vec<u8>) -> Artifact {
+        header.elf_digest = sha256(&elf);
         let key_id = key.public().id();
         let signature = key.sign(&header.encode(key_id));
         Artifact { header, key_id, signature, elf }
@@ -268,19 +268,20 @@ impl Artifact {
     pub fn decode(bytes: &[u8]) -> Result<Artifact, VerifyError> {
         let cut = VerifyError::Malformed("it is cut short");
         let mut rest = bytes;
-        match take(&mut rest) {
+        match take_array(&mut rest) {
             Some(MAGIC) => {}
             Some(OLD_MAGIC) => return Err(VerifyError::Malformed("it is of an older format: push the source again")),
             _ => return Err(VerifyError::Malformed("it does not start as one")),
         }
-        let header_len = u32::from_le_bytes(take(&mut rest).ok_or(cut.clone())?) as usize;
+        let header_len = u32::from_le_bytes(take_array(&mut rest).ok_or(cut.clone())?) as usize;
         if header_len > rest.len() {
             return Err(cut);
         }
         let (header, mut rest) = rest.split_at(header_len);
-        let (key_id, header) = Header::decode(header).ok_or(VerifyError::Malformed("its header is unreadable"))?;
-        let signature = take(&mut rest).ok_or(cut.clone())?;
-        let elf_len = u64::from_le_bytes(take(&mut rest).ok_or(cut.clone())?);
+        let (key_id, header) =
+            ArtifactHeader::decode(header).ok_or(VerifyError::Malformed("its header is unreadable"))?;
+        let signature = take_array(&mut rest).ok_or(cut.clone())?;
+        let elf_len = u64::from_le_bytes(take_array(&mut rest).ok_or(cut.clone())?);
         match elf_len.cmp(&(rest.len() as u64)) {
             std::cmp::Ordering::Greater => return Err(cut),
             std::cmp::Ordering::Less => return Err(VerifyError::Malformed("bytes follow its end")),
@@ -294,14 +295,14 @@ impl Artifact {
     ///
     /// # Errors
     /// The first thing that is wrong, one error each.
-    pub fn verify(&self, keys: &[PublicKey], expected: &Expected) -> Result<(), VerifyError> {
+    pub fn verify(&self, keys: &[PublicKey], expected: &ArtifactRequirements) -> Result<(), VerifyError> {
         let header = &self.header;
         let mut named = keys.iter().filter(|key| key.id() == self.key_id).peekable();
         if named.peek().is_none() {
             return Err(VerifyError::WrongKey);
         }
         let signed = header.encode(self.key_id);
-        if !named.any(|key| key.verifies(&signed, &self.signature)) || digest(&self.elf) != header.elf_digest {
+        if !named.any(|key| key.verifies(&signed, &self.signature)) || sha256(&self.elf) != header.elf_digest {
             return Err(VerifyError::Tampered);
         }
         if header.tenant != expected.tenant {

@@ -2,15 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::artifact::{Artifact, Expected, Header, VerifyError};
-use super::sign::{BuilderKey, KEY_FILE, PublicKey};
+use super::artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
+use super::signing_key::{BuilderKey, KEY_FILE, PublicKey};
 
 fn key(seed: u8) -> BuilderKey {
     BuilderKey::from_seed([seed; 32])
 }
 
-fn header() -> Header {
-    Header {
+fn header() -> ArtifactHeader {
+    ArtifactHeader {
         tenant: 7,
         abi_version: 1,
         version: 3,
@@ -23,8 +23,8 @@ fn header() -> Header {
     }
 }
 
-fn expected() -> Expected {
-    Expected {
+fn expected() -> ArtifactRequirements {
+    ArtifactRequirements {
         tenant: 7,
         name: "sum".to_owned(),
         compiler: Some(0x1111),
@@ -43,7 +43,7 @@ fn artifact() -> Artifact {
 fn each_reason_has_its_own_error() {
     let (good, key) = (artifact(), [key(1).public()]);
     assert_eq!(good.verify(&key, &expected()), Ok(()));
-    let wrong = |change: fn(&mut Expected)| {
+    let wrong = |change: fn(&mut ArtifactRequirements)| {
         let mut asked = expected();
         change(&mut asked);
         good.verify(&key, &asked).expect_err("must be refused")
@@ -59,13 +59,13 @@ fn each_reason_has_its_own_error() {
     assert_eq!(good.verify(&[self::key(2).public()], &expected()), Err(VerifyError::WrongKey));
     assert_eq!(good.verify(&[], &expected()), Err(VerifyError::WrongKey));
     assert_eq!(good.verify(&[self::key(2).public(), key[0]], &expected()), Ok(()), "while keys rotate, both count");
-    assert_eq!(good.verify(&key, &Expected { compiler: None, highest: None, ..expected() }), Ok(()));
+    assert_eq!(good.verify(&key, &ArtifactRequirements { compiler: None, highest: None, ..expected() }), Ok(()));
     let mut changed = good.clone();
     changed.elf.push(0);
     assert_eq!(changed.verify(&key, &expected()), Err(VerifyError::Tampered));
     let mut promoted = good.clone();
     promoted.header.tenant = 8;
-    assert_eq!(promoted.verify(&key, &Expected { tenant: 8, ..expected() }), Err(VerifyError::Tampered));
+    assert_eq!(promoted.verify(&key, &ArtifactRequirements { tenant: 8, ..expected() }), Err(VerifyError::Tampered));
     assert!(matches!(Artifact::decode(b"\x7fELF"), Err(VerifyError::Malformed(_))));
     let mut old = good.encode();
     old[7] = 1;
@@ -93,7 +93,7 @@ fn no_flipped_bit_passes() {
 
 #[test]
 fn a_version_without_a_successor_is_no_version() {
-    let last = Header { version: super::limits::MAX_VERSION + 1, ..header() };
+    let last = ArtifactHeader { version: super::limits::MAX_VERSION + 1, ..header() };
     let bytes = Artifact::sign(&key(1), last, b"\x7fELF".to_vec()).encode();
     assert!(matches!(Artifact::decode(&bytes), Err(VerifyError::Malformed(_))));
 }
@@ -112,12 +112,12 @@ proptest! {
         tenant: u32, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, checker: u64, source_digest: [u8; 32],
         name in "[a-z0-9_-]{1,64}", elf in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
-        let header = Header { tenant, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
+        let header = ArtifactHeader { tenant, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
         let made = Artifact::sign(&key(9), header, elf);
         let read = Artifact::decode(&made.encode()).expect("its own bytes");
         prop_assert_eq!(&read, &made);
         let highest = Some(version - 1);
-        let asked = Expected { tenant, name, compiler: Some(compiler), api_fingerprint, checker, abi_version: 1, highest };
+        let asked = ArtifactRequirements { tenant, name, compiler: Some(compiler), api_fingerprint, checker, abi_version: 1, highest };
         prop_assert_eq!(read.verify(&[key(9).public()], &asked), Ok(()));
     }
 

@@ -11,13 +11,13 @@
 //!
 //! What a place is used for shows in that form as the borrow checker gets it, which [`mir`] reads into a structure:
 //! [`guards`] looks at what a guard or an index does to the place that was looked at, [`stale`] at what is used without being
-//! looked at again, [`places`] at indexes of indexes. A function that one of the two forms lacks is refused, and so is all
+//! looked at again, [`indexing`] at indexes of indexes. A function that one of the two forms lacks is refused, and so is all
 //! that cannot be read.
 
-mod complete;
+mod coverage;
 mod guards;
+mod indexing;
 mod mir;
-mod places;
 mod stale;
 #[cfg(test)]
 mod tests;
@@ -28,8 +28,8 @@ use std::time::Instant;
 use super::check::PRIMITIVES;
 use super::check::rules::{ADDRESS, ERASED, FN_POINTER, Rule, UNKNOWN_MIR};
 use super::diagnostic::Diagnostic;
-use super::{BuildError, Source, limits};
-use mir::Unknown;
+use super::{BuildError, PushedSource, limits};
+use mir::UnknownMir;
 
 /// Conversions of a function or closure to a pointer.
 const FUNCTION_POINTERS: [&str; 3] =
@@ -51,21 +51,21 @@ const SHOW_ADDRESSES: [&str; 2] = ["Waker", "Context<"];
 const HARMLESS: [&str; 10] = ["Option", "Poll", "Result", "Pin", "Vec", "Box", "VecDeque", "RefCell", "Cell", "Ready"];
 
 /// Functions of core that show what their type says, and those that show one half of a `Result`.
-const SHOWING: [&str; 2] = [">::fmt(", ">::to_string("];
-const SHOWING_ERRORS: [&str; 2] = [">::unwrap(", ">::expect("];
-const SHOWING_RESULTS: [&str; 2] = [">::unwrap_err(", ">::expect_err("];
+const FORMAT_CALLS: [&str; 2] = [">::fmt(", ">::to_string("];
+const ERROR_FORMAT_CALLS: [&str; 2] = [">::unwrap(", ">::expect("];
+const OK_FORMAT_CALLS: [&str; 2] = [">::unwrap_err(", ">::expect_err("];
 
 /// Calls of what makes a reference as long as one likes, or forgets lifetimes of types.
-const ERASING: [&str; 4] = ["::leak(", "::leak::<", "::downcast", "::into_raw"];
+const LIFETIME_ERASING_CALLS: [&str; 4] = ["::leak(", "::leak::<", "::downcast", "::into_raw"];
 
 /// Iterators that keep what an iterator gives, and name that iterator alone.
-const KEEPING: [&str; 2] = ["Peekable", "Flatten"];
+const BUFFERING_ITERATORS: [&str; 2] = ["Peekable", "Flatten"];
 
 /// Types that do not say how long what they give lives: closures, and what an `async` block or closure is.
-const SILENT: [&str; 4] = ["{closure", "{async", "{coroutine", "{gen"];
+const UNNAMED_TYPES: [&str; 4] = ["{closure", "{async", "{coroutine", "{gen"];
 
 /// One function of the intermediate form.
-struct Body<'a> {
+struct MirTextBody<'a> {
     /// Its first line: `fn outer::{closure#0}(_1: …) -> … {`.
     head: &'a str,
     lines: Vec<&'a str>,
@@ -74,7 +74,7 @@ struct Body<'a> {
 }
 
 /// What is known of the whole source.
-struct Known<'a> {
+struct SourceFacts<'a> {
     /// Names of its type parameters.
     parameters: &'a HashSet<String>,
     /// Closures, `{closure@src/lib.rs:1:2: 1:5}`, that give what holds no reference of any kind.
@@ -82,21 +82,21 @@ struct Known<'a> {
 }
 
 /// What is wrong with a statement.
-struct Found {
+struct AuditFinding {
     rule: &'static Rule,
     what: String,
     /// Where the statement comes from: `src/lib.rs:1:2: 3:4`.
     from: String,
 }
 
-impl Found {
-    fn new(rule: &'static Rule, what: &str, from: &str) -> Found {
-        Found { rule, what: what.to_owned(), from: from.to_owned() }
+impl AuditFinding {
+    fn new(rule: &'static Rule, what: &str, from: &str) -> AuditFinding {
+        AuditFinding { rule, what: what.to_owned(), from: from.to_owned() }
     }
 }
 
 /// What the compiler wrote of a source.
-pub(super) struct Forms {
+pub(super) struct MirDump {
     /// All functions, as text, before optimisation.
     pub(super) text: String,
     /// Each function, as the borrow checker gets it.
@@ -104,41 +104,42 @@ pub(super) struct Forms {
 }
 
 /// The compiler leaves out what the file system cannot name: a function's path in the crate is the name of its file.
-const UNWRITTEN: &str = "the compiler did not write it down: its path, with the modules and functions around it, must be shorter than 200 letters";
+const MISSING_BODY_HINT: &str = "the compiler did not write it down: its path, with the modules and functions around it, must be shorter than 200 letters";
 
 /// Everything that is to be refused. `parameters` are the names of all type parameters of the source.
 ///
 /// # Errors
 /// `Limit` if it is not done by `until`.
-pub(super) fn refused(
-    forms: &Forms,
-    source: &Source,
+pub(super) fn audit_source(
+    forms: &MirDump,
+    source: &PushedSource,
     parameters: &HashSet<String>,
     until: Instant,
 ) -> Result<Vec<Diagnostic>, BuildError> {
-    let mut found = of_text(&forms.text, source, parameters, until)?;
+    let mut found = audit_text(&forms.text, source, parameters, until)?;
     let mut names = Vec::new();
     for text in &forms.bodies {
-        in_time(until)?;
-        let name = complete::name_of(text);
-        let wrong = looked_at(text)
-            .unwrap_or_else(|Unknown(text)| vec![Found::new(&UNKNOWN_MIR, &format!("there is {text:?}"), "")]);
-        for one in wrong.iter().take(limits::DIAGNOSTICS) {
-            let diagnostic = refusal_from(one, name, source);
+        check_deadline(until)?;
+        let name = coverage::name_of(text);
+        let wrong = audit_body(text).unwrap_or_else(|UnknownMir(text)| {
+            vec![AuditFinding::new(&UNKNOWN_MIR, &format!("there is {text:?}"), "")]
+        });
+        for one in wrong.iter().take(limits::MAX_DIAGNOSTICS) {
+            let diagnostic = diagnostic_for_finding(one, name, source);
             if !found.contains(&diagnostic) {
                 found.push(diagnostic);
             }
         }
         names.push(name);
     }
-    for missing in complete::missing(&forms.text, &names).into_iter().take(limits::DIAGNOSTICS) {
-        found.push(refusal_from(&Found::new(&UNKNOWN_MIR, UNWRITTEN, ""), missing, source));
+    for missing in coverage::missing_bodies(&forms.text, &names).into_iter().take(limits::MAX_DIAGNOSTICS) {
+        found.push(diagnostic_for_finding(&AuditFinding::new(&UNKNOWN_MIR, MISSING_BODY_HINT, ""), missing, source));
     }
-    found.truncate(limits::DIAGNOSTICS);
+    found.truncate(limits::MAX_DIAGNOSTICS);
     Ok(found)
 }
 
-fn in_time(until: Instant) -> Result<(), BuildError> {
+fn check_deadline(until: Instant) -> Result<(), BuildError> {
     match Instant::now() < until {
         true => Ok(()),
         false => Err(BuildError::Limit("looking through what the compiler made of it takes too long".to_owned())),
@@ -146,43 +147,43 @@ fn in_time(until: Instant) -> Result<(), BuildError> {
 }
 
 /// What is wrong with a function's places.
-fn looked_at(text: &str) -> Result<Vec<Found>, Unknown> {
-    let body = mir::Body::read(text)?;
-    let found = [guards::refused(&body)?, stale::refused(&body)?, places::refused(&body)?];
+fn audit_body(text: &str) -> Result<Vec<AuditFinding>, UnknownMir> {
+    let body = mir::MirBody::read(text)?;
+    let found = [guards::check_guards(&body)?, stale::check_stale(&body)?, indexing::check_indexing(&body)?];
     Ok(found.into_iter().flatten().collect())
 }
 
 /// What single lines show.
-fn of_text(
+fn audit_text(
     mir: &str,
-    source: &Source,
+    source: &PushedSource,
     parameters: &HashSet<String>,
     until: Instant,
 ) -> Result<Vec<Diagnostic>, BuildError> {
     let mut found: Vec<Diagnostic> = Vec::new();
     let bodies = bodies(mir);
-    let known = Known { parameters, plain: plain_closures(&bodies, parameters) };
+    let known = SourceFacts { parameters, plain: plain_closures(&bodies, parameters) };
     for body in bodies {
-        in_time(until)?;
+        check_deadline(until)?;
         for line in body.head_and_lines() {
             let Some((rule, what)) = body.refused(line, &known) else { continue };
-            let diagnostic = refusal(rule, what, body.head, source);
+            let diagnostic = diagnostic_for_function(rule, what, body.head, source);
             if !found.contains(&diagnostic) {
                 found.push(diagnostic);
             }
         }
-        if found.len() >= limits::DIAGNOSTICS {
+        if found.len() >= limits::MAX_DIAGNOSTICS {
             break;
         }
     }
     Ok(found)
 }
 
-fn bodies(mir: &str) -> Vec<Body<'_>> {
-    let mut bodies: Vec<Body<'_>> = Vec::new();
+fn bodies(mir: &str) -> Vec<MirTextBody<'_>> {
+    let mut bodies: Vec<MirTextBody<'_>> = Vec::new();
     for line in mir.lines().map(mir::without_comment) {
         if !line.starts_with([' ', '}', '/']) && line.ends_with('{') {
-            bodies.push(Body { head: line, lines: Vec::new(), locals: HashMap::new() });
+            bodies.push(MirTextBody { head: line, lines: Vec::new(), locals: HashMap::new() });
             continue;
         }
         let Some(body) = bodies.last_mut() else { continue };
@@ -198,7 +199,7 @@ fn bodies(mir: &str) -> Vec<Body<'_>> {
     bodies
 }
 
-impl<'a> Body<'a> {
+impl<'a> MirTextBody<'a> {
     /// Arguments are declared in the head alone. Where a type ends does not matter: a longer text names no less.
     fn add_arguments(&mut self) {
         for (start, _) in self.head.match_indices('_') {
@@ -217,37 +218,37 @@ impl<'a> Body<'a> {
     }
 
     /// What is wrong with a line.
-    fn refused(&self, line: &str, known: &Known<'_>) -> Option<(&'static Rule, &'static str)> {
+    fn refused(&self, line: &str, known: &SourceFacts<'_>) -> Option<(&'static Rule, &'static str)> {
         if FUNCTION_POINTERS.iter().any(|conversion| line.contains(conversion)) {
             return Some((&FN_POINTER, "a function or closure becomes a pointer"));
         }
         if ADDRESSES.iter().any(|address| line.contains(address)) {
             return Some((&ADDRESS, "an address becomes a number or text"));
         }
-        if self.tells_a_pointer(line) {
+        if self.passes_raw_pointer(line) {
             return Some((&ADDRESS, "a call has to do with raw pointers"));
         }
-        if self.shows_a_waker(line) {
+        if self.formats_waker(line) {
             return Some((&ADDRESS, "a waker or context, whose text holds addresses, is shown"));
         }
-        if is_call(line) && ERASING.iter().any(|function| line.contains(function)) {
+        if is_call(line) && LIFETIME_ERASING_CALLS.iter().any(|function| line.contains(function)) {
             return Some((&ERASED, "memory is leaked or an object gets its type back"));
         }
-        if holds_a_closures_item(line, known) {
+        if buffers_closure_item(line, known) {
             return Some((
                 &ERASED,
                 "an iterator made of closures that give references becomes `Peekable` or `Flatten` (write `flat_map`, or \
                  collect first)",
             ));
         }
-        if self.erases(line, known.parameters) {
+        if self.erases_type_parameter(line, known.parameters) {
             return Some((&ERASED, "a value of a type parameter or of its associated type becomes an object"));
         }
         None
     }
 
     /// A call that takes or gives a raw pointer. Boxes have some inside, but no call of the tenant's takes those.
-    fn tells_a_pointer(&self, line: &str) -> bool {
+    fn passes_raw_pointer(&self, line: &str) -> bool {
         const POINTERS: [&str; 3] = ["*const ", "*mut ", "NonNull<"];
         if !is_call(line) {
             return false;
@@ -257,9 +258,9 @@ impl<'a> Body<'a> {
         POINTERS.iter().any(|pointer| line.contains(pointer) || result.contains(pointer))
     }
 
-    fn shows_a_waker(&self, line: &str) -> bool {
+    fn formats_waker(&self, line: &str) -> bool {
         let shown = |text: &str| SHOW_ADDRESSES.iter().any(|kind| text.contains(kind));
-        if is_argument_of_another_type(line) {
+        if is_waker_argument_of_custom_type(line) {
             return true;
         }
         if line.contains("PointerCoercion(Unsize") {
@@ -267,9 +268,9 @@ impl<'a> Body<'a> {
         }
         let of = |functions: &[&str]| functions.iter().find_map(|one| line.split_once(one)).map(|(of, _)| of);
         if is_call(line)
-            && (of(&SHOWING).is_some_and(shown)
-                || of(&SHOWING_ERRORS).is_some_and(|of| shown(halves(of).1))
-                || of(&SHOWING_RESULTS).is_some_and(|of| shown(halves(of).0)))
+            && (of(&FORMAT_CALLS).is_some_and(shown)
+                || of(&ERROR_FORMAT_CALLS).is_some_and(|of| shown(halves(of).1))
+                || of(&OK_FORMAT_CALLS).is_some_and(|of| shown(halves(of).0)))
         {
             return true;
         }
@@ -291,7 +292,7 @@ impl<'a> Body<'a> {
     }
 
     /// An owned object of what may be, or hold, a value of a type parameter.
-    fn erases(&self, line: &str, parameters: &HashSet<String>) -> bool {
+    fn erases_type_parameter(&self, line: &str, parameters: &HashSet<String>) -> bool {
         let generic = |text: &str| is_generic(text, parameters);
         if is_call(line) {
             let error = line.contains("dyn core::error::Error") || line.contains("dyn Error");
@@ -312,7 +313,7 @@ impl<'a> Body<'a> {
 }
 
 /// Whether a waker or context stands for a parameter of a type or function that is not of core: what that shows of its parameter, no line tells.
-fn is_argument_of_another_type(line: &str) -> bool {
+fn is_waker_argument_of_custom_type(line: &str) -> bool {
     SHOW_ADDRESSES.iter().flat_map(|kind| line.match_indices(kind)).any(|(at, _)| {
         let before = line.get(..at).unwrap_or_default();
         let mut depth = 0_usize;
@@ -321,7 +322,7 @@ fn is_argument_of_another_type(line: &str) -> bool {
             match character {
                 '>' if !arrow => depth += 1,
                 '<' if depth > 0 => depth -= 1,
-                '<' => return !is_of_core(before.get(..at).unwrap_or_default()),
+                '<' => return !is_core_path(before.get(..at).unwrap_or_default()),
                 _ => {}
             }
             false
@@ -330,7 +331,7 @@ fn is_argument_of_another_type(line: &str) -> bool {
 }
 
 /// Whether the path that a text ends with is core's or alloc's, or no path.
-fn is_of_core(text: &str) -> bool {
+fn is_core_path(text: &str) -> bool {
     let text = text.strip_suffix("::").unwrap_or(text);
     let in_path = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | ':');
     let path = text.rsplit(|character: char| !in_path(character)).next().unwrap_or_default();
@@ -345,8 +346,8 @@ fn is_call(line: &str) -> bool {
 }
 
 /// `Peekable<…>` or `Flatten<…>` around a type that does not say how long what it gives lives.
-fn holds_a_closures_item(line: &str, known: &Known<'_>) -> bool {
-    KEEPING.iter().flat_map(|keeping| line.match_indices(keeping)).any(|(at, keeping)| {
+fn buffers_closure_item(line: &str, known: &SourceFacts<'_>) -> bool {
+    BUFFERING_ITERATORS.iter().flat_map(|keeping| line.match_indices(keeping)).any(|(at, keeping)| {
         let rest = line.get(at + keeping.len()..).unwrap_or_default();
         let rest = rest.strip_prefix("::").unwrap_or(rest);
         let inside = rest.strip_prefix('<').map(bracketed).unwrap_or_default();
@@ -359,10 +360,10 @@ fn holds_a_closures_item(line: &str, known: &Known<'_>) -> bool {
             is_impl_trait(inside, at)
                 && !rest
                     .strip_prefix("Iterator<Item = ")
-                    .is_some_and(|item| is_plain(bracketed(item), known.parameters))
+                    .is_some_and(|item| is_lifetime_free(bracketed(item), known.parameters))
         };
         let function = |(at, _): (usize, &str)| !gives_what_it_takes(inside, at, known.parameters);
-        SILENT.iter().flat_map(|kind| inside.match_indices(kind)).any(silent)
+        UNNAMED_TYPES.iter().flat_map(|kind| inside.match_indices(kind)).any(silent)
             || inside.match_indices("fn(").any(function)
             || inside.match_indices("impl ").any(hidden)
     })
@@ -387,7 +388,7 @@ fn gives_what_it_takes(text: &str, at: usize, parameters: &HashSet<String>) -> b
             result = result.replace(&format!("{lifetime}{end}"), end);
         }
     }
-    is_plain(&result, parameters)
+    is_lifetime_free(&result, parameters)
 }
 
 /// What stands behind the `)` that closes a bracket which is open.
@@ -407,14 +408,14 @@ fn behind_bracket(text: &str) -> Option<&str> {
 }
 
 /// Whether a type holds no lifetime, whatever stands for its parameters.
-fn is_plain(kind: &str, parameters: &HashSet<String>) -> bool {
+fn is_lifetime_free(kind: &str, parameters: &HashSet<String>) -> bool {
     let holds = ["&", "'", "*", "{", "dyn ", "impl ", "fn("];
     !holds.iter().any(|one| kind.contains(one)) && !is_generic(kind, parameters)
 }
 
 /// Closures whose results hold no lifetime, by what their bodies' first lines say:
 /// `fn f::{closure#0}(_1: &mut {closure@src/lib.rs:1:2: 1:5}, _2: &str) -> u64 {`.
-fn plain_closures<'a>(bodies: &[Body<'a>], parameters: &HashSet<String>) -> HashSet<&'a str> {
+fn plain_closures<'a>(bodies: &[MirTextBody<'a>], parameters: &HashSet<String>) -> HashSet<&'a str> {
     let (mut plain, mut others) = (HashSet::new(), HashSet::new());
     for body in bodies {
         let Some((_, arguments)) = body.head.split_once("}(_1: ") else { continue };
@@ -425,7 +426,7 @@ fn plain_closures<'a>(bodies: &[Body<'a>], parameters: &HashSet<String>) -> Hash
         let behind = behind_bracket(arguments).unwrap_or_default();
         let result = behind.strip_prefix(" -> ").unwrap_or("{{");
         let result = result.strip_suffix(" {").unwrap_or(result);
-        if is_plain(result, parameters) {
+        if is_lifetime_free(result, parameters) {
             plain.insert(closure)
         } else {
             others.insert(closure)
@@ -492,8 +493,8 @@ fn is_impl_trait(text: &str, at: usize) -> bool {
 }
 
 /// A refusal of a statement, or of the function that is named, where the statement does not say where it comes from.
-fn refusal_from(found: &Found, name: &str, source: &Source) -> Diagnostic {
-    let Found { rule, what, from } = found;
+fn diagnostic_for_finding(found: &AuditFinding, name: &str, source: &PushedSource) -> Diagnostic {
+    let AuditFinding { rule, what, from } = found;
     let mut parts = from.split(':');
     let place = parts.next().zip(parts.next()).zip(parts.next());
     let place = place.and_then(|((path, line), column)| {
@@ -510,7 +511,7 @@ fn refusal_from(found: &Found, name: &str, source: &Source) -> Diagnostic {
             let message = format!("{}: in `{name}` {what}", rule.reason);
             Diagnostic::refused(&file.path, &file.text, span, rule.id, &message)
         }
-        None => refusal(rule, what, &format!("fn {name}"), source),
+        None => diagnostic_for_function(rule, what, &format!("fn {name}"), source),
     }
 }
 
@@ -521,7 +522,7 @@ fn last_name(path: &str) -> &str {
 }
 
 /// A refusal at the function whose body's first line this is.
-fn refusal(rule: &'static Rule, what: &str, head: &str, source: &Source) -> Diagnostic {
+fn diagnostic_for_function(rule: &'static Rule, what: &str, head: &str, source: &PushedSource) -> Diagnostic {
     let name = head.split_once("fn ").map_or(head, |(_, rest)| rest);
     let end = name.find(['(', '{', '<']).unwrap_or(name.len());
     let name = name.get(..end).unwrap_or(name).trim_end_matches("::").rsplit("::").next().unwrap_or(name).trim();

@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 
 use super::check::type_parameters;
 use super::diagnostic::{self, Diagnostic, Severity};
-use super::launch::{Launcher, Run};
+use super::launcher::{CompilerLauncher, ConfinedCommand};
 use super::sysroot::{CODEGEN, Toolchain};
-use super::{BuildError, CompileLimits, ROOT_FILE, Source, audit, embedded, limits};
+use super::{BuildError, CompileLimits, PushedSource, ROOT_FILE, audit, embedded, limits};
 
 /// How one compilation is to be run.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct CompileJob {
     /// How the compiler is started.
-    pub launcher: Launcher,
+    pub launcher: CompilerLauncher,
     /// What it may use.
     pub limits: CompileLimits,
 }
 
 /// A library and what the compiler had to say about its source.
 #[derive(Clone, Debug)]
-pub struct Built {
+pub struct BuiltLibrary {
     /// The library.
     pub elf: Vec<u8>,
     /// The compiler's warnings.
@@ -31,25 +31,25 @@ pub struct Built {
 }
 
 /// One build: three runs of the compiler, whose CPU and wall time count together.
-struct Build<'a> {
+struct BuildRun<'a> {
     toolchain: &'a Toolchain,
-    source: &'a Source,
-    job: &'a Job,
+    source: &'a PushedSource,
+    job: &'a CompileJob,
     folder: &'a Path,
     externs: &'a [(String, PathBuf)],
-    left: Cell<Left>,
+    left: Cell<RemainingBudget>,
 }
 
 /// What the runs that follow may use.
 #[derive(Clone, Copy)]
-struct Left {
+struct RemainingBudget {
     cpu: Duration,
     until: Instant,
 }
 
-impl Left {
-    fn of(limits: &CompileLimits) -> Left {
-        Left { cpu: limits.cpu, until: Instant::now() + limits.wall }
+impl RemainingBudget {
+    fn of(limits: &CompileLimits) -> RemainingBudget {
+        RemainingBudget { cpu: limits.cpu, until: Instant::now() + limits.wall }
     }
 }
 
@@ -58,7 +58,7 @@ impl Left {
 /// # Errors
 /// `Compile` with the compiler's messages; `Limit` when it takes too much; `Refused` for an unknown library;
 /// `Sandbox` and `Internal` when the compiler could not be run.
-pub fn compile(toolchain: &Toolchain, source: &Source, job: &Job) -> Result<Vec<u8>, BuildError> {
+pub fn compile(toolchain: &Toolchain, source: &PushedSource, job: &CompileJob) -> Result<Vec<u8>, BuildError> {
     build_library(toolchain, source, job).map(|built| built.elf)
 }
 
@@ -66,13 +66,24 @@ pub fn compile(toolchain: &Toolchain, source: &Source, job: &Job) -> Result<Vec<
 ///
 /// # Errors
 /// As for [`compile`].
-pub fn build_library(toolchain: &Toolchain, source: &Source, job: &Job) -> Result<Built, BuildError> {
+pub fn build_library(
+    toolchain: &Toolchain,
+    source: &PushedSource,
+    job: &CompileJob,
+) -> Result<BuiltLibrary, BuildError> {
     source.validate()?;
     let externs = externs(toolchain, source)?;
     let folder = toolchain.scratch.folder("build-")?;
     let folder = folder.path();
     write_files(folder, source)?;
-    let build = Build { toolchain, source, job, folder, externs: &externs, left: Cell::new(Left::of(&job.limits)) };
+    let build = BuildRun {
+        toolchain,
+        source,
+        job,
+        folder,
+        externs: &externs,
+        left: Cell::new(RemainingBudget::of(&job.limits)),
+    };
     let warnings = build.tenant()?;
     build.audit()?;
     build.wrapper()?;
@@ -87,11 +98,11 @@ pub fn build_library(toolchain: &Toolchain, source: &Source, job: &Job) -> Resul
         return Err(BuildError::Limit(message));
     }
     let elf = fs::read(&path).map_err(|error| BuildError::io("reading the library", error))?;
-    Ok(Built { elf, warnings })
+    Ok(BuiltLibrary { elf, warnings })
 }
 
 /// The crates that the source may name: crate name and rlib.
-fn externs(toolchain: &Toolchain, source: &Source) -> Result<Vec<(String, PathBuf)>, BuildError> {
+fn externs(toolchain: &Toolchain, source: &PushedSource) -> Result<Vec<(String, PathBuf)>, BuildError> {
     let mut externs = vec![("sandstorm_api".to_owned(), toolchain.rlib("sandstorm_api"))];
     for crate_name in toolchain.crate_names(source)? {
         let rlib = toolchain.rlib(&crate_name);
@@ -100,7 +111,7 @@ fn externs(toolchain: &Toolchain, source: &Source) -> Result<Vec<(String, PathBu
     Ok(externs)
 }
 
-fn write_files(folder: &Path, source: &Source) -> Result<(), BuildError> {
+fn write_files(folder: &Path, source: &PushedSource) -> Result<(), BuildError> {
     for file in &source.files {
         let path = folder.join(&file.path);
         if let Some(parent) = path.parent() {
@@ -149,7 +160,7 @@ fn arguments(toolchain: &Toolchain, crate_name: &str, kind: &str, externs: &[(St
     arguments
 }
 
-impl Build<'_> {
+impl BuildRun<'_> {
     fn tenant(&self) -> Result<Vec<Diagnostic>, BuildError> {
         let mut arguments = arguments(self.toolchain, "tenant", "rlib", self.externs);
         arguments
@@ -170,12 +181,12 @@ impl Build<'_> {
         // Each function as the borrow checker gets it, with where its statements come from.
         let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];
         arguments.extend(bodies.map(OsString::from));
-        arguments.push(format!("-Zdump-mir-dir={BODIES}").into());
+        arguments.push(format!("-Zdump-mir-dir={MIR_FOLDER}").into());
         self.run_rustc(arguments, true)?;
         let text = read_text(&self.folder.join("tenant.mir"), limits::MIR_BYTES)?;
-        let forms = audit::Forms { text, bodies: read_bodies(&self.folder.join(BODIES))? };
+        let forms = audit::MirDump { text, bodies: read_bodies(&self.folder.join(MIR_FOLDER))? };
         let parameters = type_parameters(self.source)?;
-        let refused = audit::refused(&forms, self.source, &parameters, self.left.get().until)?;
+        let refused = audit::audit_source(&forms, self.source, &parameters, self.left.get().until)?;
         if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
     }
 
@@ -198,14 +209,14 @@ impl Build<'_> {
     }
 
     fn run_rustc(&self, arguments: Vec<OsString>, unstable: bool) -> Result<Vec<Diagnostic>, BuildError> {
-        let Build { toolchain, job, folder, .. } = *self;
+        let BuildRun { toolchain, job, folder, .. } = *self;
         let readable = vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()];
-        let Left { cpu, until } = self.left.get();
+        let RemainingBudget { cpu, until } = self.left.get();
         let wall = until.saturating_duration_since(Instant::now());
         let program = &toolchain.rustc.program;
-        let run = Run { program, arguments, folder, readable, limits: &job.limits, cpu, wall, unstable };
+        let run = ConfinedCommand { program, arguments, folder, readable, limits: &job.limits, cpu, wall, unstable };
         let outcome = job.launcher.run(&run)?;
-        self.left.set(Left { cpu: cpu.saturating_sub(outcome.cpu), until });
+        self.left.set(RemainingBudget { cpu: cpu.saturating_sub(outcome.cpu), until });
         let mut diagnostics = diagnostic::from_rustc(&outcome.stderr);
         let prefix = format!("{}/", folder.display());
         for found in &mut diagnostics {
@@ -214,11 +225,11 @@ impl Build<'_> {
             }
         }
         if outcome.success {
-            diagnostics.truncate(limits::DIAGNOSTICS);
+            diagnostics.truncate(limits::MAX_DIAGNOSTICS);
             return Ok(diagnostics);
         }
         diagnostics.retain(|found| found.severity == Severity::Error);
-        diagnostics.truncate(limits::DIAGNOSTICS);
+        diagnostics.truncate(limits::MAX_DIAGNOSTICS);
         if diagnostics.is_empty() {
             let first = outcome
                 .stderr
@@ -232,7 +243,7 @@ impl Build<'_> {
 }
 
 /// Where the audit's run of the compiler writes functions, in the folder of the build.
-const BODIES: &str = "bodies";
+const MIR_FOLDER: &str = "bodies";
 
 /// A text that the compiler wrote. Text that is no UTF-8 comes of none that it writes.
 fn read_text(path: &Path, most: u64) -> Result<String, BuildError> {
@@ -278,7 +289,7 @@ fn read_bodies(folder: &Path) -> Result<Vec<String>, BuildError> {
 }
 
 /// Every file that the compiler read must be one that was sent.
-fn check_dependencies(dep_info: &str, source: &Source) -> Result<(), BuildError> {
+fn check_dependencies(dep_info: &str, source: &PushedSource) -> Result<(), BuildError> {
     for line in dep_info.lines() {
         if line.starts_with("# env-dep:") {
             let message = format!("the source reads the compiler's environment: {line}");

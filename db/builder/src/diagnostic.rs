@@ -101,33 +101,33 @@ fn render(file: &str, text: &str, span: &Range<usize>, line: u32, column: u32, r
 
 /// The compiler's messages, from its `--error-format=json` output: one object per line.
 pub(super) fn from_rustc(output: &str) -> Vec<Diagnostic> {
-    output.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()).filter_map(convert).collect()
+    output.lines().filter_map(|line| serde_json::from_str::<RustcMessage>(line).ok()).filter_map(convert).collect()
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct RustcMessage {
     message: String,
-    code: Option<Code>,
+    code: Option<RustcCode>,
     level: String,
     #[serde(default)]
-    spans: Vec<Span>,
+    spans: Vec<RustcSpan>,
     rendered: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Code {
+struct RustcCode {
     code: String,
 }
 
 #[derive(Deserialize)]
-struct Span {
+struct RustcSpan {
     file_name: String,
     line_start: u32,
     column_start: u32,
     is_primary: bool,
 }
 
-fn convert(message: Message) -> Option<Diagnostic> {
+fn convert(message: RustcMessage) -> Option<Diagnostic> {
     let severity = match message.level.as_str() {
         "error" | "error: internal compiler error" => Severity::Error,
         "warning" => Severity::Warning,

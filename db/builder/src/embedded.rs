@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 /// One vetted library as published.
-pub(super) struct Embedded {
+pub(super) struct EmbeddedLibrary {
     pub(super) name: &'static str,
     pub(super) version: &'static str,
     pub(super) edition: &'static str,

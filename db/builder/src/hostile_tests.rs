@@ -1,7 +1,7 @@
 //! Sources that mean harm, each with the answer that it must get.
 
 use super::tests::{job, sandboxed, source, toolchain};
-use super::{BuildError, CompileLimits, Job, Source, check, compile};
+use super::{BuildError, CompileJob, CompileLimits, PushedSource, check, compile};
 
 /// What must come of a source.
 #[derive(Debug)]
@@ -17,15 +17,15 @@ use Answer::{Either, NotBuilt, Rule};
 
 const RUN: &str = "pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> { Ok(()) }\n";
 
-fn whole(text: &str) -> Source {
+fn whole(text: &str) -> PushedSource {
     source(&format!("#![no_std]\n#![allow(warnings)]\nuse sandstorm_api::prelude::*;\n{text}\n{RUN}"))
 }
 
 /// The compiler's own limits, tightened: a loop that would use them up must not make this test long.
-fn tight() -> Job {
+fn tight() -> CompileJob {
     let limits =
         CompileLimits { cpu: std::time::Duration::from_secs(5), memory_bytes: 1 << 30, ..CompileLimits::default() };
-    Job { limits, ..sandboxed().unwrap_or_else(job) }
+    CompileJob { limits, ..sandboxed().unwrap_or_else(job) }
 }
 
 #[track_caller]

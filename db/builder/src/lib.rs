@@ -1,6 +1,6 @@
 //! The builder: takes a tenant's source, checks it, compiles it, signs the library.
 //!
-//! [`Source`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the extension
+//! [`PushedSource`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the extension
 //! API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
 #![deny(unsafe_code)]
 
@@ -8,58 +8,58 @@ mod artifact;
 #[cfg(test)]
 mod artifact_tests;
 mod audit;
+mod build_queue;
 pub mod check;
 mod compile;
 mod diagnostic;
 mod embedded;
-pub mod frames;
 #[cfg(test)]
 mod hostile_tests;
-mod launch;
+mod launcher;
 pub mod limits;
-pub mod local;
 mod manifest;
 mod mounts;
+pub mod offline;
 #[cfg(test)]
 mod ordinary_tests;
+mod pipeline;
 mod priority;
 mod process;
-mod queue;
+mod process_tree;
+pub mod protocol;
 mod remote;
+mod rustc;
 mod sandbox;
 #[cfg(test)]
 mod sandbox_tests;
 mod scratch;
-mod service;
-mod sign;
+mod signing_key;
 mod supervise;
 mod sysroot;
 #[cfg(test)]
 mod tests;
 pub mod token_file;
-mod toolchain;
-mod tree;
 #[cfg(test)]
 mod variant_tests;
 
-pub use artifact::{Artifact, Expected, Header, VerifyError};
+pub use artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
+pub use build_queue::{BuildPermit, BuildQueue, QueueRefusal, QueueTicket};
 pub use check::check;
-pub use compile::{Built, Job, build_library, compile};
+pub use compile::{BuiltLibrary, CompileJob, build_library, compile};
 pub use diagnostic::{Diagnostic, Severity};
 pub use embedded::{api_fingerprint, checker_fingerprint};
-pub use launch::{Confinement, Launcher};
+pub use launcher::{CompilerLauncher, ConfinementOptions};
 pub use limits::CompileLimits;
-pub use manifest::{MANIFEST_FILE, Manifest, ROOT_FILE, Source, SourceFile};
+pub use manifest::{MANIFEST_FILE, Manifest, PushedSource, ROOT_FILE, SourceFile};
+pub use pipeline::{BuilderConfig, InProcessBuilder};
 pub use process::{BuilderHandle, process_mode, run_process};
-pub use queue::{Place, Queue, QueueRefusal, Turn};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
+pub use rustc::{CompilerSearch, Rustc};
 pub use sandbox::sandbox_exec;
-pub use scratch::Scratch;
-pub use service::{Builder, BuilderConfig};
-pub use sign::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
-pub use sysroot::{Library, Toolchain, ToolchainConfig};
+pub use scratch::ScratchDir;
+pub use signing_key::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
+pub use sysroot::{Toolchain, ToolchainConfig, VettedLibrary};
 pub use token_file::TOKEN_FILE;
-pub use toolchain::{CompilerSearch, Rustc};
 
 use serde::{Deserialize, Serialize};
 

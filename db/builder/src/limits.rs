@@ -21,7 +21,7 @@ pub const PATH_BYTES: usize = 200;
 /// Parts of a source file's path below `src/`.
 pub const PATH_DEPTH: usize = 8;
 /// Diagnostics returned for one push; the rest are counted. Bounds the answer.
-pub const DIAGNOSTICS: usize = 100;
+pub const MAX_DIAGNOSTICS: usize = 100;
 /// Bytes of one rendered diagnostic; the rest is cut.
 pub const RENDERED_BYTES: usize = 8 << 10;
 
@@ -46,11 +46,11 @@ pub fn default_compilers() -> usize {
 }
 
 /// How long a server waits for the answer of a builder on another host, waiting in its queue included.
-pub const MAX_WAIT: Duration = Duration::from_secs(600);
+pub const REMOTE_BUILD_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long it waits for a connection there, and for what it says of itself.
-pub const REMOTE_HELLO: Duration = Duration::from_secs(5);
+pub const REMOTE_HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Builds of one tenant that wait at a builder's own service: its servers have queues of their own before it.
-pub const SERVICE_WAITING: u32 = 4;
+pub const MAX_SERVICE_WAITING: u32 = 4;
 
 /// What one build (three runs of the compiler) may use. Defaults leave room for honest extensions (0.3 s of CPU time,
 /// 150 MB; on a virtual machine beside busy neighbours the largest here took more than 10 s).

@@ -116,25 +116,25 @@ pub struct SourceFile {
 
 /// A whole extension as pushed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct PushedSource {
     /// The manifest.
     pub manifest: Manifest,
     /// All files, `src/lib.rs` among them, each path once.
     pub files: Vec<SourceFile>,
 }
 
-impl Source {
+impl PushedSource {
     /// Takes a manifest's text and the files.
     ///
     /// # Errors
     /// `Refused` when the manifest, a path or a size is not as it should be.
-    pub fn new(manifest: &str, files: Vec<SourceFile>) -> Result<Source, BuildError> {
-        let source = Source { manifest: Manifest::parse(manifest)?, files };
+    pub fn new(manifest: &str, files: Vec<SourceFile>) -> Result<PushedSource, BuildError> {
+        let source = PushedSource { manifest: Manifest::parse(manifest)?, files };
         source.validate()?;
         Ok(source)
     }
 
-    /// Checks manifest, paths and sizes again: a source that came over a wire was not made by [`Source::new`].
+    /// Checks manifest, paths and sizes again: a source that came over a wire was not made by [`PushedSource::new`].
     ///
     /// # Errors
     /// `Refused`.
@@ -153,7 +153,7 @@ impl Source {
         let mut seen = std::collections::HashSet::new();
         for file in &self.files {
             let shown: String = file.path.chars().take(limits::PATH_BYTES).collect();
-            if let Some(why) = bad_path(&file.path) {
+            if let Some(why) = path_error(&file.path) {
                 return refuse(&shown.escape_debug().to_string(), why.to_owned());
             }
             if !seen.insert(file.path.as_str()) {
@@ -204,7 +204,7 @@ impl Source {
     ///
     /// # Errors
     /// `Refused` for what the server would refuse too; `Internal` when a file cannot be read.
-    pub fn read(folder: &Path) -> Result<Source, BuildError> {
+    pub fn read(folder: &Path) -> Result<PushedSource, BuildError> {
         let manifest_path = folder.join(MANIFEST_FILE);
         let manifest = std::fs::read_to_string(&manifest_path).map_err(|error| {
             BuildError::Internal(format!(
@@ -215,12 +215,12 @@ impl Source {
         let mut files = Vec::new();
         collect(&folder.join("src"), "src", 0, &mut files)?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Source::new(&manifest, files)
+        PushedSource::new(&manifest, files)
     }
 }
 
 /// Why a path may not be pushed; `None` when it may.
-fn bad_path(path: &str) -> Option<&'static str> {
+fn path_error(path: &str) -> Option<&'static str> {
     if path.len() > limits::PATH_BYTES {
         return Some("the path is too long");
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(super) const LAUNCHER: &str = "/launcher";
 
 /// Moves this process into a file system that holds `paths`, and `program` as [`LAUNCHER`]; `root` is an empty folder.
-pub(super) fn enter(root: &Path, paths: &[PathBuf], program: &Path) -> Result<(), String> {
+pub(super) fn enter_private_root(root: &Path, paths: &[PathBuf], program: &Path) -> Result<(), String> {
     let said = |what: &str, path: &Path, error: std::io::Error| format!("{what} {}: {error}", path.display());
     // What happens in here must not reach the rest of the system.
     mount(None, Path::new("/"), None, libc::MS_REC | libc::MS_PRIVATE, None)

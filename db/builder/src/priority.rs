@@ -18,33 +18,33 @@ const NICE: i32 = 19;
 
 /// Puts this process, and all that it starts, behind the server's. What the system refuses is left as it was: a builder
 /// that cannot step back still builds.
-pub(super) fn step_back() {
+pub(super) fn lower_priority() {
     let _refused = nice(NICE);
-    schedule(0, libc::SCHED_BATCH);
+    set_policy(0, libc::SCHED_BATCH);
     // SAFETY: three numbers; affects this thread's disk priority alone, which children inherit.
     let _refused = unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE) };
 }
 
 /// Lets everything else on the machine go before this thread and what it starts.
-pub(super) fn only_when_idle() {
-    schedule(0, libc::SCHED_IDLE);
+pub(super) fn set_idle_policy() {
+    set_policy(0, libc::SCHED_IDLE);
 }
 
 /// Gives a thread its small share even where all processors are busy; `false` if the system refuses.
-pub(super) fn lift(thread: i32) -> bool {
-    schedule(thread, libc::SCHED_BATCH)
+pub(super) fn raise_from_idle(thread: i32) -> bool {
+    set_policy(thread, libc::SCHED_BATCH)
 }
 
 /// Whether this process may lift what it has put under `SCHED_IDLE`: tried out on a thread of its own.
-pub(super) fn may_lift() -> bool {
+pub(super) fn can_raise_from_idle() -> bool {
     let tried = std::thread::Builder::new().name("priority".to_owned()).spawn(|| {
-        only_when_idle();
-        schedule(0, libc::SCHED_BATCH)
+        set_idle_policy();
+        set_policy(0, libc::SCHED_BATCH)
     });
     tried.is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
-fn schedule(thread: i32, policy: i32) -> bool {
+fn set_policy(thread: i32, policy: i32) -> bool {
     // SAFETY: all zeroes is a value of this plain structure.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = 0;

@@ -1,6 +1,6 @@
 //! The builder's processes, and the server's handle on them.
 //!
-//! They speak in [`frames`](super::frames) over the builder's standard input and output. The first frame to the builder
+//! They speak in [`frames`](super::protocol) over the builder's standard input and output. The first frame to the builder
 //! is its configuration, answered by a hello with its public key or by the reason why it cannot work; then one answer
 //! follows each request. Whatever happens to a builder, the server sees a `BuildError`, and the others go on.
 
@@ -15,19 +15,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
-use super::frames::{Answer, Hello, Request, read_frame, write_frame};
-use super::service::{Builder, BuilderConfig};
-use super::sign::PublicKey;
-use super::{BuildError, Diagnostic, Source, priority};
+use super::pipeline::{BuilderConfig, InProcessBuilder};
+use super::protocol::{BuildReply, BuildRequest, BuilderHello, read_frame, write_frame};
+use super::signing_key::PublicKey;
+use super::{BuildError, Diagnostic, PushedSource, priority};
 
 /// Time for the first start: copying the standard library and compiling the API.
-const START: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for what a build does besides compiling: checking, reading, signing.
-const CHECKING: Duration = Duration::from_secs(30);
+const CHECK_ALLOWANCE: Duration = Duration::from_secs(30);
 
 /// What a builder's process is started with.
 #[derive(Serialize, Deserialize)]
-struct Start {
+struct BuilderStart {
     config: BuilderConfig,
     /// Its number among the processes of its handle: compilers of different numbers are different users.
     number: usize,
@@ -48,7 +48,7 @@ pub fn process_mode() -> Option<ExitCode> {
 
 /// The builder's side: `sandstorm builder process`. Serves requests until its input ends.
 pub fn run_process() -> ExitCode {
-    priority::step_back();
+    priority::lower_priority();
     match serve(&mut BufReader::new(io::stdin().lock()), &mut BufWriter::new(io::stdout().lock())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -59,38 +59,38 @@ pub fn run_process() -> ExitCode {
 }
 
 fn serve(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
-    let Some((Start { config, number }, _)) = read_frame::<Start>(input)? else { return Ok(()) };
-    let builder = match Builder::open_as(&config, number) {
+    let Some((BuilderStart { config, number }, _)) = read_frame::<BuilderStart>(input)? else { return Ok(()) };
+    let builder = match InProcessBuilder::open_as(&config, number) {
         Ok(builder) => builder,
-        Err(error) => return write_frame(out, &Err::<Hello, BuildError>(error), &[]),
+        Err(error) => return write_frame(out, &Err::<BuilderHello, BuildError>(error), &[]),
     };
-    let hello = Hello {
+    let hello = BuilderHello {
         public_key: builder.public_key().to_hex(),
         compiler: builder.compiler(),
         release: builder.toolchain().rustc.release.clone(),
         confinement: builder.confinement(),
     };
-    write_frame(out, &Ok::<Hello, BuildError>(hello), &[])?;
-    while let Some((request, _)) = read_frame::<Request>(input)? {
+    write_frame(out, &Ok::<BuilderHello, BuildError>(hello), &[])?;
+    while let Some((request, _)) = read_frame::<BuildRequest>(input)? {
         match builder.build(request.tenant, request.version, &request.source) {
             Ok((artifact, warnings)) => {
-                write_frame(out, &Ok::<Answer, BuildError>(Answer { warnings }), &artifact.encode())?;
+                write_frame(out, &Ok::<BuildReply, BuildError>(BuildReply { warnings }), &artifact.encode())?;
             }
-            Err(error) => write_frame(out, &Err::<Answer, BuildError>(error), &[])?,
+            Err(error) => write_frame(out, &Err::<BuildReply, BuildError>(error), &[])?,
         }
     }
     Ok(())
 }
 
 /// One running builder process.
-struct Process {
+struct BuilderProcess {
     child: Child,
     stdin: BufWriter<ChildStdin>,
     answers: Receiver<io::Result<(serde_json::Value, Vec<u8>)>>,
     number: usize,
 }
 
-impl Drop for Process {
+impl Drop for BuilderProcess {
     fn drop(&mut self) {
         // It may be gone already.
         let _gone = self.child.kill();
@@ -98,8 +98,8 @@ impl Drop for Process {
     }
 }
 
-impl Process {
-    fn start(config: &BuilderConfig, number: usize) -> Result<(Process, Hello), BuildError> {
+impl BuilderProcess {
+    fn start(config: &BuilderConfig, number: usize) -> Result<(BuilderProcess, BuilderHello), BuildError> {
         let program = config.program()?;
         let mut child = Command::new(&program)
             .args(["builder", "process"])
@@ -111,7 +111,7 @@ impl Process {
             return Err(BuildError::Internal("the builder has no pipes".to_owned()));
         };
         let (sender, answers) = sync_channel(1);
-        let mut process = Process { child, stdin: BufWriter::new(stdin), answers, number };
+        let mut process = BuilderProcess { child, stdin: BufWriter::new(stdin), answers, number };
         std::thread::Builder::new()
             .name("builder-answers".to_owned())
             .spawn(move || {
@@ -126,7 +126,8 @@ impl Process {
                 }
             })
             .map_err(|error| BuildError::io("starting a thread", error))?;
-        let (hello, _) = process.ask::<Hello>(&Start { config: config.clone(), number }, START)?;
+        let (hello, _) =
+            process.ask::<BuilderHello>(&BuilderStart { config: config.clone(), number }, START_TIMEOUT)?;
         Ok((process, hello))
     }
 
@@ -136,23 +137,23 @@ impl Process {
         request: &impl Serialize,
         timeout: Duration,
     ) -> Result<(T, Vec<u8>), BuildError> {
-        write_frame(&mut self.stdin, request, &[]).map_err(|error| broken("writing to the builder", error))?;
+        write_frame(&mut self.stdin, request, &[]).map_err(|error| protocol_error("writing to the builder", error))?;
         match self.answers.recv_timeout(timeout) {
             Ok(Ok((answer, blob))) => {
                 let answer: Result<T, BuildError> =
-                    serde_json::from_value(answer).map_err(|error| broken("reading its answer", error))?;
+                    serde_json::from_value(answer).map_err(|error| protocol_error("reading its answer", error))?;
                 Ok((answer?, blob))
             }
-            Ok(Err(error)) => Err(broken("reading from the builder", error)),
+            Ok(Err(error)) => Err(protocol_error("reading from the builder", error)),
             Err(RecvTimeoutError::Timeout) => {
-                Err(broken("waiting for the builder", format!("it was ended after {} s", timeout.as_secs())))
+                Err(protocol_error("waiting for the builder", format!("it was ended after {} s", timeout.as_secs())))
             }
-            Err(RecvTimeoutError::Disconnected) => Err(broken("waiting for the builder", "it ended")),
+            Err(RecvTimeoutError::Disconnected) => Err(protocol_error("waiting for the builder", "it ended")),
         }
     }
 }
 
-fn broken(what: &str, error: impl std::fmt::Display) -> BuildError {
+fn protocol_error(what: &str, error: impl std::fmt::Display) -> BuildError {
     BuildError::Internal(format!("{what}: {error}"))
 }
 
@@ -160,7 +161,7 @@ fn broken(what: &str, error: impl std::fmt::Display) -> BuildError {
 /// time in each.
 pub struct BuilderHandle {
     config: BuilderConfig,
-    processes: Mutex<Processes>,
+    processes: Mutex<ProcessPool>,
     freed: Condvar,
     public_key: PublicKey,
     compiler: u64,
@@ -169,8 +170,8 @@ pub struct BuilderHandle {
 }
 
 /// Who is where.
-struct Processes {
-    idle: Vec<Process>,
+struct ProcessPool {
+    idle: Vec<BuilderProcess>,
     /// Numbers of processes that are neither idle nor building.
     absent: Vec<usize>,
 }
@@ -187,10 +188,10 @@ impl BuilderHandle {
     /// # Errors
     /// Why it cannot work: `Toolchain`, `Sandbox`, `Internal`.
     pub fn start(config: BuilderConfig) -> Result<Arc<BuilderHandle>, BuildError> {
-        let (process, hello) = Process::start(&config, 0)?;
+        let (process, hello) = BuilderProcess::start(&config, 0)?;
         let public_key = PublicKey::from_hex(&hello.public_key)
             .ok_or_else(|| BuildError::Internal("the builder's public key is none".to_owned()))?;
-        let processes = Processes { idle: vec![process], absent: (1..config.compilers.max(1)).rev().collect() };
+        let processes = ProcessPool { idle: vec![process], absent: (1..config.compilers.max(1)).rev().collect() };
         Ok(Arc::new(BuilderHandle {
             config,
             processes: Mutex::new(processes),
@@ -206,7 +207,7 @@ impl BuilderHandle {
     ///
     /// # Errors
     /// What is wrong with the source; `Internal` when the builder died (the next call has a new one).
-    pub fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<Artifact, BuildError> {
+    pub fn build(&self, tenant: u32, version: u64, source: &PushedSource) -> Result<Artifact, BuildError> {
         self.build_with_warnings(tenant, version, source).map(|(artifact, _)| artifact)
     }
 
@@ -218,14 +219,14 @@ impl BuilderHandle {
         &self,
         tenant: u32,
         version: u64,
-        source: &Source,
+        source: &PushedSource,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         let mut process = self.take()?;
-        let request = Request { tenant, version, source: source.clone() };
+        let request = BuildRequest { tenant, version, source: source.clone() };
         // The wall limit holds for all runs of the compiler together.
-        let asked = process.ask::<Answer>(&request, self.config.limits.wall + CHECKING);
+        let asked = process.ask::<BuildReply>(&request, self.config.limits.wall + CHECK_ALLOWANCE);
         let read = asked.and_then(|(answer, blob)| {
-            let artifact = Artifact::decode(&blob).map_err(|error| broken("reading the artifact", error))?;
+            let artifact = Artifact::decode(&blob).map_err(|error| protocol_error("reading the artifact", error))?;
             Ok((artifact, answer.warnings))
         });
         match &read {
@@ -240,7 +241,7 @@ impl BuilderHandle {
     }
 
     /// An idle process, or a new one; waits while all are building.
-    fn take(&self) -> Result<Process, BuildError> {
+    fn take(&self) -> Result<BuilderProcess, BuildError> {
         let mut processes = self.processes.lock();
         let number = loop {
             if let Some(process) = processes.idle.pop() {
@@ -256,7 +257,7 @@ impl BuilderHandle {
     }
 
     /// Gives back a process, or the number of one that is gone; `ended` is gone before its number is free.
-    fn put_back(&self, process: Result<Process, usize>, ended: Option<Process>) {
+    fn put_back(&self, process: Result<BuilderProcess, usize>, ended: Option<BuilderProcess>) {
         drop(ended);
         let mut processes = self.processes.lock();
         match process {
@@ -266,8 +267,8 @@ impl BuilderHandle {
         self.freed.notify_one();
     }
 
-    fn start_another(&self, number: usize) -> Result<Process, BuildError> {
-        let (process, hello) = Process::start(&self.config, number)?;
+    fn start_another(&self, number: usize) -> Result<BuilderProcess, BuildError> {
+        let (process, hello) = BuilderProcess::start(&self.config, number)?;
         if hello.public_key != self.public_key.to_hex() || hello.compiler != self.compiler {
             return Err(BuildError::Internal(
                 "the builder came back with another key or compiler: restart the server".to_owned(),
@@ -280,7 +281,7 @@ impl BuilderHandle {
     /// compiler's surroundings, and for tests.
     pub fn end_processes(&self) {
         let mut processes = self.processes.lock();
-        let ended: Vec<Process> = processes.idle.drain(..).collect();
+        let ended: Vec<BuilderProcess> = processes.idle.drain(..).collect();
         processes.absent.extend(ended.iter().map(|process| process.number));
     }
 

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sandstorm_net::trust::{Disbelief, Trust, Words, explain};
+use sandstorm_net::trust::{TlsFailure, TlsHints, Trust, explain_tls_error};
 use serde::de::DeserializeOwned;
 
 use super::artifact::Artifact;
-use super::frames::{Answer, BLOB_BYTES, Hello, JSON_BYTES, Request, read_frame, write_frame};
-use super::limits::{MAX_WAIT, REMOTE_HELLO};
-use super::{BuildError, BuilderConfig, Diagnostic, Source};
+use super::limits::{REMOTE_BUILD_TIMEOUT, REMOTE_HELLO_TIMEOUT};
+use super::protocol::{
+    BuildReply, BuildRequest, BuilderHello, MAX_BLOB_BYTES, MAX_JSON_BYTES, read_frame, write_frame,
+};
+use super::{BuildError, BuilderConfig, Diagnostic, PushedSource};
 
 /// Where another host's builder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +65,7 @@ impl RemoteCertificate {
 /// What an answer to a connection that does not speak TLS bears, so that a client can tell.
 pub const NOT_TLS_CODE: &str = "\"code\":\"tls\"";
 
-const WORDS: Words = Words {
+const WORDS: TlsHints = TlsHints {
     known: "set builder.remote_fingerprint to what `sandstorm builder serve` prints, or builder.remote_ca to a file with \
             its certificate",
     expired: "renew it on the builder's host; it is taken without a restart of either side",
@@ -93,7 +95,7 @@ pub struct RemoteBuilder {
     url: String,
     token: String,
     compilers: usize,
-    hello: Mutex<Option<Hello>>,
+    hello: Mutex<Option<BuilderHello>>,
 }
 
 impl RemoteBuilder {
@@ -110,7 +112,7 @@ impl RemoteBuilder {
         let trust = remote.certificate.trust().map_err(BuildError::Toolchain)?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(REMOTE_HELLO))
+            .timeout_connect(Some(REMOTE_HELLO_TIMEOUT))
             .proxy(None)
             .max_redirects(0)
             .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
@@ -127,15 +129,20 @@ impl RemoteBuilder {
     ///
     /// # Errors
     /// As the builder there says; `Toolchain` when it cannot be reached or answers nonsense.
-    pub fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+    pub fn build(
+        &self,
+        tenant: u32,
+        version: u64,
+        source: &PushedSource,
+    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         let mut body = Vec::new();
-        write_frame(&mut body, &Request { tenant, version, source: source.clone() }, &[])
+        write_frame(&mut body, &BuildRequest { tenant, version, source: source.clone() }, &[])
             .map_err(|error| self.broken(&error))?;
         let request = self.agent.post(format!("{}/v1/build", self.url));
         let request = request.header("authorization", format!("Bearer {}", self.token));
-        let request = request.config().timeout_global(Some(MAX_WAIT)).build();
+        let request = request.config().timeout_global(Some(REMOTE_BUILD_TIMEOUT)).build();
         let sent = request.content_type("application/octet-stream").send(&body[..]);
-        let (answer, blob) = self.read::<Answer>(sent)?;
+        let (answer, blob) = self.read::<BuildReply>(sent)?;
         let artifact = Artifact::decode(&blob).map_err(|error| self.broken(&error))?;
         if self.hello.lock().as_ref().is_none_or(|hello| hello.compiler != artifact.header.compiler) {
             // It has another compiler than when it was asked last.
@@ -156,14 +163,14 @@ impl RemoteBuilder {
     }
 
     /// What it said of itself when it was first reached. Asked again while unknown only.
-    fn hello(&self) -> Result<Hello, BuildError> {
+    fn hello(&self) -> Result<BuilderHello, BuildError> {
         if let Some(hello) = self.hello.lock().clone() {
             return Ok(hello);
         }
         let request = self.agent.get(format!("{}/v1/hello", self.url));
         let request = request.header("authorization", format!("Bearer {}", self.token));
-        let sent = request.config().timeout_global(Some(REMOTE_HELLO)).build().call();
-        let (hello, _) = self.read::<Hello>(sent)?;
+        let sent = request.config().timeout_global(Some(REMOTE_HELLO_TIMEOUT)).build().call();
+        let (hello, _) = self.read::<BuilderHello>(sent)?;
         *self.hello.lock() = Some(hello.clone());
         Ok(hello)
     }
@@ -172,8 +179,8 @@ impl RemoteBuilder {
         &self,
         sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<(T, Vec<u8>), BuildError> {
-        let mut answer = sent.map_err(|error| match explain(&error, &WORDS) {
-            Some(Disbelief { reason, hint }) => self.broken(&format!("{reason}; {hint}")),
+        let mut answer = sent.map_err(|error| match explain_tls_error(&error, &WORDS) {
+            Some(TlsFailure { reason, hint }) => self.broken(&format!("{reason}; {hint}")),
             None => self.broken(&error),
         })?;
         let status = answer.status().as_u16();
@@ -191,7 +198,7 @@ impl RemoteBuilder {
             }
             _ => return Err(self.broken(&format!("HTTP status {status}"))),
         }
-        let limit = (JSON_BYTES + BLOB_BYTES + 8) as u64;
+        let limit = (MAX_JSON_BYTES + MAX_BLOB_BYTES + 8) as u64;
         let mut body = answer.body_mut().with_config().limit(limit).reader();
         let frame = read_frame::<Result<T, BuildError>>(&mut body).map_err(|error| self.broken(&error))?;
         let (answer, blob) = frame.ok_or_else(|| self.broken(&"its answer is empty"))?;

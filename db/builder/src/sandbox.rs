@@ -1,6 +1,6 @@
 //! Confines a compiler: no network, no files but those it needs, limits on all it could use up.
 //!
-//! The builder starts `sandstorm builder sandbox-exec` with a [`Policy`] in its environment. That process (first stage)
+//! The builder starts `sandstorm builder sandbox-exec` with a [`SandboxPolicy`] in its environment. That process (first stage)
 //! moves into new network, mount, IPC and PID namespaces (as an ordinary user, into a user namespace too), changes its
 //! root to a file system that holds nothing but what the compiler needs, and starts itself again. The second stage,
 //! process 1 in there, becomes an unprivileged user if it is root, sets limits, restricts file access (Landlock) and
@@ -38,7 +38,7 @@ pub(super) const NOT_RUN: u8 = 125;
 
 /// What a confined command may do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Policy {
+pub(super) struct SandboxPolicy {
     /// Files and folders that it may read and run.
     pub(super) readable: Vec<PathBuf>,
     /// Folders that it may write.
@@ -93,7 +93,7 @@ pub(super) fn system_libraries() -> Vec<PathBuf> {
 ///
 /// The process must have one thread. Its own arguments are handed to the second stage as they are.
 pub fn sandbox_exec() -> ExitCode {
-    match launch() {
+    match run_launcher() {
         Ok(code) => code,
         Err(why) => {
             eprintln!("sandbox: {why}");
@@ -102,23 +102,24 @@ pub fn sandbox_exec() -> ExitCode {
     }
 }
 
-fn launch() -> Result<ExitCode, String> {
+fn run_launcher() -> Result<ExitCode, String> {
     let text = std::env::var(POLICY_VARIABLE)
         .map_err(|_| format!("no policy in {POLICY_VARIABLE}: the builder starts this, not people"))?;
-    let mut policy: Policy = serde_json::from_str(&text).map_err(|error| format!("unreadable policy: {error}"))?;
+    let mut policy: SandboxPolicy =
+        serde_json::from_str(&text).map_err(|error| format!("unreadable policy: {error}"))?;
     if !policy.second_stage {
-        yield_to_others(&policy)?;
-        close_inherited()?;
+        deprioritize(&policy)?;
+        close_inherited_fds()?;
     }
     if policy.namespaces && !policy.second_stage {
         return first_stage(&mut policy);
     }
-    become_user(&policy)?;
+    drop_privileges(&policy)?;
     // The builder's death ends the compiler; with namespaces, the first stage's death ends all in them.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| describe("prctl", error))?;
-    limit(&policy)?;
-    restrict_files(&policy)?;
-    restrict_calls()?;
+    apply_rlimits(&policy)?;
+    apply_landlock(&policy)?;
+    apply_seccomp()?;
     let mut command = Command::new(&policy.program);
     command.args(&policy.arguments).env_clear().envs(&policy.environment);
     let failed = |error: std::io::Error| format!("running {}: {error}", policy.program.display());
@@ -140,9 +141,9 @@ fn describe(what: &str, error: impl std::fmt::Display) -> String {
 }
 
 /// Makes sure that no worker ever waits for a compiler: neither for a processor nor for memory.
-fn yield_to_others(policy: &Policy) -> Result<(), String> {
+fn deprioritize(policy: &SandboxPolicy) -> Result<(), String> {
     if policy.idle {
-        priority::only_when_idle();
+        priority::set_idle_policy();
     }
     if !policy.cores.is_empty() {
         let mut set = rustix::thread::CpuSet::new();
@@ -155,7 +156,7 @@ fn yield_to_others(policy: &Policy) -> Result<(), String> {
 }
 
 /// Whatever was open in the process that started the server: none of it is the compiler's.
-fn close_inherited() -> Result<(), String> {
+fn close_inherited_fds() -> Result<(), String> {
     // SAFETY: three numbers; the descriptors stay open until exec, so nothing here loses one.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } != 0 {
         return Err(describe("closing descriptors", std::io::Error::last_os_error()));
@@ -164,19 +165,19 @@ fn close_inherited() -> Result<(), String> {
 }
 
 /// Namespaces, a root of its own, and the second stage in there.
-fn first_stage(policy: &mut Policy) -> Result<ExitCode, String> {
+fn first_stage(policy: &mut SandboxPolicy) -> Result<ExitCode, String> {
     let program = std::env::current_exe().map_err(|error| describe("finding this program", error))?;
     enter_namespaces()?;
     let paths: Vec<PathBuf> = policy.readable.iter().chain(&policy.writable).cloned().collect();
     let folder = std::env::current_dir().map_err(|error| describe("finding the folder", error))?;
-    mounts::enter(&policy.root, &paths, &program)?;
+    mounts::enter_private_root(&policy.root, &paths, &program)?;
     std::env::set_current_dir(folder).map_err(|error| describe("entering the folder", error))?;
     policy.second_stage = true;
     second_stage(policy)
 }
 
 /// Becomes an ordinary user for good, if this is root.
-fn become_user(policy: &Policy) -> Result<(), String> {
+fn drop_privileges(policy: &SandboxPolicy) -> Result<(), String> {
     use rustix::thread::{
         CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
         set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -220,7 +221,7 @@ fn enter_namespaces() -> Result<(), String> {
 }
 
 /// Runs this program again as process 1 of the new namespaces and passes on how it ended.
-fn second_stage(policy: &Policy) -> Result<ExitCode, String> {
+fn second_stage(policy: &SandboxPolicy) -> Result<ExitCode, String> {
     let text = serde_json::to_string(policy).map_err(|error| describe("writing the policy", error))?;
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| describe("prctl", error))?;
@@ -233,7 +234,7 @@ fn second_stage(policy: &Policy) -> Result<ExitCode, String> {
     Ok(exit_code(status))
 }
 
-fn limit(policy: &Policy) -> Result<(), String> {
+fn apply_rlimits(policy: &SandboxPolicy) -> Result<(), String> {
     let limits = [
         (Resource::Cpu, policy.cpu_s),
         (Resource::As, policy.memory_bytes),
@@ -251,7 +252,7 @@ fn limit(policy: &Policy) -> Result<(), String> {
     Ok(())
 }
 
-fn restrict_files(policy: &Policy) -> Result<(), String> {
+fn apply_landlock(policy: &SandboxPolicy) -> Result<(), String> {
     let abi = ABI::V6;
     let nodes = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock | AccessFs::MakeFifo;
     let writing: BitFlags<AccessFs> = (AccessFs::from_all(abi) & !nodes) & !BitFlags::from(AccessFs::Execute);
@@ -303,7 +304,7 @@ const CALLS: [libc::c_long; 107] = [
 /// Flags of `clone` that make namespaces.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 
-fn restrict_calls() -> Result<(), String> {
+fn apply_seccomp() -> Result<(), String> {
     let wrong = |error: seccompiler::BackendError| describe("seccomp", error);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = CALLS.iter().map(|call| (*call, Vec::new())).collect();
     let plain =

@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::launch::{Outcome, Run};
+use super::launcher::{CompilerOutcome, ConfinedCommand};
 use super::tests::sandboxed;
 use super::{BuildError, CompileLimits};
 
 /// Runs a shell script in the sandbox with a scratch folder of its own; `None` where there is no sandbox.
-fn shell(script: &str, limits: &CompileLimits) -> Option<Result<Outcome, BuildError>> {
+fn shell(script: &str, limits: &CompileLimits) -> Option<Result<CompilerOutcome, BuildError>> {
     let job = sandboxed()?;
     let folder = super::tests::toolchain().scratch.folder("shell-").expect("a folder");
     let bash = Path::new("/bin/bash");
@@ -20,7 +20,7 @@ fn shell(script: &str, limits: &CompileLimits) -> Option<Result<Outcome, BuildEr
     let readable = ["/bin", "/usr/bin"].map(Into::into).to_vec();
     let arguments = vec!["-c".into(), script.into()];
     let (cpu, wall) = (limits.cpu, limits.wall);
-    Some(job.launcher.run(&Run {
+    Some(job.launcher.run(&ConfinedCommand {
         program: bash,
         arguments,
         folder: folder.path(),

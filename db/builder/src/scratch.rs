@@ -15,42 +15,42 @@ const LOCK: &str = "lock";
 
 /// A process's own folder for scratch folders; removed with the last copy of this.
 #[derive(Clone, Debug)]
-pub struct Scratch(Arc<Own>);
+pub struct ScratchDir(Arc<LockedScratchDir>);
 
 #[derive(Debug)]
-struct Own {
+struct LockedScratchDir {
     path: PathBuf,
     _lock: File,
 }
 
-impl Drop for Own {
+impl Drop for LockedScratchDir {
     fn drop(&mut self) {
         // What cannot be removed here is removed by the next start.
         let _left = fs::remove_dir_all(&self.path);
     }
 }
 
-impl Scratch {
+impl ScratchDir {
     /// Makes this process's folder in `state`, and removes those of processes that have died.
-    pub(super) fn open(state: &Path) -> Result<Scratch, BuildError> {
-        let all = place(state).join("builds");
+    pub(super) fn open(state: &Path) -> Result<ScratchDir, BuildError> {
+        let all = scratch_root(state).join("builds");
         let made = (|| {
             fs::create_dir_all(&all)?;
             // Absolute: compilers run in folders of their own.
             let all = all.canonicalize()?;
-            passable(&all)?;
+            make_traversable(&all)?;
             let making = File::create(all.join(LOCK))?;
             making.lock()?;
-            sweep(&all)?;
+            remove_stale(&all)?;
             let path = tempfile::Builder::new().prefix("builder-").tempdir_in(&all)?.keep();
-            passable(&path)?;
+            make_traversable(&path)?;
             fs::create_dir(path.join(ROOT_FOLDER))?;
             let lock = File::create(path.join(LOCK))?;
             lock.lock()?;
-            io::Result::Ok(Own { path, _lock: lock })
+            io::Result::Ok(LockedScratchDir { path, _lock: lock })
         })();
         let own = made.map_err(|error| BuildError::io(&format!("making a folder in {}", all.display()), error))?;
-        Ok(Scratch(Arc::new(own)))
+        Ok(ScratchDir(Arc::new(own)))
     }
 
     /// The folder.
@@ -67,7 +67,7 @@ impl Scratch {
 
 /// Where scratch folders lie: in the state folder, unless it is closed to the users that root's compilers run as; then in
 /// a folder of root's among the temporary ones.
-fn place(state: &Path) -> PathBuf {
+fn scratch_root(state: &Path) -> PathBuf {
     if !rustix::process::geteuid().is_root() {
         return state.to_owned();
     }
@@ -78,7 +78,7 @@ fn place(state: &Path) -> PathBuf {
     }
     let shared = std::env::temp_dir().join("sandstorm-root");
     let _there_already = fs::create_dir(&shared);
-    if own_folder(&shared, 0) && passable(&shared).is_ok() { shared } else { state }
+    if own_folder(&shared, 0) && make_traversable(&shared).is_ok() { shared } else { state }
 }
 
 /// Whether this is a folder of that user's. Somebody else may have made it to look into it, or a link to have what it leads to
@@ -88,12 +88,12 @@ fn own_folder(path: &Path, user: u32) -> bool {
 }
 
 /// Compilers that run as another user have to get to their own folder; they cannot list those of others.
-fn passable(folder: &Path) -> io::Result<()> {
+fn make_traversable(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
 }
 
 /// Removes the folders whose processes hold no lock any more.
-fn sweep(all: &Path) -> io::Result<()> {
+fn remove_stale(all: &Path) -> io::Result<()> {
     for entry in fs::read_dir(all)? {
         let path = entry?.path();
         if !path.is_dir() {
@@ -125,12 +125,12 @@ mod tests {
     #[test]
     fn folders_of_dead_builders_go_and_those_of_the_living_stay() {
         let state = tempfile::tempdir().expect("a folder");
-        let living = Scratch::open(state.path()).expect("a folder");
+        let living = ScratchDir::open(state.path()).expect("a folder");
         let build = living.folder("build-").expect("a folder");
         let dead = living.path().with_file_name("builder-dead").join("build-x");
         fs::create_dir_all(&dead).expect("a folder");
         fs::write(dead.join("big"), b"left by a crash").expect("a file");
-        let other = Scratch::open(state.path()).expect("a folder");
+        let other = ScratchDir::open(state.path()).expect("a folder");
         assert!(build.path().exists() && living.path().exists(), "a build that runs is left alone");
         assert!(!dead.exists(), "what a crash left is gone");
         let path = other.path().to_owned();

@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::launch::{Outcome, Run};
-use super::tree::{Sample, disk_bytes};
+use super::launcher::{CompilerOutcome, ConfinedCommand};
+use super::process_tree::{ProcessTreeUsage, disk_bytes};
 use super::{BuildError, CompileLimits, priority};
 
 /// Time between two looks at a compiler.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(25);
 /// How long a compiler may have got less than a tenth of a processor, though it could have used one, before it is lifted
 /// out of `SCHED_IDLE`.
-const STARVED: Duration = Duration::from_millis(750);
+const STARVATION_TIME: Duration = Duration::from_millis(750);
 
 /// A process group that is ended when this goes out of scope, whatever happens. Its number is its leader's: that is nobody
 /// else's until the leader is reaped, which is the last thing that happens.
-struct Group {
+struct ProcessGroup {
     leader: Child,
     reaped: bool,
 }
 
-impl Group {
-    fn new(leader: Child) -> Group {
-        Group { leader, reaped: false }
+impl ProcessGroup {
+    fn new(leader: Child) -> ProcessGroup {
+        ProcessGroup { leader, reaped: false }
     }
 
     fn id(&self) -> Option<Pid> {
@@ -54,18 +54,22 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let _nothing_more_to_do = self.end();
     }
 }
 
 /// Waits for a command and what it has to say. `idle`: it runs under `SCHED_IDLE`, and may be lifted out of it.
-pub(super) fn supervise(mut child: Child, run: &Run<'_>, idle: bool) -> Result<Outcome, BuildError> {
+pub(super) fn supervise(
+    mut child: Child,
+    run: &ConfinedCommand<'_>,
+    idle: bool,
+) -> Result<CompilerOutcome, BuildError> {
     let stderr = child.stderr.take();
-    let mut group = Group::new(child);
+    let mut group = ProcessGroup::new(child);
     let Some(stderr) = stderr else { return Err(BuildError::Internal("no pipe to the compiler".to_owned())) };
-    let mut watch = Watch::new(group.leader.id(), run, idle);
+    let mut watch = CompilerWatch::new(group.leader.id(), run, idle);
     let limits = run.limits;
     let room = limits.output_bytes as u64;
     let (sender, receiver) = channel();
@@ -85,16 +89,16 @@ pub(super) fn supervise(mut child: Child, run: &Run<'_>, idle: bool) -> Result<O
     let status = watch.end(&mut group)?;
     let stderr = String::from_utf8_lossy(&bytes).into_owned();
     if let Some(signal) = signal_of(status) {
-        return Err(BuildError::Limit(died(signal, limits)));
+        return Err(BuildError::Limit(describe_signal(signal, limits)));
     }
-    Ok(Outcome { success: status.success(), code: status.code(), stderr, cpu: watch.last.cpu })
+    Ok(CompilerOutcome { success: status.success(), code: status.code(), stderr, cpu: watch.last.cpu })
 }
 
-struct Watch<'a> {
+struct CompilerWatch<'a> {
     root: u32,
-    run: &'a Run<'a>,
+    run: &'a ConfinedCommand<'a>,
     started: Instant,
-    last: Sample,
+    last: ProcessTreeUsage,
     looks: u32,
     /// Looks that found it running, or waiting for a processor.
     wanted: u32,
@@ -103,16 +107,16 @@ struct Watch<'a> {
     since: (Instant, Duration),
 }
 
-impl<'a> Watch<'a> {
-    fn new(root: u32, run: &'a Run<'a>, idle: bool) -> Watch<'a> {
+impl<'a> CompilerWatch<'a> {
+    fn new(root: u32, run: &'a ConfinedCommand<'a>, idle: bool) -> CompilerWatch<'a> {
         let started = Instant::now();
         let since = (started, Duration::ZERO);
-        Watch { root, run, started, last: Sample::default(), looks: 0, wanted: 0, idle, since }
+        CompilerWatch { root, run, started, last: ProcessTreeUsage::default(), looks: 0, wanted: 0, idle, since }
     }
 
     fn output(&mut self, receiver: &Receiver<std::io::Result<Vec<u8>>>) -> Result<Vec<u8>, BuildError> {
         loop {
-            match receiver.recv_timeout(LOOK_EVERY) {
+            match receiver.recv_timeout(SAMPLE_INTERVAL) {
                 Ok(Ok(bytes)) => return Ok(bytes),
                 Ok(Err(error)) => return Err(BuildError::io("reading the compiler's output", error)),
                 Err(RecvTimeoutError::Timeout) => self.look()?,
@@ -124,7 +128,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits for the end of a child that has closed its output.
-    fn end(&mut self, group: &mut Group) -> Result<ExitStatus, BuildError> {
+    fn end(&mut self, group: &mut ProcessGroup) -> Result<ExitStatus, BuildError> {
         let failed = |error| BuildError::io("waiting for the compiler", error);
         let mut nap = Duration::from_micros(200);
         loop {
@@ -133,8 +137,8 @@ impl<'a> Watch<'a> {
             }
             std::thread::sleep(nap);
             nap *= 2;
-            if nap >= LOOK_EVERY {
-                nap = LOOK_EVERY;
+            if nap >= SAMPLE_INTERVAL {
+                nap = SAMPLE_INTERVAL;
                 self.look()?;
             }
         }
@@ -142,11 +146,11 @@ impl<'a> Watch<'a> {
 
     /// One look: is it within its limits?
     fn look(&mut self) -> Result<(), BuildError> {
-        let sample = Sample::of(self.root);
+        let sample = ProcessTreeUsage::of(self.root);
         self.looks += 1;
         self.wanted += u32::from(sample.runnable);
         self.lift(&sample);
-        self.last = Sample { cpu: sample.cpu.max(self.last.cpu), ..sample };
+        self.last = ProcessTreeUsage { cpu: sample.cpu.max(self.last.cpu), ..sample };
         let limits = self.run.limits;
         let over = |what: String| Err(BuildError::Limit(what));
         if self.last.memory > limits.memory_bytes {
@@ -168,16 +172,16 @@ impl<'a> Watch<'a> {
     }
 
     /// A compiler that wants a processor and gets next to nothing of one is given a small share.
-    fn lift(&mut self, sample: &Sample) {
+    fn lift(&mut self, sample: &ProcessTreeUsage) {
         if !self.idle {
             return;
         }
         let (since, cpu) = self.since;
         if !sample.runnable || sample.cpu.saturating_sub(cpu) > since.elapsed() / 10 {
             self.since = (Instant::now(), sample.cpu);
-        } else if since.elapsed() > STARVED {
+        } else if since.elapsed() > STARVATION_TIME {
             // Threads that were started since the look inherit what they are lifted to, or are lifted at the next one.
-            let lifted = sample.threads.iter().filter(|thread| priority::lift(**thread)).count();
+            let lifted = sample.threads.iter().filter(|thread| priority::raise_from_idle(**thread)).count();
             tracing::debug!(lifted, "no processor is idle: compilers get a small share");
         }
     }
@@ -199,7 +203,7 @@ fn signal_of(status: ExitStatus) -> Option<i32> {
     status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128))
 }
 
-fn died(signal: i32, limits: &CompileLimits) -> String {
+fn describe_signal(signal: i32, limits: &CompileLimits) -> String {
     if signal == Signal::XCPU.as_raw() || signal == Signal::KILL.as_raw() {
         format!("the compiler used more than {} s of CPU time", limits.cpu.as_secs())
     } else if signal == Signal::XFSZ.as_raw() {
@@ -240,7 +244,7 @@ mod tests {
         let mut line = String::new();
         BufReader::new(leader.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let left: u32 = line.trim().parse().unwrap();
-        let mut group = Group::new(leader);
+        let mut group = ProcessGroup::new(leader);
         assert!(within_a_minute(|| group.has_ended().unwrap()));
         assert_eq!(state(group.leader.id()), Some('Z'), "its number is taken still");
         assert!(state(left).is_some_and(|state| state != 'Z'), "what it has started goes on");

@@ -12,8 +12,8 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use super::toolchain::{Rustc, TARGET};
-use super::{BuildError, Diagnostic, MANIFEST_FILE, Scratch, Source, embedded};
+use super::rustc::{Rustc, TARGET};
+use super::{BuildError, Diagnostic, MANIFEST_FILE, PushedSource, ScratchDir, embedded};
 
 /// Changes when the layout of the sysroot or the flags of its crates do.
 const LAYOUT: u32 = 1;
@@ -50,7 +50,7 @@ pub struct ToolchainConfig {
 
 /// A vetted library in the sysroot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Library {
+pub struct VettedLibrary {
     /// Its name in a manifest.
     pub package: String,
     /// Its name in Rust.
@@ -67,9 +67,9 @@ pub struct Toolchain {
     /// Our sysroot.
     pub root: PathBuf,
     /// Folder for the scratch files of builds.
-    pub scratch: Scratch,
+    pub scratch: ScratchDir,
     /// The vetted libraries, by package name.
-    pub libraries: BTreeMap<String, Library>,
+    pub libraries: BTreeMap<String, VettedLibrary>,
     sources: BTreeMap<String, LibrarySource>,
 }
 
@@ -90,14 +90,17 @@ impl Toolchain {
         let rustc = Rustc::find(config.rustc.as_deref())?;
         let sources = library_sources(&config.libraries)?;
         fs::create_dir_all(&config.state).map_err(|error| io("creating", &config.state, error))?;
-        let scratch = Scratch::open(&config.state)?;
+        let scratch = ScratchDir::open(&config.state)?;
         let state = config.state.canonicalize().map_err(|error| io("resolving", &config.state, error))?;
         let root = state.join(format!("sysroot-{}", fingerprint(&rustc, &sources)));
         let libraries = sources
             .iter()
             .map(|(package, source)| {
                 let crate_name = package.replace('-', "_");
-                (package.clone(), Library { package: package.clone(), crate_name, version: source.version.clone() })
+                (
+                    package.clone(),
+                    VettedLibrary { package: package.clone(), crate_name, version: source.version.clone() },
+                )
             })
             .collect();
         let toolchain = Toolchain { rustc, root, scratch, libraries, sources };
@@ -120,7 +123,7 @@ impl Toolchain {
     ///
     /// # Errors
     /// `Refused` for one that is not on the list; the message says what is.
-    pub fn crate_names(&self, source: &Source) -> Result<Vec<String>, BuildError> {
+    pub fn crate_names(&self, source: &PushedSource) -> Result<Vec<String>, BuildError> {
         let name = |package: &String| match self.libraries.get(package) {
             Some(library) => Ok(library.crate_name.clone()),
             None => Err(BuildError::Refused(vec![self.unknown_library(package)])),

@@ -18,8 +18,8 @@ pub(super) fn toolchain() -> &'static Toolchain {
     })
 }
 
-pub(super) fn job() -> Job {
-    Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() }
+pub(super) fn job() -> CompileJob {
+    CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() }
 }
 
 /// Stands in for `sandstorm builder sandbox-exec`: tests of a library have no binary. Does nothing in a normal run.
@@ -38,11 +38,11 @@ fn code_of(code: std::process::ExitCode) -> i32 {
 }
 
 /// The sandbox by way of this test binary; `None`, with a line, where the kernel does not offer one.
-pub(super) fn sandboxed() -> Option<Job> {
+pub(super) fn sandboxed() -> Option<CompileJob> {
     let program = std::env::current_exe().expect("this test");
     let arguments = ["--exact", "tests::sandbox_exec_entry", "--test-threads=1"].map(str::to_owned).to_vec();
-    match Launcher::strongest(program, arguments, 0, &BuilderConfig::default(), toolchain()) {
-        Ok(launcher) => Some(Job { launcher, limits: CompileLimits::default() }),
+    match CompilerLauncher::strongest(program, arguments, 0, &BuilderConfig::default(), toolchain()) {
+        Ok(launcher) => Some(CompileJob { launcher, limits: CompileLimits::default() }),
         Err(error) => {
             eprintln!("skipped: {error}");
             None
@@ -60,20 +60,20 @@ fn an_extension_compiles_in_the_sandbox() {
     assert!(elf.starts_with(b"\x7fELF"));
 }
 
-pub(super) fn source(text: &str) -> Source {
+pub(super) fn source(text: &str) -> PushedSource {
     let files = vec![SourceFile { path: ROOT_FILE.to_owned(), text: text.to_owned() }];
-    Source::new("name = \"test\"\n", files).expect("a valid source")
+    PushedSource::new("name = \"test\"\n", files).expect("a valid source")
 }
 
 /// The extensions of this repository: name and source.
-fn extensions() -> Vec<(String, Source)> {
+fn extensions() -> Vec<(String, PushedSource)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ext");
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("ext/") {
         let path = entry.expect("ext/").path();
         if path.join(MANIFEST_FILE).is_file() {
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            found.push((name, Source::read(&path).expect("a readable extension")));
+            found.push((name, PushedSource::read(&path).expect("a readable extension")));
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
@@ -135,16 +135,16 @@ pub fn bad(x: &u64) -> usize {
 fn a_new_extension_passes_the_check_and_its_own_tests() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().join("visits");
-    local::new_extension(&folder, "visits").expect("written");
+    offline::new_extension(&folder, "visits").expect("written");
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
-    let warnings = local::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
+    let warnings = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
     assert!(warnings.is_empty(), "{warnings:?}");
-    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
-    assert!(local::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
+    assert!(offline::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
+    assert!(offline::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
     // Unheard: its lines would read as if a test of this project had failed.
-    let failing = local::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
+    let failing = offline::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
     assert!(!failing.expect("run").success(), "a failing test is seen");
 }
 
@@ -152,5 +152,5 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
 fn the_tests_of_an_extension_with_a_library_run_without_a_server() {
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ext/checksum");
-    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
+    assert!(offline::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
 }

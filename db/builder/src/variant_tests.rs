@@ -2,7 +2,7 @@
 //! refused by the syntax, and by the audit alone. Made in the same order each time; `SANDSTORM_DEEP=1` makes many more.
 
 use super::tests::{job, source, toolchain};
-use super::{BuildError, Source, check, compile};
+use super::{BuildError, PushedSource, check, compile};
 
 /// Variants in an ordinary run, and in a deep one: each takes the compiler twice.
 const VARIANTS: usize = 24;
@@ -102,7 +102,7 @@ fn program(shape: &Shape, guard: &str, numbers: &mut Numbers) -> String {
 }
 
 /// Rules of the audit, which a program meets where the syntax shows nothing.
-fn audited(source: &Source) -> Result<(), String> {
+fn audited(source: &PushedSource) -> Result<(), String> {
     match compile(toolchain(), source, &job()) {
         Ok(_) => Ok(()),
         Err(BuildError::Refused(found)) => {

@@ -8,22 +8,22 @@ use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
+use super::change_log;
 use super::error::{DirectoryError, check_name};
 use super::grants::{self, FIRST_GRANTED_ID};
-use super::kept::{Journal, Origin};
-use super::new::{NewTable, NewTenant, Options};
+use super::journal::{Journal, TenantOrigin};
+use super::options::{DirectoryOptions, NewTable, NewTenant};
 use super::quotas::{QuotaChanges, Quotas};
-use super::snapshot::{Snapshot, TenantRef};
-use super::told;
-use super::{Access, Grant, TableEntry, Tenant, TenantView};
+use super::snapshot::{DirectorySnapshot, TenantRef};
+use super::{Grant, GrantAccess, TableEntry, TenantAccount, TenantView};
 use crate::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
-use sandstorm_accounts::Usage;
+use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::token::{self, TokenHash};
-use sandstorm_store::{Epochs, Table, TableConfig};
+use sandstorm_store::{Epochs, RecordTable, TableConfig};
 
 /// What the next ones get; behind the lock that changes take.
 #[derive(Debug)]
-pub(super) struct Next {
+pub(super) struct DirectoryState {
     pub(super) tenant: u32,
     pub(super) home_worker: u32,
     credential: u64,
@@ -32,35 +32,35 @@ pub(super) struct Next {
     /// The same for ids of tables that are granted to it.
     pub(super) granted: HashMap<u32, u64>,
     /// What the change under way does beside making a snapshot, once it is certain.
-    pub(super) effects: Vec<Effect>,
+    pub(super) effects: Vec<ChangeEffect>,
 }
 
 /// What a change does beside making a snapshot: at once, for those who hold the old one.
 #[derive(Debug)]
-pub(super) enum Effect {
+pub(super) enum ChangeEffect {
     /// A grant allows something else from now on, or nothing.
-    Access(Arc<Grant>, Option<Access>),
+    Access(Arc<Grant>, Option<GrantAccess>),
     /// A table is dropped.
     Dropped(Arc<TableEntry>),
     /// A tenant is gone; another one may have its id.
     Gone(u32),
 }
 
-type Waker = Box<dyn Fn() + Send + Sync>;
+type ChangeWaker = Box<dyn Fn() + Send + Sync>;
 
 /// All tenants of a server.
 pub struct Directory {
-    options: Options,
+    options: DirectoryOptions,
     pub(super) epochs: Arc<Epochs>,
-    pub(super) next: Mutex<Next>,
+    pub(super) next: Mutex<DirectoryState>,
     /// Where changes are kept, if they are.
     pub(super) journal: Mutex<Option<Journal>>,
-    snapshot: ArcSwap<Snapshot>,
+    snapshot: ArcSwap<DirectorySnapshot>,
     generation: CachePadded<AtomicU64>,
-    waker: RwLock<Option<Waker>>,
-    /// Whether some tenant may have an old token that still works; see [`Directory::end_graces`].
-    pub(super) graces: AtomicBool,
-    /// See [`Directory::was_there_before`].
+    waker: RwLock<Option<ChangeWaker>>,
+    /// Whether some tenant may have an old token that still works; see [`Directory::expire_graces`].
+    pub(super) has_graces: AtomicBool,
+    /// See [`Directory::was_restored`].
     pub(super) restored: AtomicBool,
     /// Dropped tables that someone may still be using; freed by [`Directory::reap`].
     dropped: Mutex<Vec<Arc<TableEntry>>>,
@@ -75,12 +75,12 @@ impl std::fmt::Debug for Directory {
 impl Directory {
     /// No tenants yet; one worker, default limits.
     pub fn new(epochs: Arc<Epochs>) -> Arc<Directory> {
-        Directory::with_options(epochs, Options::default())
+        Directory::with_options(epochs, DirectoryOptions::default())
     }
 
     /// No tenants yet.
-    pub fn with_options(epochs: Arc<Epochs>, options: Options) -> Arc<Directory> {
-        let next = Next {
+    pub fn with_options(epochs: Arc<Epochs>, options: DirectoryOptions) -> Arc<Directory> {
+        let next = DirectoryState {
             tenant: 1,
             home_worker: 0,
             credential: 1,
@@ -96,14 +96,14 @@ impl Directory {
             snapshot: ArcSwap::default(),
             generation: CachePadded::default(),
             waker: RwLock::new(None),
-            graces: AtomicBool::new(false),
+            has_graces: AtomicBool::new(false),
             restored: AtomicBool::new(false),
             dropped: Mutex::default(),
         })
     }
 
     /// What holds for all tenants.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &DirectoryOptions {
         &self.options
     }
 
@@ -119,7 +119,7 @@ impl Directory {
     }
 
     /// All tenants now.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub fn snapshot(&self) -> Arc<DirectorySnapshot> {
         self.snapshot.load_full()
     }
 
@@ -127,32 +127,32 @@ impl Directory {
     /// everything as it was if not.
     pub(super) fn change<T>(
         &self,
-        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
-        self.change_and_tell(told::changes, change)
+        self.change_and_log(change_log::log_changes, change)
     }
 
     /// The same, with what the log is to say of it, given what was there before and after.
-    pub(super) fn change_and_tell<T>(
+    pub(super) fn change_and_log<T>(
         &self,
-        tell: fn(&Snapshot, &Snapshot),
-        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+        tell: fn(&DirectorySnapshot, &DirectorySnapshot),
+        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
-        self.change_and_keep(true, tell, change)
+        self.change_and_record(true, tell, change)
     }
 
     /// The same; `must` says whether a change that cannot be written is refused. One that the server makes by itself, and that takes a
     /// right away, is made all the same, and written with the next.
-    fn change_and_keep<T>(
+    fn change_and_record<T>(
         &self,
         must: bool,
-        tell: fn(&Snapshot, &Snapshot),
-        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+        tell: fn(&DirectorySnapshot, &DirectorySnapshot),
+        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         let done = {
             let mut next = self.next.lock();
             let before = self.snapshot.load_full();
-            let mut snapshot = Snapshot::clone(&before);
+            let mut snapshot = DirectorySnapshot::clone(&before);
             next.effects.clear();
             let done = change(&mut next, &mut snapshot)?;
             if let Err(error) = self.keep(&next, &before, &snapshot)
@@ -163,9 +163,9 @@ impl Directory {
             let mut gone = Vec::new();
             for effect in next.effects.drain(..) {
                 match effect {
-                    Effect::Access(grant, access) => grant.set(access),
-                    Effect::Dropped(table) => self.dropped.lock().push(table),
-                    Effect::Gone(id) => gone.push(id),
+                    ChangeEffect::Access(grant, access) => grant.set(access),
+                    ChangeEffect::Dropped(table) => self.dropped.lock().push(table),
+                    ChangeEffect::Gone(id) => gone.push(id),
                 }
             }
             for id in gone {
@@ -189,7 +189,7 @@ impl Directory {
     pub(super) fn change_view<'a, T>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
-        change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
+        change: impl FnOnce(&mut DirectoryState, &mut TenantView) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         let tenant = tenant.into();
         self.change(|next, snapshot| {
@@ -204,10 +204,10 @@ impl Directory {
     pub(super) fn restrict_view<'a, T>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
-        change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
+        change: impl FnOnce(&mut DirectoryState, &mut TenantView) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         let tenant = tenant.into();
-        self.change_and_keep(false, told::changes, |next, snapshot| {
+        self.change_and_record(false, change_log::log_changes, |next, snapshot| {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let done = change(next, &mut view)?;
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
@@ -219,10 +219,10 @@ impl Directory {
     pub(super) fn change_tenant<'a, T>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
-        change: impl FnOnce(&mut Next, &mut Tenant) -> Result<T, DirectoryError>,
+        change: impl FnOnce(&mut DirectoryState, &mut TenantAccount) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         self.change_view(tenant, |next, view| {
-            let mut tenant = Tenant::clone(&view.tenant);
+            let mut tenant = TenantAccount::clone(&view.tenant);
             let done = change(next, &mut tenant)?;
             view.tenant = Arc::new(tenant);
             Ok(done)
@@ -242,7 +242,7 @@ impl Directory {
             Some(kept) if new.token.is_none() => (String::new(), kept),
             _ => self.new_token(new.token)?,
         };
-        let configured_token = (chosen && new.origin == Origin::Configured).then(|| hash.mark());
+        let configured_token = (chosen && new.origin == TenantOrigin::Configured).then(|| hash.mark());
         self.check_open(&new.name, new.open)?;
         if let Some(home) = new.home_worker {
             self.check_home_worker(home)?;
@@ -260,7 +260,7 @@ impl Directory {
                 next.home_worker = home + 1;
                 home
             });
-            let tenant = Tenant {
+            let tenant = TenantAccount {
                 id,
                 serial: next.credential(),
                 name: new.name.clone(),
@@ -272,7 +272,7 @@ impl Directory {
                 budgets: HashMap::new(),
                 home_worker,
                 credential: next.credential(),
-                usage: Arc::new(Usage::new(self.workers() as usize)),
+                usage: Arc::new(TenantUsage::new(self.workers() as usize)),
                 token: hash,
                 old: None,
             };
@@ -298,9 +298,9 @@ impl Directory {
                 return Err(DirectoryError::UnknownTenant(tenant.to_string()));
             };
             snapshot.names.remove(view.tenant.name.as_str());
-            next.effects.push(Effect::Gone(id));
-            grants::end_of_tenant(next, snapshot, &view);
-            next.effects.extend(view.tables.values().cloned().map(Effect::Dropped));
+            next.effects.push(ChangeEffect::Gone(id));
+            grants::end_tenant_grants(next, snapshot, &view);
+            next.effects.extend(view.tables.values().cloned().map(ChangeEffect::Dropped));
             Ok(view)
         })
     }
@@ -387,7 +387,7 @@ impl Directory {
                 max_value_len: self.options.max_value_len,
                 ordered: new.ordered,
             };
-            let table = Table::new(config, self.epochs.clone());
+            let table = RecordTable::new(config, self.epochs.clone());
             let name: Box<str> = new.name.into();
             let entry = Arc::new(TableEntry {
                 id,
@@ -417,9 +417,9 @@ impl Directory {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let id = view.table_names.remove(table);
             let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
-            grants::end_of_table(next, snapshot, &mut view, table);
+            grants::end_table_grants(next, snapshot, &mut view, table);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
-            next.effects.push(Effect::Dropped(entry.clone()));
+            next.effects.push(ChangeEffect::Dropped(entry.clone()));
             Ok(entry)
         })
     }
@@ -453,12 +453,12 @@ impl Directory {
 
     pub(super) fn new_token(&self, chosen: Option<String>) -> Result<(String, TokenHash), DirectoryError> {
         let token = chosen.unwrap_or_else(token::generate);
-        let hash = TokenHash::of_chosen(&token).ok_or(DirectoryError::Token)?;
+        let hash = TokenHash::of_chosen(&token).ok_or(DirectoryError::InvalidToken)?;
         Ok((token, hash))
     }
 }
 
-impl Next {
+impl DirectoryState {
     pub(super) fn credential(&mut self) -> u64 {
         let credential = self.credential;
         self.credential += 1;
@@ -466,7 +466,11 @@ impl Next {
     }
 }
 
-fn free_tenant_id(next: &mut Next, snapshot: &Snapshot, wanted: Option<u32>) -> Result<u32, DirectoryError> {
+fn free_tenant_id(
+    next: &mut DirectoryState,
+    snapshot: &DirectorySnapshot,
+    wanted: Option<u32>,
+) -> Result<u32, DirectoryError> {
     match wanted {
         Some(0) => Err(DirectoryError::ZeroId("tenant")),
         Some(id) => match snapshot.tenant(id) {
@@ -484,7 +488,7 @@ fn free_tenant_id(next: &mut Next, snapshot: &Snapshot, wanted: Option<u32>) -> 
     }
 }
 
-fn free_table_id(next: &mut Next, view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
+fn free_table_id(next: &mut DirectoryState, view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
     let next = next.table.entry(view.tenant.id).or_insert(1);
     match wanted {
         Some(0) => Err(DirectoryError::ZeroId("table")),
@@ -507,7 +511,12 @@ fn free_table_id(next: &mut Next, view: &TenantView, wanted: Option<u64>) -> Res
     }
 }
 
-pub(super) fn over_quota(tenant: &Tenant, quota: &'static str, limit: u32, has: usize) -> Result<(), DirectoryError> {
+pub(super) fn over_quota(
+    tenant: &TenantAccount,
+    quota: &'static str,
+    limit: u32,
+    has: usize,
+) -> Result<(), DirectoryError> {
     if has >= limit as usize {
         return Err(DirectoryError::OverQuota { tenant: tenant.name.clone(), quota, limit: limit.into() });
     }

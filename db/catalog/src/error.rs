@@ -6,7 +6,7 @@ use super::quotas::QuotaError;
 
 /// What kind of refusal, for a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum DirectoryErrorKind {
     /// The thing is not there.
     NotFound,
     /// The server cannot do it now.
@@ -42,7 +42,7 @@ pub enum DirectoryError {
     TooManyTenants(usize),
     /// A name that is not allowed.
     #[error("{what} name {name:?} is not allowed: {why}")]
-    Name {
+    InvalidName {
         /// What was to be named.
         what: &'static str,
         /// The name.
@@ -157,13 +157,13 @@ pub enum DirectoryError {
     Quota(#[from] QuotaError),
     /// A token that is too weak.
     #[error("the token is not allowed: it needs 20 to 256 printable ASCII characters without blanks")]
-    Token,
+    InvalidToken,
     /// An open tenant on a server whose data ports others can reach.
     #[error("tenant {0:?} may not be open: the data ports are bound to an address that other machines reach")]
     OpenRefused(String),
     /// The change could not be written down.
     #[error("{0}")]
-    NotKept(String),
+    JournalUnavailable(String),
     /// A home worker that the server does not have.
     #[error("home worker {wanted} is out of range: the server has workers 0 to {last}")]
     HomeWorker {
@@ -176,34 +176,34 @@ pub enum DirectoryError {
 
 impl DirectoryError {
     /// What kind of refusal this is.
-    pub fn refusal(&self) -> Refusal {
+    pub fn refusal(&self) -> DirectoryErrorKind {
         use DirectoryError as E;
         match self {
             E::UnknownTenant(_)
             | E::UnknownTable { .. }
             | E::UnknownExtension { .. }
             | E::UnknownGrant { .. }
-            | E::NotGranted(_) => Refusal::NotFound,
+            | E::NotGranted(_) => DirectoryErrorKind::NotFound,
             E::TenantExists(_)
             | E::TenantIdTaken(..)
             | E::TableExists { .. }
             | E::TableIdTaken { .. }
-            | E::OldVersion { .. } => Refusal::Conflict,
+            | E::OldVersion { .. } => DirectoryErrorKind::Conflict,
             E::TooManyTenants(_) | E::OverQuota { .. } | E::RecordMemory { .. } | E::TooManyGrants { .. } => {
-                Refusal::OverQuota
+                DirectoryErrorKind::OverQuota
             }
-            E::NotKept(_) => Refusal::Unavailable,
+            E::JournalUnavailable(_) => DirectoryErrorKind::Unavailable,
             E::ZeroId(_)
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
             | E::GrantToSelf(_)
             | E::NotOwned(_)
-            | E::Name { .. }
+            | E::InvalidName { .. }
             | E::TableTooSmall { .. }
             | E::Quota(_)
-            | E::Token
+            | E::InvalidToken
             | E::OpenRefused(_)
-            | E::HomeWorker { .. } => Refusal::Invalid,
+            | E::HomeWorker { .. } => DirectoryErrorKind::Invalid,
         }
     }
 
@@ -218,7 +218,7 @@ impl DirectoryError {
             E::TenantIdTaken(..) => "leave the id out to have a free one assigned",
             E::ZeroId(_) | E::NoIdLeft(_) => "leave the id out to have a free one assigned, or choose another",
             E::TooManyTenants(_) => "delete a tenant, or raise limits.tenants in the server's configuration",
-            E::Name { .. } => "use 1 to 64 letters, digits, '_', '-' and '.', with a letter or digit first",
+            E::InvalidName { .. } => "use 1 to 64 letters, digits, '_', '-' and '.', with a letter or digit first",
             E::UnknownTable { .. } => {
                 "`sandstorm table list` shows the tables; `sandstorm table create NAME` makes one"
             }
@@ -240,9 +240,9 @@ impl DirectoryError {
             }
             E::TableTooSmall { .. } => "give the table a larger quota",
             E::Quota(_) => "choose a value in its range, and a slice no longer than the total",
-            E::Token => "leave the token out to have one generated",
+            E::InvalidToken => "leave the token out to have one generated",
             E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
-            E::NotKept(_) => "see whether the disk of the state directory is full or broken, and try again",
+            E::JournalUnavailable(_) => "see whether the disk of the state directory is full or broken, and try again",
             E::HomeWorker { .. } => "leave the home worker out to have one assigned",
         }
     }
@@ -254,7 +254,7 @@ pub const MAX_NAME_LEN: usize = 64;
 /// Checks the name of a tenant, table or extension (`what`): it has to fit into URLs, file names and command lines.
 ///
 /// # Errors
-/// [`DirectoryError::Name`].
+/// [`DirectoryError::InvalidName`].
 pub fn check_name(what: &'static str, name: &str) -> Result<(), DirectoryError> {
     let why = if name.is_empty() {
         "it is empty"
@@ -267,5 +267,5 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), DirectoryError> 
     } else {
         return Ok(());
     };
-    Err(DirectoryError::Name { what, name: name.into(), why })
+    Err(DirectoryError::InvalidName { what, name: name.into(), why })
 }

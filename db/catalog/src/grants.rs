@@ -6,7 +6,7 @@
 //! run with an older snapshot. A tenant's way to its own tables does not look at any of this.
 //!
 //! An owner is not told whether there is a tenant of the name that it grants to, nor whether that tenant has room for the
-//! grant or has dropped it: the entry in the owner's list ([`Given`]) is the same. It is bound to the tenant that had the
+//! grant or has dropped it: the entry in the owner's list ([`IssuedGrant`]) is the same. It is bound to the tenant that had the
 //! name at that moment; a later tenant of the same name does not inherit it.
 
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::{Directory, Effect, Next, over_quota, unknown_table};
+use super::directory::{ChangeEffect, Directory, DirectoryState, over_quota, unknown_table};
 use super::error::{DirectoryError, check_name};
-use super::kept::{KeptGiven, KeptReceived, KeptTenant};
-use super::snapshot::{Snapshot, TenantRef};
+use super::journal::{JournalGivenGrant, JournalReceivedGrant, JournalTenant};
+use super::snapshot::{DirectorySnapshot, TenantRef};
 use super::{TableEntry, TenantView};
-use crate::limits::GRANTS_TO_ONE;
+use crate::limits::GRANTS_PER_RECEIVER;
 
 /// Ids of granted tables start here; own tables have smaller ones. Small enough to survive programs that keep numbers in
 /// floating point.
@@ -29,7 +29,7 @@ pub const FIRST_GRANTED_ID: u64 = 1 << 48;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
-pub enum Access {
+pub enum GrantAccess {
     /// Reads alone.
     #[default]
     Read = 1,
@@ -37,22 +37,22 @@ pub enum Access {
     ReadWrite = 2,
 }
 
-impl Access {
+impl GrantAccess {
     /// Its name, as the control API has it.
     pub fn name(self) -> &'static str {
         match self {
-            Access::Read => "read",
-            Access::ReadWrite => "read_write",
+            GrantAccess::Read => "read",
+            GrantAccess::ReadWrite => "read_write",
         }
     }
 }
 
-/// In place of an [`Access`]: the grant has ended.
-const ENDED: u8 = 0;
+/// In place of an [`GrantAccess`]: the grant has ended.
+const ACCESS_ENDED: u8 = 0;
 
 /// Why a table is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoAccess {
+pub enum AccessError {
     /// The tenant has no such table, or the grant of it has ended.
     Unknown,
     /// The table is granted for reading only.
@@ -75,23 +75,23 @@ pub struct Grant {
 impl Grant {
     /// What it allows now; `None`: it has ended.
     #[inline]
-    pub fn access(&self) -> Option<Access> {
+    pub fn access(&self) -> Option<GrantAccess> {
         match self.access.load(Ordering::Acquire) {
-            ENDED => None,
-            allowed if allowed == Access::ReadWrite as u8 => Some(Access::ReadWrite),
-            _ => Some(Access::Read),
+            ACCESS_ENDED => None,
+            allowed if allowed == GrantAccess::ReadWrite as u8 => Some(GrantAccess::ReadWrite),
+            _ => Some(GrantAccess::Read),
         }
     }
 
     /// The table, if the grant allows that now.
     ///
     /// # Errors
-    /// [`NoAccess`].
+    /// [`AccessError`].
     #[inline]
-    pub fn reach(&self, write: bool) -> Result<&TableEntry, NoAccess> {
+    pub fn reach(&self, write: bool) -> Result<&TableEntry, AccessError> {
         match self.access() {
-            None => Err(NoAccess::Unknown),
-            Some(Access::Read) if write => Err(NoAccess::ReadOnly),
+            None => Err(AccessError::Unknown),
+            Some(GrantAccess::Read) if write => Err(AccessError::ReadOnly),
             Some(_) => Ok(&self.entry),
         }
     }
@@ -102,8 +102,8 @@ impl Grant {
     }
 
     /// Allows that from now on, for all who hold it; `None` ends it.
-    pub(super) fn set(&self, access: Option<Access>) {
-        self.access.store(access.map_or(ENDED, |access| access as u8), Ordering::Release);
+    pub(super) fn set(&self, access: Option<GrantAccess>) {
+        self.access.store(access.map_or(ACCESS_ENDED, |access| access as u8), Ordering::Release);
     }
 }
 
@@ -115,18 +115,18 @@ impl std::fmt::Debug for Grant {
 
 /// A grant as its owner lists it.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct IssuedGrant {
     /// The owner's table.
     pub table: Box<str>,
     /// The name of the tenant that it was granted to.
     pub to: Box<str>,
     /// What it allows.
-    pub access: Access,
+    pub access: GrantAccess,
     /// What the grantee has; `None` if there was no such tenant, or no room for it there.
     grant: Option<Arc<Grant>>,
 }
 
-impl Given {
+impl IssuedGrant {
     /// Whether the grantee has it now. Not for the owner to know: see the module's text.
     pub fn in_force(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.access().is_some())
@@ -135,7 +135,7 @@ impl Given {
 
 /// On whose behalf a grant is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Granter {
+pub enum GrantIssuer {
     /// The operator, who is told whether the grantee is there and has room.
     Operator,
     /// The owner, who is not.
@@ -146,22 +146,22 @@ impl TenantView {
     /// The table that is reached under that id: one of its own or, if the grant allows it, one granted to it.
     ///
     /// # Errors
-    /// [`NoAccess`].
+    /// [`AccessError`].
     #[inline]
-    pub fn reach(&self, id: u64, write: bool) -> Result<&TableEntry, NoAccess> {
+    pub fn reach(&self, id: u64, write: bool) -> Result<&TableEntry, AccessError> {
         match self.tables.get(&id) {
             Some(entry) => Ok(entry),
-            None => self.reach_granted(id, write),
+            None => self.resolve_granted(id, write),
         }
     }
 
     /// As [`TenantView::reach`], of granted tables alone.
     ///
     /// # Errors
-    /// [`NoAccess`].
+    /// [`AccessError`].
     #[inline(never)]
-    pub fn reach_granted(&self, id: u64, write: bool) -> Result<&TableEntry, NoAccess> {
-        self.granted.get(&id).ok_or(NoAccess::Unknown)?.reach(write)
+    pub fn resolve_granted(&self, id: u64, write: bool) -> Result<&TableEntry, AccessError> {
+        self.granted.get(&id).ok_or(AccessError::Unknown)?.reach(write)
     }
 
     /// The id under which a table of that name is reached, own (`table`) or granted (`owner/table`).
@@ -200,9 +200,9 @@ impl Directory {
         owner: impl Into<TenantRef<'a>>,
         table: &str,
         to: &str,
-        access: Access,
-        granter: Granter,
-    ) -> Result<Given, DirectoryError> {
+        access: GrantAccess,
+        granter: GrantIssuer,
+    ) -> Result<IssuedGrant, DirectoryError> {
         check_name("tenant", to)?;
         let owner = owner.into();
         self.change(|next, snapshot| {
@@ -215,17 +215,17 @@ impl Directory {
             let grant = match old.and_then(|old| view.given[old].grant.clone()).filter(|grant| grant.access().is_some())
             {
                 Some(grant) => {
-                    next.effects.push(Effect::Access(grant.clone(), Some(access)));
+                    next.effects.push(ChangeEffect::Access(grant.clone(), Some(access)));
                     Some(grant)
                 }
                 None => {
                     if old.is_none() {
-                        may_give(&view, to)?;
+                        check_issue_quota(&view, to)?;
                     }
                     deliver(next, snapshot, &view, entry, to, access, granter)?
                 }
             };
-            let given = Given { table: table.into(), to: to.into(), access, grant };
+            let given = IssuedGrant { table: table.into(), to: to.into(), access, grant };
             match old {
                 Some(old) => view.given[old] = given.clone(),
                 None => view.given.push(given.clone()),
@@ -249,7 +249,7 @@ impl Directory {
             };
             let given = view.given.remove(at);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
-            withdraw(next, snapshot, &given);
+            end_grant(next, snapshot, &given);
             Ok(())
         })
     }
@@ -263,7 +263,7 @@ impl Directory {
         self.change_view(grantee, |next, view| {
             let unknown = || DirectoryError::NotGranted(name.into());
             let grant = view.granted_by_name(name).ok_or_else(unknown)?.clone();
-            next.effects.push(Effect::Access(grant.clone(), None));
+            next.effects.push(ChangeEffect::Access(grant.clone(), None));
             view.forget_granted(&grant);
             Ok(())
         })
@@ -271,25 +271,25 @@ impl Directory {
 }
 
 /// Whether the owner may give one more grant to that tenant. Its own count alone decides: it learns nothing of the other.
-fn may_give(view: &TenantView, to: &str) -> Result<(), DirectoryError> {
+fn check_issue_quota(view: &TenantView, to: &str) -> Result<(), DirectoryError> {
     over_quota(&view.tenant, "grants_given", view.tenant.quotas.grants_given, view.given.len())?;
-    if view.given.iter().filter(|given| *given.to == *to).count() >= GRANTS_TO_ONE {
-        return Err(DirectoryError::TooManyGrants { to: to.into(), limit: GRANTS_TO_ONE });
+    if view.given.iter().filter(|given| *given.to == *to).count() >= GRANTS_PER_RECEIVER {
+        return Err(DirectoryError::TooManyGrants { to: to.into(), limit: GRANTS_PER_RECEIVER });
     }
     Ok(())
 }
 
 /// Puts a new grant into the grantee's view; `None` if there is none or it has no room, unless the operator asks.
 fn deliver(
-    next: &mut Next,
-    snapshot: &mut Snapshot,
+    next: &mut DirectoryState,
+    snapshot: &mut DirectorySnapshot,
     owner: &TenantView,
     entry: Arc<TableEntry>,
     to: &str,
-    access: Access,
-    granter: Granter,
+    access: GrantAccess,
+    granter: GrantIssuer,
 ) -> Result<Option<Arc<Grant>>, DirectoryError> {
-    let refused = |error| if granter == Granter::Operator { Err(error) } else { Ok(None) };
+    let refused = |error| if granter == GrantIssuer::Operator { Err(error) } else { Ok(None) };
     let Some(grantee) = snapshot.by_name(to) else {
         return refused(DirectoryError::UnknownTenant(to.into()));
     };
@@ -315,10 +315,10 @@ fn deliver(
 }
 
 /// Ends what was given, and takes it out of the grantee's view.
-fn withdraw(next: &mut Next, snapshot: &mut Snapshot, given: &Given) {
+fn end_grant(next: &mut DirectoryState, snapshot: &mut DirectorySnapshot, given: &IssuedGrant) {
     let Some(grant) = &given.grant else { return };
     let ended = grant.access().is_none();
-    next.effects.push(Effect::Access(grant.clone(), None));
+    next.effects.push(ChangeEffect::Access(grant.clone(), None));
     // An ended one has left the grantee's view already, and another tenant may have the grantee's id by now.
     if let Some(grantee) = snapshot.tenants.get(&grant.grantee_id).filter(|_| !ended) {
         let mut view = TenantView::clone(grantee);
@@ -328,38 +328,49 @@ fn withdraw(next: &mut Next, snapshot: &mut Snapshot, given: &Given) {
 }
 
 /// Ends all grants of a table that is being dropped. `view` is its owner's, which is not in the snapshot yet.
-pub(super) fn end_of_table(next: &mut Next, snapshot: &mut Snapshot, view: &mut TenantView, table: &str) {
+pub(super) fn end_table_grants(
+    next: &mut DirectoryState,
+    snapshot: &mut DirectorySnapshot,
+    view: &mut TenantView,
+    table: &str,
+) {
     for given in view.given.extract_if(.., |given| *given.table == *table) {
-        withdraw(next, snapshot, &given);
+        end_grant(next, snapshot, &given);
     }
 }
 
 /// Ends all grants of and to a tenant that is no longer in the snapshot.
-pub(super) fn end_of_tenant(next: &mut Next, snapshot: &mut Snapshot, view: &TenantView) {
-    view.given.iter().for_each(|given| withdraw(next, snapshot, given));
-    next.effects.extend(view.granted.values().map(|grant| Effect::Access(grant.clone(), None)));
+pub(super) fn end_tenant_grants(next: &mut DirectoryState, snapshot: &mut DirectorySnapshot, view: &TenantView) {
+    view.given.iter().for_each(|given| end_grant(next, snapshot, given));
+    next.effects.extend(view.granted.values().map(|grant| ChangeEffect::Access(grant.clone(), None)));
 }
 
 /// What is kept of a tenant's grants: those that it gave, and those that it received.
-pub(super) fn kept(view: &TenantView) -> (Vec<KeptGiven>, Vec<KeptReceived>) {
-    let given =
-        |given: &Given| KeptGiven { table: given.table.to_string(), to: given.to.to_string(), access: given.access };
-    let mut received: Vec<KeptReceived> =
-        view.granted.values().map(|grant| KeptReceived { id: grant.id, name: grant.name.to_string() }).collect();
+pub(super) fn journal_grants(view: &TenantView) -> (Vec<JournalGivenGrant>, Vec<JournalReceivedGrant>) {
+    let given = |given: &IssuedGrant| JournalGivenGrant {
+        table: given.table.to_string(),
+        to: given.to.to_string(),
+        access: given.access,
+    };
+    let mut received: Vec<JournalReceivedGrant> = view
+        .granted
+        .values()
+        .map(|grant| JournalReceivedGrant { id: grant.id, name: grant.name.to_string() })
+        .collect();
     received.sort_by_key(|received| received.id);
     (view.given.iter().map(given).collect(), received)
 }
 
 /// Puts back a tenant's list of grants, and those of them that their grantees had. All tenants are in the snapshot, with
 /// their tables.
-pub(super) fn restore(
-    snapshot: &mut Snapshot,
-    received_by: &std::collections::BTreeMap<u32, KeptTenant>,
-    kept: &KeptTenant,
+pub(super) fn restore_grants(
+    snapshot: &mut DirectorySnapshot,
+    received_by: &std::collections::BTreeMap<u32, JournalTenant>,
+    kept: &JournalTenant,
 ) {
     let Some(owner) = snapshot.tenants.get(&kept.id).cloned() else { return };
     let mut view = TenantView::clone(&owner);
-    for KeptGiven { table, to, access } in &kept.given {
+    for JournalGivenGrant { table, to, access } in &kept.given {
         let name = format!("{}/{table}", kept.name);
         let received = snapshot.names.get(to.as_str()).and_then(|grantee| {
             let received = received_by.get(grantee)?.received.iter().find(|received| received.name == name)?;
@@ -382,7 +393,7 @@ pub(super) fn restore(
             }
             grant
         });
-        view.given.push(Given { table: table.as_str().into(), to: to.as_str().into(), access: *access, grant });
+        view.given.push(IssuedGrant { table: table.as_str().into(), to: to.as_str().into(), access: *access, grant });
     }
     // What it has received from those before it is in the snapshot alone.
     if let Some(now) = snapshot.tenants.get(&kept.id) {

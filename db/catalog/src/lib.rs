@@ -1,25 +1,25 @@
 //! Tenants: who they are, what they may use and what they have, as immutable snapshots.
 //!
-//! The [`Directory`] is changed by control threads only; each change builds a new [`Snapshot`]. Workers keep the snapshot
+//! The [`Directory`] is changed by control threads only; each change builds a new [`DirectorySnapshot`]. Workers keep the snapshot
 //! they have and compare its generation with [`Directory::generation`] once a loop turn: no lock, no reference counting on
 //! the way of a request. What a snapshot holds is counted (`Arc`), so a deleted tenant, a dropped table or a replaced
 //! extension lives until the last invocation that uses it is done, and is freed then.
 #![forbid(unsafe_code)]
 
-mod conduct;
+mod change_log;
 mod directory;
 mod error;
+mod extension_loading;
 mod grants;
-pub mod kept;
+pub mod journal;
+mod kill_policy;
 pub mod limits;
-mod loading;
-mod new;
+mod options;
+mod persistence;
 mod quotas;
-mod restore;
-mod rotation;
 mod snapshot;
 mod suspension;
-mod told;
+mod token_rotation;
 mod versions;
 
 #[cfg(test)]
@@ -30,28 +30,28 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use hashbrown::HashMap;
-use sandstorm_accounts::{TokenHash, Usage};
+use sandstorm_accounts::{TenantUsage, TokenHash};
 
-use sandstorm_extension::{Budget, BudgetOverride, Extension};
-use sandstorm_store::{Mode, Participant, Table};
+use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
+use sandstorm_store::{Participant, RecordTable, StorageMode};
 
-pub use conduct::Conduct;
 pub use directory::Directory;
-pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
-pub use grants::{Access, FIRST_GRANTED_ID, Given, Grant, Granter, NoAccess};
-pub use kept::Origin;
-pub use new::{NewTable, NewTenant, Options};
+pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
+pub use grants::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
+pub use journal::TenantOrigin;
+pub use kill_policy::KillPolicy;
+pub use options::{DirectoryOptions, NewTable, NewTenant};
 #[cfg(any(test, feature = "testing"))]
-pub use quotas::Declared;
+pub use quotas::QuotaDeclaration;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
-pub use rotation::{OldToken, Shown};
-pub use snapshot::{Snapshot, TenantRef};
-pub use suspension::{Suspension, utc};
-pub use versions::{Loaded, Versions};
+pub use snapshot::{DirectorySnapshot, TenantRef};
+pub use suspension::{Suspension, format_utc};
+pub use token_rotation::{OldToken, TokenMatch};
+pub use versions::{ExtensionVersions, LoadedVersion};
 
-/// An account. Immutable: a changed setting makes a new `Tenant` that shares the usage of the old.
+/// An account. Immutable: a changed setting makes a new `TenantAccount` that shares the usage of the old.
 #[derive(Clone, Debug)]
-pub struct Tenant {
+pub struct TenantAccount {
     /// Its id, which travels in every message; never 0.
     pub id: u32,
     /// Unlike id and name never another tenant's, not even after this one is deleted; never 0.
@@ -59,7 +59,7 @@ pub struct Tenant {
     /// Its name, unique on the server.
     pub name: String,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: TenantOrigin,
     /// Which of the configuration's tokens was set last.
     configured_token: Option<String>,
     /// Whether its data are reached without a token. Only on servers whose data ports are bound to loopback, or that
@@ -74,16 +74,16 @@ pub struct Tenant {
     /// The worker that its requests should go to.
     pub home_worker: u32,
     /// Grows whenever a token is set on this server and is never the same for two tenants: a session that was
-    /// authenticated stays so as long as the number it was authenticated under is among [`Tenant::credentials`].
+    /// authenticated stays so as long as the number it was authenticated under is among [`TenantAccount::credentials`].
     pub credential: u64,
     /// What it uses; shared between this tenant's snapshots.
-    pub usage: Arc<Usage>,
+    pub usage: Arc<TenantUsage>,
     token: TokenHash,
     /// The token before this one, while its grace lasts.
     old: Option<OldToken>,
 }
 
-impl Tenant {
+impl TenantAccount {
     /// Whether `token` is the tenant's: the current one, or the one before within its grace. Hashes: for the start of a
     /// session, not for every message.
     pub fn token_matches(&self, token: &[u8]) -> bool {
@@ -96,7 +96,7 @@ impl Tenant {
     }
 
     /// Takes a place among the tenant's concurrent invocations, with the memory that each begins with. Each place that was
-    /// given has to be given back with [`Tenant::end_invocations`].
+    /// given has to be given back with [`TenantAccount::end_invocations`].
     ///
     /// # Errors
     /// The text that names the quota which is reached, for an answer `OverQuota`; nothing is taken.
@@ -111,7 +111,7 @@ impl Tenant {
         self.usage.charge(units, self.quotas.invocation_memory_bytes)
     }
 
-    /// Gives back what [`Tenant::charge_memory`] took.
+    /// Gives back what [`TenantAccount::charge_memory`] took.
     pub fn uncharge_memory(&self, units: u32) {
         self.usage.uncharge(units);
     }
@@ -134,15 +134,15 @@ impl Tenant {
 #[derive(Clone)]
 pub struct TenantView {
     /// The tenant.
-    pub tenant: Arc<Tenant>,
+    pub tenant: Arc<TenantAccount>,
     /// Its tables by id.
     pub tables: HashMap<u64, Arc<TableEntry>>,
     /// Ids of its tables by name.
     pub table_names: HashMap<Box<str>, u64>,
     /// Its extensions by name, the newest version of each.
-    pub extensions: HashMap<Box<str>, Arc<Extension>>,
+    pub extensions: HashMap<Box<str>, Arc<LoadedExtension>>,
     /// Versions of its extensions, of those that are loaded and of those that were.
-    pub versions: Arc<Versions>,
+    pub versions: Arc<ExtensionVersions>,
     /// Names of extensions whose calls are refused until they are resumed.
     pub suspended: HashMap<Box<str>, Arc<Suspension>>,
     /// Other tenants' tables that it may use, by the ids that it has for them.
@@ -150,7 +150,7 @@ pub struct TenantView {
     /// Those ids by name (`owner/table`).
     pub granted_names: HashMap<Box<str>, u64>,
     /// What it granted to others, in the order in which it did.
-    pub given: Vec<Given>,
+    pub given: Vec<IssuedGrant>,
 }
 
 impl TenantView {
@@ -167,14 +167,14 @@ impl TenantView {
 
     /// The extension of that name.
     #[inline]
-    pub fn extension(&self, name: &str) -> Option<&Arc<Extension>> {
+    pub fn extension(&self, name: &str) -> Option<&Arc<LoadedExtension>> {
         self.extensions.get(name)
     }
 
     /// What one invocation of `extension` may use: the tenant's quotas, then what the extension says for itself, then what
     /// the operator set for it.
     #[inline]
-    pub fn budget(&self, extension: &Extension) -> Budget {
+    pub fn budget(&self, extension: &LoadedExtension) -> Budget {
         let budget = self.tenant.quotas.budget().with(&extension.budget);
         match self.tenant.budgets.get(&*extension.name) {
             Some(own) => budget.with(own),
@@ -206,7 +206,7 @@ impl TenantView {
     }
 
     /// The extensions in the order of their names.
-    pub fn sorted_extensions(&self) -> Vec<&Arc<Extension>> {
+    pub fn sorted_extensions(&self) -> Vec<&Arc<LoadedExtension>> {
         let mut extensions: Vec<_> = self.extensions.iter().collect();
         extensions.sort_by_key(|(name, _)| *name);
         extensions.into_iter().map(|(_, extension)| extension).collect()
@@ -236,11 +236,11 @@ pub struct TableEntry {
     /// Its name within its tenant.
     pub name: Box<str>,
     /// What happens at its quota.
-    pub mode: Mode,
+    pub mode: StorageMode,
     /// Bytes of records, with overhead, that it may hold.
     pub quota_bytes: u64,
     /// The records.
-    pub table: Table,
+    pub table: RecordTable,
     /// When all its records are to go (memcached's `flush_all` with a delay), in milliseconds since the Unix epoch; 0: never.
     pub flush_at_ms: AtomicU64,
 }

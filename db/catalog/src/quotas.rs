@@ -69,9 +69,9 @@ macro_rules! quotas {
 
             /// How each quota is declared, for the page about them.
             #[cfg(any(test, feature = "testing"))]
-            pub fn declared() -> Vec<Declared> {
+            pub fn declared() -> Vec<QuotaDeclaration> {
                 let meaning = |lines: &[&str]| lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
-                vec![$( Declared {
+                vec![$( QuotaDeclaration {
                     name: stringify!($name),
                     meaning: meaning(&[$($doc),+]),
                     default: u64::from($default),
@@ -104,7 +104,7 @@ macro_rules! quotas {
 
 /// A quota as it stands in the table below.
 #[cfg(any(test, feature = "testing"))]
-pub struct Declared {
+pub struct QuotaDeclaration {
     /// Its name.
     pub name: &'static str,
     /// What it bounds.

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::TenantView;
 use super::error::DirectoryError;
-use super::rotation::Shown;
+use super::token_rotation::TokenMatch;
 use sandstorm_accounts::token::TokenHash;
 
 /// How a control thread names a tenant.
@@ -47,13 +47,13 @@ impl std::fmt::Display for TenantRef<'_> {
 
 /// All tenants at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub struct DirectorySnapshot {
     pub(super) generation: u64,
     pub(super) tenants: HashMap<u32, Arc<TenantView>>,
     pub(super) names: HashMap<Box<str>, u32>,
 }
 
-impl Snapshot {
+impl DirectorySnapshot {
     /// The number of the change that made it.
     #[inline]
     pub fn generation(&self) -> u64 {
@@ -91,14 +91,14 @@ impl Snapshot {
     }
 
     /// The same, with which of its tokens it is.
-    pub fn shown(&self, token: &[u8]) -> Option<(&Arc<TenantView>, Shown)> {
+    pub fn shown(&self, token: &[u8]) -> Option<(&Arc<TenantView>, TokenMatch)> {
         let presented = TokenHash::of_presented(token)?;
         let mut found = None;
         for view in self.tenants.values() {
             for (credential, verifier) in view.tenant.verifiers() {
                 if verifier.same(&presented) {
                     let current = credential == view.tenant.credential;
-                    found = Some((view, if current { Shown::Current } else { Shown::Old }));
+                    found = Some((view, if current { TokenMatch::Current } else { TokenMatch::Old }));
                 }
             }
         }

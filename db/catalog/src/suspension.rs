@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::error::DirectoryError;
-use super::loading::unknown_extension;
+use super::extension_loading::unknown_extension;
 use super::snapshot::TenantRef;
 use super::{Directory, TenantView};
 
@@ -22,7 +22,7 @@ pub struct Suspension {
 impl Suspension {
     /// A suspension of `extension` from `since_ms` on; `why` is the rest of a sentence.
     pub fn new(extension: &str, since_ms: u64, why: &str) -> Suspension {
-        let since = utc(since_ms);
+        let since = format_utc(since_ms);
         let text =
             format!("the extension is suspended since {since} UTC: {why}; `sandstorm ext resume {extension}` lifts it");
         Suspension { since_ms, text: text.into(), binding: false }
@@ -30,13 +30,13 @@ impl Suspension {
 
     /// One that the operator has asked for, and that only he lifts.
     pub fn binding(since_ms: u64) -> Suspension {
-        let since = utc(since_ms);
+        let since = format_utc(since_ms);
         let text = format!("the operator has suspended the extension since {since} UTC; only the operator lifts that");
         Suspension { since_ms, text: text.into(), binding: true }
     }
 }
 
-fn put(view: &mut TenantView, extension: &str, suspension: Suspension) -> Result<(), DirectoryError> {
+fn insert_suspension(view: &mut TenantView, extension: &str, suspension: Suspension) -> Result<(), DirectoryError> {
     if !view.extensions.contains_key(extension) {
         return Err(unknown_extension(view, extension));
     }
@@ -104,25 +104,25 @@ impl Directory {
         extension: &str,
         suspension: Suspension,
     ) -> Result<(), DirectoryError> {
-        self.change_view(tenant, |_, view| put(view, extension, suspension))
+        self.change_view(tenant, |_, view| insert_suspension(view, extension, suspension))
     }
 
     /// The same where the server does it by itself: whether it can be kept or not.
     ///
     /// # Errors
     /// No such tenant or extension.
-    pub(super) fn suspend_unasked<'a>(
+    pub(super) fn suspend_by_policy<'a>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
         extension: &str,
         suspension: Suspension,
     ) -> Result<(), DirectoryError> {
-        self.restrict_view(tenant, |_, view| put(view, extension, suspension))
+        self.restrict_view(tenant, |_, view| insert_suspension(view, extension, suspension))
     }
 }
 
 /// Milliseconds since 1970 as `2026-01-31 23:59:59`.
-pub fn utc(at_ms: u64) -> String {
+pub fn format_utc(at_ms: u64) -> String {
     let seconds = at_ms / 1000;
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     // Days since 1 March of year 0, in eras of 400 years: leap days then come last.

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use super::*;
 use sandstorm_store::Epochs;
 
-fn directory(options: Options) -> Arc<Directory> {
+fn directory(options: DirectoryOptions) -> Arc<Directory> {
     Directory::with_options(Epochs::new(), options)
 }
 
 fn plain() -> Arc<Directory> {
-    directory(Options { workers: 3, ..Options::default() })
+    directory(DirectoryOptions { workers: 3, ..DirectoryOptions::default() })
 }
 
 fn small_table(name: &str) -> NewTable {
@@ -133,7 +133,7 @@ impl Model {
         Ok(())
     }
 
-    fn check(&self, snapshot: &Snapshot) -> Result<(), TestCaseError> {
+    fn check(&self, snapshot: &DirectorySnapshot) -> Result<(), TestCaseError> {
         prop_assert_eq!(snapshot.len(), self.tenants.len());
         for (name, model) in &self.tenants {
             let view = snapshot.by_name(name).ok_or_else(|| TestCaseError::fail(format!("{name} is gone")))?;
@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn directory_agrees_with_a_model(changes in changes()) {
         let quotas = Quotas { tables: MODEL_TABLES, memory_bytes: MODEL_MIB << 20, ..Quotas::default() };
-        let directory = directory(Options { quotas, ..Options::default() });
+        let directory = directory(DirectoryOptions { quotas, ..DirectoryOptions::default() });
         let mut model = Model::default();
         for change in &changes {
             let before = directory.snapshot();
@@ -174,7 +174,7 @@ proptest! {
     /// that a tenant at rest is granted.
     #[test]
     fn rate_is_kept_over_every_second(rate in 10u32..5_000, gaps in prop::collection::vec((0u64..3_000_000, 1u32..20), 1..400)) {
-        let usage = Usage::new(1);
+        let usage = TenantUsage::new(1);
         let mut now = 1_000_000_000;
         let mut admitted: Vec<(u64, u32)> = Vec::new();
         for (gap, requests) in gaps {
@@ -266,7 +266,7 @@ fn open_tenants_admit_anyone_and_may_be_forbidden() {
     let (open, token) = plain().create_tenant(NewTenant { open: true, ..NewTenant::named("a") }).unwrap();
     assert!(open.tenant.admits(b"") && !open.tenant.token_matches(b""));
     assert!(open.tenant.token_matches(token.as_bytes()));
-    let closed = directory(Options { allow_open: false, ..Options::default() });
+    let closed = directory(DirectoryOptions { allow_open: false, ..DirectoryOptions::default() });
     let refused = closed.create_tenant(NewTenant { open: true, ..NewTenant::named("a") }).unwrap_err();
     assert_eq!(refused, DirectoryError::OpenRefused("a".into()));
     closed.create_tenant(NewTenant::named("a")).unwrap();
@@ -278,18 +278,18 @@ fn names_and_tokens_are_checked() {
     let directory = plain();
     for name in ["", "-a", ".a", "a/b", "a b", "ä", &"x".repeat(65), "a\0"] {
         let refused = directory.create_tenant(NewTenant::named(name)).unwrap_err();
-        assert!(matches!(refused, DirectoryError::Name { .. }), "{name:?}: {refused}");
+        assert!(matches!(refused, DirectoryError::InvalidName { .. }), "{name:?}: {refused}");
     }
     for token in ["short", "with a blank in the middle of it", &"x".repeat(257), "tökens-are-ascii-all-of-them"] {
         let new = NewTenant { token: Some(token.into()), ..NewTenant::named("a") };
-        assert_eq!(directory.create_tenant(new).unwrap_err(), DirectoryError::Token);
+        assert_eq!(directory.create_tenant(new).unwrap_err(), DirectoryError::InvalidToken);
     }
     assert!(directory.snapshot().is_empty());
 }
 
 #[test]
 fn quotas_bound_tables_pushes_invocations_and_tenants() {
-    let directory = directory(Options { max_tenants: 1, ..Options::default() });
+    let directory = directory(DirectoryOptions { max_tenants: 1, ..DirectoryOptions::default() });
     let quotas = QuotaChanges {
         tables: Some(1),
         pushes_per_hour: Some(2),
@@ -302,7 +302,7 @@ fn quotas_bound_tables_pushes_invocations_and_tenants() {
     directory.create_table("a", small_table("t")).unwrap();
     let over = directory.create_table("a", small_table("u")).err().unwrap();
     assert_eq!(over.to_string(), "tenant \"a\" is at its quota tables = 1");
-    assert_eq!(over.refusal(), Refusal::OverQuota);
+    assert_eq!(over.refusal(), DirectoryErrorKind::OverQuota);
 
     assert!(view.tenant.begin_invocation().is_ok() && view.tenant.begin_invocation().is_ok());
     assert!(view.tenant.begin_invocation().is_err_and(|text| text.contains("concurrent_invocations")));
@@ -351,9 +351,9 @@ fn a_table_without_a_quota_gets_half_of_what_is_left() {
 
 #[test]
 fn only_the_recent_kills_are_kept_newest_first() {
-    let usage = Usage::new(1);
+    let usage = TenantUsage::new(1);
     for version in 0..200 {
-        usage.record_kill(sandstorm_accounts::Kill {
+        usage.record_kill(sandstorm_accounts::KillRecord {
             extension: "x".into(),
             version,
             cause: sandstorm_net::rpc::KillCause::Panic,
@@ -394,16 +394,19 @@ fn an_old_token_works_until_its_grace_ends_or_is_ended() {
 
     let second = directory.rotate_with_grace("a", hour).unwrap();
     let now = tenant();
-    assert_eq!((now.shown(first.as_bytes()), now.shown(second.as_bytes())), (Some(Shown::Old), Some(Shown::Current)));
+    assert_eq!(
+        (now.shown(first.as_bytes()), now.shown(second.as_bytes())),
+        (Some(TokenMatch::Old), Some(TokenMatch::Current))
+    );
     assert_eq!(now.credential_of(first.as_bytes()), Some(begun), "sessions of the old token go on");
     assert_eq!(now.credentials().collect::<Vec<_>>(), [now.credential, begun]);
     assert_eq!(now.verifiers().count(), 2);
     assert!(now.admits(first.as_bytes()) && now.admits(second.as_bytes()));
     let shown = |token: &str| directory.snapshot().shown(token.as_bytes()).map(|(_, shown)| shown);
-    assert_eq!((shown(&first), shown(&second)), (Some(Shown::Old), Some(Shown::Current)));
+    assert_eq!((shown(&first), shown(&second)), (Some(TokenMatch::Old), Some(TokenMatch::Current)));
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
     assert!(now.old_token().unwrap().until_ms().abs_diff(wall + 3_600_000) < 600_000);
-    directory.end_graces();
+    directory.expire_graces();
     assert!(tenant().old_token().is_some(), "it is not over yet");
 
     // A second rotation within the grace: the older token is void at once.
@@ -418,7 +421,7 @@ fn an_old_token_works_until_its_grace_ends_or_is_ended() {
     // A grace that is over is ended by whoever looks next; none begins with a grace of nothing.
     let fourth = directory.rotate_with_grace("a", std::time::Duration::from_nanos(1)).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1));
-    directory.end_graces();
+    directory.expire_graces();
     assert_eq!([&third, &fourth].map(|token| tenant().admits(token.as_bytes())), [false, true]);
     let fifth = directory.rotate_token("a").unwrap();
     assert_eq!([&fourth, &fifth].map(|token| tenant().admits(token.as_bytes())), [false, true]);
@@ -428,11 +431,11 @@ fn an_old_token_works_until_its_grace_ends_or_is_ended() {
 
 #[test]
 fn changes_are_bounded_over_time_and_a_clock_that_is_set_back_keeps_nobody_out() {
-    use sandstorm_accounts::limits::{CHANGES_AT_ONCE, CHANGES_PER_S};
-    let usage = Usage::new(1);
+    use sandstorm_accounts::limits::{CHANGES_BURST, CHANGES_PER_S};
+    let usage = TenantUsage::new(1);
     let admitted = |now_ms| (0..10_000).take_while(|_| usage.admit_change(now_ms)).count() as u64;
-    assert_eq!(admitted(1_000_000), CHANGES_AT_ONCE);
+    assert_eq!(admitted(1_000_000), CHANGES_BURST);
     assert_eq!((admitted(1_000_000), admitted(1_003_000), admitted(1_003_000)), (0, 3 * CHANGES_PER_S, 0));
-    assert_eq!(admitted(9_000_000), CHANGES_AT_ONCE);
-    assert_eq!(admitted(500), CHANGES_AT_ONCE);
+    assert_eq!(admitted(9_000_000), CHANGES_BURST);
+    assert_eq!(admitted(500), CHANGES_BURST);
 }

@@ -12,7 +12,7 @@ const UNLOADED_NAMES: usize = 4_096;
 /// What is remembered of a version that is loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Loaded {
+pub struct LoadedVersion {
     /// Its number.
     pub version: u64,
     /// The version that its manifest names.
@@ -24,15 +24,15 @@ pub struct Loaded {
 /// A tenant's versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Versions {
-    loaded: BTreeMap<Box<str>, Loaded>,
+pub struct ExtensionVersions {
+    loaded: BTreeMap<Box<str>, LoadedVersion>,
     /// The highest version of each extension that was unloaded.
     unloaded: BTreeMap<Box<str>, u64>,
     /// The highest version of those unloaded that are not remembered by name.
     floor: u64,
 }
 
-impl Versions {
+impl ExtensionVersions {
     /// The highest version of that name that was ever loaded for the tenant.
     pub fn highest(&self, name: &str) -> Option<u64> {
         let loaded = self.loaded.get(name).map(|loaded| loaded.version);
@@ -45,16 +45,16 @@ impl Versions {
     }
 
     /// The versions that are loaded, by name, or that a restart could not load again.
-    pub fn loaded(&self) -> impl Iterator<Item = (&str, &Loaded)> {
+    pub fn loaded(&self) -> impl Iterator<Item = (&str, &LoadedVersion)> {
         self.loaded.iter().map(|(name, loaded)| (&**name, loaded))
     }
 
-    pub(super) fn load(&mut self, name: &str, loaded: Loaded) {
+    pub(super) fn load(&mut self, name: &str, loaded: LoadedVersion) {
         self.loaded.insert(name.into(), loaded);
     }
 
     /// Notes that an extension is unloaded; gives what was remembered of it.
-    pub(super) fn unload(&mut self, name: &str) -> Option<Loaded> {
+    pub(super) fn unload(&mut self, name: &str) -> Option<LoadedVersion> {
         let loaded = self.loaded.remove(name)?;
         if self.unloaded.contains_key(name) || self.unloaded.len() < UNLOADED_NAMES {
             self.unloaded.insert(name.into(), loaded.version);
@@ -71,9 +71,9 @@ mod tests {
 
     #[test]
     fn no_version_comes_twice_however_many_names_are_unloaded() {
-        let mut versions = Versions::default();
-        let load = |versions: &mut Versions, name: &str, version| {
-            versions.load(name, Loaded { version, ..Loaded::default() });
+        let mut versions = ExtensionVersions::default();
+        let load = |versions: &mut ExtensionVersions, name: &str, version| {
+            versions.load(name, LoadedVersion { version, ..LoadedVersion::default() });
         };
         assert_eq!((versions.highest("a"), versions.next("a")), (None, 1));
         load(&mut versions, "a", 7);

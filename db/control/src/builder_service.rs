@@ -19,11 +19,14 @@ use subtle::ConstantTimeEq;
 
 use crate::admin::MAX_PUSHES;
 use crate::config::{BUILDER_PORT, ConfigError, PortTls};
-use crate::gate::{Door, Identity, Limited, Peer, Renewal, Rest, Unread, end_connection, read_short};
+use crate::http_listener::{
+    BodyReadError, BodyRemainder, CertificateWatcher, ConnectionLimiter, HttpPeer, LimitedListener, ServerCertificate,
+    buffer_short_body, close_after_response,
+};
 use sandstorm_accounts::token;
-use sandstorm_builder::frames::{Answer, Hello, JSON_BYTES, Request, read_frame, write_frame};
-use sandstorm_builder::limits::SERVICE_WAITING;
-use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, PublicKey, Queue, prepare_folder, token_file};
+use sandstorm_builder::limits::MAX_SERVICE_WAITING;
+use sandstorm_builder::protocol::{BuildReply, BuildRequest, BuilderHello, MAX_JSON_BYTES, read_frame, write_frame};
+use sandstorm_builder::{BuildError, BuildQueue, BuilderConfig, BuilderHandle, PublicKey, prepare_folder, token_file};
 
 /// Why the service does not run.
 #[derive(Debug, thiserror::Error)]
@@ -46,15 +49,15 @@ pub enum ServeError {
 pub struct BuilderServer {
     listener: std::net::TcpListener,
     address: SocketAddr,
-    service: Arc<Service>,
-    renewal: Option<Renewal>,
+    service: Arc<BuilderService>,
+    renewal: Option<CertificateWatcher>,
 }
 
 /// Has a service look at once whether its certificate's files have changed.
 #[derive(Clone)]
-pub struct LookAgain(Option<Arc<Identity>>);
+pub struct CertificateReloader(Option<Arc<ServerCertificate>>);
 
-impl LookAgain {
+impl CertificateReloader {
     /// Looks.
     pub fn look(&self) {
         if let Some(identity) = &self.0 {
@@ -63,12 +66,12 @@ impl LookAgain {
     }
 }
 
-struct Service {
+struct BuilderService {
     builder: Arc<BuilderHandle>,
-    queue: Queue,
+    queue: BuildQueue,
     /// SHA-256 of the token.
     token: [u8; 32],
-    door: Arc<Door>,
+    door: Arc<ConnectionLimiter>,
 }
 
 impl BuilderServer {
@@ -78,7 +81,7 @@ impl BuilderServer {
     /// [`ServeError`].
     pub fn bind(address: SocketAddr, config: BuilderConfig, tls: &PortTls) -> Result<BuilderServer, ServeError> {
         prepare_folder(&config.state)?;
-        let identity = Identity::open(&BUILDER_PORT, tls, &config.state)?;
+        let identity = ServerCertificate::open(&BUILDER_PORT, tls, &config.state)?;
         let slots = config.compilers;
         let state = config.state.clone();
         let builder = BuilderHandle::start(config)?;
@@ -88,9 +91,14 @@ impl BuilderServer {
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let token = Sha256::digest(token.as_bytes()).into();
-        let service =
-            Arc::new(Service { builder, queue: Queue::new(slots, MAX_PUSHES), token, door: Door::new("builder") });
-        let renewal = identity.map(|identity| Renewal::start(identity, |_| ())).transpose().map_err(failed)?;
+        let service = Arc::new(BuilderService {
+            builder,
+            queue: BuildQueue::new(slots, MAX_PUSHES),
+            token,
+            door: ConnectionLimiter::new("builder"),
+        });
+        let renewal =
+            identity.map(|identity| CertificateWatcher::start(identity, |_| ())).transpose().map_err(failed)?;
         Ok(BuilderServer { listener, address: bound, service, renewal })
     }
 
@@ -106,13 +114,13 @@ impl BuilderServer {
     }
 
     /// The certificate that it shows; `None` without TLS.
-    pub fn identity(&self) -> Option<&Arc<Identity>> {
-        self.renewal.as_ref().map(Renewal::identity)
+    pub fn identity(&self) -> Option<&Arc<ServerCertificate>> {
+        self.renewal.as_ref().map(CertificateWatcher::identity)
     }
 
     /// What has it look at the certificate's files while it runs.
-    pub fn look_again(&self) -> LookAgain {
-        LookAgain(self.identity().cloned())
+    pub fn look_again(&self) -> CertificateReloader {
+        CertificateReloader(self.identity().cloned())
     }
 
     /// The key that servers must trust.
@@ -125,22 +133,22 @@ impl BuilderServer {
     /// # Errors
     /// The system's.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        let tls = self.identity().map(Identity::acceptor).transpose().map_err(io::Error::other)?;
+        let tls = self.identity().map(ServerCertificate::acceptor).transpose().map_err(io::Error::other)?;
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let listener = Limited::new(listener, self.service.door.clone(), tls);
+        let listener = LimitedListener::new(listener, self.service.door.clone(), tls);
         let router = Router::new()
             .route("/v1/hello", get(hello))
-            .route("/v1/build", post(build).layer(DefaultBodyLimit::max(JSON_BYTES)))
+            .route("/v1/build", post(build).layer(DefaultBodyLimit::max(MAX_JSON_BYTES)))
             .with_state(self.service.clone())
-            .layer(middleware::from_fn(keep_whole));
-        let router = router.into_make_service_with_connect_info::<Peer>();
+            .layer(middleware::from_fn(buffer_request_body));
+        let router = router.into_make_service_with_connect_info::<HttpPeer>();
         axum::serve(listener, router).with_graceful_shutdown(stop).await
     }
 }
 
-impl Service {
+impl BuilderService {
     /// Whether the request carries the token; compared in constant time.
-    fn authorised(&self, headers: &HeaderMap) -> bool {
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let value = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
         let presented = value.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
         let presented: [u8; 32] = Sha256::digest(presented).into();
@@ -149,26 +157,29 @@ impl Service {
 }
 
 /// A request that carries the token. Taken before its body is read.
-struct Authorised;
+struct AuthorizedRequest;
 
-impl FromRequestParts<Arc<Service>> for Authorised {
+impl FromRequestParts<Arc<BuilderService>> for AuthorizedRequest {
     type Rejection = StatusCode;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Authorised, StatusCode> {
-        if service.authorised(&parts.headers) {
-            if let Some(ConnectInfo(Peer(_, visit))) = parts.extensions.get() {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        service: &Arc<BuilderService>,
+    ) -> Result<AuthorizedRequest, StatusCode> {
+        if service.is_authorized(&parts.headers) {
+            if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get() {
                 visit.serve(true);
             }
-            return Ok(Authorised);
+            return Ok(AuthorizedRequest);
         }
-        if let Some(ConnectInfo(Peer(peer, _))) = parts.extensions.get() {
+        if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
             tokio::time::sleep(service.door.failed(peer.ip())).await;
         }
         Err(StatusCode::UNAUTHORIZED)
     }
 }
 
-fn frame<T: serde::Serialize>(answer: &Result<T, BuildError>, blob: &[u8]) -> Response {
+fn framed_response<T: serde::Serialize>(answer: &Result<T, BuildError>, blob: &[u8]) -> Response {
     let mut body = Vec::new();
     match write_frame(&mut body, answer, blob) {
         Ok(()) => ([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response(),
@@ -177,31 +188,31 @@ fn frame<T: serde::Serialize>(answer: &Result<T, BuildError>, blob: &[u8]) -> Re
 }
 
 /// Answers what is refused before its body has come so that the connection's next request does not meet a closed one.
-async fn keep_whole(request: HttpRequest, next: Next) -> Response {
-    let (mut response, rest) = match read_short(request).await {
+async fn buffer_request_body(request: HttpRequest, next: Next) -> Response {
+    let (mut response, rest) = match buffer_short_body(request).await {
         Ok((request, rest)) => (next.run(request).await, rest),
-        Err(Unread::Late) => (StatusCode::REQUEST_TIMEOUT.into_response(), Rest::Something),
-        Err(Unread::Broken(_)) => (StatusCode::BAD_REQUEST.into_response(), Rest::Something),
+        Err(BodyReadError::TimedOut) => (StatusCode::REQUEST_TIMEOUT.into_response(), BodyRemainder::Pending),
+        Err(BodyReadError::Malformed(_)) => (StatusCode::BAD_REQUEST.into_response(), BodyRemainder::Pending),
     };
-    if rest == Rest::Something {
-        end_connection(&mut response);
+    if rest == BodyRemainder::Pending {
+        close_after_response(&mut response);
     }
     response
 }
 
-async fn hello(State(service): State<Arc<Service>>, _: Authorised) -> Response {
+async fn hello(State(service): State<Arc<BuilderService>>, _: AuthorizedRequest) -> Response {
     let builder = &service.builder;
     let (public_key, compiler) = (builder.public_key().to_hex(), builder.compiler());
     let (release, confinement) = (builder.release().to_owned(), builder.confinement().to_owned());
-    frame(&Ok(Hello { public_key, compiler, release, confinement }), &[])
+    framed_response(&Ok(BuilderHello { public_key, compiler, release, confinement }), &[])
 }
 
-async fn build(State(service): State<Arc<Service>>, _: Authorised, body: Bytes) -> Response {
-    let Ok(Some((request, _))) = read_frame::<Request>(&mut &body[..]) else {
+async fn build(State(service): State<Arc<BuilderService>>, _: AuthorizedRequest, body: Bytes) -> Response {
+    let Ok(Some((request, _))) = read_frame::<BuildRequest>(&mut &body[..]) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     drop(body);
-    let Ok(place) = service.queue.enter(request.tenant, SERVICE_WAITING) else {
+    let Ok(place) = service.queue.enter(request.tenant, MAX_SERVICE_WAITING) else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
     let Ok(turn) = place.turn().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
@@ -210,8 +221,8 @@ async fn build(State(service): State<Arc<Service>>, _: Authorised, body: Bytes) 
         service.builder.build_with_warnings(request.tenant, request.version, &request.source)
     });
     match built.await {
-        Ok(Ok((artifact, warnings))) => frame(&Ok(Answer { warnings }), &artifact.encode()),
-        Ok(Err(error)) => frame::<Answer>(&Err(error), &[]),
+        Ok(Ok((artifact, warnings))) => framed_response(&Ok(BuildReply { warnings }), &artifact.encode()),
+        Ok(Err(error)) => framed_response::<BuildReply>(&Err(error), &[]),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -25,42 +25,43 @@ use sandstorm_accounts::TokenHash;
 use sandstorm_builder::BuilderConfig;
 use sandstorm_catalog::limits::{MIN_TABLE_BYTES, TENANTS};
 use sandstorm_catalog::{
-    Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, Origin, QuotaChanges, Quotas, check_name,
+    Directory, DirectoryError, DirectoryOptions, GrantAccess, GrantIssuer, NewTable, NewTenant, QuotaChanges, Quotas,
+    TenantOrigin, check_name,
 };
 use sandstorm_metrics::limits::MAX_WORKERS;
-use sandstorm_server::processors;
-use sandstorm_server::workers::ListenAt;
-use sandstorm_store::Mode;
+use sandstorm_server::cpu_affinity;
+use sandstorm_server::workers::ListenerConfig;
+use sandstorm_store::StorageMode;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 mod builder;
 mod error;
 mod exposure;
-mod kept;
-mod listen;
-mod net;
-mod places;
+mod key_locations;
+mod network;
+mod protocol_ports;
 #[cfg(test)]
 mod reference;
-mod state;
+mod restore;
+mod state_dir;
 #[cfg(test)]
 mod tests;
 
+use builder::BuilderSection;
 pub use builder::BuilderSettings;
-use builder::FileBuilder;
 pub use error::ConfigError;
 pub(crate) use error::suggest;
-use error::{describe, downwards, in_range, seconds};
-pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PROTOCOL_PORTS, PortTls, TlsOverrides};
-use exposure::{FilePortTls, check_control, check_service, is_public};
-use listen::FileListen;
-pub use listen::{parse_listen, parse_socket_mode};
-use net::FileNet;
+use error::{at_most, describe_parse_error, in_range, seconds};
+pub use exposure::{BUILDER_PORT, CONTROL_PORT, PROTOCOL_PORTS, PortTls, TlsOverrides, TlsPort};
+use exposure::{TlsSection, check_control_exposure, check_service_exposure, is_public};
+use key_locations::KeyLocations;
+use network::NetSection;
 #[cfg(not(feature = "dpdk"))]
-pub use net::WITHOUT_DPDK;
-pub use net::{DriverName, NetOverrides, NetSettings};
-use places::Places;
-pub use state::{
+pub use network::WITHOUT_DPDK;
+pub use network::{DriverName, NetOverrides, NetSettings};
+use protocol_ports::PortSection;
+pub use protocol_ports::{parse_listen, parse_socket_mode};
+pub use state_dir::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
 };
@@ -74,7 +75,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// What the server is started with. Checked: every value is one that the server can take.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ServerSettings {
     /// Address of the first worker's data port; worker `i` serves the port after it by `i`. Port 0: any free ones.
     pub data: SocketAddr,
     /// Address of the control port. Port 0: any free one.
@@ -97,20 +98,20 @@ pub struct Config {
     pub allow_open: bool,
     /// TLS of the control port.
     pub control_tls: PortTls,
-    /// TLS of a builder's service, as the file has it: see [`Config::service_tls`].
-    builder_tls: FilePortTls,
+    /// TLS of a builder's service, as the file has it: see [`ServerSettings::builder_service_tls`].
+    builder_tls: TlsSection,
     /// Whether the control port may be reached from other machines in the clear.
     pub allow_plain_control: bool,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub allow_plaintext: bool,
     /// Ports for clients of memcached and Redis.
-    pub listen: Vec<ListenAt>,
+    pub listen: Vec<ListenerConfig>,
     /// TLS of those that have it; off, it is the control port's.
     pub port_tls: PortTls,
     /// What datagrams come and go through.
     pub net: NetSettings,
     /// Limits of the server.
-    pub limits: Limits,
+    pub limits: CapacityLimits,
     /// Quotas of a tenant for which none are given.
     pub quotas: Quotas,
     /// The builder.
@@ -120,12 +121,12 @@ pub struct Config {
     /// What is allowed but should not be: a line each, which says what to do.
     pub warnings: Vec<String>,
     /// Where the file says what: for errors that show when the tenants are created.
-    places: Places,
+    places: KeyLocations,
 }
 
 /// Limits that can be set downwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CapacityLimits {
     /// Longest key in bytes.
     pub key_bytes: usize,
     /// Longest value in bytes.
@@ -173,7 +174,7 @@ pub struct GrantSettings {
     pub to: String,
     /// How: `read`, or `read_write`.
     #[serde(default)]
-    pub access: Access,
+    pub access: GrantAccess,
 }
 
 /// A table that is there from the start.
@@ -186,7 +187,7 @@ pub struct TableSettings {
     pub id: Option<u64>,
     /// What happens at its quota.
     #[serde(default)]
-    pub mode: ModeName,
+    pub mode: TableModeSetting,
     /// Its quota in bytes.
     pub quota_bytes: Option<u64>,
     /// Whether its keys are kept in order as well, for ranges.
@@ -197,7 +198,7 @@ pub struct TableSettings {
 /// A table's mode, as text has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ModeName {
+pub enum TableModeSetting {
     /// Refuses writes.
     #[default]
     Store,
@@ -205,49 +206,49 @@ pub enum ModeName {
     Cache,
 }
 
-impl From<ModeName> for Mode {
-    fn from(name: ModeName) -> Mode {
+impl From<TableModeSetting> for StorageMode {
+    fn from(name: TableModeSetting) -> StorageMode {
         match name {
-            ModeName::Store => Mode::Store,
-            ModeName::Cache => Mode::Cache,
+            TableModeSetting::Store => StorageMode::Store,
+            TableModeSetting::Cache => StorageMode::Cache,
         }
     }
 }
 
 /// What the command line says over the file.
 #[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    /// See [`Config::data`].
+pub struct CliOverrides {
+    /// See [`ServerSettings::data`].
     pub data: Option<SocketAddr>,
-    /// See [`Config::control`].
+    /// See [`ServerSettings::control`].
     pub control: Option<SocketAddr>,
-    /// See [`Config::workers`].
+    /// See [`ServerSettings::workers`].
     pub workers: Option<usize>,
-    /// See [`Config::pin`].
+    /// See [`ServerSettings::pin`].
     pub pin: Option<bool>,
-    /// See [`Config::poll`].
+    /// See [`ServerSettings::poll`].
     pub poll: Option<bool>,
-    /// See [`Config::steal`].
+    /// See [`ServerSettings::steal`].
     pub steal: Option<bool>,
-    /// See [`Config::interleave`].
+    /// See [`ServerSettings::interleave`].
     pub interleave: Option<bool>,
-    /// See [`Config::state`].
+    /// See [`ServerSettings::state`].
     pub state: Option<PathBuf>,
-    /// See [`Config::ephemeral`].
+    /// See [`ServerSettings::ephemeral`].
     pub ephemeral: Option<bool>,
-    /// See [`Config::allow_open`].
+    /// See [`ServerSettings::allow_open`].
     pub allow_open: Option<bool>,
-    /// See [`Config::control_tls`].
+    /// See [`ServerSettings::control_tls`].
     pub control_tls: TlsOverrides,
-    /// See [`Config::allow_plain_control`].
+    /// See [`ServerSettings::allow_plain_control`].
     pub allow_plain_control: Option<bool>,
-    /// See [`Config::allow_plaintext`].
+    /// See [`ServerSettings::allow_plaintext`].
     pub allow_plaintext: Option<bool>,
-    /// Ports beside the file's: see [`Config::listen`].
-    pub listen: Vec<ListenAt>,
-    /// See [`Config::port_tls`].
+    /// Ports beside the file's: see [`ServerSettings::listen`].
+    pub listen: Vec<ListenerConfig>,
+    /// See [`ServerSettings::port_tls`].
     pub port_tls: TlsOverrides,
-    /// See [`Config::net`].
+    /// See [`ServerSettings::net`].
     pub net: NetOverrides,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
@@ -258,7 +259,7 @@ pub struct Overrides {
 /// The file, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct File {
+struct ConfigFile {
     data: Option<SocketAddr>,
     control: Option<SocketAddr>,
     workers: Option<usize>,
@@ -269,70 +270,70 @@ struct File {
     state: Option<PathBuf>,
     ephemeral: Option<bool>,
     allow_open: Option<bool>,
-    limits: FileLimits,
+    limits: LimitsSection,
     quotas: QuotaChanges,
-    builder: FileBuilder,
+    builder: BuilderSection,
     tenants: Vec<TenantSettings>,
-    control_tls: FilePortTls,
-    builder_tls: FilePortTls,
-    port_tls: FilePortTls,
+    control_tls: TlsSection,
+    builder_tls: TlsSection,
+    port_tls: TlsSection,
     allow_plain_control: Option<bool>,
     allow_plaintext: Option<bool>,
-    memcached: Vec<FileListen>,
-    redis: Vec<FileListen>,
-    net: FileNet,
+    memcached: Vec<PortSection>,
+    redis: Vec<PortSection>,
+    net: NetSection,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct FileLimits {
+struct LimitsSection {
     key_bytes: Option<usize>,
     value_bytes: Option<usize>,
     tenants: Option<usize>,
 }
 
-impl Config {
+impl ServerSettings {
     /// Reads the file, if there is one to read, lays the command line over it and checks the whole.
     ///
     /// # Errors
     /// [`ConfigError`]: a file that cannot be read or is no TOML, an unknown key, a value out of its range.
-    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Config, ConfigError> {
-        let Some(path) = file else { return Config::parse("", "the command line", overrides) };
-        let mut config = Config::parse(&read(path)?, &path.display().to_string(), overrides)?;
-        config.warnings.extend(exposure::warn_of_tokens(path, &config.tenants));
+    pub fn load(file: Option<&Path>, overrides: &CliOverrides) -> Result<ServerSettings, ConfigError> {
+        let Some(path) = file else { return ServerSettings::parse("", "the command line", overrides) };
+        let mut config = ServerSettings::parse(&read(path)?, &path.display().to_string(), overrides)?;
+        config.warnings.extend(exposure::warn_readable_tokens(path, &config.tenants));
         Ok(config)
     }
 
     /// The same from the file's text; `origin` names it in errors.
     ///
     /// # Errors
-    /// As [`Config::load`].
-    pub fn parse(text: &str, origin: &str, overrides: &Overrides) -> Result<Config, ConfigError> {
-        let file: File = toml::from_str(text).map_err(|error| describe(&error, text, origin))?;
-        let places = Places::of(text, origin, overrides);
-        let config = Config::build(file, overrides).map_err(|error| places.name(error))?;
-        Ok(Config { places, ..config })
+    /// As [`ServerSettings::load`].
+    pub fn parse(text: &str, origin: &str, overrides: &CliOverrides) -> Result<ServerSettings, ConfigError> {
+        let file: ConfigFile = toml::from_str(text).map_err(|error| describe_parse_error(&error, text, origin))?;
+        let places = KeyLocations::of(text, origin, overrides);
+        let config = ServerSettings::build(file, overrides).map_err(|error| places.name(error))?;
+        Ok(ServerSettings { places, ..config })
     }
 
-    fn build(file: File, over: &Overrides) -> Result<Config, ConfigError> {
+    fn build(file: ConfigFile, over: &CliOverrides) -> Result<ServerSettings, ConfigError> {
         let workers = match over.workers.or(file.workers) {
             Some(workers) => in_range("workers", workers, 1, MAX_WORKERS)?,
             None => default_workers(),
         };
-        let limits = Limits {
-            key_bytes: downwards("limits.key_bytes", file.limits.key_bytes, MAX_KEY_BYTES)?,
-            value_bytes: downwards("limits.value_bytes", file.limits.value_bytes, MAX_VALUE_BYTES)?,
+        let limits = CapacityLimits {
+            key_bytes: at_most("limits.key_bytes", file.limits.key_bytes, MAX_KEY_BYTES)?,
+            value_bytes: at_most("limits.value_bytes", file.limits.value_bytes, MAX_VALUE_BYTES)?,
             tenants: in_range("limits.tenants", file.limits.tenants.unwrap_or(TENANTS), 1, 1 << 20)?,
         };
         let quotas = file
             .quotas
             .apply(&Quotas::default())
             .map_err(|error| ConfigError::new(format!("quotas: {error}")).at(&error.keys("quotas")))?;
-        let ports = listen::keys(&file.memcached, &file.redis);
+        let ports = protocol_ports::keys(&file.memcached, &file.redis);
         let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
         let net = NetSettings::build(file.net, &over.net)?;
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
-        let config = Config {
+        let config = ServerSettings {
             data: net.data(data),
             net,
             control,
@@ -340,7 +341,7 @@ impl Config {
             builder_tls: file.builder_tls,
             allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
             allow_plaintext: over.allow_plaintext.or(file.allow_plaintext).unwrap_or(false),
-            listen: listen::build(file.memcached, file.redis, &over.listen)?,
+            listen: protocol_ports::build(file.memcached, file.redis, &over.listen)?,
             port_tls: file.port_tls.of_ports(&over.port_tls)?,
             workers,
             pin: over.pin.or(file.pin).unwrap_or(true),
@@ -355,11 +356,11 @@ impl Config {
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,
             tenants: file.tenants,
             warnings: Vec::new(),
-            places: Places::default(),
+            places: KeyLocations::default(),
         };
         config.check()?;
         for (number, port) in config.listen.iter().enumerate() {
-            listen::check(&config, port).map_err(|error| error.at(ports.get(number).as_slice()))?;
+            protocol_ports::check(&config, port).map_err(|error| error.at(ports.get(number).as_slice()))?;
         }
         Ok(config)
     }
@@ -370,21 +371,21 @@ impl Config {
     }
 
     /// Whether tenants of this server may be open.
-    pub fn may_be_open(&self) -> bool {
+    pub fn allows_open_tenants(&self) -> bool {
         self.allow_open || !self.data_is_public()
     }
 
     /// Starts threads that are not workers: where workers have processors of their own, on the others.
     pub fn beside_workers<T>(&self, start: impl FnOnce() -> T) -> T {
-        if self.pin { processors::beside_workers(self.workers, start) } else { start() }
+        if self.pin { cpu_affinity::run_off_worker_cpus(self.workers, start) } else { start() }
     }
 
     /// What holds for all tenants.
-    pub fn directory_options(&self) -> Options {
-        Options {
+    pub fn directory_options(&self) -> DirectoryOptions {
+        DirectoryOptions {
             workers: u32::try_from(self.workers).unwrap_or(1),
             max_tenants: self.limits.tenants,
-            allow_open: self.may_be_open(),
+            allow_open: self.allows_open_tenants(),
             quotas: self.quotas.clone(),
             max_key_len: self.limits.key_bytes,
             max_value_len: self.limits.value_bytes,
@@ -400,7 +401,7 @@ impl Config {
             allow_unsandboxed: self.builder.allow_unsandboxed,
             limits: self.builder.compile,
             compilers: self.builder.compilers,
-            cores: if self.pin { processors::free_of(self.workers).to_vec() } else { Vec::new() },
+            cores: if self.pin { cpu_affinity::worker_free_cpus(self.workers).to_vec() } else { Vec::new() },
             program: None,
         }
     }
@@ -410,7 +411,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]: settings that contradict each other; other machines reach the address in the clear, and
     /// `allow_plain` does not say that they may.
-    pub fn service_tls(
+    pub fn builder_service_tls(
         &self,
         listen: SocketAddr,
         over: &TlsOverrides,
@@ -418,7 +419,7 @@ impl Config {
     ) -> Result<PortTls, ConfigError> {
         let tls = PortTls::build(&BUILDER_PORT, self.builder_tls.clone(), over, listen)
             .map_err(|error| self.places.name(error))?;
-        check_service(listen, &tls, allow_plain)?;
+        check_service_exposure(listen, &tls, allow_plain)?;
         Ok(tls)
     }
 
@@ -440,7 +441,7 @@ impl Config {
         }
         for (number, tenant) in self.tenants.iter().enumerate() {
             for (grant, GrantSettings { table, to, access }) in tenant.grants.iter().enumerate() {
-                let granted = directory.grant(&tenant.name, table, to, *access, Granter::Operator);
+                let granted = directory.grant(&tenant.name, table, to, *access, GrantIssuer::Operator);
                 granted.map_err(|error| {
                     self.places.name(tenant.refused(&error).at(&[format!("tenants.{number}.grants.{grant}")]))
                 })?;
@@ -471,10 +472,10 @@ impl Config {
             ))
             .at(&["control", "data", "workers"]));
         }
-        check_control(self.control, &self.control_tls, self.allow_plain_control)
+        check_control_exposure(self.control, &self.control_tls, self.allow_plain_control)
             .map_err(|error| error.at(&["control"]))?;
         self.tenants.iter().enumerate().try_for_each(|(number, tenant)| tenant.check(number, &self.quotas))?;
-        let is_refused = |(_, tenant): &(usize, &TenantSettings)| tenant.open && !self.may_be_open();
+        let is_refused = |(_, tenant): &(usize, &TenantSettings)| tenant.open && !self.allows_open_tenants();
         if let Some((number, open)) = self.tenants.iter().enumerate().find(is_refused) {
             return Err(ConfigError::new(format!(
                 "tenant {:?} is open, but data address {} is reached from other machines: anyone there could read and \
@@ -506,7 +507,7 @@ impl TenantSettings {
             }
         }
         if self.token.as_ref().is_some_and(|token| TokenHash::of_chosen(token).is_none()) {
-            return Err(self.refused(&DirectoryError::Token).at(&at("token")));
+            return Err(self.refused(&DirectoryError::InvalidToken).at(&at("token")));
         }
         let Some(hash) = &self.token_hash else { return Ok(()) };
         if self.token.is_some() {
@@ -547,7 +548,7 @@ impl TenantSettings {
             token_hash: self.token_hash.as_deref().and_then(TokenHash::from_text),
             quotas: self.quotas.clone(),
             home_worker: self.home_worker,
-            origin: Origin::Configured,
+            origin: TenantOrigin::Configured,
         })?;
         Ok(())
     }

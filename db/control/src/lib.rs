@@ -4,5 +4,5 @@
 pub mod admin;
 pub mod builder_service;
 pub mod config;
-pub mod gate;
+pub mod http_listener;
 pub mod limits;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Entrance;
+use super::PortService;
 use sandstorm_accounts::TokenHash;
-use sandstorm_catalog::{Snapshot, Tenant, TenantView};
+use sandstorm_catalog::{DirectorySnapshot, TenantAccount, TenantView};
 
 /// What a connection's right stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Basis {
+enum AuthBasis {
     /// It has shown a token, under this credential.
     Credential(u64),
     /// The tenant is open.
@@ -19,20 +19,20 @@ enum Basis {
 
 /// A tenant that a connection acts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ConnectionIdentity {
     tenant: u32,
     serial: u64,
-    basis: Basis,
+    basis: AuthBasis,
 }
 
-impl Entrance {
+impl PortService {
     /// What is not there of what the port speaks for, and what to do; none if all is.
-    pub fn missing(&self, snapshot: &Snapshot) -> Option<String> {
+    pub fn missing(&self, snapshot: &DirectorySnapshot) -> Option<String> {
         self.missing_tenant(snapshot).or_else(|| self.missing_table(snapshot))
     }
 
     /// The tenant that everybody there acts for, if there is none of that name.
-    pub(crate) fn missing_tenant(&self, snapshot: &Snapshot) -> Option<String> {
+    pub(crate) fn missing_tenant(&self, snapshot: &DirectorySnapshot) -> Option<String> {
         let tenant = self.tenant.as_deref()?;
         snapshot.by_name(tenant).is_none().then(|| {
             format!("this port speaks for tenant {tenant:?}, which does not exist: sandstorm tenant create {tenant}")
@@ -40,7 +40,7 @@ impl Entrance {
     }
 
     /// The table that is used there at first, if its tenant has none of that name.
-    pub(crate) fn missing_table(&self, snapshot: &Snapshot) -> Option<String> {
+    pub(crate) fn missing_table(&self, snapshot: &DirectorySnapshot) -> Option<String> {
         let (tenant, table) = (self.tenant.as_deref()?, self.table.as_deref()?);
         snapshot.by_name(tenant)?.id_of(table).is_none().then(|| {
             format!(
@@ -51,31 +51,31 @@ impl Entrance {
     }
 }
 
-impl Identity {
-    fn new(tenant: &Tenant, basis: Basis) -> Identity {
-        Identity { tenant: tenant.id, serial: tenant.serial, basis }
+impl ConnectionIdentity {
+    fn new(tenant: &TenantAccount, basis: AuthBasis) -> ConnectionIdentity {
+        ConnectionIdentity { tenant: tenant.id, serial: tenant.serial, basis }
     }
 
     /// Of one who shows a tenant's name and token; an open tenant needs no token. Takes as long for a name that no tenant has.
-    pub(crate) fn of_token(snapshot: &Snapshot, name: &str, token: &[u8]) -> Option<Identity> {
+    pub(crate) fn from_token(snapshot: &DirectorySnapshot, name: &str, token: &[u8]) -> Option<ConnectionIdentity> {
         let Some(view) = snapshot.by_name(name) else {
             TokenHash::refuse(token);
             return None;
         };
         let basis = match view.tenant.credential_of(token) {
-            Some(credential) => Basis::Credential(credential),
-            None if view.tenant.open => Basis::Open,
+            Some(credential) => AuthBasis::Credential(credential),
+            None if view.tenant.open => AuthBasis::Open,
             None => return None,
         };
-        Some(Identity::new(&view.tenant, basis))
+        Some(ConnectionIdentity::new(&view.tenant, basis))
     }
 
     /// Of everybody at a port that speaks for a tenant.
-    pub fn of_port(snapshot: &Snapshot, entrance: &Entrance) -> Option<Identity> {
+    pub fn from_port(snapshot: &DirectorySnapshot, entrance: &PortService) -> Option<ConnectionIdentity> {
         let view = snapshot.by_name(entrance.tenant.as_deref()?)?;
         match entrance.public {
-            true => view.tenant.open.then(|| Identity::new(&view.tenant, Basis::Open)),
-            false => Some(Identity::new(&view.tenant, Basis::Port)),
+            true => view.tenant.open.then(|| ConnectionIdentity::new(&view.tenant, AuthBasis::Open)),
+            false => Some(ConnectionIdentity::new(&view.tenant, AuthBasis::Port)),
         }
     }
 
@@ -86,13 +86,13 @@ impl Identity {
 
     /// The tenant as it is now, if the connection may still act for it.
     #[inline]
-    pub fn view<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Arc<TenantView>> {
+    pub fn view<'s>(&self, snapshot: &'s DirectorySnapshot) -> Option<&'s Arc<TenantView>> {
         let view = snapshot.tenant(self.tenant)?;
         let tenant = &view.tenant;
         let stands = match self.basis {
-            Basis::Credential(shown) => tenant.has_credential(shown),
-            Basis::Open => tenant.open,
-            Basis::Port => true,
+            AuthBasis::Credential(shown) => tenant.has_credential(shown),
+            AuthBasis::Open => tenant.open,
+            AuthBasis::Port => true,
         };
         (tenant.serial == self.serial && stands).then_some(view)
     }

@@ -1,11 +1,11 @@
 //! The protocols that clients of other servers speak, on connections: memcached and Redis.
 //!
-//! A [`Conversation`] is what one connection has said and heard. It is given the bytes that have come, runs the whole commands
+//! A [`ProtocolSession`] is what one connection has said and heard. It is given the bytes that have come, runs the whole commands
 //! among them on its tenant's tables, appends the answers, and tells what is to happen next. It knows no socket: sending,
 //! receiving and waiting are the workers' (`workers/connections`).
 #![forbid(unsafe_code)]
 
-mod http;
+mod http_detection;
 mod identity;
 pub mod limits;
 pub mod memcached;
@@ -16,14 +16,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sandstorm_net::rpc::Status;
+use sandstorm_net::rpc::RpcStatus;
 
-pub use self::identity::Identity;
+pub use self::identity::ConnectionIdentity;
 use crate::limits::REQUEST_NS;
 use crate::limits::protocols::{BYTES_PER_REQUEST, EMPTY_WORK, PIECE_WORK};
-use sandstorm_catalog::{Snapshot, TenantView};
-use sandstorm_metrics::{ConnectionReason, Metrics, WorkerCounters};
-use sandstorm_store::{Participant, Table};
+use sandstorm_catalog::{DirectorySnapshot, TenantView};
+use sandstorm_metrics::{ConnectionReason, ServerMetrics, WorkerCounters};
+use sandstorm_store::{Participant, RecordTable};
 
 /// Which protocol a port speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Protocol {
 
 /// What a port is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entrance {
+pub struct PortService {
     /// What is spoken there.
     pub protocol: Protocol,
     /// The name of the tenant that everybody acts for who connects; else a connection shows first who it is.
@@ -58,9 +58,9 @@ pub struct Entrance {
 }
 
 /// What is the same for the whole server, for those who ask about it.
-pub struct Facts {
+pub struct ServerProperties {
     /// The server's counters.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ServerMetrics>,
     /// Number of workers.
     pub workers: usize,
     /// When the server began, in milliseconds since the Unix epoch.
@@ -72,11 +72,11 @@ pub struct Facts {
 }
 
 /// What a command may use: this worker's part of the server.
-pub struct Context<'w> {
+pub struct CommandContext<'w> {
     /// The worker's part in reclamation.
     pub participant: &'w Participant,
     /// The tenants, as the worker has them now.
-    pub snapshot: &'w Arc<Snapshot>,
+    pub snapshot: &'w Arc<DirectorySnapshot>,
     /// Time of day, milliseconds since the Unix epoch.
     pub now_ms: u64,
     /// The worker's monotonic clock, microseconds.
@@ -86,7 +86,7 @@ pub struct Context<'w> {
     /// What the worker counts.
     pub counters: &'w WorkerCounters,
     /// What does not change while the server runs.
-    pub facts: &'w Facts,
+    pub facts: &'w ServerProperties,
     /// Requests run since the worker looked last, and other work in so many plain requests, which it bills to the tenant.
     pub requests: Cell<u32>,
     /// What [`Participant::retired`] was before.
@@ -95,10 +95,10 @@ pub struct Context<'w> {
     pub budget: u32,
 }
 
-impl Context<'_> {
+impl CommandContext<'_> {
     /// What was run in so many plain requests. A write replaces a record at most, but one into a cache that is full may evict thousands.
     #[inline]
-    pub fn worked(&self) -> u32 {
+    pub fn work_done(&self) -> u32 {
         let retired = self.participant.retired() - self.retired;
         self.requests.get().max(u32::try_from(retired).unwrap_or(u32::MAX))
     }
@@ -106,11 +106,11 @@ impl Context<'_> {
     /// Whether others have their turn before this goes on. Whoever asks has done something before: a conversation that stands still never ends.
     #[inline]
     pub(crate) fn is_enough(&self) -> bool {
-        self.worked() >= self.budget
+        self.work_done() >= self.budget
     }
 
     /// The same for a piece that began then, whatever its work was counted as.
-    pub(crate) fn is_enough_since(&self, begun: Instant) -> bool {
+    pub(crate) fn is_over_budget_since(&self, begun: Instant) -> bool {
         self.is_enough() || begun.elapsed().as_nanos() as u64 >= u64::from(self.budget) * REQUEST_NS
     }
 
@@ -141,7 +141,7 @@ impl Context<'_> {
     }
 
     /// Counts that a table is emptied: its locks, and the array that takes the place of the old one. The records are freed in pieces, later.
-    pub(crate) fn empties(&self, table: &Table) {
+    pub(crate) fn empties(&self, table: &RecordTable) {
         self.work(EMPTY_WORK + (table.stats().records / 2).min(PIECE_WORK.into()));
     }
 
@@ -155,19 +155,19 @@ impl Context<'_> {
 
     /// Notes that a connection is closed because of what it said.
     #[cold]
-    pub(crate) fn protocol_error(&self) {
+    pub(crate) fn count_protocol_error(&self) {
         self.counters.connections_refused[ConnectionReason::Protocol as usize].add(1);
     }
 }
 
 /// What is to happen after a conversation has run what it could.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextAction {
     /// More bytes have to come: at least so many, together with those that were not used up.
-    More(usize),
+    NeedMore(usize),
     /// The batch is full or the answers are long: to be called again, after others had their turn.
-    Again,
-    /// An extension is to be called. Nothing further runs on this connection until [`Conversation::answered`].
+    Yield,
+    /// An extension is to be called. Nothing further runs on this connection until [`ProtocolSession::answered`].
     Invoke {
         /// Its name.
         extension: Vec<u8>,
@@ -182,9 +182,9 @@ pub enum Next {
 
 /// How an invocation ended.
 #[derive(Clone, Copy, Debug)]
-pub struct InvocationAnswer<'a> {
+pub struct InvocationResult<'a> {
     /// `Ok`, `Failed`, `Killed`, or why it did not begin.
-    pub status: Status,
+    pub status: RpcStatus,
     /// The extension's version; the error's code; the kill's cause.
     pub number: u64,
     /// The reply, or a text that says what was wrong.
@@ -192,37 +192,37 @@ pub struct InvocationAnswer<'a> {
 }
 
 /// One connection's conversation.
-pub enum Conversation {
+pub enum ProtocolSession {
     /// Of a memcached client.
-    Memcached(memcached::Session),
+    Memcached(memcached::MemcachedSession),
     /// Of a Redis client.
-    Redis(Box<redis::Session>),
+    Redis(Box<redis::RedisSession>),
 }
 
-impl Conversation {
+impl ProtocolSession {
     /// A conversation that begins at this port.
-    pub fn new(entrance: &Arc<Entrance>) -> Conversation {
-        match entrance.protocol {
-            Protocol::Memcached => Conversation::Memcached(memcached::Session::new(entrance)),
-            Protocol::Redis => Conversation::Redis(Box::new(redis::Session::new(entrance))),
+    pub fn new(service: &Arc<PortService>) -> ProtocolSession {
+        match service.protocol {
+            Protocol::Memcached => ProtocolSession::Memcached(memcached::MemcachedSession::new(service)),
+            Protocol::Redis => ProtocolSession::Redis(Box::new(redis::RedisSession::new(service))),
         }
     }
 
     /// Runs whole commands from the front of `input`, as many as are there up to one batch or to the context's budget, and appends their answers to
     /// `out`. Tells how many bytes were used up, and what is next. A command that takes longer than the budget is run in pieces, one each
     /// call: its bytes are used up with the last one, and stay in the input until then.
-    pub fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+    pub fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         match self {
-            Conversation::Memcached(session) => session.run(context, input, out),
-            Conversation::Redis(session) => session.run(context, input, out),
+            ProtocolSession::Memcached(session) => session.run(context, input, out),
+            ProtocolSession::Redis(session) => session.run(context, input, out),
         }
     }
 
     /// The invocation that was asked for has ended.
-    pub fn answered(&mut self, ended: &InvocationAnswer<'_>, out: &mut Vec<u8>) {
+    pub fn answered(&mut self, ended: &InvocationResult<'_>, out: &mut Vec<u8>) {
         match self {
-            Conversation::Memcached(_) => {}
-            Conversation::Redis(session) => session.answered(ended, out),
+            ProtocolSession::Memcached(_) => {}
+            ProtocolSession::Redis(session) => session.answered(ended, out),
         }
     }
 
@@ -230,9 +230,9 @@ impl Conversation {
     /// answer to connect and ask again. Of a command that has run in part nothing is said: the connection just ends.
     pub fn stops(&self, input: &[u8], out: &mut Vec<u8>) {
         match self {
-            Conversation::Memcached(session) => session.tell_the_end(input, memcached::SHUTTING_DOWN, out),
-            Conversation::Redis(session) if session.is_under_way() => {}
-            Conversation::Redis(_) => {
+            ProtocolSession::Memcached(session) => session.reply_closing(input, memcached::SHUTTING_DOWN, out),
+            ProtocolSession::Redis(session) if session.has_suspended() => {}
+            ProtocolSession::Redis(_) => {
                 out.extend_from_slice(b"-LOADING the server is shutting down and did not run the command\r\n");
             }
         }
@@ -241,47 +241,47 @@ impl Conversation {
     /// A worker has its connection now, under that name. Addresses are asked for only where they are shown.
     pub fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
         match self {
-            Conversation::Memcached(_) => {}
-            Conversation::Redis(session) => session.placed(place, addresses),
+            ProtocolSession::Memcached(_) => {}
+            ProtocolSession::Redis(session) => session.placed(place, addresses),
         }
     }
 
     /// Whether another connection of its tenant has ended it.
     pub fn is_killed(&self) -> bool {
         match self {
-            Conversation::Memcached(_) => false,
-            Conversation::Redis(session) => session.is_killed(),
+            ProtocolSession::Memcached(_) => false,
+            ProtocolSession::Redis(session) => session.is_killed(),
         }
     }
 
     /// Takes the connections that it has ended: the worker of each, and the connection's name there.
     pub fn killed(&mut self) -> Vec<(u32, u64)> {
         match self {
-            Conversation::Memcached(_) => Vec::new(),
-            Conversation::Redis(session) => session.killed(),
+            ProtocolSession::Memcached(_) => Vec::new(),
+            ProtocolSession::Redis(session) => session.killed(),
         }
     }
 
     /// Bytes that it holds beside what waits in the connection's buffers.
     pub fn held_bytes(&self) -> usize {
         match self {
-            Conversation::Memcached(_) => 0,
-            Conversation::Redis(session) => session.held_bytes(),
+            ProtocolSession::Memcached(_) => 0,
+            ProtocolSession::Redis(session) => session.held_bytes(),
         }
     }
 
     /// Whom it acts for, once that is known.
-    pub fn identity(&self) -> Option<&Identity> {
+    pub fn identity(&self) -> Option<&ConnectionIdentity> {
         match self {
-            Conversation::Memcached(session) => session.identity(),
-            Conversation::Redis(session) => session.identity(),
+            ProtocolSession::Memcached(session) => session.identity(),
+            ProtocolSession::Redis(session) => session.identity(),
         }
     }
 }
 
 /// A key's hash in a table. Tests count how often a command asks for one.
 #[inline]
-pub(crate) fn hash_key(table: &Table, key: &[u8]) -> u64 {
+pub(crate) fn hash_key(table: &RecordTable, key: &[u8]) -> u64 {
     #[cfg(test)]
     hashed::note(1);
     table.hash(key)

@@ -5,10 +5,10 @@
 pub const REQUEST_NS: u64 = 200;
 /// Operations planned (hashed and prefetched) before they are run: as many as the processor has misses in flight,
 /// and a little more, since a message may carry several.
-pub const PLAN: usize = 64;
+pub const PLAN_OPERATIONS: usize = 64;
 /// Keys of all multigets of one message, and records that its ranges may answer: at 60-90 ns each they hold a worker for about as long
 /// as a slice. A message is served in one go, so this is what its neighbours wait, beside what its ranges look at in vain
-/// ([`RANGE_LOOKS_PER_MESSAGE`]).
+/// ([`RANGE_KEYS_PER_MESSAGE`]).
 pub const MULTIGET_KEYS: u64 = 1_000;
 
 pub mod bits;

@@ -7,9 +7,9 @@ use crossbeam_utils::CachePadded;
 
 use sandstorm_net::rpc::KillCause;
 
-use super::Library;
-use crate::limits::{ARENA_BYTES, PROVEN_CALLS, REPLY_BYTES, SLICE_US, TOTAL_US};
-use sandstorm_accounts::Pace;
+use super::ExtensionLibrary;
+use crate::limits::{ARENA_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
+use sandstorm_accounts::RateLimiter;
 use sandstorm_metrics::cause_index;
 
 /// What one invocation may use.
@@ -59,30 +59,30 @@ pub struct BudgetOverride {
 
 /// One loaded version of a tenant's extension.
 #[derive(Debug)]
-pub struct Extension {
+pub struct LoadedExtension {
     /// Its name.
     pub name: Box<str>,
     /// Its version, which grows with every push.
     pub version: u64,
     /// Its code.
-    pub library: Arc<Library>,
+    pub library: Arc<ExtensionLibrary>,
     /// Its own budget where it differs from its tenant's.
     pub budget: BudgetOverride,
     /// What was counted of it.
-    pub stats: ExtensionStats,
+    pub stats: ExtensionCounters,
     /// How fast its calls are let in.
-    pub brake: Brake,
+    pub throttle: CallThrottle,
 }
 
 /// How fast calls of an extension are let in: as they come, unless they keep being killed.
 #[derive(Debug, Default)]
-pub struct Brake {
+pub struct CallThrottle {
     /// 0: as they come.
     calls_per_s: AtomicU32,
-    pace: Pace,
+    pace: RateLimiter,
 }
 
-impl Brake {
+impl CallThrottle {
     /// Sets the rate, 0 for any; tells whether it was another one.
     pub fn set(&self, calls_per_s: u32) -> bool {
         self.calls_per_s() != calls_per_s && self.calls_per_s.swap(calls_per_s, Ordering::Relaxed) != calls_per_s
@@ -101,16 +101,21 @@ impl Brake {
     }
 }
 
-impl Extension {
+impl LoadedExtension {
     /// A version of an extension that has not run yet.
-    pub fn new(name: impl Into<Box<str>>, version: u64, library: Arc<Library>, budget: BudgetOverride) -> Extension {
-        Extension {
+    pub fn new(
+        name: impl Into<Box<str>>,
+        version: u64,
+        library: Arc<ExtensionLibrary>,
+        budget: BudgetOverride,
+    ) -> LoadedExtension {
+        LoadedExtension {
             name: name.into(),
             version,
             library,
             budget,
-            stats: ExtensionStats::default(),
-            brake: Brake::default(),
+            stats: ExtensionCounters::default(),
+            throttle: CallThrottle::default(),
         }
     }
 }
@@ -127,18 +132,18 @@ pub fn kill_text(cause: KillCause) -> &'static str {
         KillCause::IllegalInstruction => "ended: it executed an illegal instruction",
         KillCause::MemoryFault => "ended: it touched memory that is not its own",
         KillCause::Unloaded => "ended: its extension was unloaded, its tenant deleted, or the server stopped",
-        KillCause::Crowded => "ended: much memory of replaced records waited for its end; call it again",
+        KillCause::ReclaimPressure => "ended: much memory of replaced records waited for its end; call it again",
     }
 }
 
 /// Stripes of an extension's counters: one for each worker, so that nobody else writes there; those beyond share the last.
-const STRIPES: usize = 16;
+const COUNTER_STRIPES: usize = 16;
 
 #[derive(Debug, Default)]
-struct Stripe {
+struct ExtensionStripe {
     begun: AtomicU64,
     /// What `begun` was when a poll had last taken more than its slice.
-    long_at: AtomicU64,
+    last_long_poll: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
     cpu_ns: AtomicU64,
@@ -150,13 +155,13 @@ struct Stripe {
 
 /// Counters of one extension, written by the workers without contention.
 #[derive(Debug, Default)]
-pub struct ExtensionStats {
-    stripes: Box<[CachePadded<Stripe>; STRIPES]>,
+pub struct ExtensionCounters {
+    stripes: Box<[CachePadded<ExtensionStripe>; COUNTER_STRIPES]>,
 }
 
-/// A reading of [`ExtensionStats`].
+/// A reading of [`ExtensionCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExtensionCounts {
+pub struct InvocationTotals {
     /// Invocations begun.
     pub invocations: u64,
     /// Of them, those that returned `Ok(())`.
@@ -168,10 +173,10 @@ pub struct ExtensionCounts {
     /// CPU time that ended invocations took, microseconds.
     pub cpu_us: u64,
     /// What became of their transactions.
-    pub transactions: Transactions,
+    pub transactions: TransactionCounts,
 }
 
-impl ExtensionCounts {
+impl InvocationTotals {
     /// Invocations under way.
     pub fn live(&self) -> u64 {
         self.invocations.saturating_sub(self.ok + self.failed + self.killed_total())
@@ -185,7 +190,7 @@ impl ExtensionCounts {
 
 /// What was counted of transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transactions {
+pub struct TransactionCounts {
     /// Those that were committed.
     pub commits: u64,
     /// Runs of an invocation that were begun anew because its transaction met the writes of others.
@@ -196,7 +201,7 @@ pub struct Transactions {
 
 /// How an invocation ended, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum InvocationOutcome {
     /// It returned `Ok(())`.
     Done,
     /// It returned an error.
@@ -205,10 +210,10 @@ pub enum Outcome {
     Killed(KillCause),
 }
 
-impl ExtensionStats {
+impl ExtensionCounters {
     /// Adds all stripes up. Counters that move meanwhile are seen or not, each by itself.
-    pub fn read(&self) -> ExtensionCounts {
-        let mut sum = ExtensionCounts::default();
+    pub fn read(&self) -> InvocationTotals {
+        let mut sum = InvocationTotals::default();
         let mut cpu_ns = 0;
         for stripe in self.stripes.iter() {
             sum.invocations += stripe.begun.load(Ordering::Relaxed);
@@ -227,8 +232,8 @@ impl ExtensionStats {
     }
 
     /// The stripe of a worker, and how it adds there: alone, or with others.
-    fn stripe(&self, worker: usize) -> (&Stripe, impl Fn(&AtomicU64, u64)) {
-        let alone = worker < STRIPES - 1;
+    fn stripe(&self, worker: usize) -> (&ExtensionStripe, impl Fn(&AtomicU64, u64)) {
+        let alone = worker < COUNTER_STRIPES - 1;
         let add = move |counter: &AtomicU64, n: u64| {
             if alone {
                 counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -236,27 +241,28 @@ impl ExtensionStats {
                 counter.fetch_add(n, Ordering::Relaxed);
             }
         };
-        (&self.stripes[worker.min(STRIPES - 1)], add)
+        (&self.stripes[worker.min(COUNTER_STRIPES - 1)], add)
     }
 
-    /// Counts an invocation; whether the extension is proven on this worker: none of its last [`PROVEN_CALLS`] had a poll that took
+    /// Counts an invocation; whether the extension is proven on this worker: none of its last [`TRUSTED_AFTER_CALLS`] had a poll that took
     /// more than its slice.
     pub fn begun(&self, worker: usize) -> bool {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.begun, 1);
-        stripe.begun.load(Ordering::Relaxed).wrapping_sub(stripe.long_at.load(Ordering::Relaxed)) > PROVEN_CALLS
+        stripe.begun.load(Ordering::Relaxed).wrapping_sub(stripe.last_long_poll.load(Ordering::Relaxed))
+            > TRUSTED_AFTER_CALLS
     }
 
     /// Takes note of a poll that took more than its slice.
     #[cold]
-    pub fn ran_long(&self, worker: usize) {
+    pub fn note_long_poll(&self, worker: usize) {
         let (stripe, _) = self.stripe(worker);
-        stripe.long_at.store(stripe.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+        stripe.last_long_poll.store(stripe.begun.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Counts what became of an ended invocation's transaction.
     #[cold]
-    pub fn transaction(&self, worker: usize, counted: Transactions) {
+    pub fn transaction(&self, worker: usize, counted: TransactionCounts) {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.commits, counted.commits);
         add(&stripe.retries, counted.retries);
@@ -264,13 +270,13 @@ impl ExtensionStats {
     }
 
     /// Counts an invocation's end, and the CPU time that it took in all.
-    pub fn ended(&self, worker: usize, outcome: Outcome, cpu_ns: u64) {
+    pub fn ended(&self, worker: usize, outcome: InvocationOutcome, cpu_ns: u64) {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.cpu_ns, cpu_ns);
         match outcome {
-            Outcome::Done => add(&stripe.done, 1),
-            Outcome::Failed => add(&stripe.failed, 1),
-            Outcome::Killed(cause) => add(&stripe.killed[cause_index(cause)], 1),
+            InvocationOutcome::Done => add(&stripe.done, 1),
+            InvocationOutcome::Failed => add(&stripe.failed, 1),
+            InvocationOutcome::Killed(cause) => add(&stripe.killed[cause_index(cause)], 1),
         }
     }
 }

@@ -1,15 +1,16 @@
-//! A tenant's extension: a [`Library`] of checked machine code, loaded, with a name, a version, a budget and counters.
+//! A tenant's extension: a [`ExtensionLibrary`] of checked machine code, loaded, with a name, a version, a budget and counters.
 #![deny(unsafe_code)]
 
 mod elf;
 mod extension;
+mod library;
 pub mod limits;
-mod load;
 
 pub use extension::{
-    Brake, Budget, BudgetOverride, Extension, ExtensionCounts, ExtensionStats, Outcome, Transactions, kill_text,
+    Budget, BudgetOverride, CallThrottle, ExtensionCounters, InvocationOutcome, InvocationTotals, LoadedExtension,
+    TransactionCounts, kill_text,
 };
-pub use load::{Library, LoadError, Vtable};
+pub use library::{ExtensionLibrary, LibraryVtable, LoadError};
 pub use sandstorm_net::rpc::KillCause;
 
 /// Checks a library's file, without loading it.

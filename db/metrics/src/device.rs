@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Metric, Reading, counter, gauge, readings};
+use super::{MetricReading, MetricSpec, counter, gauge, readings};
 
 /// How a device stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct DeviceState {
     /// The other end is there.
     pub up: bool,
     /// The other end is a process (memif): it comes and goes.
-    pub comes_and_goes: bool,
+    pub is_peer_process: bool,
     /// What ends the sleep of an idle worker when a packet comes: `interrupt`, or `clock` and why.
     pub wakes: String,
     /// Packets lost because a receive queue was full.
@@ -38,10 +38,10 @@ pub struct DeviceState {
 }
 
 /// Asks a device how it stands. None: it is closed.
-pub type AskDevice = Box<dyn Fn() -> Option<DeviceState> + Send + Sync>;
+pub type DeviceProbe = Box<dyn Fn() -> Option<DeviceState> + Send + Sync>;
 
 /// What is read from a device, on servers with one.
-pub const DEVICE: &[Metric] = &[
+pub const DEVICE_METRICS: &[MetricSpec] = &[
     gauge(
         "device_link_up",
         "1 while the other end of the network device is there; 0 while it is not, or the device is gone.",
@@ -74,12 +74,12 @@ pub const DEVICE: &[Metric] = &[
 ];
 
 impl DeviceState {
-    /// The readings of [`DEVICE`].
-    pub fn readings(&self) -> Vec<Reading> {
+    /// The readings of [`DEVICE_METRICS`].
+    pub fn readings(&self) -> Vec<MetricReading> {
         let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = *self;
         let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, not_kept];
         let values = values.into_iter().chain([self.in_place, self.copied, self.reads_bytes, self.interrupts]);
-        readings(DEVICE, values.map(|value| vec![value]).collect())
+        readings(DEVICE_METRICS, values.map(|value| vec![value]).collect())
     }
 }
 
@@ -108,12 +108,12 @@ impl fmt::Display for DeviceState {
 }
 
 /// What the workers' datagrams come and go through.
-pub(super) struct Network {
+pub(super) struct NetworkDescription {
     pub(super) about: String,
-    pub(super) device: Option<AskDevice>,
+    pub(super) device: Option<DeviceProbe>,
 }
 
-impl fmt::Debug for Network {
+impl fmt::Debug for NetworkDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Network").field("about", &self.about).finish_non_exhaustive()
     }

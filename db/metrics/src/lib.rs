@@ -20,16 +20,16 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use sandstorm_net::rpc;
 
-use device::Network;
-pub use device::{AskDevice, DEVICE, DeviceState};
-pub use memory::{MEMORY, memory_values};
+use device::NetworkDescription;
+pub use device::{DEVICE_METRICS, DeviceProbe, DeviceState};
+pub use memory::{MEMORY_METRICS, memory_readings};
 
-/// A count with a single writer: that thread alone may call [`Counter::add`] and [`Counter::set`], any may read. (A
+/// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and [`SingleWriterCounter::set`], any may read. (A
 /// second writer would lose counts, nothing worse.)
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct SingleWriterCounter(AtomicU64);
 
-impl Counter {
+impl SingleWriterCounter {
     /// Adds; for the one thread that owns this counter.
     #[inline]
     pub fn add(&self, n: u64) {
@@ -51,30 +51,30 @@ impl Counter {
 
 /// How a metric behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows while the server runs.
     Counter,
     /// Goes up and down.
     Gauge,
 }
 
-impl Kind {
+impl MetricKind {
     /// The word that Prometheus has for it.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         }
     }
 }
 
 /// The declaration of a metric.
 #[derive(Clone, Copy, Debug)]
-pub struct Metric {
+pub struct MetricSpec {
     /// Its name, without the prefix `sandstorm_`.
     pub name: &'static str,
     /// Counter or gauge.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its label and the label's values, when it is a family; the values stand in the order of the counts.
     pub label: Option<(&'static str, &'static [&'static str])>,
     /// What it counts.
@@ -82,7 +82,7 @@ pub struct Metric {
 }
 
 /// Operations, in the order of their numbers.
-pub const OPS: &[&str] = &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke", "range"];
+pub const OPERATIONS: &[&str] = &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke", "range"];
 
 /// Statuses of operations, in the order of their numbers.
 pub const STATUSES: &[&str] = &[
@@ -114,13 +114,13 @@ pub const STATUSES: &[&str] = &[
 pub const SEAL_REASONS: &[&str] = &sandstorm_net::seal::SealCounters::REASONS;
 
 /// Reasons for dropping a frame where the server drives its network past the kernel, in the order of their numbers.
-pub const FRAME_REASONS: &[&str] = &sandstorm_net::stack::Refused::NAMES;
+pub const FRAME_REASONS: &[&str] = &sandstorm_net::stack::FrameDropReason::NAMES;
 
 /// Reasons for not sending a datagram there.
 pub const UNDELIVERABLE_REASONS: &[&str] = &["too_large", "no_route", "unresolved"];
 
 /// Causes of kills, in the order of their numbers less one.
-pub const CAUSES: &[&str] = &[
+pub const KILL_CAUSES: &[&str] = &[
     "slice_budget",
     "total_budget",
     "panic",
@@ -134,7 +134,7 @@ pub const CAUSES: &[&str] = &[
 ];
 
 /// Kinds of malformed messages.
-pub const MALFORMED: &[&str] = &[
+pub const MALFORMED_KINDS: &[&str] = &[
     "short_header",
     "version",
     "operations",
@@ -146,9 +146,9 @@ pub const MALFORMED: &[&str] = &[
     "trailing",
 ];
 
-/// The index of a malformed message's kind in [`MALFORMED`].
-pub fn malformed_index(malformed: &rpc::Malformed) -> usize {
-    use rpc::Malformed as M;
+/// The index of a malformed message's kind in [`MALFORMED_KINDS`].
+pub fn malformed_kind_index(malformed: &rpc::MessageDecodeError) -> usize {
+    use rpc::MessageDecodeError as M;
     match malformed {
         M::ShortHeader => 0,
         M::Version(_) => 1,
@@ -162,7 +162,7 @@ pub fn malformed_index(malformed: &rpc::Malformed) -> usize {
     }
 }
 
-/// The index of a kill's cause in [`CAUSES`].
+/// The index of a kill's cause in [`KILL_CAUSES`].
 pub fn cause_index(cause: rpc::KillCause) -> usize {
     cause as usize - 1
 }
@@ -179,7 +179,7 @@ pub enum ConnectionReason {
     /// The process could open no more files.
     NoFiles,
     /// It did not show in time, or within bounds, whose it is.
-    Stranger,
+    Unauthenticated,
     /// It did not read its answers.
     SlowReader,
     /// All buffers together were too large.
@@ -194,7 +194,7 @@ pub enum ConnectionReason {
 
 /// The name of a kill's cause.
 pub fn cause_name(cause: rpc::KillCause) -> &'static str {
-    CAUSES.get(cause_index(cause)).copied().unwrap_or("unknown")
+    KILL_CAUSES.get(cause_index(cause)).copied().unwrap_or("unknown")
 }
 
 /// Declares a structure of counters: `field: counter`, `field: gauge`, or `field: counter by("label", NAMES)`.
@@ -210,7 +210,7 @@ macro_rules! metrics {
 
         impl $name {
             /// The declarations, in the order of [`Self::values`].
-            pub const METRICS: &'static [Metric] = &[$( Metric {
+            pub const METRICS: &'static [MetricSpec] = &[$( MetricSpec {
                 name: concat!($prefix, stringify!($field)),
                 kind: metrics!(@kind $kind),
                 label: metrics!(@label $($label, $names)?),
@@ -223,14 +223,14 @@ macro_rules! metrics {
             }
         }
     };
-    (@type) => { Counter };
-    (@type $names:expr) => { [Counter; $names.len()] };
-    (@kind counter) => { Kind::Counter };
-    (@kind gauge) => { Kind::Gauge };
+    (@type) => { SingleWriterCounter };
+    (@type $names:expr) => { [SingleWriterCounter; $names.len()] };
+    (@kind counter) => { MetricKind::Counter };
+    (@kind gauge) => { MetricKind::Gauge };
     (@label) => { None };
     (@label $label:literal, $names:expr) => { Some(($label, $names)) };
     (@read $field:expr) => { vec![$field.get()] };
-    (@read $field:expr, $names:expr) => { $field.iter().map(Counter::get).collect() };
+    (@read $field:expr, $names:expr) => { $field.iter().map(SingleWriterCounter::get).collect() };
 }
 
 metrics! {
@@ -273,9 +273,9 @@ metrics! {
         /// Whole messages received.
         messages: counter,
         /// Messages or operations that are not well-formed, by kind.
-        malformed: counter by("kind", MALFORMED),
+        malformed: counter by("kind", MALFORMED_KINDS),
         /// Operations received, by what they ask for.
-        requests: counter by("op", OPS),
+        requests: counter by("op", OPERATIONS),
         /// Operations answered, by how they ended.
         responses: counter by("status", STATUSES),
         /// Records whose value was read by plain operations.
@@ -287,7 +287,7 @@ metrics! {
         /// Invocations that returned an error of their own.
         invocations_failed: counter,
         /// Invocations that the server ended, by cause.
-        invocations_killed: counter by("cause", CAUSES),
+        invocations_killed: counter by("cause", KILL_CAUSES),
         /// Polls of invocations.
         polls: counter,
         /// Polls of invocations that ended by a switch, because they computed past their slice.
@@ -360,7 +360,7 @@ impl WorkerCounters {
 pub use tenant_counters::TenantCounters;
 
 mod tenant_counters {
-    use super::{CAUSES, Counter, Kind, Metric};
+    use super::{KILL_CAUSES, MetricKind, MetricSpec, SingleWriterCounter};
 
     metrics! {
         /// What one worker counts for one tenant.
@@ -380,7 +380,7 @@ mod tenant_counters {
             /// Invocations that returned an error of their own.
             invocations_failed: counter,
             /// Invocations that the server ended, by cause.
-            invocations_killed: counter by("cause", CAUSES),
+            invocations_killed: counter by("cause", KILL_CAUSES),
             /// Polls of the tenant's invocations that ended by a switch, because they computed past their slice.
             preemptions: counter,
             /// CPU time spent in the tenant's invocations, in nanoseconds.
@@ -406,7 +406,7 @@ mod tenant_counters {
 }
 
 /// What is read from the directory rather than counted by workers, in the order in which the control port reads it.
-pub const SERVER: &[Metric] = &[
+pub const SERVER_METRICS: &[MetricSpec] = &[
     gauge("uptime_seconds", "Seconds since the server started."),
     gauge("tenants", "Tenants."),
     gauge("tables", "Tables of all tenants."),
@@ -438,7 +438,7 @@ pub const SERVER: &[Metric] = &[
 ];
 
 /// What is counted at the control port, in the order in which `admin` reads it.
-pub const CONTROL: &[Metric] = &[
+pub const CONTROL_METRICS: &[MetricSpec] = &[
     counter("control_wrong_tokens", "Control requests with a token that is nobody's."),
     counter(
         "control_crowded",
@@ -456,43 +456,43 @@ pub const CONTROL: &[Metric] = &[
     counter("control_handshakes_failed", "TLS handshakes of the control port that failed."),
 ];
 
-const fn counter(name: &'static str, meaning: &'static str) -> Metric {
-    Metric { name, kind: Kind::Counter, label: None, meaning }
+const fn counter(name: &'static str, meaning: &'static str) -> MetricSpec {
+    MetricSpec { name, kind: MetricKind::Counter, label: None, meaning }
 }
 
-const fn gauge(name: &'static str, meaning: &'static str) -> Metric {
-    Metric { name, kind: Kind::Gauge, label: None, meaning }
+const fn gauge(name: &'static str, meaning: &'static str) -> MetricSpec {
+    MetricSpec { name, kind: MetricKind::Gauge, label: None, meaning }
 }
 
 /// All counters of the server.
 #[derive(Debug)]
-pub struct Metrics {
+pub struct ServerMetrics {
     started: Instant,
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
     /// What the workers' datagrams come and go through.
-    network: OnceLock<Network>,
+    network: OnceLock<NetworkDescription>,
 }
 
 /// A metric and its values, one a label value.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct MetricReading {
     /// The declaration.
-    pub metric: &'static Metric,
+    pub metric: &'static MetricSpec,
     /// One value, or one for each value of the label.
     pub values: Vec<u64>,
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// Counters for that many workers.
-    pub fn new(workers: usize) -> Arc<Metrics> {
+    pub fn new(workers: usize) -> Arc<ServerMetrics> {
         let workers = (0..workers).map(|_| Arc::default()).collect();
-        Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new() })
+        Arc::new(ServerMetrics { started: Instant::now(), workers, network: OnceLock::new() })
     }
 
     /// Says what the workers' datagrams come and go through, and whom to ask how it stands if that is a device.
-    pub fn network_is(&self, about: &str, device: Option<AskDevice>) {
+    pub fn set_network(&self, about: &str, device: Option<DeviceProbe>) {
         // It is said once, when the workers have started.
-        let _said_before = self.network.set(Network { about: about.to_owned(), device });
+        let _said_before = self.network.set(NetworkDescription { about: about.to_owned(), device });
     }
 
     /// What the workers' datagrams come and go through, and how it stands, in words.
@@ -519,7 +519,7 @@ impl Metrics {
     /// Invocations that the server ended, of all workers.
     pub fn kills(&self) -> u64 {
         let killed = self.workers.iter().flat_map(|counters| counters.invocations_killed.iter());
-        killed.map(Counter::get).fold(0, u64::wrapping_add)
+        killed.map(SingleWriterCounter::get).fold(0, u64::wrapping_add)
     }
 
     /// Seconds since the counters were made.
@@ -528,24 +528,24 @@ impl Metrics {
     }
 
     /// The readings of one worker.
-    pub fn read_worker(&self, worker: usize) -> Vec<Reading> {
+    pub fn read_worker(&self, worker: usize) -> Vec<MetricReading> {
         let values = self.workers.get(worker).map(|counters| counters.values()).unwrap_or_default();
         readings(WorkerCounters::METRICS, values)
     }
 
     /// The readings of all workers, added up.
-    pub fn read(&self) -> Vec<Reading> {
-        readings(WorkerCounters::METRICS, sum(self.workers.iter().map(|counters| counters.values())))
+    pub fn read(&self) -> Vec<MetricReading> {
+        readings(WorkerCounters::METRICS, sum_rows(self.workers.iter().map(|counters| counters.values())))
     }
 }
 
 /// Pairs declarations with values.
-pub fn readings(metrics: &'static [Metric], values: Vec<Vec<u64>>) -> Vec<Reading> {
-    metrics.iter().zip(values).map(|(metric, values)| Reading { metric, values }).collect()
+pub fn readings(metrics: &'static [MetricSpec], values: Vec<Vec<u64>>) -> Vec<MetricReading> {
+    metrics.iter().zip(values).map(|(metric, values)| MetricReading { metric, values }).collect()
 }
 
 /// Adds rows of values up.
-pub fn sum(rows: impl Iterator<Item = Vec<Vec<u64>>>) -> Vec<Vec<u64>> {
+pub fn sum_rows(rows: impl Iterator<Item = Vec<Vec<u64>>>) -> Vec<Vec<u64>> {
     rows.reduce(|mut total, row| {
         for (total, row) in total.iter_mut().flatten().zip(row.into_iter().flatten()) {
             *total = total.wrapping_add(row);

@@ -3,12 +3,12 @@
 //! What this module guarantees: it asks the system's allocator how it stands, and touches no memory of anybody's.
 #![allow(unsafe_code)]
 
-use super::{Metric, Reading, gauge, readings};
+use super::{MetricReading, MetricSpec, gauge, readings};
 use sandstorm_store::{bucket_array_bytes, slab_free_bytes};
 
-/// Gauges of the process's memory, in the order of [`memory_values`]. With `slab_bytes` they add up to nearly what is resident: the rest is code, stacks, and what of
+/// Gauges of the process's memory, in the order of [`memory_readings`]. With `slab_bytes` they add up to nearly what is resident: the rest is code, stacks, and what of
 /// `bucket_bytes` no record has touched yet.
-pub const MEMORY: &[Metric] = &[
+pub const MEMORY_METRICS: &[MetricSpec] = &[
     gauge(
         "resident_bytes",
         "Bytes of the server's process that are in memory, as the kernel counts them; 0 where it does not tell.",
@@ -25,30 +25,30 @@ pub const MEMORY: &[Metric] = &[
     gauge("heap_free_bytes", "Of `heap_bytes`, those that are free."),
 ];
 
-/// The readings of [`MEMORY`].
-pub fn memory_values() -> Vec<Reading> {
-    let (heap, free) = heap();
-    let values = [resident().unwrap_or(0), slab_free_bytes() as u64, bucket_array_bytes() as u64, heap, free];
-    readings(MEMORY, values.into_iter().map(|value| vec![value]).collect())
+/// The readings of [`MEMORY_METRICS`].
+pub fn memory_readings() -> Vec<MetricReading> {
+    let (heap, free) = heap_bytes();
+    let values = [resident_bytes().unwrap_or(0), slab_free_bytes() as u64, bucket_array_bytes() as u64, heap, free];
+    readings(MEMORY_METRICS, values.into_iter().map(|value| vec![value]).collect())
 }
 
 /// Of x86-64, in whose pages the kernel counts.
 const PAGE_BYTES: u64 = 4096;
 
-fn resident() -> Option<u64> {
+fn resident_bytes() -> Option<u64> {
     let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
     Some(pages * PAGE_BYTES)
 }
 
 /// Bytes that the allocator has of the kernel, and those of them that are free.
 #[cfg(all(target_env = "gnu", not(miri)))]
-fn heap() -> (u64, u64) {
+fn heap_bytes() -> (u64, u64) {
     // SAFETY: it takes no argument, locks the allocator's arenas one by one, and answers by value.
     let told = unsafe { libc::mallinfo2() };
     ((told.arena + told.hblkhd) as u64, told.fordblks as u64)
 }
 
 #[cfg(not(all(target_env = "gnu", not(miri))))]
-fn heap() -> (u64, u64) {
+fn heap_bytes() -> (u64, u64) {
     (0, 0)
 }

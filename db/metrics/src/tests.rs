@@ -1,7 +1,7 @@
 //! Names against the protocol's numbers, sums, the page, the text.
 
 use super::*;
-use sandstorm_net::rpc::{KillCause, Op, Status};
+use sandstorm_net::rpc::{KillCause, OpKind, RpcStatus};
 
 /// `SomeName` as `some_name`.
 fn snake(debug: &str) -> String {
@@ -18,22 +18,22 @@ fn snake(debug: &str) -> String {
 #[test]
 fn every_number_of_the_protocol_has_its_name_in_its_place() {
     let ops: Vec<String> =
-        Op::ALL.iter().map(|op| snake(&format!("{op:?}")).replace("multi_get", "multiget")).collect();
-    assert_eq!(OPS, ops);
-    let statuses: Vec<String> = Status::ALL.iter().map(|status| snake(&format!("{status:?}"))).collect();
+        OpKind::ALL.iter().map(|op| snake(&format!("{op:?}")).replace("multi_get", "multiget")).collect();
+    assert_eq!(OPERATIONS, ops);
+    let statuses: Vec<String> = RpcStatus::ALL.iter().map(|status| snake(&format!("{status:?}"))).collect();
     assert_eq!(STATUSES, statuses);
     let causes: Vec<String> = KillCause::ALL.iter().map(|cause| snake(&format!("{cause:?}"))).collect();
-    assert_eq!(CAUSES, causes);
+    assert_eq!(KILL_CAUSES, causes);
     for cause in KillCause::ALL {
         assert_eq!(cause_name(*cause), snake(&format!("{cause:?}")));
     }
-    let ops: Vec<usize> = Op::ALL.iter().map(|op| *op as usize).collect();
-    assert_eq!(ops, (0..OPS.len()).collect::<Vec<_>>());
+    let ops: Vec<usize> = OpKind::ALL.iter().map(|op| *op as usize).collect();
+    assert_eq!(ops, (0..OPERATIONS.len()).collect::<Vec<_>>());
 }
 
 #[test]
 fn every_kind_of_malformed_message_is_counted_under_its_name() {
-    use sandstorm_net::rpc::Malformed as M;
+    use sandstorm_net::rpc::MessageDecodeError as M;
     let kinds = [
         (M::ShortHeader, "short_header"),
         (M::Version(9), "version"),
@@ -45,18 +45,18 @@ fn every_kind_of_malformed_message_is_counted_under_its_name() {
         (M::UnknownEnum(9), "unknown_enum"),
         (M::Trailing(9), "trailing"),
     ];
-    assert_eq!(kinds.len(), MALFORMED.len());
+    assert_eq!(kinds.len(), MALFORMED_KINDS.len());
     for (malformed, name) in kinds {
-        assert_eq!(MALFORMED[malformed_index(&malformed)], name);
+        assert_eq!(MALFORMED_KINDS[malformed_kind_index(&malformed)], name);
     }
 }
 
 #[test]
 fn names_are_unique_and_each_has_a_meaning() {
-    let all: Vec<&Metric> = SERVER
+    let all: Vec<&MetricSpec> = SERVER_METRICS
         .iter()
-        .chain(MEMORY)
-        .chain(DEVICE)
+        .chain(MEMORY_METRICS)
+        .chain(DEVICE_METRICS)
         .chain(WorkerCounters::METRICS)
         .chain(TenantCounters::METRICS)
         .collect();
@@ -92,19 +92,20 @@ fn what_the_stack_counts_is_found_under_its_reason() {
         found += usize::from(value > 0);
     }
     assert_eq!(found, 1 + FRAME_REASONS.len() + UNDELIVERABLE_REASONS.len());
-    assert_eq!(FRAME_REASONS.len(), sandstorm_net::stack::Refused::ALL.len());
+    assert_eq!(FRAME_REASONS.len(), sandstorm_net::stack::FrameDropReason::ALL.len());
 }
 
 #[test]
 fn workers_are_summed_and_each_is_read_alone() {
-    let metrics = Metrics::new(2);
+    let metrics = ServerMetrics::new(2);
     for (worker, n) in [(0, 3), (1, 4)] {
         let counters = metrics.worker(worker).unwrap();
         counters.packets_in.add(n);
-        counters.requests[Op::Put as usize].add(n);
+        counters.requests[OpKind::Put as usize].add(n);
         counters.invocations_live.set(n);
     }
-    let get = |readings: &[Reading], wanted: &str| text::flat(readings).find(|(name, _)| name == wanted).unwrap().1;
+    let get =
+        |readings: &[MetricReading], wanted: &str| text::flat(readings).find(|(name, _)| name == wanted).unwrap().1;
     for (name, sum, second) in
         [("packets_in", 7, 4), ("requests.put", 7, 4), ("requests.get", 0, 0), ("invocations_live", 7, 4)]
     {
@@ -116,7 +117,7 @@ fn workers_are_summed_and_each_is_read_alone() {
 
 #[test]
 fn workers_do_not_share_cache_lines() {
-    let metrics = Metrics::new(2);
+    let metrics = ServerMetrics::new(2);
     let at = |worker| std::ptr::from_ref::<WorkerCounters>(metrics.worker(worker).unwrap()).addr();
     assert!(at(0) % 128 == 0 && at(1) % 128 == 0);
 }
@@ -125,7 +126,7 @@ fn workers_do_not_share_cache_lines() {
 fn prometheus_text_says_each_metric_once_and_escapes_labels() {
     let counters = TenantCounters::default();
     counters.requests.add(5);
-    let group = |tenant: &str| text::Labelled {
+    let group = |tenant: &str| text::LabelledReadings {
         labels: vec![("tenant", tenant.to_owned())],
         readings: readings(TenantCounters::METRICS, counters.values()),
     };
@@ -145,8 +146,8 @@ fn prometheus_text_says_each_metric_once_and_escapes_labels() {
 fn the_page_is_current() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, text::page()).unwrap();
+        std::fs::write(&path, text::markdown_page()).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, text::page(), "docs/metrics.md is old: UPDATE_DOCS=1 cargo test -p sandstorm metrics");
+    assert_eq!(found, text::markdown_page(), "docs/metrics.md is old: UPDATE_DOCS=1 cargo test -p sandstorm metrics");
 }

@@ -2,22 +2,25 @@
 
 use std::fmt::Write;
 
-use super::{CONTROL, DEVICE, MEMORY, Metric, Reading, SERVER, TenantCounters, WorkerCounters};
+use super::{
+    CONTROL_METRICS, DEVICE_METRICS, MEMORY_METRICS, MetricReading, MetricSpec, SERVER_METRICS, TenantCounters,
+    WorkerCounters,
+};
 
 /// Prefix of every name that Prometheus sees.
 const PREFIX: &str = "sandstorm_";
 
 /// Readings that share labels, such as those of one worker.
 #[derive(Clone, Debug)]
-pub struct Labelled {
+pub struct LabelledReadings {
     /// Label and value, such as `("worker", "0")`; none for the server as a whole.
     pub labels: Vec<(&'static str, String)>,
     /// The readings.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<MetricReading>,
 }
 
 /// The text that Prometheus scrapes: each metric's meaning and type once, then its values.
-pub fn prometheus(groups: &[Labelled]) -> String {
+pub fn prometheus(groups: &[LabelledReadings]) -> String {
     let mut text = String::new();
     let mut said: Vec<&str> = Vec::new();
     for first in groups.iter().flat_map(|group| &group.readings) {
@@ -38,7 +41,7 @@ pub fn prometheus(groups: &[Labelled]) -> String {
     text
 }
 
-fn samples(text: &mut String, group: &Labelled, reading: &Reading) {
+fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading) {
     let family = reading.metric.label;
     for (index, value) in reading.values.iter().enumerate() {
         let mut labels: Vec<String> = group.labels.iter().map(|(name, value)| label(name, value)).collect();
@@ -56,7 +59,7 @@ fn label(name: &str, value: &str) -> String {
 }
 
 /// Names and values as `GET /v1/stat` gives them: `name`, or `name.value` for each value of a label.
-pub fn flat(readings: &[Reading]) -> impl Iterator<Item = (String, u64)> {
+pub fn flat(readings: &[MetricReading]) -> impl Iterator<Item = (String, u64)> {
     readings.iter().flat_map(|reading| {
         reading.values.iter().enumerate().map(|(index, value)| match reading.metric.label {
             None => (reading.metric.name.to_owned(), *value),
@@ -66,7 +69,7 @@ pub fn flat(readings: &[Reading]) -> impl Iterator<Item = (String, u64)> {
 }
 
 /// The page `docs/metrics.md`.
-pub fn page() -> String {
+pub fn markdown_page() -> String {
     let mut text = String::from(
         "# Metrics\n\n\
          Made from `db/metrics/src//`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm metrics` \
@@ -75,11 +78,11 @@ pub fn page() -> String {
          them as JSON, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \
          their growth. A [configuration of Prometheus](operations.md#as-a-service).\n",
     );
-    let sections: [(&str, &[Metric]); 6] = [
-        ("The server", SERVER),
-        ("Its memory", MEMORY),
-        ("The control port", CONTROL),
-        ("A device beside the kernel, on servers with one", DEVICE),
+    let sections: [(&str, &[MetricSpec]); 6] = [
+        ("The server", SERVER_METRICS),
+        ("Its memory", MEMORY_METRICS),
+        ("The control port", CONTROL_METRICS),
+        ("A device beside the kernel, on servers with one", DEVICE_METRICS),
         ("Each worker (label `worker`)", WorkerCounters::METRICS),
         ("Each tenant (label `tenant`)", TenantCounters::METRICS),
     ];

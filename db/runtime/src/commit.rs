@@ -9,19 +9,19 @@ use sandstorm_api::limits::{
     TRANSACTION_BYTES, TRANSACTION_RANGES, TRANSACTION_READS, TRANSACTION_TRIES, TRANSACTION_WRITES,
 };
 
-use sandstorm_extension::Transactions;
+use sandstorm_extension::TransactionCounts;
 
-use super::host::{bytes, call, refusal};
-use super::invocation::Body;
+use super::host::{call, guest_bytes, store_error_status};
+use super::invocation::InvocationState;
 use super::range::ranges_read;
-use sandstorm_catalog::{FIRST_GRANTED_ID, NoAccess};
+use sandstorm_catalog::{AccessError, FIRST_GRANTED_ID};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use sandstorm_store::transactions::{self as transactions, CommitError, KeyChange, New, Read};
-use sandstorm_store::{Participant, Table, clock_ms};
+use sandstorm_store::transactions::{self as transactions, CommitError, KeyChange, KeyRead, NewRecord};
+use sandstorm_store::{Participant, RecordTable, clock_ms};
 
 /// What became of an invocation's transaction so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Attempts {
+pub(super) struct TransactionState {
     /// Runs of the invocation that met the writes of others.
     pub(super) conflicts: u32,
     /// It was committed, and has changed something.
@@ -30,21 +30,21 @@ pub(super) struct Attempts {
     pub(super) tried: bool,
 }
 
-impl Attempts {
+impl TransactionState {
     /// For the counters; `None` where there is nothing to count.
     #[inline]
-    pub(super) fn counted(self) -> Option<Transactions> {
+    pub(super) fn counted(self) -> Option<TransactionCounts> {
         if !self.committed && self.conflicts == 0 {
             return None;
         }
         let given_up = u32::from(self.conflicts >= TRANSACTION_TRIES);
         let retries = u64::from(self.conflicts - given_up);
-        Some(Transactions { commits: u64::from(self.committed), retries, conflicts: u64::from(given_up) })
+        Some(TransactionCounts { commits: u64::from(self.committed), retries, conflicts: u64::from(given_up) })
     }
 }
 
 pub(super) unsafe extern "C" fn commit(
-    invocation: *mut abi::Invocation,
+    invocation: *mut abi::InvocationHeader,
     reads: *const RawRead,
     reads_len: usize,
     ranges: *const RawRangeRead,
@@ -53,34 +53,34 @@ pub(super) unsafe extern "C" fn commit(
     changes_len: usize,
 ) -> u32 {
     // SAFETY: the library's lists, and the keys, rows and values that they name, outlive the call.
-    let commit = |body: &mut Body, participant: &Participant| unsafe {
-        if body.attempts.committed {
+    let commit = |body: &mut InvocationState, participant: &Participant| unsafe {
+        if body.transaction.committed {
             // It would be told as failed, or killed, though something was written.
             return abi::STATUS_INVALID;
         }
-        body.attempts.tried = true;
+        body.transaction.tried = true;
         let only_looks = changes.is_null();
-        let reads = match list(reads, reads_len, TRANSACTION_READS) {
+        let reads = match guest_list(reads, reads_len, TRANSACTION_READS) {
             Ok(reads) => reads,
             Err(status) => return status,
         };
-        let ranges = match list(ranges, ranges_len, TRANSACTION_RANGES) {
+        let ranges = match guest_list(ranges, ranges_len, TRANSACTION_RANGES) {
             Ok(ranges) => ranges,
             Err(status) => return status,
         };
-        let changes = match list(changes, changes_len, TRANSACTION_WRITES) {
+        let changes = match guest_list(changes, changes_len, TRANSACTION_WRITES) {
             Ok(changes) => changes,
             Err(_) if only_looks => &[],
             Err(status) => return status,
         };
-        match run(body, participant, reads, ranges, changes) {
+        match run_commit(body, participant, reads, ranges, changes) {
             Ok(()) => {
-                body.attempts.committed = !only_looks;
+                body.transaction.committed = !only_looks;
                 abi::STATUS_OK
             }
             Err(abi::STATUS_CONFLICT) => {
-                body.attempts.conflicts += 1;
-                let again = body.attempts.conflicts < TRANSACTION_TRIES;
+                body.transaction.conflicts += 1;
+                let again = body.transaction.conflicts < TRANSACTION_TRIES;
                 if again { abi::STATUS_CONFLICT } else { abi::STATUS_CONTENDED }
             }
             Err(status) => status,
@@ -94,7 +94,7 @@ pub(super) unsafe extern "C" fn commit(
 ///
 /// # Safety
 /// It outlives the call.
-pub(super) unsafe fn list<'a, T>(first: *const T, len: usize, limit: usize) -> Result<&'a [T], u32> {
+pub(super) unsafe fn guest_list<'a, T>(first: *const T, len: usize, limit: usize) -> Result<&'a [T], u32> {
     if len > limit {
         return Err(abi::STATUS_TOO_LARGE);
     }
@@ -107,9 +107,9 @@ pub(super) unsafe fn list<'a, T>(first: *const T, len: usize, limit: usize) -> R
 
 /// Bytes of a transaction's reads or changes. Counted before they are hashed or copied, which takes as long as they are.
 #[derive(Default)]
-struct Total(usize);
+struct TransactionBytes(usize);
 
-impl Total {
+impl TransactionBytes {
     fn add(&mut self, bytes: &[u8]) -> Result<(), u32> {
         self.0 = self.0.saturating_add(bytes.len());
         if self.0 > TRANSACTION_BYTES { Err(abi::STATUS_TOO_LARGE) } else { Ok(()) }
@@ -118,42 +118,42 @@ impl Total {
 
 /// # Safety
 /// Keys, rows and values that are named outlive the call.
-unsafe fn run(
-    body: &Body,
+unsafe fn run_commit(
+    body: &InvocationState,
     participant: &Participant,
     reads: &[RawRead],
     ranges: &[RawRangeRead],
     changes: &[RawChange],
 ) -> Result<(), u32> {
     let mut looked_at = Vec::with_capacity(reads.len());
-    let mut total = Total::default();
+    let mut total = TransactionBytes::default();
     for read in reads {
         // SAFETY: this function's contract.
-        let key = unsafe { bytes(read.key, read.key_len, MAX_KEY_BYTES) }?;
+        let key = unsafe { guest_bytes(read.key, read.key_len, MAX_KEY_BYTES) }?;
         total.add(key)?;
-        let table = table(body, read.table, false)?;
+        let table = resolve_table(body, read.table, false)?;
         let hash = if read.hash == 0 { table.hash(key) } else { read.hash };
         if !table.owns(hash) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
-        looked_at.push(Read { table, hash, key, version: read.version });
+        looked_at.push(KeyRead { table, hash, key, version: read.version });
     }
     // SAFETY: this function's contract.
     let ranges = unsafe { ranges_read(body, ranges) }?;
     let mut changed = Vec::with_capacity(changes.len());
-    let mut total = Total::default();
+    let mut total = TransactionBytes::default();
     for change in changes {
         // SAFETY: this function's contract.
-        let key = unsafe { bytes(change.key, change.key_len, MAX_KEY_BYTES) }?;
+        let key = unsafe { guest_bytes(change.key, change.key_len, MAX_KEY_BYTES) }?;
         total.add(key)?;
-        let table = table(body, change.table, true)?;
+        let table = resolve_table(body, change.table, true)?;
         // Never the library's hash: under a wrong one there could be two records of a key.
         let hash = table.hash(key);
         let becomes = match change.kind {
             abi::CHANGE_DELETE => None,
             abi::CHANGE_PUT => {
                 // SAFETY: this function's contract.
-                let value = unsafe { bytes(change.value, change.value_len, MAX_VALUE_BYTES) }?;
+                let value = unsafe { guest_bytes(change.value, change.value_len, MAX_VALUE_BYTES) }?;
                 total.add(value)?;
                 // Counted by the library from the time that it was given, which is as old as its slice.
                 let late_ms = clock_ms(body.abi.now_ms).saturating_add(1) - body.abi.now_ms;
@@ -161,7 +161,7 @@ unsafe fn run(
                     0 => 0,
                     at_ms => at_ms.saturating_add(late_ms),
                 };
-                Some(New { value, flags: change.flags, expires_at_ms })
+                Some(NewRecord { value, flags: change.flags, expires_at_ms })
             }
             _ => return Err(abi::STATUS_INVALID),
         };
@@ -170,21 +170,21 @@ unsafe fn run(
     transactions::commit_with_ranges(participant, &looked_at, &ranges, &mut changed, body.abi.now_ms).map_err(|error| {
         match error {
             CommitError::Conflict => abi::STATUS_CONFLICT,
-            CommitError::Refused(error) => refusal(error),
-            CommitError::Twice => abi::STATUS_INVALID,
+            CommitError::Refused(error) => store_error_status(error),
+            CommitError::DuplicateKey => abi::STATUS_INVALID,
         }
     })
 }
 
 /// A table of the invocation's, as it may be used at this moment.
-pub(super) fn table(body: &Body, id: u64, write: bool) -> Result<&Table, u32> {
+pub(super) fn resolve_table(body: &InvocationState, id: u64, write: bool) -> Result<&RecordTable, u32> {
     let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
     if id < FIRST_GRANTED_ID {
         return held.view.tables.get(&id).map(|entry| &entry.table).ok_or(abi::STATUS_UNKNOWN_TABLE);
     }
-    match held.view.reach_granted(id, write) {
+    match held.view.resolve_granted(id, write) {
         Ok(entry) => Ok(&entry.table),
-        Err(NoAccess::ReadOnly) => Err(abi::STATUS_READ_ONLY),
-        Err(NoAccess::Unknown) => Err(abi::STATUS_UNKNOWN_TABLE),
+        Err(AccessError::ReadOnly) => Err(abi::STATUS_READ_ONLY),
+        Err(AccessError::Unknown) => Err(abi::STATUS_UNKNOWN_TABLE),
     }
 }

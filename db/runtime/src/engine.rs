@@ -8,48 +8,48 @@ use std::io;
 use std::sync::Arc;
 
 use super::Watchdog;
-use super::invocation::{BeginError, Body, Invocation, Parked, Stage};
-use super::judge::longest_ns;
-use super::meter::{Meter, Overdue};
-use super::side::{Context, Ended, Side, Step, Terms};
-use super::switch::Entry;
-use crate::limits::{IDLE_INVOCATIONS, SOILED_INVOCATIONS, TIDY_BYTES};
-use sandstorm_accounts::Usage;
+use super::cpu_meter::{CpuMeter, OverdueRule};
+use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
+use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
+use super::preemption_policy::max_charge_ns;
+use super::stack_switch::GuestFunction;
+use crate::limits::{IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
+use sandstorm_accounts::TenantUsage;
 use sandstorm_api::abi;
 use sandstorm_catalog::TenantView;
-use sandstorm_extension::Outcome;
-use sandstorm_extension::{Budget, Extension, KillCause};
+use sandstorm_extension::InvocationOutcome;
+use sandstorm_extension::{Budget, KillCause, LoadedExtension};
 use sandstorm_store::Participant;
 
 /// How a poll ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
+pub enum PollOutcome {
     /// It yielded: poll it again.
     Pending,
     /// It computed past its slice and was switched out: poll it again, on any worker, after others had their turn.
     Preempted,
-    /// It returned `Ok(())`; see [`Invocation::reply`].
+    /// It returned `Ok(())`; see [`InvocationHandle::reply`].
     Done,
-    /// It returned an error; see [`Invocation::text`].
+    /// It returned an error; see [`InvocationHandle::text`].
     Failed {
         /// The number of the error's kind.
         code: u32,
     },
-    /// The server ended it; see [`Invocation::text`].
+    /// The server ended it; see [`InvocationHandle::text`].
     Killed(KillCause),
 }
 
 /// A worker's engine; one per thread, and it stays on its thread.
 #[derive(Debug)]
 pub struct Engine {
-    side: Side,
+    side: GuestRunner,
     worker: usize,
-    idle: Vec<Invocation>,
+    idle: Vec<InvocationHandle>,
     /// Ended ones whose memory has yet to go back to the kernel.
-    soiled: Vec<Invocation>,
+    soiled: Vec<InvocationHandle>,
     /// The state of the directory that the worker sees; `None`: it has not told.
     generation: Option<u64>,
-    meter: Meter,
+    meter: CpuMeter,
     /// See [`Engine::limit_slices`].
     longest_slice_ns: u64,
 }
@@ -62,9 +62,9 @@ impl Engine {
     /// # Errors
     /// `AlreadyExists` if the thread has an engine; else what the operating system says.
     pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
-        let side = Side::new(watchdog)?;
-        let meter = Meter::new(side.cpu_clock());
-        let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(SOILED_INVOCATIONS));
+        let side = GuestRunner::new(watchdog)?;
+        let meter = CpuMeter::new(side.cpu_clock());
+        let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
         Ok(Engine { side, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
     }
 
@@ -75,14 +75,14 @@ impl Engine {
     pub fn begin(
         &mut self,
         view: &Arc<TenantView>,
-        extension: &Arc<Extension>,
+        extension: &Arc<LoadedExtension>,
         args: &[u8],
         budget: Budget,
-    ) -> Result<Invocation, BeginError> {
+    ) -> Result<InvocationHandle, BeginError> {
         self.meter.interrupted();
         let mut invocation = match self.take_idle(view.tenant.serial) {
             Some(idle) => idle,
-            None => Invocation::idle()?,
+            None => InvocationHandle::idle()?,
         };
         if let Err(error) = invocation.begin(view, extension, args, budget) {
             self.keep_idle(invocation);
@@ -101,16 +101,16 @@ impl Engine {
     pub fn poll(
         &mut self,
         participant: &Participant,
-        invocation: &mut Invocation,
+        invocation: &mut InvocationHandle,
         now_ms: u64,
         interleave: bool,
-    ) -> Polled {
+    ) -> PollOutcome {
         let body = invocation.0.as_ptr();
         // SAFETY: `&mut Invocation` holds the body alone; no reference into it is kept across the run.
         let prepared = unsafe {
             match self.meter.overdue(&*body, participant) {
-                Some(overdue) if (*body).is_too_late(overdue.late_polls) => Err(expire(&mut *body, &overdue)),
-                _ => prepare(&mut *body, participant, now_ms, interleave),
+                Some(overdue) if (*body).count_late_poll(overdue.late_polls) => Err(kill_overdue(&mut *body, &overdue)),
+                _ => next_poll(&mut *body, participant, now_ms, interleave),
             }
         };
         let next = match prepared {
@@ -118,18 +118,18 @@ impl Engine {
             Err(ended) => return ended,
         };
         let mut step = match next {
-            Next::Call(function, slot) => Step::Call(function, slot),
-            Next::Resume(parked) => {
+            NextPoll::Call(function, slot) => GuestEntry::Call(function, slot),
+            NextPoll::Resume(parked) => {
                 // SAFETY: as above.
                 unsafe { (*body).uncharge(parked.bytes) };
                 self.side.adopt(parked.stack);
-                Step::Resume(parked.context)
+                GuestEntry::Resume(parked.context)
             }
         };
         loop {
             let started = self.meter.start();
             // SAFETY: as above.
-            let terms = unsafe { terms(&*body, self.longest_slice_ns, participant, body.cast(), started) };
+            let terms = unsafe { poll_limits(&*body, self.longest_slice_ns, participant, body.cast(), started) };
             // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is `poll`;
             // the body lives on; a half-run future is forgotten with its memory. What is resumed was switched out of this
             // invocation, once, on the stack that was just adopted or is still the current one.
@@ -138,18 +138,18 @@ impl Engine {
             // SAFETY: the run is over; the body is held alone again.
             let body = unsafe { &mut *body };
             if long {
-                self.ran_long(body, charge_ns);
+                self.note_long_poll(body, charge_ns);
             }
-            if body.stage == Stage::Begun {
-                body.since_ticks = self.meter.ticks;
+            if body.stage == InvocationStage::Begun {
+                body.first_poll_ticks = self.meter.ticks;
             }
-            let polled = conclude(body, ended, charge_ns);
-            let (Polled::Preempted, Ended::SwitchedOut(context)) = (polled, ended) else { return polled };
-            if let Some(end) = self.set_aside(body, context) {
+            let polled = finish_poll(body, ended, charge_ns);
+            let (PollOutcome::Preempted, GuestExit::Preempted(context)) = (polled, ended) else { return polled };
+            if let Some(end) = self.save_preempted(body, context) {
                 return end;
             }
             // There is no other stack to go on with: this one has to be used up.
-            step = Step::Resume(context);
+            step = GuestEntry::Resume(context);
         }
     }
 
@@ -158,7 +158,12 @@ impl Engine {
     /// tenant together with that poll, or else to the tenant of `ahead` here. Answers the latter, in nanoseconds, and whether the
     /// record may lie in another bucket, which is on its way now: then this is worth a call again, as the last, once that has come.
     #[inline]
-    pub fn fetch_ahead(&mut self, ahead: &mut Invocation, next: &Invocation, last: bool) -> (u64, bool) {
+    pub fn prefetch_awaited(
+        &mut self,
+        ahead: &mut InvocationHandle,
+        next: &InvocationHandle,
+        last: bool,
+    ) -> (u64, bool) {
         // SAFETY: held alone, between two polls.
         let body = unsafe { ahead.0.as_mut() };
         let (table, hash) = body.asked;
@@ -170,7 +175,7 @@ impl Engine {
             self.meter.start();
         }
         // SAFETY: the invocation's pin is the protection that the buckets need.
-        let is_further = body.table(table).is_ok_and(|table| unsafe { table.look_ahead_pinned(hash, last) });
+        let is_further = body.table(table).is_ok_and(|table| unsafe { table.prefetch_pinned(hash, last) });
         if !is_further {
             body.asked.1 = 0;
         }
@@ -184,12 +189,12 @@ impl Engine {
 
     /// Takes note of a poll that took tens of microseconds.
     #[cold]
-    fn ran_long(&mut self, body: &mut Body, charge_ns: u64) {
-        self.side.ran_long();
+    fn note_long_poll(&mut self, body: &mut InvocationState, charge_ns: u64) {
+        self.side.note_long_poll();
         if charge_ns > body.slice_ns.min(self.longest_slice_ns) {
             body.proven = false;
             if let Some(held) = &body.held {
-                held.extension.stats.ran_long(self.worker);
+                held.extension.stats.note_long_poll(self.worker);
             }
         }
     }
@@ -197,37 +202,37 @@ impl Engine {
     /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no other stack
     /// can be had.
     #[cold]
-    fn set_aside(&mut self, body: &mut Body, context: Context) -> Option<Polled> {
+    fn save_preempted(&mut self, body: &mut InvocationState, context: SavedContext) -> Option<PollOutcome> {
         if body.place.is_none() {
             body.place = body.held.as_ref().and_then(|held| self.side.place(&held.view.tenant.usage));
             if body.place.is_none() {
-                return Some(kill(body, KillCause::OutOfMemory, SHARE_TEXT.as_bytes()));
+                return Some(kill(body, KillCause::OutOfMemory, STACK_QUOTA_TEXT.as_bytes()));
             }
         }
-        let bytes = self.side.bytes_to_keep(context);
-        if !body.charge_parked(bytes) {
+        let bytes = self.side.preempted_stack_bytes(context);
+        if !body.charge_stack(bytes) {
             return Some(refuse_stack(body));
         }
         let Some(stack) = self.side.park(bytes) else {
             body.uncharge(bytes);
             return None;
         };
-        body.parked = Some(Parked { stack, context, bytes });
-        Some(Polled::Preempted)
+        body.parked = Some(PreemptedStack { stack, context, bytes });
+        Some(PollOutcome::Preempted)
     }
 
     /// Whether a computation of the tenant with this usage could be switched out: it has not its share of the side stacks.
-    pub fn has_stack_for(&self, usage: &Usage) -> bool {
-        self.side.watchdog().lot.has_place(usage)
+    pub fn has_stack_for(&self, usage: &TenantUsage) -> bool {
+        self.side.watchdog().lot.has_permit_for(usage)
     }
 
     /// From now on polls are switched out after so much CPU time at the latest, whatever slice their budgets say.
-    pub fn limit_slices(&mut self, longest_us: Option<u64>) {
-        self.longest_slice_ns = longest_us.map_or(u64::MAX, |us| us * 1000);
+    pub fn limit_slices(&mut self, max_sleep_us: Option<u64>) {
+        self.longest_slice_ns = max_sleep_us.map_or(u64::MAX, |us| us * 1000);
     }
 
     /// Gives an invocation back, ended or not: unpins, counts, forgets its memory.
-    pub fn finish(&mut self, participant: &Participant, mut invocation: Invocation) {
+    pub fn finish(&mut self, participant: &Participant, mut invocation: InvocationHandle) {
         self.meter.interrupted();
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
@@ -238,12 +243,15 @@ impl Engine {
             participant.unpin(pin);
         }
         let outcome = match body.stage {
-            Stage::Ended(outcome) => outcome,
-            Stage::Begun | Stage::Pending | Stage::Preempted | Stage::Again => Outcome::Killed(KillCause::Unloaded),
+            InvocationStage::Ended(outcome) => outcome,
+            InvocationStage::Begun
+            | InvocationStage::Pending
+            | InvocationStage::Preempted
+            | InvocationStage::Retrying => InvocationOutcome::Killed(KillCause::Unloaded),
         };
         if let Some(held) = &body.held {
             held.extension.stats.ended(self.worker, outcome, body.spent_ns);
-            if let Some(transactions) = body.attempts.counted() {
+            if let Some(transactions) = body.transaction.counted() {
                 held.extension.stats.transaction(self.worker, transactions);
             }
         }
@@ -252,9 +260,9 @@ impl Engine {
         if outdated {
             invocation.release();
         }
-        if invocation.soiled_bytes() > TIDY_BYTES {
-            if self.soiled.len() >= SOILED_INVOCATIONS {
-                self.tidy_last(usize::MAX);
+        if invocation.unreclaimed_bytes() > RECLAIM_BYTES_PER_TURN {
+            if self.soiled.len() >= MAX_DIRTY_INVOCATIONS {
+                self.reclaim_last(usize::MAX);
             }
             self.soiled.push(invocation);
         } else {
@@ -267,14 +275,14 @@ impl Engine {
     /// worker up. Whether there was any. For once a loop turn.
     pub fn tidy(&mut self) -> bool {
         self.meter.interrupted();
-        self.tidy_last(TIDY_BYTES)
+        self.reclaim_last(RECLAIM_BYTES_PER_TURN)
     }
 
     /// Gives up to so many bytes back of the invocation that was put aside last; whether there is one.
-    fn tidy_last(&mut self, bytes: usize) -> bool {
+    fn reclaim_last(&mut self, bytes: usize) -> bool {
         let Some(mut invocation) = self.soiled.pop() else { return false };
         invocation.tidy(bytes);
-        if invocation.soiled_bytes() > 0 {
+        if invocation.unreclaimed_bytes() > 0 {
             self.soiled.push(invocation);
         } else {
             self.keep_idle(invocation);
@@ -287,7 +295,7 @@ impl Engine {
     pub fn sees(&mut self, generation: u64) {
         if self.generation != Some(generation) {
             self.generation = Some(generation);
-            self.idle.iter_mut().chain(&mut self.soiled).for_each(Invocation::release);
+            self.idle.iter_mut().chain(&mut self.soiled).for_each(InvocationHandle::release);
         }
     }
 
@@ -302,24 +310,24 @@ impl Engine {
         self.worker
     }
 
-    /// As [`Side::announce_only`].
+    /// As [`GuestRunner::announce_only`].
     #[cfg(test)]
     pub(super) fn announce_only(&self, first: impl FnOnce()) {
         let (participant, invocation) = (std::ptr::null(), std::ptr::null_mut());
         let (tenant, proven, limit_ns, left_ns) = (0, false, 0, 0);
         let terms =
-            Terms { participant, invocation, tenant, proven, limit_ns, left_ns, started: super::clock::ticks() };
+            PollLimits { participant, invocation, tenant, proven, limit_ns, left_ns, started: super::clock::ticks() };
         self.side.announce_only(&terms, first);
     }
 
     /// Makes no new side stacks from now on.
     #[cfg(test)]
-    pub(super) fn make_no_more_stacks(&mut self) {
-        self.side.stacks().make_no_more();
+    pub(super) fn stop_making_stacks(&mut self) {
+        self.side.stacks().stop_making_stacks();
     }
 
     /// An idle invocation, preferably one that this tenant used before: it needs no clearing.
-    fn take_idle(&mut self, tenant: u64) -> Option<Invocation> {
+    fn take_idle(&mut self, tenant: u64) -> Option<InvocationHandle> {
         /// How many to look at.
         const LOOK: usize = 4;
         // What its own invocation has left needs no clearing, and giving megabytes back would hold the worker up.
@@ -342,7 +350,7 @@ impl Engine {
     }
 
     /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to those who have none.
-    fn keep_idle(&mut self, invocation: Invocation) {
+    fn keep_idle(&mut self, invocation: InvocationHandle) {
         if self.idle.len() >= IDLE_INVOCATIONS {
             let spare = self.idle.drain(IDLE_INVOCATIONS / 2..).map(|mut idle| {
                 idle.release();
@@ -355,19 +363,24 @@ impl Engine {
 }
 
 /// What the next poll does.
-enum Next {
-    Call(Entry, *mut u8),
-    Resume(Parked),
+enum NextPoll {
+    Call(GuestFunction, *mut u8),
+    Resume(PreemptedStack),
 }
 
 /// What to do for the next poll, or how the invocation has ended.
-fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: bool) -> Result<Next, Polled> {
+fn next_poll(
+    body: &mut InvocationState,
+    participant: &Participant,
+    now_ms: u64,
+    interleave: bool,
+) -> Result<NextPoll, PollOutcome> {
     let vtable = match (&body.held, body.stage) {
-        (_, Stage::Ended(outcome)) => return Err(polled(outcome, body.code)),
-        (None, _) => return Err(Polled::Killed(KillCause::Unloaded)),
+        (_, InvocationStage::Ended(outcome)) => return Err(outcome_of(outcome, body.code)),
+        (None, _) => return Err(PollOutcome::Killed(KillCause::Unloaded)),
         (Some(held), _) => held.extension.library.vtable(),
     };
-    if body.stage == Stage::Again
+    if body.stage == InvocationStage::Retrying
         && let Some(pin) = body.pin.take()
     {
         // What it has read before is forgotten.
@@ -377,7 +390,7 @@ fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: 
         // Not before it runs: however long it has waited for its turn, it has read nothing.
         body.pin = Some(participant.pin());
     }
-    let again = body.attempts.conflicts != 0;
+    let again = body.transaction.conflicts != 0;
     // What is run again reads by the clock by which it will be judged: where this worker's is behind, a record may live here that
     // the commit finds expired, each time. And it does not give its turn away: then only other workers' writes can come between.
     body.abi.now_ms = if again { now_ms.max(participant.epochs().latest_commit_ms()) } else { now_ms };
@@ -385,112 +398,112 @@ fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: 
     if body.parked.is_some()
         && let Some(parked) = body.parked.take()
     {
-        return Ok(Next::Resume(parked));
+        return Ok(NextPoll::Resume(parked));
     }
     Ok(match body.stage {
-        Stage::Begun | Stage::Again => Next::Call(vtable.start, body.slot),
-        _ => Next::Call(vtable.poll, body.slot),
+        InvocationStage::Begun | InvocationStage::Retrying => NextPoll::Call(vtable.start, body.slot),
+        _ => NextPoll::Call(vtable.poll, body.slot),
     })
 }
 
 /// Ends an invocation that is under way for too long. What was switched out of it is not resumed.
 #[cold]
-fn expire(body: &mut Body, overdue: &Overdue) -> Polled {
+fn kill_overdue(body: &mut InvocationState, overdue: &OverdueRule) -> PollOutcome {
     kill(body, overdue.cause, overdue.text.as_bytes())
 }
 
 /// Ends an invocation from outside of its code.
-fn kill(body: &mut Body, cause: KillCause, text: &[u8]) -> Polled {
-    if body.attempts.committed {
-        return committed(body);
+fn kill(body: &mut InvocationState, cause: KillCause, text: &[u8]) -> PollOutcome {
+    if body.transaction.committed {
+        return finish_committed(body);
     }
     body.reply.clear();
     body.set_text(text);
-    body.stage = Stage::Ended(Outcome::Killed(cause));
-    Polled::Killed(cause)
+    body.stage = InvocationStage::Ended(InvocationOutcome::Killed(cause));
+    PollOutcome::Killed(cause)
 }
 
 /// Ends an invocation whose transaction was committed, which is the last thing that it does: whatever ended it after that, it has
 /// done what it was asked.
 #[cold]
-fn committed(body: &mut Body) -> Polled {
-    body.stage = Stage::Ended(Outcome::Done);
-    Polled::Done
+fn finish_committed(body: &mut InvocationState) -> PollOutcome {
+    body.stage = InvocationStage::Ended(InvocationOutcome::Done);
+    PollOutcome::Done
 }
 
 /// How long the next run may take.
-fn terms(
-    body: &Body,
+fn poll_limits(
+    body: &InvocationState,
     longest_ns: u64,
     participant: *const Participant,
-    invocation: *mut abi::Invocation,
+    invocation: *mut abi::InvocationHeader,
     started: u64,
-) -> Terms {
+) -> PollLimits {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
     let limit_ns = body.slice_ns.min(longest_ns).min(left_ns);
-    Terms { participant, invocation, tenant: body.owner, proven: body.proven, limit_ns, left_ns, started }
+    PollLimits { participant, invocation, tenant: body.owner, proven: body.proven, limit_ns, left_ns, started }
 }
 
 /// What became of a poll that took so long.
-pub(super) fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
+pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_ns: u64) -> PollOutcome {
     // Time that the hypervisor took does not add up to a total that the invocation never used.
     body.spent_ns += match ended {
-        Ended::Returned(_) | Ended::SwitchedOut(_) if charge_ns > body.slice_ns && !body.attempts.tried => {
-            charge_ns.min(longest_ns(body.slice_ns))
+        GuestExit::Returned(_) | GuestExit::Preempted(_) if charge_ns > body.slice_ns && !body.transaction.tried => {
+            charge_ns.min(max_charge_ns(body.slice_ns))
         }
         // A commit is a host call that takes as long as what it reads and writes, so that time is the invocation's own.
         _ => charge_ns,
     };
-    body.attempts.tried = false;
+    body.transaction.tried = false;
     let in_time = body.spent_ns < body.total_ns;
     let outcome = match ended {
-        Ended::Returned(abi::POLL_DONE) => Outcome::Done,
-        Ended::Returned(abi::POLL_FAILED) => Outcome::Failed,
-        Ended::Returned(abi::POLL_AGAIN) if in_time => {
-            body.begin_again();
-            return Polled::Pending;
+        GuestExit::Returned(abi::POLL_DONE) => InvocationOutcome::Done,
+        GuestExit::Returned(abi::POLL_FAILED) => InvocationOutcome::Failed,
+        GuestExit::Returned(abi::POLL_AGAIN) if in_time => {
+            body.restart();
+            return PollOutcome::Pending;
         }
-        Ended::Returned(_) if in_time => {
-            body.stage = Stage::Pending;
-            return Polled::Pending;
+        GuestExit::Returned(_) if in_time => {
+            body.stage = InvocationStage::Pending;
+            return PollOutcome::Pending;
         }
-        Ended::SwitchedOut(_) if in_time => {
-            body.stage = Stage::Preempted;
-            return Polled::Preempted;
+        GuestExit::Preempted(_) if in_time => {
+            body.stage = InvocationStage::Preempted;
+            return PollOutcome::Preempted;
         }
-        Ended::Returned(_) | Ended::SwitchedOut(_) => Outcome::Killed(KillCause::TotalBudget),
-        Ended::Landed(cause) => Outcome::Killed(cause),
+        GuestExit::Returned(_) | GuestExit::Preempted(_) => InvocationOutcome::Killed(KillCause::TotalBudget),
+        GuestExit::Trapped(cause) => InvocationOutcome::Killed(cause),
     };
-    if matches!(outcome, Outcome::Killed(_)) {
-        if body.attempts.committed {
-            return committed(body);
+    if matches!(outcome, InvocationOutcome::Killed(_)) {
+        if body.transaction.committed {
+            return finish_committed(body);
         }
         body.reply.clear();
     }
-    body.stage = Stage::Ended(outcome);
-    polled(outcome, body.code)
+    body.stage = InvocationStage::Ended(outcome);
+    outcome_of(outcome, body.code)
 }
 
 /// Ends what was switched out and may not keep its stack: the tenant's invocations have all the memory that they may have.
 #[cold]
-fn refuse_stack(body: &mut Body) -> Polled {
-    let killed = kill(body, KillCause::OutOfMemory, PARKED_TEXT.as_bytes());
-    body.name_quota();
+fn refuse_stack(body: &mut InvocationState) -> PollOutcome {
+    let killed = kill(body, KillCause::OutOfMemory, NO_STACK_MEMORY_TEXT.as_bytes());
+    body.append_quota_name();
     killed
 }
 
 /// What an invocation is told that is ended instead of being switched out.
-const PARKED_TEXT: &str =
+const NO_STACK_MEMORY_TEXT: &str =
     "it computed past its slice, and there is no memory to keep its stack while others have their turn";
 
 /// The same where its tenant's invocations hold their share of the side stacks.
-const SHARE_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
+const STACK_QUOTA_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
                           share of the side stacks";
 
-fn polled(outcome: Outcome, code: u32) -> Polled {
+fn outcome_of(outcome: InvocationOutcome, code: u32) -> PollOutcome {
     match outcome {
-        Outcome::Done => Polled::Done,
-        Outcome::Failed => Polled::Failed { code },
-        Outcome::Killed(cause) => Polled::Killed(cause),
+        InvocationOutcome::Done => PollOutcome::Done,
+        InvocationOutcome::Failed => PollOutcome::Failed { code },
+        InvocationOutcome::Killed(cause) => PollOutcome::Killed(cause),
     }
 }

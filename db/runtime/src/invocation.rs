@@ -1,6 +1,6 @@
 //! An invocation: what the library sees of it, and what the host keeps behind that.
 //!
-//! Guarantees: the library's view is the first field of [`Body`], so the pointer that a host function is given is one to
+//! Guarantees: the library's view is the first field of [`InvocationState`], so the pointer that a host function is given is one to
 //! the body; the body does not move between `begin` and `finish`; memory that one tenant's invocation has written is
 //! zero before another tenant's begins in it.
 #![allow(unsafe_code)]
@@ -13,20 +13,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
-use super::commit::Attempts;
+use super::commit::TransactionState;
+use super::guest_runner::SavedContext;
+use super::guest_stacks::GuestStack;
 use super::host::HOST_CALLS;
-use super::parking::Place;
-use super::side::Context;
-use super::stack::Mapping;
-use super::stacks::Stack;
+use super::mapping::GuardedMapping;
+use super::stack_quota::StackPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES, REPLY_FIRST_BYTES};
 use sandstorm_accounts::{MEMORY_TEXT, memory_units};
 use sandstorm_catalog::{TableEntry, TenantView};
-use sandstorm_extension::Outcome;
+use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
-use sandstorm_extension::{Budget, Extension, Transactions, kill_text};
-use sandstorm_store::Pin;
+use sandstorm_extension::{Budget, LoadedExtension, TransactionCounts, kill_text};
+use sandstorm_store::EpochPin;
 
 /// Why an invocation cannot begin; nothing of it has run.
 #[derive(Debug, thiserror::Error)]
@@ -48,29 +48,29 @@ pub enum BeginError {
 }
 
 /// What is said where memory is refused because of the invocation's own quota.
-const ARENA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
+const ARENA_QUOTA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
 
 /// What whoever begins an invocation wants to know of it at its end, in words of its own. It lies with the invocation, so that what is
 /// moved from queue to queue is a pointer.
-pub type Label = [u64; 3];
+pub type UserData = [u64; 3];
 
 /// How far an invocation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum InvocationStage {
     Begun,
     Pending,
     /// Switched out.
     Preempted,
     /// Its transaction met the writes of others: it begins anew.
-    Again,
-    Ended(Outcome),
+    Retrying,
+    Ended(InvocationOutcome),
 }
 
 /// What was switched out: where it goes on, and the stack that it is on.
 #[derive(Debug)]
-pub(super) struct Parked {
-    pub(super) stack: Stack,
-    pub(super) context: Context,
+pub(super) struct PreemptedStack {
+    pub(super) stack: GuestStack,
+    pub(super) context: SavedContext,
     /// What its tenant is charged for it.
     pub(super) bytes: usize,
 }
@@ -78,21 +78,21 @@ pub(super) struct Parked {
 /// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which then
 /// need not count references, until its engine sees another state of the directory.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct InvocationRefs {
     pub(super) view: Arc<TenantView>,
-    pub(super) extension: Arc<Extension>,
+    pub(super) extension: Arc<LoadedExtension>,
 }
 
 /// The host's side of an invocation. Library code and host functions reach it by raw pointers only. The fields are in the
 /// order of their use, by cache lines: many invocations are under way at once.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Body {
+pub(super) struct InvocationState {
     /// The first line, and the allocator's free lists behind it, which few invocations use.
-    pub(super) abi: CachePadded<abi::Invocation>,
+    pub(super) abi: CachePadded<abi::InvocationHeader>,
     // What polls touch.
     pub(super) slot: *mut u8,
-    pub(super) stage: Stage,
+    pub(super) stage: InvocationStage,
     pub(super) code: u32,
     /// Polls since it is under way for longer than it may be.
     late_polls: u32,
@@ -104,11 +104,11 @@ pub(super) struct Body {
     pub(super) total_ns: u64,
     pub(super) spent_ns: u64,
     /// The processor's counter at the end of the first poll.
-    pub(super) since_ticks: u64,
-    pub(super) held: Option<Held>,
-    pub(super) parked: Option<Parked>,
+    pub(super) first_poll_ticks: u64,
+    pub(super) held: Option<InvocationRefs>,
+    pub(super) parked: Option<PreemptedStack>,
     /// Its tenant's place for a stack, from the first time that it is switched out until it ends.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<StackPermit>,
     /// Where the arena's free bytes began.
     first_free: *mut u8,
     // What host calls touch.
@@ -119,26 +119,26 @@ pub(super) struct Body {
     pub(super) reply: Vec<u8>,
     pub(super) reply_limit: usize,
     /// Bytes of the reply that its tenant is charged for, from the beginning or since.
-    pub(super) reply_paid: usize,
+    pub(super) reply_charged: usize,
     /// Memory units that the tenant is charged for beyond those of every invocation.
     charged: u32,
     /// Whether memory was refused last because of the tenant's quota, rather than the invocation's own.
-    pub(super) over_memory: bool,
-    pub(super) pin: Option<Pin>,
-    pub(super) attempts: Attempts,
+    pub(super) over_tenant_quota: bool,
+    pub(super) pin: Option<EpochPin>,
+    pub(super) transaction: TransactionState,
     // What begin and end touch.
-    arena: Mapping,
+    arena: GuardedMapping,
     pub(super) text: Vec<u8>,
     /// Bytes of the arena that may hold something of the owner's.
-    dirty: usize,
+    dirty_bytes: usize,
     /// Up to where its pages, beyond those that stay with it, have yet to go back to the kernel.
     soiled: usize,
     /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few places
     /// that the processor's cache has for such addresses.
-    colour: u32,
+    cache_colour: u32,
     /// The state of the directory in which the invocation began.
     pub(super) generation: Option<u64>,
-    label: Label,
+    label: UserData,
 }
 
 /// Bytes of an arena beside its quota, for its colour.
@@ -147,13 +147,13 @@ const COLOURS_BYTES: usize = 4096;
 /// An invocation under way. It may be polled by any worker's engine, one at a time, and has to be given back to one with
 /// [`super::Engine::finish`]; dropping it instead holds the reclamation of records up for ever.
 #[derive(Debug)]
-pub struct Invocation(pub(super) NonNull<Body>);
+pub struct InvocationHandle(pub(super) NonNull<InvocationState>);
 
 // SAFETY: the value owns its body alone, and nothing in the body is bound to a thread: library code finds its worker
 // through gs at each use, in single instructions, so it may also be switched out between any two of them.
-unsafe impl Send for Invocation {}
+unsafe impl Send for InvocationHandle {}
 
-impl Drop for Invocation {
+impl Drop for InvocationHandle {
     fn drop(&mut self) {
         self.body_mut().uncharge_all();
         // SAFETY: made from a Box, owned alone.
@@ -161,22 +161,22 @@ impl Drop for Invocation {
     }
 }
 
-impl Invocation {
+impl InvocationHandle {
     /// A body without an invocation.
-    pub(super) fn idle() -> io::Result<Invocation> {
+    pub(super) fn idle() -> io::Result<InvocationHandle> {
         /// Lines from one colour to the next: what a small invocation uses; odd, so that all lines get their turn.
         const COLOUR_LINES: usize = 5;
         static MADE: AtomicUsize = AtomicUsize::new(0);
-        let colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
-        let body = Box::new(Body {
-            abi: CachePadded::new(abi::Invocation {
+        let cache_colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
+        let body = Box::new(InvocationState {
+            abi: CachePadded::new(abi::InvocationHeader {
                 host: &raw const HOST_CALLS,
                 args: null(),
                 args_len: 0,
                 now_ms: 0,
                 interleave: 0,
                 transaction: 0,
-                arena: abi::Arena {
+                arena: abi::InvocationArena {
                     next: null_mut(),
                     end: null_mut(),
                     limit: null_mut(),
@@ -185,7 +185,7 @@ impl Invocation {
                 notes: null_mut(),
             }),
             slot: null_mut(),
-            stage: Stage::Begun,
+            stage: InvocationStage::Begun,
             code: 0,
             late_polls: 0,
             proven: false,
@@ -193,7 +193,7 @@ impl Invocation {
             slice_ns: 0,
             total_ns: 0,
             spent_ns: 0,
-            since_ticks: 0,
+            first_poll_ticks: 0,
             held: None,
             parked: None,
             place: None,
@@ -202,39 +202,39 @@ impl Invocation {
             asked: (0, 0),
             reply: Vec::new(),
             reply_limit: 0,
-            reply_paid: 0,
+            reply_charged: 0,
             charged: 0,
-            over_memory: false,
+            over_tenant_quota: false,
             pin: None,
-            attempts: Attempts::default(),
-            arena: Mapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
+            transaction: TransactionState::default(),
+            arena: GuardedMapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
-            dirty: 0,
+            dirty_bytes: 0,
             soiled: 0,
-            colour: colour as u32,
+            cache_colour: cache_colour as u32,
             generation: None,
-            label: Label::default(),
+            label: UserData::default(),
         });
-        Ok(Invocation(NonNull::from(Box::leak(body))))
+        Ok(InvocationHandle(NonNull::from(Box::leak(body))))
     }
 
-    fn body(&self) -> &Body {
+    fn body(&self) -> &InvocationState {
         // SAFETY: owned alone; library code only runs within a poll, which borrows the value mutably.
         unsafe { self.0.as_ref() }
     }
 
-    fn body_mut(&mut self) -> &mut Body {
+    fn body_mut(&mut self) -> &mut InvocationState {
         // SAFETY: as in `body`.
         unsafe { self.0.as_mut() }
     }
 
-    /// What was said of it last with [`Invocation::set_label`].
-    pub fn label(&self) -> Label {
+    /// What was said of it last with [`InvocationHandle::set_user_data`].
+    pub fn label(&self) -> UserData {
         self.body().label
     }
 
     /// Says something of it, for its end.
-    pub fn set_label(&mut self, label: Label) {
+    pub fn set_user_data(&mut self, label: UserData) {
         self.body_mut().label = label;
     }
 
@@ -244,7 +244,7 @@ impl Invocation {
         let body: *const u8 = self.0.as_ptr().cast();
         prefetch(body);
         for line in 0..BODY_LINES {
-            prefetch(body.wrapping_add(std::mem::offset_of!(Body, slot) + line * LINE_BYTES));
+            prefetch(body.wrapping_add(std::mem::offset_of!(InvocationState, slot) + line * LINE_BYTES));
         }
     }
 
@@ -275,13 +275,15 @@ impl Invocation {
     pub fn text(&self) -> &[u8] {
         let body = self.body();
         match body.stage {
-            Stage::Ended(Outcome::Killed(cause)) if body.text.is_empty() => kill_text(cause).as_bytes(),
+            InvocationStage::Ended(InvocationOutcome::Killed(cause)) if body.text.is_empty() => {
+                kill_text(cause).as_bytes()
+            }
             _ => &body.text,
         }
     }
 
     /// Whether it was switched out and waits to be resumed.
-    pub fn is_switched_out(&self) -> bool {
+    pub fn is_preempted(&self) -> bool {
         self.body().parked.is_some()
     }
 
@@ -291,12 +293,12 @@ impl Invocation {
     }
 
     /// What became of its transaction, for the counters.
-    pub fn transactions(&self) -> Option<Transactions> {
-        self.body().attempts.counted()
+    pub fn transactions(&self) -> Option<TransactionCounts> {
+        self.body().transaction.counted()
     }
 
     /// The extension; `None` only after `finish`.
-    pub fn extension(&self) -> Option<&Arc<Extension>> {
+    pub fn extension(&self) -> Option<&Arc<LoadedExtension>> {
         self.body().held.as_ref().map(|held| &held.extension)
     }
 
@@ -309,7 +311,7 @@ impl Invocation {
     pub(super) fn begin(
         &mut self,
         view: &Arc<TenantView>,
-        extension: &Arc<Extension>,
+        extension: &Arc<LoadedExtension>,
         args: &[u8],
         budget: Budget,
     ) -> Result<(), BeginError> {
@@ -317,7 +319,7 @@ impl Invocation {
         let body = self.body_mut();
         body.prepare_arena(view.tenant.serial, budget.memory_bytes)?;
         // Offsets are aligned as far as the base is.
-        let colour = if vtable.future_align <= LINE_BYTES { body.colour as usize } else { 0 };
+        let cache_colour = if vtable.future_align <= LINE_BYTES { body.cache_colour as usize } else { 0 };
         let quota = budget.memory_bytes.min(body.arena.len() - COLOURS_BYTES);
         let slot = args.len().next_multiple_of(vtable.future_align.max(MIN_ALIGN));
         let used = (slot + vtable.future_size).next_multiple_of(MIN_ALIGN);
@@ -330,8 +332,8 @@ impl Invocation {
             return Err(BeginError::OverQuota);
         }
         body.charged = beyond;
-        body.over_memory = false;
-        let base = body.arena.low().wrapping_add(colour);
+        body.over_tenant_quota = false;
+        let base = body.arena.low().wrapping_add(cache_colour);
         // SAFETY: the arena holds `quota` bytes from there, of which the arguments are the first; they come from elsewhere.
         unsafe { base.copy_from_nonoverlapping(args.as_ptr(), args.len()) };
         let abi = &mut *body.abi;
@@ -341,18 +343,18 @@ impl Invocation {
         abi.arena.limit = base.wrapping_add(quota);
         body.first_free = abi.arena.next;
         body.slot = base.wrapping_add(slot);
-        body.dirty = body.dirty.max(colour + used);
-        body.stage = Stage::Begun;
+        body.dirty_bytes = body.dirty_bytes.max(cache_colour + used);
+        body.stage = InvocationStage::Begun;
         body.hold(view, extension);
         body.reply_limit = budget.reply_bytes;
-        body.reply_paid = REPLY_FIRST_BYTES;
+        body.reply_charged = REPLY_FIRST_BYTES;
         body.slice_ns = budget.slice_us.saturating_mul(1000);
         body.total_ns = budget.total_us.saturating_mul(1000);
         body.spent_ns = 0;
         body.late_polls = 0;
         body.asked.1 = 0;
         body.abi.transaction = 0;
-        body.attempts = Attempts::default();
+        body.transaction = TransactionState::default();
         Ok(())
     }
 
@@ -362,7 +364,7 @@ impl Invocation {
         body.uncharge_all();
         body.place = None;
         body.forget_arena();
-        body.dirty = body.dirty.min(ARENA_HOT_BYTES);
+        body.dirty_bytes = body.dirty_bytes.min(ARENA_HOT_BYTES);
         body.reply.clear();
         if body.reply.capacity() > REPLY_HOT_BYTES {
             body.reply.shrink_to(REPLY_HOT_BYTES);
@@ -372,13 +374,13 @@ impl Invocation {
     }
 
     /// Bytes of the arena that are to go back to the kernel before the next invocation begins here.
-    pub(super) fn soiled_bytes(&self) -> usize {
+    pub(super) fn unreclaimed_bytes(&self) -> usize {
         self.body().soiled.saturating_sub(ARENA_HOT_BYTES)
     }
 
     /// Gives up to so many of them back.
     pub(super) fn tidy(&mut self, bytes: usize) {
-        let (soiled_bytes, body) = (self.soiled_bytes(), self.body_mut());
+        let (soiled_bytes, body) = (self.unreclaimed_bytes(), self.body_mut());
         if soiled_bytes > 0 {
             let from = body.soiled - bytes.min(soiled_bytes);
             // What lies in the last page that stays goes with it.
@@ -415,7 +417,7 @@ fn prefetch(at: *const u8) {
 /// Alignment of the future and of what is allocated after it.
 const MIN_ALIGN: usize = 16;
 
-impl Body {
+impl InvocationState {
     /// Notes how far the arena was used, and forgets what was allocated in it.
     fn forget_arena(&mut self) {
         // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
@@ -425,12 +427,12 @@ impl Body {
         let used = self.abi.arena.next.addr().saturating_sub(self.arena.low().addr()).min(self.arena.len());
         // What an invocation before it left of which not all went back yet may reach further.
         self.soiled = self.soiled.max(used);
-        self.dirty = self.dirty.max(used);
+        self.dirty_bytes = self.dirty_bytes.max(used);
     }
 
     /// Forgets all but the arguments, so that the invocation can begin anew.
     #[cold]
-    pub(super) fn begin_again(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.forget_arena();
         self.abi.arena.next = self.first_free;
         self.abi.transaction = 0;
@@ -438,12 +440,12 @@ impl Body {
         self.reply.clear();
         self.text.clear();
         self.code = 0;
-        self.stage = Stage::Again;
+        self.stage = InvocationStage::Retrying;
     }
 
     /// Counts a poll after the end of the invocation's life, of which it may have so many; whether that was one too many.
     #[cold]
-    pub(super) fn is_too_late(&mut self, late_polls: u32) -> bool {
+    pub(super) fn count_late_poll(&mut self, late_polls: u32) -> bool {
         self.late_polls = self.late_polls.saturating_add(1);
         self.late_polls > late_polls
     }
@@ -454,7 +456,7 @@ impl Body {
     pub(super) fn charge(&mut self, bytes: usize) -> bool {
         let units = memory_units(bytes);
         let charged = self.held.as_ref().is_some_and(|held| held.view.tenant.charge_memory(units));
-        self.over_memory = !charged;
+        self.over_tenant_quota = !charged;
         if charged {
             self.charged += units;
         }
@@ -462,7 +464,7 @@ impl Body {
     }
 
     /// Gives back what was charged for `bytes` that the invocation no longer holds: as many as in one call of
-    /// [`Body::charge`].
+    /// [`InvocationState::charge`].
     #[cold]
     pub(super) fn uncharge(&mut self, bytes: usize) {
         let units = memory_units(bytes).min(self.charged);
@@ -474,10 +476,10 @@ impl Body {
 
     /// Charges for the stack that the invocation takes along when it is switched out. What was said last of memory stays said.
     #[cold]
-    pub(super) fn charge_parked(&mut self, bytes: usize) -> bool {
-        let said = self.over_memory;
+    pub(super) fn charge_stack(&mut self, bytes: usize) -> bool {
+        let said = self.over_tenant_quota;
         let charged = self.charge(bytes);
-        self.over_memory |= said;
+        self.over_tenant_quota |= said;
         charged
     }
 
@@ -494,7 +496,7 @@ impl Body {
     pub(super) fn grow_arena(&mut self, bytes: usize) -> bool {
         let arena = &self.abi.arena;
         let (next, end, limit) = (arena.next.addr(), arena.end.addr(), arena.limit.addr());
-        self.over_memory = false;
+        self.over_tenant_quota = false;
         let Some(wanted) = next.checked_add(bytes).filter(|wanted| *wanted <= limit) else { return false };
         if wanted <= end {
             return true;
@@ -512,18 +514,18 @@ impl Body {
     #[inline]
     pub(super) fn grow_reply(&mut self, more: usize) -> bool {
         let len = self.reply.len() + more;
-        len <= self.reply_paid || self.pay_reply(len)
+        len <= self.reply_charged || self.charge_reply(len)
     }
 
     /// In steps that double, so that a reply put together of small pieces is moved a few times only.
     #[cold]
-    fn pay_reply(&mut self, len: usize) -> bool {
+    fn charge_reply(&mut self, len: usize) -> bool {
         let wanted =
-            len.max(self.reply_paid.saturating_mul(2).min(self.reply_limit)).next_multiple_of(MEMORY_UNIT_BYTES);
-        if !self.charge(wanted - self.reply_paid) {
+            len.max(self.reply_charged.saturating_mul(2).min(self.reply_limit)).next_multiple_of(MEMORY_UNIT_BYTES);
+        if !self.charge(wanted - self.reply_charged) {
             return false;
         }
-        self.reply_paid = wanted;
+        self.reply_charged = wanted;
         self.reply.try_reserve_exact(wanted - self.reply.len()).is_ok()
     }
 
@@ -531,31 +533,31 @@ impl Body {
     fn prepare_arena(&mut self, tenant: u64, bytes: usize) -> io::Result<()> {
         let len = self.arena.len() - COLOURS_BYTES;
         if bytes > len && len < ARENA_MAX_BYTES {
-            self.arena = Mapping::new(bytes.min(ARENA_MAX_BYTES) + COLOURS_BYTES, 0)?;
-            (self.dirty, self.soiled) = (0, 0);
+            self.arena = GuardedMapping::new(bytes.min(ARENA_MAX_BYTES) + COLOURS_BYTES, 0)?;
+            (self.dirty_bytes, self.soiled) = (0, 0);
         }
         if self.owner != tenant {
-            self.arena.clear(self.dirty);
+            self.arena.clear(self.dirty_bytes);
             self.owner = tenant;
-            self.dirty = 0;
+            self.dirty_bytes = 0;
         }
         Ok(())
     }
 
     /// Holds what the invocation needs, if it does not from an earlier one.
-    fn hold(&mut self, view: &Arc<TenantView>, extension: &Arc<Extension>) {
-        let same = |held: &Held| Arc::ptr_eq(&held.view, view) && Arc::ptr_eq(&held.extension, extension);
+    fn hold(&mut self, view: &Arc<TenantView>, extension: &Arc<LoadedExtension>) {
+        let same = |held: &InvocationRefs| Arc::ptr_eq(&held.view, view) && Arc::ptr_eq(&held.extension, extension);
         if !self.held.as_ref().is_some_and(same) {
             self.table = (0, null());
-            self.held = Some(Held { view: Arc::clone(view), extension: Arc::clone(extension) });
+            self.held = Some(InvocationRefs { view: Arc::clone(view), extension: Arc::clone(extension) });
         }
     }
 
     /// Says after the text of an allocation that failed which quota did not allow it.
-    pub(super) fn name_quota(&mut self) {
-        let quota = match (self.over_memory, self.text.is_empty()) {
+    pub(super) fn append_quota_name(&mut self) {
+        let quota = match (self.over_tenant_quota, self.text.is_empty()) {
             (true, _) => MEMORY_TEXT,
-            (false, false) => ARENA_TEXT,
+            (false, false) => ARENA_QUOTA_TEXT,
             (false, true) => return,
         };
         if !self.text.is_empty() {

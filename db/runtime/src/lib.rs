@@ -16,28 +16,28 @@ compile_error!(
     "extensions run on x86_64 Linux (gnu) only: the stack switch and the signal handlers are written for it"
 );
 
-mod block;
 mod clock;
 mod commit;
+mod cpu_meter;
 mod engine;
+mod guest_runner;
+mod guest_stacks;
 mod host;
 mod invocation;
-mod judge;
 pub mod limits;
-mod meter;
-mod parking;
+mod mapping;
+mod preemption_policy;
 mod range;
-mod side;
 mod signals;
-mod stack;
-mod stacks;
-mod switch;
+mod stack_quota;
+mod stack_switch;
 #[cfg(test)]
 mod tests;
 mod watchdog;
+mod worker_block;
 mod xstate;
 
-pub use engine::{Engine, Polled};
-pub use invocation::{BeginError, Invocation, Label};
-pub use signals::install;
+pub use engine::{Engine, PollOutcome};
+pub use invocation::{BeginError, InvocationHandle, UserData};
+pub use signals::install_process_handlers;
 pub use watchdog::Watchdog;

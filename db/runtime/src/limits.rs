@@ -8,28 +8,28 @@ pub const LIFE_MIN_US: u64 = 1_000_000;
 /// Polls that an invocation still has after that time: on a machine that stood still for a second nobody has had a turn, and
 /// most end within a few.
 pub const LIFE_LATE_POLLS: u32 = 16;
-/// The same while too much memory waits for readers ([`CROWDED_BYTES`]), microseconds, whatever the budgets: five times the
+/// The same while too much memory waits for readers ([`RECLAIM_PRESSURE_BYTES`]), microseconds, whatever the budgets: five times the
 /// CPU time of a whole call. Memory waits for up to three such times, one for each step of the epoch.
-pub const CROWDED_LIFE_US: u64 = 50_000;
+pub const RECLAIM_PRESSURE_LIFE_US: u64 = 50_000;
 /// Polls that an invocation still has after that time: a worker that stood still while others wrote is soon through with most.
-pub const CROWDED_LATE_POLLS: u32 = 2;
+pub const RECLAIM_PRESSURE_LATE_POLLS: u32 = 2;
 /// A side stack, bytes: how deep an extension may recurse.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those that
 /// are kept for tenants. Each takes address space, and memory as far as it was used. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
 pub const SIDE_STACKS: usize = 4_096;
 /// Of these, as many as switched-out invocations can always have: the other half may be kept for tenants.
-pub const PARKED_STACKS: usize = SIDE_STACKS / 2;
-/// Stacks that a tenant's switched-out invocations may hold for each of [`PARKED_STACKS`] that is free: of `n` tenants that want all
+pub const SUSPENDED_STACKS: usize = SIDE_STACKS / 2;
+/// Stacks that a tenant's switched-out invocations may hold for each of [`SUSPENDED_STACKS`] that is free: of `n` tenants that want all
 /// they can get, each has 2 of `2n + 1` parts (one alone 1,365), and one part is left for the others.
-pub const PARKED_PER_FREE: usize = 2;
+pub const SUSPENDED_STACKS_ALPHA: usize = 2;
 /// Memory that a tenant is charged for while one of its invocations is switched out, at least, bytes: few use more of their stacks,
 /// and those are charged for what they use. What lies deeper goes back to the kernel, so no more than that is in memory.
-pub const PARKED_STACK_BYTES: usize = 64 << 10;
+pub const SUSPENDED_STACK_BYTES: usize = 64 << 10;
 /// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs no system call, clearing one does.
-pub const KEPT_STACKS: usize = 1_024;
+pub const TENANT_STACKS_CACHED: usize = 1_024;
 /// Cleared side stacks that a worker keeps: as many as are usually switched out at once.
-pub const BLANK_STACKS: usize = 32;
+pub const CLEAN_STACKS_CACHED: usize = 32;
 /// Memory of a kept side stack that stays with it, bytes; what only deep recursion used goes back to the kernel.
 pub const STACK_HOT_BYTES: usize = 16 << 10;
 /// Bytes that the processor's extended registers may take: with AVX-512 about 2,700, and a host call must leave room for
@@ -52,7 +52,7 @@ pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
 /// second, one after another, fewer than 1 in 100 meets it, and a processor that has other work is interrupted 250 times a second.
 pub const WATCHDOG_NAP_US: u64 = 4_000;
 /// Time since anything else ran after which it naps, microseconds.
-pub const WATCHDOG_WARY_US: u64 = 5_000;
+pub const WATCHDOG_NAP_AFTER_US: u64 = 5_000;
 /// How far past its slice a poll is charged at most, microseconds: the watchdog's delay, and a host call's that it waits for.
 /// What is measured beyond is taken for time that a hypervisor took away.
 pub const SWITCH_LATE_US: u64 = 1_000;
@@ -67,9 +67,9 @@ pub const CHARGE_CHECK_US: u64 = 20;
 /// Memory of an idle invocation that stays with it for the next, bytes; what lies above goes back to the kernel.
 pub const ARENA_HOT_BYTES: usize = sandstorm_accounts::limits::ARENA_CHUNK_BYTES;
 /// Memory of ended invocations that goes back to the kernel in one turn of a worker's loop, bytes: about 15 us.
-pub const TIDY_BYTES: usize = 256 << 10;
+pub const RECLAIM_BYTES_PER_TURN: usize = 256 << 10;
 /// Ended invocations of an engine whose memory has yet to go back; with more of them, the next goes back at once and whole.
-pub const SOILED_INVOCATIONS: usize = 16;
+pub const MAX_DIRTY_INVOCATIONS: usize = 16;
 /// Reply buffer of an idle invocation that stays with it for the next, bytes.
 pub const REPLY_HOT_BYTES: usize = 64 << 10;
 /// Idle invocations that a worker keeps; of more, half go to a heap that all workers share.

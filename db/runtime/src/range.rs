@@ -4,32 +4,36 @@
 //! pin ends. What the library names is bounded before it is read.
 #![allow(unsafe_code)]
 
-use sandstorm_api::abi::{self, CALL_RANGE, RawKeys, RawRange, RawRangeRead, RawRecord};
+use sandstorm_api::abi::{self, MAX_CALL_RECORDS, RawKeys, RawRange, RawRangeRead, RawRecord};
 use sandstorm_api::limits::{TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
 
-use super::commit::{list, table};
-use super::host::{bytes, call, raw, status};
-use super::invocation::Body;
+use super::commit::{guest_list, resolve_table};
+use super::host::{call, guest_bytes, raw_record, status_code};
+use super::invocation::InvocationState;
 use sandstorm_store::limits::MAX_KEY_BYTES;
 use sandstorm_store::transactions::RangeRead;
-use sandstorm_store::{Looks, Participant, Progress, RecordRef, Span};
+use sandstorm_store::{KeyRange, Participant, RangeProgress, RecordRef, ScanBudget};
 
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
-const END_BYTES: usize = MAX_KEY_BYTES + 1;
+const MAX_BOUND_BYTES: usize = MAX_KEY_BYTES + 1;
 
 /// The span that is left of a range.
 ///
 /// # Safety
 /// The range's ends outlive `'k`.
-unsafe fn span_of<'k>(asked: &RawRange) -> Result<Span<'k>, u32> {
+unsafe fn span_of<'k>(asked: &RawRange) -> Result<KeyRange<'k>, u32> {
     // SAFETY: this function's contract.
-    let (from, to) =
-        unsafe { (bytes(asked.from, asked.from_len, END_BYTES)?, bytes(asked.to, asked.to_len, END_BYTES)?) };
-    Ok(Span { past: asked.past != 0, ..Span::new(from, to, asked.backward != 0) })
+    let (from, to) = unsafe {
+        (
+            guest_bytes(asked.from, asked.from_len, MAX_BOUND_BYTES)?,
+            guest_bytes(asked.to, asked.to_len, MAX_BOUND_BYTES)?,
+        )
+    };
+    Ok(KeyRange { past: asked.past != 0, ..KeyRange::new(from, to, asked.backward != 0) })
 }
 
 pub(super) unsafe extern "C" fn range(
-    invocation: *mut abi::Invocation,
+    invocation: *mut abi::InvocationHeader,
     table: u64,
     range: *mut RawRange,
     out: *mut RawRecord,
@@ -38,7 +42,7 @@ pub(super) unsafe extern "C" fn range(
 ) -> u32 {
     // SAFETY: the library's range and its ends, its results (room for `limit` records) and count outlive the call; the records, and
     // with them the ends that it is given, stay until the invocation's pin ends.
-    let read = |body: &mut Body, _: &Participant| unsafe {
+    let read = |body: &mut InvocationState, _: &Participant| unsafe {
         filled.write(0);
         let now_ms = body.abi.now_ms;
         let table = body.table(table)?;
@@ -46,11 +50,11 @@ pub(super) unsafe extern "C" fn range(
         let mut span = span_of(&asked)?;
         let mut count = 0;
         let mut add = |record: RecordRef<'_>| {
-            out.add(count).write(raw(&record));
+            out.add(count).write(raw_record(&record));
             count += 1;
         };
-        let limit = if asked.finished == 0 { limit.min(CALL_RANGE) } else { 0 };
-        let progress = table.range_pinned(&mut span, limit, now_ms, &mut { Looks::CALL }, &mut add);
+        let limit = if asked.finished == 0 { limit.min(MAX_CALL_RECORDS) } else { 0 };
+        let progress = table.range_pinned(&mut span, limit, now_ms, &mut { ScanBudget::CALL }, &mut add);
         let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
         filled.write(count);
         // Before the empty key there is nothing, and as an end it would stand for none.
@@ -62,28 +66,28 @@ pub(super) unsafe extern "C" fn range(
             to: to.as_ptr(),
             to_len: to.len(),
             past: u32::from(span.past),
-            finished: u32::from(asked.finished != 0 || progress == Progress::Finished || at_start),
+            finished: u32::from(asked.finished != 0 || progress == RangeProgress::Finished || at_start),
             ..asked
         });
         Ok(())
     };
     // SAFETY: this is a host function.
-    unsafe { call(invocation, |body, participant| status(read(body, participant))) }
+    unsafe { call(invocation, |body, participant| status_code(read(body, participant))) }
 }
 
 pub(super) unsafe extern "C" fn range_keys(
-    invocation: *mut abi::Invocation,
+    invocation: *mut abi::InvocationHeader,
     table: u64,
     range: *mut RawRange,
     out: *mut RawKeys,
 ) -> u32 {
     // SAFETY: the library's range and its ends, and the room that it tells of, outlive the call.
-    let read = |body: &mut Body| unsafe {
+    let read = |body: &mut InvocationState| unsafe {
         let room = *out;
         (*out).filled = 0;
         let (table, asked) = (body.table(table)?, *range);
         let span = span_of(&asked)?;
-        let limit = if asked.finished == 0 { room.ends_len.min(CALL_RANGE) } else { 0 };
+        let limit = if asked.finished == 0 { room.ends_len.min(MAX_CALL_RECORDS) } else { 0 };
         let (mut count, mut used) = (0, 0);
         let mut add = |key: &[u8]| {
             let fits = key.len() <= room.bytes_len - used;
@@ -97,37 +101,40 @@ pub(super) unsafe extern "C" fn range_keys(
         };
         let progress = table.range_keys(&span, limit, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
         (*out).filled = count;
-        (*range).finished = u32::from(asked.finished != 0 || progress == Progress::Finished);
+        (*range).finished = u32::from(asked.finished != 0 || progress == RangeProgress::Finished);
         Ok(())
     };
     // SAFETY: this is a host function.
-    unsafe { call(invocation, |body, _| status(read(body))) }
+    unsafe { call(invocation, |body, _| status_code(read(body))) }
 }
 
 /// The ranges that a transaction has read.
 ///
 /// # Safety
 /// Their ends, rows, and the rows' keys outlive the call, which is 'a.
-pub(super) unsafe fn ranges_read<'a>(body: &'a Body, raw: &'a [RawRangeRead]) -> Result<Vec<RangeRead<'a>>, u32> {
+pub(super) unsafe fn ranges_read<'a>(
+    body: &'a InvocationState,
+    raw: &'a [RawRangeRead],
+) -> Result<Vec<RangeRead<'a>>, u32> {
     let (mut rows_left, mut bytes_left) = (TRANSACTION_ROWS, TRANSACTION_ROW_BYTES);
     let mut ranges = Vec::with_capacity(raw.len());
     for range in raw {
-        let table = table(body, range.table, false)?;
+        let table = resolve_table(body, range.table, false)?;
         if !table.is_ordered() {
             return Err(abi::STATUS_NOT_ORDERED);
         }
         let mut key = |first, len| {
             bytes_left = usize::checked_sub(bytes_left, len).ok_or(abi::STATUS_TOO_LARGE)?;
             // SAFETY: this function's contract.
-            unsafe { bytes(first, len, END_BYTES) }
+            unsafe { guest_bytes(first, len, MAX_BOUND_BYTES) }
         };
         let (from, to) = (key(range.from, range.from_len)?, key(range.to, range.to_len)?);
-        let mut span = Span::new(from, to, range.backward != 0);
+        let mut span = KeyRange::new(from, to, range.backward != 0);
         if range.included != 0 {
             (span.to, span.included) = (Some(to), true);
         }
         // SAFETY: this function's contract.
-        let raw_rows = unsafe { list(range.rows, range.rows_len, rows_left) }?;
+        let raw_rows = unsafe { guest_list(range.rows, range.rows_len, rows_left) }?;
         rows_left -= raw_rows.len();
         let mut rows = Vec::with_capacity(raw_rows.len());
         for row in raw_rows {

@@ -16,23 +16,23 @@ use std::sync::{Arc, OnceLock};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-use super::block::{Block, CALL, HOST, TENANT};
 use super::clock;
-use super::stack::Mapping;
-use super::switch::{FRAME, LANDED, RED_ZONE, SWITCH_BYTES, landing_pad, switched_out};
+use super::mapping::GuardedMapping;
+use super::stack_switch::{RED_ZONE_BYTES, SIGNAL_FRAME_BYTES, SWITCH_BYTES, TRAPPED, landing_pad, switched_out};
+use super::worker_block::{STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use crate::limits::{SIGNAL_STACK_BYTES, STACK_GUARD_BYTES, SWITCH_SIGNAL_OFFSET};
 use sandstorm_extension::KillCause;
 
 thread_local! {
     /// The calling thread's block; null without an engine.
-    static BLOCK: Cell<*const Block> = const { Cell::new(null()) };
+    static BLOCK: Cell<*const WorkerBlock> = const { Cell::new(null()) };
 }
 
 /// Faults that end an invocation where it is the library's code that met them.
 const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
 
 /// What the faults' actions were before ours, in the order of [`FAULTS`].
-static PREVIOUS: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
+static PREVIOUS_ACTIONS: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
 
 /// The signal that the watchdog sends to have a poll switched out.
 pub(super) fn switch_signal() -> c_int {
@@ -43,7 +43,7 @@ pub(super) fn switch_signal() -> c_int {
 ///
 /// # Errors
 /// What the operating system says.
-pub fn install() -> io::Result<()> {
+pub fn install_process_handlers() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     INSTALLED
         .get_or_init(|| install_handlers().map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL)))
@@ -56,7 +56,7 @@ fn install_handlers() -> io::Result<()> {
     for (signal, action) in FAULTS.iter().zip(&mut previous) {
         set_action(*signal, None, Some(action))?;
     }
-    PREVIOUS.get_or_init(|| previous);
+    PREVIOUS_ACTIONS.get_or_init(|| previous);
     // SAFETY: as above.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = on_signal as *const () as usize;
@@ -97,7 +97,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     unsafe {
         if signal == switch_signal() {
             if let Some(block) = block.as_ref() {
-                on_watchdog(block, context.cast());
+                on_preempt_signal(block, context.cast());
             }
         } else {
             on_fault(block.as_ref(), signal, info, context.cast());
@@ -110,21 +110,21 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
 ///
 /// # Safety
 /// Called by the handler on the block's own thread, with the context that was interrupted.
-unsafe fn on_watchdog(block: &Block, context: *mut ucontext_t) {
+unsafe fn on_preempt_signal(block: &WorkerBlock, context: *mut ucontext_t) {
     let state = block.state.load(Ordering::Relaxed);
     // A signal may come late: it is for one poll only.
-    if state == HOST || block.asked_for.load(Ordering::Acquire) != block.sequence.load(Ordering::Relaxed) {
+    if state == STATE_HOST || block.preempt_sequence.load(Ordering::Acquire) != block.sequence.load(Ordering::Relaxed) {
         return;
     }
-    block.asked_for.store(0, Ordering::Release);
-    if state == CALL {
+    block.preempt_sequence.store(0, Ordering::Release);
+    if state == STATE_HOST_CALL {
         block.pending.store(1, Ordering::Relaxed);
         return;
     }
     // SAFETY: this function's contract; tenant state.
     unsafe {
         if !switch_context(block, context) && refused_for_too_long(block) {
-            land_context(block, context, KillCause::TotalBudget);
+            trap_context(block, context, KillCause::TotalBudget);
         }
     }
 }
@@ -134,8 +134,8 @@ unsafe fn on_watchdog(block: &Block, context: *mut ucontext_t) {
 /// room for that, and nothing is changed.
 ///
 /// # Safety
-/// As for [`on_watchdog`]; tenant state.
-unsafe fn switch_context(block: &Block, context: *mut ucontext_t) -> bool {
+/// As for [`on_preempt_signal`]; tenant state.
+unsafe fn switch_context(block: &WorkerBlock, context: *mut ucontext_t) -> bool {
     // SAFETY: the context is ours to change until the handler returns.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     let stack = block.stack_low.load(Ordering::Relaxed)..=block.stack_top.load(Ordering::Relaxed);
@@ -144,7 +144,7 @@ unsafe fn switch_context(block: &Block, context: *mut ucontext_t) -> bool {
     if !stack.contains(&pointer) || room < SWITCH_BYTES + block.xstate_bytes {
         return false;
     }
-    let frame = pointer - RED_ZONE - FRAME;
+    let frame = pointer - RED_ZONE_BYTES - SIGNAL_FRAME_BYTES;
     let words = std::ptr::with_exposed_provenance_mut::<i64>(frame);
     // SAFETY: within the stack, as just checked, and below what the interrupted code uses of it. The frame may not be
     // aligned where that code is not.
@@ -153,16 +153,16 @@ unsafe fn switch_context(block: &Block, context: *mut ucontext_t) -> bool {
         words.add(1).write_unaligned(registers[libc::REG_RIP as usize]);
     }
     block.pending.store(0, Ordering::Relaxed);
-    block.state.store(HOST, Ordering::Relaxed);
+    block.state.store(STATE_HOST, Ordering::Relaxed);
     registers[libc::REG_RSP as usize] = frame as i64;
     registers[libc::REG_RIP as usize] = switched_out as *const () as i64;
-    registers[libc::REG_EFL as usize] &= !FLAGS;
+    registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;
     true
 }
 
 /// Counts how long a poll has gone on that could not be switched out; whether that is all that its invocation has left.
 /// What passes between two signals counts as two slices at most: the processor may have been taken away meanwhile.
-fn refused_for_too_long(block: &Block) -> bool {
+fn refused_for_too_long(block: &WorkerBlock) -> bool {
     let sequence = block.sequence.load(Ordering::Relaxed);
     if block.refused_for.swap(sequence, Ordering::Relaxed) != sequence {
         block.refused_ticks.store(0, Ordering::Relaxed);
@@ -177,24 +177,24 @@ fn refused_for_too_long(block: &Block) -> bool {
 }
 
 /// # Safety
-/// As for [`on_watchdog`]; `info` is the signal's.
-unsafe fn on_fault(block: Option<&Block>, signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
+/// As for [`on_preempt_signal`]; `info` is the signal's.
+unsafe fn on_fault(block: Option<&WorkerBlock>, signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     // SAFETY: a valid `info`.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     // Codes above 0 are the kernel's own: a real fault of this thread, not a signal that somebody sent.
-    if let Some(block) = block.filter(|block| code > 0 && block.state.load(Ordering::Relaxed) == TENANT) {
+    if let Some(block) = block.filter(|block| code > 0 && block.state.load(Ordering::Relaxed) == STATE_GUEST) {
         let cause = match signal {
             libc::SIGFPE => KillCause::DivisionByZero,
             libc::SIGILL | libc::SIGTRAP => KillCause::IllegalInstruction,
-            _ if is_guard(block, address) => KillCause::StackOverflow,
+            _ if is_in_stack_guard(block, address) => KillCause::StackOverflow,
             _ => KillCause::MemoryFault,
         };
         // SAFETY: this function's contract; tenant state.
-        unsafe { land_context(block, context, cause) };
+        unsafe { trap_context(block, context, cause) };
         return;
     }
     // The server's own fault: what was there before deals with it when the instruction faults again.
-    let previous = PREVIOUS.get().zip(FAULTS.iter().position(|fault| *fault == signal));
+    let previous = PREVIOUS_ACTIONS.get().zip(FAULTS.iter().position(|fault| *fault == signal));
     if let Some(previous) = previous.and_then(|(actions, index)| actions.get(index)) {
         // SAFETY: sigaction and tgkill are async-signal-safe; a sent signal does not repeat by itself.
         unsafe {
@@ -207,53 +207,53 @@ unsafe fn on_fault(block: Option<&Block>, signal: c_int, info: *mut siginfo_t, c
 }
 
 /// Whether an address lies in the guard of the stack that the thread runs on.
-fn is_guard(block: &Block, address: usize) -> bool {
+fn is_in_stack_guard(block: &WorkerBlock, address: usize) -> bool {
     (block.guard.load(Ordering::Relaxed)..block.stack_low.load(Ordering::Relaxed)).contains(&address)
 }
 
 /// Direction, alignment check, trap: flags that library code could have set and ours must not run with.
-const FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
+const CLEARED_FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
 
 /// Makes the interrupted code continue at the landing pad.
 ///
 /// # Safety
-/// As for [`on_watchdog`]; the block is in tenant state, so its saved stack pointer is that of the `enter` under way.
-unsafe fn land_context(block: &Block, context: *mut ucontext_t, cause: KillCause) {
+/// As for [`on_preempt_signal`]; the block is in tenant state, so its saved stack pointer is that of the `enter` under way.
+unsafe fn trap_context(block: &WorkerBlock, context: *mut ucontext_t, cause: KillCause) {
     block.pending.store(0, Ordering::Relaxed);
-    block.state.store(HOST, Ordering::Relaxed);
+    block.state.store(STATE_HOST, Ordering::Relaxed);
     // SAFETY: the context is ours to change until the handler returns.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     registers[libc::REG_RIP as usize] = landing_pad as *const () as i64;
     registers[libc::REG_RSP as usize] = block.saved_rsp.load(Ordering::Relaxed) as i64;
-    registers[libc::REG_RAX as usize] = i64::from(LANDED + cause as u32);
-    registers[libc::REG_EFL as usize] &= !FLAGS;
+    registers[libc::REG_RAX as usize] = i64::from(TRAPPED + cause as u32);
+    registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;
 }
 
 /// What a thread gets with its engine: gs, a stack for handlers, and a signal mask that keeps other signals' handlers off
 /// the side stack. Dropping it, on the same thread, restores what was there.
 #[derive(Debug)]
-pub(super) struct Armour {
+pub(super) struct SignalGuard {
     /// What the thread's handlers look at: a signal that was sent before the engine unregistered may still arrive until
     /// `drop` is through, so the block outlives it.
-    _block: Arc<Block>,
+    _block: Arc<WorkerBlock>,
     previous_stack: libc::stack_t,
     previous_mask: libc::sigset_t,
-    _signal_stack: Mapping,
+    _signal_stack: GuardedMapping,
 }
 
-impl Armour {
+impl SignalGuard {
     /// Arms the calling thread.
     ///
     /// # Safety
     /// The value is dropped on the same thread.
-    pub(super) unsafe fn put_on(block: Arc<Block>) -> io::Result<Armour> {
+    pub(super) unsafe fn install(block: Arc<WorkerBlock>) -> io::Result<SignalGuard> {
         if !BLOCK.get().is_null() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this thread has an engine already"));
         }
-        install()?;
+        install_process_handlers()?;
         // SAFETY: reading the auxiliary vector.
         let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
-        let signal_stack = Mapping::new(frame + SIGNAL_STACK_BYTES, STACK_GUARD_BYTES)?;
+        let signal_stack = GuardedMapping::new(frame + SIGNAL_STACK_BYTES, STACK_GUARD_BYTES)?;
         let stack = libc::stack_t { ss_sp: signal_stack.low().cast(), ss_flags: 0, ss_size: signal_stack.len() };
         // SAFETY: all-zero is valid for both plain structs.
         let mut previous_stack: libc::stack_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -277,11 +277,11 @@ impl Armour {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, &raw mut previous_mask);
         }
         BLOCK.set(Arc::as_ptr(&block));
-        Ok(Armour { _block: block, previous_stack, previous_mask, _signal_stack: signal_stack })
+        Ok(SignalGuard { _block: block, previous_stack, previous_mask, _signal_stack: signal_stack })
     }
 }
 
-impl Drop for Armour {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
         BLOCK.set(null());
         // SAFETY: what was there when the thread was armed; the thread is in host code, so gs is not needed any more.
@@ -295,7 +295,7 @@ impl Drop for Armour {
 
 /// A block must not go while the handlers of its thread look at it.
 #[cfg(test)]
-impl Drop for Block {
+impl Drop for WorkerBlock {
     fn drop(&mut self) {
         assert!(!std::ptr::eq(BLOCK.get(), self), "the block of an armed thread is freed");
     }

@@ -23,19 +23,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::block::{Block, CALL, HOST};
-use super::judge::{Act, Judge, Reading};
-use super::parking::Lot;
-use super::{Invocation, clock, signals};
+use super::preemption_policy::{PollReading, PreemptionAction, PreemptionPolicy};
+use super::stack_quota::StackQuota;
+use super::worker_block::{STATE_HOST, STATE_HOST_CALL, WorkerBlock};
+use super::{InvocationHandle, clock, signals};
 use crate::limits::{
-    SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_NAP_US, WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US,
-    WATCHDOG_WARY_US,
+    SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_NAP_AFTER_US, WATCHDOG_NAP_US, WATCHDOG_PARK_FALLBACK_US,
+    WATCHDOG_PERIOD_US,
 };
 
 /// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
 #[derive(Debug)]
 pub struct Watchdog {
-    shared: Arc<Shared>,
+    shared: Arc<WatchdogState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -45,9 +45,9 @@ impl Watchdog {
     /// # Errors
     /// What the operating system says.
     pub fn spawn() -> io::Result<Arc<Watchdog>> {
-        signals::install()?;
-        let fenced = membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED);
-        let shared = Arc::new(Shared { fenced, ..Shared::default() });
+        signals::install_process_handlers()?;
+        let has_membarrier = membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED);
+        let shared = Arc::new(WatchdogState { has_membarrier, ..WatchdogState::default() });
         let watched = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("watchdog".into()).spawn(move || watched.watch())?;
         Ok(Arc::new(Watchdog { shared, thread: Mutex::new(Some(thread)) }))
@@ -55,7 +55,7 @@ impl Watchdog {
 
     /// Whether it sleeps until a worker runs tenants' code again.
     pub fn is_parked(&self) -> bool {
-        self.shared.asleep.load(Ordering::Relaxed) == PARKED
+        self.shared.sleep_state.load(Ordering::Relaxed) == PARKED
     }
 
     /// How often it has looked at the workers.
@@ -68,7 +68,7 @@ impl Watchdog {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<WatchdogState> {
         &self.shared
     }
 }
@@ -87,19 +87,19 @@ impl Drop for Watchdog {
 
 /// What the watchdog and the engines share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct WatchdogState {
     /// How the thread sleeps: [`AWAKE`], [`PARKED`] or [`NAPPING`]. A futex.
-    asleep: AtomicU32,
+    sleep_state: AtomicU32,
     stop: AtomicBool,
     /// Whether the kernel can make all threads' earlier stores visible at once.
-    fenced: bool,
+    has_membarrier: bool,
     samples: AtomicU64,
     requests: AtomicU64,
-    workers: Mutex<Vec<Watched>>,
+    workers: Mutex<Vec<WatchedWorker>>,
     /// Idle invocations that one engine has too many of and another can use.
-    spare: Mutex<Vec<Invocation>>,
+    spare: Mutex<Vec<InvocationHandle>>,
     /// The stacks of what is switched out.
-    pub(super) lot: Arc<Lot>,
+    pub(super) lot: Arc<StackQuota>,
 }
 
 /// It looks, or will within its period.
@@ -110,15 +110,15 @@ const PARKED: u32 = 1;
 const NAPPING: u32 = 2;
 
 #[derive(Debug)]
-struct Watched {
-    block: Arc<Block>,
-    judge: Judge,
+struct WatchedWorker {
+    block: Arc<WorkerBlock>,
+    judge: PreemptionPolicy,
     /// The block's `wary` as it was at the last look.
     wary: u64,
 }
 
 /// What one look at the workers found.
-struct Sample {
+struct WatchdogSample {
     /// A worker ran tenants' code, now or since the last look, or is about to.
     busy: bool,
     /// One ran, or runs, what is not proven.
@@ -127,12 +127,16 @@ struct Sample {
     next: Duration,
 }
 
-impl Shared {
-    pub(super) fn register(&self, block: &Arc<Block>) {
-        self.workers.lock().push(Watched { block: Arc::clone(block), judge: Judge::default(), wary: 0 });
+impl WatchdogState {
+    pub(super) fn register(&self, block: &Arc<WorkerBlock>) {
+        self.workers.lock().push(WatchedWorker {
+            block: Arc::clone(block),
+            judge: PreemptionPolicy::default(),
+            wary: 0,
+        });
     }
 
-    pub(super) fn unregister(&self, block: &Arc<Block>) {
+    pub(super) fn unregister(&self, block: &Arc<WorkerBlock>) {
         self.workers.lock().retain(|watched| !Arc::ptr_eq(&watched.block, block));
         if self.stop.load(Ordering::SeqCst) {
             self.wake();
@@ -140,14 +144,14 @@ impl Shared {
     }
 
     /// Moves up to `count` spare invocations to `idle`.
-    pub(super) fn take_spare(&self, idle: &mut Vec<Invocation>, count: usize) {
+    pub(super) fn take_spare(&self, idle: &mut Vec<InvocationHandle>, count: usize) {
         let mut spare = self.spare.lock();
         let from = spare.len().saturating_sub(count);
         idle.extend(spare.drain(from..));
     }
 
     /// Takes invocations that an engine does not need; frees what is too many.
-    pub(super) fn give_spare(&self, idle: impl Iterator<Item = Invocation>) {
+    pub(super) fn give_spare(&self, idle: impl Iterator<Item = InvocationHandle>) {
         let mut spare = self.spare.lock();
         for invocation in idle {
             if spare.len() < SPARE_INVOCATIONS {
@@ -162,25 +166,25 @@ impl Shared {
         // The worker's store and this load may pass each other: the watchdog fences all threads between parking and its
         // last look, so either it sees the new sequence, or this load sees that it parks.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        let asleep = self.asleep.load(Ordering::Relaxed);
-        if asleep != AWAKE && (asleep == PARKED || !proven) {
+        let sleep_state = self.sleep_state.load(Ordering::Relaxed);
+        if sleep_state != AWAKE && (sleep_state == PARKED || !proven) {
             self.wake();
         }
     }
 
     #[cold]
     fn wake(&self) {
-        if self.asleep.swap(AWAKE, Ordering::SeqCst) != AWAKE {
+        if self.sleep_state.swap(AWAKE, Ordering::SeqCst) != AWAKE {
             // SAFETY: a futex of our own.
             unsafe {
-                let word = self.asleep.as_ptr();
+                let word = self.sleep_state.as_ptr();
                 libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
             }
         }
     }
 
     fn watch(&self) {
-        be_prompt();
+        raise_thread_priority();
         let mut busy_at = Instant::now();
         let mut wary_at = busy_at;
         while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
@@ -195,7 +199,7 @@ impl Shared {
                 busy_at = Instant::now();
                 continue;
             }
-            if now - wary_at >= Duration::from_micros(WATCHDOG_WARY_US) {
+            if now - wary_at >= Duration::from_micros(WATCHDOG_NAP_AFTER_US) {
                 self.nap();
             } else {
                 std::thread::sleep(sample.next);
@@ -206,12 +210,12 @@ impl Shared {
     /// Sleeps for a while, or until a worker enters what is not proven. One that is about to while this begins may not see it, and the
     /// watchdog not see that one: then it is seen after the nap.
     fn nap(&self) {
-        self.asleep.store(NAPPING, Ordering::SeqCst);
+        self.sleep_state.store(NAPPING, Ordering::SeqCst);
         self.sleep_as(NAPPING, Some(Duration::from_micros(WATCHDOG_NAP_US)));
     }
 
     /// Sleeps until it is woken, or for so long, if nobody has woken it since it said that it sleeps so.
-    fn sleep_as(&self, asleep: u32, longest: Option<Duration>) {
+    fn sleep_as(&self, sleep_state: u32, longest: Option<Duration>) {
         let longest = longest.map(|longest| libc::timespec {
             tv_sec: longest.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(longest.subsec_nanos() as i32),
@@ -219,26 +223,26 @@ impl Shared {
         let timeout = longest.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: a futex of our own and a timeout that outlives the call; a spurious return only makes another look.
         unsafe {
-            let word = self.asleep.as_ptr();
-            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, asleep, timeout);
+            let word = self.sleep_state.as_ptr();
+            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, sleep_state, timeout);
         }
-        self.asleep.store(AWAKE, Ordering::SeqCst);
+        self.sleep_state.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Sleeps until a worker enters tenant code.
     fn park(&self) {
-        self.asleep.store(PARKED, Ordering::SeqCst);
-        let fenced = self.fenced && membarrier(MEMBARRIER_PRIVATE_EXPEDITED);
+        self.sleep_state.store(PARKED, Ordering::SeqCst);
+        let has_membarrier = self.has_membarrier && membarrier(MEMBARRIER_PRIVATE_EXPEDITED);
         if self.look().busy || self.stop.load(Ordering::SeqCst) {
-            self.asleep.store(AWAKE, Ordering::SeqCst);
+            self.sleep_state.store(AWAKE, Ordering::SeqCst);
             return;
         }
-        self.sleep_as(PARKED, (!fenced).then(|| Duration::from_micros(WATCHDOG_PARK_FALLBACK_US)));
+        self.sleep_as(PARKED, (!has_membarrier).then(|| Duration::from_micros(WATCHDOG_PARK_FALLBACK_US)));
     }
 
-    fn look(&self) -> Sample {
+    fn look(&self) -> WatchdogSample {
         self.samples.fetch_add(1, Ordering::Relaxed);
-        let mut sample = Sample { busy: false, wary: false, next: Duration::from_micros(WATCHDOG_PERIOD_US) };
+        let mut sample = WatchdogSample { busy: false, wary: false, next: Duration::from_micros(WATCHDOG_PERIOD_US) };
         for watched in self.workers.lock().iter_mut() {
             let wait_us = watched.look(&mut sample, &self.requests);
             sample.next = sample.next.min(Duration::from_micros(wait_us));
@@ -247,14 +251,14 @@ impl Shared {
     }
 }
 
-impl Watched {
+impl WatchedWorker {
     /// Looks at one worker; answers in how many microseconds to look again.
-    fn look(&mut self, sample: &mut Sample, requests: &AtomicU64) -> u64 {
+    fn look(&mut self, sample: &mut WatchdogSample, requests: &AtomicU64) -> u64 {
         let block = &*self.block;
         let wary = block.wary.load(Ordering::Acquire);
         sample.wary |= std::mem::replace(&mut self.wary, wary) != wary;
         let sequence = block.sequence.load(Ordering::Acquire);
-        let running = block.state.load(Ordering::Acquire) != HOST;
+        let running = block.state.load(Ordering::Acquire) != STATE_HOST;
         let moved = self.judge.sees(sequence);
         // A worker that has seen that nobody sleeps may lose its processor for long before it enters tenant code, and does not
         // look again after that.
@@ -264,19 +268,19 @@ impl Watched {
             return self.judge.rests(block.limit_ns.load(Ordering::Relaxed));
         }
         let (limit_ns, started) = (block.limit_ns.load(Ordering::Acquire), block.started.load(Ordering::Acquire));
-        let asked = block.asked_for.load(Ordering::Acquire) == sequence;
-        let passed_ns = block.tick.ns(clock::ticks().saturating_sub(started));
+        let asked = block.preempt_sequence.load(Ordering::Acquire) == sequence;
+        let elapsed_ns = block.tick.ns(clock::ticks().saturating_sub(started));
         // The same poll before and after reading about it: all of it is of this poll.
         let state = block.state.load(Ordering::Acquire);
-        if state == HOST || block.sequence.load(Ordering::Acquire) != sequence {
+        if state == STATE_HOST || block.sequence.load(Ordering::Acquire) != sequence {
             return WATCHDOG_PERIOD_US;
         }
-        let reading = Reading { passed_ns, limit_ns, asked, in_call: state == CALL };
+        let reading = PollReading { elapsed_ns, limit_ns, asked, in_call: state == STATE_HOST_CALL };
         let verdict = self.judge.decide(&reading);
-        if verdict.act == Act::Ask && self.ask() {
+        if verdict.act == PreemptionAction::Preempt && self.ask() {
             sample.wary = true;
             requests.fetch_add(1, Ordering::Relaxed);
-            self.judge.note_asked(&reading);
+            self.judge.note_requested(&reading);
         }
         verdict.next_us
     }
@@ -284,7 +288,7 @@ impl Watched {
     /// Asks the worker to switch the poll under judgement out; whether the signal is on its way.
     fn ask(&self) -> bool {
         let block = &*self.block;
-        block.asked_for.store(self.judge.sequence(), Ordering::SeqCst);
+        block.preempt_sequence.store(self.judge.sequence(), Ordering::SeqCst);
         // SAFETY: the thread is a registered engine's, and unregistering waits for the lock that is held here.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::switch_signal()) == 0 }
     }
@@ -292,7 +296,7 @@ impl Watched {
 
 /// Asks the kernel to let this thread run as soon as it wakes, even where the workers keep every processor busy: it runs for
 /// microseconds at a time. Whatever the kernel does not grant is done without.
-fn be_prompt() {
+fn raise_thread_priority() {
     // SAFETY: plain requests about the calling thread, with a struct that outlives the call.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize);

@@ -9,11 +9,11 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::io;
 use std::sync::OnceLock;
 
-use super::stack::Mapping;
+use super::mapping::GuardedMapping;
 use crate::limits::XSTATE_MAX_BYTES;
 
 /// State components that are not the code's own registers: protection keys, and the tiles, which a process has to ask for.
-const LEFT_OUT: u64 = 1 << 9 | 1 << 17 | 1 << 18;
+const EXCLUDED_COMPONENTS: u64 = 1 << 9 | 1 << 17 | 1 << 18;
 /// What the area begins with, whatever is saved: the legacy region and the header.
 const LEGACY_BYTES: usize = 512 + 64;
 /// Where the legacy region holds MXCSR, and what a new program finds there: all exceptions masked.
@@ -38,7 +38,7 @@ impl XState {
     /// `Unsupported` if it cannot save its registers, or needs more room for them than a stack has to spare.
     pub(super) fn of_this_processor() -> io::Result<XState> {
         static FOUND: OnceLock<Option<XState>> = OnceLock::new();
-        let found = FOUND.get_or_init(find);
+        let found = FOUND.get_or_init(detect);
         found.ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -49,14 +49,14 @@ impl XState {
     }
 }
 
-fn find() -> Option<XState> {
+fn detect() -> Option<XState> {
     /// CPUID leaf 1, ECX: the system has switched XSAVE and XGETBV on.
     const OSXSAVE: u32 = 1 << 27;
     if __cpuid(1).ecx & OSXSAVE == 0 {
         return None;
     }
     // SAFETY: OSXSAVE says that the instruction may be used.
-    let mask = unsafe { xcr0() } & !LEFT_OUT;
+    let mask = unsafe { xcr0() } & !EXCLUDED_COMPONENTS;
     let mut bytes = LEGACY_BYTES;
     for component in (2..63).filter(|component| mask & 1 << component != 0) {
         let place = __cpuid_count(0xd, component);
@@ -66,7 +66,7 @@ fn find() -> Option<XState> {
     if bytes > XSTATE_MAX_BYTES {
         return None;
     }
-    let image = Mapping::new(bytes, 0).ok()?;
+    let image = GuardedMapping::new(bytes, 0).ok()?;
     let initial = image.low();
     // SAFETY: within the mapping, which is ours and stays: the process uses it until it ends.
     unsafe { initial.add(MXCSR_OFFSET).cast::<u32>().write(MXCSR) };

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::limits::{SWEEP_EVERY_MS, SWEEP_SLOTS};
-use sandstorm_catalog::limits::CONDUCT_EVERY_MS;
-use sandstorm_catalog::{Conduct, Directory};
-use sandstorm_metrics::Metrics;
+use crate::limits::{SWEEP_INTERVAL_MS, SWEEP_SLOTS};
+use sandstorm_catalog::limits::KILL_POLICY_INTERVAL_MS;
+use sandstorm_catalog::{Directory, KillPolicy};
+use sandstorm_metrics::ServerMetrics;
 use sandstorm_store::Epochs;
 
 /// The running thread; stops when dropped.
@@ -26,26 +26,26 @@ impl Janitor {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(directory: Arc<Directory>, epochs: Arc<Epochs>, metrics: Arc<Metrics>) -> io::Result<Janitor> {
+    pub fn start(directory: Arc<Directory>, epochs: Arc<Epochs>, metrics: Arc<ServerMetrics>) -> io::Result<Janitor> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
             let mut participant = epochs.register();
             participant.offline();
-            let (mut conduct, mut swept_ms, mut told) = (Conduct::default(), 0, None);
+            let (mut conduct, mut swept_ms, mut told) = (KillPolicy::default(), 0, None);
             while !stopped.load(Relaxed) {
-                let now_ms = now_ms();
-                if now_ms.abs_diff(swept_ms) >= SWEEP_EVERY_MS {
+                let now_ms = unix_ms();
+                if now_ms.abs_diff(swept_ms) >= SWEEP_INTERVAL_MS {
                     swept_ms = now_ms;
-                    directory.end_graces();
+                    directory.expire_graces();
                     participant.online();
                     sweep(&directory, &mut participant);
                     participant.offline();
-                    sandstorm_store::give_back_free();
-                    look_at_device(&metrics, &mut told);
+                    sandstorm_store::release_free_memory();
+                    log_device_changes(&metrics, &mut told);
                 }
                 conduct.look(&directory, metrics.kills(), now_ms);
-                std::thread::park_timeout(Duration::from_millis(CONDUCT_EVERY_MS));
+                std::thread::park_timeout(Duration::from_millis(KILL_POLICY_INTERVAL_MS));
             }
         })?;
         Ok(Janitor { stop, thread: Some(thread) })
@@ -56,19 +56,19 @@ impl Janitor {
 fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) {
     for view in directory.snapshot().iter() {
         for entry in view.tables.values() {
-            entry.flush_if_due(participant, now_ms());
-            entry.table.sweep(participant, now_ms(), SWEEP_SLOTS);
+            entry.flush_if_due(participant, unix_ms());
+            entry.table.sweep(participant, unix_ms(), SWEEP_SLOTS);
             participant.quiescent();
         }
     }
 }
 
 /// What of a device was logged last: whether its link is up, what wakes workers, and why it reads no more of the tables.
-type Told = Option<(bool, String, Option<String>)>;
+type LoggedDeviceState = Option<(bool, String, Option<String>)>;
 
 /// Logs when the link of the workers' device, if they have one, goes down or comes up, when something else wakes them than before, and when it cannot
 /// be told of more memory, or can again.
-fn look_at_device(metrics: &Metrics, told: &mut Told) {
+fn log_device_changes(metrics: &ServerMetrics, told: &mut LoggedDeviceState) {
     let Some(state) = metrics.device() else { return };
     let now = (state.up, state.wakes.clone(), state.refused.clone());
     if told.as_ref() == Some(&now) {
@@ -78,14 +78,14 @@ fn look_at_device(metrics: &Metrics, told: &mut Told) {
     let other_wakes = before.as_ref().is_some_and(|(_, wakes, _)| *wakes != state.wakes);
     let refuses = state.refused.is_some() && before.is_none_or(|(.., refused)| refused != state.refused);
     // Where a process is at the other end, that it is not there yet, or any more, is nothing to warn of.
-    if (state.up || state.comes_and_goes) && !other_wakes && !refuses {
+    if (state.up || state.is_peer_process) && !other_wakes && !refuses {
         tracing::info!("network: {state}");
     } else {
         tracing::warn!("network: {state}");
     }
 }
 
-fn now_ms() -> u64 {
+fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 

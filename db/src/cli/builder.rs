@@ -4,20 +4,20 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use sandstorm_builder::{Builder, BuilderConfig, BuilderKey, Source, TOKEN_FILE, prepare_folder};
+use sandstorm_builder::{BuilderConfig, BuilderKey, InProcessBuilder, PushedSource, TOKEN_FILE, prepare_folder};
 use sandstorm_control::builder_service::BuilderServer;
-use sandstorm_control::config::{Config, Overrides, TlsOverrides, prepare_state_dir};
+use sandstorm_control::config::{CliOverrides, ServerSettings, TlsOverrides, prepare_state_dir};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Global;
-use super::output::{Failure, Out, bytes_in_words};
+use super::GlobalArgs;
+use super::output::{CliError, OutputPrinter, format_bytes};
 
 /// A builder on its own host.
 #[derive(Debug, Subcommand)]
 pub(super) enum BuilderCommand {
     /// Serve servers on other machines: check, compile and sign the source that they send
-    Serve(ServeArgs),
+    Serve(BuilderServeArgs),
     /// Print this builder's public key, for builder.trusted_keys in the servers' configuration
     Key(ConfigArg),
     /// Make a signed artifact of an extension, for `sandstorm ext push --artifact`
@@ -37,7 +37,7 @@ pub(super) struct ConfigArg {
 
 /// Options of the service.
 #[derive(Debug, Args)]
-pub(super) struct ServeArgs {
+pub(super) struct BuilderServeArgs {
     #[command(flatten)]
     config: ConfigArg,
     /// Address to listen on; TLS is needed unless it is on loopback
@@ -75,7 +75,7 @@ pub(super) struct BuildArgs {
     output: PathBuf,
 }
 
-pub(super) fn run(global: &Global, command: BuilderCommand, out: &Out) -> Result<(), Failure> {
+pub(super) fn run(global: &GlobalArgs, command: BuilderCommand, out: &OutputPrinter) -> Result<(), CliError> {
     match command {
         BuilderCommand::Serve(args) => serve(global, &args, out),
         BuilderCommand::Key(args) => {
@@ -89,17 +89,17 @@ pub(super) fn run(global: &Global, command: BuilderCommand, out: &Out) -> Result
 }
 
 /// The builder of this host: its state is the server's, if there is one.
-fn settings(global: &Global, args: &ConfigArg) -> Result<(Config, BuilderConfig), Failure> {
-    let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
-    let overrides = Overrides { state: global.state.clone(), ..Overrides::default() };
-    let config = Config::load(args.config.as_deref(), &overrides).map_err(|error| refuse(&error))?;
+fn settings(global: &GlobalArgs, args: &ConfigArg) -> Result<(ServerSettings, BuilderConfig), CliError> {
+    let refuse = |error: &dyn std::fmt::Display| CliError::new(error.to_string()).code("config");
+    let overrides = CliOverrides { state: global.state.clone(), ..CliOverrides::default() };
+    let config = ServerSettings::load(args.config.as_deref(), &overrides).map_err(|error| refuse(&error))?;
     prepare_state_dir(&config.state).map_err(|error| refuse(&error))?;
     // No worker runs here: compilers may use all processors.
     let builder = BuilderConfig { cores: Vec::new(), ..config.builder_config() };
     Ok((config, builder))
 }
 
-fn serve(global: &Global, args: &ServeArgs, out: &Out) -> Result<(), Failure> {
+fn serve(global: &GlobalArgs, args: &BuilderServeArgs, out: &OutputPrinter) -> Result<(), CliError> {
     super::serve::start_log();
     let (config, builder) = settings(global, &args.config)?;
     let over = TlsOverrides {
@@ -108,11 +108,11 @@ fn serve(global: &Global, args: &ServeArgs, out: &Out) -> Result<(), Failure> {
         self_signed: args.tls,
         names: args.tls_names.clone(),
     };
-    let tls = config.service_tls(args.listen, &over, args.allow_plain);
-    let tls = tls.map_err(|error| Failure::new(error.to_string()).code("config"))?;
+    let tls = config.builder_service_tls(args.listen, &over, args.allow_plain);
+    let tls = tls.map_err(|error| CliError::new(error.to_string()).code("config"))?;
     let token = builder.state.join(TOKEN_FILE);
     let server = BuilderServer::bind(args.listen, builder, &tls)
-        .map_err(|error| Failure::new(error.to_string()).code("start"))?;
+        .map_err(|error| CliError::new(error.to_string()).code("start"))?;
     announce(&server, &token, out)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -134,7 +134,7 @@ fn serve(global: &Global, args: &ServeArgs, out: &Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn announce(server: &BuilderServer, token: &Path, out: &Out) -> Result<(), Failure> {
+fn announce(server: &BuilderServer, token: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     let (url, key, identity) = (server.url(), server.public_key().to_hex(), server.identity());
     let shown = json!({
         "listen": server.address().to_string(), "url": url, "public_key": key, "token_file": token,
@@ -150,12 +150,12 @@ fn announce(server: &BuilderServer, token: &Path, out: &Out) -> Result<(), Failu
     })
 }
 
-fn build(global: &Global, args: &BuildArgs, out: &Out) -> Result<(), Failure> {
+fn build(global: &GlobalArgs, args: &BuildArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let tenant = global.tenant.as_deref().and_then(|tenant| tenant.parse::<u32>().ok()).ok_or_else(|| {
-        Failure::new("whose extension is it?").hint("--tenant ID: the number that `sandstorm tenant show` prints")
+        CliError::new("whose extension is it?").hint("--tenant ID: the number that `sandstorm tenant show` prints")
     })?;
-    let source = Source::read(&args.folder)?;
-    let builder = Builder::open(&settings(global, &args.config)?.1)?;
+    let source = PushedSource::read(&args.folder)?;
+    let builder = InProcessBuilder::open(&settings(global, &args.config)?.1)?;
     let (artifact, warnings) = builder.build(tenant, args.number, &source)?;
     write(&args.output, &artifact.encode())?;
     let header = &artifact.header;
@@ -174,13 +174,13 @@ fn build(global: &Global, args: &BuildArgs, out: &Out) -> Result<(), Failure> {
             args.output.display(),
             header.name,
             header.version,
-            bytes_in_words(artifact.elf.len() as u64),
+            format_bytes(artifact.elf.len() as u64),
             args.output.display()
         )
     })
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+fn write(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     std::fs::write(path, bytes)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())).code("io"))
+        .map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())).code("io"))
 }

@@ -8,9 +8,9 @@ use clap::builder::RangedU64ValueParser;
 use sandstorm_client::{Condition, Direction, KeyedRecord, PutOptions, PutOutcome, Record};
 use serde_json::json;
 
-use super::bytes::{self, for_people, for_programs, to_hex};
-use super::output::{Failure, Out, some_of};
-use super::session::Session;
+use super::byte_args::{self, for_people, for_programs, to_hex};
+use super::output::{CliError, OutputPrinter, summarize_names};
+use super::session::CliSession;
 
 /// How arguments are written.
 const FORMS: &str = "Keys, values and arguments are text as it stands, or one of:\n  \
@@ -124,16 +124,16 @@ pub(super) struct RangeArgs {
     backward: bool,
 }
 
-fn key(argument: &OsString, session: &Session, tenant: &str) -> Result<Vec<u8>, Failure> {
-    bytes::parse(argument, &mut |table| session.table_id(tenant, table))
+fn key(argument: &OsString, session: &CliSession, tenant: &str) -> Result<Vec<u8>, CliError> {
+    byte_args::parse(argument, &mut |table| session.table_id(tenant, table))
 }
 
-pub(super) fn put(session: &Session, args: &PutArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn put(session: &CliSession, args: &PutArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let options = put_options(args)?;
     let (client, tenant) = session.data()?;
     let table = session.table_id(&tenant.name, &args.table)?;
     let key = key(&args.key, session, &tenant.name)?;
-    let value = bytes::parse_all(&args.value, &mut |table| session.table_id(&tenant.name, table))?;
+    let value = byte_args::parse_all(&args.value, &mut |table| session.table_id(&tenant.name, table))?;
     let version = match client.put_outcome(table, &key, &value, &options)? {
         PutOutcome::Written { version } => version,
         PutOutcome::Conflict { version } => return Err(conflict(&options, version)),
@@ -142,7 +142,7 @@ pub(super) fn put(session: &Session, args: &PutArgs, out: &Out) -> Result<(), Fa
 }
 
 /// Why a put's condition did not hold.
-fn conflict(options: &PutOptions, found: Option<u64>) -> Failure {
+fn conflict(options: &PutOptions, found: Option<u64>) -> CliError {
     let message = match (options.condition, found) {
         (Condition::Version, Some(found)) => {
             format!("conflict: the record has version {found}, not {}", options.version)
@@ -151,10 +151,10 @@ fn conflict(options: &PutOptions, found: Option<u64>) -> Failure {
         (_, Some(found)) => format!("conflict: there is a record, of version {found}"),
         (_, None) => "conflict: there was a record, which is gone by now".to_owned(),
     };
-    Failure::new(message).hint("nothing was written; read the record, and decide anew").code("conflict")
+    CliError::new(message).hint("nothing was written; read the record, and decide anew").code("conflict")
 }
 
-fn put_options(args: &PutArgs) -> Result<PutOptions, Failure> {
+fn put_options(args: &PutArgs) -> Result<PutOptions, CliError> {
     let mut options = PutOptions::default();
     if args.if_absent {
         options = options.if_absent();
@@ -166,12 +166,12 @@ fn put_options(args: &PutArgs) -> Result<PutOptions, Failure> {
     options.flags = args.flags;
     if let Some(seconds) = args.ttl {
         let ttl = Duration::try_from_secs_f64(seconds).ok().filter(|ttl| !ttl.is_zero());
-        options.ttl = Some(ttl.ok_or_else(|| Failure::new(format!("--ttl {seconds} is no time to live")))?);
+        options.ttl = Some(ttl.ok_or_else(|| CliError::new(format!("--ttl {seconds} is no time to live")))?);
     }
     Ok(options)
 }
 
-pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn get(session: &CliSession, args: &GetArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (client, tenant) = session.data()?;
     let table = session.table_id(&tenant.name, &args.table)?;
     let keys: Vec<Vec<u8>> =
@@ -207,14 +207,14 @@ pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Fa
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!("no record under {}", some_of(&missing))).code("not_found"))
+    Err(CliError::new(format!("no record under {}", summarize_names(&missing))).code("not_found"))
 }
 
-pub(super) fn range(session: &Session, args: &RangeArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn range(session: &CliSession, args: &RangeArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (client, tenant) = session.data()?;
     let table = session.control().table(&tenant.name, &args.table)?;
     if !table.ordered {
-        return Err(Failure::new(format!("table {:?} is not ordered: it keeps no order of its keys", args.table))
+        return Err(CliError::new(format!("table {:?} is not ordered: it keeps no order of its keys", args.table))
             .hint("`sandstorm table create NAME --ordered` makes one that does; a table stays as it was made")
             .code("not_ordered"));
     }
@@ -249,7 +249,7 @@ fn in_json(key: &[u8], record: Option<&Record>) -> serde_json::Value {
     json!({"key": for_programs(key), "record": shown})
 }
 
-pub(super) fn del(session: &Session, args: &DelArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn del(session: &CliSession, args: &DelArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (client, tenant) = session.data()?;
     let table = session.table_id(&tenant.name, &args.table)?;
     let key = key(&args.key, session, &tenant.name)?;
@@ -260,19 +260,19 @@ pub(super) fn del(session: &Session, args: &DelArgs, out: &Out) -> Result<(), Fa
     if was_there {
         return out.done("deleted");
     }
-    Err(Failure::new(format!("no record under {}", for_people(&key))).code("not_found"))
+    Err(CliError::new(format!("no record under {}", for_people(&key))).code("not_found"))
 }
 
-pub(super) fn incr(session: &Session, args: &IncrArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn incr(session: &CliSession, args: &IncrArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (client, tenant) = session.data()?;
     let table = session.table_id(&tenant.name, &args.table)?;
     let sum = client.increment(table, &key(&args.key, session, &tenant.name)?, args.delta)?;
     out.show(&json!({"sum": sum}), |_| format!("{sum}\n"))
 }
 
-pub(super) fn invoke(session: &Session, args: &InvokeArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn invoke(session: &CliSession, args: &InvokeArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (client, tenant) = session.data()?;
-    let arguments = bytes::parse_all(&args.args, &mut |table| session.table_id(&tenant.name, table))?;
+    let arguments = byte_args::parse_all(&args.args, &mut |table| session.table_id(&tenant.name, table))?;
     let reply = match args.version {
         0 => client.invoke(&args.name, &arguments),
         version => client.invoke_version(&args.name, version, &arguments),
@@ -281,7 +281,7 @@ pub(super) fn invoke(session: &Session, args: &InvokeArgs, out: &Out) -> Result<
     match &args.layout {
         _ if args.raw && !out.json => out.raw(&reply),
         Some(layout) => {
-            let fields = bytes::fields(&reply, layout)?;
+            let fields = byte_args::fields(&reply, layout)?;
             let values: Vec<_> = fields.into_iter().map(|(_, value)| value).collect();
             out.show(&values, |values| {
                 let shown: Vec<String> = values
@@ -297,12 +297,12 @@ pub(super) fn invoke(session: &Session, args: &InvokeArgs, out: &Out) -> Result<
 }
 
 /// Why there is no reply, with the names that the server was not told in words.
-fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) -> Failure {
+fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) -> CliError {
     if error != sandstorm_client::Error::UnknownExtension {
         return error.into();
     }
     let version = if args.version == 0 { String::new() } else { format!(" in version {}", args.version) };
-    Failure::new(format!("tenant {tenant:?} has no extension {:?}{version}", args.name))
+    CliError::new(format!("tenant {tenant:?} has no extension {:?}{version}", args.name))
         .hint("`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one")
         .code(error.code())
 }

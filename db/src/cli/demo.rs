@@ -1,7 +1,7 @@
 //! `sandstorm demo`: the whole story in one minute, on real parts. Starts a server, makes two tenants, pushes code from
 //! source, calls it, ends a runaway while the other tenant's calls go on, and prints what was seen and measured.
 
-mod machine;
+mod machine_activity;
 mod rounds;
 
 use std::io::{BufRead, BufReader, Write};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::TableMode;
-use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Report, Row, TenantLoad, fill, run};
+use sandstorm_client::load::{Class, ClassReport, Data, Mix, Options, Pace, Report, TenantLoad, fill, run};
 use sandstorm_client::{Error, PutOptions};
-use sandstorm_dialects::{Entrance, Protocol};
-use sandstorm_server::workers::{ListenAt, PortAddress};
+use sandstorm_dialects::{PortService, Protocol};
+use sandstorm_server::workers::{ListenerConfig, PortAddress};
 
-use machine::watched;
-use rounds::{Round, remark, shown};
+use machine_activity::observe_machine;
+use rounds::{MeasuredRound, remark, render_rounds};
 
-use super::local::{AGGREGATE, BAD, Example, LocalServer, LocalTenant, TOTAL};
-use super::output::{Failure, Out};
+use super::local_server::{AGGREGATE, BAD, ExampleExtension, LocalServer, LocalTenant, TOTAL};
+use super::output::{CliError, OutputPrinter};
 
 /// Numbers that the by-hand call sums up.
 const NUMBERS: u64 = 100;
@@ -31,11 +31,11 @@ const ROUNDS: usize = 5;
 const MEASURE: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(200);
 /// How long an answer to a Redis client may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runaways a second while the other tenant is measured: each takes 10 ms, so they ask for a fifth of the worker.
 const RUNAWAYS_PER_S: f64 = 20.0;
 
-pub(super) fn demo(out: &Out) -> Result<(), Failure> {
+pub(super) fn demo(out: &OutputPrinter) -> Result<(), CliError> {
     out.line("# A server that two tenants share, in this process, on loopback.")?;
     let server = LocalServer::start_as(|overrides| overrides.listen = vec![redis_port()])?;
     out.line(&format!("sandstorm {}: {}\n", env!("CARGO_PKG_VERSION"), server.line()))?;
@@ -50,11 +50,11 @@ pub(super) fn demo(out: &Out) -> Result<(), Failure> {
     let client = Client::connect(server.client(&alice))?;
     let gets = store_numbers(&client, &alice)?;
     push(&server, out, "alice", &AGGREGATE)?;
-    sum_up(&client, &alice, gets, out)?;
+    sum_with_extension(&client, &alice, gets, out)?;
 
     out.line("\n# Her Redis clients reach the same records, and call her code.")?;
     push(&server, out, "alice", &TOTAL)?;
-    by_redis(&server, out)?;
+    call_over_redis(&server, out)?;
 
     out.line("\n# Mallory pushes code that never ends, and calls it.")?;
     push(&server, out, "mallory", &BAD)?;
@@ -69,7 +69,7 @@ pub(super) fn demo(out: &Out) -> Result<(), Failure> {
     out.line("\nstopped")
 }
 
-fn push(server: &LocalServer, out: &Out, tenant: &str, example: &Example) -> Result<(), Failure> {
+fn push(server: &LocalServer, out: &OutputPrinter, tenant: &str, example: &ExampleExtension) -> Result<(), CliError> {
     let begun = Instant::now();
     let pushed = server.push(tenant, example)?;
     out.line(&format!("$ sandstorm ext push ext/{} --tenant {tenant}", example.name))?;
@@ -83,7 +83,7 @@ fn push(server: &LocalServer, out: &Out, tenant: &str, example: &Example) -> Res
 }
 
 /// Stores the numbers 1 to `NUMBERS` and a list record of their keys; tells how long reading them one by one takes.
-fn store_numbers(client: &Client, alice: &LocalTenant) -> Result<Duration, Failure> {
+fn store_numbers(client: &Client, alice: &LocalTenant) -> Result<Duration, CliError> {
     let mut list = Vec::new();
     for number in 1..=NUMBERS {
         let key = format!("n{number}");
@@ -100,7 +100,12 @@ fn store_numbers(client: &Client, alice: &LocalTenant) -> Result<Duration, Failu
     Ok(begun.elapsed())
 }
 
-fn sum_up(client: &Client, alice: &LocalTenant, gets: Duration, out: &Out) -> Result<(), Failure> {
+fn sum_with_extension(
+    client: &Client,
+    alice: &LocalTenant,
+    gets: Duration,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
     let args = [&alice.table.to_le_bytes()[..], &0u32.to_le_bytes(), b"all"].concat();
     client.invoke("aggregate", &args)?;
     let begun = Instant::now();
@@ -109,7 +114,7 @@ fn sum_up(client: &Client, alice: &LocalTenant, gets: Duration, out: &Out) -> Re
     let sum = reply.split_first_chunk::<8>().map(|(sum, _)| u64::from_le_bytes(*sum));
     let expected = NUMBERS * (NUMBERS + 1) / 2;
     if sum != Some(expected) {
-        return Err(Failure::new(format!("the sum is {sum:?}, not {expected}: this is a bug")));
+        return Err(CliError::new(format!("the sum is {sum:?}, not {expected}: this is a bug")));
     }
     out.line("$ sandstorm invoke aggregate table:numbers u32:0 all --tenant alice")?;
     out.line(&format!(
@@ -121,18 +126,18 @@ fn sum_up(client: &Client, alice: &LocalTenant, gets: Duration, out: &Out) -> Re
 }
 
 /// Whoever connects there acts for Alice.
-fn redis_port() -> ListenAt {
+fn redis_port() -> ListenerConfig {
     let (tenant, table) = (Some("alice".to_owned()), Some("numbers".to_owned()));
-    let entrance = Entrance { protocol: Protocol::Redis, tenant, table, public: false };
-    ListenAt { address: PortAddress::Tcp(([127, 0, 0, 1], 0).into()), udp: false, entrance }
+    let service = PortService { protocol: Protocol::Redis, tenant, table, public: false };
+    ListenerConfig { address: PortAddress::Tcp(([127, 0, 0, 1], 0).into()), udp: false, service }
 }
 
 /// What a Redis client says and hears: lines are all that the protocol takes.
-fn by_redis(server: &LocalServer, out: &Out) -> Result<(), Failure> {
-    let broken = |error: std::io::Error| Failure::new(format!("the Redis port does not answer: {error}"));
-    let port = server.listening().first().ok_or_else(|| Failure::new("there is no Redis port: this is a bug"))?;
+fn call_over_redis(server: &LocalServer, out: &OutputPrinter) -> Result<(), CliError> {
+    let broken = |error: std::io::Error| CliError::new(format!("the Redis port does not answer: {error}"));
+    let port = server.listening().first().ok_or_else(|| CliError::new("there is no Redis port: this is a bug"))?;
     let mut stream = BufReader::new(TcpStream::connect(port).map_err(broken)?);
-    stream.get_ref().set_read_timeout(Some(PATIENCE)).map_err(broken)?;
+    stream.get_ref().set_read_timeout(Some(REDIS_TIMEOUT)).map_err(broken)?;
     for (said, expected) in [("mset apple 3 pear 4", "OK"), ("fcall total 2 apple pear numbers", "7")] {
         stream.get_mut().write_all(format!("{said}\r\n").as_bytes()).map_err(broken)?;
         let mut heard = String::new();
@@ -144,7 +149,7 @@ fn by_redis(server: &LocalServer, out: &Out) -> Result<(), Failure> {
         }
         let heard = heard.trim_start_matches('+').trim_end();
         if heard != expected {
-            return Err(Failure::new(format!("`{said}` gave {heard:?}, not {expected}: this is a bug")));
+            return Err(CliError::new(format!("`{said}` gave {heard:?}, not {expected}: this is a bug")));
         }
         out.line(&format!("$ redis-cli -p {} {said}", port.port()))?;
         out.line(heard)?;
@@ -152,16 +157,16 @@ fn by_redis(server: &LocalServer, out: &Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn runaway(server: &LocalServer, mallory: &LocalTenant, out: &Out) -> Result<(), Failure> {
+fn runaway(server: &LocalServer, mallory: &LocalTenant, out: &OutputPrinter) -> Result<(), CliError> {
     let client = Client::connect(server.client(mallory))?;
     let args = [&mallory.table.to_le_bytes()[..], b"loop"].concat();
     out.line("$ sandstorm invoke bad table:things loop --tenant mallory")?;
     match client.invoke("bad", &args) {
-        Err(error @ Error::Killed { .. }) => out.line(&format!("error: {}", Failure::from(error).message))?,
-        other => return Err(Failure::new(format!("an endless loop gave {other:?}: this is a bug"))),
+        Err(error @ Error::Killed { .. }) => out.line(&format!("error: {}", CliError::from(error).message))?,
+        other => return Err(CliError::new(format!("an endless loop gave {other:?}: this is a bug"))),
     }
     let kill = server.control().kills(Some("mallory"), 1)?.into_iter().next();
-    let kill = kill.ok_or_else(|| Failure::new("the kill is not on record: this is a bug"))?;
+    let kill = kill.ok_or_else(|| CliError::new("the kill is not on record: this is a bug"))?;
     out.line("$ sandstorm kills --tenant mallory")?;
     out.line(&format!(
         "{} version {}: {}, {} us of CPU, worker {}",
@@ -170,27 +175,27 @@ fn runaway(server: &LocalServer, mallory: &LocalTenant, out: &Out) -> Result<(),
 }
 
 /// Alice's calls alone, and beside Mallory's runaways, by turns; and how many of these were ended.
-struct Measured {
-    alone: Vec<Round>,
-    beside: Vec<Round>,
+struct RunawayMeasurement {
+    alone: Vec<MeasuredRound>,
+    beside: Vec<MeasuredRound>,
     ended: u64,
 }
 
-fn measure(server: &LocalServer, alice: &LocalTenant, mallory: &LocalTenant) -> Result<Measured, Failure> {
+fn measure(server: &LocalServer, alice: &LocalTenant, mallory: &LocalTenant) -> Result<RunawayMeasurement, CliError> {
     let calls =
         TenantLoad::new("alice", server.client(alice), Data::new(alice.table, RECORDS), Mix::only(Class::Aggregate));
     let runaways =
         TenantLoad::new("mallory", server.client(mallory), Data::new(mallory.table, 0), Mix::only(Class::Bad))
             .pace(Pace::per_second(RUNAWAYS_PER_S));
     fill(&calls.config, &calls.data, &mut |_, _| {})?;
-    let mut measured = Measured { alone: Vec::new(), beside: Vec::new(), ended: 0 };
+    let mut measured = RunawayMeasurement { alone: Vec::new(), beside: Vec::new(), ended: 0 };
     for round in 0..2 * ROUNDS {
         let is_alone = round % 2 == 0;
         let tenants = if is_alone { vec![calls.clone()] } else { vec![calls.clone(), runaways.clone()] };
         let options = Options { duration: MEASURE, warm_up: WARM_UP, ..Options::new(tenants) };
-        let (report, machine) = watched(|| run(&options, &mut |_| {}));
+        let (report, machine) = observe_machine(|| run(&options, &mut |_| {}));
         let report = report?;
-        let round = Round { row: row(&report, "alice", Class::Aggregate)?, machine };
+        let round = MeasuredRound { row: row(&report, "alice", Class::Aggregate)?, machine };
         if is_alone {
             measured.alone.push(round);
         } else {
@@ -201,14 +206,14 @@ fn measure(server: &LocalServer, alice: &LocalTenant, mallory: &LocalTenant) -> 
     Ok(measured)
 }
 
-fn row(report: &Report, tenant: &str, class: Class) -> Result<Row, Failure> {
-    report.row(tenant, class).cloned().ok_or_else(|| Failure::new(format!("nothing of {tenant} was measured")))
+fn row(report: &Report, tenant: &str, class: Class) -> Result<ClassReport, CliError> {
+    report.row(tenant, class).cloned().ok_or_else(|| CliError::new(format!("nothing of {tenant} was measured")))
 }
 
-fn figures(measured: &Measured, out: &Out) -> Result<(), Failure> {
-    let Measured { alone, beside, ended } = measured;
-    out.line(&shown("alone", alone))?;
-    out.line(&shown("beside runaways", beside))?;
+fn figures(measured: &RunawayMeasurement, out: &OutputPrinter) -> Result<(), CliError> {
+    let RunawayMeasurement { alone, beside, ended } = measured;
+    out.line(&render_rounds("alone", alone))?;
+    out.line(&render_rounds("beside runaways", beside))?;
     out.line(&format!("{:>15}: {ended} endless loops ended meanwhile", "mallory"))?;
     if let Some(remark) = remark(alone.iter().chain(beside)) {
         out.line(&remark)?;
@@ -216,7 +221,7 @@ fn figures(measured: &Measured, out: &Out) -> Result<(), Failure> {
     let rows = || alone.iter().chain(beside).map(|round| &round.row);
     if rows().any(|row| row.wrong > 0) || beside.iter().any(|round| round.row.ok < round.row.count) {
         let errors: Vec<_> = rows().flat_map(|row| &row.errors).collect();
-        return Err(Failure::new(format!("Alice's calls failed or were answered wrongly: {errors:?}"))
+        return Err(CliError::new(format!("Alice's calls failed or were answered wrongly: {errors:?}"))
             .hint("on a busy machine calls may time out: try again; a wrong answer is a bug"));
     }
     Ok(())

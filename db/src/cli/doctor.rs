@@ -1,8 +1,8 @@
 //! `sandstorm doctor`: what this machine lacks: a rustc, also as a service; what a driver past the kernel's own stack needs; and
 //! what to do about it.
 
-mod ports;
-mod service;
+mod dpdk_ports;
+mod systemd_unit;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use clap::Args;
 use sandstorm_net::stack::{FramePort, PacketOptions, PacketPort};
 use serde::Serialize;
 
-use super::output::{Failure, Out};
+use super::output::{CliError, OutputPrinter};
 
 /// Look at what a server needs of this machine.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub(super) struct DoctorArgs {
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum CheckStatus {
     /// As it should be.
     Good,
     /// It works without, or only so.
@@ -45,9 +45,9 @@ enum State {
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct DoctorFinding {
     what: String,
-    state: State,
+    state: CheckStatus,
     found: String,
     /// What to do; empty where there is nothing.
     advice: String,
@@ -56,7 +56,7 @@ struct Finding {
 /// A vendor whose devices stay with their kernel driver: Mellanox.
 const STAYS_WITH_KERNEL: &str = "0x15b3";
 /// The kernel drivers that its devices stay with: of ConnectX-4 and later, and of ConnectX-3.
-const KEEPERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
+const KERNEL_BOUND_DRIVERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
 /// Kernel drivers that leave a device to a process.
 const PASS_THROUGH: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 /// Those of them that need no IOMMU.
@@ -64,98 +64,110 @@ const UIO: [&str; 2] = ["igb_uio", "uio_pci_generic"];
 /// KiB of hugepages that a server takes with a few workers.
 const ENOUGH_HUGE_KB: u64 = 256 << 10;
 /// The most of a file of `/sys` that is looked at, characters.
-const WORD: usize = 200;
+const MAX_WORD_CHARS: usize = 200;
 
-pub(super) fn doctor(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn doctor(args: &DoctorArgs, out: &OutputPrinter) -> Result<(), CliError> {
     if let Some(name) = &args.interface {
-        let findings = vec![socket_on(name), kernels_own(&args.root, name), forwarding(&args.root, name)];
-        return out.show(&findings, |findings| findings.iter().map(Finding::text).collect());
+        let findings =
+            vec![check_packet_socket(name), check_kernel_ipv6(&args.root, name), check_forwarding(&args.root, name)];
+        return out.show(&findings, |findings| findings.iter().map(DoctorFinding::text).collect());
     }
     if let Some(unit) = &args.unit {
-        let findings = service::unit(unit, &args.root)?;
-        return out.show(&findings, |findings| findings.iter().map(Finding::text).collect());
+        let findings = systemd_unit::unit(unit, &args.root)?;
+        return out.show(&findings, |findings| findings.iter().map(DoctorFinding::text).collect());
     }
-    let mut findings = service::compilers();
-    findings.push(built());
-    findings.extend(hugepages(&args.root));
-    findings.extend([iommu(&args.root), locked_memory()]);
+    let mut findings = systemd_unit::compilers();
+    findings.push(check_build());
+    findings.extend(check_hugepages(&args.root));
+    findings.extend([check_iommu(&args.root), check_locked_memory()]);
     findings.extend(devices(&args.root));
     if let Some(eal) = &args.eal {
-        findings.extend(ports::asked(eal)?);
+        findings.extend(dpdk_ports::query_ports(eal)?);
     }
-    out.show(&findings, |findings| findings.iter().map(Finding::text).collect())
+    out.show(&findings, |findings| findings.iter().map(DoctorFinding::text).collect())
 }
 
-impl Finding {
-    fn new(what: impl Into<String>, state: State, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { what: what.into(), state, found: found.into(), advice: advice.into() }
+impl DoctorFinding {
+    fn new(
+        what: impl Into<String>,
+        state: CheckStatus,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> DoctorFinding {
+        DoctorFinding { what: what.into(), state, found: found.into(), advice: advice.into() }
     }
 
     fn text(&self) -> String {
-        let Finding { what, state, found, advice } = self;
+        let DoctorFinding { what, state, found, advice } = self;
         let mark = match state {
-            State::Good => "good",
-            State::Mind => "mind",
-            State::Bad => "BAD ",
+            CheckStatus::Good => "good",
+            CheckStatus::Mind => "mind",
+            CheckStatus::Bad => "BAD ",
         };
         let advice = if advice.is_empty() { String::new() } else { format!("\n      -> {advice}") };
         format!("{mark}  {what}: {found}{advice}\n")
     }
 }
 
-fn built() -> Finding {
+fn check_build() -> DoctorFinding {
     #[cfg(feature = "dpdk")]
-    let finding =
-        Finding::new("this sandstorm", State::Good, format!("built with {}", sandstorm_net::dpdk::version()), "");
+    let finding = DoctorFinding::new(
+        "this sandstorm",
+        CheckStatus::Good,
+        format!("built with {}", sandstorm_net::dpdk::version()),
+        "",
+    );
     #[cfg(not(feature = "dpdk"))]
     let finding = {
         let advice = sandstorm_control::config::WITHOUT_DPDK;
-        Finding::new("this sandstorm", State::Bad, "built without DPDK", advice)
+        DoctorFinding::new("this sandstorm", CheckStatus::Bad, "built without DPDK", advice)
     };
     finding
 }
 
 /// Opens an interface as the server would.
-fn socket_on(name: &str) -> Finding {
+fn check_packet_socket(name: &str) -> DoctorFinding {
     let what = format!("packet socket on {name}");
     match PacketPort::open(name, PacketOptions::default()) {
         Ok(port) if port.was_up() => {
-            Finding::new(what, State::Good, format!("{}, packets of {} bytes", port.mac(), port.mtu()), "")
+            DoctorFinding::new(what, CheckStatus::Good, format!("{}, packets of {} bytes", port.mac(), port.mtu()), "")
         }
-        Ok(_) => Finding::new(what, State::Bad, "the interface is down", format!("ip link set dev {name} up")),
-        Err(error) => Finding::new(what, State::Bad, "cannot be opened", error.to_string()),
+        Ok(_) => {
+            DoctorFinding::new(what, CheckStatus::Bad, "the interface is down", format!("ip link set dev {name} up"))
+        }
+        Err(error) => DoctorFinding::new(what, CheckStatus::Bad, "cannot be opened", error.to_string()),
     }
 }
 
 /// The kernel's own address of IPv6, made of the same Ethernet address as the server's.
-fn kernels_own(root: &Path, name: &str) -> Finding {
+fn check_kernel_ipv6(root: &Path, name: &str) -> DoctorFinding {
     let what = "IPv6 of the kernel's there";
     if number(&root.join("proc/sys/net/ipv6/conf").join(name).join("disable_ipv6")) != 0 {
-        return Finding::new(what, State::Good, "off", "");
+        return DoctorFinding::new(what, CheckStatus::Good, "off", "");
     }
     let advice = format!(
         "sysctl -w net.ipv6.conf.{name}.disable_ipv6=1, if the server is to have an address of IPv6: both have the same link-local one, \
          and both answer for it"
     );
-    Finding::new(what, State::Mind, "on", advice)
+    DoctorFinding::new(what, CheckStatus::Mind, "on", advice)
 }
 
 /// Whether the kernel passes on what is not for itself: it sees the server's packets, too.
-fn forwarding(root: &Path, name: &str) -> Finding {
+fn check_forwarding(root: &Path, name: &str) -> DoctorFinding {
     let is_on = |family: &str| number(&root.join(format!("proc/sys/net/{family}/conf/{name}/forwarding"))) != 0;
     let on: Vec<&str> = ["ipv4", "ipv6"].into_iter().filter(|family| is_on(family)).collect();
     if on.is_empty() {
-        return Finding::new("forwarding by the kernel", State::Good, "off", "");
+        return DoctorFinding::new("forwarding by the kernel", CheckStatus::Good, "off", "");
     }
     let advice: Vec<String> = on.iter().map(|family| format!("net.{family}.conf.{name}.forwarding=0")).collect();
     let advice = format!("sysctl -w {}: what is for the server would be sent on, or refused", advice.join(" "));
-    Finding::new("forwarding by the kernel", State::Bad, on.join(", "), advice)
+    DoctorFinding::new("forwarding by the kernel", CheckStatus::Bad, on.join(", "), advice)
 }
 
 /// One word of a file of `/sys`.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    Some(text.trim().chars().take(WORD).collect())
+    Some(text.trim().chars().take(MAX_WORD_CHARS).collect())
 }
 
 fn number(path: &Path) -> u64 {
@@ -172,20 +184,20 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// Hugepages of a memory node.
 #[derive(Default)]
-struct Pages {
+struct NodeHugePages {
     free_kb: u64,
     /// What there is, in words.
     parts: Vec<String>,
 }
 
 /// The hugepages of each memory node.
-fn pages(root: &Path) -> BTreeMap<u32, Pages> {
+fn pages(root: &Path) -> BTreeMap<u32, NodeHugePages> {
     let nodes = root.join("sys/devices/system/node");
     let mut all = BTreeMap::new();
     for name in names(&nodes) {
         let Some(node) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else { continue };
         let folder = nodes.join(&name).join("hugepages");
-        let pages: &mut Pages = all.entry(node).or_default();
+        let pages: &mut NodeHugePages = all.entry(node).or_default();
         for size in names(&folder) {
             let kb: u64 = size.trim_start_matches("hugepages-").trim_end_matches("kB").parse().unwrap_or(0);
             let (all, free) =
@@ -200,7 +212,7 @@ fn pages(root: &Path) -> BTreeMap<u32, Pages> {
 }
 
 /// Hugepages where they are needed: packets lie on their device's memory node, and nowhere else. Without a device that DPDK could have, anywhere.
-fn hugepages(root: &Path) -> Vec<Finding> {
+fn check_hugepages(root: &Path) -> Vec<DoctorFinding> {
     let pages = pages(root);
     let nodes: BTreeSet<Option<u32>> = match device_nodes(root) {
         nodes if nodes.is_empty() => [None].into(),
@@ -210,7 +222,7 @@ fn hugepages(root: &Path) -> Vec<Finding> {
 }
 
 /// The hugepages of one node, or of all.
-fn hugepages_on(pages: &BTreeMap<u32, Pages>, node: Option<u32>) -> Finding {
+fn hugepages_on(pages: &BTreeMap<u32, NodeHugePages>, node: Option<u32>) -> DoctorFinding {
     let of_node = || pages.iter().filter(|(number, _)| node.is_none_or(|node| node == **number));
     let free_kb: u64 = of_node().map(|(_, pages)| pages.free_kb).sum();
     let parts: Vec<&str> = of_node().flat_map(|(_, pages)| &pages.parts).map(String::as_str).collect();
@@ -218,9 +230,9 @@ fn hugepages_on(pages: &BTreeMap<u32, Pages>, node: Option<u32>) -> Finding {
     let what =
         node.map_or_else(|| "hugepages".to_owned(), |node| format!("hugepages of a device's memory node {node}"));
     let state = match free_kb {
-        0 => State::Bad,
-        _ if free_kb < ENOUGH_HUGE_KB => State::Mind,
-        _ => return Finding::new(what, State::Good, found, ""),
+        0 => CheckStatus::Bad,
+        _ if free_kb < ENOUGH_HUGE_KB => CheckStatus::Mind,
+        _ => return DoctorFinding::new(what, CheckStatus::Good, found, ""),
     };
     let advice = format!(
         "echo 512 > /sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages{}; without any, `--no-huge` in --eal serves \
@@ -228,17 +240,19 @@ fn hugepages_on(pages: &BTreeMap<u32, Pages>, node: Option<u32>) -> Finding {
         node.unwrap_or(0),
         if node.is_some() { "" } else { " (the device's node)" }
     );
-    Finding::new(what, state, found, advice)
+    DoctorFinding::new(what, state, found, advice)
 }
 
-fn iommu(root: &Path) -> Finding {
+fn check_iommu(root: &Path) -> DoctorFinding {
     let units = names(&root.join("sys/class/iommu"));
     if !units.is_empty() {
-        return Finding::new("IOMMU", State::Good, units.join(", "), "");
+        return DoctorFinding::new("IOMMU", CheckStatus::Good, units.join(", "), "");
     }
-    let without = if without_iommu(root) == Some(true) {
+    let without = if vfio_no_iommu_mode(root) == Some(true) {
         Some("vfio is told to do without")
-    } else if pci(root).iter().any(|(_, folder)| driver_of(folder).is_some_and(|driver| UIO.contains(&driver.as_str())))
+    } else if pci_network_devices(root)
+        .iter()
+        .any(|(_, folder)| driver_of(folder).is_some_and(|driver| UIO.contains(&driver.as_str())))
     {
         Some("a device is bound to uio")
     } else {
@@ -246,9 +260,14 @@ fn iommu(root: &Path) -> Finding {
     };
     if let Some(without) = without {
         let found = format!("none, and {without}: a device may write to all of memory");
-        return Finding::new("IOMMU", State::Mind, found, "switch it on: intel_iommu=on iommu=pt, or amd_iommu=on");
+        return DoctorFinding::new(
+            "IOMMU",
+            CheckStatus::Mind,
+            found,
+            "switch it on: intel_iommu=on iommu=pt, or amd_iommu=on",
+        );
     }
-    let where_none = match without_iommu(root) {
+    let where_none = match vfio_no_iommu_mode(root) {
         Some(_) => "echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
         None if root.join("sys/module/vfio").exists() => {
             "modprobe uio_pci_generic, and bind devices to that (this kernel's vfio cannot do without)"
@@ -262,38 +281,38 @@ fn iommu(root: &Path) -> Finding {
         "switch it on in the firmware and on the kernel's command line (intel_iommu=on iommu=pt, or amd_iommu=on); where there is \
          none: {where_none}. Mellanox devices need none"
     );
-    Finding::new("IOMMU", State::Bad, "none", advice)
+    DoctorFinding::new("IOMMU", CheckStatus::Bad, "none", advice)
 }
 
 /// Whether vfio is told to do without an IOMMU. None: it is not loaded, or was built without that.
-fn without_iommu(root: &Path) -> Option<bool> {
+fn vfio_no_iommu_mode(root: &Path) -> Option<bool> {
     let mode = word(&root.join("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"))?;
     Some(mode == "Y" || mode == "1")
 }
 
 /// The kernel driver that devices are to be bound to.
-fn to_bind_to(root: &Path) -> &'static str {
+fn bindable_driver(root: &Path) -> &'static str {
     let can_vfio = !names(&root.join("sys/class/iommu")).is_empty()
-        || without_iommu(root).is_some()
+        || vfio_no_iommu_mode(root).is_some()
         || !root.join("sys/module/vfio").exists();
     if can_vfio { "vfio-pci" } else { "uio_pci_generic" }
 }
 
-fn locked_memory() -> Finding {
+fn check_locked_memory() -> DoctorFinding {
     use rustix::process::{Resource, geteuid, getrlimit};
     let limit = getrlimit(Resource::Memlock).current;
     match limit {
-        None => Finding::new("locked memory", State::Good, "unlimited", ""),
-        Some(_) if geteuid().is_root() => Finding::new("locked memory", State::Good, "root: unlimited", ""),
+        None => DoctorFinding::new("locked memory", CheckStatus::Good, "unlimited", ""),
+        Some(_) if geteuid().is_root() => DoctorFinding::new("locked memory", CheckStatus::Good, "root: unlimited", ""),
         Some(bytes) => {
             let advice = "ulimit -l unlimited, for a device on vfio";
-            Finding::new("locked memory", State::Mind, format!("at most {} KiB", bytes >> 10), advice)
+            DoctorFinding::new("locked memory", CheckStatus::Mind, format!("at most {} KiB", bytes >> 10), advice)
         }
     }
 }
 
 /// The folders of all network devices on PCI, by their names.
-fn pci(root: &Path) -> Vec<(String, PathBuf)> {
+fn pci_network_devices(root: &Path) -> Vec<(String, PathBuf)> {
     let bus = root.join("sys/bus/pci/devices");
     let of_network = |folder: &Path| word(&folder.join("class")).is_some_and(|class| class.starts_with("0x02"));
     let all = names(&bus).into_iter().map(|name| (bus.join(&name), name));
@@ -301,11 +320,12 @@ fn pci(root: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// Every network device on PCI.
-fn devices(root: &Path) -> Vec<Finding> {
-    let found: Vec<Finding> = pci(root).iter().map(|(name, folder)| device(name, folder, to_bind_to(root))).collect();
+fn devices(root: &Path) -> Vec<DoctorFinding> {
+    let found: Vec<DoctorFinding> =
+        pci_network_devices(root).iter().map(|(name, folder)| device(name, folder, bindable_driver(root))).collect();
     if found.is_empty() {
         let advice = "memif (shared memory) needs none: net/README.md";
-        return vec![Finding::new("network devices", State::Mind, "none on PCI", advice)];
+        return vec![DoctorFinding::new("network devices", CheckStatus::Mind, "none on PCI", advice)];
     }
     found
 }
@@ -328,13 +348,13 @@ fn node_of(folder: &Path) -> Option<u32> {
 /// The memory nodes of the devices that DPDK can have as they are.
 fn device_nodes(root: &Path) -> BTreeSet<Option<u32>> {
     let can_have = |folder: &Path| {
-        let may: &[&str] = if vendor_of(folder) == STAYS_WITH_KERNEL { &KEEPERS } else { &PASS_THROUGH };
+        let may: &[&str] = if vendor_of(folder) == STAYS_WITH_KERNEL { &KERNEL_BOUND_DRIVERS } else { &PASS_THROUGH };
         driver_of(folder).is_some_and(|driver| may.contains(&driver.as_str()))
     };
-    pci(root).iter().filter(|(_, folder)| can_have(folder)).map(|(_, folder)| node_of(folder)).collect()
+    pci_network_devices(root).iter().filter(|(_, folder)| can_have(folder)).map(|(_, folder)| node_of(folder)).collect()
 }
 
-fn device(name: &str, folder: &Path, bind_to: &str) -> Finding {
+fn device(name: &str, folder: &Path, bind_to: &str) -> DoctorFinding {
     let vendor = vendor_of(folder);
     let id = word(&folder.join("device")).unwrap_or_default();
     // virtio's are a step further down.
@@ -347,36 +367,36 @@ fn device(name: &str, folder: &Path, bind_to: &str) -> Finding {
     let driver = driver_of(folder);
     let bound = driver.as_deref().unwrap_or("nothing");
     let finding = |state, found: String, advice: String| {
-        Finding::new(format!("device {name} ({vendor}:{id})"), state, format!("{found}{on}"), advice)
+        DoctorFinding::new(format!("device {name} ({vendor}:{id})"), state, format!("{found}{on}"), advice)
     };
     if vendor == STAYS_WITH_KERNEL {
         let stays = format!("stays with {bound} ({})", interfaces.join(", "));
         // A virtual function is the server's alone, whether or not the kernel has it up.
-        return match (KEEPERS.contains(&bound), up && !folder.join("physfn").exists()) {
-            (true, false) => finding(State::Good, stays, String::new()),
+        return match (KERNEL_BOUND_DRIVERS.contains(&bound), up && !folder.join("physfn").exists()) {
+            (true, false) => finding(CheckStatus::Good, stays, String::new()),
             (true, true) => {
                 let advice = format!(
                     "every packet on it would go to the server: share it (isolate = true in [net], with the kernel's address), or give the \
                      server a virtual function (echo 1 > /sys/bus/pci/devices/{name}/sriov_numvfs) and name that one with -a"
                 );
-                finding(State::Mind, format!("{stays}, and the kernel uses it"), advice)
+                finding(CheckStatus::Mind, format!("{stays}, and the kernel uses it"), advice)
             }
             (false, _) => {
                 let advice = format!(
                     "dpdk-devbind.py -b mlx5_core {name} (a ConnectX-3: mlx4_core): DPDK has it through that driver"
                 );
-                finding(State::Bad, format!("bound to {bound}"), advice)
+                finding(CheckStatus::Bad, format!("bound to {bound}"), advice)
             }
         };
     }
     let bind = format!("dpdk-devbind.py -b {bind_to} {name}");
     if PASS_THROUGH.contains(&bound) {
-        finding(State::Good, format!("bound to {bound}"), String::new())
+        finding(CheckStatus::Good, format!("bound to {bound}"), String::new())
     } else if up {
         let advice = format!("leave it if this machine is reached over it; else take it down, then {bind}");
-        finding(State::Mind, format!("the kernel uses it: {} on {bound}", interfaces.join(", ")), advice)
+        finding(CheckStatus::Mind, format!("the kernel uses it: {} on {bound}", interfaces.join(", ")), advice)
     } else {
-        finding(State::Bad, format!("bound to {bound}"), bind)
+        finding(CheckStatus::Bad, format!("bound to {bound}"), bind)
     }
 }
 
@@ -398,8 +418,10 @@ mod tests {
     #[test]
     fn a_bare_machine_is_told_what_to_do_and_a_ready_one_nothing() {
         let bare = root(&[]);
-        for finding in [hugepages(bare.path()).remove(0), iommu(bare.path()), devices(bare.path()).remove(0)] {
-            assert!(finding.state != State::Good && !finding.advice.is_empty(), "{finding:?}");
+        for finding in
+            [check_hugepages(bare.path()).remove(0), check_iommu(bare.path()), devices(bare.path()).remove(0)]
+        {
+            assert!(finding.state != CheckStatus::Good && !finding.advice.is_empty(), "{finding:?}");
         }
         let pages = "sys/devices/system/node/node1/hugepages/hugepages-2048kB";
         let (all, free) = (format!("{pages}/nr_hugepages"), format!("{pages}/free_hugepages"));
@@ -416,12 +438,12 @@ mod tests {
             (&node, "1\n"),
         ]);
         std::os::unix::fs::symlink("/sys/bus/pci/drivers/vfio-pci", ready.path().join(device).join("driver")).unwrap();
-        let [huge] = &hugepages(ready.path())[..] else { panic!("one device, one node") };
+        let [huge] = &check_hugepages(ready.path())[..] else { panic!("one device, one node") };
         assert_eq!(huge.text(), "good  hugepages of a device's memory node 1: node1: 500 of 512 pages of 2 MiB free\n");
-        assert_eq!(iommu(ready.path()).state, State::Good);
+        assert_eq!(check_iommu(ready.path()).state, CheckStatus::Good);
         let found = devices(ready.path()).remove(0);
         assert!(
-            found.state == State::Good && found.found == "bound to vfio-pci, memory node 1: run workers there",
+            found.state == CheckStatus::Good && found.found == "bound to vfio-pci, memory node 1: run workers there",
             "{found:?}"
         );
     }
@@ -433,20 +455,26 @@ mod tests {
         let mode = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
         let of_device = [(class.as_str(), "0x020000"), (maker.as_str(), "0x8086")];
         for (vfio, driver, state, advice, bind_to) in [
-            (None, "ice", State::Bad, "modprobe vfio enable_unsafe_noiommu_mode=1, or", "vfio-pci"),
-            (Some((mode, "N")), "ice", State::Bad, "echo 1 > /sys/module/vfio/parameters", "vfio-pci"),
-            (Some((mode, "Y")), "ice", State::Mind, "switch it on", "vfio-pci"),
+            (None, "ice", CheckStatus::Bad, "modprobe vfio enable_unsafe_noiommu_mode=1, or", "vfio-pci"),
+            (Some((mode, "N")), "ice", CheckStatus::Bad, "echo 1 > /sys/module/vfio/parameters", "vfio-pci"),
+            (Some((mode, "Y")), "ice", CheckStatus::Mind, "switch it on", "vfio-pci"),
             // Debian's kernel: vfio is there, and its mode is not.
-            (Some(("sys/module/vfio/refcnt", "0")), "ice", State::Bad, "modprobe uio_pci_generic", "uio_pci_generic"),
-            (Some(("sys/module/vfio/refcnt", "0")), "uio_pci_generic", State::Mind, "switch it on", ""),
+            (
+                Some(("sys/module/vfio/refcnt", "0")),
+                "ice",
+                CheckStatus::Bad,
+                "modprobe uio_pci_generic",
+                "uio_pci_generic",
+            ),
+            (Some(("sys/module/vfio/refcnt", "0")), "uio_pci_generic", CheckStatus::Mind, "switch it on", ""),
         ] {
             let folder = root(&of_device.into_iter().chain(vfio).collect::<Vec<_>>());
             std::os::unix::fs::symlink(format!("/drivers/{driver}"), folder.path().join(device).join("driver"))
                 .unwrap();
-            let (found, device) = (iommu(folder.path()), device_of(folder.path()));
+            let (found, device) = (check_iommu(folder.path()), device_of(folder.path()));
             assert!(found.state == state && found.advice.contains(advice), "{vfio:?} {driver}: {found:?}");
             let bind = format!("dpdk-devbind.py -b {bind_to} 0000:01:00.0");
-            assert!(bind_to.is_empty() && device.state == State::Good || device.advice == bind, "{device:?}");
+            assert!(bind_to.is_empty() && device.state == CheckStatus::Good || device.advice == bind, "{device:?}");
         }
     }
 
@@ -456,32 +484,35 @@ mod tests {
             ("proc/sys/net/ipv6/conf/eth1/disable_ipv6", "1\n"),
             ("proc/sys/net/ipv4/conf/eth1/forwarding", "0\n"),
         ]);
-        assert_eq!(kernels_own(quiet.path(), "eth1").state, State::Good);
-        assert_eq!(forwarding(quiet.path(), "eth1").state, State::Good);
+        assert_eq!(check_kernel_ipv6(quiet.path(), "eth1").state, CheckStatus::Good);
+        assert_eq!(check_forwarding(quiet.path(), "eth1").state, CheckStatus::Good);
         let busy = root(&[
             ("proc/sys/net/ipv6/conf/eth1/disable_ipv6", "0\n"),
             ("proc/sys/net/ipv4/conf/eth1/forwarding", "1\n"),
         ]);
-        assert!(kernels_own(busy.path(), "eth1").advice.contains("net.ipv6.conf.eth1.disable_ipv6=1"));
-        let found = forwarding(busy.path(), "eth1");
-        assert!(found.state == State::Bad && found.advice.contains("net.ipv4.conf.eth1.forwarding=0"), "{found:?}");
-        let missing = socket_on("no such interface");
-        assert!(missing.state == State::Bad && !missing.advice.is_empty(), "{missing:?}");
+        assert!(check_kernel_ipv6(busy.path(), "eth1").advice.contains("net.ipv6.conf.eth1.disable_ipv6=1"));
+        let found = check_forwarding(busy.path(), "eth1");
+        assert!(
+            found.state == CheckStatus::Bad && found.advice.contains("net.ipv4.conf.eth1.forwarding=0"),
+            "{found:?}"
+        );
+        let missing = check_packet_socket("no such interface");
+        assert!(missing.state == CheckStatus::Bad && !missing.advice.is_empty(), "{missing:?}");
     }
 
     #[test]
     fn a_device_is_taken_from_the_kernel_only_where_it_has_to_be() {
         let leave = "leave it if this machine is reached over it";
         for (vendor, driver, operstate, state, says) in [
-            ("0x8086", "ice", "down", State::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
-            ("0x8086", "", "down", State::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
-            ("0x8086", "ice", "up", State::Mind, leave),
-            ("0x8086", "vfio-pci", "down", State::Good, ""),
-            ("0x15b3", "mlx5_core", "down", State::Good, ""),
-            ("0x15b3", "mlx5_core", "up", State::Mind, "isolate = true in [net]"),
-            ("0x15b3", "vfio-pci", "down", State::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
-            ("0x15b3", "", "down", State::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
-            ("0x1af4", "virtio-pci", "up", State::Mind, leave),
+            ("0x8086", "ice", "down", CheckStatus::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
+            ("0x8086", "", "down", CheckStatus::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
+            ("0x8086", "ice", "up", CheckStatus::Mind, leave),
+            ("0x8086", "vfio-pci", "down", CheckStatus::Good, ""),
+            ("0x15b3", "mlx5_core", "down", CheckStatus::Good, ""),
+            ("0x15b3", "mlx5_core", "up", CheckStatus::Mind, "isolate = true in [net]"),
+            ("0x15b3", "vfio-pci", "down", CheckStatus::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
+            ("0x15b3", "", "down", CheckStatus::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
+            ("0x1af4", "virtio-pci", "up", CheckStatus::Mind, leave),
         ] {
             let device = "sys/bus/pci/devices/0000:01:00.0";
             let state_of = if driver == "virtio-pci" { "virtio0/net/eth0/operstate" } else { "net/eth0/operstate" };
@@ -505,7 +536,7 @@ mod tests {
         let folder = root(&[(&class, "0x020000"), (&maker, "0x15b3"), (&up, "up"), (&whole, "0x15b3")]);
         std::os::unix::fs::symlink("/drivers/mlx5_core", folder.path().join(device).join("driver")).unwrap();
         let found = device_of(folder.path());
-        assert!(found.state == State::Good && found.advice.is_empty(), "{found:?}");
+        assert!(found.state == CheckStatus::Good && found.advice.is_empty(), "{found:?}");
     }
 
     #[test]
@@ -515,23 +546,23 @@ mod tests {
         let device = "sys/bus/pci/devices/0000:81:00.0";
         let [class, vendor, node] = ["class", "vendor", "numa_node"].map(|file| format!("{device}/{file}"));
         for (of_device, driver, state) in [
-            ("0", "vfio-pci", State::Good),
-            ("1", "vfio-pci", State::Bad),
-            ("-1", "vfio-pci", State::Good),
+            ("0", "vfio-pci", CheckStatus::Good),
+            ("1", "vfio-pci", CheckStatus::Bad),
+            ("-1", "vfio-pci", CheckStatus::Good),
             // The kernel's: no packets of ours.
-            ("1", "ice", State::Good),
+            ("1", "ice", CheckStatus::Good),
         ] {
             let of_kernel = [(class.as_str(), "0x020000"), (&vendor, "0x8086"), (&node, of_device)];
             let folder = root(&[&[(all.as_str(), "512"), (&free, "512")], &of_kernel[..]].concat());
             std::os::unix::fs::symlink(format!("/drivers/{driver}"), folder.path().join(device).join("driver"))
                 .unwrap();
-            let [found] = &hugepages(folder.path())[..] else { panic!("one node") };
+            let [found] = &check_hugepages(folder.path())[..] else { panic!("one node") };
             assert_eq!(found.state, state, "{of_device} {driver}: {found:?}");
-            assert_eq!(found.advice.contains("node1/hugepages"), state == State::Bad, "{found:?}");
+            assert_eq!(found.advice.contains("node1/hugepages"), state == CheckStatus::Bad, "{found:?}");
         }
     }
 
-    fn device_of(root: &Path) -> Finding {
+    fn device_of(root: &Path) -> DoctorFinding {
         devices(root).remove(0)
     }
 }

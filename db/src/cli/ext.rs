@@ -6,13 +6,13 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use sandstorm_builder::local::{check_dir, new_extension, test_dir};
-use sandstorm_builder::{Artifact, BuildError, MANIFEST_FILE, Source};
-use sandstorm_client::control::{Budget, Extension, Push, Pushed, SourceFile};
+use sandstorm_builder::offline::{check_dir, new_extension, test_dir};
+use sandstorm_builder::{Artifact, BuildError, MANIFEST_FILE, PushedSource};
+use sandstorm_client::control::{Budget, ExtensionSource, ExtensionSourceFile, ExtensionStatus, PushOutcome};
 use serde_json::json;
 
-use super::output::{Failure, Out, bytes_in_words, columns, fields, rendered};
-use super::session::Session;
+use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
+use super::session::CliSession;
 use super::tenant::size_argument;
 
 /// Extensions.
@@ -27,11 +27,11 @@ pub(super) enum ExtCommand {
         name: Option<String>,
     },
     /// Check and compile an extension as a server would; needs rustc, and no server
-    Check(Folder),
+    Check(FolderArg),
     /// Run an extension's own tests against a stand-in of the store; needs rustc, and no server
     Test {
         #[command(flatten)]
-        folder: Folder,
+        folder: FolderArg,
         /// Arguments to the tests, such as a name to filter by
         #[arg(last = true)]
         args: Vec<OsString>,
@@ -39,7 +39,7 @@ pub(super) enum ExtCommand {
     /// Send an extension's source to the server, which checks, compiles and loads it, in place of an older version
     Push {
         #[command(flatten)]
-        folder: Folder,
+        folder: FolderArg,
         /// Send an artifact that `sandstorm builder build` made, instead of source
         #[arg(long, value_name = "FILE", conflicts_with = "folder")]
         artifact: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub(super) enum ExtCommand {
 
 /// Where an extension's source is.
 #[derive(Debug, Args)]
-pub(super) struct Folder {
+pub(super) struct FolderArg {
     /// Folder with extension.toml and src/
     #[arg(default_value = ".")]
     folder: PathBuf,
@@ -97,10 +97,10 @@ pub(super) struct BudgetArgs {
     reply_bytes: Option<u64>,
 }
 
-pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out) -> Result<(), Failure> {
+pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &OutputPrinter) -> Result<(), CliError> {
     match command {
         ExtCommand::New { folder, name } => new(&folder, name, out),
-        ExtCommand::Check(Folder { folder }) => check(&folder, out),
+        ExtCommand::Check(FolderArg { folder }) => check(&folder, out),
         ExtCommand::Test { folder, args } => test(&folder.folder, &args, out),
         ExtCommand::Push { folder, artifact: None } => push(&session(), &folder.folder, out),
         ExtCommand::Push { artifact: Some(file), .. } => push_artifact(&session(), &file, out),
@@ -145,13 +145,13 @@ pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out)
     }
 }
 
-fn new(folder: &Path, name: Option<String>, out: &Out) -> Result<(), Failure> {
+fn new(folder: &Path, name: Option<String>, out: &OutputPrinter) -> Result<(), CliError> {
     let last = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.or_else(last).ok_or_else(|| Failure::new("the folder has no name").hint("give --name NAME"))?;
+    let name = name.or_else(last).ok_or_else(|| CliError::new("the folder has no name").hint("give --name NAME"))?;
     new_extension(folder, &name).map_err(|error| match error {
         BuildError::Refused(remarks) => {
             let reason = remarks.first().map_or("it is refused", |remark| remark.message.as_str());
-            Failure::new(format!("{name:?} cannot be an extension's name: {reason}"))
+            CliError::new(format!("{name:?} cannot be an extension's name: {reason}"))
                 .hint("name another folder, or give --name NAME")
         }
         error => error.into(),
@@ -167,13 +167,13 @@ fn new(folder: &Path, name: Option<String>, out: &Out) -> Result<(), Failure> {
 }
 
 /// Who is told what takes a while: whoever reads standard error, unless that is a program.
-fn said(out: &Out) -> Option<fn(&str)> {
+fn progress_printer(out: &OutputPrinter) -> Option<fn(&str)> {
     (!out.json).then_some(|line| eprintln!("{line}"))
 }
 
-fn check(folder: &Path, out: &Out) -> Result<(), Failure> {
+fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     let started = Instant::now();
-    let warnings = check_dir(folder, None, said(out))?;
+    let warnings = check_dir(folder, None, progress_printer(out))?;
     let ms = started.elapsed().as_millis();
     out.show(&json!({"ok": true, "diagnostics": warnings, "ms": ms as u64}), |_| {
         let text: String = warnings.iter().map(|warning| format!("{}\n", warning.rendered.trim_end())).collect();
@@ -181,53 +181,53 @@ fn check(folder: &Path, out: &Out) -> Result<(), Failure> {
     })
 }
 
-fn test(folder: &Path, args: &[OsString], out: &Out) -> Result<(), Failure> {
+fn test(folder: &Path, args: &[OsString], out: &OutputPrinter) -> Result<(), CliError> {
     // With --json, standard output is for the outcome alone.
     let stdout = if out.json { std::io::stderr().into() } else { Stdio::inherit() };
-    let status = test_dir(folder, None, args, stdout, said(out))?;
+    let status = test_dir(folder, None, args, stdout, progress_printer(out))?;
     if status.success() {
         return if out.json { out.json(&json!({"ok": true})) } else { Ok(()) };
     }
-    Err(Failure::new("the tests did not pass").code("tests"))
+    Err(CliError::new("the tests did not pass").code("tests"))
 }
 
-fn push(session: &Session, folder: &Path, out: &Out) -> Result<(), Failure> {
+fn push(session: &CliSession, folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     // Read and checked for shape here, so that what cannot be pushed is said without a server.
-    let source = Source::read(folder)?;
+    let source = PushedSource::read(folder)?;
     let path = folder.join(MANIFEST_FILE);
     let manifest = std::fs::read_to_string(&path)
-        .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))?;
-    let files = source.files.into_iter().map(|file| SourceFile { path: file.path, text: file.text }).collect();
+        .map_err(|error| CliError::new(format!("cannot read {}: {error}", path.display())))?;
+    let files = source.files.into_iter().map(|file| ExtensionSourceFile { path: file.path, text: file.text }).collect();
     let tenant = session.tenant()?;
-    let pushed = session.control().push(&tenant, &source.manifest.name, &Push { manifest, files })?;
+    let pushed = session.control().push(&tenant, &source.manifest.name, &ExtensionSource { manifest, files })?;
     show_pushed(&pushed, &tenant, out)
 }
 
-fn push_artifact(session: &Session, file: &Path, out: &Out) -> Result<(), Failure> {
+fn push_artifact(session: &CliSession, file: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     let bytes = std::fs::read(file)
-        .map_err(|error| Failure::new(format!("cannot read {}: {error}", file.display())).code("io"))?;
+        .map_err(|error| CliError::new(format!("cannot read {}: {error}", file.display())).code("io"))?;
     // The name is read here; whether anything in the file is true is for the server to find out.
     let artifact = Artifact::decode(&bytes)
-        .map_err(|error| Failure::new(format!("{}: {error}", file.display())).hint(error.hint()).code(error.code()))?;
+        .map_err(|error| CliError::new(format!("{}: {error}", file.display())).hint(error.hint()).code(error.code()))?;
     let tenant = session.tenant()?;
     let pushed = session.control().push_artifact(&tenant, &artifact.header.name, &bytes)?;
     show_pushed(&pushed, &tenant, out)
 }
 
-fn show_pushed(pushed: &Pushed, tenant: &str, out: &Out) -> Result<(), Failure> {
+fn show_pushed(pushed: &PushOutcome, tenant: &str, out: &OutputPrinter) -> Result<(), CliError> {
     out.show(pushed, |pushed| {
-        let Extension { name, version, library_bytes, .. } = &pushed.extension;
+        let ExtensionStatus { name, version, library_bytes, .. } = &pushed.extension;
         let warnings = rendered(&pushed.diagnostics);
         format!(
             "{warnings}pushed {name} version {version} to tenant {tenant} in {} ms ({})\n",
             pushed.build_ms,
-            bytes_in_words(*library_bytes)
+            format_bytes(*library_bytes)
         )
     })
 }
 
-fn list(extensions: &[Extension]) -> String {
-    let row = |extension: &Extension| {
+fn list(extensions: &[ExtensionStatus]) -> String {
+    let row = |extension: &ExtensionStatus| {
         let stats = &extension.stats;
         vec![
             extension.name.clone(),
@@ -244,7 +244,7 @@ fn list(extensions: &[Extension]) -> String {
     columns(&["NAME", "VERSION", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
 }
 
-fn state(extension: &Extension) -> String {
+fn state(extension: &ExtensionStatus) -> String {
     match (extension.suspended, extension.slowed_to_per_s) {
         (true, _) => "suspended".to_owned(),
         (false, 0) => "loaded".to_owned(),
@@ -252,8 +252,8 @@ fn state(extension: &Extension) -> String {
     }
 }
 
-fn show(extension: &Extension) -> String {
-    let Extension { stats, budget, .. } = extension;
+fn show(extension: &ExtensionStatus) -> String {
+    let ExtensionStatus { stats, budget, .. } = extension;
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     let causes: Vec<String> = stats.killed_by.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     let mut text = fields(&[
@@ -262,7 +262,7 @@ fn show(extension: &Extension) -> String {
         ("state", state(extension)),
         ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),
         ("source", format!("sha256 {}", extension.source_digest)),
-        ("library", bytes_in_words(extension.library_bytes)),
+        ("library", format_bytes(extension.library_bytes)),
         ("slice_us", number(budget.slice_us)),
         ("total_us", number(budget.total_us)),
         ("arena_bytes", number(budget.arena_bytes)),
@@ -281,7 +281,7 @@ fn show(extension: &Extension) -> String {
             version.state.clone(),
             version.manifest_version.clone(),
             version.source_digest.chars().take(12).collect(),
-            bytes_in_words(version.library_bytes),
+            format_bytes(version.library_bytes),
         ]
     };
     let rows: Vec<_> = extension.versions.iter().map(row).collect();

@@ -1,10 +1,10 @@
 //! `sandstorm grant …`
 
 use clap::Subcommand;
-use sandstorm_client::control::{Access, CreateGrant, GivenGrant, Grants};
+use sandstorm_client::control::{GivenGrant, GrantList, GrantSpec, TableAccess};
 
-use super::output::{Failure, Out, columns};
-use super::session::Session;
+use super::output::{CliError, OutputPrinter, columns};
+use super::session::CliSession;
 
 /// Tables that tenants share.
 #[derive(Debug, Subcommand)]
@@ -37,13 +37,13 @@ pub(super) enum GrantCommand {
     },
 }
 
-pub(super) fn run(session: &Session, command: GrantCommand, out: &Out) -> Result<(), Failure> {
+pub(super) fn run(session: &CliSession, command: GrantCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let control = session.control();
     let tenant = session.tenant()?;
     match command {
         GrantCommand::Add { table, to, read_write } => {
-            let access = if read_write { Access::ReadWrite } else { Access::Read };
-            let given = control.grant(&tenant, &CreateGrant { table, to, access })?;
+            let access = if read_write { TableAccess::ReadWrite } else { TableAccess::Read };
+            let given = control.grant(&tenant, &GrantSpec { table, to, access })?;
             out.show(&given, |given| {
                 let GivenGrant { table, to, access, in_force } = given;
                 // Nothing else says to an owner why its partner does not find the table.
@@ -51,7 +51,7 @@ pub(super) fn run(session: &Session, command: GrantCommand, out: &Out) -> Result
                     Some(_) => "",
                     None => " if there is such a tenant and it has room",
                 };
-                format!("granted {table} to {to} ({}): it has it as {tenant}/{table}{note}\n", in_words(*access))
+                format!("granted {table} to {to} ({}): it has it as {tenant}/{table}{note}\n", describe_access(*access))
             })
         }
         GrantCommand::List => out.show(&control.grants(&tenant)?, |grants| list(&tenant, grants)),
@@ -61,7 +61,7 @@ pub(super) fn run(session: &Session, command: GrantCommand, out: &Out) -> Result
         }
         GrantCommand::Drop { name } => {
             let Some((owner, table)) = name.split_once('/') else {
-                return Err(Failure::new(format!("{name:?} is not the name of a granted table"))
+                return Err(CliError::new(format!("{name:?} is not the name of a granted table"))
                     .hint("granted tables are named OWNER/TABLE; `sandstorm grant list` shows them"));
             };
             control.drop_grant(&tenant, owner, table)?;
@@ -71,15 +71,15 @@ pub(super) fn run(session: &Session, command: GrantCommand, out: &Out) -> Result
 }
 
 /// What a grant allows, as the command line has it.
-pub(super) fn in_words(access: Access) -> &'static str {
+pub(super) fn describe_access(access: TableAccess) -> &'static str {
     match access {
-        Access::Own => "own",
-        Access::Read => "read",
-        Access::ReadWrite => "read-write",
+        TableAccess::Own => "own",
+        TableAccess::Read => "read",
+        TableAccess::ReadWrite => "read-write",
     }
 }
 
-fn list(tenant: &str, grants: &Grants) -> String {
+fn list(tenant: &str, grants: &GrantList) -> String {
     let given = grants.given.iter().map(|given| {
         let state = if given.in_force == Some(false) { "given, not in force" } else { "given" };
         vec![
@@ -87,7 +87,7 @@ fn list(tenant: &str, grants: &Grants) -> String {
             "-".to_owned(),
             state.to_owned(),
             given.to.clone(),
-            in_words(given.access).to_owned(),
+            describe_access(given.access).to_owned(),
         ]
     });
     let received = grants.received.iter().map(|received| {
@@ -96,7 +96,7 @@ fn list(tenant: &str, grants: &Grants) -> String {
             received.id.to_string(),
             "received".to_owned(),
             tenant.to_owned(),
-            in_words(received.access).to_owned(),
+            describe_access(received.access).to_owned(),
         ]
     });
     let rows: Vec<_> = given.chain(received).collect();

@@ -5,15 +5,15 @@
 
 mod bench;
 mod builder;
-mod bytes;
+mod byte_args;
 mod data;
 mod demo;
-mod device;
+mod device_args;
 mod doctor;
 mod ext;
 mod grant;
 mod load;
-mod local;
+mod local_server;
 mod output;
 mod serve;
 mod session;
@@ -31,31 +31,31 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use sandstorm_client::Sealing;
 
-use output::{Failure, Out};
+use output::{CliError, OutputPrinter};
 use sandstorm_client::control::Trust;
-use session::Session;
+use session::CliSession;
 
 /// Sandstorm: an in-memory storage server that many tenants share and that runs their Rust next to their data.
 #[derive(Parser)]
 #[command(name = "sandstorm", version, max_term_width = 100, arg_required_else_help = true)]
-struct Cli {
+struct CommandLine {
     #[command(flatten)]
-    global: Global,
+    global: GlobalArgs,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 /// Head of the options that every command takes, so that its own stand out.
-const EVERYWHERE: &str = "Options of every command";
+const GLOBAL_HEADING: &str = "Options of every command";
 
 /// Seconds that a control request may take, unless it is said: a hundred times what the slowest takes on a busy machine, and as long as
 /// a person waits before they look what is wrong.
-const CONTROL_PATIENCE_S: u64 = 10;
+const CONTROL_TIMEOUT_S: u64 = 10;
 
 /// What every command takes.
 #[derive(Clone, Args)]
-#[command(next_help_heading = EVERYWHERE)]
-struct Global {
+#[command(next_help_heading = GLOBAL_HEADING)]
+struct GlobalArgs {
     /// Address of the server's control port; other machines are spoken to over TLS (https://) [default: the one that the
     /// state directory names, or 127.0.0.1:7399]
     #[arg(long, global = true, value_name = "HOST:PORT", env = "SANDSTORM_SERVER")]
@@ -81,7 +81,7 @@ struct Global {
     #[arg(long, global = true, value_name = "WHEN", env = "SANDSTORM_SEALED", default_value = "auto")]
     sealed: Sealing,
     /// How long the server may take to answer a control request, in seconds; a push may take 600
-    #[arg(long, global = true, value_name = "SECONDS", env = "SANDSTORM_TIMEOUT", default_value_t = CONTROL_PATIENCE_S)]
+    #[arg(long, global = true, value_name = "SECONDS", env = "SANDSTORM_TIMEOUT", default_value_t = CONTROL_TIMEOUT_S)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Print JSON, for programs; errors as well
@@ -106,7 +106,7 @@ fn pin(fingerprint: &str) -> Result<Trust, String> {
 const USAGE: u8 = 2;
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run a server
     Serve(Box<serve::ServeArgs>),
     /// See it work in a minute: a server, two tenants, pushed code, an endless loop that is ended
@@ -162,11 +162,11 @@ enum Command {
 
 /// Parses the command line, runs the command, says what went wrong.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misused(suggested(error)),
+        Err(error) => return usage_error(suggest_command(error)),
     };
-    let out = Out { json: cli.global.json };
+    let out = OutputPrinter { json: cli.global.json };
     match run(cli, &out) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -178,7 +178,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// What other programs call a command, and what it is here. Also words that only look like another command: somebody who
 /// types `top` does not mean `stop`.
-const OTHER_NAMES: [(&[&str], &str); 14] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
     (&["top", "stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -196,13 +196,13 @@ const OTHER_NAMES: [(&[&str], &str); 14] = [
 ];
 
 /// An unknown command with the one that is meant in place of the one whose letters are most alike.
-fn suggested(mut error: clap::Error) -> clap::Error {
+fn suggest_command(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
     }
     let Some(ContextValue::String(said)) = error.get(ContextKind::InvalidSubcommand) else { return error };
-    let meant: Vec<String> = OTHER_NAMES
+    let meant: Vec<String> = COMMAND_SYNONYMS
         .iter()
         .filter(|(names, _)| names.contains(&said.to_lowercase().as_str()))
         .map(|(_, command)| (*command).to_owned())
@@ -216,7 +216,7 @@ fn suggested(mut error: clap::Error) -> clap::Error {
 }
 
 /// Help goes to standard output; what cannot be parsed is an error as any other, status 2.
-fn misused(error: clap::Error) -> ExitCode {
+fn usage_error(error: clap::Error) -> ExitCode {
     if !error.use_stderr() || !std::env::args_os().any(|argument| argument == "--json") {
         // There is nowhere left to complain to.
         let _closed = error.print();
@@ -225,38 +225,38 @@ fn misused(error: clap::Error) -> ExitCode {
     let text = error.to_string();
     let said = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
     let message: Vec<&str> = said.split_whitespace().collect();
-    let failure = Failure::new(message.join(" ")).hint("--help shows what there is").code("usage");
-    Out { json: true }.fail(&failure);
+    let failure = CliError::new(message.join(" ")).hint("--help shows what there is").code("usage");
+    OutputPrinter { json: true }.fail(&failure);
     ExitCode::from(USAGE)
 }
 
-fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
-    let session = || Session::new(&cli.global);
+fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
+    let session = || CliSession::new(&cli.global);
     match cli.command {
-        Command::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
-        Command::Demo => demo::demo(out),
-        Command::Bench(args) => bench::bench(&args, out),
-        Command::Load(args) => load::load(&session(), &args, out),
-        Command::Stop => {
+        CliCommand::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
+        CliCommand::Demo => demo::demo(out),
+        CliCommand::Bench(args) => bench::bench(&args, out),
+        CliCommand::Load(args) => load::load(&session(), &args, out),
+        CliCommand::Stop => {
             session().control().shutdown()?;
             out.done("the server stops")
         }
-        Command::Health => serve::health(&session(), out),
-        Command::Token(command) => token::run(&command, out),
-        Command::Operator(command) => token::operator(&session(), &command, out),
-        Command::Tenant(command) => tenant::run(&session(), command, out),
-        Command::Table(command) => table::run(&session(), command, out),
-        Command::Grant(command) => grant::run(&session(), command, out),
-        Command::Put(args) => data::put(&session(), &args, out),
-        Command::Get(args) => data::get(&session(), &args, out),
-        Command::Range(args) => data::range(&session(), &args, out),
-        Command::Del(args) => data::del(&session(), &args, out),
-        Command::Incr(args) => data::incr(&session(), &args, out),
-        Command::Ext(command) => ext::run(session, command, out),
-        Command::Invoke(args) => data::invoke(&session(), &args, out),
-        Command::Doctor(args) => doctor::doctor(&args, out),
-        Command::Stat(args) => stat::stat(&session(), &args, out),
-        Command::Kills(args) => stat::kills(&session(), &args, out),
-        Command::Builder(command) => builder::run(&cli.global, command, out),
+        CliCommand::Health => serve::health(&session(), out),
+        CliCommand::Token(command) => token::run(&command, out),
+        CliCommand::Operator(command) => token::operator(&session(), &command, out),
+        CliCommand::Tenant(command) => tenant::run(&session(), command, out),
+        CliCommand::Table(command) => table::run(&session(), command, out),
+        CliCommand::Grant(command) => grant::run(&session(), command, out),
+        CliCommand::Put(args) => data::put(&session(), &args, out),
+        CliCommand::Get(args) => data::get(&session(), &args, out),
+        CliCommand::Range(args) => data::range(&session(), &args, out),
+        CliCommand::Del(args) => data::del(&session(), &args, out),
+        CliCommand::Incr(args) => data::incr(&session(), &args, out),
+        CliCommand::Ext(command) => ext::run(session, command, out),
+        CliCommand::Invoke(args) => data::invoke(&session(), &args, out),
+        CliCommand::Doctor(args) => doctor::doctor(&args, out),
+        CliCommand::Stat(args) => stat::stat(&session(), &args, out),
+        CliCommand::Kills(args) => stat::kills(&session(), &args, out),
+        CliCommand::Builder(command) => builder::run(&cli.global, command, out),
     }
 }

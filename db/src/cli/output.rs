@@ -1,24 +1,24 @@
 //! What the command line prints: tables and values for people, JSON for programs, errors with a hint.
 //!
 //! Much of it was chosen by tenants: names, texts of errors and panics, lines of source. So everything but values goes through [`terminal`]; values for people
-//! are made fit for it where they are made ([`for_people`](super::bytes::for_people)), and bytes that were asked for exactly are left alone.
+//! are made fit for it where they are made ([`for_people`](super::byte_args::for_people)), and bytes that were asked for exactly are left alone.
 
 use std::io::Write;
 
 use sandstorm_builder::BuildError;
-use sandstorm_client::control::{ControlError, Diagnostic};
+use sandstorm_client::control::{BuildDiagnostic, ControlError};
 use sandstorm_db::terminal;
 use serde::Serialize;
 use serde_json::json;
 
 /// How results are printed.
-pub(super) struct Out {
+pub(super) struct OutputPrinter {
     pub(super) json: bool,
 }
 
 /// Why a command failed.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct CliError {
     /// What is wrong, in one line.
     pub(super) message: String,
     /// What to do.
@@ -31,36 +31,36 @@ pub(super) struct Failure {
     pub(super) status: u8,
 }
 
-impl Failure {
-    pub(super) fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), hint: None, code: "invalid".into(), rendered: String::new(), status: 1 }
+impl CliError {
+    pub(super) fn new(message: impl Into<String>) -> CliError {
+        CliError { message: message.into(), hint: None, code: "invalid".into(), rendered: String::new(), status: 1 }
     }
 
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> CliError {
         self.hint = Some(hint.into());
         self
     }
 
     /// With what it is about before it.
-    pub(super) fn about(mut self, what: &str) -> Failure {
+    pub(super) fn about(mut self, what: &str) -> CliError {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
     /// Below something of several lines.
-    pub(super) fn below(mut self, what: &dyn std::fmt::Display) -> Failure {
+    pub(super) fn below(mut self, what: &dyn std::fmt::Display) -> CliError {
         self.rendered = what.to_string();
         self
     }
 
-    pub(super) fn code(mut self, code: &str) -> Failure {
+    pub(super) fn code(mut self, code: &str) -> CliError {
         self.code = code.to_owned();
         self
     }
 }
 
-impl From<ControlError> for Failure {
-    fn from(error: ControlError) -> Failure {
+impl From<ControlError> for CliError {
+    fn from(error: ControlError) -> CliError {
         let rendered = match &error {
             ControlError::Refused { diagnostics, .. } => rendered(diagnostics),
             _ => String::new(),
@@ -78,12 +78,12 @@ impl From<ControlError> for Failure {
             ),
             _ => error.hint().map(str::to_owned),
         };
-        Failure { message: error.message(), hint, code: error.code().to_owned(), rendered, status: 1 }
+        CliError { message: error.message(), hint, code: error.code().to_owned(), rendered, status: 1 }
     }
 }
 
-impl From<sandstorm_client::Error> for Failure {
-    fn from(error: sandstorm_client::Error) -> Failure {
+impl From<sandstorm_client::Error> for CliError {
+    fn from(error: sandstorm_client::Error) -> CliError {
         use sandstorm_client::Error as E;
         let text = error.to_string();
         // The client's texts are "what is wrong; what to do". Where the server's own words are in the middle, which may hold
@@ -105,55 +105,55 @@ impl From<sandstorm_client::Error> for Failure {
             E::Killed { .. } => Some("`sandstorm kills` shows the extension's recent kills".to_owned()),
             _ => hint,
         };
-        Failure { message, hint, code: error.code().to_owned(), rendered: String::new(), status: 1 }
+        CliError { message, hint, code: error.code().to_owned(), rendered: String::new(), status: 1 }
     }
 }
 
-impl From<BuildError> for Failure {
-    fn from(error: BuildError) -> Failure {
+impl From<BuildError> for CliError {
+    fn from(error: BuildError) -> CliError {
         let rendered: String = error.diagnostics().iter().map(|remark| remark.rendered.as_str()).collect();
         let (message, code) = match &error {
             BuildError::Refused(remarks) => {
-                (format!("the checker refuses the source ({})", count(remarks.len())), "refused")
+                (format!("the checker refuses the source ({})", remark_count(remarks.len())), "refused")
             }
             BuildError::Compile(remarks) => {
-                (format!("the source does not compile ({})", count(remarks.len())), "refused")
+                (format!("the source does not compile ({})", remark_count(remarks.len())), "refused")
             }
             BuildError::Limit(_) => (error.to_string(), "limit"),
             BuildError::Busy(_) => (error.to_string(), "busy"),
             BuildError::Toolchain(_) | BuildError::Sandbox(_) => (error.to_string(), "builder"),
             BuildError::Internal(text) => (text.clone(), "internal"),
         };
-        Failure { message, hint: None, code: code.to_owned(), rendered, status: 1 }
+        CliError { message, hint: None, code: code.to_owned(), rendered, status: 1 }
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Failure {
+impl From<std::io::Error> for CliError {
+    fn from(error: std::io::Error) -> CliError {
         // Standard output was closed by the reader of a pipe: nothing to say, and nobody to say it to.
         let status = if error.kind() == std::io::ErrorKind::BrokenPipe { 0 } else { 1 };
-        Failure { status, ..Failure::new(error.to_string()).code("io") }
+        CliError { status, ..CliError::new(error.to_string()).code("io") }
     }
 }
 
 /// Names that a line of an error shows at most.
-const MOST_NAMES: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// Names in a line: the first of them, and how many more there are.
-pub(super) fn some_of(names: &[String]) -> String {
-    match names.split_at_checked(MOST_NAMES) {
+pub(super) fn summarize_names(names: &[String]) -> String {
+    match names.split_at_checked(MAX_NAMES) {
         Some((shown, more)) if !more.is_empty() => format!("{} and {} more", shown.join(", "), more.len()),
         _ => names.join(", "),
     }
 }
 
-fn count(remarks: usize) -> String {
+fn remark_count(remarks: usize) -> String {
     if remarks == 1 { "1 remark".into() } else { format!("{remarks} remarks") }
 }
 
 /// Remarks as the compiler prints them.
-pub(super) fn rendered(diagnostics: &[Diagnostic]) -> String {
-    let one = |remark: &Diagnostic| match remark.rendered.trim_end() {
+pub(super) fn rendered(diagnostics: &[BuildDiagnostic]) -> String {
+    let one = |remark: &BuildDiagnostic| match remark.rendered.trim_end() {
         "" => {
             format!("{}: {}\n --> {}:{}:{}\n", remark.severity, remark.message, remark.file, remark.line, remark.column)
         }
@@ -162,25 +162,25 @@ pub(super) fn rendered(diagnostics: &[Diagnostic]) -> String {
     diagnostics.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
-impl Out {
+impl OutputPrinter {
     /// Prints an error to standard error; a broken pipe is passed over in silence.
-    pub(super) fn fail(&self, failure: &Failure) {
+    pub(super) fn fail(&self, failure: &CliError) {
         if failure.status == 0 {
             return;
         }
         let mut text = String::new();
         if self.json {
-            let Failure { message, hint, code, rendered, .. } = failure;
+            let CliError { message, hint, code, rendered, .. } = failure;
             let error = json!({"error": {"code": code, "message": message, "hint": hint, "rendered": rendered}});
-            text = format!("{}\n", terminal::json(&error.to_string()));
+            text = format!("{}\n", terminal::escape_json(&error.to_string()));
         } else {
             if !failure.rendered.is_empty() {
-                text.push_str(&terminal::lines(failure.rendered.trim_end()));
+                text.push_str(&terminal::escape_lines(failure.rendered.trim_end()));
                 text.push_str("\n\n");
             }
-            text.push_str(&format!("error: {}\n", terminal::one_line(&failure.message)));
+            text.push_str(&format!("error: {}\n", terminal::escape_one_line(&failure.message)));
             if let Some(hint) = &failure.hint {
-                text.push_str(&format!("hint: {}\n", terminal::one_line(hint)));
+                text.push_str(&format!("hint: {}\n", terminal::escape_one_line(hint)));
             }
         }
         // There is nowhere left to complain to.
@@ -188,42 +188,42 @@ impl Out {
     }
 
     /// Bytes, exactly.
-    pub(super) fn raw(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(super) fn raw(&self, bytes: &[u8]) -> Result<(), CliError> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(bytes)?;
         Ok(stdout.flush()?)
     }
 
     /// A value as `for_people` made it: on a line of its own, whether or not it ends one itself.
-    pub(super) fn value(&self, shown: &str) -> Result<(), Failure> {
+    pub(super) fn value(&self, shown: &str) -> Result<(), CliError> {
         self.raw(format!("{}\n", shown.strip_suffix('\n').unwrap_or(shown)).as_bytes())
     }
 
     /// A line for people.
-    pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
-        self.raw(format!("{}\n", terminal::lines(text)).as_bytes())
+    pub(super) fn line(&self, text: &str) -> Result<(), CliError> {
+        self.raw(format!("{}\n", terminal::escape_lines(text)).as_bytes())
     }
 
     /// The outcome of a command that only does something.
-    pub(super) fn done(&self, text: &str) -> Result<(), Failure> {
+    pub(super) fn done(&self, text: &str) -> Result<(), CliError> {
         if self.json { self.json(&json!({"ok": true})) } else { self.line(text) }
     }
 
     /// A value, in one line.
-    pub(super) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string(value).map_err(|error| Failure::new(error.to_string()))?;
-        self.raw(format!("{}\n", terminal::json(&text)).as_bytes())
+    pub(super) fn json(&self, value: &impl Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string(value).map_err(|error| CliError::new(error.to_string()))?;
+        self.raw(format!("{}\n", terminal::escape_json(&text)).as_bytes())
     }
 
     /// A value for programs, or what `human` makes of it.
-    pub(super) fn show<T: Serialize>(&self, value: &T, human: impl FnOnce(&T) -> String) -> Result<(), Failure> {
-        if self.json { self.json(value) } else { self.raw(terminal::lines(&human(value)).as_bytes()) }
+    pub(super) fn show<T: Serialize>(&self, value: &T, human: impl FnOnce(&T) -> String) -> Result<(), CliError> {
+        if self.json { self.json(value) } else { self.raw(terminal::escape_lines(&human(value)).as_bytes()) }
     }
 }
 
 /// Rows under a head, in columns; numbers to the right.
 pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
-    let fit = |row: &Vec<String>| row.iter().map(|cell| terminal::one_line(cell)).collect();
+    let fit = |row: &Vec<String>| row.iter().map(|cell| terminal::escape_one_line(cell)).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(fit).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -252,13 +252,14 @@ pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
 /// Names and values, one a line.
 pub(super) fn fields(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let line =
-        |name: &str, value: &str| format!("{}\n", format!("{name:<width$}  {}", terminal::one_line(value)).trim_end());
+    let line = |name: &str, value: &str| {
+        format!("{}\n", format!("{name:<width$}  {}", terminal::escape_one_line(value)).trim_end())
+    };
     fields.iter().map(|(name, value)| line(name, value)).collect()
 }
 
 /// A number of bytes for people: `1.5 MiB`.
-pub(super) fn bytes_in_words(bytes: u64) -> String {
+pub(super) fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

@@ -5,21 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use sandstorm_control::admin::{ControlPlane, Extensions};
+use sandstorm_control::admin::{ControlPlane, RestoredExtensions};
 use sandstorm_control::config::{
-    Config, DriverName, NetOverrides, Overrides, TlsOverrides, parse_listen, parse_socket_mode, prepare_state_dir,
+    CliOverrides, DriverName, NetOverrides, ServerSettings, TlsOverrides, parse_listen, parse_socket_mode,
+    prepare_state_dir,
 };
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::terminal::LogLines;
+use sandstorm_db::terminal::EscapedLogWriter;
 use sandstorm_dialects::Protocol;
-use sandstorm_server::workers::{ListenAt, PortAddress};
+use sandstorm_server::workers::{ListenerConfig, PortAddress};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use super::device::DeviceArgs;
-use super::output::{Failure, Out, fields};
-use super::session::Session;
+use super::device_args::DeviceArgs;
+use super::output::{CliError, OutputPrinter, fields};
+use super::session::CliSession;
 
 /// Run a server.
 #[derive(Debug, Args)]
@@ -53,10 +54,10 @@ pub(super) struct ServeArgs {
     allow_plaintext: bool,
     /// A port for memcached clients: HOST:PORT, tls:HOST:PORT or unix:/PATH; with =TENANT/TABLE they need no user and password. May be repeated
     #[arg(long, value_name = "ADDRESS[=TENANT[/TABLE]]", value_parser = memcached_port)]
-    memcached: Vec<ListenAt>,
+    memcached: Vec<ListenerConfig>,
     /// A port for Redis clients, as those of --memcached; with =TENANT/TABLE they need no AUTH. May be repeated
     #[arg(long, value_name = "ADDRESS[=TENANT[/TABLE]]", value_parser = redis_port)]
-    redis: Vec<ListenAt>,
+    redis: Vec<ListenerConfig>,
     /// Mode of these ports' Unix sockets, octal: who may write to the file may connect [default: 700]
     #[arg(long, value_name = "MODE", value_parser = parse_socket_mode)]
     socket_mode: Option<u32>,
@@ -116,19 +117,19 @@ pub(super) struct ServeArgs {
     rustc: Option<PathBuf>,
 }
 
-fn memcached_port(text: &str) -> Result<ListenAt, String> {
+fn memcached_port(text: &str) -> Result<ListenerConfig, String> {
     parse_listen(Protocol::Memcached, text)
 }
 
-fn redis_port(text: &str) -> Result<ListenAt, String> {
+fn redis_port(text: &str) -> Result<ListenerConfig, String> {
     parse_listen(Protocol::Redis, text)
 }
 
 impl ServeArgs {
     /// What the command line says over the file.
-    pub(super) fn overrides(&self, state: Option<&Path>) -> Overrides {
+    pub(super) fn overrides(&self, state: Option<&Path>) -> CliOverrides {
         let net = self.device.overrides(self.driver, self.no_offload.then_some(false));
-        Overrides {
+        CliOverrides {
             data: self.data,
             control: self.control,
             workers: self.workers,
@@ -165,7 +166,7 @@ impl ServeArgs {
     }
 
     /// A port, with the mode of Unix sockets if there is one.
-    fn with_mode(&self, port: &ListenAt) -> ListenAt {
+    fn with_mode(&self, port: &ListenerConfig) -> ListenerConfig {
         let mut port = port.clone();
         if let (PortAddress::Unix { mode, .. }, Some(set)) = (&mut port.address, self.socket_mode) {
             *mode = set;
@@ -174,20 +175,21 @@ impl ServeArgs {
     }
 }
 
-pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result<(), Failure> {
+pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter) -> Result<(), CliError> {
     start_log();
-    let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
-    let config = Config::load(args.config.as_deref(), &args.overrides(state)).map_err(|error| refuse(&error))?;
+    let refuse = |error: &dyn std::fmt::Display| CliError::new(error.to_string()).code("config");
+    let config =
+        ServerSettings::load(args.config.as_deref(), &args.overrides(state)).map_err(|error| refuse(&error))?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     prepare_state_dir(&config.state).map_err(|error| refuse(&error))?;
-    let start = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("start");
+    let start = |error: &dyn std::fmt::Display| CliError::new(error.to_string()).code("start");
     let prepared = DataPlane::prepare(&config).map_err(|error| start(&error))?;
     // Before the workers: nobody is told that there is no such extension.
-    let extensions = Extensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
+    let extensions = RestoredExtensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
     let data = prepared.start(&config).map_err(|error| start(&error))?;
-    for port in data.ports_in_want() {
+    for port in data.ports_without_target() {
         tracing::warn!("{port}");
     }
     let stop = Arc::new(Notify::new());
@@ -201,7 +203,7 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
             tracing::warn!("standard output takes nothing: {}", error.message);
         }
     };
-    config.beside_workers(|| wait(&stop, &data, &control, ready))?;
+    config.beside_workers(|| wait_for_shutdown(&stop, &data, &control, ready))?;
     // Control first: no push is taken while the workers finish what is under way.
     drop(control);
     data.finish();
@@ -219,13 +221,18 @@ pub(super) fn start_log() {
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors);
     // What tenants chose stands in many of them.
-    let log = log.with_writer(move || LogLines::new(std::io::stderr(), colors));
+    let log = log.with_writer(move || EscapedLogWriter::new(std::io::stderr(), colors));
     // A log that cannot be written, on a full disk, is no reason to end: the library would complain to the same place, and panic.
     let log = log.log_internal_errors(false);
     let _set = log.try_init();
 }
 
-fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out) -> Result<(), Failure> {
+fn announce(
+    config: &ServerSettings,
+    data: &DataPlane,
+    control: &ControlPlane,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
     let (first, workers) = (data.address(), config.workers);
     let last = usize::from(first.port()) + workers - 1;
     let token = control.token_file().display().to_string();
@@ -259,13 +266,18 @@ fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out
 
 /// The addresses of the ports that speak a protocol.
 fn ports_of(data: &DataPlane, protocol: Protocol) -> Vec<String> {
-    let ports = data.ports().iter().filter(|port| port.entrance.protocol == protocol);
+    let ports = data.ports().iter().filter(|port| port.service.protocol == protocol);
     ports.map(|port| port.address.to_string()).collect()
 }
 
 /// Until the operator asks for it, or the process is told to end. SIGHUP has the certificates looked at. Calls `ready` once signals are heard:
 /// a process that reads there that the server is up may end it at once.
-fn wait(stop: &Notify, data: &DataPlane, control: &ControlPlane, ready: impl FnOnce()) -> Result<(), Failure> {
+fn wait_for_shutdown(
+    stop: &Notify,
+    data: &DataPlane,
+    control: &ControlPlane,
+    ready: impl FnOnce(),
+) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -287,7 +299,7 @@ fn wait(stop: &Notify, data: &DataPlane, control: &ControlPlane, ready: impl FnO
     })
 }
 
-pub(super) fn health(session: &Session, out: &Out) -> Result<(), Failure> {
+pub(super) fn health(session: &CliSession, out: &OutputPrinter) -> Result<(), CliError> {
     out.show(&session.control().health()?, |health| {
         let mut all = vec![
             ("version", health.version.clone()),

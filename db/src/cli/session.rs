@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandstorm_client::blocking::Client;
-use sandstorm_client::control::{self, Control, Tenant, Trust};
+use sandstorm_client::control::{self, Control, TenantStatus, Trust};
 use sandstorm_client::{Config, Sealing};
 use sandstorm_control::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
 
-use super::Global;
-use super::output::{Failure, some_of};
+use super::GlobalArgs;
+use super::output::{CliError, summarize_names};
 
 /// The folder of the state directory that keeps tokens of tenants that were created from here.
-const TOKENS: &str = "tokens";
+const TOKENS_FOLDER: &str = "tokens";
 
 /// A command's view of the server.
-pub(super) struct Session {
+pub(super) struct CliSession {
     /// Host and port.
     server: String,
     /// With what is spoken there.
@@ -34,17 +34,17 @@ pub(super) struct Session {
     control: OnceCell<Control>,
 }
 
-impl Session {
+impl CliSession {
     /// Nothing is read or sent yet.
-    pub(super) fn new(global: &Global) -> Session {
+    pub(super) fn new(global: &GlobalArgs) -> CliSession {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let state = global.state.clone().unwrap_or_else(default_state_dir);
         let named = given(&global.server);
         let found = ControlFile::read(&state);
         let trust = global.fingerprint.clone().or_else(|| global.ca.clone());
-        let (url, found) = locate(named.as_deref(), found, trust.is_some());
+        let (url, found) = locate_control_port(named.as_deref(), found, trust.is_some());
         let pinned = || found.and_then(|found| found.fingerprint).and_then(|text| Trust::pin(&text));
-        Session {
+        CliSession {
             server: host_of(&url).to_owned(),
             trust: trust.or_else(pinned).unwrap_or_default(),
             url,
@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// The name of the tenant that is meant: the one given, or the only one that the token reaches.
-    pub(super) fn tenant(&self) -> Result<String, Failure> {
+    pub(super) fn tenant(&self) -> Result<String, CliError> {
         if let Some(tenant) = &self.tenant {
             return Ok(tenant.clone());
         }
@@ -85,37 +85,37 @@ impl Session {
         match (names.len(), names.pop()) {
             (1, Some(name)) => Ok(name),
             (0, _) => {
-                Err(Failure::new("there is no tenant yet").hint("sandstorm tenant create NAME").code("not_found"))
+                Err(CliError::new("there is no tenant yet").hint("sandstorm tenant create NAME").code("not_found"))
             }
             (_, last) => {
                 names.extend(last);
-                Err(Failure::new("which tenant?").hint(format!("--tenant NAME, one of: {}", some_of(&names))))
+                Err(CliError::new("which tenant?").hint(format!("--tenant NAME, one of: {}", summarize_names(&names))))
             }
         }
     }
 
     /// The tenant that is meant, as the server has it.
-    pub(super) fn show_tenant(&self) -> Result<Tenant, Failure> {
+    pub(super) fn show_tenant(&self) -> Result<TenantStatus, CliError> {
         Ok(self.control().tenant(&self.tenant()?)?)
     }
 
     /// The id of a table.
-    pub(super) fn table_id(&self, tenant: &str, table: &str) -> Result<u64, Failure> {
+    pub(super) fn table_id(&self, tenant: &str, table: &str) -> Result<u64, CliError> {
         Ok(self.control().table(tenant, table)?.id)
     }
 
     /// A data connection as the tenant.
-    pub(super) fn data(&self) -> Result<(Client, Tenant), Failure> {
+    pub(super) fn data(&self) -> Result<(Client, TenantStatus), CliError> {
         let tenant = self.show_tenant()?;
         let config = self.config(self.data_address()?, &tenant)?;
         Ok((Client::connect(config)?, tenant))
     }
 
     /// How a tenant's data are reached: with the token that was given, or the one that is kept here.
-    pub(super) fn config(&self, address: SocketAddr, tenant: &Tenant) -> Result<Config, Failure> {
+    pub(super) fn config(&self, address: SocketAddr, tenant: &TenantStatus) -> Result<Config, CliError> {
         let token = self.token.clone().or_else(|| self.saved_token(&tenant.name));
         if token.is_none() && !tenant.open {
-            return Err(Failure::new(format!("no token of tenant {:?} is known here", tenant.name))
+            return Err(CliError::new(format!("no token of tenant {:?} is known here", tenant.name))
                 .hint("give --token or SANDSTORM_TOKEN; the operator makes a new one with `sandstorm tenant token`")
                 .code("unauthenticated"));
         }
@@ -123,15 +123,15 @@ impl Session {
     }
 
     /// The same with this token.
-    pub(super) fn config_with(&self, address: SocketAddr, tenant: &Tenant, token: String) -> Config {
+    pub(super) fn config_with(&self, address: SocketAddr, tenant: &TenantStatus, token: String) -> Config {
         Config::new(address, tenant.id).token(token).sealing(self.sealing)
     }
 
     /// The data address that the server names; where it is bound to every address, on the host that we know it by.
-    pub(super) fn data_address(&self) -> Result<SocketAddr, Failure> {
+    pub(super) fn data_address(&self) -> Result<SocketAddr, CliError> {
         let named = &self.control().health()?.data_address;
         let unknown = |reason: &dyn std::fmt::Display| {
-            Failure::new(format!("the server's data address {named:?} cannot be used: {reason}"))
+            CliError::new(format!("the server's data address {named:?} cannot be used: {reason}"))
         };
         let mut address: SocketAddr = named.parse().map_err(|error| unknown(&error))?;
         if address.ip().is_unspecified() {
@@ -148,7 +148,7 @@ impl Session {
                 .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' })
                 .collect::<String>()
         };
-        self.state.join(TOKENS).join(plain(&self.server)).join(plain(tenant))
+        self.state.join(TOKENS_FOLDER).join(plain(&self.server)).join(plain(tenant))
     }
 
     /// The token of a tenant that is kept here.
@@ -186,7 +186,11 @@ fn host_of(url: &str) -> &str {
 /// Where the control port is, with its scheme, and what the state directory knows of it: `named` on the command line, or
 /// what was found in the state directory, or the default. Without a scheme it is as the state directory says of this address,
 /// else as [`control::url`] has it.
-fn locate(named: Option<&str>, found: Option<ControlFile>, has_trust: bool) -> (String, Option<ControlFile>) {
+fn locate_control_port(
+    named: Option<&str>,
+    found: Option<ControlFile>,
+    has_trust: bool,
+) -> (String, Option<ControlFile>) {
     let Some(named) = named else {
         let url = found.as_ref().map_or_else(|| format!("http://{DEFAULT_CONTROL}"), |found| found.address.clone());
         return (url, found);
@@ -209,7 +213,7 @@ mod tests {
     fn a_server_is_found_and_its_scheme_is_never_plain_by_mistake() {
         let file = |address: &str| ControlFile { address: address.into(), fingerprint: Some("sha256:1".into()) };
         let url = |named: Option<&str>, found: Option<&str>, trust| {
-            let (url, found) = locate(named, found.map(file), trust);
+            let (url, found) = locate_control_port(named, found.map(file), trust);
             (url, found.is_some())
         };
         let own = Some("https://127.0.0.1:7000");

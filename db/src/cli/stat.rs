@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use sandstorm_catalog::utc;
-use sandstorm_client::control::Stat;
+use sandstorm_catalog::format_utc;
+use sandstorm_client::control::ServerStats;
 use serde_json::{Value, json};
 
-use super::output::{Failure, Out, bytes_in_words, columns};
-use super::session::Session;
+use super::output::{CliError, OutputPrinter, columns, format_bytes};
+use super::session::CliSession;
 
 /// Counters, one row a second.
 #[derive(Debug, Args)]
@@ -36,28 +36,28 @@ pub(super) struct KillsArgs {
 /// Rows after which the head is printed again.
 const HEAD_EVERY: u64 = 20;
 
-type Counters = BTreeMap<String, u64>;
+type CounterMap = BTreeMap<String, u64>;
 
 /// A column: its head, its width, and how it is made of what grew, of what is, and of the seconds between.
-struct Column(&'static str, usize, fn(&Row<'_>) -> String);
+struct StatColumn(&'static str, usize, fn(&CounterDelta<'_>) -> String);
 
 /// Two readings.
-struct Row<'a> {
-    before: &'a Counters,
-    now: &'a Counters,
+struct CounterDelta<'a> {
+    before: &'a CounterMap,
+    now: &'a CounterMap,
     seconds: f64,
 }
 
-impl Row<'_> {
+impl CounterDelta<'_> {
     /// How much the counter grew.
-    fn grown(&self, name: &str) -> u64 {
-        let at = |counters: &Counters| counters.get(name).copied().unwrap_or(0);
+    fn increase(&self, name: &str) -> u64 {
+        let at = |counters: &CounterMap| counters.get(name).copied().unwrap_or(0);
         at(self.now).saturating_sub(at(self.before))
     }
 
     /// How much all counters with that prefix grew, but for one.
-    fn grown_all(&self, prefix: &str, but: &str) -> u64 {
-        self.now.keys().filter(|name| name.starts_with(prefix) && *name != but).map(|name| self.grown(name)).sum()
+    fn increase_of_prefix(&self, prefix: &str, but: &str) -> u64 {
+        self.now.keys().filter(|name| name.starts_with(prefix) && *name != but).map(|name| self.increase(name)).sum()
     }
 
     fn rate(&self, count: u64) -> String {
@@ -65,7 +65,7 @@ impl Row<'_> {
     }
 
     fn per_second(&self, name: &str) -> String {
-        self.rate(self.grown(name))
+        self.rate(self.increase(name))
     }
 
     fn is(&self, name: &str) -> u64 {
@@ -74,53 +74,53 @@ impl Row<'_> {
 
     /// Part of one core that the nanoseconds are.
     fn core(&self, name: &str) -> String {
-        format!("{:.0}%", self.grown(name) as f64 / self.seconds / 1e7)
+        format!("{:.0}%", self.increase(name) as f64 / self.seconds / 1e7)
     }
 
     /// Part of one core that the microseconds are.
-    fn core_us(&self, name: &str) -> String {
-        format!("{:.0}%", self.grown(name) as f64 / self.seconds / 1e4)
+    fn core_share_us(&self, name: &str) -> String {
+        format!("{:.0}%", self.increase(name) as f64 / self.seconds / 1e4)
     }
 }
 
 /// The columns for an operator: rates a second, unless the head says otherwise.
-const SERVER: &[Column] = &[
-    Column("msgs", 8, |row| row.per_second("messages")),
-    Column("get", 8, |row| row.rate(row.grown("requests.get") + row.grown("requests.multiget"))),
-    Column("put", 8, |row| row.rate(row.grown("requests.put") + row.grown("requests.increment"))),
-    Column("del", 6, |row| row.per_second("requests.delete")),
-    Column("invoke", 8, |row| row.per_second("requests.invoke")),
-    Column("errors", 7, |row| row.rate(row.grown_all("responses.", "responses.ok"))),
-    Column("killed", 7, |row| row.rate(row.grown_all("invocations_killed.", ""))),
-    Column("switched", 8, |row| row.per_second("preemptions")),
-    Column("busy", 5, |row| row.core_us("busy_us")),
-    Column("ext-cpu", 7, |row| row.core("invocation_cpu_ns")),
-    Column("live", 5, |row| row.is("invocations_live").to_string()),
-    Column("pkt-in", 8, |row| row.per_second("packets_in")),
-    Column("pkt-out", 8, |row| row.per_second("packets_out")),
-    Column("resent", 6, |row| row.per_second("retransmissions")),
-    Column("steals", 6, |row| row.rate(row.grown("steals") + row.grown("packet_steals"))),
-    Column("sleeps", 6, |row| row.per_second("sleeps")),
-    Column("records", 10, |row| row.is("records").to_string()),
-    Column("memory", 9, |row| bytes_in_words(row.is("record_bytes"))),
+const SERVER_COLUMNS: &[StatColumn] = &[
+    StatColumn("msgs", 8, |row| row.per_second("messages")),
+    StatColumn("get", 8, |row| row.rate(row.increase("requests.get") + row.increase("requests.multiget"))),
+    StatColumn("put", 8, |row| row.rate(row.increase("requests.put") + row.increase("requests.increment"))),
+    StatColumn("del", 6, |row| row.per_second("requests.delete")),
+    StatColumn("invoke", 8, |row| row.per_second("requests.invoke")),
+    StatColumn("errors", 7, |row| row.rate(row.increase_of_prefix("responses.", "responses.ok"))),
+    StatColumn("killed", 7, |row| row.rate(row.increase_of_prefix("invocations_killed.", ""))),
+    StatColumn("switched", 8, |row| row.per_second("preemptions")),
+    StatColumn("busy", 5, |row| row.core_share_us("busy_us")),
+    StatColumn("ext-cpu", 7, |row| row.core("invocation_cpu_ns")),
+    StatColumn("live", 5, |row| row.is("invocations_live").to_string()),
+    StatColumn("pkt-in", 8, |row| row.per_second("packets_in")),
+    StatColumn("pkt-out", 8, |row| row.per_second("packets_out")),
+    StatColumn("resent", 6, |row| row.per_second("retransmissions")),
+    StatColumn("steals", 6, |row| row.rate(row.increase("steals") + row.increase("packet_steals"))),
+    StatColumn("sleeps", 6, |row| row.per_second("sleeps")),
+    StatColumn("records", 10, |row| row.is("records").to_string()),
+    StatColumn("memory", 9, |row| format_bytes(row.is("record_bytes"))),
 ];
 
 /// The columns for a tenant.
-const TENANT: &[Column] = &[
-    Column("requests", 9, |row| row.per_second("tenant_requests")),
-    Column("over-quota", 10, |row| row.per_second("tenant_over_quota")),
-    Column("done", 8, |row| row.per_second("tenant_invocations_done")),
-    Column("failed", 8, |row| row.per_second("tenant_invocations_failed")),
-    Column("killed", 8, |row| row.rate(row.grown_all("tenant_invocations_killed.", ""))),
-    Column("switched", 8, |row| row.per_second("tenant_preemptions")),
-    Column("ext-cpu", 8, |row| row.core("tenant_invocation_cpu_ns")),
-    Column("live", 5, |row| row.is("tenant_used.concurrent_invocations").to_string()),
-    Column("ext-memory", 10, |row| bytes_in_words(row.is("tenant_used.invocation_memory_bytes"))),
+const TENANT_COLUMNS: &[StatColumn] = &[
+    StatColumn("requests", 9, |row| row.per_second("tenant_requests")),
+    StatColumn("over-quota", 10, |row| row.per_second("tenant_over_quota")),
+    StatColumn("done", 8, |row| row.per_second("tenant_invocations_done")),
+    StatColumn("failed", 8, |row| row.per_second("tenant_invocations_failed")),
+    StatColumn("killed", 8, |row| row.rate(row.increase_of_prefix("tenant_invocations_killed.", ""))),
+    StatColumn("switched", 8, |row| row.per_second("tenant_preemptions")),
+    StatColumn("ext-cpu", 8, |row| row.core("tenant_invocation_cpu_ns")),
+    StatColumn("live", 5, |row| row.is("tenant_used.concurrent_invocations").to_string()),
+    StatColumn("ext-memory", 10, |row| format_bytes(row.is("tenant_used.invocation_memory_bytes"))),
 ];
 
-pub(super) fn stat(session: &Session, args: &StatArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn stat(session: &CliSession, args: &StatArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let interval = Duration::try_from_secs_f64(args.interval).ok().filter(|interval| interval.as_millis() >= 10);
-    let interval = interval.ok_or_else(|| Failure::new(format!("--interval {} is too short", args.interval)))?;
+    let interval = interval.ok_or_else(|| CliError::new(format!("--interval {} is too short", args.interval)))?;
     let mut before = session.control().stat()?;
     if args.all {
         return out.show(&before, |stat| all(&counters_of(session, stat)));
@@ -131,13 +131,13 @@ pub(super) fn stat(session: &Session, args: &StatArgs, out: &Out) -> Result<(), 
         let now = session.control().stat()?;
         let (old, new) = (counters_of(session, &before), counters_of(session, &now));
         let seconds = (now.at_ms.saturating_sub(before.at_ms)).max(1) as f64 / 1e3;
-        let row = Row { before: &old, now: &new, seconds };
+        let row = CounterDelta { before: &old, now: &new, seconds };
         if out.json {
             out.json(&deltas(&row, now.at_ms))?;
         } else {
-            let shown = if new.contains_key("messages") { SERVER } else { TENANT };
+            let shown = if new.contains_key("messages") { SERVER_COLUMNS } else { TENANT_COLUMNS };
             if printed == 0 && new.contains_key("messages") {
-                tell_network(session, out)?;
+                print_network(session, out)?;
             }
             if printed % HEAD_EVERY == 0 {
                 out.line(&head(shown))?;
@@ -151,45 +151,46 @@ pub(super) fn stat(session: &Session, args: &StatArgs, out: &Out) -> Result<(), 
 }
 
 /// A device beside the kernel: what it is, and who brings packets to their workers.
-fn tell_network(session: &Session, out: &Out) -> Result<(), Failure> {
+fn print_network(session: &CliSession, out: &OutputPrinter) -> Result<(), CliError> {
     let network = session.control().health()?.network;
     if network.starts_with("DPDK") { out.line(&format!("network: {network}")) } else { Ok(()) }
 }
 
 /// The counters that are meant: one tenant's if one is named, else what the token sees.
-fn counters_of(session: &Session, stat: &Stat) -> Counters {
+fn counters_of(session: &CliSession, stat: &ServerStats) -> CounterMap {
     let named = session.named_tenant().and_then(|name| stat.tenants.get(name));
     named.unwrap_or(&stat.counters).clone()
 }
 
-fn all(counters: &Counters) -> String {
+fn all(counters: &CounterMap) -> String {
     let width = counters.keys().map(String::len).max().unwrap_or(0);
     counters.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
 }
 
-fn head(columns: &[Column]) -> String {
-    let cells: Vec<String> = columns.iter().map(|Column(head, width, _)| format!("{head:>width$}")).collect();
+fn head(columns: &[StatColumn]) -> String {
+    let cells: Vec<String> = columns.iter().map(|StatColumn(head, width, _)| format!("{head:>width$}")).collect();
     cells.join(" ")
 }
 
-fn line(columns: &[Column], row: &Row<'_>) -> String {
-    let cells: Vec<String> = columns.iter().map(|Column(_, width, cell)| format!("{:>width$}", cell(row))).collect();
+fn line(columns: &[StatColumn], row: &CounterDelta<'_>) -> String {
+    let cells: Vec<String> =
+        columns.iter().map(|StatColumn(_, width, cell)| format!("{:>width$}", cell(row))).collect();
     cells.join(" ")
 }
 
-fn deltas(row: &Row<'_>, at_ms: u64) -> Value {
-    let grown: Counters = row.now.keys().map(|name| (name.clone(), row.grown(name))).collect();
+fn deltas(row: &CounterDelta<'_>, at_ms: u64) -> Value {
+    let grown: CounterMap = row.now.keys().map(|name| (name.clone(), row.increase(name))).collect();
     json!({"at_ms": at_ms, "seconds": row.seconds, "grown": grown, "now": row.now})
 }
 
-pub(super) fn kills(session: &Session, args: &KillsArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn kills(session: &CliSession, args: &KillsArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let kills = session.control().kills(session.named_tenant(), args.limit)?;
     out.show(&kills, |kills| {
         let rows: Vec<Vec<String>> = kills
             .iter()
             .map(|kill| {
                 vec![
-                    utc(kill.at_ms),
+                    format_utc(kill.at_ms),
                     kill.tenant.clone(),
                     format!("{} v{}", kill.extension, kill.version),
                     kill.cause.clone(),

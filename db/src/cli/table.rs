@@ -1,11 +1,11 @@
 //! `sandstorm table …`
 
 use clap::{Subcommand, ValueEnum};
-use sandstorm_client::control::{Access, CreateTable, Table, TableMode};
+use sandstorm_client::control::{TableAccess, TableMode, TableSpec, TableStatus};
 
-use super::grant::in_words;
-use super::output::{Failure, Out, bytes_in_words, columns, fields};
-use super::session::Session;
+use super::grant::describe_access;
+use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
+use super::session::CliSession;
 use super::tenant::size_argument;
 
 /// Tables of a tenant.
@@ -17,7 +17,7 @@ pub(super) enum TableCommand {
         name: String,
         /// What happens when the quota is reached
         #[arg(long, value_enum, default_value = "store")]
-        mode: Mode,
+        mode: TableModeArg,
         /// Bytes that its records may take, such as 64MiB [default: half of what the tenant has left, at most 1 GiB]
         #[arg(long, value_name = "BYTES", value_parser = size_argument)]
         quota: Option<u64>,
@@ -44,25 +44,25 @@ pub(super) enum TableCommand {
 
 /// What a table does at its quota.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Mode {
+pub(super) enum TableModeArg {
     /// Writes are refused
     Store,
     /// Records are evicted, those first that were read once at most
     Cache,
 }
 
-pub(super) fn run(session: &Session, command: TableCommand, out: &Out) -> Result<(), Failure> {
+pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let control = session.control();
     let tenant = session.tenant()?;
     match command {
         TableCommand::Create { name, mode, quota, id, ordered } => {
             let mode = match mode {
-                Mode::Store => TableMode::Store,
-                Mode::Cache => TableMode::Cache,
+                TableModeArg::Store => TableMode::Store,
+                TableModeArg::Cache => TableMode::Cache,
             };
-            let table = control.create_table(&tenant, &CreateTable { name, id, mode, quota_bytes: quota, ordered })?;
+            let table = control.create_table(&tenant, &TableSpec { name, id, mode, quota_bytes: quota, ordered })?;
             out.show(&table, |table| {
-                format!("created table {} (id {}, quota {})\n", table.name, table.id, bytes_in_words(table.quota_bytes))
+                format!("created table {} (id {}, quota {})\n", table.name, table.id, format_bytes(table.quota_bytes))
             })
         }
         TableCommand::List => out.show(&control.tables(&tenant)?, |tables| list(tables)),
@@ -74,7 +74,7 @@ pub(super) fn run(session: &Session, command: TableCommand, out: &Out) -> Result
     }
 }
 
-fn mode(table: &Table) -> String {
+fn mode(table: &TableStatus) -> String {
     let mode = match table.mode {
         TableMode::Store => "store",
         TableMode::Cache => "cache",
@@ -82,47 +82,47 @@ fn mode(table: &Table) -> String {
     if table.ordered { format!("{mode}, ordered") } else { mode.to_owned() }
 }
 
-fn list(tables: &[Table]) -> String {
-    let row = |table: &Table| {
+fn list(tables: &[TableStatus]) -> String {
+    let row = |table: &TableStatus| {
         vec![
             table.name.clone(),
             table.id.to_string(),
             mode(table),
             table.records.to_string(),
-            bytes_in_words(table.bytes),
-            bytes_in_words(table.quota_bytes),
+            format_bytes(table.bytes),
+            format_bytes(table.quota_bytes),
         ]
     };
     let mut rows: Vec<_> = tables.iter().map(row).collect();
     let mut head = vec!["NAME", "ID", "MODE", "RECORDS", "BYTES", "QUOTA"];
     // Where nothing is shared there is nothing to say about it.
-    if tables.iter().any(|table| table.access != Access::Own || !table.granted_to.is_empty()) {
+    if tables.iter().any(|table| table.access != TableAccess::Own || !table.granted_to.is_empty()) {
         head.extend(["ACCESS", "GRANTED TO"]);
         for (row, table) in rows.iter_mut().zip(tables) {
-            row.extend([in_words(table.access).to_owned(), granted_to(table)]);
+            row.extend([describe_access(table.access).to_owned(), granted_to(table)]);
         }
     }
     columns(&head, &rows)
 }
 
 /// To whom a table is granted.
-fn granted_to(table: &Table) -> String {
+fn granted_to(table: &TableStatus) -> String {
     let all: Vec<_> =
-        table.granted_to.iter().map(|given| format!("{} ({})", given.to, in_words(given.access))).collect();
+        table.granted_to.iter().map(|given| format!("{} ({})", given.to, describe_access(given.access))).collect();
     if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
-fn show(table: &Table) -> String {
+fn show(table: &TableStatus) -> String {
     fields(&[
         ("name", table.name.clone()),
         ("id", table.id.to_string()),
         ("mode", mode(table)),
-        ("access", in_words(table.access).to_owned()),
+        ("access", describe_access(table.access).to_owned()),
         ("owner", table.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("granted to", granted_to(table)),
         ("records", table.records.to_string()),
-        ("bytes", bytes_in_words(table.bytes)),
-        ("quota", bytes_in_words(table.quota_bytes)),
+        ("bytes", format_bytes(table.bytes)),
+        ("quota", format_bytes(table.quota_bytes)),
         ("evictions", table.evictions.to_string()),
         ("expirations", table.expirations.to_string()),
         ("refusals", table.refusals.to_string()),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use sandstorm_client::control::{ChangeTenant, CreateTenant, Quotas, Tenant};
+use sandstorm_client::control::{QuotaMap, TenantPatch, TenantSpec, TenantStatus};
 
-use super::output::{Failure, Out, bytes_in_words, columns, fields};
-use super::session::Session;
-use super::token::{fate_of_old, grace, left};
+use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
+use super::session::CliSession;
+use super::token::{describe_old_token, describe_time_left, grace};
 
 /// Tenants.
 #[derive(Debug, Subcommand)]
@@ -104,12 +104,12 @@ pub(super) fn size_argument(text: &str) -> Result<u64, String> {
     size(text).ok_or_else(|| "write a number of bytes, or one with a unit, such as 64MiB".to_owned())
 }
 
-pub(super) fn run(session: &Session, command: TenantCommand, out: &Out) -> Result<(), Failure> {
+pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let control = session.control();
     match command {
         TenantCommand::Create { name, open, id, home, quotas } => {
-            let quotas: Quotas = quotas.into_iter().collect();
-            let new = CreateTenant { name, open, id, home_worker: home, quotas, ..CreateTenant::default() };
+            let quotas: QuotaMap = quotas.into_iter().collect();
+            let new = TenantSpec { name, open, id, home_worker: home, quotas, ..TenantSpec::default() };
             let created = control.create_tenant(&new)?;
             let kept = session.save_token(&created.tenant.name, &created.token);
             out.show(&created, |created| {
@@ -123,7 +123,7 @@ pub(super) fn run(session: &Session, command: TenantCommand, out: &Out) -> Resul
         TenantCommand::List => out.show(&control.tenants()?, |tenants| list(tenants)),
         TenantCommand::Show { name } => out.show(&control.tenant(&name)?, show),
         TenantCommand::Set { name, open, home, quotas } => {
-            let change = ChangeTenant { open, home_worker: home, quotas: quotas.into_iter().collect() };
+            let change = TenantPatch { open, home_worker: home, quotas: quotas.into_iter().collect() };
             out.show(&control.change_tenant(&name, &change)?, show)
         }
         TenantCommand::Delete { name } => {
@@ -143,13 +143,15 @@ pub(super) fn run(session: &Session, command: TenantCommand, out: &Out) -> Resul
         TenantCommand::Rotate { name, grace, .. } => {
             let rotated = control.rotate_with_grace(&name, grace)?;
             session.save_token(&name, &rotated.token);
-            out.show(&rotated, |rotated| format!("token: {}\n{}\n", rotated.token, fate_of_old(rotated.old_until_ms)))
+            out.show(&rotated, |rotated| {
+                format!("token: {}\n{}\n", rotated.token, describe_old_token(rotated.old_until_ms))
+            })
         }
     }
 }
 
-fn list(tenants: &[Tenant]) -> String {
-    let row = |tenant: &Tenant| {
+fn list(tenants: &[TenantStatus]) -> String {
+    let row = |tenant: &TenantStatus| {
         vec![
             tenant.name.clone(),
             tenant.id.to_string(),
@@ -157,7 +159,7 @@ fn list(tenants: &[Tenant]) -> String {
             tenant.home_worker.to_string(),
             tenant.tables.to_string(),
             tenant.extensions.to_string(),
-            bytes_in_words(tenant.memory_bytes),
+            format_bytes(tenant.memory_bytes),
             tenant.running.to_string(),
         ]
     };
@@ -165,7 +167,7 @@ fn list(tenants: &[Tenant]) -> String {
     columns(&["NAME", "ID", "OPEN", "HOME", "TABLES", "EXTENSIONS", "MEMORY", "RUNNING"], &rows)
 }
 
-fn show(tenant: &Tenant) -> String {
+fn show(tenant: &TenantStatus) -> String {
     let mut rows = vec![
         ("name", tenant.name.clone()),
         ("id", tenant.id.to_string()),
@@ -175,11 +177,11 @@ fn show(tenant: &Tenant) -> String {
         ("extensions", tenant.extensions.to_string()),
         ("grants given", tenant.grants_given.to_string()),
         ("grants received", tenant.grants_received.to_string()),
-        ("memory", bytes_in_words(tenant.memory_bytes)),
+        ("memory", format_bytes(tenant.memory_bytes)),
         ("running", tenant.running.to_string()),
     ];
     if let Some(until_ms) = tenant.old_token_until_ms {
-        rows.push(("old token", format!("works for {} more", left(until_ms))));
+        rows.push(("old token", format!("works for {} more", describe_time_left(until_ms))));
     }
     rows.push(("quotas", String::new()));
     let quotas: Vec<(String, String)> = tenant

@@ -4,20 +4,20 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use clap::CommandFactory;
-use sandstorm_catalog::Access;
+use sandstorm_catalog::GrantAccess;
 
-use super::bytes::{fields, for_people, parse, parse_all, printable, to_hex};
-use super::output::{Failure, bytes_in_words, columns, some_of};
+use super::byte_args::{fields, for_people, parse, parse_all, printable, to_hex};
+use super::output::{CliError, columns, format_bytes, summarize_names};
 use super::tenant::{quota, size};
 use super::*;
 
-fn cli(line: &str) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(std::iter::once("sandstorm").chain(line.split_whitespace()))
+fn cli(line: &str) -> Result<CommandLine, clap::Error> {
+    CommandLine::try_parse_from(std::iter::once("sandstorm").chain(line.split_whitespace()))
 }
 
 #[test]
 fn the_commands_are_consistent() {
-    Cli::command().debug_assert();
+    CommandLine::command().debug_assert();
 }
 
 #[test]
@@ -122,7 +122,8 @@ fn what_is_wrong_with_an_option_is_said_in_its_own_words() {
         assert!(said(line).contains("longer than 30d"), "{}", said(line));
     }
     assert!(cli("tenant rotate a --grace 30d").is_ok());
-    let empty = Cli::try_parse_from(["sandstorm", "stat", "--fingerprint", ""]).err().expect("refused").to_string();
+    let empty =
+        CommandLine::try_parse_from(["sandstorm", "stat", "--fingerprint", ""]).err().expect("refused").to_string();
     assert!(empty.contains("it is empty: unset SANDSTORM_FINGERPRINT"), "{empty}");
     for (line, reason) in [
         ("load --mix ycsb-g", "'ycsb-g' is no workload: ycsb-a"),
@@ -137,10 +138,10 @@ fn what_is_wrong_with_an_option_is_said_in_its_own_words() {
     assert!(cli("serve --config F --control-name db.example").is_ok(), "the file may say self_signed");
 }
 
-fn bytes_of(arguments: &[&str]) -> Result<Vec<u8>, Failure> {
+fn bytes_of(arguments: &[&str]) -> Result<Vec<u8>, CliError> {
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     parse_all(&arguments, &mut |name| {
-        if name == "t" { Ok(7) } else { Err(Failure::new("no such table")) }
+        if name == "t" { Ok(7) } else { Err(CliError::new("no such table")) }
     })
 }
 
@@ -226,7 +227,7 @@ fn sizes_and_quotas_are_numbers_with_or_without_a_unit() {
     }
     assert_eq!(quota("slice_us=500"), Ok(("slice_us".into(), 500)));
     assert!(quota("slice_us").is_err() && quota("slice_us=x").is_err());
-    assert_eq!([bytes_in_words(1023), bytes_in_words(1536), bytes_in_words(64 << 20)], ["1023 B", "1.5 KiB", "64 MiB"]);
+    assert_eq!([format_bytes(1023), format_bytes(1536), format_bytes(64 << 20)], ["1023 B", "1.5 KiB", "64 MiB"]);
 }
 
 #[test]
@@ -247,7 +248,7 @@ fn mirrors<Client: serde::de::DeserializeOwned + serde::Serialize>(server: impl 
 fn client_and_server_have_the_same_tenants_and_tables() {
     use sandstorm_client::control as client;
     use sandstorm_control::admin::types as server;
-    let tenant = || server::Tenant {
+    let tenant = || server::TenantResponse {
         id: 1,
         name: "a".into(),
         open: true,
@@ -262,11 +263,16 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         old_token_until_ms: Some(1),
         used: [("tables".to_owned(), 1)].into(),
     };
-    let given = || server::Given { table: "t".into(), to: "b".into(), access: Access::ReadWrite, in_force: Some(true) };
-    mirrors::<client::Tenant>(tenant());
-    mirrors::<client::TenantCreated>(server::TenantCreated { tenant: tenant(), token: "t".into() });
-    mirrors::<client::TokenRotated>(server::TokenRotated { token: "t".into(), old_until_ms: Some(1) });
-    mirrors::<client::Table>(server::Table {
+    let given = || server::GivenGrantResponse {
+        table: "t".into(),
+        to: "b".into(),
+        access: GrantAccess::ReadWrite,
+        in_force: Some(true),
+    };
+    mirrors::<client::TenantStatus>(tenant());
+    mirrors::<client::CreatedTenant>(server::CreateTenantResponse { tenant: tenant(), token: "t".into() });
+    mirrors::<client::RotatedToken>(server::RotateTokenResponse { token: "t".into(), old_until_ms: Some(1) });
+    mirrors::<client::TableStatus>(server::TableResponse {
         id: 1,
         name: "t".into(),
         ordered: true,
@@ -282,9 +288,14 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         owner: Some("b".into()),
         granted_to: vec![given()],
     });
-    mirrors::<client::Grants>(server::Grants {
+    mirrors::<client::GrantList>(server::GrantsResponse {
         given: vec![given()],
-        received: vec![server::Received { name: "b/t".into(), id: 1, owner: "b".into(), access: Access::Read }],
+        received: vec![server::ReceivedGrantResponse {
+            name: "b/t".into(),
+            id: 1,
+            owner: "b".into(),
+            access: GrantAccess::Read,
+        }],
     });
 }
 
@@ -292,7 +303,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
 fn client_and_server_have_the_same_extensions() {
     use sandstorm_client::control as client;
     use sandstorm_control::admin::types as server;
-    let version = server::Version {
+    let version = server::VersionResponse {
         version: 1,
         manifest_version: "1".into(),
         source_digest: "d".into(),
@@ -300,7 +311,7 @@ fn client_and_server_have_the_same_extensions() {
         loaded_at_ms: 1,
         state: "current",
     };
-    let extension = server::Extension {
+    let extension = server::ExtensionResponse {
         name: "x".into(),
         version: 1,
         manifest_version: "1".into(),
@@ -309,26 +320,29 @@ fn client_and_server_have_the_same_extensions() {
         suspended: true,
         slowed_to_per_s: 10,
         notice: Some("n".into()),
-        budget: server::Limits { slice_us: 1, total_us: 1, arena_bytes: 1, reply_bytes: 1 },
-        stats: server::Stats { killed_by: [("panic", 1)].into(), ..server::Stats::default() },
+        budget: server::BudgetResponse { slice_us: 1, total_us: 1, arena_bytes: 1, reply_bytes: 1 },
+        stats: server::ExtensionStatsResponse {
+            killed_by: [("panic", 1)].into(),
+            ..server::ExtensionStatsResponse::default()
+        },
         versions: vec![version],
     };
     let remark = sandstorm_builder::Diagnostic::plain("wrong");
-    mirrors::<client::Pushed>(server::Pushed { extension, diagnostics: vec![remark.clone()], build_ms: 1 });
-    mirrors::<client::ErrorBody>(server::ErrorBody {
+    mirrors::<client::PushOutcome>(server::PushResponse { extension, diagnostics: vec![remark.clone()], build_ms: 1 });
+    mirrors::<client::ControlErrorBody>(server::ErrorResponse {
         code: "refused",
         message: "m".into(),
         hint: Some("h".into()),
         diagnostics: vec![remark],
     });
     let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
-    mirrors::<client::Stat>(server::Stat {
+    mirrors::<client::ServerStats>(server::StatResponse {
         at_ms: 1,
         counters: counters.clone(),
         workers: vec![counters.clone()],
         tenants: [("a".to_owned(), counters)].into(),
     });
-    mirrors::<client::Health>(server::Health {
+    mirrors::<client::ServerHealth>(server::HealthResponse {
         version: "1".into(),
         data_address: "a".into(),
         workers: 1,
@@ -347,8 +361,8 @@ fn the_server_takes_what_the_client_sends() {
     fn takes<Server: serde::de::DeserializeOwned>(sent: impl serde::Serialize) -> Server {
         serde_json::from_value(serde_json::to_value(sent).unwrap()).unwrap()
     }
-    let quotas = client::Quotas::from([("slice_us".to_owned(), 500), ("weight".to_owned(), 2)]);
-    let created: server::CreateTenant = takes(client::CreateTenant {
+    let quotas = client::QuotaMap::from([("slice_us".to_owned(), 500), ("weight".to_owned(), 2)]);
+    let created: server::CreateTenantRequest = takes(client::TenantSpec {
         name: "a".into(),
         open: true,
         id: Some(1),
@@ -357,22 +371,22 @@ fn the_server_takes_what_the_client_sends() {
         quotas: quotas.clone(),
     });
     assert_eq!((created.quotas.slice_us, created.quotas.weight), (Some(500), Some(2)));
-    takes::<server::CreateTenant>(client::CreateTenant::default());
-    takes::<server::ChangeTenant>(client::ChangeTenant { open: Some(true), home_worker: Some(1), quotas });
-    takes::<server::CreateTable>(client::CreateTable {
+    takes::<server::CreateTenantRequest>(client::TenantSpec::default());
+    takes::<server::ChangeTenantRequest>(client::TenantPatch { open: Some(true), home_worker: Some(1), quotas });
+    takes::<server::CreateTableRequest>(client::TableSpec {
         name: "t".into(),
         id: Some(1),
         mode: client::TableMode::Cache,
         quota_bytes: Some(1),
         ordered: true,
     });
-    let grant: server::CreateGrant =
-        takes(client::CreateGrant { table: "t".into(), to: "b".into(), access: client::Access::ReadWrite });
-    assert_eq!(grant.access, Access::ReadWrite);
-    let file = client::SourceFile { path: "src/lib.rs".into(), text: String::new() };
-    takes::<server::Push>(client::Push { manifest: String::new(), files: vec![file] });
+    let grant: server::CreateGrantRequest =
+        takes(client::GrantSpec { table: "t".into(), to: "b".into(), access: client::TableAccess::ReadWrite });
+    assert_eq!(grant.access, GrantAccess::ReadWrite);
+    let file = client::ExtensionSourceFile { path: "src/lib.rs".into(), text: String::new() };
+    takes::<server::PushRequest>(client::ExtensionSource { manifest: String::new(), files: vec![file] });
     let all = client::Budget { slice_us: Some(1), total_us: Some(1), arena_bytes: Some(1), reply_bytes: Some(1) };
-    takes::<server::ChangeBudget>(all);
+    takes::<server::ChangeBudgetRequest>(all);
 }
 
 #[test]
@@ -384,7 +398,7 @@ fn times_are_civil() {
         (1_709_251_200_000, "2024-03-01 00:00:00"),
         (4_102_444_799_000, "2099-12-31 23:59:59"),
     ] {
-        assert_eq!(sandstorm_catalog::utc(at_ms), expected);
+        assert_eq!(sandstorm_catalog::format_utc(at_ms), expected);
     }
 }
 
@@ -395,7 +409,7 @@ fn the_page_on_the_configuration_has_the_options_of_a_server() {
     let words = page.lines().filter(|line| line.starts_with("| `")).flat_map(|line| line.split('`').skip(1).step_by(2));
     let told: std::collections::BTreeSet<&str> =
         words.filter_map(|word| word.strip_prefix("--")?.split(' ').next()).collect();
-    let command = Cli::command();
+    let command = CommandLine::command();
     let serve = command.find_subcommand("serve").expect("there is such a command");
     let (mut taken, also): (std::collections::BTreeSet<&str>, _) =
         (serve.get_arguments().filter_map(|option| option.get_long()).collect(), ["state"]);
@@ -406,7 +420,7 @@ fn the_page_on_the_configuration_has_the_options_of_a_server() {
 
 #[test]
 fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
-    let said = |line: &str| suggested(cli(line).err().expect(line)).to_string();
+    let said = |line: &str| suggest_command(cli(line).err().expect(line)).to_string();
     for (line, meant) in [
         ("top", "'stat'"),
         ("--json top", "'stat'"),
@@ -422,8 +436,9 @@ fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
         assert!(text.contains(meant) && (meant == "'stop'" || !text.contains("'stop'")), "{line}: {text}");
     }
     assert!(!said("tenant set2").contains("'put'") && !said("table top").contains("'stat'"), "others' commands");
-    let commands: Vec<String> = Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    for (names, command) in OTHER_NAMES {
+    let commands: Vec<String> =
+        CommandLine::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    for (names, command) in COMMAND_SYNONYMS {
         assert!(commands.iter().any(|known| known == command), "{command}");
         assert!(!commands.iter().any(|known| names.contains(&known.as_str())), "{names:?}: a command of that name");
     }
@@ -445,22 +460,22 @@ fn every_help_text_stands_for_itself() {
         }
         command.get_subcommands().for_each(|command| look(&path, command));
     }
-    look("", &Cli::command());
+    look("", &CommandLine::command());
 }
 
 #[test]
 fn lists_of_names_in_errors_are_bounded() {
     let names = |count: usize| (1..=count).map(|number| format!("t{number}")).collect::<Vec<_>>();
-    assert_eq!(some_of(&names(3)), "t1, t2, t3");
-    assert_eq!(some_of(&names(10)), "t1, t2, t3, t4, t5, t6, t7, t8, t9, t10");
-    assert_eq!(some_of(&names(130)), "t1, t2, t3, t4, t5, t6, t7, t8, t9, t10 and 120 more");
+    assert_eq!(summarize_names(&names(3)), "t1, t2, t3");
+    assert_eq!(summarize_names(&names(10)), "t1, t2, t3, t4, t5, t6, t7, t8, t9, t10");
+    assert_eq!(summarize_names(&names(130)), "t1, t2, t3, t4, t5, t6, t7, t8, t9, t10 and 120 more");
 }
 
 #[test]
 fn the_servers_own_words_are_not_cut_at_their_semicolons() {
     use sandstorm_client::Error as E;
     let said = |error: E| {
-        let failure = Failure::from(error);
+        let failure = CliError::from(error);
         (failure.message, failure.hint.unwrap_or_default())
     };
     let which = "calls are let in at 2 a second; 40 of its calls were killed; see kills".to_owned();

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use sandstorm_accounts::{TokenHash, token};
 use sandstorm_catalog::limits::OLD_TOKEN_GRACE_MAX;
-use sandstorm_client::control::TokenRotated;
+use sandstorm_client::control::RotatedToken;
 use sandstorm_control::config::read_operator_token;
 use serde_json::json;
 
-use super::output::{Failure, Out, fields};
-use super::session::Session;
+use super::output::{CliError, OutputPrinter, fields};
+use super::session::CliSession;
 
 /// Tokens as such; asks no server.
 #[derive(Debug, Subcommand)]
@@ -39,7 +39,7 @@ pub(super) enum OperatorCommand {
 }
 
 /// A time with its unit: `90s`, `30m`, `1h`, `7d`; a bare number is seconds.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time; write a number and a unit, such as 90s, 30m, 1h or 7d");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
@@ -55,7 +55,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
 
 /// How long an old token may work on: a time that is not above what a server takes.
 pub(super) fn grace(text: &str) -> Result<Duration, String> {
-    let grace = time(text)?;
+    let grace = parse_duration(text)?;
     if grace > OLD_TOKEN_GRACE_MAX {
         let days = OLD_TOKEN_GRACE_MAX.as_secs() / 86_400;
         return Err(format!("longer than {days}d; give less, and rotate again when it is over"));
@@ -64,15 +64,15 @@ pub(super) fn grace(text: &str) -> Result<Duration, String> {
 }
 
 /// What became of the old token, in words.
-pub(super) fn fate_of_old(until_ms: Option<u64>) -> String {
+pub(super) fn describe_old_token(until_ms: Option<u64>) -> String {
     match until_ms {
         None => "the old one is void".to_owned(),
-        Some(until_ms) => format!("the old one works for {} more", left(until_ms)),
+        Some(until_ms) => format!("the old one works for {} more", describe_time_left(until_ms)),
     }
 }
 
 /// The time left until then, in words.
-pub(super) fn left(until_ms: u64) -> String {
+pub(super) fn describe_time_left(until_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let seconds = (u128::from(until_ms).saturating_sub(now)).div_ceil(1000);
     match seconds {
@@ -83,7 +83,7 @@ pub(super) fn left(until_ms: u64) -> String {
     }
 }
 
-pub(super) fn run(command: &TokenCommand, out: &Out) -> Result<(), Failure> {
+pub(super) fn run(command: &TokenCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let (token, kept) = match command {
         TokenCommand::New => {
             let token = token::generate();
@@ -102,7 +102,7 @@ pub(super) fn run(command: &TokenCommand, out: &Out) -> Result<(), Failure> {
     }
 }
 
-fn hash() -> Result<TokenHash, Failure> {
+fn hash() -> Result<TokenHash, CliError> {
     if std::io::stdin().is_terminal() {
         // Not as an argument: other users of the machine see those.
         eprintln!("paste the token, then press return and ctrl-d");
@@ -110,17 +110,19 @@ fn hash() -> Result<TokenHash, Failure> {
     let mut text = String::new();
     std::io::stdin().take(1 + 2 * token::MAX_TOKEN_LEN as u64).read_to_string(&mut text)?;
     TokenHash::of_chosen(text.trim()).ok_or_else(|| {
-        Failure::new("what was read is no token").hint("20 to 256 printable characters without blanks, on one line")
+        CliError::new("what was read is no token").hint("20 to 256 printable characters without blanks, on one line")
     })
 }
 
-pub(super) fn operator(session: &Session, command: &OperatorCommand, out: &Out) -> Result<(), Failure> {
+pub(super) fn operator(session: &CliSession, command: &OperatorCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let control = session.control();
     match command {
         OperatorCommand::Show => out.show(&control.operator()?, |operator| {
             fields(&[(
                 "old token",
-                operator.old_until_ms.map_or("none".to_owned(), |ms| format!("works for {} more", left(ms))),
+                operator
+                    .old_until_ms
+                    .map_or("none".to_owned(), |ms| format!("works for {} more", describe_time_left(ms))),
             )])
         }),
         OperatorCommand::Rotate { revoke_old: true, .. } => {
@@ -129,11 +131,11 @@ pub(super) fn operator(session: &Session, command: &OperatorCommand, out: &Out) 
         }
         OperatorCommand::Rotate { grace, .. } => {
             let rotated = control.rotate_operator(*grace)?;
-            out.show(&rotated, |rotated: &TokenRotated| {
+            out.show(&rotated, |rotated: &RotatedToken| {
                 // On the server's machine its file has it already: no reason to show it.
                 let kept = read_operator_token(session.state()).is_ok_and(|token| token == rotated.token);
                 let token = if kept { "kept in the state directory" } else { &rotated.token };
-                format!("token: {token}\n{}\n", fate_of_old(rotated.old_until_ms))
+                format!("token: {token}\n{}\n", describe_old_token(rotated.old_until_ms))
             })
         }
     }
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        let seconds = |text| time(text).map(|time| time.as_secs()).ok();
+        let seconds = |text| parse_duration(text).map(|time| time.as_secs()).ok();
         assert_eq!(
             ["0", "90s", "30m", "1h", "7d"].map(seconds),
             [Some(0), Some(90), Some(1800), Some(3600), Some(604_800)]

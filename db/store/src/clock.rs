@@ -16,13 +16,13 @@ pub fn clock_ms(now_ms: u64) -> u64 {
 }
 
 /// The moment from which on a record counts as absent that is written now and is to live for `ttl_ms`. `now_ms` is the caller's.
-pub fn ends_ms(now_ms: u64, ttl_ms: u64) -> u64 {
+pub fn expiry_ms(now_ms: u64, ttl_ms: u64) -> u64 {
     clock_ms(now_ms).saturating_add(1).saturating_add(ttl_ms)
 }
 
 /// Has the clock of this thread stand still in a test.
 #[cfg(any(test, feature = "testing"))]
-pub fn fix(at_ms: Option<u64>) {
+pub fn set_fixed_ms(at_ms: Option<u64>) {
     FIXED_MS.set(at_ms);
 }
 
@@ -41,14 +41,14 @@ mod tests {
             // A worker's time is up to some milliseconds old when a write comes.
             for old_ms in 0..3 {
                 let now_ms = (1_000_000 + taken_us) / 1000;
-                fix(Some(now_ms));
-                let end_us = ends_ms(now_ms - old_ms, 20) * 1000;
+                set_fixed_ms(Some(now_ms));
+                let end_us = expiry_ms(now_ms - old_ms, 20) * 1000;
                 let lived_us = end_us - (1_000_000 + taken_us);
                 assert!((20_000..=21_000).contains(&lived_us), "{lived_us} at {taken_us}, {old_ms} old");
             }
         }
-        fix(Some(5));
-        assert_eq!((clock_ms(9), ends_ms(9, u64::MAX)), (9, u64::MAX), "a clock that was put back; for ever");
-        fix(None);
+        set_fixed_ms(Some(5));
+        assert_eq!((clock_ms(9), expiry_ms(9, u64::MAX)), (9, u64::MAX), "a clock that was put back; for ever");
+        set_fixed_ms(None);
     }
 }

@@ -1,12 +1,12 @@
 //! The store: tables of records that any number of threads read without a lock, and the reclamation of what was replaced.
 //!
-//! - [`Table`]: one tenant's named map. Readers take no lock and write nothing; writers take the lock of a stripe.
+//! - [`RecordTable`]: one tenant's named map. Readers take no lock and write nothing; writers take the lock of a stripe.
 //! - [`RecordRef`]: a borrowed record; key and value are slices of the record itself.
 //! - `slabs`: the memory of records.
-//! - [`Epochs`], [`Participant`], [`Guard`], [`Pin`]: who may still be reading what was replaced.
+//! - [`Epochs`], [`Participant`], [`EpochGuard`], [`EpochPin`]: who may still be reading what was replaced.
 //!
 //! A thread registers once ([`Epochs::register`]), announces a quiescent point once a loop turn
-//! ([`Participant::quiescent`]), and reads under a [`Guard`]. An invocation holds a [`Pin`] for its life instead.
+//! ([`Participant::quiescent`]), and reads under a [`EpochGuard`]. An invocation holds a [`EpochPin`] for its life instead.
 #![deny(unsafe_code)]
 
 mod clock;
@@ -21,14 +21,14 @@ pub mod transactions;
 mod types;
 
 #[cfg(any(test, feature = "testing"))]
-pub use clock::fix as fix_clock;
-pub use clock::{clock_ms, ends_ms};
-pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
+pub use clock::set_fixed_ms as fix_clock;
+pub use clock::{clock_ms, expiry_ms};
+pub use epochs::{EpochGuard, EpochPin, EpochStats, Epochs, Participant};
 pub use record::RecordRef;
-pub use slabs::give_back_free;
-pub use slabs::{slab_bytes, slab_free_bytes, take_extents_from};
+pub use slabs::release_free_memory;
+pub use slabs::{set_extent_source, slab_bytes, slab_free_bytes};
 pub use table::{
-    BATCH_AHEAD, Change, Exclusive, Looks, NotOrdered, Progress, Seen, Span, Stripes, Table, Tablet, Value,
-    bucket_array_bytes,
+    ExclusiveStripes, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable, RecordUpdate, ScanBudget,
+    StripeSet, Tablet, UpdateValue, WatchedState, bucket_array_bytes,
 };
-pub use types::{Condition, Marks, Mode, StoreError, TableConfig, TableStats, Write};
+pub use types::{RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats, WriteOptions};

@@ -6,7 +6,7 @@ pub const MAX_KEY_BYTES: usize = 64 << 10;
 pub const MAX_VALUE_BYTES: usize = 8 << 20;
 /// Bytes of a value from which on an answer is sent from where the record lies, which is held until then: such a record counts its holders, in
 /// eight bytes of its own. What is smaller is copied sooner than that: 2 KiB are copied three times in some 150 ns.
-pub const HELD_VALUE_BYTES: usize = 2048;
+pub const ZERO_COPY_MIN_VALUE_BYTES: usize = 2048;
 /// Bytes charged against a table's quota for each record beside its own allocation: its part of the bucket array at middling load
 /// (25), and what the slabs need themselves. Overflow buckets are charged as they come and go, 64 bytes each, however empty.
 pub const RECORD_CHARGE_BYTES: u64 = 26;
@@ -19,12 +19,12 @@ pub const INDEX_INLINE_KEY_BYTES: usize = 32;
 /// Records that a range looks up together, so that their cache misses overlap.
 pub const RANGE_GROUP: usize = 16;
 /// Keys that one call for a range looks at, expired and vanished ones included: bounds what a call does between two chances to be ended.
-pub const RANGE_LOOKS_PER_CALL: usize = 64;
+pub const RANGE_KEYS_PER_CALL: usize = 64;
 /// Bytes of keys that one call for a range goes through, but for the last key: they are copied while the index is locked, and compared.
 pub const RANGE_CALL_KEY_BYTES: usize = 64 << 10;
 /// Keys that the ranges of one message look at together, about 150 ns each: the records that they may answer ([`MULTIGET_KEYS`]), one
 /// more for each range, which tells whether there is more, and most of a thousand expired ones. A message is served in one go.
-pub const RANGE_LOOKS_PER_MESSAGE: usize = 2_048;
+pub const RANGE_KEYS_PER_MESSAGE: usize = 2_048;
 /// Bytes of their keys together, but for the last one: copied, hashed and compared in about 100 us.
 pub const RANGE_KEY_BYTES_PER_MESSAGE: usize = 256 << 10;
 /// Bytes of keys that ranges go through beyond that, one key each, before the further ones of the message are refused: all 256 with keys of up to 1
@@ -32,7 +32,7 @@ pub const RANGE_KEY_BYTES_PER_MESSAGE: usize = 256 << 10;
 pub const RANGE_KEY_BYTES_BEYOND: usize = 1 << 20;
 /// Keys that a range looks at even where those before it have used that up (one, if it is a long one), so that whoever asks comes
 /// nearer each time, though others be entering the first of them at that moment.
-pub const RANGE_LOOKS_AT_LEAST: usize = 4;
+pub const RANGE_MIN_KEYS: usize = 4;
 /// Bytes of keys that ranges go through which count as one request more against their tenant's share of the CPU.
 pub const RANGE_KEY_BYTES_PER_REQUEST: usize = 1 << 10;
 /// Expired records that a commit removes from the ranges that it looks at again, while all writers of the table wait: 100 us by estimate. If
@@ -72,8 +72,8 @@ pub const TURNS_PER_SIZE_GIVEN_BACK: u32 = 1024;
 /// Quota of a table that asks for none, in bytes: as good as none.
 pub const DEFAULT_TABLE_QUOTA_BYTES: u64 = 1 << 40;
 /// Bytes of replaced records in all tables that may wait to be freed before invocations that are under way for long are ended
-/// ([`CROWDED_LIFE_US`]): what one writer replaces in some 50 ms at 500 MB/s; without readers that hold it up, it is far less.
-pub const CROWDED_BYTES: u64 = 32 << 20;
+/// ([`RECLAIM_PRESSURE_LIFE_US`]): what one writer replaces in some 50 ms at 500 MB/s; without readers that hold it up, it is far less.
+pub const RECLAIM_PRESSURE_BYTES: u64 = 32 << 20;
 /// Garbage of a table up to which records are put, bytes, or one part in [`GARBAGE_ONE_IN`] of its quota, if that is more: what
 /// a writer replaces at 1 GB/s while the last readers of a crowded server end. Only a table whose readers do not end is refused.
 pub const GARBAGE_MIN_BYTES: u64 = 256 << 20;
@@ -92,9 +92,9 @@ pub const MAX_CHAIN_BUCKETS: usize = 7;
 pub const CHAIN_RECORDS: usize = 3 * MAX_CHAIN_BUCKETS + 1;
 /// Records among as many hashes in a row as a bucket has, for who chooses keys by their hashes: 88. A growing table never refuses to
 /// move a record, and inserts make sure that no more than these meet.
-pub const MAX_CROWD_RECORDS: usize = 4 * CHAIN_RECORDS;
+pub const MAX_CHAIN_GROUP_RECORDS: usize = 4 * CHAIN_RECORDS;
 /// Buckets in a row that such keys can come to be in: 29, some 2 us to look through.
-pub const MAX_MOVED_CHAIN_BUCKETS: usize = MAX_CROWD_RECORDS.div_ceil(3);
+pub const MAX_MOVED_CHAIN_BUCKETS: usize = MAX_CHAIN_GROUP_RECORDS.div_ceil(3);
 /// Bucket arrays double up to this many buckets (4 MiB) and grow by half from there, for less memory in reserve.
 pub const DOUBLING_BUCKETS: usize = 1 << 16;
 /// Buckets that a write moves while the table grows: about 1 us. The table has grown after one insert for every six

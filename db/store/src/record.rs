@@ -4,17 +4,17 @@
 //! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
 //! ```
 //! The header is 16 bytes; expiry and flags take room only in records that have them. Records with a large value
-//! ([`HELD_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. A value may stay where it came, in a
-//! packet's buffer: then a [`Share`] of it, aligned, stands in place of value and count ([`OUTSIDE`]). What this module guarantees:
+//! ([`ZERO_COPY_MIN_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. A value may stay where it came, in a
+//! packet's buffer: then a [`SharedBytes`] of it, aligned, stands in place of value and count ([`EXTERNAL_VALUE`]). What this module guarantees:
 //! a [`RecordPtr`] made by [`RecordPtr::allocate`] points at a fully written record until it is given to
 //! [`RecordPtr::free`] and no share of it is left; everything but `touched`, `bits` and the count never changes in between, so that shared slices
 //! of key and value may be handed out for as long as the record is kept (which is the business of `epochs`, and of shares).
 #![allow(unsafe_code)]
 
-use super::epochs::Holds;
-use super::{Marks, slabs};
-use crate::limits::{HELD_VALUE_BYTES, RECORD_CHARGE_BYTES};
-use sandstorm_net::share::{Keeper, Share};
+use super::epochs::RecordRefCount;
+use super::{RecordMarks, slabs};
+use crate::limits::{RECORD_CHARGE_BYTES, ZERO_COPY_MIN_VALUE_BYTES};
+use sandstorm_net::shared_bytes::{SharedBytes, SharedBytesVTable};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -27,9 +27,9 @@ const IN_MAIN_QUEUE: u8 = 8;
 const STALE: u8 = 16;
 const SENT: u8 = 32;
 /// It came from the system's allocator, although it is small.
-const PLAIN: u8 = 64;
+const FROM_SYSTEM_ALLOCATOR: u8 = 64;
 /// Its value is elsewhere; a share of it is here.
-const OUTSIDE: u8 = 128;
+const EXTERNAL_VALUE: u8 = 128;
 
 /// Values of `touched`: it was read; and so that memcached's clients may ask for it.
 const TOUCHED: u8 = 1;
@@ -37,7 +37,7 @@ const FETCHED: u8 = 2;
 
 /// The fixed part of a record.
 #[repr(C)]
-pub(super) struct Header {
+pub(super) struct RecordHeader {
     version: u64,
     value_len: u32,
     key_len: u16,
@@ -47,12 +47,12 @@ pub(super) struct Header {
     bits: AtomicU8,
 }
 
-const HEADER_BYTES: usize = size_of::<Header>();
-const _: () = assert!(HEADER_BYTES == 16 && align_of::<Header>() == 8);
-const HOLDS_BYTES: usize = size_of::<Holds>();
-const _: () = assert!(HOLDS_BYTES == 8 && align_of::<Holds>() <= 8);
-const SHARE_BYTES: usize = size_of::<Share>();
-const _: () = assert!(align_of::<Share>() <= align_of::<Header>());
+const HEADER_BYTES: usize = size_of::<RecordHeader>();
+const _: () = assert!(HEADER_BYTES == 16 && align_of::<RecordHeader>() == 8);
+const REFCOUNT_BYTES: usize = size_of::<RecordRefCount>();
+const _: () = assert!(REFCOUNT_BYTES == 8 && align_of::<RecordRefCount>() <= 8);
+const SHARED_BYTES_LEN: usize = size_of::<SharedBytes>();
+const _: () = assert!(align_of::<SharedBytes>() <= align_of::<RecordHeader>());
 
 /// Records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`, for those of held ones.
 #[cfg(test)]
@@ -71,7 +71,7 @@ fn count(key: &[u8], change: i64) {
 
 /// An owned pointer to a record, as slots and garbage bags hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RecordPtr(NonNull<Header>);
+pub(super) struct RecordPtr(NonNull<RecordHeader>);
 
 // SAFETY: a record is immutable but for its two atomic bytes; who may free it is settled by `epochs`, not by thread.
 unsafe impl Send for RecordPtr {}
@@ -88,58 +88,58 @@ pub(super) fn parts_len(parts: [&[u8]; VALUE_PARTS]) -> usize {
 
 /// What a record's value is made of.
 #[derive(Clone, Copy)]
-pub(super) enum Content<'a> {
+pub(super) enum ValueSource<'a> {
     /// These bytes, one part after the other.
     Parts([&'a [u8]; VALUE_PARTS]),
     /// What is shared, where it lies.
-    Outside(&'a Share),
+    External(&'a SharedBytes),
 }
 
-impl<'a> From<&'a [u8]> for Content<'a> {
+impl<'a> From<&'a [u8]> for ValueSource<'a> {
     #[inline]
     fn from(value: &'a [u8]) -> Self {
-        Content::Parts([value, b"", b""])
+        ValueSource::Parts([value, b"", b""])
     }
 }
 
-impl Content<'_> {
+impl ValueSource<'_> {
     /// Bytes of the value.
     #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
-            Content::Parts(parts) => parts_len(*parts),
-            Content::Outside(share) => share.len(),
+            ValueSource::Parts(parts) => parts_len(*parts),
+            ValueSource::External(share) => share.len(),
         }
     }
 }
 
 /// Bytes that a record of these takes, with what its allocation is rounded up by; the same wherever its value lies.
 pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
-    slabs::taken_bytes(length(key_len, value_len, flags, expires_at_ms))
+    slabs::allocation_size(inline_record_bytes(key_len, value_len, flags, expires_at_ms))
 }
 
 /// Bytes of a record.
-fn length(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
+fn inline_record_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
     let optional = if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 };
-    with_holds(HEADER_BYTES + optional + key_len + value_len, value_len)
+    with_refcount(HEADER_BYTES + optional + key_len + value_len, value_len)
 }
 
 /// Bytes of a record whose value ends after so many.
-fn with_holds(bytes: usize, value_len: usize) -> usize {
-    if value_len < HELD_VALUE_BYTES { bytes } else { bytes.next_multiple_of(HOLDS_BYTES) + HOLDS_BYTES }
+fn with_refcount(bytes: usize, value_len: usize) -> usize {
+    if value_len < ZERO_COPY_MIN_VALUE_BYTES { bytes } else { bytes.next_multiple_of(REFCOUNT_BYTES) + REFCOUNT_BYTES }
 }
 
 /// Which of its parts a record has that not all have.
 #[inline]
-fn bits_of(key_len: usize, flags: u32, expires_at_ms: u64) -> u8 {
+fn layout_bits(key_len: usize, flags: u32, expires_at_ms: u64) -> u8 {
     let set = |bit, on| if on { bit } else { 0 };
     let long_key = set(LONG_KEY, key_len > usize::from(u16::MAX));
     set(HAS_EXPIRY, expires_at_ms != 0) | set(HAS_FLAGS, flags != 0) | long_key
 }
 
 /// Where the share stands in a record whose key ends after so many bytes.
-fn share_at(bytes: usize) -> usize {
-    bytes.next_multiple_of(align_of::<Share>())
+fn align_for_share(bytes: usize) -> usize {
+    bytes.next_multiple_of(align_of::<SharedBytes>())
 }
 
 impl RecordPtr {
@@ -148,7 +148,7 @@ impl RecordPtr {
     pub(super) fn allocate(
         version: u64,
         key: &[u8],
-        value: Content<'_>,
+        value: ValueSource<'_>,
         flags: u32,
         expires_at_ms: u64,
     ) -> Option<RecordPtr> {
@@ -157,19 +157,19 @@ impl RecordPtr {
         if key.len() > (1 << 17) - 1 {
             return None;
         }
-        let mut bits = bits_of(key.len(), flags, expires_at_ms);
+        let mut bits = layout_bits(key.len(), flags, expires_at_ms);
         let bytes = match value {
-            Content::Parts(_) => length(key.len(), value_bytes, flags, expires_at_ms),
-            Content::Outside(_) => {
-                bits |= OUTSIDE;
-                share_at(length(key.len(), 0, flags, expires_at_ms)) + SHARE_BYTES
+            ValueSource::Parts(_) => inline_record_bytes(key.len(), value_bytes, flags, expires_at_ms),
+            ValueSource::External(_) => {
+                bits |= EXTERNAL_VALUE;
+                align_for_share(inline_record_bytes(key.len(), 0, flags, expires_at_ms)) + SHARED_BYTES_LEN
             }
         };
         let (base, is_plain) = slabs::allocate_record(bytes)?;
         if is_plain {
-            bits |= PLAIN;
+            bits |= FROM_SYSTEM_ALLOCATOR;
         }
-        let header = Header {
+        let header = RecordHeader {
             version,
             value_len,
             key_len: (key.len() & 0xffff) as u16,
@@ -179,7 +179,7 @@ impl RecordPtr {
         // SAFETY: `base` is aligned for a Header (to 8), and so for a Share, and owns `bytes` bytes, which is the sum of what is written
         // below, in this order; none of the sources overlaps the fresh allocation.
         unsafe {
-            base.cast::<Header>().write(header);
+            base.cast::<RecordHeader>().write(header);
             let mut at = base.add(HEADER_BYTES);
             if expires_at_ms != 0 {
                 at.cast::<[u8; 8]>().write(expires_at_ms.to_ne_bytes());
@@ -192,16 +192,18 @@ impl RecordPtr {
             at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             at = at.add(key.len());
             match value {
-                Content::Parts(parts) => {
+                ValueSource::Parts(parts) => {
                     for part in parts {
                         at.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
                         at = at.add(part.len());
                     }
-                    if value_bytes >= HELD_VALUE_BYTES {
-                        base.add(bytes - HOLDS_BYTES).cast::<Holds>().write(Holds::one());
+                    if value_bytes >= ZERO_COPY_MIN_VALUE_BYTES {
+                        base.add(bytes - REFCOUNT_BYTES).cast::<RecordRefCount>().write(RecordRefCount::one());
                     }
                 }
-                Content::Outside(share) => base.add(bytes - SHARE_BYTES).cast::<Share>().write(share.clone()),
+                ValueSource::External(share) => {
+                    base.add(bytes - SHARED_BYTES_LEN).cast::<SharedBytes>().write(share.clone())
+                }
             }
         }
         #[cfg(test)]
@@ -246,7 +248,7 @@ impl RecordPtr {
     pub(super) unsafe fn free(self) {
         // SAFETY: the record is alive up to here (caller); this is the hold that it was made with.
         unsafe {
-            if self.holds().is_none_or(Holds::let_go) {
+            if self.holds().is_none_or(RecordRefCount::let_go) {
                 self.destroy();
             }
         }
@@ -256,14 +258,14 @@ impl RecordPtr {
     ///
     /// # Safety
     /// The record is not destroyed during `'a`.
-    unsafe fn holds<'a>(self) -> Option<&'a Holds> {
+    unsafe fn holds<'a>(self) -> Option<&'a RecordRefCount> {
         // SAFETY: the caller's promise; `allocate` has written a count at the end of records of such a length, which are aligned to 8.
         unsafe {
             let record = self.as_ref();
-            if record.value_len() < HELD_VALUE_BYTES || record.is_outside() {
+            if record.value_len() < ZERO_COPY_MIN_VALUE_BYTES || record.has_external_value() {
                 return None;
             }
-            Some(self.0.cast::<u8>().add(record.length() - HOLDS_BYTES).cast::<Holds>().as_ref())
+            Some(self.0.cast::<u8>().add(record.length() - REFCOUNT_BYTES).cast::<RecordRefCount>().as_ref())
         }
     }
 
@@ -277,13 +279,13 @@ impl RecordPtr {
             #[cfg(test)]
             count(self.as_ref().key(), -1);
             let (mut bytes, bits) = (self.as_ref().length(), self.as_ref().bits());
-            if bits & OUTSIDE != 0 {
-                let at = self.as_ref().share_place();
-                self.0.cast::<u8>().add(at).cast::<Share>().drop_in_place();
-                bytes = at + SHARE_BYTES;
+            if bits & EXTERNAL_VALUE != 0 {
+                let at = self.as_ref().share_offset();
+                self.0.cast::<u8>().add(at).cast::<SharedBytes>().drop_in_place();
+                bytes = at + SHARED_BYTES_LEN;
             }
-            if bits & PLAIN != 0 {
-                slabs::free_plain(self.0.cast(), bytes);
+            if bits & FROM_SYSTEM_ALLOCATOR != 0 {
+                slabs::free_unslabbed(self.0.cast(), bytes);
             } else {
                 slabs::free(self.0.cast(), bytes);
             }
@@ -319,12 +321,12 @@ unsafe extern "C" fn release(record: *mut c_void) {
     }
 }
 
-static KEEPER: Keeper = Keeper { hold, release };
+static RECORD_VTABLE: SharedBytesVTable = SharedBytesVTable { hold, release };
 
 /// A borrowed record. Key and value are slices of the record itself, or of what it shares: no copy, no count, no destructor.
 #[derive(Clone, Copy)]
 pub struct RecordRef<'a> {
-    record: NonNull<Header>,
+    record: NonNull<RecordHeader>,
     kept: PhantomData<&'a [u8]>,
 }
 
@@ -344,7 +346,7 @@ impl std::fmt::Debug for RecordRef<'_> {
 }
 
 impl<'a> RecordRef<'a> {
-    fn header(&self) -> &'a Header {
+    fn header(&self) -> &'a RecordHeader {
         // SAFETY: a RecordRef<'a> is only made (`RecordPtr::as_ref`) for a record that is kept during 'a.
         unsafe { self.record.as_ref() }
     }
@@ -355,16 +357,16 @@ impl<'a> RecordRef<'a> {
 
     /// Offset and length of the key.
     #[inline]
-    fn key_place(&self) -> (usize, usize) {
-        self.key_place_by(self.bits())
+    fn key_range(&self) -> (usize, usize) {
+        self.key_range_with(self.bits())
     }
 
     /// The same by one look at the bits, which the compiler would not make one of several.
     #[inline]
-    fn key_place_by(&self, bits: u8) -> (usize, usize) {
+    fn key_range_with(&self, bits: u8) -> (usize, usize) {
         let len = usize::from(self.header().key_len);
         // Most have none of these, and whoever asks for one of them further on need not.
-        if bits & (HAS_EXPIRY | HAS_FLAGS | LONG_KEY | OUTSIDE) == 0 {
+        if bits & (HAS_EXPIRY | HAS_FLAGS | LONG_KEY | EXTERNAL_VALUE) == 0 {
             return (HEADER_BYTES, len);
         }
         let before = if bits & HAS_EXPIRY != 0 { 8 } else { 0 } + if bits & HAS_FLAGS != 0 { 4 } else { 0 };
@@ -375,47 +377,48 @@ impl<'a> RecordRef<'a> {
         self.header().value_len as usize
     }
 
-    fn is_outside(&self) -> bool {
-        self.bits() & OUTSIDE != 0
+    fn has_external_value(&self) -> bool {
+        self.bits() & EXTERNAL_VALUE != 0
     }
 
     /// Where the share of a value stands that is outside.
-    fn share_place(&self) -> usize {
-        let (at, len) = self.key_place();
-        share_at(at + len)
+    fn share_offset(&self) -> usize {
+        let (at, len) = self.key_range();
+        align_for_share(at + len)
     }
 
     /// The share of a value that is outside.
-    fn outside(&self) -> Option<&'a Share> {
+    fn outside(&self) -> Option<&'a SharedBytes> {
         // SAFETY: `allocate` has written a share there in records with this bit; it lives as long as the record, which is kept during 'a.
-        self.is_outside().then(|| unsafe { self.record.cast::<u8>().add(self.share_place()).cast::<Share>().as_ref() })
+        self.has_external_value()
+            .then(|| unsafe { self.record.cast::<u8>().add(self.share_offset()).cast::<SharedBytes>().as_ref() })
     }
 
     /// Bytes of the record with its value in it, as they count wherever that lies.
     fn length(&self) -> usize {
-        let (at, len) = self.key_place();
-        with_holds(at + len + self.value_len(), self.value_len())
+        let (at, len) = self.key_range();
+        with_refcount(at + len + self.value_len(), self.value_len())
     }
 
     /// The value, to be kept for as long as one likes, whatever becomes of the key. It keeps the whole record, which counts for no table any more
-    /// when it was replaced: how much is kept so is the holder's to bound. None of a value that is shorter than [`HELD_VALUE_BYTES`],
+    /// when it was replaced: how much is kept so is the holder's to bound. None of a value that is shorter than [`ZERO_COPY_MIN_VALUE_BYTES`],
     /// or than its key.
-    pub fn hold(&self) -> Option<Share> {
+    pub fn hold(&self) -> Option<SharedBytes> {
         let (key, value) = self.key_and_value();
         if let Some(share) = self.outside() {
-            return (value.len() >= HELD_VALUE_BYTES.max(key.len())).then(|| share.clone());
+            return (value.len() >= ZERO_COPY_MIN_VALUE_BYTES.max(key.len())).then(|| share.clone());
         }
         let record = RecordPtr(self.record);
         // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage is there: it goes after that only.
         let holds = unsafe { record.holds() }.filter(|_| value.len() >= key.len())?;
         holds.hold();
         // SAFETY: the value is the record's, which is destroyed with its last hold; one was added for this share.
-        Some(unsafe { Share::new(NonNull::from(value), self.record.cast(), &KEEPER) })
+        Some(unsafe { SharedBytes::new(NonNull::from(value), self.record.cast(), &RECORD_VTABLE) })
     }
 
     /// Bytes that the record takes, with what its allocation is rounded up by.
     pub(super) fn taken_bytes(&self) -> usize {
-        slabs::taken_bytes(self.length())
+        slabs::allocation_size(self.length())
     }
 
     /// Bytes that the record counts against its table's quota.
@@ -432,7 +435,7 @@ impl<'a> RecordRef<'a> {
     /// The key.
     #[inline]
     pub fn key(&self) -> &'a [u8] {
-        let (at, len) = self.key_place();
+        let (at, len) = self.key_range();
         self.slice(at, len)
     }
 
@@ -446,10 +449,10 @@ impl<'a> RecordRef<'a> {
     #[inline]
     pub fn key_and_value(&self) -> (&'a [u8], &'a [u8]) {
         let bits = self.bits();
-        let (at, len) = self.key_place_by(bits);
-        let value = match bits & OUTSIDE {
+        let (at, len) = self.key_range_with(bits);
+        let value = match bits & EXTERNAL_VALUE {
             0 => self.slice(at + len, self.value_len()),
-            _ => self.outside().map_or(&[][..], Share::as_ref),
+            _ => self.outside().map_or(&[][..], SharedBytes::as_ref),
         };
         (self.slice(at, len), value)
     }
@@ -502,14 +505,14 @@ impl<'a> RecordRef<'a> {
 
     /// What the record remembers beside its value.
     #[inline]
-    pub fn marks(&self) -> Marks {
+    pub fn marks(&self) -> RecordMarks {
         let bits = self.bits();
         let fetched = self.header().touched.load(Ordering::Relaxed) & FETCHED != 0;
-        Marks { stale: bits & STALE != 0, sent: bits & SENT != 0, fetched }
+        RecordMarks { stale: bits & STALE != 0, sent: bits & SENT != 0, fetched }
     }
 
-    /// Changes that; that it was read is noted, not taken back. Under the lock of the stripe: within [`super::Table::update_marked`].
-    pub fn set_marks(&self, marks: Marks) {
+    /// Changes that; that it was read is noted, not taken back. Under the lock of the stripe: within [`super::RecordTable::update_marked`].
+    pub fn set_marks(&self, marks: RecordMarks) {
         let set = |bit, on| if on { bit } else { 0 };
         let kept = self.bits() & !(STALE | SENT);
         self.header().bits.store(kept | set(STALE, marks.stale) | set(SENT, marks.sent), Ordering::Relaxed);

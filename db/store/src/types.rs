@@ -4,7 +4,7 @@ use crate::limits;
 
 /// What a table does when a write would take it over its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum StorageMode {
     /// Refuses the write with [`StoreError::OutOfMemory`].
     Store,
     /// Evicts other records: those that were read only once leave first.
@@ -15,7 +15,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug)]
 pub struct TableConfig {
     /// What happens at the quota.
-    pub mode: Mode,
+    pub mode: StorageMode,
     /// Bytes of records, each counted with its overhead (see [`limits::RECORD_CHARGE_BYTES`]).
     pub quota_bytes: u64,
     /// Longest key in bytes; at most [`limits::MAX_KEY_BYTES`].
@@ -29,7 +29,7 @@ pub struct TableConfig {
 impl Default for TableConfig {
     fn default() -> Self {
         TableConfig {
-            mode: Mode::Store,
+            mode: StorageMode::Store,
             quota_bytes: limits::DEFAULT_TABLE_QUOTA_BYTES,
             max_key_len: limits::MAX_KEY_BYTES,
             max_value_len: limits::MAX_VALUE_BYTES,
@@ -40,7 +40,7 @@ impl Default for TableConfig {
 
 /// When a write or delete is to happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Condition {
+pub enum StoreCondition {
     /// Whatever is there.
     #[default]
     Always,
@@ -52,23 +52,23 @@ pub enum Condition {
     Version(u64),
 }
 
-impl Condition {
+impl StoreCondition {
     /// Whether the condition holds where `found` is the version of the live record, if there is one.
     pub fn holds(self, found: Option<u64>) -> bool {
         match self {
-            Condition::Always => true,
-            Condition::Absent => found.is_none(),
-            Condition::Present => found.is_some(),
-            Condition::Version(version) => found == Some(version),
+            StoreCondition::Always => true,
+            StoreCondition::Absent => found.is_none(),
+            StoreCondition::Present => found.is_some(),
+            StoreCondition::Version(version) => found == Some(version),
         }
     }
 }
 
 /// How a record is to be written. The default: always, no flags, never expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Write {
+pub struct WriteOptions {
     /// When the write is to happen.
-    pub condition: Condition,
+    pub condition: StoreCondition,
     /// The caller's flags, kept with the record.
     pub flags: u32,
     /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
@@ -77,7 +77,7 @@ pub struct Write {
 
 /// What a record remembers beside its value, for memcached's meta commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct RecordMarks {
     /// It was invalidated, but may still be shown.
     pub stale: bool,
     /// A client was told to renew it.
@@ -103,7 +103,7 @@ pub enum StoreError {
     NoMemory,
     /// Too many records that were replaced or deleted cannot be freed, since what began earlier may be reading them.
     #[error("too many replaced records of the table are still being read by earlier calls: write again in a moment")]
-    StillRead,
+    ReclaimPressure,
     /// The key is longer than the table allows.
     #[error("the key is longer than the table allows")]
     KeyTooLarge,
@@ -138,7 +138,7 @@ pub struct TableStats {
     /// Writes refused because too many replaced records could not be freed yet, since the table was made.
     pub held_back: u64,
     /// Writes refused because the system gave no memory, since the table was made.
-    pub without_memory: u64,
+    pub no_memory_refusals: u64,
     /// Bytes of records that were replaced, deleted, evicted or expired, and are not freed yet.
     pub garbage_bytes: u64,
     /// Times the bucket array grew, since the table was made.

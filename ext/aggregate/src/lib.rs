@@ -18,14 +18,14 @@ const ROUNDS_PER_SLICE: u32 = 4096;
 
 /// Sums up the records that the list record names.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, rounds, list_key) = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let (table, rounds, list_key) = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     let list = db.get(table, list_key).await?.ok_or(Error::not_found("no list record under the key"))?;
-    let keys = keys(list.value()).ok_or(Error::invalid(LIST_FORMAT))?;
+    let keys = parse_key_list(list.value()).ok_or(Error::invalid(LIST_FORMAT))?;
     let (mut sum, mut counted, mut missing) = (0u64, 0u32, 0u32);
     for record in db.get_many(table, &keys).await? {
         match record {
             Some(record) => {
-                sum = sum.wrapping_add(churn(number(record.value()), rounds).await);
+                sum = sum.wrapping_add(lcg_rounds(leading_u64(record.value()), rounds).await);
                 counted += 1;
             }
             None => missing += 1,
@@ -37,21 +37,21 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 
 /// The number after `rounds` rounds of arithmetic; yields now and then.
-async fn churn(mut number: u64, rounds: u32) -> u64 {
+async fn lcg_rounds(mut number: u64, rounds: u32) -> u64 {
     let mut left = rounds;
     while left > ROUNDS_PER_SLICE {
-        number = slice(number, ROUNDS_PER_SLICE);
+        number = lcg_slice(number, ROUNDS_PER_SLICE);
         left -= ROUNDS_PER_SLICE;
         yield_now().await;
     }
-    slice(number, left)
+    lcg_slice(number, left)
 }
 
-fn slice(number: u64, rounds: u32) -> u64 {
+fn lcg_slice(number: u64, rounds: u32) -> u64 {
     (0..rounds).fold(number, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
 }
 
-fn number(value: &[u8]) -> u64 {
+fn leading_u64(value: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     for (to, from) in bytes.iter_mut().zip(value) {
         *to = *from;
@@ -59,7 +59,7 @@ fn number(value: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-fn keys(mut list: &[u8]) -> Option<Vec<&[u8]>> {
+fn parse_key_list(mut list: &[u8]) -> Option<Vec<&[u8]>> {
     let mut keys = Vec::new();
     while !list.is_empty() {
         let (len, rest) = list.split_first_chunk::<2>()?;
@@ -70,7 +70,7 @@ fn keys(mut list: &[u8]) -> Option<Vec<&[u8]>> {
     Some(keys)
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, u32, &[u8])> {
+fn parse_args(args: &[u8]) -> Option<(TableId, u32, &[u8])> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (rounds, key) = rest.split_first_chunk::<4>()?;
     Some((TableId(u64::from_le_bytes(*table)), u32::from_le_bytes(*rounds), key))
@@ -121,7 +121,7 @@ mod tests {
         store.put(table, b"l", &list(&["b"]));
         store.interleave(false);
         for rounds in [1, ROUNDS_PER_SLICE, ROUNDS_PER_SLICE + 1, 10 * ROUNDS_PER_SLICE + 7] {
-            assert_eq!(store.invoke(run, &args(table, rounds, b"l")), reply(slice(20, rounds), 1, 0));
+            assert_eq!(store.invoke(run, &args(table, rounds, b"l")), reply(lcg_slice(20, rounds), 1, 0));
             assert_eq!(store.polls(), 1 + u64::from((rounds - 1) / ROUNDS_PER_SLICE));
         }
     }

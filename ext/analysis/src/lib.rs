@@ -26,7 +26,7 @@ const NODE_LEN: usize = 16;
 const ROWS_PER_SLICE: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct TreeNode {
     feature: u16,
     left: u16,
     right: u16,
@@ -35,7 +35,7 @@ struct Node {
 }
 
 #[derive(Default)]
-struct Counts {
+struct ClassCounts {
     classified: u64,
     skipped: u64,
     classes: BTreeMap<u16, u64>,
@@ -43,18 +43,18 @@ struct Counts {
 
 /// Classifies the rows and replies with the counts.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, rows, tree_key, list_key) = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let (table, rows, tree_key, list_key) = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     let tree = db.get(table, tree_key).await?.ok_or(Error::not_found("no tree record under the key"))?;
     let tree = parse_tree(tree.value()).ok_or(Error::invalid(TREE_FORMAT))?;
-    let mut counts = Counts::default();
+    let mut counts = ClassCounts::default();
     if list_key.is_empty() {
         scan_rows(db, rows, &tree, &mut counts).await?;
     } else {
         let list = db.get(table, list_key).await?.ok_or(Error::not_found("no list record under the key"))?;
-        let keys = keys(list.value()).ok_or(Error::invalid(LIST_FORMAT))?;
+        let keys = parse_key_list(list.value()).ok_or(Error::invalid(LIST_FORMAT))?;
         for batch in keys.chunks(ROWS_PER_SLICE) {
             for row in db.get_many(rows, batch).await? {
-                count(&mut counts, row.and_then(|row| classify(&tree, row.value())));
+                count_row(&mut counts, row.and_then(|row| classify(&tree, row.value())));
             }
             yield_now().await;
         }
@@ -62,12 +62,12 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     reply(db, &counts)
 }
 
-async fn scan_rows(db: Db<'_>, rows: TableId, tree: &[Node], counts: &mut Counts) -> Result<(), Error> {
+async fn scan_rows(db: Db<'_>, rows: TableId, tree: &[TreeNode], counts: &mut ClassCounts) -> Result<(), Error> {
     let mut next = Some(Default::default());
     while let Some(cursor) = next {
         let page = db.scan(rows, cursor, ROWS_PER_SLICE)?;
         for row in &page.records {
-            count(counts, classify(tree, row.value()));
+            count_row(counts, classify(tree, row.value()));
         }
         next = page.next;
         yield_now().await;
@@ -75,7 +75,7 @@ async fn scan_rows(db: Db<'_>, rows: TableId, tree: &[Node], counts: &mut Counts
     Ok(())
 }
 
-fn count(counts: &mut Counts, class: Option<u16>) {
+fn count_row(counts: &mut ClassCounts, class: Option<u16>) {
     match class {
         Some(class) => {
             counts.classified += 1;
@@ -86,7 +86,7 @@ fn count(counts: &mut Counts, class: Option<u16>) {
 }
 
 /// The class of the leaf that the row ends in; `None` for a row that the tree cannot judge.
-fn classify(tree: &[Node], row: &[u8]) -> Option<u16> {
+fn classify(tree: &[TreeNode], row: &[u8]) -> Option<u16> {
     let (numbers, odd) = row.as_chunks::<8>();
     if !odd.is_empty() {
         return None;
@@ -101,20 +101,21 @@ fn classify(tree: &[Node], row: &[u8]) -> Option<u16> {
 }
 
 /// Children stand behind their parents, so a walk of the tree ends.
-fn parse_tree(bytes: &[u8]) -> Option<Vec<Node>> {
+fn parse_tree(bytes: &[u8]) -> Option<Vec<TreeNode>> {
     let (nodes, odd) = bytes.as_chunks::<NODE_LEN>();
     if !odd.is_empty() || nodes.is_empty() || nodes.len() > usize::from(u16::MAX) {
         return None;
     }
-    let tree: Vec<Node> = nodes.iter().map(parse_node).collect();
+    let tree: Vec<TreeNode> = nodes.iter().map(parse_node).collect();
     let stands = |parent: usize, child: u16| (parent + 1..tree.len()).contains(&usize::from(child));
-    let sound = |(at, node): (usize, &Node)| node.feature == LEAF || stands(at, node.left) && stands(at, node.right);
+    let sound =
+        |(at, node): (usize, &TreeNode)| node.feature == LEAF || stands(at, node.left) && stands(at, node.right);
     tree.iter().enumerate().all(sound).then_some(tree)
 }
 
-fn parse_node(bytes: &[u8; NODE_LEN]) -> Node {
+fn parse_node(bytes: &[u8; NODE_LEN]) -> TreeNode {
     let [f0, f1, l0, l1, r0, r1, c0, c1, threshold @ ..] = *bytes;
-    Node {
+    TreeNode {
         feature: u16::from_le_bytes([f0, f1]),
         left: u16::from_le_bytes([l0, l1]),
         right: u16::from_le_bytes([r0, r1]),
@@ -123,7 +124,7 @@ fn parse_node(bytes: &[u8; NODE_LEN]) -> Node {
     }
 }
 
-fn reply(db: Db<'_>, counts: &Counts) -> Result<(), Error> {
+fn reply(db: Db<'_>, counts: &ClassCounts) -> Result<(), Error> {
     db.reply(&counts.classified.to_le_bytes())?;
     db.reply(&counts.skipped.to_le_bytes())?;
     for (class, count) in &counts.classes {
@@ -133,7 +134,7 @@ fn reply(db: Db<'_>, counts: &Counts) -> Result<(), Error> {
     Ok(())
 }
 
-fn keys(mut list: &[u8]) -> Option<Vec<&[u8]>> {
+fn parse_key_list(mut list: &[u8]) -> Option<Vec<&[u8]>> {
     let mut keys = Vec::new();
     while !list.is_empty() {
         let (len, rest) = list.split_first_chunk::<2>()?;
@@ -144,7 +145,7 @@ fn keys(mut list: &[u8]) -> Option<Vec<&[u8]>> {
     Some(keys)
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, TableId, &[u8], &[u8])> {
+fn parse_args(args: &[u8]) -> Option<(TableId, TableId, &[u8], &[u8])> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (rows, rest) = rest.split_first_chunk::<8>()?;
     let (tree_len, rest) = rest.split_first_chunk::<2>()?;

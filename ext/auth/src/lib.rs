@@ -20,36 +20,37 @@ use sandstorm_api::prelude::*;
 
 const FORMAT: &str = "args: table u64, command u8 (0 check, 1 set), user_len u16, user, \
      then set: rounds u32 (1 to 100000), salt_len u8 (8 to 64), salt, password; check: password";
-const BROKEN: &str = "the user's record is not one that set wrote: rounds u32, salt_len u8, salt, hash (32 bytes)";
+const MALFORMED_RECORD: &str =
+    "the user's record is not one that set wrote: rounds u32, salt_len u8, salt, hash (32 bytes)";
 /// Rounds between two yields: about a tenth of a millisecond.
 const ROUNDS_PER_SLICE: u32 = 128;
 /// What a check of an unknown user costs; the number of rounds to set passwords with.
 pub const DECOY_ROUNDS: u32 = 1000;
 const MAX_ROUNDS: u32 = 100_000;
 
-enum Command<'a> {
+enum PasswordCommand<'a> {
     Check { password: &'a [u8] },
     Set { rounds: u32, salt: &'a [u8], password: &'a [u8] },
 }
 
 /// Sets or checks a password.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, user, command) = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let (table, user, command) = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     match command {
-        Command::Set { rounds, salt, password } => {
+        PasswordCommand::Set { rounds, salt, password } => {
             let hash = pbkdf2(password, salt, rounds).await;
             let record = [&rounds.to_le_bytes()[..], &[salt.len() as u8], salt, &hash].concat();
             let version = db.put(table, user, &record).await?;
             db.reply(&version.to_le_bytes())
         }
-        Command::Check { password } => {
+        PasswordCommand::Check { password } => {
             let stored = db.get(table, user).await?;
             let (known, (rounds, salt, wanted)) = match &stored {
-                Some(record) => (true, parse_record(record.value()).ok_or(Error::new(BROKEN))?),
+                Some(record) => (true, parse_record(record.value()).ok_or(Error::new(MALFORMED_RECORD))?),
                 None => (false, (DECOY_ROUNDS, &[0u8; 16][..], &[0u8; 32])),
             };
             let hash = pbkdf2(password, salt, rounds).await;
-            db.reply(&[u8::from(same(&hash, wanted) & known)])
+            db.reply(&[u8::from(constant_time_eq(&hash, wanted) & known)])
         }
     }
 }
@@ -77,21 +78,21 @@ async fn pbkdf2(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
 }
 
 /// Compares in a time that does not depend on where the two differ.
-fn same(one: &[u8; 32], two: &[u8; 32]) -> bool {
+fn constant_time_eq(one: &[u8; 32], two: &[u8; 32]) -> bool {
     let difference = one.iter().zip(two).fold(0, |bits, (a, b)| core::hint::black_box(bits | (a ^ b)));
     difference == 0
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, &[u8], Command<'_>)> {
+fn parse_args(args: &[u8]) -> Option<(TableId, &[u8], PasswordCommand<'_>)> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (command, rest) = rest.split_first()?;
     let (user_len, rest) = rest.split_first_chunk::<2>()?;
     let (user, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*user_len)))?;
     let command = match command {
-        0 => Command::Check { password: rest },
+        0 => PasswordCommand::Check { password: rest },
         1 => {
             let (rounds, salt, password) = parse_salted(rest)?;
-            Command::Set { rounds, salt, password }
+            PasswordCommand::Set { rounds, salt, password }
         }
         _ => return None,
     };
@@ -180,7 +181,7 @@ mod tests {
         let mut store = TestStore::new();
         let table = store.table("t");
         store.put(table, b"u", b"password in the clear");
-        assert_eq!(store.invoke(run, &check(table, "u", "x")), Err(Error::new(BROKEN)));
+        assert_eq!(store.invoke(run, &check(table, "u", "x")), Err(Error::new(MALFORMED_RECORD)));
         for args in [
             set(table, "u", 0, SALT, "x"),
             set(table, "u", MAX_ROUNDS + 1, SALT, "x"),

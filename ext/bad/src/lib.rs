@@ -39,14 +39,14 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     match name {
         b"ok" => db.reply(b"ok"),
         b"error" => Err(Error::new("failed as asked")),
-        b"loop" => endless(),
+        b"loop" => spin_forever(),
         b"loop-gets" => loop {
             black_box(db.get(table, b"any").await?);
         },
         b"loop-scans" => loop {
             black_box(db.scan(table, Default::default(), 64)?);
         },
-        b"memcpy" => copy_for_ever(),
+        b"memcpy" => copy_forever(),
         b"yields" => loop {
             yield_now().await;
         },
@@ -66,15 +66,15 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         b"reply" => loop {
             db.reply(&[0; 4096])?;
         },
-        b"puts" => put_for_ever(db, table).await,
-        other => faults(other),
+        b"puts" => put_forever(db, table).await,
+        other => run_faulting(other),
     }
 }
 
 /// The kinds that end in a fault of their own making.
-fn faults(name: &[u8]) -> Result<(), Error> {
+fn run_faulting(name: &[u8]) -> Result<(), Error> {
     match name {
-        b"allocation" => allocate_for_ever(),
+        b"allocation" => allocate_forever(),
         b"one-allocation" => {
             black_box(Vec::<u8>::with_capacity(1 << 30));
         }
@@ -97,14 +97,14 @@ fn faults(name: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-fn endless() -> ! {
+fn spin_forever() -> ! {
     let mut turns = 0u64;
     loop {
         turns = black_box(turns.wrapping_add(1));
     }
 }
 
-fn copy_for_ever() -> ! {
+fn copy_forever() -> ! {
     let from = vec![1u8; 256 << 10];
     let mut to = vec![0u8; 256 << 10];
     loop {
@@ -117,7 +117,7 @@ struct SlowDrop;
 
 impl Drop for SlowDrop {
     fn drop(&mut self) {
-        endless()
+        spin_forever()
     }
 }
 
@@ -136,7 +136,7 @@ fn huge_frame() -> u8 {
     frame[black_box(4096)]
 }
 
-fn allocate_for_ever() {
+fn allocate_forever() {
     let mut kept = Vec::new();
     loop {
         kept.push(vec![1u8; 64 << 10]);
@@ -144,7 +144,7 @@ fn allocate_for_ever() {
     }
 }
 
-async fn put_for_ever(db: Db<'_>, table: TableId) -> Result<(), Error> {
+async fn put_forever(db: Db<'_>, table: TableId) -> Result<(), Error> {
     let mut number = 0u64;
     loop {
         db.put(table, &number.to_le_bytes(), &[0; 4096]).await?;

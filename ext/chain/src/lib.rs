@@ -13,15 +13,15 @@ const FORMAT: &str = "args: table u64, depth u32 (at least 1), key (the rest)";
 
 /// Reads `depth` records, each named by the one before, and replies with the last.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, depth, mut key) = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let (table, depth, mut key) = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     for hop in 1..depth {
-        let value = step(db, table, key, hop).await?;
-        key = next_key(value).ok_or_else(|| broken(hop))?;
+        let value = read_link(db, table, key, hop).await?;
+        key = next_key(value).ok_or_else(|| malformed_link(hop))?;
     }
-    db.reply(step(db, table, key, depth).await?)
+    db.reply(read_link(db, table, key, depth).await?)
 }
 
-async fn step<'a>(db: Db<'a>, table: TableId, key: &[u8], hop: u32) -> Result<&'a [u8], Error> {
+async fn read_link<'a>(db: Db<'a>, table: TableId, key: &[u8], hop: u32) -> Result<&'a [u8], Error> {
     match db.get(table, key).await? {
         Some(record) => Ok(record.value()),
         None => Err(Error::not_found(format!("the chain breaks at hop {hop}: no such record"))),
@@ -33,11 +33,11 @@ fn next_key(value: &[u8]) -> Option<&[u8]> {
     rest.get(..usize::from(*len))
 }
 
-fn broken(hop: u32) -> Error {
+fn malformed_link(hop: u32) -> Error {
     Error::invalid(format!("the record at hop {hop} is no link: its value must start with next_len u8, next key"))
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, u32, &[u8])> {
+fn parse_args(args: &[u8]) -> Option<(TableId, u32, &[u8])> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (depth, key) = rest.split_first_chunk::<4>()?;
     let depth = u32::from_le_bytes(*depth);

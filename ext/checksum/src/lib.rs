@@ -21,7 +21,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     let (table, list_key) = args.split_first_chunk::<8>().ok_or(Error::invalid(FORMAT))?;
     let table = TableId(u64::from_le_bytes(*table));
     let list = db.get(table, list_key).await?.ok_or(Error::not_found("no list record under the key"))?;
-    let keys = keys(list.value()).ok_or(Error::invalid(LIST_FORMAT))?;
+    let keys = parse_key_list(list.value()).ok_or(Error::invalid(LIST_FORMAT))?;
     let mut digest = Hash::new();
     let mut left = BYTES_PER_SLICE;
     for (at, record) in db.get_many(table, &keys).await?.into_iter().enumerate() {
@@ -38,7 +38,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     db.reply(&digest.finalize())
 }
 
-fn keys(mut list: &[u8]) -> Option<Vec<&[u8]>> {
+fn parse_key_list(mut list: &[u8]) -> Option<Vec<&[u8]>> {
     let mut keys = Vec::new();
     while !list.is_empty() {
         let (len, rest) = list.split_first_chunk::<2>()?;

@@ -17,9 +17,9 @@ const MAX_GETS: u32 = 1_000_000;
 
 /// Reads `gets` records and yields behind every `every` of them.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, gets, every, list_key) = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let (table, gets, every, list_key) = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     let list = db.get(table, list_key).await?.ok_or(Error::not_found("no list record under the key"))?;
-    let keys = keys(list.value()).filter(|keys| !keys.is_empty()).ok_or(Error::invalid(LIST_FORMAT))?;
+    let keys = parse_key_list(list.value()).filter(|keys| !keys.is_empty()).ok_or(Error::invalid(LIST_FORMAT))?;
     let (mut found, mut bytes) = (0u32, 0u64);
     let mut endless = keys.iter().cycle();
     let mut left = gets as usize;
@@ -36,7 +36,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     db.reply(&bytes.to_le_bytes())
 }
 
-fn keys(mut list: &[u8]) -> Option<Vec<&[u8]>> {
+fn parse_key_list(mut list: &[u8]) -> Option<Vec<&[u8]>> {
     let mut keys = Vec::new();
     while !list.is_empty() {
         let (len, rest) = list.split_first_chunk::<2>()?;
@@ -47,7 +47,7 @@ fn keys(mut list: &[u8]) -> Option<Vec<&[u8]>> {
     Some(keys)
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, u32, usize, &[u8])> {
+fn parse_args(args: &[u8]) -> Option<(TableId, u32, usize, &[u8])> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (gets, rest) = rest.split_first_chunk::<4>()?;
     let (every, key) = rest.split_first_chunk::<4>()?;

@@ -12,12 +12,12 @@ const FORMAT: &str = "args: table u64, key_len u32, key, value (the rest)";
 
 /// Writes the value in `args` under the key in `args`.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, key, value) = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let (table, key, value) = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     let version = db.put(table, key, value).await?;
     db.reply(&version.to_le_bytes())
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, &[u8], &[u8])> {
+fn parse_args(args: &[u8]) -> Option<(TableId, &[u8], &[u8])> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (key_len, rest) = rest.split_first_chunk::<4>()?;
     let (key, value) = rest.split_at_checked(u32::from_le_bytes(*key_len) as usize)?;

@@ -20,11 +20,11 @@ const NO_RECORD: u32 = u32::MAX;
 
 /// Replies with the records of the range.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, count, first) = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let (table, count, first) = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     let mut keys = Vec::with_capacity(count as usize);
     let mut key = Some(first.to_vec());
     while let Some(here) = key.take().filter(|_| keys.len() < count as usize) {
-        key = next(&here);
+        key = next_numbered_key(&here);
         keys.push(here);
     }
     for record in db.get_many(table, &keys).await? {
@@ -40,7 +40,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 
 /// The key whose number is one more; `None` when all its digits are nines.
-fn next(key: &[u8]) -> Option<Vec<u8>> {
+fn next_numbered_key(key: &[u8]) -> Option<Vec<u8>> {
     let mut key = key.to_vec();
     for digit in key.iter_mut().rev() {
         match *digit {
@@ -55,7 +55,7 @@ fn next(key: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, u32, &[u8])> {
+fn parse_args(args: &[u8]) -> Option<(TableId, u32, &[u8])> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (count, key) = rest.split_first_chunk::<4>()?;
     let count = u32::from_le_bytes(*count);

@@ -15,7 +15,7 @@ use sandstorm_api::prelude::*;
 const FORMAT: &str = "args: table u64, page u32 (1 to 4096), limit u32, minimum u64, key prefix (the rest)";
 const MAX_PAGE: u32 = 4096;
 
-struct Args<'a> {
+struct ScanArgs<'a> {
     table: TableId,
     page: u32,
     limit: u32,
@@ -25,13 +25,13 @@ struct Args<'a> {
 
 /// Scans the whole table, a page at a time.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let args = parse(args).ok_or(Error::invalid(FORMAT))?;
+    let args = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     let mut matches = 0u64;
     let mut kept = Vec::new();
     let mut next = Some(Default::default());
     while let Some(cursor) = next {
         let page = db.scan(args.table, cursor, args.page as usize)?;
-        for record in page.records.into_iter().filter(|record| picks(&args, record)) {
+        for record in page.records.into_iter().filter(|record| matches_predicate(&args, record)) {
             if matches < u64::from(args.limit) {
                 kept.push(record);
             }
@@ -43,8 +43,8 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     reply(db, matches, &kept)
 }
 
-fn picks(args: &Args<'_>, record: &Record<'_>) -> bool {
-    record.key().starts_with(args.prefix) && number(record.value()) >= args.minimum
+fn matches_predicate(args: &ScanArgs<'_>, record: &Record<'_>) -> bool {
+    record.key().starts_with(args.prefix) && leading_u64(record.value()) >= args.minimum
 }
 
 fn reply(db: Db<'_>, matches: u64, kept: &[Record<'_>]) -> Result<(), Error> {
@@ -58,7 +58,7 @@ fn reply(db: Db<'_>, matches: u64, kept: &[Record<'_>]) -> Result<(), Error> {
     Ok(())
 }
 
-fn number(value: &[u8]) -> u64 {
+fn leading_u64(value: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     for (to, from) in bytes.iter_mut().zip(value) {
         *to = *from;
@@ -66,13 +66,13 @@ fn number(value: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-fn parse(args: &[u8]) -> Option<Args<'_>> {
+fn parse_args(args: &[u8]) -> Option<ScanArgs<'_>> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (page, rest) = rest.split_first_chunk::<4>()?;
     let (limit, rest) = rest.split_first_chunk::<4>()?;
     let (minimum, prefix) = rest.split_first_chunk::<8>()?;
     let page = u32::from_le_bytes(*page);
-    (1..=MAX_PAGE).contains(&page).then_some(Args {
+    (1..=MAX_PAGE).contains(&page).then_some(ScanArgs {
         table: TableId(u64::from_le_bytes(*table)),
         page,
         limit: u32::from_le_bytes(*limit),

@@ -4,19 +4,19 @@ use sandstorm_api::prelude::*;
 
 /// What is left of the arguments, and what they have to be.
 #[derive(Clone, Copy)]
-pub(crate) struct Args<'a> {
+pub(crate) struct ArgReader<'a> {
     rest: &'a [u8],
     format: &'static str,
 }
 
-impl<'a> Args<'a> {
-    pub(crate) fn new(rest: &'a [u8], format: &'static str) -> Args<'a> {
-        Args { rest, format }
+impl<'a> ArgReader<'a> {
+    pub(crate) fn new(rest: &'a [u8], format: &'static str) -> ArgReader<'a> {
+        ArgReader { rest, format }
     }
 
     /// The same from here on, of this format.
-    pub(crate) fn of(self, format: &'static str) -> Args<'a> {
-        Args { format, ..self }
+    pub(crate) fn of(self, format: &'static str) -> ArgReader<'a> {
+        ArgReader { format, ..self }
     }
 
     /// The error of arguments that are not of their format.

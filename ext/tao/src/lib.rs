@@ -66,7 +66,7 @@ mod objects;
 mod page;
 mod schema;
 
-use args::Args;
+use args::ArgReader;
 
 /// What one association list may be asked for at a time, as in TAO: edges of a range, ids of an `assoc_get`.
 pub const LIMIT: usize = 6_000;
@@ -79,13 +79,14 @@ pub const MAX_FIELDS: usize = 1_024;
 /// Bytes of a reply from which on a list goes on in another: an invocation has 4 MiB for all.
 pub const REPLY_BYTES: usize = 1 << 20;
 /// Edges that one call skips on its way to a position: some milliseconds of CPU time.
-pub const SKIPPED: u64 = 8_192;
+pub const MAX_SKIPPED_EDGES: u64 = 8_192;
 
-const HEAD: &str = "args: objects table u64, lists table u64 (ordered), op u8 (1 to 13), then as the operation asks";
+const ARGS_FORMAT: &str =
+    "args: objects table u64, lists table u64 (ordered), op u8 (1 to 13), then as the operation asks";
 
 /// The tables of a graph, and the way to them.
 #[derive(Clone, Copy)]
-struct Graph<'a> {
+struct TaoGraph<'a> {
     db: Db<'a>,
     objects: TableId,
     lists: TableId,
@@ -93,8 +94,8 @@ struct Graph<'a> {
 
 /// Does the operation that `args` name.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let mut args = Args::new(args, HEAD);
-    let graph = Graph { objects: TableId(args.u64()?), lists: TableId(args.u64()?), db };
+    let mut args = ArgReader::new(args, ARGS_FORMAT);
+    let graph = TaoGraph { objects: TableId(args.u64()?), lists: TableId(args.u64()?), db };
     match args.u8()? {
         1 => objects::add(graph, args).await,
         2 => objects::get(graph, args).await,
@@ -109,6 +110,6 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         11 => lists::time_range(graph, args).await,
         12 => schema::declare(graph, args).await,
         13 => schema::show(graph, args).await,
-        _ => Err(Error::invalid(HEAD)),
+        _ => Err(Error::invalid(ARGS_FORMAT)),
     }
 }

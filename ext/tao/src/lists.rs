@@ -6,40 +6,40 @@
 //! | case | promise | how |
 //! |---|---|---|
 //! | nobody writes to the list meanwhile | as it is at one moment | its count, which each change writes, has the version that it had before |
-//! | somebody does, again and again | each edge once, as it was at some moment of the call; none that was there all the time is missing | [`settle`] |
-//! | a position beyond [`PAGE`] | the second; others' changes move what a position means | [`skip`] |
+//! | somebody does, again and again | each edge once, as it was at some moment of the call; none that was there all the time is missing | [`reconcile_page`] |
+//! | a position beyond [`PAGE_POSITIONS`] | the second; others' changes move what a position means | [`skip_to_position`] |
 //! | more than a reply holds | the next call goes on behind a place, not at a position | the reply's tail |
 
 use core::cmp::Reverse;
 
 use sandstorm_api::prelude::*;
 
-use crate::args::Args;
-use crate::edges::{Count, read_shard};
-use crate::keys::{Edge, List, read_place};
-use crate::page::{Found, read_page, reply, reply_page, settle};
-use crate::{Graph, LIMIT, REPLY_BYTES, SKIPPED};
+use crate::args::ArgReader;
+use crate::edges::{StoredCount, read_shard};
+use crate::keys::{AssocEdge, AssocList, decode_position_key};
+use crate::page::{PageEdge, read_page, reconcile_page, reply_edges, reply_page};
+use crate::{LIMIT, MAX_SKIPPED_EDGES, REPLY_BYTES, TaoGraph};
 
 const GET: &str = "assoc_get: id1 u64, atype u32, high u64, low u64, then id2 u64 up to 6,000 times";
 const COUNT: &str = "assoc_count: id1 u64, atype u32";
 const RANGE: &str = "assoc_range: id1 u64, atype u32, pos u64, limit u32; to go on also time u64, id2 u64";
 const TIME_RANGE: &str =
     "assoc_time_range: id1 u64, atype u32, high u64, low u64, limit u32; to go on also time u64, id2 u64";
-const BROKEN: &str = "the count of the list is not one that this extension wrote";
-const BROKEN_PLACE: &str = "the lists table holds a key that is not one that this extension wrote";
+const MALFORMED_COUNT: &str = "the count of the list is not one that this extension wrote";
+const MALFORMED_POSITION_KEY: &str = "the lists table holds a key that is not one that this extension wrote";
 
 /// Edges that are skipped in one go, and the position up to which an answer is that of one moment.
-const PAGE: u64 = 1_024;
+const PAGE_POSITIONS: u64 = 1_024;
 /// What one call reads, in places of a list, an edge counting as two: so many, each a cache miss or two, take some milliseconds.
 /// A list that others change meanwhile is read again within this; after that each edge is as it was at some moment of the call.
-const WORK: u64 = 14_000;
+const MAX_READ_COST: u64 = 14_000;
 /// Places from the end up to which a position is counted off from there: each costs about four times one that is met forward.
-const NEAR_END: u64 = 2_000;
+const NEAR_END_POSITIONS: u64 = 2_000;
 
 /// What is asked of a list.
 #[derive(Clone, Copy)]
-pub(crate) struct Ask {
-    pub(crate) list: List,
+pub(crate) struct ListQuery {
+    pub(crate) list: AssocList,
     pub(crate) high: u64,
     pub(crate) low: u64,
     /// Begin behind this place: time and id2.
@@ -49,15 +49,15 @@ pub(crate) struct Ask {
 }
 
 /// The edges that go to some ids, newest first.
-pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+pub(crate) async fn get(graph: TaoGraph<'_>, args: ArgReader<'_>) -> Result<(), Error> {
     let mut args = args.of(GET);
-    let list = List { id1: args.u64()?, atype: args.u32()? };
+    let list = AssocList { id1: args.u64()?, atype: args.u32()? };
     let (high, low) = (args.u64()?, args.u64()?);
     let (ids, odd) = args.rest().as_chunks::<8>();
     if !odd.is_empty() || ids.len() > LIMIT {
         return Err(args.wrong());
     }
-    let edge = |id: &[u8; 8]| Edge { list, id2: u64::from_le_bytes(*id) };
+    let edge = |id: &[u8; 8]| AssocEdge { list, id2: u64::from_le_bytes(*id) };
     let keys: Vec<[u8; 21]> = ids.iter().map(|id| edge(id).key()).collect();
     let records = graph.db.get_many(graph.objects, &keys).await?;
     let (mut found, mut done, mut bytes) = (Vec::new(), 0, 0);
@@ -67,7 +67,7 @@ pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
         }
         done += 1;
         let Some(record) = record else { continue };
-        let edge = Found::of(u64::from_le_bytes(*id), record)?;
+        let edge = PageEdge::of(u64::from_le_bytes(*id), record)?;
         if edge.time <= high && edge.time >= low {
             bytes += edge.data.len() + 20;
             found.push(edge);
@@ -78,49 +78,49 @@ pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
     found.dedup_by_key(|edge| edge.id2);
     found.sort_by_key(|edge| Reverse(edge.time));
     let tail = (done as u32).to_le_bytes();
-    reply(graph, &found, (done < ids.len()).then_some(&tail))
+    reply_edges(graph, &found, (done < ids.len()).then_some(&tail))
 }
 
 /// How many edges a list has.
-pub(crate) async fn count(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+pub(crate) async fn count(graph: TaoGraph<'_>, args: ArgReader<'_>) -> Result<(), Error> {
     let mut args = args.of(COUNT);
-    let list = List { id1: args.u64()?, atype: args.u32()? };
+    let list = AssocList { id1: args.u64()?, atype: args.u32()? };
     args.end()?;
     let record = graph.db.get(graph.objects, &list.count_key()).await?;
-    let count = match Count::read(record.map(|record| record.value()))? {
-        Count::Whole(count) => count,
-        Count::Sharded(shards) => {
+    let count = match StoredCount::read(record.map(|record| record.value()))? {
+        StoredCount::Whole(count) => count,
+        StoredCount::Sharded(shards) => {
             // As they are at one moment.
             let shards = graph.db.transaction().get_many(graph.objects, &shard_keys(list, shards)).await?;
-            sum(shards.iter().map(|shard| shard.map(|shard| shard.value())))?
+            sum_shards(shards.iter().map(|shard| shard.map(|shard| shard.value())))?
         }
     };
     graph.db.reply(&count.to_le_bytes())
 }
 
 /// Edges of a list by their position.
-pub(crate) async fn range(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+pub(crate) async fn range(graph: TaoGraph<'_>, args: ArgReader<'_>) -> Result<(), Error> {
     let mut args = args.of(RANGE);
-    let list = List { id1: args.u64()?, atype: args.u32()? };
+    let list = AssocList { id1: args.u64()?, atype: args.u32()? };
     let (pos, limit) = (args.u64()?, read_limit(&mut args)?);
     let after = read_after(&mut args)?;
-    answer(graph, Ask { list, high: u64::MAX, low: 0, after, pos, limit }).await
+    answer(graph, ListQuery { list, high: u64::MAX, low: 0, after, pos, limit }).await
 }
 
 /// Edges of a list by their time.
-pub(crate) async fn time_range(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+pub(crate) async fn time_range(graph: TaoGraph<'_>, args: ArgReader<'_>) -> Result<(), Error> {
     let mut args = args.of(TIME_RANGE);
-    let list = List { id1: args.u64()?, atype: args.u32()? };
+    let list = AssocList { id1: args.u64()?, atype: args.u32()? };
     let (high, low, limit) = (args.u64()?, args.u64()?, read_limit(&mut args)?);
     let after = read_after(&mut args)?;
-    answer(graph, Ask { list, high, low, after, pos: 0, limit }).await
+    answer(graph, ListQuery { list, high, low, after, pos: 0, limit }).await
 }
 
-fn read_limit(args: &mut Args<'_>) -> Result<usize, Error> {
+fn read_limit(args: &mut ArgReader<'_>) -> Result<usize, Error> {
     Ok(usize::try_from(args.u32()?).unwrap_or(LIMIT).min(LIMIT))
 }
 
-fn read_after(args: &mut Args<'_>) -> Result<Option<(u64, u64)>, Error> {
+fn read_after(args: &mut ArgReader<'_>) -> Result<Option<(u64, u64)>, Error> {
     let after = if args.is_empty() { None } else { Some((args.u64()?, args.u64()?)) };
     args.end()?;
     Ok(after)
@@ -129,79 +129,81 @@ fn read_after(args: &mut Args<'_>) -> Result<Option<(u64, u64)>, Error> {
 /// What tells whether a list has changed, and its size. An edge that is written again with the time that it has changes neither
 /// the list's order nor its count: that is not told, and of such an edge a reader sees the one record or the other, whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct ListState {
     size: u64,
     /// It is in one record, so it is of one moment.
-    is_one: bool,
+    is_single_record: bool,
     /// The sum of the versions of what keeps the count, which is written whenever the list changes: none of them ever falls.
     versions: u64,
 }
 
-impl State {
-    pub(crate) fn of_one(size: u64, record: Option<Record<'_>>) -> State {
-        State { size, is_one: true, versions: record.map_or(0, |record| record.version()) }
+impl ListState {
+    pub(crate) fn from_single_record(size: u64, record: Option<Record<'_>>) -> ListState {
+        ListState { size, is_single_record: true, versions: record.map_or(0, |record| record.version()) }
     }
 }
 
-async fn state(graph: Graph<'_>, list: List) -> Result<State, Error> {
+async fn read_state(graph: TaoGraph<'_>, list: AssocList) -> Result<ListState, Error> {
     let record = graph.db.get(graph.objects, &list.count_key()).await?;
-    match Count::read(record.map(|record| record.value()))? {
-        Count::Whole(size) => Ok(State::of_one(size, record)),
-        Count::Sharded(shards) => {
+    match StoredCount::read(record.map(|record| record.value()))? {
+        StoredCount::Whole(size) => Ok(ListState::from_single_record(size, record)),
+        StoredCount::Sharded(shards) => {
             let shards = graph.db.get_many(graph.objects, &shard_keys(list, shards)).await?;
             let version = |shard: &Option<Record<'_>>| shard.map_or(0, |shard| shard.version());
             let versions =
                 shards.iter().map(version).fold(record.map_or(0, |record| record.version()), u64::wrapping_add);
             // Of several moments, so it may even be below 0; if the versions are the same afterwards, of one.
-            let size = signed_sum(shards.iter().map(|shard| shard.map(|shard| shard.value())))?;
-            Ok(State { size: u64::try_from(size).unwrap_or(0), is_one: false, versions })
+            let size = sum_shards_signed(shards.iter().map(|shard| shard.map(|shard| shard.value())))?;
+            Ok(ListState { size: u64::try_from(size).unwrap_or(0), is_single_record: false, versions })
         }
     }
 }
 
-fn shard_keys(list: List, shards: u8) -> Vec<[u8; 14]> {
+fn shard_keys(list: AssocList, shards: u8) -> Vec<[u8; 14]> {
     (0..shards).map(|shard| list.shard_key(shard)).collect()
 }
 
-fn signed_sum<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<i64, Error> {
+fn sum_shards_signed<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<i64, Error> {
     let mut sum = 0_i64;
     for shard in shards {
-        sum = sum.checked_add(read_shard(shard)?).ok_or(Error::new(BROKEN))?;
+        sum = sum.checked_add(read_shard(shard)?).ok_or(Error::new(MALFORMED_COUNT))?;
     }
     Ok(sum)
 }
 
-fn sum<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<u64, Error> {
-    u64::try_from(signed_sum(shards)?).map_err(|_| Error::new(BROKEN))
+fn sum_shards<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<u64, Error> {
+    u64::try_from(sum_shards_signed(shards)?).map_err(|_| Error::new(MALFORMED_COUNT))
 }
 
 /// Replies with edges of a list as it is at one moment, if others leave it alone for so long.
-async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
+async fn answer(graph: TaoGraph<'_>, ask: ListQuery) -> Result<(), Error> {
     let (mut spent, mut met) = (0, BTreeSet::new());
     loop {
-        let before = state(graph, ask.list).await?;
+        let before = read_state(graph, ask.list).await?;
         let is_empty = ask.limit == 0 || ask.low > ask.high;
-        if is_empty || ask.pos >= before.size && (before.is_one || state(graph, ask.list).await? == before) {
-            return reply(graph, &[], None);
+        if is_empty
+            || ask.pos >= before.size && (before.is_single_record || read_state(graph, ask.list).await? == before)
+        {
+            return reply_edges(graph, &[], None);
         }
-        let from = match skip(graph, ask, before.size).await? {
-            Skip::Done { skip, after } => Ask { pos: skip, after, ..ask },
-            Skip::End => return reply(graph, &[], None),
-            Skip::Enough { left, at } => return reply(graph, &[], Some(&tail(left, at))),
+        let from = match skip_to_position(graph, ask, before.size).await? {
+            SkipOutcome::Reached { skip, after } => ListQuery { pos: skip, after, ..ask },
+            SkipOutcome::PastEnd => return reply_edges(graph, &[], None),
+            SkipOutcome::Suspended { left, at } => return reply_edges(graph, &[], Some(&encode_tail(left, at))),
         };
         let page = read_page(graph, from).await?;
         // What the page itself knows of the list was read together with its edges.
-        let is_as_before = ask.pos <= PAGE
+        let is_as_before = ask.pos <= PAGE_POSITIONS
             && match page.state {
-                Some(state) if page.is_whole => state == before,
-                _ => state(graph, ask.list).await? == before,
+                Some(state) if page.is_complete => state == before,
+                _ => read_state(graph, ask.list).await? == before,
             };
         if is_as_before {
             return reply_page(graph, &page, ask.limit);
         }
         spent += page.cost;
-        if ask.pos > PAGE || spent + page.cost > WORK {
-            let page = settle(graph, from, page, &met).await?;
+        if ask.pos > PAGE_POSITIONS || spent + page.cost > MAX_READ_COST {
+            let page = reconcile_page(graph, from, page, &met).await?;
             return reply_page(graph, &page, ask.limit);
         }
         met.extend(page.found.iter().chain(&page.moved).map(|edge| edge.id2));
@@ -209,55 +211,57 @@ async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
 }
 
 /// Where a walk towards a position has come to.
-enum Skip {
+enum SkipOutcome {
     /// So many are left to be skipped, behind a place.
-    Done { skip: u64, after: Option<(u64, u64)> },
+    Reached { skip: u64, after: Option<(u64, u64)> },
     /// The list ends before.
-    End,
+    PastEnd,
     /// Another call has to go on.
-    Enough { left: u64, at: (u64, u64) },
+    Suspended { left: u64, at: (u64, u64) },
 }
 
 /// Skips whole pages on the way to a position; from the end of the list where that is near, and much nearer.
-async fn skip(graph: Graph<'_>, ask: Ask, size: u64) -> Result<Skip, Error> {
+async fn skip_to_position(graph: TaoGraph<'_>, ask: ListQuery, size: u64) -> Result<SkipOutcome, Error> {
     let from_end = size.saturating_sub(ask.pos);
-    if ask.pos > PAGE && from_end <= NEAR_END && from_end * 4 < ask.pos && ask.after.is_none() {
+    if ask.pos > PAGE_POSITIONS && from_end <= NEAR_END_POSITIONS && from_end * 4 < ask.pos && ask.after.is_none() {
         let after = nth_from_end(graph, ask.list, from_end + 1).await?;
         if after.is_some() {
-            return Ok(Skip::Done { skip: 0, after });
+            return Ok(SkipOutcome::Reached { skip: 0, after });
         }
     }
     let (mut left, mut after, mut skipped) = (ask.pos, ask.after, 0);
-    while left > PAGE {
-        let places = places(graph, Ask { after, ..ask }, PAGE as usize).await?;
-        let Some(last) = places.last().filter(|_| places.len() as u64 == PAGE) else { return Ok(Skip::End) };
-        let last = place_of(last)?;
-        (left, after, skipped) = (left - PAGE, Some(last), skipped + PAGE);
-        let is_near = left <= PAGE && skipped + left + 2 * ask.limit as u64 <= WORK;
-        if !is_near && (skipped >= SKIPPED || left <= PAGE) {
-            return Ok(Skip::Enough { left, at: last });
+    while left > PAGE_POSITIONS {
+        let places = position_keys(graph, ListQuery { after, ..ask }, PAGE_POSITIONS as usize).await?;
+        let Some(last) = places.last().filter(|_| places.len() as u64 == PAGE_POSITIONS) else {
+            return Ok(SkipOutcome::PastEnd);
+        };
+        let last = decode_position(last)?;
+        (left, after, skipped) = (left - PAGE_POSITIONS, Some(last), skipped + PAGE_POSITIONS);
+        let is_near = left <= PAGE_POSITIONS && skipped + left + 2 * ask.limit as u64 <= MAX_READ_COST;
+        if !is_near && (skipped >= MAX_SKIPPED_EDGES || left <= PAGE_POSITIONS) {
+            return Ok(SkipOutcome::Suspended { left, at: last });
         }
     }
-    Ok(Skip::Done { skip: left, after })
+    Ok(SkipOutcome::Reached { skip: left, after })
 }
 
 /// The `nth` place of a list from its end, 1 being the last; `None` if the list has become shorter.
-async fn nth_from_end(graph: Graph<'_>, list: List, nth: u64) -> Result<Option<(u64, u64)>, Error> {
+async fn nth_from_end(graph: TaoGraph<'_>, list: AssocList, nth: u64) -> Result<Option<(u64, u64)>, Error> {
     let (first, mut end, mut left) = (list.place(u64::MAX, 0), list.behind(0, u64::MAX).to_vec(), nth);
     loop {
-        let page = left.min(PAGE);
+        let page = left.min(PAGE_POSITIONS);
         let places = graph.db.range_keys(graph.lists, &first, &end, page as usize, Direction::Backward).await?;
         let Some(last) = places.last().filter(|_| places.len() as u64 == page) else { return Ok(None) };
         left -= page;
         if left == 0 {
-            return place_of(last).map(Some);
+            return decode_position(last).map(Some);
         }
         end = last.to_vec();
     }
 }
 
 /// The keys of the places of a list, `limit` at most. A place that is being made or removed may be among them: it counts by its edge.
-pub(crate) async fn places(graph: Graph<'_>, ask: Ask, limit: usize) -> Result<Keys, Error> {
+pub(crate) async fn position_keys(graph: TaoGraph<'_>, ask: ListQuery, limit: usize) -> Result<Keys, Error> {
     let first = ask.list.place(ask.high, 0);
     let behind = ask.after.map(|(time, id2)| ask.list.behind(time, id2));
     let from = behind.as_ref().map_or(&first[..], |behind| core::cmp::max(&first[..], &behind[..]));
@@ -268,12 +272,12 @@ pub(crate) async fn places(graph: Graph<'_>, ask: Ask, limit: usize) -> Result<K
     graph.db.range_keys(graph.lists, from, &end, limit, Direction::Forward).await
 }
 
-pub(crate) fn place_of(key: &[u8]) -> Result<(u64, u64), Error> {
-    read_place(key).ok_or(Error::new(BROKEN_PLACE))
+pub(crate) fn decode_position(key: &[u8]) -> Result<(u64, u64), Error> {
+    decode_position_key(key).ok_or(Error::new(MALFORMED_POSITION_KEY))
 }
 
 /// How to go on: so many edges are left to be skipped behind a place.
-pub(crate) fn tail(pos: u64, (time, id2): (u64, u64)) -> [u8; 24] {
+pub(crate) fn encode_tail(pos: u64, (time, id2): (u64, u64)) -> [u8; 24] {
     let mut bytes = [0; 24];
     for (at, word) in [pos, time, id2].iter().enumerate() {
         bytes[at * 8..][..8].copy_from_slice(&word.to_le_bytes());

@@ -4,43 +4,43 @@ use core::cmp::Reverse;
 
 use sandstorm_api::prelude::*;
 
-use crate::edges::{Count, time_of};
-use crate::keys::{Edge, EitherKey, List};
-use crate::lists::{Ask, State, place_of, places, tail};
-use crate::{Graph, REPLY_BYTES};
+use crate::edges::{StoredCount, decode_edge_time};
+use crate::keys::{AssocEdge, AssocList, EdgeOrCountKey};
+use crate::lists::{ListQuery, ListState, decode_position, encode_tail, position_keys};
+use crate::{REPLY_BYTES, TaoGraph};
 
 /// What a try costs beside its edges, in places: the count, read twice, and the way down to the first place.
-const TRY: u64 = 24;
+const ATTEMPT_COST: u64 = 24;
 /// Bytes of an edge in a reply beside its data.
-const EDGE_BYTES: usize = 20;
+const EDGE_HEADER_BYTES: usize = 20;
 /// Bytes of a reply that are handed over at a time: each costs a call of the host.
-const PIECE_BYTES: usize = 4 << 10;
+const REPLY_CHUNK_BYTES: usize = 4 << 10;
 
 /// An edge of a list, with its data.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<'a> {
+pub(crate) struct PageEdge<'a> {
     pub(crate) time: u64,
     pub(crate) id2: u64,
     pub(crate) data: &'a [u8],
 }
 
-impl<'a> Found<'a> {
+impl<'a> PageEdge<'a> {
     /// The edge to `id2` that a record holds.
-    pub(crate) fn of(id2: u64, record: Record<'a>) -> Result<Found<'a>, Error> {
-        Ok(Found { time: time_of(record.value())?, id2, data: record.value().get(8..).unwrap_or_default() })
+    pub(crate) fn of(id2: u64, record: Record<'a>) -> Result<PageEdge<'a>, Error> {
+        Ok(PageEdge { time: decode_edge_time(record.value())?, id2, data: record.value().get(8..).unwrap_or_default() })
     }
 }
 
 /// What was read of a list from a position on.
-pub(crate) struct Page<'a> {
+pub(crate) struct ListPage<'a> {
     /// Edges with the time of the place where they were met.
-    pub(crate) found: Vec<Found<'a>>,
+    pub(crate) found: Vec<PageEdge<'a>>,
     /// Edges whose records have another time than the place where they were met: that of the record is here.
-    pub(crate) moved: Vec<Found<'a>>,
+    pub(crate) moved: Vec<PageEdge<'a>>,
     /// Every place that was met has its edge, with that time.
-    pub(crate) is_whole: bool,
+    pub(crate) is_complete: bool,
     /// The list as it was, after the places were met, if its count is in one record.
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<ListState>,
     /// The first place that was met.
     pub(crate) first: Option<(u64, u64)>,
     /// The last place that was met, where there may be more behind it.
@@ -50,42 +50,42 @@ pub(crate) struct Page<'a> {
 }
 
 /// Reads the edges at the places from the position on.
-pub(crate) async fn read_page<'a>(graph: Graph<'a>, ask: Ask) -> Result<Page<'a>, Error> {
+pub(crate) async fn read_page<'a>(graph: TaoGraph<'a>, ask: ListQuery) -> Result<ListPage<'a>, Error> {
     let skip = ask.pos as usize;
-    let places = places(graph, ask, skip + ask.limit).await?;
+    let places = position_keys(graph, ask, skip + ask.limit).await?;
     let is_full = places.len() == skip + ask.limit;
     let mut met = Vec::with_capacity(places.len().saturating_sub(skip));
     for place in places.iter().skip(skip) {
-        met.push(place_of(place)?);
+        met.push(decode_position(place)?);
     }
-    let cost = TRY + (places.len() + met.len()) as u64;
+    let cost = ATTEMPT_COST + (places.len() + met.len()) as u64;
     drop(places);
-    let (records, count) = records_of(graph, ask.list, met.iter().map(|(_, id2)| *id2)).await?;
-    let state = match Count::read(count.map(|count| count.value()))? {
-        Count::Whole(size) => Some(State::of_one(size, count)),
-        Count::Sharded(_) => None,
+    let (records, count) = read_edge_records(graph, ask.list, met.iter().map(|(_, id2)| *id2)).await?;
+    let state = match StoredCount::read(count.map(|count| count.value()))? {
+        StoredCount::Whole(size) => Some(ListState::from_single_record(size, count)),
+        StoredCount::Sharded(_) => None,
     };
     let (mut found, mut moved) = (Vec::with_capacity(met.len()), Vec::new());
     for ((time, id2), record) in met.iter().zip(records) {
         // An edge that is gone meanwhile is none.
         let Some(record) = record else { continue };
-        let edge = Found::of(*id2, record)?;
+        let edge = PageEdge::of(*id2, record)?;
         if edge.time == *time { found.push(edge) } else { moved.push(edge) }
     }
-    let is_whole = found.len() == met.len();
+    let is_complete = found.len() == met.len();
     let (first, last) = (met.first().copied(), met.last().copied().filter(|_| is_full));
-    Ok(Page { found, moved, is_whole, state, first, last, cost })
+    Ok(ListPage { found, moved, is_complete, state, first, last, cost })
 }
 
 /// The records of edges of a list, for each id; and that of the list's count, read together with them.
-async fn records_of<'a>(
-    graph: Graph<'a>,
-    list: List,
+async fn read_edge_records<'a>(
+    graph: TaoGraph<'a>,
+    list: AssocList,
     ids: impl ExactSizeIterator<Item = u64>,
 ) -> Result<(Vec<Option<Record<'a>>>, Option<Record<'a>>), Error> {
     let mut keys = Vec::with_capacity(ids.len() + 1);
-    keys.extend(ids.map(|id2| EitherKey::edge(Edge { list, id2 })));
-    keys.push(EitherKey::count(list));
+    keys.extend(ids.map(|id2| EdgeOrCountKey::edge(AssocEdge { list, id2 })));
+    keys.push(EdgeOrCountKey::count(list));
     let mut records = graph.db.get_many(graph.objects, &keys).await?;
     let count = records.pop().flatten();
     Ok((records, count))
@@ -93,24 +93,24 @@ async fn records_of<'a>(
 
 /// Makes a page of a list that others change sound: each edge comes once, where its own record has it. Those that earlier tries met
 /// and this one did not are looked up again: they may have been moved past the reader.
-pub(crate) async fn settle<'a>(
-    graph: Graph<'a>,
-    ask: Ask,
-    mut page: Page<'a>,
+pub(crate) async fn reconcile_page<'a>(
+    graph: TaoGraph<'a>,
+    ask: ListQuery,
+    mut page: ListPage<'a>,
     met: &BTreeSet<u64>,
-) -> Result<Page<'a>, Error> {
+) -> Result<ListPage<'a>, Error> {
     let (mut has, mut missed) = (BTreeSet::new(), met.clone());
     for edge in page.found.iter().chain(&page.moved) {
         missed.remove(&edge.id2);
     }
     let missed: Vec<u64> = missed.into_iter().collect();
-    let (records, _count) = records_of(graph, ask.list, missed.iter().copied()).await?;
+    let (records, _count) = read_edge_records(graph, ask.list, missed.iter().copied()).await?;
     let mut found_again = Vec::new();
     for (id2, record) in missed.iter().zip(records) {
-        found_again.extend(record.map(|record| Found::of(*id2, record)).transpose()?);
+        found_again.extend(record.map(|record| PageEdge::of(*id2, record)).transpose()?);
     }
     let order = |place: (u64, u64)| (Reverse(place.0), place.1);
-    let is_of_page = |edge: &Found<'_>| {
+    let is_of_page = |edge: &PageEdge<'_>| {
         let place = order((edge.time, edge.id2));
         // What is before a position is not asked for; what is behind the last place comes when one goes on from there.
         ask.low <= edge.time
@@ -120,7 +120,7 @@ pub(crate) async fn settle<'a>(
             && page.last.is_none_or(|last| place < order(last))
     };
     let moved = core::mem::take(&mut page.moved).into_iter().chain(found_again);
-    let moved: Vec<Found<'a>> = moved.filter(is_of_page).collect();
+    let moved: Vec<PageEdge<'a>> = moved.filter(is_of_page).collect();
     page.found.extend(moved);
     page.found.sort_by_key(|edge| order((edge.time, edge.id2)));
     // One that was moved may have been met twice.
@@ -130,11 +130,11 @@ pub(crate) async fn settle<'a>(
 }
 
 /// As many of the edges as a reply holds, and how to go on, if there may be more of so many that are asked for.
-pub(crate) fn reply_page(graph: Graph<'_>, page: &Page<'_>, limit: usize) -> Result<(), Error> {
+pub(crate) fn reply_page(graph: TaoGraph<'_>, page: &ListPage<'_>, limit: usize) -> Result<(), Error> {
     let mut bytes = 0;
-    let fits = |edge: &&Found<'_>| {
+    let fits = |edge: &&PageEdge<'_>| {
         let fits = bytes < REPLY_BYTES;
-        bytes += edge.data.len() + EDGE_BYTES;
+        bytes += edge.data.len() + EDGE_HEADER_BYTES;
         fits
     };
     let count = page.found.iter().take_while(fits).count();
@@ -145,22 +145,22 @@ pub(crate) fn reply_page(graph: Graph<'_>, page: &Page<'_>, limit: usize) -> Res
         _ => page.last.filter(|_| now.len() < limit),
     };
     match behind {
-        Some(place) => reply(graph, now, Some(&tail(0, place))),
-        None => reply(graph, now, None),
+        Some(place) => reply_edges(graph, now, Some(&encode_tail(0, place))),
+        None => reply_edges(graph, now, None),
     }
 }
 
 /// Replies with edges and, where there may be more, with a tail that tells how to go on.
-pub(crate) fn reply(graph: Graph<'_>, edges: &[Found<'_>], tail: Option<&[u8]>) -> Result<(), Error> {
+pub(crate) fn reply_edges(graph: TaoGraph<'_>, edges: &[PageEdge<'_>], tail: Option<&[u8]>) -> Result<(), Error> {
     let bytes = edges
         .iter()
-        .map(|edge| EDGE_BYTES + edge.data.len())
+        .map(|edge| EDGE_HEADER_BYTES + edge.data.len())
         .fold(5 + tail.map_or(0, <[u8]>::len), usize::saturating_add);
-    let mut piece = Vec::with_capacity(bytes.min(PIECE_BYTES));
+    let mut piece = Vec::with_capacity(bytes.min(REPLY_CHUNK_BYTES));
     piece.push(u8::from(tail.is_some()));
     piece.extend_from_slice(&(edges.len() as u32).to_le_bytes());
     for edge in edges {
-        if piece.len() + EDGE_BYTES + edge.data.len() > PIECE_BYTES {
+        if piece.len() + EDGE_HEADER_BYTES + edge.data.len() > REPLY_CHUNK_BYTES {
             graph.db.reply(&piece)?;
             piece.clear();
         }

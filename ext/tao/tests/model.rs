@@ -6,7 +6,7 @@ mod codec;
 #[path = "../../../tests/tao/model.rs"]
 mod model;
 
-use codec::{More, Tables};
+use codec::{ListContinuation, Tables};
 use model::{Answer, ENDS, Edge, Graph, Model, Op, Random, TYPES};
 use sandstorm_api::testing::TestStore;
 use sandstorm_api::{Error, ErrorKind};
@@ -43,17 +43,17 @@ impl Store {
         &mut self,
         limit: u32,
         mut pos: u64,
-        args: impl Fn(&Tables, u64, u32, Option<codec::Place>) -> Vec<u8>,
+        args: impl Fn(&Tables, u64, u32, Option<codec::ListPosition>) -> Vec<u8>,
     ) -> Result<Vec<Edge>, Error> {
         let (mut edges, mut after, limit) = (Vec::new(), None, limit.min(codec::LIMIT));
         loop {
             let reply = self.call(&args(&self.tables, pos, limit - edges.len() as u32, after))?;
-            let (some, more) = codec::list(&reply).expect("a list");
+            let (some, more) = codec::decode_list(&reply).expect("a list");
             edges.extend(some.into_iter().map(|edge| (edge.id2, edge.time, edge.data.to_vec())));
             match more {
                 None => return Ok(edges),
-                Some(More::Behind(left, place)) => (pos, after) = (left, Some(place)),
-                Some(More::Ids(_)) => panic!("of another query"),
+                Some(ListContinuation::After(left, place)) => (pos, after) = (left, Some(place)),
+                Some(ListContinuation::Ids(_)) => panic!("of another query"),
             }
         }
     }
@@ -62,12 +62,12 @@ impl Store {
         let mut edges = Vec::new();
         loop {
             let reply = self.call(&codec::assoc_get(&self.tables, id1, atype, ids, high, low))?;
-            let (some, more) = codec::list(&reply).expect("a list");
+            let (some, more) = codec::decode_list(&reply).expect("a list");
             edges.extend(some.into_iter().map(|edge| (edge.id2, edge.time, edge.data.to_vec())));
             match more {
                 None => break,
-                Some(More::Ids(done)) => ids = &ids[done as usize..],
-                Some(More::Behind(..)) => panic!("of another query"),
+                Some(ListContinuation::Ids(done)) => ids = &ids[done as usize..],
+                Some(ListContinuation::After(..)) => panic!("of another query"),
             }
         }
         edges.sort_by_key(|(id2, time, _)| (std::cmp::Reverse(*time), *id2));
@@ -111,19 +111,19 @@ impl Store {
         };
         let reply = self.call(&args)?;
         Ok(match op {
-            Op::ObjAdd { .. } => Answer::Id(codec::number(&reply).expect("an id")),
+            Op::ObjAdd { .. } => Answer::Id(codec::decode_number(&reply).expect("an id")),
             Op::ObjGet { .. } if reply.is_empty() => Answer::Object(None),
             Op::ObjGet { .. } => {
-                let (otype, fields) = codec::object(&reply).expect("an object");
+                let (otype, fields) = codec::decode_object(&reply).expect("an object");
                 Answer::Object(Some((otype, fields.0)))
             }
-            Op::AssocCount { .. } => Answer::Count(codec::number(&reply).expect("a count")),
-            Op::AssocTypeGet { .. } => Answer::Type(codec::declared(&reply).expect("a type")),
+            Op::AssocCount { .. } => Answer::Count(codec::decode_number(&reply).expect("a count")),
+            Op::AssocTypeGet { .. } => Answer::Type(codec::decode_type(&reply).expect("a type")),
             Op::AssocType { .. } => {
                 assert!(reply.is_empty());
                 Answer::Nothing
             }
-            _ => Answer::Done(codec::yes(&reply).expect("yes or no")),
+            _ => Answer::Done(codec::decode_bool(&reply).expect("yes or no")),
         })
     }
 }
@@ -341,7 +341,7 @@ fn a_position_far_from_both_ends_is_reached_in_several_calls() {
     }
     let mut first = |pos| {
         let reply = store.call(&codec::assoc_range(&store.tables.clone(), 1, 4, pos, 1, None)).expect("a list");
-        let (edges, more) = codec::list(&reply).expect("a list");
+        let (edges, more) = codec::decode_list(&reply).expect("a list");
         (edges.first().map(|edge| edge.id2), more.is_some())
     };
     assert_eq!(first(9_500), (None, true), "2,500 from the end are not counted off from there");
@@ -465,7 +465,7 @@ fn what_is_no_question_is_refused_and_says_what_one_is() {
         ("assoc_change_type", codec::assoc_change_type(&tables, 1, 1, 2, 3)),
         ("assoc_get", codec::assoc_get(&tables, 1, 1, &[1], 2, 1)),
         ("assoc_count", codec::assoc_count(&tables, 1, 1)),
-        ("assoc_range", codec::assoc_range(&tables, 1, 1, 0, 1, Some(codec::Place { time: 1, id2: 1 }))),
+        ("assoc_range", codec::assoc_range(&tables, 1, 1, 0, 1, Some(codec::ListPosition { time: 1, id2: 1 }))),
         ("assoc_time_range", codec::assoc_time_range(&tables, 1, 1, (2, 1), 1, None)),
         ("assoc_type", codec::assoc_type(&tables, 9, Some(8))),
         ("assoc_type_get", codec::assoc_type_get(&tables, 9)),
@@ -528,7 +528,7 @@ fn what_is_too_much_is_refused_and_nothing_is_written() {
 
     // An object that grows past its limit by an update.
     let large = add_fields([("x", vec![0; 200 << 10])].into_iter().collect());
-    let id = codec::number(&store.call(&large).unwrap()).unwrap();
+    let id = codec::decode_number(&store.call(&large).unwrap()).unwrap();
     let more = codec::Fields::from([("y", vec![0; 100 << 10])]);
     let error = store.call(&codec::obj_update(&tables, id, &more, &[])).expect_err("too large together");
     assert!(error.text().contains("256 KiB"), "{error}");

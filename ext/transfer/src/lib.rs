@@ -16,7 +16,8 @@ const FORMAT: &str = "args: table u64, amount u64, from_len u16, from, to (the r
 
 /// Moves the amount in `args` from the first account there to the second.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, amount, from, to) = parse(args).filter(|(.., from, to)| from != to).ok_or(Error::invalid(FORMAT))?;
+    let (table, amount, from, to) =
+        parse_args(args).filter(|(.., from, to)| from != to).ok_or(Error::invalid(FORMAT))?;
     let accounts = db.transaction();
     let mut balances = [0; 2];
     for (balance, found) in balances.iter_mut().zip(accounts.get_many(table, &[from, to]).await?) {
@@ -35,7 +36,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-fn parse(args: &[u8]) -> Option<(TableId, u64, &[u8], &[u8])> {
+fn parse_args(args: &[u8]) -> Option<(TableId, u64, &[u8], &[u8])> {
     let (table, rest) = args.split_first_chunk::<8>()?;
     let (amount, rest) = rest.split_first_chunk::<8>()?;
     let (from_len, rest) = rest.split_first_chunk::<2>()?;

@@ -21,7 +21,7 @@ const FORMAT: &str = "args: table u64, then u8:0 account, or u8:1 amount u64, fr
 const NO_ACCOUNT: &str = "there is no such account";
 const TOO_SHORT: &str = "the record is too short for a balance";
 /// Fewer than a transaction may read.
-const AUDITED_ACCOUNTS: u32 = 1000;
+const MAX_AUDITED_ACCOUNTS: u32 = 1000;
 
 /// Does what `args` say.
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
@@ -68,7 +68,7 @@ async fn audit(tx: Transaction<'_>, table: TableId, count: u32, first: &[u8]) ->
     let mut accounts = Vec::with_capacity(count as usize);
     let mut next = Some(first.to_vec());
     while let Some(account) = next.take().filter(|_| accounts.len() < count as usize) {
-        next = after(&account);
+        next = next_numbered_key(&account);
         accounts.push(account);
     }
     let (mut sum, mut counted) = (0_u64, 0);
@@ -85,7 +85,7 @@ fn balance(account: Seen<'_>) -> Result<u64, Error> {
 }
 
 /// The key whose number is one more; `None` when all its digits are nines.
-fn after(key: &[u8]) -> Option<Vec<u8>> {
+fn next_numbered_key(key: &[u8]) -> Option<Vec<u8>> {
     let mut key = key.to_vec();
     for digit in key.iter_mut().rev() {
         match *digit {
@@ -111,7 +111,7 @@ fn parse_audit(args: &[u8]) -> Option<(u32, &[u8])> {
     let (count, first) = args.split_first_chunk::<4>()?;
     let count = u32::from_le_bytes(*count);
     let numbered = first.last().is_some_and(u8::is_ascii_digit);
-    (numbered && (1..=AUDITED_ACCOUNTS).contains(&count)).then_some((count, first))
+    (numbered && (1..=MAX_AUDITED_ACCOUNTS).contains(&count)).then_some((count, first))
 }
 
 #[cfg(test)]

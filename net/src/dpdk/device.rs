@@ -1,16 +1,20 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
-use super::kernel::check_shared;
-use super::port::{FRAME_OVERHEAD, find};
-use super::shared::SharedPort;
+use super::kernel::check_kernel_addresses;
+use super::port::{FRAME_OVERHEAD, find_port};
+use super::shared_port::SharedPort;
 use super::{
-    Dma, DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
-    UdpRule, Watch,
+    DmaMemory, DpdkError, DpdkPort, Eal, FlowError, FlowRule, InterruptsUnavailable, MergedPort, PortCounters,
+    PortDescription, PortOptions, PortWatch, QueuePair, UdpRule,
 };
-use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_S, NEIGHBOURS_SEEN};
-use crate::r2p2::Peer;
-use crate::stack::{Interface, Network, StackDriver, StackError, StackOptions, client_port, machine_clock};
+use crate::driver::{
+    AnyDriver, Burst, DatagramDriver, DriverCounters, DriverFactory, DriverWaiter, DriverWaker, Outbox, ReceivePressure,
+};
+use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_TIMEOUT_S, LEARNED_NEIGHBOURS};
+use crate::r2p2::PeerAddr;
+use crate::stack::{
+    InterfaceNetwork, StackDriver, StackError, StackInterface, StackOptions, choose_client_port, monotonic_clock,
+};
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +30,7 @@ pub struct DeviceOptions {
     /// The device's name or number; empty: the only one.
     pub device: String,
     /// This host's addresses on it: one of each family at most.
-    pub networks: Vec<Network>,
+    pub networks: Vec<InterfaceNetwork>,
     /// UDP port of the first worker; worker `n` has this port plus `n`.
     pub port: u16,
     /// Workers, a pair of queues each.
@@ -39,8 +43,8 @@ pub struct DeviceOptions {
     pub kept_buffers: u32,
     /// Whether workers sleep when there is nothing to do: then the device is asked for interrupts.
     pub sleeps: bool,
-    /// See [`PortOptions::reads_tables`].
-    pub reads_tables: bool,
+    /// See [`PortOptions::dma_from_tables`].
+    pub dma_from_tables: bool,
     /// Take the workers' datagrams alone, by rules, and leave all else on the device to the kernel, which has the same addresses. Of a server's device.
     pub isolate: bool,
 }
@@ -59,7 +63,7 @@ pub enum DeviceError {
         "{device} is shared memory, where each side looks at every queue that it has: one for each of the server's {workers} \
              workers, not {queues}; leave the number of queues out, or say {workers}"
     )]
-    QueuesOfMemory {
+    MemifQueues {
         /// The device.
         device: String,
         /// Queues asked for.
@@ -72,7 +76,7 @@ pub enum DeviceError {
         "packets of {mtu} bytes need places of {needed} bytes in the memory that {device} shares, which has {places}: add bsize={needed} to its \
              --vdev, on the side with role=client"
     )]
-    Places {
+    MemifBufferSize {
         /// The device.
         device: String,
         /// The packets asked for.
@@ -115,13 +119,13 @@ pub enum DeviceError {
         "on a device shared with the kernel (isolate) it is the kernel that says who has {0}, and it has no such address: `ip addr add {0}/{1} dev` the \
          device's interface, or name an address that it has"
     )]
-    NotTheKernels(IpAddr, u8),
+    NotKernelAddress(IpAddr, u8),
     /// The kernel has the address, and does not answer for it there.
     #[error(
         "on a device shared with the kernel (isolate) the kernel has the server's address on the device's own interface, and it has {address} on \
          {interface}, whose Ethernet address is another than that of {device}: name an address that it has there"
     )]
-    Elsewhere {
+    OtherInterface {
         /// The address.
         address: IpAddr,
         /// The interface that has it.
@@ -133,74 +137,74 @@ pub enum DeviceError {
 
 /// Who brings a packet to its worker.
 #[derive(Clone, Debug)]
-pub enum Steering {
+pub enum PacketSteering {
     /// There is one worker.
-    Alone,
+    SingleWorker,
     /// The device, by a rule for each worker's port.
     Rules,
     /// The same, and the kernel has all else.
     Isolated,
     /// The device spreads by addresses and ports, and workers hand over what is another's.
-    Spread(FlowError),
+    Rss(FlowError),
     /// Whichever queue it comes to, that worker hands it over.
     HandedOver(FlowError),
 }
 
-impl fmt::Display for Steering {
+impl fmt::Display for PacketSteering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Steering::Alone => f.write_str("one worker, one queue"),
-            Steering::Rules => f.write_str("the device brings each packet to its worker (flow rules)"),
-            Steering::Isolated => f.write_str(
+            PacketSteering::SingleWorker => f.write_str("one worker, one queue"),
+            PacketSteering::Rules => f.write_str("the device brings each packet to its worker (flow rules)"),
+            PacketSteering::Isolated => f.write_str(
                 "the device brings each worker its packets (flow rules), and leaves all else to the kernel (isolated)",
             ),
-            Steering::Spread(why) => {
+            PacketSteering::Rss(why) => {
                 write!(f, "the device spreads packets (RSS), workers hand over what is another's; no flow rules: {why}")
             }
-            Steering::HandedOver(why) => write!(f, "workers hand over what is another's; no flow rules: {why}"),
+            PacketSteering::HandedOver(why) => write!(f, "workers hand over what is another's; no flow rules: {why}"),
         }
     }
 }
 
 /// A server's device. Its drivers keep what they need of it; it is to be kept as long as they are used, for its rules.
 #[derive(Debug)]
-pub struct Device {
+pub struct DpdkDevice {
     // Before the port.
-    flows: Vec<Flow>,
-    steering: Steering,
-    interface: Arc<Interface>,
-    port: Port,
+    flows: Vec<FlowRule>,
+    steering: PacketSteering,
+    interface: Arc<StackInterface>,
+    port: DpdkPort,
 }
 
-impl Device {
+impl DpdkDevice {
     /// Starts DPDK, opens the device, and gives a driver for each worker.
     ///
     /// # Errors
     /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process: further devices are opened with the same arguments.
-    pub fn open(options: &DeviceOptions) -> Result<(Device, Vec<StackDriver<QueuePair>>), DeviceError> {
+    pub fn open(options: &DeviceOptions) -> Result<(DpdkDevice, Vec<StackDriver<QueuePair>>), DeviceError> {
         let (port, pairs) = open(options, |_| Ok(u16::try_from(options.workers).unwrap_or(u16::MAX)))?;
-        let interface = interface(&pairs, options)?;
+        let interface = new_interface(&pairs, options)?;
         let drivers = pairs.into_iter().enumerate().map(|(index, pair)| {
             let driver = StackDriver::new(Arc::clone(&interface), index, pair)?;
             Ok(driver)
         });
         let drivers = drivers.collect::<Result<Vec<_>, StackError>>()?;
-        let (flows, steering) = if options.isolate { isolate(&port, options)? } else { steer(&port, options) };
-        Ok((Device { flows, steering, interface, port }, drivers))
+        let (flows, steering) = if options.isolate { steer_isolated(&port, options)? } else { steer(&port, options) };
+        Ok((DpdkDevice { flows, steering, interface, port }, drivers))
     }
 
     /// Who brings packets to their workers.
-    pub fn steering(&self) -> &Steering {
+    pub fn steering(&self) -> &PacketSteering {
         &self.steering
     }
 
     /// Rules that the device keeps.
     pub fn rules(&self) -> impl Iterator<Item = &UdpRule> {
-        self.flows.iter().map(Flow::rule)
+        self.flows.iter().map(FlowRule::rule)
     }
 
     /// What the device is.
-    pub fn info(&self) -> &PortInfo {
+    pub fn info(&self) -> &PortDescription {
         self.port.info()
     }
 
@@ -215,13 +219,13 @@ impl Device {
     }
 
     /// To ask how it stands, without keeping it open.
-    pub fn watch(&self) -> Watch {
+    pub fn watch(&self) -> PortWatch {
         self.port.watch()
     }
 
     /// Why no interrupts wake the workers; none: they do.
-    pub fn without_interrupts(&self) -> Option<NoInterrupts> {
-        self.port.without_interrupts()
+    pub fn interrupts_unavailable(&self) -> Option<InterruptsUnavailable> {
+        self.port.interrupts_unavailable()
     }
 
     /// Packet buffers that are out.
@@ -230,19 +234,19 @@ impl Device {
     }
 
     /// Memory that the device reads by itself, for tables whose values it is to send from where they are stored. None: any will do, or none does.
-    pub fn dma(&self) -> Option<&Arc<Dma>> {
+    pub fn dma(&self) -> Option<&Arc<DmaMemory>> {
         self.port.dma()
     }
 
     /// What the workers share.
-    pub fn interface(&self) -> &Arc<Interface> {
+    pub fn interface(&self) -> &Arc<StackInterface> {
         &self.interface
     }
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for DpdkDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PortInfo { name, driver, mac, mtu, .. } = self.info();
+        let PortDescription { name, driver, mac, mtu, .. } = self.info();
         let values = match (self.port.copies(), self.dma()) {
             (None, None) => "sent from where they are stored".to_owned(),
             (None, Some(_)) => "sent from where they are stored, which the device reads".to_owned(),
@@ -255,19 +259,19 @@ impl fmt::Display for Device {
 /// Starts DPDK and opens the device, with as many queues as `queues` says of it.
 fn open(
     options: &DeviceOptions,
-    queues: impl FnOnce(&PortInfo) -> Result<u16, DeviceError>,
-) -> Result<(Port, Vec<QueuePair>), DeviceError> {
+    queues: impl FnOnce(&PortDescription) -> Result<u16, DeviceError>,
+) -> Result<(DpdkPort, Vec<QueuePair>), DeviceError> {
     // Before DPDK starts, which it does once.
-    options.networks.iter().try_for_each(Network::check)?;
-    let eal = running(&options.eal)?;
+    options.networks.iter().try_for_each(InterfaceNetwork::check)?;
+    let eal = shared_eal(&options.eal)?;
     // Before the port is opened: over shared memory it is connected then.
-    let info = find(&eal, &options.device)?;
-    check_places(&info, options)?;
+    let info = find_port(&eal, &options.device)?;
+    check_memif_buffers(&info, options)?;
     let queues = queues(&info)?;
-    let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, isolate, reads_tables, .. } = *options;
+    let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, isolate, dma_from_tables, .. } = *options;
     let port_options =
-        PortOptions { mtu, checksums, kept_buffers, interrupts, isolate, reads_tables, ..PortOptions::new(queues) };
-    let opened = Port::open(&eal, &options.device, &port_options).map_err(|error| match error {
+        PortOptions { mtu, checksums, kept_buffers, interrupts, isolate, dma_from_tables, ..PortOptions::new(queues) };
+    let opened = DpdkPort::open(&eal, &options.device, &port_options).map_err(|error| match error {
         DpdkError::Isolation { why, .. } => {
             DeviceError::Isolation { device: info.name.clone(), driver: info.driver.clone(), why }
         }
@@ -275,13 +279,13 @@ fn open(
     })?;
     if isolate {
         // After what the device cannot do: that would be so at any address.
-        check_shared(&info, &options.networks)?;
+        check_kernel_addresses(&info, &options.networks)?;
     }
     Ok(opened)
 }
 
 /// Over memif a packet has to fit one place of its ring: DPDK 22.11 spoils those that take several. The side that is its client makes the rings.
-fn check_places(info: &PortInfo, options: &DeviceOptions) -> Result<(), DeviceError> {
+fn check_memif_buffers(info: &PortDescription, options: &DeviceOptions) -> Result<(), DeviceError> {
     if !info.is_shared_memory() {
         return Ok(());
     }
@@ -293,20 +297,20 @@ fn check_places(info: &PortInfo, options: &DeviceOptions) -> Result<(), DeviceEr
     if value("role").is_some_and(|role| role != "client") {
         return Ok(());
     }
-    let places = value("bsize").and_then(|bytes| bytes.parse().ok()).unwrap_or(MEMIF_PLACE);
+    let places = value("bsize").and_then(|bytes| bytes.parse().ok()).unwrap_or(MEMIF_BUFFER_BYTES);
     let needed = u32::from(mtu) + u32::from(FRAME_OVERHEAD);
     if needed <= places {
         return Ok(());
     }
-    Err(DeviceError::Places { device: info.name.clone(), mtu, places, needed })
+    Err(DeviceError::MemifBufferSize { device: info.name.clone(), mtu, places, needed })
 }
 
 /// DPDK as it was started for devices of this process, with its arguments.
-static RUNNING: Mutex<Option<(Vec<String>, Weak<Eal>)>> = Mutex::new(None);
+static SHARED_EAL: Mutex<Option<(Vec<String>, Weak<Eal>)>> = Mutex::new(None);
 
 /// Starts DPDK, which can be done once; while it runs, whoever says the same arguments shares it.
-pub(super) fn running(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+pub(super) fn shared_eal(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
+    let mut running = SHARED_EAL.lock().unwrap_or_else(PoisonError::into_inner);
     let same = running.as_ref().filter(|(started_with, _)| started_with == arguments);
     if let Some(eal) = same.and_then(|(_, eal)| eal.upgrade()) {
         return Ok(eal);
@@ -316,37 +320,37 @@ pub(super) fn running(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
     Ok(eal)
 }
 
-fn interface(pairs: &[QueuePair], options: &DeviceOptions) -> Result<Arc<Interface>, DeviceError> {
+fn new_interface(pairs: &[QueuePair], options: &DeviceOptions) -> Result<Arc<StackInterface>, DeviceError> {
     let first = pairs.first().ok_or(StackError::Workers { workers: 0, port: options.port })?;
     let mut stack = StackOptions::of(&options.networks, options.port, options.workers)?;
     if options.isolate {
-        stack = StackOptions { isolated: true, neighbours: NEIGHBOURS_SEEN, ..stack };
+        stack = StackOptions { isolated: true, neighbours: LEARNED_NEIGHBOURS, ..stack };
     }
-    Ok(Interface::new(first, stack, machine_clock())?)
+    Ok(StackInterface::new(first, stack, monotonic_clock())?)
 }
 
 /// Has the device keep a rule for each worker and family, or finds out who else steers.
-fn steer(port: &Port, options: &DeviceOptions) -> (Vec<Flow>, Steering) {
+fn steer(port: &DpdkPort, options: &DeviceOptions) -> (Vec<FlowRule>, PacketSteering) {
     if options.workers <= 1 {
-        return (Vec::new(), Steering::Alone);
+        return (Vec::new(), PacketSteering::SingleWorker);
     }
-    match rule(port, options) {
-        Ok(flows) => (flows, Steering::Rules),
-        Err(why) if port.info().spreads => (Vec::new(), Steering::Spread(why)),
-        Err(why) => (Vec::new(), Steering::HandedOver(why)),
+    match create_worker_rules(port, options) {
+        Ok(flows) => (flows, PacketSteering::Rules),
+        Err(why) if port.info().supports_rss => (Vec::new(), PacketSteering::Rss(why)),
+        Err(why) => (Vec::new(), PacketSteering::HandedOver(why)),
     }
 }
 
 /// Has a device that is shared with the kernel keep a rule for each worker and family, without which nothing would come.
-fn isolate(port: &Port, options: &DeviceOptions) -> Result<(Vec<Flow>, Steering), DeviceError> {
+fn steer_isolated(port: &DpdkPort, options: &DeviceOptions) -> Result<(Vec<FlowRule>, PacketSteering), DeviceError> {
     let refused = |why| DeviceError::IsolatedRules { device: port.info().name.clone(), why };
-    Ok((rule(port, options).map_err(refused)?, Steering::Isolated))
+    Ok((create_worker_rules(port, options).map_err(refused)?, PacketSteering::Isolated))
 }
 
 /// A rule for each worker and family.
-fn rule(port: &Port, options: &DeviceOptions) -> Result<Vec<Flow>, FlowError> {
+fn create_worker_rules(port: &DpdkPort, options: &DeviceOptions) -> Result<Vec<FlowRule>, FlowError> {
     let rules = |to_address: bool| {
-        let of = move |network: &Network, worker: usize| {
+        let of = move |network: &InterfaceNetwork, worker: usize| {
             let (port, queue) = (options.port.saturating_add(worker as u16), worker as u16);
             match to_address {
                 true => UdpRule::to(network.address, port, queue),
@@ -356,13 +360,13 @@ fn rule(port: &Port, options: &DeviceOptions) -> Result<Vec<Flow>, FlowError> {
         options.networks.iter().flat_map(move |network| (0..options.workers).map(move |worker| of(network, worker)))
     };
     // Some drivers take rules only without an address.
-    let kept = keep(port, rules(true));
+    let kept = create_rules(port, rules(true));
     // On a shared device those would take what comes to the kernel's other addresses, too.
-    if options.isolate { kept } else { kept.or_else(|_| keep(port, rules(false))) }
+    if options.isolate { kept } else { kept.or_else(|_| create_rules(port, rules(false))) }
 }
 
 /// All of these rules, or none.
-fn keep(port: &Port, rules: impl Iterator<Item = UdpRule> + Clone) -> Result<Vec<Flow>, FlowError> {
+fn create_rules(port: &DpdkPort, rules: impl Iterator<Item = UdpRule> + Clone) -> Result<Vec<FlowRule>, FlowError> {
     rules.clone().try_for_each(|rule| port.validate(&rule))?;
     rules.map(|rule| port.create(rule)).collect()
 }
@@ -370,51 +374,52 @@ fn keep(port: &Port, rules: impl Iterator<Item = UdpRule> + Clone) -> Result<Vec
 /// A client's device: many connections, each at a UDP port of its own, over all of the device's queues.
 #[derive(Debug)]
 pub struct ClientDevice {
-    drivers: Arc<Mutex<VecDeque<OneDriver>>>,
-    at_home: AtHome,
-    interface: Arc<Interface>,
-    port: Port,
+    drivers: Arc<Mutex<VecDeque<SharedDriver>>>,
+    idle_port: IdlePort,
+    interface: Arc<StackInterface>,
+    port: DpdkPort,
 }
 
 /// Queues of a client: those asked for, or what the device needs towards a server of so many workers. memif's driver looks at every queue that
 /// its own side has, whether or not the peer has one there; nothing tells the server's side how many the peer has.
-fn client_queues(info: &PortInfo, asked: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
+fn client_queues(info: &PortDescription, asked: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
     if !info.is_shared_memory() {
         return Ok(asked.unwrap_or(1));
     }
     match asked {
         Some(queues) if usize::from(queues) != workers => {
-            Err(DeviceError::QueuesOfMemory { device: info.name.clone(), queues, workers })
+            Err(DeviceError::MemifQueues { device: info.name.clone(), queues, workers })
         }
         _ => Ok(u16::try_from(workers).unwrap_or(u16::MAX)),
     }
 }
 
 /// Bytes of a place in memif's rings, unless said otherwise.
-const MEMIF_PLACE: u32 = 2048;
+const MEMIF_BUFFER_BYTES: u32 = 2048;
 
 impl ClientDevice {
     /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is of no meaning. Without a
     /// number of `queues`: over shared memory (memif) as many as the server has workers, else one.
     ///
     /// # Errors
-    /// As [`Device::open`]; and another number of queues than the server's workers over memif, which would have the server read and write
+    /// As [`DpdkDevice::open`]; and another number of queues than the server's workers over memif, which would have the server read and write
     /// memory that is nobody's.
     pub fn open(options: &DeviceOptions, server: SocketAddr, queues: Option<u16>) -> Result<ClientDevice, DeviceError> {
         // Whoever waits for a client's connection looks at the device by the clock: it is another's turn at it meanwhile.
-        let options = &DeviceOptions { sleeps: false, isolate: false, reads_tables: false, ..options.clone() };
+        let options = &DeviceOptions { sleeps: false, isolate: false, dma_from_tables: false, ..options.clone() };
         let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
         // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
         let begun = Instant::now();
         while !port.is_up() {
-            if begun.elapsed() > Duration::from_secs(DPDK_LINK_S) {
+            if begun.elapsed() > Duration::from_secs(DPDK_LINK_TIMEOUT_S) {
                 return Err(DeviceError::NoLink(port.info().name.clone()));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let own = client_port();
-        let interface = interface(&pairs, &DeviceOptions { workers: DPDK_CONNECTIONS, port: own, ..options.clone() })?;
-        let merged = Merged::new(pairs, server.port()).ok_or(StackError::Workers { workers: 0, port: own })?;
+        let own = choose_client_port();
+        let interface =
+            new_interface(&pairs, &DeviceOptions { workers: DPDK_CONNECTIONS, port: own, ..options.clone() })?;
+        let merged = MergedPort::new(pairs, server.port()).ok_or(StackError::Workers { workers: 0, port: own })?;
         let mut merged = Some(Box::new(merged));
         let mut drivers = VecDeque::new();
         for index in 0..DPDK_CONNECTIONS {
@@ -424,7 +429,7 @@ impl ClientDevice {
         }
         Ok(ClientDevice {
             drivers: Arc::new(Mutex::new(drivers)),
-            at_home: Arc::new(Mutex::new(merged)),
+            idle_port: Arc::new(Mutex::new(merged)),
             interface,
             port,
         })
@@ -436,7 +441,7 @@ impl ClientDevice {
     }
 
     /// What the device is.
-    pub fn info(&self) -> &PortInfo {
+    pub fn info(&self) -> &PortDescription {
         self.port.info()
     }
 
@@ -446,61 +451,61 @@ impl ClientDevice {
     }
 
     /// What the connections share.
-    pub fn interface(&self) -> &Arc<Interface> {
+    pub fn interface(&self) -> &Arc<StackInterface> {
         &self.interface
     }
 }
 
-impl Drivers for ClientDevice {
+impl DriverFactory for ClientDevice {
     fn open(&self) -> Result<AnyDriver, String> {
         // Who was given back last is lent last: what is under way for the one before has time to come.
         let driver = self.drivers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let driver = driver.ok_or_else(|| {
             format!("a device has {DPDK_CONNECTIONS} connections at a time: use fewer, with more under way")
         })?;
-        let (home, at_home) = (Arc::clone(&self.drivers), Arc::clone(&self.at_home));
-        Ok(AnyDriver::other(Lent { driver, home, at_home }))
+        let (home, idle_port) = (Arc::clone(&self.drivers), Arc::clone(&self.idle_port));
+        Ok(AnyDriver::other(PooledDriver { driver, home, idle_port }))
     }
 }
 
 /// A driver that one connection has at a time, so that its lock is always free.
-type OneDriver = Arc<Mutex<StackDriver<SharedPort>>>;
+type SharedDriver = Arc<Mutex<StackDriver<SharedPort>>>;
 
 /// The port while no connection is at it.
-type AtHome = Arc<Mutex<Option<Box<Merged>>>>;
+type IdlePort = Arc<Mutex<Option<Box<MergedPort>>>>;
 
 /// The driver while a connection has it.
-struct Lent {
-    driver: OneDriver,
-    home: Arc<Mutex<VecDeque<OneDriver>>>,
-    at_home: AtHome,
+struct PooledDriver {
+    driver: SharedDriver,
+    home: Arc<Mutex<VecDeque<SharedDriver>>>,
+    idle_port: IdlePort,
 }
 
-impl Lent {
+impl PooledDriver {
     fn driver(&self) -> MutexGuard<'_, StackDriver<SharedPort>> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has something done with the port, while no other connection is at it. What was received is dealt with by then: it lies where the device has put
     /// it, and is not copied for the sake of the others.
-    fn at_port<T>(&self, work: impl FnOnce(&mut StackDriver<SharedPort>) -> T) -> T {
+    fn with_port<T>(&self, work: impl FnOnce(&mut StackDriver<SharedPort>) -> T) -> T {
         let mut driver = self.driver();
-        let mut at_home = self.at_home.lock().unwrap_or_else(PoisonError::into_inner);
-        driver.port_mut().give(at_home.take());
+        let mut idle_port = self.idle_port.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.port_mut().give(idle_port.take());
         let done = work(&mut driver);
-        *at_home = driver.port_mut().take_back();
+        *idle_port = driver.port_mut().take_back();
         done
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledDriver {
     fn drop(&mut self) {
         self.home.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(&self.driver));
     }
 }
 
-impl Driver for Lent {
-    fn local(&self) -> Peer {
+impl DatagramDriver for PooledDriver {
+    fn local(&self) -> PeerAddr {
         self.driver().local()
     }
 
@@ -509,27 +514,27 @@ impl Driver for Lent {
     }
 
     fn receive(&mut self, burst: &mut Burst) -> usize {
-        self.at_port(|driver| driver.receive(burst))
+        self.with_port(|driver| driver.receive(burst))
     }
 
     fn transmit(&mut self, outbox: &mut Outbox) -> usize {
-        self.at_port(|driver| driver.transmit(outbox))
+        self.with_port(|driver| driver.transmit(outbox))
     }
 
-    fn waiter(&self) -> Waiter {
+    fn waiter(&self) -> DriverWaiter {
         self.driver().waiter()
     }
 
-    fn waker(&self) -> Waker {
+    fn waker(&self) -> DriverWaker {
         self.driver().waker()
     }
 
-    fn pressure(&mut self) -> Pressure {
-        self.at_port(|driver| driver.pressure())
+    fn pressure(&mut self) -> ReceivePressure {
+        self.with_port(|driver| driver.pressure())
     }
 
     fn counters(&self) -> DriverCounters {
-        self.at_port(|driver| driver.counters())
+        self.with_port(|driver| driver.counters())
     }
 
     fn max_datagram(&self) -> usize {

@@ -5,15 +5,15 @@
 //! counts against `ulimit -l`). Elsewhere values are copied into packets: without an IOMMU nobody knows where memory lies; where DPDK has the IOMMU
 //! translate physical addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; mlx5, which maps
 //! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11: `mlx5_common_dev_dma_unmap`); and not each
-//! driver waits with memory that is not its pool's until it has left, or has room for its addresses: [`DRIVERS`] do.
+//! driver waits with memory that is not its pool's until it has left, or has room for its addresses: [`ZERO_COPY_DRIVERS`] do.
 //!
 //! Guarantees: memory that a device was told of is not given back to the kernel before the device was told to forget it.
 #![allow(unsafe_code)]
 
-use super::arena::{Arena, Mapper, Unmapped};
+use super::dma_arena::{DmaArena, DmaMapper, UnmapOutcome};
 use super::eal::Eal;
-use super::error::Code;
-use super::info::PortInfo;
+use super::error::DpdkErrno;
+use super::info::PortDescription;
 use super::port::PortOptions;
 use crate::extents::ExtentSource;
 use crate::limits::{DMA_EXTENT_BYTES, DMA_EXTENTS, DMA_RETRY_MS};
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// Drivers that let go of memory that is not their pool's once it has left, with addresses of 64 bits: those of DPDK 22.11 that were tried
 /// (e1000_em, virtio, vmxnet3), and Intel's others, whose rings do it in the same way.
-const DRIVERS: [&str; 11] = [
+const ZERO_COPY_DRIVERS: [&str; 11] = [
     "net_e1000_em",
     "net_virtio",
     "net_vmxnet3",
@@ -42,11 +42,11 @@ const DRIVERS: [&str; 11] = [
 
 /// Why a device reads no memory but DPDK's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoDma {
+pub enum DmaUnavailable {
     /// It was not asked to.
-    Unasked,
+    NotRequested,
     /// It sends packets of one piece.
-    Segments,
+    SingleSegment,
     /// Its driver is none of those that are known to.
     Driver,
     /// It is none on vfio-pci.
@@ -58,113 +58,115 @@ pub enum NoDma {
     /// No addresses to reserve.
     Addresses,
     /// DPDK has no room for memory of others.
-    Register(Code),
+    Register(DpdkErrno),
     /// DPDK, or the kernel, does not map it.
-    Map(Code),
+    Map(DpdkErrno),
     /// Another device of this process reads it.
-    Another,
+    OtherDevice,
 }
 
-impl fmt::Display for NoDma {
+impl fmt::Display for DmaUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoDma::Unasked => f.write_str("it was not asked to send from elsewhere"),
-            NoDma::Segments => f.write_str("its driver sends packets of one piece"),
-            NoDma::Driver => f.write_str("its driver is not known to send from memory that is not DPDK's"),
-            NoDma::NoVfio => f.write_str("it is none on vfio-pci, and reads no memory but DPDK's"),
-            NoDma::NoIommu => f.write_str("vfio runs without an IOMMU"),
-            NoDma::Physical => f.write_str("DPDK has the IOMMU translate physical addresses (its --iova-mode)"),
-            NoDma::Addresses => f.write_str("there are no addresses to reserve"),
-            NoDma::Register(code) => write!(f, "DPDK has no room for further memory: {code}"),
-            NoDma::Map(code) => write!(
+            DmaUnavailable::NotRequested => f.write_str("it was not asked to send from elsewhere"),
+            DmaUnavailable::SingleSegment => f.write_str("its driver sends packets of one piece"),
+            DmaUnavailable::Driver => f.write_str("its driver is not known to send from memory that is not DPDK's"),
+            DmaUnavailable::NoVfio => f.write_str("it is none on vfio-pci, and reads no memory but DPDK's"),
+            DmaUnavailable::NoIommu => f.write_str("vfio runs without an IOMMU"),
+            DmaUnavailable::Physical => {
+                f.write_str("DPDK has the IOMMU translate physical addresses (its --iova-mode)")
+            }
+            DmaUnavailable::Addresses => f.write_str("there are no addresses to reserve"),
+            DmaUnavailable::Register(code) => write!(f, "DPDK has no room for further memory: {code}"),
+            DmaUnavailable::Map(code) => write!(
                 f,
                 "the kernel maps it no memory: {code}; look at `ulimit -l`, and at how many bits the IOMMU has"
             ),
-            NoDma::Another => f.write_str("another device of this process reads its tables"),
+            DmaUnavailable::OtherDevice => f.write_str("another device of this process reads its tables"),
         }
     }
 }
 
 /// The device that is told.
-struct Device {
+struct DmaDevice {
     device: NonNull<sys::rte_device>,
     eal: Weak<Eal>,
 }
 
 // SAFETY: DPDK keeps the device until it ends, which `eal` is asked of before each use; on vfio mapping takes DPDK's own lock.
-unsafe impl Send for Device {}
+unsafe impl Send for DmaDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Device {}
+unsafe impl Sync for DmaDevice {}
 
-impl Mapper for Device {
-    fn map(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Code> {
-        let Some(_runs) = self.eal.upgrade() else { return Err(Code(libc::ENODEV)) };
+impl DmaMapper for DmaDevice {
+    fn map(&self, at: NonNull<u8>, bytes: usize) -> Result<(), DpdkErrno> {
+        let Some(_runs) = self.eal.upgrade() else { return Err(DpdkErrno(libc::ENODEV)) };
         // SAFETY: DPDK runs, so the device is there; the memory is mapped in this process until after `unmap`.
         let failed = unsafe { sys::ss_dma_map(self.device.as_ptr(), at.as_ptr().cast(), bytes) };
-        if failed == 0 { Ok(()) } else { Err(Code::of(failed)) }
+        if failed == 0 { Ok(()) } else { Err(DpdkErrno::of(failed)) }
     }
 
-    fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Unmapped {
+    fn unmap(&self, at: NonNull<u8>, bytes: usize) -> UnmapOutcome {
         // DPDK has ended, or ends: no port is open, nothing is sent any more, and none of these addresses gets other memory (`map`).
-        let Some(_runs) = self.eal.upgrade() else { return Unmapped::Forgotten };
+        let Some(_runs) = self.eal.upgrade() else { return UnmapOutcome::Released };
         // SAFETY: as in `map`.
         match -unsafe { sys::ss_dma_unmap(self.device.as_ptr(), at.as_ptr().cast(), bytes) } {
-            0 => Unmapped::Forgotten,
+            0 => UnmapOutcome::Released,
             // DPDK has no room for what would be left on both sides, and has changed nothing.
-            libc::ENOMEM => Unmapped::StillRead,
-            _ => Unmapped::Unknown,
+            libc::ENOMEM => UnmapOutcome::StillMapped,
+            _ => UnmapOutcome::Unknown,
         }
     }
 }
 
 /// From where a port sends.
 #[derive(Clone, Debug)]
-pub(super) enum Reads {
+pub(super) enum SendMemory {
     /// From anywhere: a processor reads it.
-    All,
+    Any,
     /// From what its device was told of.
-    Told(Arc<Dma>),
+    Mapped(Arc<DmaMemory>),
     /// From DPDK's memory alone.
-    Own(NoDma),
+    PoolOnly(DmaUnavailable),
 }
 
-impl Reads {
+impl SendMemory {
     /// From where a port is to send.
-    pub(super) fn of(eal: &Arc<Eal>, options: &PortOptions, info: &PortInfo) -> Reads {
-        if info.sends_shares {
-            return Reads::All;
+    pub(super) fn of(eal: &Arc<Eal>, options: &PortOptions, info: &PortDescription) -> SendMemory {
+        if info.sends_in_place {
+            return SendMemory::Any;
         }
-        let dma = match (options.reads_tables, info.sends_segments) {
-            (_, false) => Err(NoDma::Segments),
-            (false, _) => Err(NoDma::Unasked),
-            (true, true) if !DRIVERS.contains(&info.driver.as_str()) => Err(NoDma::Driver),
-            (true, true) => Dma::of(eal, info.port, &info.name),
+        let dma = match (options.dma_from_tables, info.sends_segments) {
+            (_, false) => Err(DmaUnavailable::SingleSegment),
+            (false, _) => Err(DmaUnavailable::NotRequested),
+            (true, true) if !ZERO_COPY_DRIVERS.contains(&info.driver.as_str()) => Err(DmaUnavailable::Driver),
+            (true, true) => DmaMemory::of(eal, info.port, &info.name),
         };
-        dma.map_or_else(Reads::Own, Reads::Told)
+        dma.map_or_else(SendMemory::PoolOnly, SendMemory::Mapped)
     }
 
     /// Whether it sends these bytes from where they lie.
     #[inline]
     pub(super) fn reach(&self, bytes: &[u8]) -> bool {
         match self {
-            Reads::All => true,
-            Reads::Told(dma) => dma.arena.reads(bytes),
-            Reads::Own(_) => false,
+            SendMemory::Any => true,
+            SendMemory::Mapped(dma) => dma.arena.reads(bytes),
+            SendMemory::PoolOnly(_) => false,
         }
     }
 
     /// The memory that its device was told of.
-    pub(super) fn told(&self) -> Option<&Arc<Dma>> {
+    pub(super) fn told(&self) -> Option<&Arc<DmaMemory>> {
         match self {
-            Reads::Told(dma) => Some(dma),
+            SendMemory::Mapped(dma) => Some(dma),
             _ => None,
         }
     }
 
     /// Why it copies what it sends; none: it does not.
-    pub(super) fn why_not(&self) -> Option<NoDma> {
+    pub(super) fn why_not(&self) -> Option<DmaUnavailable> {
         match self {
-            Reads::Own(why) => Some(*why),
+            SendMemory::PoolOnly(why) => Some(*why),
             _ => None,
         }
     }
@@ -172,49 +174,51 @@ impl Reads {
 
 /// Memory that a device reads, for tables.
 #[derive(Debug)]
-pub struct Dma {
-    arena: Arena<Device>,
+pub struct DmaMemory {
+    arena: DmaArena<DmaDevice>,
     /// The device's name.
     of: String,
 }
 
-impl Dma {
+impl DmaMemory {
     /// Memory for the device of a port, which DPDK has found. Addresses for as much as the machine has.
-    pub(super) fn of(eal: &Arc<Eal>, port: u16, name: &str) -> Result<Arc<Dma>, NoDma> {
+    pub(super) fn of(eal: &Arc<Eal>, port: u16, name: &str) -> Result<Arc<DmaMemory>, DmaUnavailable> {
         let mut kept = eal.dma();
         if let Some(dma) = &*kept {
-            return if dma.of == name { Ok(Arc::clone(dma)) } else { Err(NoDma::Another) };
+            return if dma.of == name { Ok(Arc::clone(dma)) } else { Err(DmaUnavailable::OtherDevice) };
         }
         check_vfio(name)?;
         // SAFETY: DPDK runs.
         if !unsafe { sys::ss_maps_as_here() } {
-            return Err(NoDma::Physical);
+            return Err(DmaUnavailable::Physical);
         }
         // SAFETY: DPDK runs; the number is looked up.
-        let device = NonNull::new(unsafe { sys::ss_device(port) }).ok_or(NoDma::Map(Code(libc::ENOTSUP)))?;
+        let device =
+            NonNull::new(unsafe { sys::ss_device(port) }).ok_or(DmaUnavailable::Map(DpdkErrno(libc::ENOTSUP)))?;
         let extents = machine_bytes().div_ceil(DMA_EXTENT_BYTES).min(DMA_EXTENTS);
-        let device = Device { device, eal: Arc::downgrade(eal) };
-        let arena = Arena::reserve(extents, Duration::from_millis(DMA_RETRY_MS), device).ok_or(NoDma::Addresses)?;
+        let device = DmaDevice { device, eal: Arc::downgrade(eal) };
+        let arena =
+            DmaArena::reserve(extents, Duration::from_millis(DMA_RETRY_MS), device).ok_or(DmaUnavailable::Addresses)?;
         let (base, bytes) = arena.range();
         // SAFETY: DPDK runs; the addresses stay reserved as long as the arena.
         let failed = unsafe { sys::ss_dma_register(base.as_ptr().cast(), bytes, DMA_EXTENT_BYTES) };
         if failed != 0 {
-            return Err(NoDma::Register(Code::of(failed)));
+            return Err(DmaUnavailable::Register(DpdkErrno::of(failed)));
         }
         let Some(extent) = arena.take() else {
             // SAFETY: registered above, and nothing of it is mapped.
             unsafe { sys::ss_dma_unregister(base.as_ptr().cast(), bytes) };
-            return Err(NoDma::Map(arena.refused().unwrap_or(Code(libc::ENOMEM))));
+            return Err(DmaUnavailable::Map(arena.refused().unwrap_or(DpdkErrno(libc::ENOMEM))));
         };
         // SAFETY: just taken, and not used.
         unsafe { arena.give(extent) };
-        let dma = Arc::new(Dma { arena, of: name.to_owned() });
+        let dma = Arc::new(DmaMemory { arena, of: name.to_owned() });
         *kept = Some(Arc::clone(&dma));
         Ok(dma)
     }
 
     /// Why it was told of no more when it was last to be; none: it was.
-    pub fn refused(&self) -> Option<Code> {
+    pub fn refused(&self) -> Option<DpdkErrno> {
         self.arena.refused()
     }
 
@@ -225,7 +229,7 @@ impl Dma {
 }
 
 // SAFETY: as the arena guarantees.
-unsafe impl ExtentSource for Dma {
+unsafe impl ExtentSource for DmaMemory {
     fn take(&self) -> Option<NonNull<u8>> {
         self.arena.take()
     }
@@ -241,16 +245,16 @@ unsafe impl ExtentSource for Dma {
 }
 
 /// Whether a port is a PCI device on vfio-pci, behind an IOMMU. Such ports have the device's name.
-fn check_vfio(name: &str) -> Result<(), NoDma> {
+fn check_vfio(name: &str) -> Result<(), DmaUnavailable> {
     let device = format!("/sys/bus/pci/devices/{name}");
-    let driver = fs::read_link(format!("{device}/driver")).map_err(|_| NoDma::NoVfio)?;
+    let driver = fs::read_link(format!("{device}/driver")).map_err(|_| DmaUnavailable::NoVfio)?;
     if !driver.ends_with("vfio-pci") {
-        return Err(NoDma::NoVfio);
+        return Err(DmaUnavailable::NoVfio);
     }
     match fs::read_to_string(format!("{device}/iommu_group/name")) {
         // Groups that vfio makes where there is no IOMMU.
-        Ok(group) if group.contains("noiommu") => Err(NoDma::NoIommu),
-        _ if !fs::exists(format!("{device}/iommu_group")).unwrap_or_default() => Err(NoDma::NoIommu),
+        Ok(group) if group.contains("noiommu") => Err(DmaUnavailable::NoIommu),
+        _ if !fs::exists(format!("{device}/iommu_group")).unwrap_or_default() => Err(DmaUnavailable::NoIommu),
         _ => Ok(()),
     }
 }

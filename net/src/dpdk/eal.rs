@@ -5,9 +5,9 @@
 //! stays, too, until the process ends. A port is opened once at a time.
 #![allow(unsafe_code)]
 
-use super::dma::Dma;
-use super::error::{Code, DpdkError};
-use super::info::{PortInfo, describe};
+use super::dma::DmaMemory;
+use super::error::{DpdkErrno, DpdkError};
+use super::info::{PortDescription, describe};
 use crate::limits::DPDK_NAME_BYTES;
 use sandstorm_dpdk_sys as sys;
 use std::cell::Cell;
@@ -24,17 +24,17 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// DPDK, started. The last owner's drop ends it.
 pub struct Eal {
-    state: Mutex<State>,
+    state: Mutex<EalState>,
     /// Dropped to have the thread end DPDK.
     end: Option<mpsc::Sender<bool>>,
     thread: Option<JoinHandle<()>>,
     /// Memory of tables that a device reads: of the first that can.
-    dma: Mutex<Option<Arc<Dma>>>,
+    dma: Mutex<Option<Arc<DmaMemory>>>,
 }
 
 /// What of DPDK is in use.
 #[derive(Default)]
-struct State {
+struct EalState {
     open: BTreeSet<u16>,
     /// Pools whose owners have gone, to be freed when no port is open and their packets are back.
     left: Vec<PoolPointer>,
@@ -56,22 +56,22 @@ impl std::fmt::Debug for Eal {
 }
 
 /// DPDK's words for a number.
-pub(super) fn text_of(code: i32) -> String {
+pub(super) fn error_text(code: i32) -> String {
     // SAFETY: the function takes any number and returns a string that lives until the thread's next call; it is copied at once.
-    unsafe { text(sys::rte_strerror(code)) }
+    unsafe { copy_c_string(sys::rte_strerror(code)) }
 }
 
 /// The version of DPDK that this runs with, such as "DPDK 22.11.11".
 pub fn version() -> String {
     // SAFETY: the function returns a string that lives as long as the process.
-    unsafe { text(sys::rte_version()) }
+    unsafe { copy_c_string(sys::rte_version()) }
 }
 
 /// Copies a string.
 ///
 /// # Safety
 /// `from` is null or points to a string that ends with a zero.
-unsafe fn text(from: *const c_char) -> String {
+unsafe fn copy_c_string(from: *const c_char) -> String {
     if from.is_null() {
         return String::new();
     }
@@ -80,7 +80,7 @@ unsafe fn text(from: *const c_char) -> String {
 }
 
 /// What to do about a start that failed.
-fn hint(code: Code) -> &'static str {
+fn start_hint(code: DpdkErrno) -> &'static str {
     match code.0 {
         0 => {
             "perhaps another process uses this --file-prefix: give each its own, or --in-memory; DPDK printed more above"
@@ -104,7 +104,7 @@ impl Eal {
     /// [`DpdkError`]: started before, arguments that cannot be used, or what DPDK answered. After a failed start it cannot be tried again.
     pub fn start<A: AsRef<str>>(arguments: &[A]) -> Result<Arc<Eal>, DpdkError> {
         let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.as_ref().to_owned()).collect();
-        let strings = c_strings(&arguments)?;
+        let strings = eal_arguments(&arguments)?;
         if STARTED.swap(true, SeqCst) {
             return Err(DpdkError::StartedBefore);
         }
@@ -129,14 +129,14 @@ impl Eal {
                 thread: Some(thread),
                 dma: Mutex::default(),
             })),
-            Ok(Err(NotBegun::Secondary)) => Err(DpdkError::Secondary),
+            Ok(Err(EalInitError::Secondary)) => Err(DpdkError::Secondary),
             failed => {
                 let code = match failed {
-                    Ok(Err(NotBegun::Refused(code))) => code,
-                    _ => Code(libc::EFAULT),
+                    Ok(Err(EalInitError::Refused(code))) => code,
+                    _ => DpdkErrno(libc::EFAULT),
                 };
                 arguments.shrink_to_fit();
-                Err(DpdkError::Start { arguments, code, hint: hint(code) })
+                Err(DpdkError::Start { arguments, code, hint: start_hint(code) })
             }
         }
     }
@@ -145,7 +145,7 @@ impl Eal {
     ///
     /// # Errors
     /// A device that does not tell of itself.
-    pub fn ports(&self) -> Result<Vec<PortInfo>, DpdkError> {
+    pub fn ports(&self) -> Result<Vec<PortDescription>, DpdkError> {
         let mut ports = Vec::new();
         let mut next = 0;
         loop {
@@ -164,24 +164,24 @@ impl Eal {
     pub(super) fn enter(&self) {
         REGISTERED.with(|registered| {
             if !registered.tried.replace(true) {
-                // SAFETY: DPDK is started; the thread unregisters when it ends, see `Registration`.
+                // SAFETY: DPDK is started; the thread unregisters when it ends, see `ThreadRegistration`.
                 registered.done.set(unsafe { sys::rte_thread_register() } == 0);
             }
         });
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a device was told to read, for whoever tells it: one at a time.
-    pub(super) fn dma(&self) -> MutexGuard<'_, Option<Arc<Dma>>> {
+    pub(super) fn dma(&self) -> MutexGuard<'_, Option<Arc<DmaMemory>>> {
         self.dma.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Claims a port for one owner.
     pub(super) fn claim(&self, port: u16) -> Result<(), DpdkError> {
-        if self.state().open.insert(port) { Ok(()) } else { Err(DpdkError::PortTaken(port)) }
+        if self.state().open.insert(port) { Ok(()) } else { Err(DpdkError::PortInUse(port)) }
     }
 
     /// The port is closed.
@@ -199,12 +199,12 @@ impl Eal {
     }
 
     /// Pools whose owners have gone and whose packets have not come back.
-    pub fn pools_left(&self) -> usize {
+    pub fn orphaned_pools(&self) -> usize {
         self.state().left.len()
     }
 }
 
-impl State {
+impl EalState {
     /// Frees what can be freed. While a port is open a packet of any pool may be in it.
     fn sweep(&mut self) {
         if !self.open.is_empty() {
@@ -240,19 +240,19 @@ impl Drop for Eal {
 }
 
 /// The arguments as DPDK takes them, with a program name and what it would otherwise choose badly.
-fn c_strings(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
+fn eal_arguments(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
     let named = |name: &str| arguments.iter().any(|argument| argument.split('=').next() == Some(name));
     let short = |name: &str| arguments.iter().any(|argument| argument.starts_with(name) && !argument.starts_with("--"));
     let mut all = vec!["sandstorm".to_owned()];
     if !named("--lcores") && !short("-l") && !short("-c") {
         // One thread of DPDK's, on any processor that this process may use.
-        all.push(format!("--lcores=0@({})", processors()));
+        all.push(format!("--lcores=0@({})", usable_processors()));
     }
     if !named("--no-telemetry") && !named("--telemetry") {
         all.push("--no-telemetry".to_owned());
     }
     all.extend(arguments.iter().cloned());
-    let kinds = other_kinds(arguments);
+    let kinds = secondary_process_arguments(arguments);
     all.into_iter()
         .map(|argument| {
             if ["-h", "--help"].contains(&argument.as_str()) {
@@ -270,7 +270,7 @@ fn c_strings(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
 }
 
 /// Arguments that ask for another kind of process than a primary one, in one word or two. An abbreviated one is found out after the start.
-fn other_kinds(arguments: &[String]) -> Vec<String> {
+fn secondary_process_arguments(arguments: &[String]) -> Vec<String> {
     let next = arguments.iter().skip(1).map(String::as_str).chain([""]);
     let asks = arguments.iter().zip(next).filter(|(argument, next)| match argument.split_once('=') {
         Some(("--proc-type", kind)) => kind != "primary",
@@ -280,7 +280,7 @@ fn other_kinds(arguments: &[String]) -> Vec<String> {
 }
 
 /// The processors that this thread may use, as DPDK writes them.
-fn processors() -> String {
+fn usable_processors() -> String {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return "0".to_owned() };
     let usable: Vec<String> =
         (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
@@ -289,15 +289,15 @@ fn processors() -> String {
 
 /// Why DPDK did not begin.
 #[derive(Clone, Copy, Debug)]
-enum NotBegun {
+enum EalInitError {
     /// It refused; 0: it gave no reason.
-    Refused(Code),
+    Refused(DpdkErrno),
     /// It had attached itself to the memory of another process.
     Secondary,
 }
 
 /// Starts DPDK on this thread.
-fn initialise(arguments: Vec<CString>) -> Result<(), NotBegun> {
+fn initialise(arguments: Vec<CString>) -> Result<(), EalInitError> {
     let count = arguments.len();
     // DPDK may write to the array, and keeps pointers to some of the strings: both live as long as the process.
     let pointers: Vec<*mut c_char> =
@@ -307,11 +307,11 @@ fn initialise(arguments: Vec<CString>) -> Result<(), NotBegun> {
     unsafe {
         sys::ss_quiet();
         if sys::rte_eal_init(count as i32, pointers.as_mut_ptr()) < 0 {
-            return Err(NotBegun::Refused(Code(sys::ss_errno().max(0))));
+            return Err(EalInitError::Refused(DpdkErrno(sys::ss_errno().max(0))));
         }
         if sys::rte_eal_process_type() != sys::rte_proc_type_t_RTE_PROC_PRIMARY {
             sys::rte_eal_cleanup();
-            return Err(NotBegun::Secondary);
+            return Err(EalInitError::Secondary);
         }
         // Threads of ours can then have caches; there are no secondary processes.
         sys::rte_mp_disable();
@@ -320,16 +320,16 @@ fn initialise(arguments: Vec<CString>) -> Result<(), NotBegun> {
 }
 
 /// Whether this thread is known to DPDK.
-struct Registration {
+struct ThreadRegistration {
     tried: Cell<bool>,
     done: Cell<bool>,
 }
 
 thread_local! {
-    static REGISTERED: Registration = const { Registration { tried: Cell::new(false), done: Cell::new(false) } };
+    static REGISTERED: ThreadRegistration = const { ThreadRegistration { tried: Cell::new(false), done: Cell::new(false) } };
 }
 
-impl Drop for Registration {
+impl Drop for ThreadRegistration {
     fn drop(&mut self) {
         if self.done.get() {
             // SAFETY: this thread is registered. DPDK may have ended meanwhile, but its tables of threads are static, and it looks at no more.

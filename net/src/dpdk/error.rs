@@ -1,18 +1,18 @@
 //! What DPDK refuses, typed and in words.
 
-use super::eal::text_of;
-use crate::stack::Forgone;
+use super::eal::error_text;
+use crate::stack::InterruptFault;
 use std::fmt;
 use thiserror::Error;
 
 /// A number with which DPDK says why it refused: the system's `errno`, or one of its own from 1000 on; 0 where it does not say.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Code(pub i32);
+pub struct DpdkErrno(pub i32);
 
-impl Code {
+impl DpdkErrno {
     /// From what a function of DPDK returned: most give the number negated.
-    pub(super) fn of(returned: i32) -> Code {
-        Code(returned.saturating_abs())
+    pub(super) fn of(returned: i32) -> DpdkErrno {
+        DpdkErrno(returned.saturating_abs())
     }
 
     /// Whether the driver does not have this.
@@ -21,16 +21,16 @@ impl Code {
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for DpdkErrno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return f.write_str("it gave no reason");
         }
-        write!(f, "{} (error {})", text_of(self.0), self.0)
+        write!(f, "{} (error {})", error_text(self.0), self.0)
     }
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for DpdkErrno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -38,7 +38,7 @@ impl fmt::Debug for Code {
 
 /// What was being configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ConfigureStage {
     /// The port with its number of queues and offloads.
     Device,
     /// The largest packet.
@@ -53,15 +53,15 @@ pub enum Stage {
     Interrupt,
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for ConfigureStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stage::Device => "its queues and offloads",
-            Stage::Mtu => "its MTU",
-            Stage::ReceiveQueue => "a receive queue",
-            Stage::TransmitQueue => "a transmit queue",
-            Stage::Start => "its start",
-            Stage::Interrupt => "those of a receive queue",
+            ConfigureStage::Device => "its queues and offloads",
+            ConfigureStage::Mtu => "its MTU",
+            ConfigureStage::ReceiveQueue => "a receive queue",
+            ConfigureStage::TransmitQueue => "a transmit queue",
+            ConfigureStage::Start => "its start",
+            ConfigureStage::Interrupt => "those of a receive queue",
         })
     }
 }
@@ -81,7 +81,7 @@ pub enum DpdkError {
         /// What it was given.
         arguments: Vec<String>,
         /// What it answered.
-        code: Code,
+        code: DpdkErrno,
         /// What to do.
         hint: &'static str,
     },
@@ -103,7 +103,7 @@ pub enum DpdkError {
     },
     /// Somebody of this process has the port.
     #[error("DPDK's port {0} is open already")]
-    PortTaken(u16),
+    PortInUse(u16),
     /// More queues than the device has.
     #[error("port {port} has {most} queues each way, and {asked} are asked for: one each worker; run fewer workers")]
     Queues {
@@ -116,11 +116,11 @@ pub enum DpdkError {
     },
     /// Two ports of this process could not be connected.
     #[error("cannot connect two ports of the name {name:?}: {code}; a name is used once in a process")]
-    Cable {
+    RingPair {
         /// The name.
         name: String,
         /// What DPDK answered.
-        code: Code,
+        code: DpdkErrno,
     },
     /// No memory for packets.
     #[error("no memory for {mbufs} packets of {room} bytes: {code}; give DPDK more (hugepages, or `-m` in --eal)")]
@@ -130,7 +130,7 @@ pub enum DpdkError {
         /// Bytes of each.
         room: u32,
         /// What DPDK answered.
-        code: Code,
+        code: DpdkErrno,
     },
     /// The device refused its configuration.
     #[error("port {port} refuses {stage}: {code}")]
@@ -138,9 +138,9 @@ pub enum DpdkError {
         /// The port.
         port: u16,
         /// What was refused.
-        stage: Stage,
+        stage: ConfigureStage,
         /// What the driver answered.
-        code: Code,
+        code: DpdkErrno,
     },
     /// The device is not shared with the kernel.
     #[error("port {port} leaves nothing to the kernel (isolate): {}", .why.words())]
@@ -156,16 +156,16 @@ pub enum DpdkError {
         /// The port.
         port: u16,
         /// What the driver answered.
-        code: Code,
+        code: DpdkErrno,
     },
 }
 
 /// Why no interrupt wakes the workers of a device.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum NoInterrupts {
+pub enum InterruptsUnavailable {
     /// Nobody asked for them.
     #[error("nobody sleeps until one comes")]
-    Unasked,
+    NotRequested,
     /// The driver is known to have none.
     #[error("its driver has no interrupts")]
     Driver,
@@ -173,9 +173,9 @@ pub enum NoInterrupts {
     #[error("tried with interrupts, the port refused {stage}: {code}")]
     Refused {
         /// What was refused.
-        stage: Stage,
+        stage: ConfigureStage,
         /// What the driver answered.
-        code: Code,
+        code: DpdkErrno,
     },
     /// One descriptor tells of several queues: whoever reads it would take it from the others.
     #[error("its queues share one interrupt")]
@@ -183,9 +183,9 @@ pub enum NoInterrupts {
     /// The system gave no descriptor for them.
     #[error("no file descriptor is left to wait for one")]
     Descriptor,
-    /// What had worked at first does not: see [`Forgone`].
+    /// What had worked at first does not: see [`InterruptFault`].
     #[error("given up: {0}")]
-    Given(Forgone),
+    Faulty(InterruptFault),
 }
 
 /// What of a flow rule a driver refuses.
@@ -212,7 +212,7 @@ pub struct FlowError {
     /// What of it.
     pub part: RulePart,
     /// What the driver answered.
-    pub code: Code,
+    pub code: DpdkErrno,
     /// Its words, if it has any.
     pub message: String,
 }

@@ -3,10 +3,10 @@
 //! Guarantees: a rule is taken back once, while its port runs.
 #![allow(unsafe_code)]
 
-use super::eal::text_of;
-use super::error::{Code, FlowError, RulePart};
-use super::info::string;
-use super::port::{OpenPort, Port};
+use super::eal::error_text;
+use super::error::{DpdkErrno, FlowError, RulePart};
+use super::info::c_chars_to_string;
+use super::port::{DpdkPort, OpenPort};
 use sandstorm_dpdk_sys as sys;
 use std::net::IpAddr;
 use std::ptr::NonNull;
@@ -59,52 +59,52 @@ impl UdpRule {
 
 /// A rule that a device keeps; taken back when dropped.
 #[derive(Debug)]
-pub struct Flow {
+pub struct FlowRule {
     flow: NonNull<sys::rte_flow>,
     rule: UdpRule,
     port: Arc<OpenPort>,
 }
 
 // SAFETY: a rule's handle is used once more, to take it back, from whatever thread; DPDK locks where the driver does not.
-unsafe impl Send for Flow {}
+unsafe impl Send for FlowRule {}
 // SAFETY: nothing can be done with a shared one but to look at its rule.
-unsafe impl Sync for Flow {}
+unsafe impl Sync for FlowRule {}
 
-impl Port {
+impl DpdkPort {
     /// Asks whether the device would take a rule.
     ///
     /// # Errors
     /// [`FlowError`]: what of it the driver refuses.
     pub fn validate(&self, rule: &UdpRule) -> Result<(), FlowError> {
-        let mut error = no_error();
+        let mut error = empty_flow_error();
         // SAFETY: the port is open; the rule and the error live across the call, which copies.
         let failed = unsafe { sys::ss_flow_validate(self.shared().number(), &rule.plain(), &mut error) };
-        if failed == 0 { Ok(()) } else { Err(flow_error(&error)) }
+        if failed == 0 { Ok(()) } else { Err(read_flow_error(&error)) }
     }
 
     /// Has the device keep a rule.
     ///
     /// # Errors
     /// [`FlowError`]: what of it the driver refuses.
-    pub fn create(&self, rule: UdpRule) -> Result<Flow, FlowError> {
-        let mut error = no_error();
+    pub fn create(&self, rule: UdpRule) -> Result<FlowRule, FlowError> {
+        let mut error = empty_flow_error();
         // SAFETY: as for `validate`.
         let made = unsafe { sys::ss_flow_create(self.shared().number(), &rule.plain(), &mut error) };
-        let flow = NonNull::new(made).ok_or_else(|| flow_error(&error))?;
-        Ok(Flow { flow, rule, port: Arc::clone(self.shared()) })
+        let flow = NonNull::new(made).ok_or_else(|| read_flow_error(&error))?;
+        Ok(FlowRule { flow, rule, port: Arc::clone(self.shared()) })
     }
 }
 
-impl Flow {
+impl FlowRule {
     /// What it says.
     pub fn rule(&self) -> &UdpRule {
         &self.rule
     }
 }
 
-impl Drop for Flow {
+impl Drop for FlowRule {
     fn drop(&mut self) {
-        let mut error = no_error();
+        let mut error = empty_flow_error();
         // SAFETY: made by this port, which is open while this holds it, and destroyed here alone. A driver that refuses keeps it until the
         // port is closed.
         unsafe { sys::ss_flow_destroy(self.port.number(), self.flow.as_ptr(), &mut error) };
@@ -113,14 +113,14 @@ impl Drop for Flow {
 
 /// Has a port that is claimed, and does not run, bring only what rules name, or all. All is what it does before this is called.
 pub(super) fn isolate(port: u16, on: bool) -> Result<(), FlowError> {
-    let mut error = no_error();
+    let mut error = empty_flow_error();
     // SAFETY: the port is the caller's; the error is filled in.
     let failed = unsafe { sys::ss_flow_isolate(port, i32::from(on), &mut error) };
-    if failed == 0 { Ok(()) } else { Err(flow_error(&error)) }
+    if failed == 0 { Ok(()) } else { Err(read_flow_error(&error)) }
 }
 
 /// What the driver said of a rule.
-fn flow_error(said: &sys::ss_flow_error) -> FlowError {
+fn read_flow_error(said: &sys::ss_flow_error) -> FlowError {
     // The numbers of `enum rte_flow_error_type`, which only grows at its end.
     let part = match said.kind {
         2 => RulePart::Rule,
@@ -130,14 +130,14 @@ fn flow_error(said: &sys::ss_flow_error) -> FlowError {
         17 => RulePart::State,
         _ => RulePart::Unspecified,
     };
-    let (code, message) = (Code(said.code), string(&said.message));
+    let (code, message) = (DpdkErrno(said.code), c_chars_to_string(&said.message));
     // Some say in words what the number says.
-    let says_more = message != text_of(said.code);
+    let says_more = message != error_text(said.code);
     FlowError { part, code, message: if says_more { message } else { String::new() } }
 }
 
 /// An error to be filled in.
-fn no_error() -> sys::ss_flow_error {
+fn empty_flow_error() -> sys::ss_flow_error {
     // SAFETY: all-zero is a value of the structure, which holds numbers alone.
     unsafe { std::mem::zeroed() }
 }

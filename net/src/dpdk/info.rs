@@ -3,14 +3,14 @@
 //! Guarantees: strings and numbers that a driver says are copied before anything else is asked of it.
 #![allow(unsafe_code)]
 
-use super::error::{Code, DpdkError};
-use crate::stack::Mac;
+use super::error::{DpdkErrno, DpdkError};
+use crate::stack::MacAddress;
 use sandstorm_dpdk_sys as sys;
 use std::ffi::c_char;
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortInfo {
+pub struct PortDescription {
     /// Its number.
     pub port: u16,
     /// Its name: a PCI address, or the name given with `--vdev`.
@@ -20,7 +20,7 @@ pub struct PortInfo {
     /// The memory node that it is next to; none if that does not matter.
     pub node: Option<u32>,
     /// Its Ethernet address.
-    pub mac: Mac,
+    pub mac: MacAddress,
     /// Bytes of the largest IP packet, as set.
     pub mtu: u16,
     /// The most that can be set; 0 if it does not say.
@@ -30,31 +30,31 @@ pub struct PortInfo {
     /// Whether it checks checksums of what it receives: of IPv4 headers, of UDP.
     pub checks: (bool, bool),
     /// Whether it fills in checksums of what it sends: of IPv4 headers, of UDP.
-    pub fills: (bool, bool),
+    pub tx_checksums: (bool, bool),
     /// Whether it sends values from where they are stored; if not, they are copied into its packets.
-    pub sends_shares: bool,
+    pub sends_in_place: bool,
     /// Whether it sends packets of several pieces.
     pub sends_segments: bool,
     /// Whether it can be shared with the kernel ([`super::PortOptions::isolate`]); of a port that is not open, whether it might.
-    pub isolates: bool,
+    pub supports_isolation: bool,
     /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
-    pub spreads: bool,
+    pub supports_rss: bool,
 }
 
 /// The driver of memif, shared memory between two processes.
 const MEMIF: &str = "net_memif";
 /// The driver of AF_XDP, an interface of the kernel's.
-pub(super) const XDP: &str = "net_af_xdp";
+pub(super) const AF_XDP_DRIVER: &str = "net_af_xdp";
 /// The driver of the kernel's tap devices, which may take from another of its interfaces.
 const TAP: &str = "net_tap";
 /// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
-const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", TAP, "net_af_packet"];
+const CPU_READ_DRIVERS: [&str; 5] = [MEMIF, "net_ring", "net_null", TAP, "net_af_packet"];
 /// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to be connected.
-pub(super) const NEVER_INTERRUPT: [&str; 5] = [MEMIF, XDP, "net_ring", "net_null", "net_af_packet"];
+pub(super) const INTERRUPTLESS_DRIVERS: [&str; 5] = [MEMIF, AF_XDP_DRIVER, "net_ring", "net_null", "net_af_packet"];
 /// Drivers whose frames go from memory to memory, and are read by processors alone.
-const IN_MEMORY: [&str; 3] = [MEMIF, "net_ring", "net_null"];
+const IN_MEMORY_DRIVERS: [&str; 3] = [MEMIF, "net_ring", "net_null"];
 
-impl PortInfo {
+impl PortDescription {
     /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To open one is to connect
     /// to that process.
     pub fn is_shared_memory(&self) -> bool {
@@ -63,72 +63,72 @@ impl PortInfo {
 
     /// Whether its frames never leave this machine's memory, so that no checksum has anything to find in them.
     pub fn stays_in_memory(&self) -> bool {
-        IN_MEMORY.contains(&self.driver.as_str())
+        IN_MEMORY_DRIVERS.contains(&self.driver.as_str())
     }
 }
 
-pub(super) fn string(from: &[c_char]) -> String {
+pub(super) fn c_chars_to_string(from: &[c_char]) -> String {
     let bytes: Vec<u8> = from.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The address of a port between two ends of one process, whose device has none: of those that anybody may choose.
-fn own_mac(port: u16) -> [u8; 6] {
+fn local_mac(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();
     [2, 0, 0, 0, high, low]
 }
 
 /// Asks a port what it is. For modules that hold the [`super::Eal`].
-pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
+pub(super) fn describe(port: u16) -> Result<PortDescription, DpdkError> {
     // SAFETY: all-zero is a value of the structure, which holds numbers alone.
     let mut said: sys::ss_port_info = unsafe { std::mem::zeroed() };
     // SAFETY: DPDK is started, as the callers' `Eal` shows; it checks the number and fills the structure in.
     let failed = unsafe { sys::ss_port_info(port, &mut said) };
     if failed != 0 {
-        return Err(DpdkError::Info { port, code: Code::of(failed) });
+        return Err(DpdkError::Info { port, code: DpdkErrno::of(failed) });
     }
     let can = |what: u32| said.can & what != 0;
-    let driver = string(&said.driver);
+    let driver = c_chars_to_string(&said.driver);
     // A real device reads memory by itself, and only what it was told of: see `dma`.
-    let reads_all = READ_BY_PROCESSOR.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
-    let isolates = driver != TAP || can(sys::SS_HAS_REMOTE);
-    Ok(PortInfo {
+    let reads_all = CPU_READ_DRIVERS.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
+    let supports_isolation = driver != TAP || can(sys::SS_HAS_REMOTE);
+    Ok(PortDescription {
         port,
-        name: string(&said.name),
+        name: c_chars_to_string(&said.name),
         driver,
-        sends_shares: reads_all && can(sys::SS_CAN_SEND_SEGMENTS),
+        sends_in_place: reads_all && can(sys::SS_CAN_SEND_SEGMENTS),
         sends_segments: can(sys::SS_CAN_SEND_SEGMENTS),
-        isolates,
+        supports_isolation,
         node: u32::try_from(said.socket).ok(),
-        mac: Mac(if said.mac == Mac::ZERO.0 { own_mac(port) } else { said.mac }),
+        mac: MacAddress(if said.mac == MacAddress::ZERO.0 { local_mac(port) } else { said.mac }),
         mtu: said.mtu,
         max_mtu: if said.max_mtu == u16::MAX { 0 } else { said.max_mtu },
         max_queues: said.max_rx_queues.min(said.max_tx_queues),
         checks: (can(sys::SS_CAN_CHECK_IP), can(sys::SS_CAN_CHECK_UDP)),
-        fills: (can(sys::SS_CAN_FILL_IP), can(sys::SS_CAN_FILL_UDP)),
-        spreads: can(sys::SS_CAN_SPREAD),
+        tx_checksums: (can(sys::SS_CAN_FILL_IP), can(sys::SS_CAN_FILL_UDP)),
+        supports_rss: can(sys::SS_CAN_SPREAD),
     })
 }
 
 #[cfg(test)]
-impl PortInfo {
+impl PortDescription {
     /// A device that can nothing beyond packets.
-    pub(super) fn plain() -> PortInfo {
-        PortInfo {
+    pub(super) fn plain() -> PortDescription {
+        PortDescription {
             port: 0,
             name: String::new(),
             driver: String::new(),
             node: None,
-            mac: Mac::ZERO,
+            mac: MacAddress::ZERO,
             mtu: 1500,
             max_mtu: 0,
             max_queues: 1,
             checks: (false, false),
-            fills: (false, false),
-            sends_shares: false,
+            tx_checksums: (false, false),
+            sends_in_place: false,
             sends_segments: false,
-            isolates: false,
-            spreads: false,
+            supports_isolation: false,
+            supports_rss: false,
         }
     }
 }

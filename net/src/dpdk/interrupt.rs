@@ -4,8 +4,8 @@
 //! asked for and called off one call at a time of the whole port: some drivers keep those of all queues in one word.
 #![allow(unsafe_code)]
 
-use super::error::{Code, NoInterrupts, Stage};
-use crate::stack::Forgone;
+use super::error::{ConfigureStage, DpdkErrno, InterruptsUnavailable};
+use crate::stack::InterruptFault;
 use rustix::event::epoll::{CreateFlags, create};
 use sandstorm_dpdk_sys as sys;
 use std::collections::BTreeSet;
@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
-fn refused(returned: i32) -> NoInterrupts {
-    NoInterrupts::Refused { stage: Stage::Interrupt, code: Code::of(returned) }
+fn refusal(returned: i32) -> InterruptsUnavailable {
+    InterruptsUnavailable::Refused { stage: ConfigureStage::Interrupt, code: DpdkErrno::of(returned) }
 }
 
 /// Whether a port that was started has an interrupt for each of so many queues.
-fn offered(port: u16, queues: u16) -> Result<(), NoInterrupts> {
+fn check_supported(port: u16, queues: u16) -> Result<(), InterruptsUnavailable> {
     let mut descriptors = BTreeSet::new();
     for queue in 0..queues {
         // SAFETY: the caller's port runs; these are calls of numbers alone. On and off again shows that the driver has it.
@@ -29,10 +29,10 @@ fn offered(port: u16, queues: u16) -> Result<(), NoInterrupts> {
             (failed, if failed == 0 { sys::rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue) } else { -1 })
         };
         if failed != 0 || descriptor < 0 {
-            return Err(refused(failed));
+            return Err(refusal(failed));
         }
         if !descriptors.insert(descriptor) {
-            return Err(NoInterrupts::Shared);
+            return Err(InterruptsUnavailable::Shared);
         }
     }
     Ok(())
@@ -40,58 +40,58 @@ fn offered(port: u16, queues: u16) -> Result<(), NoInterrupts> {
 
 /// Those of a port's queues; none, and why not.
 #[derive(Debug)]
-pub(super) struct Interrupts {
-    queues: Vec<Queue>,
-    without: Option<NoInterrupts>,
+pub(super) struct PortInterrupts {
+    queues: Vec<QueueInterrupt>,
+    without: Option<InterruptsUnavailable>,
     one_at_a_time: Mutex<()>,
 }
 
 /// That of one queue.
 #[derive(Debug)]
-struct Queue {
+struct QueueInterrupt {
     /// An epoll descriptor, readable once one has come.
     events: Arc<OwnedFd>,
     came: AtomicU64,
-    /// 0, or why it is not used any more: the place in [`Forgone::ALL`], from 1 on.
+    /// 0, or why it is not used any more: the place in [`InterruptFault::ALL`], from 1 on.
     forgone: AtomicU8,
 }
 
-impl Interrupts {
+impl PortInterrupts {
     /// None.
-    pub(super) fn without(why: NoInterrupts) -> Interrupts {
-        Interrupts { queues: Vec::new(), without: Some(why), one_at_a_time: Mutex::default() }
+    pub(super) fn without(why: InterruptsUnavailable) -> PortInterrupts {
+        PortInterrupts { queues: Vec::new(), without: Some(why), one_at_a_time: Mutex::default() }
     }
 
     /// Those of the first `queues` queues of a port that was started and asked for them, off until they are armed; or none, and why. To be kept until the
     /// port has stopped in any case.
-    pub(super) fn of(port: u16, queues: u16) -> Interrupts {
-        let mut all = Interrupts { queues: Vec::new(), without: None, one_at_a_time: Mutex::default() };
-        all.without = offered(port, queues).and_then(|()| all.collect(port, queues)).err();
+    pub(super) fn of(port: u16, queues: u16) -> PortInterrupts {
+        let mut all = PortInterrupts { queues: Vec::new(), without: None, one_at_a_time: Mutex::default() };
+        all.without = check_supported(port, queues).and_then(|()| all.collect(port, queues)).err();
         all
     }
 
     /// Has each queue's come to a descriptor of its own.
-    fn collect(&mut self, port: u16, queues: u16) -> Result<(), NoInterrupts> {
+    fn collect(&mut self, port: u16, queues: u16) -> Result<(), InterruptsUnavailable> {
         for queue in 0..queues {
-            let events = create(CreateFlags::CLOEXEC).map_err(|_| NoInterrupts::Descriptor)?;
+            let events = create(CreateFlags::CLOEXEC).map_err(|_| InterruptsUnavailable::Descriptor)?;
             let (epoll, came, forgone) = (events.as_raw_fd(), AtomicU64::new(0), AtomicU8::new(0));
-            self.queues.push(Queue { events: Arc::new(events), came, forgone });
+            self.queues.push(QueueInterrupt { events: Arc::new(events), came, forgone });
             // SAFETY: the port runs; the descriptor is an epoll one, and open until the port has stopped, which takes DPDK's pointer off it.
             let failed = unsafe { sys::ss_interrupts_to(port, queue, epoll) };
             if failed != 0 {
-                return Err(refused(failed));
+                return Err(refusal(failed));
             }
         }
         Ok(())
     }
 
     /// Why none are used; none: they are.
-    pub(super) fn why_not(&self) -> Option<NoInterrupts> {
+    pub(super) fn why_not(&self) -> Option<InterruptsUnavailable> {
         let given = self.queues.iter().find_map(|queue| {
             let place = usize::from(queue.forgone.load(Relaxed)).checked_sub(1)?;
-            Forgone::ALL.get(place).copied()
+            InterruptFault::ALL.get(place).copied()
         });
-        self.without.or(given.map(NoInterrupts::Given))
+        self.without.or(given.map(InterruptsUnavailable::Faulty))
     }
 
     /// How many have come to those who waited for one.
@@ -99,7 +99,7 @@ impl Interrupts {
         self.queues.iter().map(|queue| queue.came.load(Relaxed)).sum()
     }
 
-    fn queue(&self, queue: u16) -> Option<&Queue> {
+    fn queue(&self, queue: u16) -> Option<&QueueInterrupt> {
         self.queues.get(usize::from(queue))
     }
 
@@ -137,8 +137,8 @@ impl Interrupts {
     }
 
     /// That of this queue is not used any more.
-    pub(super) fn forgo(&self, queue: u16, why: Forgone) {
-        let place = Forgone::ALL.iter().position(|one| *one == why).unwrap_or(0);
+    pub(super) fn forgo(&self, queue: u16, why: InterruptFault) {
+        let place = InterruptFault::ALL.iter().position(|one| *one == why).unwrap_or(0);
         if let Some(queue) = self.queue(queue) {
             queue.forgone.store(place as u8 + 1, Relaxed);
         }

@@ -1,14 +1,14 @@
 //! What the kernel has of a device that it shares with the server.
 
 use super::device::DeviceError;
-use super::info::PortInfo;
-use crate::stack::{Network, kernels_addresses};
+use super::info::PortDescription;
+use crate::stack::{InterfaceNetwork, kernel_addresses};
 use std::fs;
 use std::net::IpAddr;
 
 /// The interface of the kernel's that has an address, and its Ethernet address as text, in small letters.
-fn interface_with(address: IpAddr) -> Option<(String, String)> {
-    let (_, label) = kernels_addresses().into_iter().find(|(ip, _)| *ip == address)?;
+fn interface_of_address(address: IpAddr) -> Option<(String, String)> {
+    let (_, label) = kernel_addresses().into_iter().find(|(ip, _)| *ip == address)?;
     // An address may have a label behind its interface's name.
     let name = label.split(':').next().unwrap_or_default().to_owned();
     let mac = fs::read_to_string(format!("/sys/class/net/{name}/address")).unwrap_or_default();
@@ -19,13 +19,13 @@ fn interface_with(address: IpAddr) -> Option<(String, String)> {
 ///
 /// # Errors
 /// An address that it has not, or has elsewhere: nobody would answer who asks for it there.
-pub(super) fn check_shared(info: &PortInfo, networks: &[Network]) -> Result<(), DeviceError> {
-    for Network { address, prefix, .. } in networks {
-        let Some((interface, mac)) = interface_with(*address) else {
-            return Err(DeviceError::NotTheKernels(*address, *prefix));
+pub(super) fn check_kernel_addresses(info: &PortDescription, networks: &[InterfaceNetwork]) -> Result<(), DeviceError> {
+    for InterfaceNetwork { address, prefix, .. } in networks {
+        let Some((interface, mac)) = interface_of_address(*address) else {
+            return Err(DeviceError::NotKernelAddress(*address, *prefix));
         };
         if mac != info.mac.to_string().to_lowercase() {
-            return Err(DeviceError::Elsewhere { address: *address, interface, device: info.name.clone() });
+            return Err(DeviceError::OtherInterface { address: *address, interface, device: info.name.clone() });
         }
     }
     Ok(())
@@ -34,20 +34,20 @@ pub(super) fn check_shared(info: &PortInfo, networks: &[Network]) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::Mac;
+    use crate::stack::MacAddress;
     use std::net::UdpSocket;
 
-    fn device(mac: Mac) -> PortInfo {
-        PortInfo { name: "0000:3b:00.0".to_owned(), mac, isolates: true, ..PortInfo::plain() }
+    fn device(mac: MacAddress) -> PortDescription {
+        PortDescription { name: "0000:3b:00.0".to_owned(), mac, supports_isolation: true, ..PortDescription::plain() }
     }
 
-    fn at(mac: Mac, address: IpAddr) -> Result<(), DeviceError> {
-        check_shared(&device(mac), &[Network { address, prefix: 24, gateway: None }])
+    fn at(mac: MacAddress, address: IpAddr) -> Result<(), DeviceError> {
+        check_kernel_addresses(&device(mac), &[InterfaceNetwork { address, prefix: 24, gateway: None }])
     }
 
     #[test]
     fn the_kernel_has_to_have_the_address_and_on_the_devices_own_interface() {
-        let refused = at(Mac::ZERO, [192, 0, 2, 7].into()).unwrap_err();
+        let refused = at(MacAddress::ZERO, [192, 0, 2, 7].into()).unwrap_err();
         assert!(refused.to_string().contains("ip addr add 192.0.2.7/24 dev"), "{refused}");
         // An address that the kernel has, without a packet: the one that it would send from.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -56,10 +56,10 @@ mod tests {
             return;
         }
         let address = socket.local_addr().unwrap().ip();
-        let (name, mac) = interface_with(address).expect("the kernel has it");
+        let (name, mac) = interface_of_address(address).expect("the kernel has it");
         let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-        at(Mac(bytes.try_into().expect("an Ethernet address")), address).unwrap();
-        let elsewhere = at(Mac([2, 0, 0, 0, 0, 99]), address).unwrap_err();
+        at(MacAddress(bytes.try_into().expect("an Ethernet address")), address).unwrap();
+        let elsewhere = at(MacAddress([2, 0, 0, 0, 0, 99]), address).unwrap_err();
         assert!(elsewhere.to_string().contains(&format!("on {name}")), "{elsewhere}");
     }
 }

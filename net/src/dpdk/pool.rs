@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::eal::{Eal, PoolPointer};
-use super::error::{Code, DpdkError};
+use super::error::{DpdkErrno, DpdkError};
 use crate::limits::DPDK_POOL_CACHE;
 use sandstorm_dpdk_sys as sys;
 use std::ffi::CString;
@@ -13,78 +13,84 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A pool of buffers for packets.
-pub struct Pool {
+pub struct MbufPool {
     pointer: PoolPointer,
     eal: Arc<Eal>,
     buffers: u32,
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for MbufPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("buffers", &self.buffers).field("in_use", &self.in_use()).finish_non_exhaustive()
     }
 }
 
 /// Makes the names of pools differ.
-static NUMBER: AtomicU32 = AtomicU32::new(0);
+static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
 
 fn next_name() -> CString {
-    CString::new(format!("sandstorm{}", NUMBER.fetch_add(1, Relaxed))).unwrap_or_default()
+    CString::new(format!("sandstorm{}", NEXT_POOL.fetch_add(1, Relaxed))).unwrap_or_default()
 }
 
 /// Bytes of data room for frames of so many bytes.
-fn room_for(frame: u16) -> u16 {
+fn data_room(frame: u16) -> u16 {
     // SAFETY: a function of its argument alone.
     u16::try_from(unsafe { sys::ss_pool_room(frame) }).unwrap_or(u16::MAX)
 }
 
-impl Pool {
+impl MbufPool {
     /// A pool of so many buffers, each for a frame of `frame` bytes, near the memory node `socket` (-1: any).
     ///
     /// # Errors
     /// [`DpdkError::Pool`] when there is no memory for it.
-    pub fn new(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<Pool, DpdkError> {
-        Pool::make(eal, buffers, (0, room_for(frame)), socket)
+    pub fn new(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<MbufPool, DpdkError> {
+        MbufPool::make(eal, buffers, (0, data_room(frame)), socket)
     }
 
-    /// As [`Pool::new`], with all buffers in one piece of memory, each right behind the one before.
+    /// As [`MbufPool::new`], with all buffers in one piece of memory, each right behind the one before.
     ///
     /// # Errors
-    /// As [`Pool::new`], and when there is no such piece.
-    pub fn dense(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<Pool, DpdkError> {
-        let (name, room) = (next_name(), room_for(frame));
+    /// As [`MbufPool::new`], and when there is no such piece.
+    pub fn contiguous(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<MbufPool, DpdkError> {
+        let (name, room) = (next_name(), data_room(frame));
         // SAFETY: DPDK is started, which `eal` shows; the name is copied.
         let (made, code) = unsafe {
             let made = sys::ss_dense_pool(name.as_ptr(), buffers, DPDK_POOL_CACHE, room, socket);
             (made, sys::ss_errno())
         };
-        Pool::of(eal, buffers, room, made, code)
+        MbufPool::of(eal, buffers, room, made, code)
     }
 
     /// A pool of so many buffers without room, each for bytes that lie elsewhere and are shared.
     ///
     /// # Errors
-    /// As [`Pool::new`].
-    pub fn of_shares(eal: &Arc<Eal>, buffers: u32, socket: i32) -> Result<Pool, DpdkError> {
+    /// As [`MbufPool::new`].
+    pub fn for_external_buffers(eal: &Arc<Eal>, buffers: u32, socket: i32) -> Result<MbufPool, DpdkError> {
         // SAFETY: a function without arguments.
         let private = unsafe { sys::ss_hold_bytes() };
-        Pool::make(eal, buffers, (private, 0), socket)
+        MbufPool::make(eal, buffers, (private, 0), socket)
     }
 
-    fn make(eal: &Arc<Eal>, buffers: u32, (private, room): (u16, u16), socket: i32) -> Result<Pool, DpdkError> {
+    fn make(eal: &Arc<Eal>, buffers: u32, (private, room): (u16, u16), socket: i32) -> Result<MbufPool, DpdkError> {
         let name = next_name();
         // SAFETY: DPDK is started, which `eal` shows; the name is copied.
         let (made, code) = unsafe {
             let made = sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, DPDK_POOL_CACHE, private, room, socket);
             (made, sys::ss_errno())
         };
-        Pool::of(eal, buffers, room, made, code)
+        MbufPool::of(eal, buffers, room, made, code)
     }
 
-    fn of(eal: &Arc<Eal>, buffers: u32, room: u16, made: *mut sys::rte_mempool, code: i32) -> Result<Pool, DpdkError> {
+    fn of(
+        eal: &Arc<Eal>,
+        buffers: u32,
+        room: u16,
+        made: *mut sys::rte_mempool,
+        code: i32,
+    ) -> Result<MbufPool, DpdkError> {
         let room = u32::from(room);
-        let pointer = NonNull::new(made).ok_or(DpdkError::Pool { mbufs: buffers, room, code: Code(code) })?;
-        Ok(Pool { pointer: PoolPointer(pointer), eal: Arc::clone(eal), buffers })
+        let pointer = NonNull::new(made).ok_or(DpdkError::Pool { mbufs: buffers, room, code: DpdkErrno(code) })?;
+        Ok(MbufPool { pointer: PoolPointer(pointer), eal: Arc::clone(eal), buffers })
     }
 
     /// Buffers in all.
@@ -103,7 +109,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for MbufPool {
     fn drop(&mut self) {
         self.eal.leave(self.pointer);
     }

@@ -6,15 +6,18 @@
 //! its peer can be trusted: one with fewer queues, or one that goes in the middle of a burst, has its driver touch other memory (docs/dpdk.md).
 #![allow(unsafe_code)]
 
-use super::dma::Reads;
-use super::ends::End;
-use super::pool::Pool;
+use super::dma::SendMemory;
+use super::payload_source::PayloadSource;
+use super::pool::MbufPool;
 use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
-use crate::driver::Pressure;
-use crate::kept::Kept;
-use crate::limits::{BURST, DPDK_EMPTY_BEFORE_CLEANUP, DPDK_FULL_BEFORE_LOOK, DPDK_KEPT_BYTES, DPDK_LINK_LOOK_MS};
-use crate::share::Share;
-use crate::stack::{Forgone, FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
+use crate::driver::ReceivePressure;
+use crate::limits::{
+    BURST, DPDK_EMPTY_RECEIVES_BEFORE_CLEANUP, DPDK_FULL_SENDS_BEFORE_LINK_CHECK, DPDK_LINK_CHECK_MS,
+    DPDK_ZERO_COPY_MIN_BYTES,
+};
+use crate::rx_budget::RxBufferBudget;
+use crate::shared_bytes::SharedBytes;
+use crate::stack::{ChecksumStatus, FramePart, FramePort, InterruptFault, MacAddress, PortOffloads, RxFrame, TxFrame};
 use arrayvec::ArrayVec;
 use sandstorm_dpdk_sys as sys;
 use std::ops::Range;
@@ -27,7 +30,7 @@ use std::time::{Duration, Instant};
 const ETHERNET: u16 = 14;
 
 /// No buffer.
-const NONE: sys::ss_frame =
+const NO_FRAME: sys::ss_frame =
     sys::ss_frame { mbuf: ptr::null_mut(), data: ptr::null_mut(), len: 0, total: 0, flags: 0, l2: 0, l3: 0, behind: 0 };
 
 /// One receive and one transmit queue of a port.
@@ -41,7 +44,7 @@ pub struct QueuePair {
     outgoing: [sys::ss_frame; BURST],
     /// Bytes of the largest frame.
     longest: usize,
-    offload: Offload,
+    offload: PortOffloads,
     queue: u16,
     /// Sends in a row for which there was no room.
     full: u32,
@@ -69,14 +72,14 @@ impl std::fmt::Debug for QueuePair {
 
 impl QueuePair {
     pub(super) fn new(port: Arc<OpenPort>, queue: u16) -> QueuePair {
-        let (ip_fill, udp_fill) = port.info.fills;
+        let (ip_fill, udp_fill) = port.info.tx_checksums;
         QueuePair {
-            frames: [NONE; BURST],
+            frames: [NO_FRAME; BURST],
             received: 0,
             whole: Vec::new(),
-            outgoing: [NONE; BURST],
+            outgoing: [NO_FRAME; BURST],
             longest: usize::from(port.info.mtu) + usize::from(FRAME_OVERHEAD),
-            offload: Offload { ip_fill, udp_fill, udp_unneeded: port.unsummed },
+            offload: PortOffloads { ip_fill, udp_fill, udp_checksum_optional: port.checksums_optional },
             queue,
             full: 0,
             empty: 0,
@@ -94,7 +97,7 @@ impl QueuePair {
     }
 
     /// Its buffers that are out.
-    pub fn kept(&self) -> Option<&Arc<Kept>> {
+    pub fn kept(&self) -> Option<&Arc<RxBufferBudget>> {
         self.port.kept.get(usize::from(self.queue))
     }
 
@@ -149,40 +152,40 @@ impl QueuePair {
     /// not fit, otherwise how its end is sent.
     fn make(
         buffer: &mut sys::ss_frame,
-        frame: &OutFrame<'_>,
-        shares: Option<(&Pool, &Reads)>,
+        frame: &TxFrame<'_>,
+        shares: Option<(&MbufPool, &SendMemory)>,
         longest: usize,
-    ) -> Option<End> {
-        let Some((Part::Shared(share, range), before)) = frame.parts.split_last() else {
-            return Self::write(buffer, frame).then_some(End::Own);
+    ) -> Option<PayloadSource> {
+        let Some((FramePart::Shared(share, range), before)) = frame.parts.split_last() else {
+            return Self::write(buffer, frame).then_some(PayloadSource::Unshared);
         };
         let bytes = share.get(range.clone()).unwrap_or_default();
         let len = u16::try_from(bytes.len()).ok()?;
         if len == 0 {
-            return Self::write(buffer, frame).then_some(End::Own);
+            return Self::write(buffer, frame).then_some(PayloadSource::Unshared);
         }
         let fits = frame.len() <= longest;
         let Some((pool, _)) = shares.filter(|(_, reads)| fits && reads.reach(bytes)) else {
-            return Self::write(buffer, frame).then_some(End::Copied);
+            return Self::write(buffer, frame).then_some(PayloadSource::Copied);
         };
-        if !Self::write(buffer, &OutFrame { parts: before, ..*frame }) {
+        if !Self::write(buffer, &TxFrame { parts: before, ..*frame }) {
             return None;
         }
-        let (owner, release) = Share::clone(share).into_raw();
+        let (owner, release) = SharedBytes::clone(share).into_raw();
         // SAFETY: the pool lives, the buffer is the pair's own and holds the bytes before. The bytes stay where they are until `release` is called, which
         // is done once: by whoever frees the frame.
         let attached =
             unsafe { sys::ss_attach(pool.pointer(), buffer, bytes.as_ptr(), len, owner.as_ptr(), Some(release)) };
         if attached == 0 {
-            return Some(End::InPlace);
+            return Some(PayloadSource::InPlace);
         }
         // SAFETY: nothing was attached, so the hold is still this function's, which gives it up.
         unsafe { release(owner.as_ptr()) };
-        Self::write(buffer, frame).then_some(End::Copied)
+        Self::write(buffer, frame).then_some(PayloadSource::Copied)
     }
 
     /// Writes a frame into a buffer that was taken for it. False if it does not fit.
-    fn write(buffer: &mut sys::ss_frame, frame: &OutFrame<'_>) -> bool {
+    fn write(buffer: &mut sys::ss_frame, frame: &TxFrame<'_>) -> bool {
         let len = frame.len();
         if len == 0 || len > buffer.total as usize {
             return false;
@@ -193,7 +196,7 @@ impl QueuePair {
         if frame.copy_to(room) != Some(len) {
             return false;
         }
-        (buffer.len, buffer.l2, buffer.l3) = (len as u32, ETHERNET, frame.ip_header as u16);
+        (buffer.len, buffer.l2, buffer.l3) = (len as u32, ETHERNET, frame.ip_header_len as u16);
         buffer.flags = if frame.fill.ip { sys::SS_FILL_IP } else { 0 };
         buffer.flags |= if frame.fill.udp { sys::SS_FILL_UDP } else { 0 };
         if frame.header.get(usize::from(ETHERNET)).is_some_and(|first| first >> 4 == 6) {
@@ -203,17 +206,17 @@ impl QueuePair {
     }
 
     /// Sends so many frames. Returns how many were dealt with.
-    fn send(&mut self, frames: &[OutFrame<'_>]) -> usize {
+    fn send(&mut self, frames: &[TxFrame<'_>]) -> usize {
         let QueuePair { outgoing: buffers, port, queue, longest, .. } = self;
         let Some(pool) = port.pools.get(usize::from(*queue)) else { return 0 };
-        let shares = port.share_pools.get(usize::from(*queue)).map(|pool| (pool, &port.reads));
+        let shares = port.external_pools.get(usize::from(*queue)).map(|pool| (pool, &port.reads));
         let count = frames.len().min(BURST);
         // SAFETY: the pool lives, and there is room for so many.
         if unsafe { sys::ss_allocate(pool.pointer(), buffers.as_mut_ptr(), count as u16) } < 0 {
             return 0;
         }
         // Those that do not fit are left out; the buffers at the end are then too many.
-        let mut of = ArrayVec::<(usize, End), BURST>::new();
+        let mut of = ArrayVec::<(usize, PayloadSource), BURST>::new();
         for (index, frame) in frames.iter().take(count).enumerate() {
             if let Some(buffer) = buffers.get_mut(of.len())
                 && let Some(end) = Self::make(buffer, frame, shares, *longest)
@@ -242,9 +245,9 @@ impl QueuePair {
 }
 
 impl FramePort for QueuePair {
-    type Shared = Held;
+    type Shared = RxBuffer;
 
-    fn mac(&self) -> Mac {
+    fn mac(&self) -> MacAddress {
         self.port.info.mac
     }
 
@@ -252,11 +255,11 @@ impl FramePort for QueuePair {
         usize::from(self.port.info.mtu)
     }
 
-    fn offload(&self) -> Offload {
+    fn offload(&self) -> PortOffloads {
         self.offload
     }
 
-    fn listen(&mut self, groups: &[Mac]) -> bool {
+    fn listen(&mut self, groups: &[MacAddress]) -> bool {
         self.port.listen(self.queue, groups)
     }
 
@@ -272,7 +275,7 @@ impl FramePort for QueuePair {
             unsafe { sys::ss_receive(self.port.number(), self.queue, self.frames.as_mut_ptr(), most as u16) };
         self.received = usize::from(received).min(most);
         self.empty = if self.received == 0 { self.empty.saturating_add(1) } else { 0 };
-        if self.empty == DPDK_EMPTY_BEFORE_CLEANUP {
+        if self.empty == DPDK_EMPTY_RECEIVES_BEFORE_CLEANUP {
             self.let_go();
         }
         for index in 0..self.received {
@@ -283,7 +286,7 @@ impl FramePort for QueuePair {
         self.received
     }
 
-    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+    fn frame(&self, index: usize) -> Option<RxFrame<'_>> {
         let frame = self.frames.get(..self.received)?.get(index).filter(|frame| !frame.mbuf.is_null())?;
         let bytes = if frame.len == frame.total {
             // SAFETY: the buffer is the pair's own until `&mut self` gives it back, and the device wrote so many bytes there.
@@ -292,10 +295,10 @@ impl FramePort for QueuePair {
             let start = index * self.longest;
             self.whole.get(start..start + frame.total as usize)?
         };
-        Some(InFrame {
+        Some(RxFrame {
             bytes,
-            ip: verified(frame.flags, sys::SS_IP_GOOD, sys::SS_IP_BAD),
-            udp: verified(frame.flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD),
+            ip: checksum_status(frame.flags, sys::SS_IP_GOOD, sys::SS_IP_BAD),
+            udp: checksum_status(frame.flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD),
             vlan: frame.flags & sys::SS_VLAN != 0,
             segment: 0,
         })
@@ -303,10 +306,10 @@ impl FramePort for QueuePair {
 
     fn worth_taking(&self) -> usize {
         let may = self.kept().is_some_and(|kept| kept.most() > 0);
-        if may { DPDK_KEPT_BYTES } else { usize::MAX }
+        if may { DPDK_ZERO_COPY_MIN_BYTES } else { usize::MAX }
     }
 
-    fn take(&mut self, index: usize) -> Option<Held> {
+    fn take(&mut self, index: usize) -> Option<RxBuffer> {
         let frame = self.frames.get_mut(..self.received)?.get_mut(index)?;
         // One that came in several buffers is not in one piece.
         if frame.mbuf.is_null() || frame.len != frame.total || frame.len == 0 {
@@ -315,11 +318,11 @@ impl FramePort for QueuePair {
         if !self.port.kept.get(usize::from(self.queue))?.take() {
             return None;
         }
-        let frame = std::mem::replace(frame, NONE);
-        Some(Held { frame, queue: self.queue, port: Arc::clone(&self.port) })
+        let frame = std::mem::replace(frame, NO_FRAME);
+        Some(RxBuffer { frame, queue: self.queue, port: Arc::clone(&self.port) })
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
+    fn transmit(&mut self, frames: &[TxFrame<'_>]) -> usize {
         let mut dealt = 0;
         self.empty = 0;
         while let Some(rest) = frames.get(dealt..)
@@ -334,7 +337,7 @@ impl FramePort for QueuePair {
             }
             self.full = 0;
         }
-        if self.full > DPDK_FULL_BEFORE_LOOK && dealt < frames.len() {
+        if self.full > DPDK_FULL_SENDS_BEFORE_LINK_CHECK && dealt < frames.len() {
             self.full = 0;
             if !self.is_up() {
                 // Nobody is there: what waits would only be old when somebody comes.
@@ -361,22 +364,22 @@ impl FramePort for QueuePair {
         self.port.interrupts().take(self.queue)
     }
 
-    fn forgo_interrupts(&mut self, why: Forgone) {
+    fn forgo_interrupts(&mut self, why: InterruptFault) {
         self.port.interrupts().forgo(self.queue, why);
     }
 
-    fn pressure(&mut self) -> Pressure {
+    fn pressure(&mut self) -> ReceivePressure {
         // SAFETY: the port runs.
         let waiting = unsafe { sys::ss_waiting(self.port.number(), self.queue) };
-        let filled = u32::try_from(waiting).unwrap_or(0) * 1000 / self.port.receive_room.max(1);
+        let filled = u32::try_from(waiting).unwrap_or(0) * 1000 / self.port.rx_descriptors.max(1);
         // Counted for all queues together, and told by the first alone, so that a sum over workers is right.
         let lost = |counters: PortCounters| counters.missed + counters.no_buffer;
         let thrown_away = if self.queue == 0 { lost(self.port.counters()) } else { 0 };
-        Pressure { filled: filled.min(1000), thrown_away: thrown_away + self.cut }
+        ReceivePressure { filled: filled.min(1000), thrown_away: thrown_away + self.cut }
     }
 
     fn came_up(&mut self) -> bool {
-        let soon = |looked: Instant| looked.elapsed() < Duration::from_millis(DPDK_LINK_LOOK_MS);
+        let soon = |looked: Instant| looked.elapsed() < Duration::from_millis(DPDK_LINK_CHECK_MS);
         if self.queue != 0 || self.looked.is_some_and(soon) {
             return false;
         }
@@ -390,11 +393,11 @@ impl FramePort for QueuePair {
     }
 }
 
-fn verified(flags: u32, good: u32, bad: u32) -> Verified {
+fn checksum_status(flags: u32, good: u32, bad: u32) -> ChecksumStatus {
     match (flags & good != 0, flags & bad != 0) {
-        (_, true) => Verified::Bad,
-        (true, false) => Verified::Good,
-        (false, false) => Verified::Unknown,
+        (_, true) => ChecksumStatus::Invalid,
+        (true, false) => ChecksumStatus::Valid,
+        (false, false) => ChecksumStatus::Unknown,
     }
 }
 
@@ -405,31 +408,31 @@ impl Drop for QueuePair {
 }
 
 /// A received frame, in the buffer that it came in. Its port stays open as long as it is held.
-pub struct Held {
+pub struct RxBuffer {
     frame: sys::ss_frame,
     queue: u16,
     port: Arc<OpenPort>,
 }
 
 // SAFETY: the buffer has one owner, and pools take buffers back from any thread.
-unsafe impl Send for Held {}
+unsafe impl Send for RxBuffer {}
 // SAFETY: a shared one can only be read.
-unsafe impl Sync for Held {}
+unsafe impl Sync for RxBuffer {}
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for RxBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").field("bytes", &self.frame.len).finish_non_exhaustive()
     }
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for RxBuffer {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the buffer is this one's own, and the device wrote so many bytes there.
         unsafe { std::slice::from_raw_parts(self.frame.data, self.frame.len as usize) }
     }
 }
 
-impl Drop for Held {
+impl Drop for RxBuffer {
     fn drop(&mut self) {
         // SAFETY: the buffer is this one's own, and is given back once.
         unsafe { sys::ss_free(&mut self.frame, 1) };
@@ -442,19 +445,19 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dpdk::{Eal, Port, PortOptions};
-    use crate::stack::Fill;
+    use crate::dpdk::{DpdkPort, Eal, PortOptions};
+    use crate::stack::ChecksumFill;
 
     /// A co-hosted sender leaves checksums out, and virtio says so: the stack must not compute what is not there.
     #[test]
     fn what_a_device_says_of_checksums_is_what_the_stack_is_told() {
-        let told = [Verified::Unknown, Verified::Bad, Verified::Good, Verified::Good];
+        let told = [ChecksumStatus::Unknown, ChecksumStatus::Invalid, ChecksumStatus::Valid, ChecksumStatus::Valid];
         for (ip, told_ip) in (0..).zip(told) {
             for (udp, told_udp) in (0..).zip(told) {
                 // SAFETY: a function of its arguments alone.
                 let flags = unsafe { sys::ss_flags_of(ip, udp) };
-                assert_eq!(verified(flags, sys::SS_IP_GOOD, sys::SS_IP_BAD), told_ip);
-                assert_eq!(verified(flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD), told_udp);
+                assert_eq!(checksum_status(flags, sys::SS_IP_GOOD, sys::SS_IP_BAD), told_ip);
+                assert_eq!(checksum_status(flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD), told_udp);
             }
         }
     }
@@ -464,22 +467,22 @@ mod tests {
     fn frames_in_pieces_are_put_together_and_a_device_is_asked_for_checksums() {
         let eal = Eal::start(&["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", "net_ring0"]).unwrap();
         let options = PortOptions { kept_buffers: 8, ..PortOptions::new(1) };
-        let (port, mut queues) = Port::open(&eal, "", &options).unwrap();
+        let (port, mut queues) = DpdkPort::open(&eal, "", &options).unwrap();
         asked_to_fill_in(&mut queues[0]);
         put_together(&mut queues[0]);
         sent_from_where_they_lie(&mut queues[0]);
         drop((port, queues));
-        assert_eq!(eal.pools_left(), 0, "every buffer is back");
+        assert_eq!(eal.orphaned_pools(), 0, "every buffer is back");
     }
 
     /// Shared bytes at the end of frames are held until whoever received them is done with them, and copied where there is no buffer for that.
     fn sent_from_where_they_lie(queue: &mut QueuePair) {
-        assert!(queue.port.info.sends_shares);
+        assert!(queue.port.info.sends_in_place);
         let value = Arc::new((0..4000u32).map(|at| (at >> 2) as u8).collect::<Vec<u8>>());
-        let share = Share::of(Arc::clone(&value));
+        let share = SharedBytes::of(Arc::clone(&value));
         let ranges = [0..1200, 700..701, 4000..4000, 3000..4000, 100..1500];
-        let parts = ranges.clone().map(|range| [Part::Bytes(&[5; 40]), Part::Shared(&share, range)]);
-        let frames = parts.each_ref().map(|parts| OutFrame { header: &[9; 60], parts, ..OutFrame::EMPTY });
+        let parts = ranges.clone().map(|range| [FramePart::Bytes(&[5; 40]), FramePart::Shared(&share, range)]);
+        let frames = parts.each_ref().map(|parts| TxFrame { header: &[9; 60], parts, ..TxFrame::EMPTY });
         let arrive_whole = |queue: &mut QueuePair| {
             assert_eq!(queue.receive(BURST), frames.len());
             for (index, range) in ranges.iter().enumerate() {
@@ -504,8 +507,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&value), 2);
 
         // No buffer is left that could stand for bytes elsewhere.
-        let (pool, mut all) = (queue.port.share_pools[0].pointer(), Vec::new());
-        let mut one = NONE;
+        let (pool, mut all) = (queue.port.external_pools[0].pointer(), Vec::new());
+        let mut one = NO_FRAME;
         // SAFETY: the pool lives, and there is room for one.
         while unsafe { sys::ss_allocate(pool, &mut one, 1) } == 0 {
             all.push(one);
@@ -520,7 +523,7 @@ mod tests {
     }
 
     fn asked_to_fill_in(queue: &mut QueuePair) {
-        for (version, ip_header, ip, udp) in [
+        for (version, ip_header_len, ip, udp) in [
             (4, 20, false, false),
             (4, 20, true, false),
             (4, 20, false, true),
@@ -528,9 +531,9 @@ mod tests {
             (6, 40, false, false),
             (6, 40, false, true),
         ] {
-            let mut header = vec![0; usize::from(ETHERNET) + ip_header + 8];
+            let mut header = vec![0; usize::from(ETHERNET) + ip_header_len + 8];
             header[usize::from(ETHERNET)] = version << 4;
-            let sent = OutFrame { header: &header, ip_header, fill: Fill { ip, udp }, parts: &[] };
+            let sent = TxFrame { header: &header, ip_header_len, fill: ChecksumFill { ip, udp }, parts: &[] };
             assert_eq!((queue.transmit(&[sent]), queue.receive(BURST)), (1, 1));
             let (mut l2, mut l3, mut l4) = (0, 0, 0);
             // SAFETY: the frame is the queue's own; the three numbers are filled in.
@@ -540,14 +543,14 @@ mod tests {
             assert_eq!(asked, wanted, "version {version}: {ip} {udp}");
             if wanted != 0 {
                 // Older versions of net_tap need the length of UDP's header to fill its checksum in.
-                assert_eq!((l2, usize::from(l3), l4), (ETHERNET, ip_header, if udp { 8 } else { 0 }));
+                assert_eq!((l2, usize::from(l3), l4), (ETHERNET, ip_header_len, if udp { 8 } else { 0 }));
             }
         }
     }
 
     /// Sends a frame of pieces of these lengths, filled with their own number from 1 on.
     fn send_pieces(queue: &QueuePair, lengths: &[usize]) {
-        let mut pieces = [NONE; BURST];
+        let mut pieces = [NO_FRAME; BURST];
         let (pool, count) = (queue.port.pools[0].pointer(), lengths.len() as u16);
         // SAFETY: the pool lives, and there is room for so many.
         assert_eq!(unsafe { sys::ss_allocate(pool, pieces.as_mut_ptr(), count) }, 0);
@@ -567,7 +570,7 @@ mod tests {
         for lengths in shapes {
             send_pieces(queue, lengths);
         }
-        assert_eq!(queue.transmit(&[OutFrame { header: &[9; 60], ..OutFrame::EMPTY }]), 1);
+        assert_eq!(queue.transmit(&[TxFrame { header: &[9; 60], ..TxFrame::EMPTY }]), 1);
         assert_eq!(queue.receive(BURST), shapes.len() + 1);
         for (index, lengths) in shapes.into_iter().enumerate() {
             let whole = lengths.iter().zip(1..).flat_map(|(length, fill)| vec![fill; *length]).collect::<Vec<u8>>();

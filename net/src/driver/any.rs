@@ -1,20 +1,20 @@
 //! A driver of whatever kind.
 
-use super::filter::Instruction;
-use super::{Burst, Driver, DriverCounters, Outbox, Pressure, UdpDriver, Waiter, Waker};
-use crate::r2p2::Peer;
+use super::socket_filter::BpfInstruction;
+use super::{Burst, DatagramDriver, DriverCounters, DriverWaiter, DriverWaker, Outbox, ReceivePressure, UdpDriver};
+use crate::r2p2::PeerAddr;
 
 /// A driver of whatever kind. Kernel sockets, the usual one, are called directly and not through a pointer.
 pub enum AnyDriver {
     /// A kernel socket.
     Udp(Box<UdpDriver>),
     /// Something else.
-    Other(Box<dyn Driver>),
+    Other(Box<dyn DatagramDriver>),
 }
 
 impl AnyDriver {
     /// Any other kind than a kernel socket.
-    pub fn other(driver: impl Driver + 'static) -> AnyDriver {
+    pub fn other(driver: impl DatagramDriver + 'static) -> AnyDriver {
         AnyDriver::Other(Box::new(driver))
     }
 }
@@ -32,7 +32,7 @@ impl std::fmt::Debug for AnyDriver {
 }
 
 /// Where clients get their drivers from, if not from the kernel.
-pub trait Drivers: Send + Sync + std::fmt::Debug {
+pub trait DriverFactory: Send + Sync + std::fmt::Debug {
     /// A driver to talk to a server with. It serves one connection at a time; a dropped one may be given out again.
     ///
     /// # Errors
@@ -50,8 +50,8 @@ macro_rules! each {
     };
 }
 
-impl Driver for AnyDriver {
-    fn local(&self) -> Peer {
+impl DatagramDriver for AnyDriver {
+    fn local(&self) -> PeerAddr {
         each!(self, driver => driver.local())
     }
 
@@ -73,19 +73,19 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.may_sleep())
     }
 
-    fn waiter(&self) -> Waiter {
+    fn waiter(&self) -> DriverWaiter {
         each!(self, driver => driver.waiter())
     }
 
-    fn waker(&self) -> Waker {
+    fn waker(&self) -> DriverWaker {
         each!(self, driver => driver.waker())
     }
 
-    fn pressure(&mut self) -> Pressure {
+    fn pressure(&mut self) -> ReceivePressure {
         each!(self, driver => driver.pressure())
     }
 
-    fn set_filter(&mut self, program: &[Instruction]) -> bool {
+    fn set_filter(&mut self, program: &[BpfInstruction]) -> bool {
         each!(self, driver => driver.set_filter(program))
     }
 

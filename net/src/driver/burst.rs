@@ -1,39 +1,39 @@
 //! The receiving end: preallocated buffers and the datagrams in them.
 
-use super::sys::Arrived;
+use super::sys::SocketMessage;
 use crate::limits::{BURST, GRO_BUFFER};
-use crate::r2p2::Peer;
-use crate::seal::is_to_be_opened;
-use crate::share::Share;
+use crate::r2p2::PeerAddr;
+use crate::seal::requires_opening;
+use crate::shared_bytes::SharedBytes;
 
 /// The sender of a datagram that is dealt with.
-pub const NOBODY: Peer = Peer::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+pub const NO_PEER: PeerAddr = PeerAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// Datagrams received in one call, in buffers that are allocated once.
 #[derive(Debug)]
 pub struct Burst {
     pub(super) bytes: Vec<u8>,
     pub(super) stride: usize,
-    pub(super) arrived: Vec<Arrived>,
+    pub(super) arrived: Vec<SocketMessage>,
     /// Where each datagram stands in `bytes`, and who sent it.
-    datagrams: Vec<(Peer, u32, u32)>,
+    datagrams: Vec<(PeerAddr, u32, u32)>,
     /// Messages of the kernel's that these came in.
     pub(super) messages: usize,
     /// Bytes of `bytes` taken by [`Burst::pack`].
     packed: usize,
     /// Datagrams that stay where they came, by the number in their place of `datagrams`.
-    stayed: Vec<Stayed>,
+    in_place: Vec<InPlaceDatagram>,
     /// Whether one of them may be sealed, or come from where only sealed sessions appear.
     may_be_sealed: bool,
 }
 
-/// Set in the place of a datagram that is not in `bytes`, whose length it is beyond; the rest is its number in `stayed`.
-const STAYED: u32 = 1 << 31;
+/// Set in the place of a datagram that is not in `bytes`, whose length it is beyond; the rest is its number in `in_place`.
+const IN_PLACE: u32 = 1 << 31;
 
 /// A datagram in memory of who received it, until it is let go of.
 #[derive(Debug)]
-struct Stayed {
-    share: Option<Share>,
+struct InPlaceDatagram {
+    share: Option<SharedBytes>,
     /// Where there is room for it in `bytes`.
     room: u32,
 }
@@ -57,7 +57,7 @@ impl Burst {
             datagrams: Vec::with_capacity(BURST * 64),
             messages: 0,
             packed: 0,
-            stayed: Vec::new(),
+            in_place: Vec::new(),
             may_be_sealed: false,
         }
     }
@@ -96,7 +96,7 @@ impl Burst {
     #[inline]
     pub fn clear(&mut self) {
         self.datagrams.clear();
-        self.stayed.clear();
+        self.in_place.clear();
         (self.messages, self.packed, self.may_be_sealed) = (0, 0, false);
     }
 
@@ -108,53 +108,57 @@ impl Burst {
 
     /// Whether a datagram in it stays where it came.
     #[inline]
-    pub fn has_stayed(&self) -> bool {
-        !self.stayed.is_empty()
+    pub fn has_in_place(&self) -> bool {
+        !self.in_place.is_empty()
     }
 
     /// Lets go of the memory of datagrams that stayed where they came: they are dealt with.
     #[inline]
     pub fn let_go(&mut self) {
-        self.stayed.clear();
+        self.in_place.clear();
     }
 
     /// Datagram `index` and its sender.
     #[inline]
-    pub fn get(&self, index: usize) -> Option<(Peer, &[u8])> {
+    pub fn get(&self, index: usize) -> Option<(PeerAddr, &[u8])> {
         let (peer, start, len) = *self.datagrams.get(index)?;
         match self.bytes.get(start as usize..(start + len) as usize) {
             Some(bytes) => Some((peer, bytes)),
-            None => Some((peer, self.stayed(start)?)),
+            None => Some((peer, self.in_place(start)?)),
         }
     }
 
     /// The datagram of such a place that stayed where it came.
     #[cold]
-    fn stayed(&self, start: u32) -> Option<&Share> {
-        self.stayed.get((start ^ STAYED) as usize)?.share.as_ref()
+    fn in_place(&self, start: u32) -> Option<&SharedBytes> {
+        self.in_place.get((start ^ IN_PLACE) as usize)?.share.as_ref()
     }
 
     /// The memory of datagram `index`, if it stayed where it came.
     #[inline]
-    pub fn share(&self, index: usize) -> Option<&Share> {
-        if self.stayed.is_empty() {
+    pub fn share(&self, index: usize) -> Option<&SharedBytes> {
+        if self.in_place.is_empty() {
             return None;
         }
-        self.stayed(self.datagrams.get(index)?.1)
+        self.in_place(self.datagrams.get(index)?.1)
     }
 
     /// All datagrams, in the order in which they came.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Peer, &[u8])> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (PeerAddr, &[u8])> {
         self.datagrams.iter().map(|(peer, start, len)| {
             let bytes = self.bytes.get(*start as usize..(start + len) as usize);
-            (*peer, bytes.or_else(|| Some(self.stayed(*start)?)).unwrap_or_default())
+            (*peer, bytes.or_else(|| Some(self.in_place(*start)?)).unwrap_or_default())
         })
     }
 
     /// Lets `open` look at datagram `index` and change it. What it answers, a sender and a part of the datagram, takes the datagram's
-    /// place; without an answer it is empty from then on, and from [`NOBODY`].
+    /// place; without an answer it is empty from then on, and from [`NO_PEER`].
     #[inline]
-    pub fn open(&mut self, index: usize, open: impl FnOnce(Peer, &mut [u8]) -> Option<(Peer, std::ops::Range<usize>)>) {
+    pub fn open(
+        &mut self,
+        index: usize,
+        open: impl FnOnce(PeerAddr, &mut [u8]) -> Option<(PeerAddr, std::ops::Range<usize>)>,
+    ) {
         self.bring(index);
         let Some(datagram) = self.datagrams.get_mut(index) else { return };
         let (peer, start, len) = *datagram;
@@ -163,54 +167,54 @@ impl Burst {
             Some((peer, part)) if part.start <= part.end && part.end <= len as usize => {
                 (peer, start + part.start as u32, (part.end - part.start) as u32)
             }
-            _ => (NOBODY, start, 0),
+            _ => (NO_PEER, start, 0),
         };
     }
 
     /// Copies a datagram that stayed where it came to where there is room for it, and lets go of it there: nobody changes what is shared.
     pub fn bring(&mut self, index: usize) {
         let Some((_, start, len)) = self.datagrams.get_mut(index) else { return };
-        if *start & STAYED == 0 {
+        if *start & IN_PLACE == 0 {
             return;
         }
-        let Some(stayed) = self.stayed.get_mut((*start ^ STAYED) as usize) else { return };
-        let room = stayed.room as usize..(stayed.room + *len) as usize;
-        if let (Some(share), Some(room)) = (stayed.share.take(), self.bytes.get_mut(room)) {
+        let Some(in_place) = self.in_place.get_mut((*start ^ IN_PLACE) as usize) else { return };
+        let room = in_place.room as usize..(in_place.room + *len) as usize;
+        if let (Some(share), Some(room)) = (in_place.share.take(), self.bytes.get_mut(room)) {
             room.copy_from_slice(&share);
-            *start = stayed.room;
+            *start = in_place.room;
         }
     }
 
     /// Lets go of the memory of a datagram that stayed where it came, and of the datagram: nobody looks at it any more.
-    pub fn drop_share(&mut self, index: usize) {
+    pub fn discard_shared(&mut self, index: usize) {
         let Some((_, start, _)) = self.datagrams.get(index) else { return };
-        if *start & STAYED != 0
-            && let Some(stayed) = self.stayed.get_mut((*start ^ STAYED) as usize)
+        if *start & IN_PLACE != 0
+            && let Some(in_place) = self.in_place.get_mut((*start ^ IN_PLACE) as usize)
         {
-            stayed.share = None;
+            in_place.share = None;
         }
     }
 
     /// Lists a datagram that stays where it came, for which there is room at `room`.
-    fn stay(&mut self, peer: Peer, share: Share, room: usize) {
-        let start = STAYED | self.stayed.len() as u32;
-        self.may_be_sealed |= is_to_be_opened(peer, &share);
+    fn list_in_place(&mut self, peer: PeerAddr, share: SharedBytes, room: usize) {
+        let start = IN_PLACE | self.in_place.len() as u32;
+        self.may_be_sealed |= requires_opening(peer, &share);
         self.datagrams.push((peer, start, share.len() as u32));
-        self.stayed.push(Stayed { share: Some(share), room: room as u32 });
+        self.in_place.push(InPlaceDatagram { share: Some(share), room: room as u32 });
     }
 
     /// Lists the datagrams of message `slot`: `len` bytes that the kernel has coalesced from segments of `segment` bytes.
-    pub(super) fn list(&mut self, slot: usize, peer: Peer, len: usize, segment: usize) {
+    pub(super) fn list(&mut self, slot: usize, peer: PeerAddr, len: usize, segment: usize) {
         let start = slot * self.stride;
         let segment = if segment == 0 { len } else { segment };
         if len == 0 {
-            self.may_be_sealed |= is_to_be_opened(peer, &[]);
+            self.may_be_sealed |= requires_opening(peer, &[]);
             self.datagrams.push((peer, start as u32, 0));
         }
         let mut at = 0;
         while at < len {
             let size = segment.min(len - at);
-            self.may_be_sealed |= is_to_be_opened(peer, self.bytes.get(start + at..).unwrap_or_default());
+            self.may_be_sealed |= requires_opening(peer, self.bytes.get(start + at..).unwrap_or_default());
             self.datagrams.push((peer, (start + at) as u32, size as u32));
             at += size;
         }
@@ -223,18 +227,18 @@ impl Burst {
     }
 
     /// The driver has more to give, although there is room.
-    pub(crate) fn is_not_all(&mut self) {
+    pub(crate) fn mark_undrained(&mut self) {
         self.messages = self.messages.max(self.bytes.len() / self.stride);
     }
 
     /// Puts a datagram in, as a test or another driver would. False if there is no room for it.
-    pub fn push(&mut self, peer: Peer, datagram: &[u8]) -> bool {
+    pub fn push(&mut self, peer: PeerAddr, datagram: &[u8]) -> bool {
         self.push_segments(peer, datagram, 0)
     }
 
     /// Puts many datagrams of one peer in: `bytes` are those of `segment` bytes each behind each other, the last of which may be shorter. 0: it is
     /// one. False if there is no room for them.
-    pub fn push_segments(&mut self, peer: Peer, bytes: &[u8], segment: usize) -> bool {
+    pub fn push_segments(&mut self, peer: PeerAddr, bytes: &[u8], segment: usize) -> bool {
         let slot = self.messages;
         let start = slot * self.stride;
         if bytes.len() > self.stride {
@@ -251,36 +255,36 @@ impl Burst {
     }
 
     /// Puts a datagram in that stays where it came. False if there would be no room for a copy of it.
-    pub fn push_share(&mut self, peer: Peer, datagram: Share) -> bool {
+    pub fn push_shared(&mut self, peer: PeerAddr, datagram: SharedBytes) -> bool {
         if datagram.len() > self.stride || self.room() == 0 {
             return false;
         }
-        self.stay(peer, datagram, self.messages * self.stride);
+        self.list_in_place(peer, datagram, self.messages * self.stride);
         self.messages += 1;
         true
     }
 
     /// As [`Burst::pack`] for a datagram that stays where it came.
-    pub fn pack_share(&mut self, peer: Peer, share: &Share) -> bool {
+    pub fn pack_shared(&mut self, peer: PeerAddr, share: &SharedBytes) -> bool {
         let (room, end) = (self.packed, self.packed + share.len());
         if end > self.bytes.len() || self.datagrams.len() == self.datagrams.capacity() {
             return false;
         }
-        self.stay(peer, share.clone(), room);
+        self.list_in_place(peer, share.clone(), room);
         self.packed = end;
         true
     }
 
     /// Keeps a copy of a datagram, right behind the one before. False if there is no room for it. Not to be mixed with what a driver
     /// fills in.
-    pub fn pack(&mut self, peer: Peer, datagram: &[u8]) -> bool {
+    pub fn pack(&mut self, peer: PeerAddr, datagram: &[u8]) -> bool {
         let start = self.packed;
         let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
         if self.datagrams.len() == self.datagrams.capacity() {
             return false;
         }
         place.copy_from_slice(datagram);
-        self.may_be_sealed |= is_to_be_opened(peer, datagram);
+        self.may_be_sealed |= requires_opening(peer, datagram);
         self.datagrams.push((peer, start as u32, datagram.len() as u32));
         self.packed += datagram.len();
         true

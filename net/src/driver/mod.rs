@@ -6,32 +6,34 @@
 
 mod any;
 mod burst;
-pub mod filter;
-pub(crate) mod narrow;
+pub(crate) mod interval_limiter;
+mod kernel_path_mtu;
 mod outbox;
-pub(crate) mod rate;
+pub(crate) mod reduced_mtu;
+pub mod socket_filter;
+mod stream;
 mod sys;
-mod tcp;
 #[cfg(test)]
 mod tests;
 mod udp;
 mod unix;
 mod wait;
-mod ways;
 
-pub use any::{AnyDriver, Drivers};
-pub use burst::{Burst, NOBODY};
-pub use outbox::{Datagram, Outbox};
-pub(crate) use sys::{receive_buffer, set_buffers};
-pub use tcp::{Interest, ListenError, Listener, Moved, Ready, Selector, Stream};
-pub use udp::{BindError, UdpDriver, UdpOptions};
-pub(crate) use wait::Terms;
-pub use wait::{Waiter, Waker, Woken};
-pub use ways::KernelWays;
+pub use any::{AnyDriver, DriverFactory};
+pub use burst::{Burst, NO_PEER};
+pub use kernel_path_mtu::KernelPathMtu;
+pub use outbox::{Outbox, QueuedDatagram};
+pub use stream::{
+    EpollSelector, ListenError, SocketEvent, SocketInterest, StreamListener, StreamProgress, StreamSocket,
+};
+pub(crate) use sys::{receive_buffer_usage, set_socket_buffers};
+pub use udp::{UdpBindError, UdpDriver, UdpOptions};
+pub(crate) use wait::SleepPolicy;
+pub use wait::{DriverWaiter, DriverWaker, WakeReason};
 
 use crate::limits::{MAX_DATAGRAM, MAX_DATAGRAM_CEILING};
-use crate::r2p2::Peer;
-use filter::Instruction;
+use crate::r2p2::PeerAddr;
+use socket_filter::BpfInstruction;
 
 /// What a driver has counted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub struct DriverCounters {
 
 /// How a driver's buffer of arrivals stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
+pub struct ReceivePressure {
     /// Thousandths of the buffer in use.
     pub filled: u32,
     /// Messages thrown away before they could be received, since the driver began.
@@ -70,19 +72,19 @@ pub struct Pressure {
 }
 
 /// What is known of the ways to peers.
-pub trait Ways: Send + Sync + std::fmt::Debug {
+pub trait PathMtu: Send + Sync + std::fmt::Debug {
     /// Bytes of the largest datagram that may be sent to `peer`: it fits a packet of this host's interface, and nobody on the way said that it
     /// does not fit there.
-    fn most(&self, peer: Peer) -> usize;
+    fn most(&self, peer: PeerAddr) -> usize;
 
     /// The kernel refused a datagram of so many bytes to `peer`, perhaps because it is too large for its way.
-    fn refused(&self, _peer: Peer, _bytes: usize) {}
+    fn refused(&self, _peer: PeerAddr, _bytes: usize) {}
 }
 
 /// Moves datagrams.
-pub trait Driver: Send {
+pub trait DatagramDriver: Send {
     /// The address that peers send to.
-    fn local(&self) -> Peer;
+    fn local(&self) -> PeerAddr;
 
     /// A burst whose buffers are as large as this driver's messages can be. In a smaller one long messages are cut off, counted
     /// and thrown away; where the kernel coalesces that can be many datagrams at once.
@@ -95,28 +97,28 @@ pub trait Driver: Send {
     /// Returns the number of datagrams that left the outbox.
     fn transmit(&mut self, outbox: &mut Outbox) -> usize;
 
-    /// To be asked by whoever is about to sleep on [`Driver::waiter`], after a [`Driver::receive`] that found nothing. False: call that once more before,
+    /// To be asked by whoever is about to sleep on [`DatagramDriver::waiter`], after a [`DatagramDriver::receive`] that found nothing. False: call that once more before,
     /// since what wakes it was asked for only now, and something may have come since.
     fn may_sleep(&mut self) -> bool {
         true
     }
 
     /// Something to sleep on until a datagram or a signal comes, usable while another thread has the driver.
-    fn waiter(&self) -> Waiter;
+    fn waiter(&self) -> DriverWaiter;
 
     /// Ends the sleep of whoever waits, from any thread.
-    fn waker(&self) -> Waker;
+    fn waker(&self) -> DriverWaker;
 
     /// How full the buffer is that datagrams wait in until they are received, as a share of it in thousandths; and how many messages
     /// were thrown away before they came there, for lack of room or by the filter, as far as the driver knows. (A message may
     /// be many datagrams that the kernel has coalesced.)
-    fn pressure(&mut self) -> Pressure {
-        Pressure::default()
+    fn pressure(&mut self) -> ReceivePressure {
+        ReceivePressure::default()
     }
 
-    /// Has every datagram looked at by `program` (see [`filter`]) before it takes room in that buffer, in place of the program
+    /// Has every datagram looked at by `program` (see [`socket_filter`]) before it takes room in that buffer, in place of the program
     /// before; an empty one lets all in. False if the driver cannot: then all are let in.
-    fn set_filter(&mut self, _program: &[Instruction]) -> bool {
+    fn set_filter(&mut self, _program: &[BpfInstruction]) -> bool {
         false
     }
 
@@ -124,7 +126,7 @@ pub trait Driver: Send {
     fn counters(&self) -> DriverCounters;
 
     /// Bytes of the largest datagram that leaves this host in one piece. Further on it may be cut, or lost, if it is larger than
-    /// [`Driver::usual_datagram`].
+    /// [`DatagramDriver::usual_datagram`].
     fn max_datagram(&self) -> usize {
         MAX_DATAGRAM_CEILING
     }

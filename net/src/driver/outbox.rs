@@ -1,40 +1,40 @@
 //! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call. What is shared stays where it
 //! lies until it leaves.
 
-use super::Ways;
-use super::sys::{Group, Queued, Slice, Stock};
+use super::PathMtu;
+use super::sys::{GsoMessage, OutboxBuffers, OutboxEntry, SharedSlice};
 use crate::limits::{
-    ARRANGED_DATAGRAMS, BURST, GSO_BYTES, GSO_SEGMENTS, GSO_SLICES, MAX_DATAGRAM_CEILING, OUTBOX_BYTES,
-    OUTBOX_DATAGRAMS, OUTBOX_HELD_BYTES, SHARED_SLICE_BYTES,
+    BURST, GSO_BYTES, GSO_SEGMENTS, GSO_SLICES, MAX_DATAGRAM_CEILING, OUTBOX_BYTES, OUTBOX_DATAGRAMS,
+    OUTBOX_PINNED_BYTES, OUTBOX_SORT_WINDOW, SHARED_SLICE_BYTES,
 };
-use crate::r2p2::{Peer, Transmit};
+use crate::r2p2::{DatagramSink, PeerAddr};
 use crate::seal::limits::REPLAY_WINDOW;
-use crate::share::Share;
+use crate::shared_bytes::SharedBytes;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
 // A sealed session's packets, numbered as they are queued, must not leave too late to be taken.
-const _: () = assert!(ARRANGED_DATAGRAMS as u64 * 2 <= REPLAY_WINDOW);
+const _: () = assert!(OUTBOX_SORT_WINDOW as u64 * 2 <= REPLAY_WINDOW);
 
 /// Datagrams to be sent. Bounded; what does not fit is dropped and counted, as a network would.
 #[derive(Debug)]
 pub struct Outbox {
     bytes: Vec<u8>,
-    queue: Vec<Queued>,
+    queue: Vec<OutboxEntry>,
     /// Shared bytes of the datagrams of `queue`, each until its datagram has left.
-    slices: Vec<Option<Slice>>,
+    slices: Vec<Option<SharedSlice>>,
     /// Bytes of what is held for them: the owners' bytes, and not only those that are sent.
     held: usize,
     /// First datagram of `queue` that has not left.
     head: usize,
-    /// Up to here `queue` is in the order of [`Outbox::arrange`].
-    arranged: usize,
+    /// Up to here `queue` is in the order of [`Outbox::sort_for_segmentation`].
+    sorted_until: usize,
     /// Datagrams that did not fit and were dropped.
     dropped: u64,
     max_bytes: usize,
     max_datagrams: usize,
-    ways: Option<Arc<dyn Ways>>,
+    ways: Option<Arc<dyn PathMtu>>,
 }
 
 impl Default for Outbox {
@@ -45,23 +45,23 @@ impl Default for Outbox {
 
 /// A datagram that waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagram<'o> {
+pub struct QueuedDatagram<'o> {
     /// Where it is to go.
-    pub peer: Peer,
+    pub peer: PeerAddr,
     own: &'o [u8],
-    slice: Option<&'o Slice>,
+    slice: Option<&'o SharedSlice>,
 }
 
-impl<'o> Datagram<'o> {
+impl<'o> QueuedDatagram<'o> {
     /// Its bytes, and those behind them that are shared.
     #[inline]
     pub fn parts(&self) -> [&'o [u8]; 2] {
-        [self.own, self.slice.map_or(&[], Slice::bytes)]
+        [self.own, self.slice.map_or(&[], SharedSlice::bytes)]
     }
 
     /// The share that its last bytes are of, and which these are.
     #[inline]
-    pub fn shared(&self) -> Option<(&'o Share, Range<usize>)> {
+    pub fn shared(&self) -> Option<(&'o SharedBytes, Range<usize>)> {
         self.slice.map(|slice| (&slice.share, slice.range.clone()))
     }
 
@@ -82,9 +82,9 @@ impl<'o> Datagram<'o> {
     }
 }
 
-impl Transmit for Outbox {
+impl DatagramSink for Outbox {
     #[inline]
-    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+    fn send(&mut self, peer: PeerAddr, parts: &[&[u8]]) {
         let size: usize = parts.iter().map(|part| part.len()).sum();
         if self.queue.len() - self.head >= self.max_datagrams || self.bytes.len() + size > self.max_bytes {
             self.dropped += 1;
@@ -94,11 +94,11 @@ impl Transmit for Outbox {
         for part in parts {
             self.bytes.extend_from_slice(part);
         }
-        self.queue.push(Queued { peer, start, own: size as u32, len: size as u32, slice: Queued::OWN });
+        self.queue.push(OutboxEntry { peer, start, own: size as u32, len: size as u32, slice: OutboxEntry::OWN });
     }
 
     #[inline]
-    fn send_then(&mut self, peer: Peer, parts: &[&[u8]], finish: &mut dyn FnMut(&mut [u8])) {
+    fn send_then(&mut self, peer: PeerAddr, parts: &[&[u8]], finish: &mut dyn FnMut(&mut [u8])) {
         let (start, queued) = (self.bytes.len(), self.queue.len());
         self.send(peer, parts);
         if self.queue.len() > queued {
@@ -107,16 +107,16 @@ impl Transmit for Outbox {
     }
 
     #[inline]
-    fn most(&mut self, peer: Peer) -> usize {
+    fn most(&mut self, peer: PeerAddr) -> usize {
         self.ways.as_ref().map_or(MAX_DATAGRAM_CEILING, |ways| ways.most(peer))
     }
 
-    fn send_shared(&mut self, peer: Peer, parts: [&[u8]; 2], share: &Share, range: Range<usize>) {
+    fn send_shared(&mut self, peer: PeerAddr, parts: [&[u8]; 2], share: &SharedBytes, range: Range<usize>) {
         let ([head, own], shared) = (parts, share.get(range.clone()).unwrap_or_default());
         // Packets of one message come in a row.
-        let same = self.slices.last().and_then(Option::as_ref).is_some_and(|last| last.share.has_owner_of(share));
+        let same = self.slices.last().and_then(Option::as_ref).is_some_and(|last| last.share.same_owner(share));
         let held = if same { 0 } else { share.len() };
-        if shared.len() < SHARED_SLICE_BYTES || self.held + held > OUTBOX_HELD_BYTES {
+        if shared.len() < SHARED_SLICE_BYTES || self.held + held > OUTBOX_PINNED_BYTES {
             return self.send(peer, &[head, own, shared]);
         }
         let queued = self.queue.len();
@@ -125,7 +125,7 @@ impl Transmit for Outbox {
             && let Some(last) = self.queue.last_mut()
         {
             (last.len, last.slice) = (last.len + shared.len() as u32, self.slices.len() as u32);
-            self.slices.push(Some(Slice { share: share.clone(), range }));
+            self.slices.push(Some(SharedSlice { share: share.clone(), range }));
             self.held += held;
         }
     }
@@ -140,7 +140,7 @@ impl Outbox {
             slices: Vec::new(),
             held: 0,
             head: 0,
-            arranged: 0,
+            sorted_until: 0,
             dropped: 0,
             max_bytes: max_bytes.min(u32::MAX as usize),
             max_datagrams,
@@ -149,12 +149,12 @@ impl Outbox {
     }
 
     /// One for datagrams that go these ways.
-    pub fn along(ways: Arc<dyn Ways>) -> Outbox {
+    pub fn along(ways: Arc<dyn PathMtu>) -> Outbox {
         Outbox { ways: Some(ways), ..Outbox::default() }
     }
 
     /// The kernel refused a datagram of so many bytes to this peer.
-    pub(super) fn refused(&self, peer: Peer, bytes: usize) {
+    pub(super) fn refused(&self, peer: PeerAddr, bytes: usize) {
         if let Some(ways) = &self.ways {
             ways.refused(peer, bytes);
         }
@@ -178,11 +178,11 @@ impl Outbox {
     }
 
     /// The datagrams that wait, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Datagram<'_>> {
-        let stock = self.stock();
+    pub fn iter(&self) -> impl Iterator<Item = QueuedDatagram<'_>> {
+        let stock = self.buffers();
         self.queue.iter().skip(self.head).map(move |queued| {
             let (own, _) = stock.parts(queued).unwrap_or_default();
-            Datagram { peer: queued.peer, own, slice: stock.slice(queued) }
+            QueuedDatagram { peer: queued.peer, own, slice: stock.slice(queued) }
         })
     }
 
@@ -191,44 +191,44 @@ impl Outbox {
         self.bytes.clear();
         self.queue.clear();
         self.slices.clear();
-        (self.head, self.arranged, self.held) = (0, 0, 0);
+        (self.head, self.sorted_until, self.held) = (0, 0, 0);
     }
 
     /// What the datagrams are made of.
     #[inline]
-    pub(super) fn stock(&self) -> Stock<'_> {
-        Stock { bytes: &self.bytes, slices: &self.slices }
+    pub(super) fn buffers(&self) -> OutboxBuffers<'_> {
+        OutboxBuffers { bytes: &self.bytes, slices: &self.slices }
     }
 
     /// The datagrams, those that have left first.
-    pub(super) fn queue(&self) -> &[Queued] {
+    pub(super) fn queue(&self) -> &[OutboxEntry] {
         &self.queue
     }
 
     /// Puts what has been queued since the last time in an order in which datagrams of one size to one peer are neighbours, the longer ones
     /// first: answers to one client that differ in size leave in as many messages as there are sizes. Those of one size keep their
-    /// order, none gets before one that was queued [`ARRANGED_DATAGRAMS`] earlier, and none before what was there the last time and
+    /// order, none gets before one that was queued [`OUTBOX_SORT_WINDOW`] earlier, and none before what was there the last time and
     /// could not leave, so that nothing waits for ever.
-    pub(super) fn arrange(&mut self) {
-        let from = self.arranged.max(self.head);
-        self.arranged = self.queue.len();
+    pub(super) fn sort_for_segmentation(&mut self) {
+        let from = self.sorted_until.max(self.head);
+        self.sorted_until = self.queue.len();
         let Some(news) = self.queue.get_mut(from..) else { return };
-        for part in news.chunks_mut(ARRANGED_DATAGRAMS) {
-            if !part.is_sorted_by(|one, next| order(one, next).is_le()) {
-                part.sort_unstable_by(order);
+        for part in news.chunks_mut(OUTBOX_SORT_WINDOW) {
+            if !part.is_sorted_by(|one, next| compare_entries(one, next).is_le()) {
+                part.sort_unstable_by(compare_entries);
             }
         }
     }
 
     /// Fills `groups` with the next messages for the kernel: one datagram each, or with `segment` as many neighbours of equal size to one
     /// peer as may leave in one message (the last may be shorter).
-    pub(super) fn groups(&self, segment: bool, groups: &mut Vec<Group>) {
+    pub(super) fn groups(&self, segment: bool, groups: &mut Vec<GsoMessage>) {
         groups.clear();
         let (mut slices, mut end) = (0, None);
         for (index, queued) in self.queue.iter().enumerate().skip(self.head) {
             let len = queued.len;
             // Neighbours in the buffer go as one slice.
-            let shared = usize::from(queued.slice != Queued::OWN);
+            let shared = usize::from(queued.slice != OutboxEntry::OWN);
             let slice = usize::from(end != Some(queued.start)) + shared;
             if slices + 2 > GSO_SLICES {
                 break;
@@ -253,7 +253,7 @@ impl Outbox {
                 break;
             }
             slices += 1 + shared;
-            groups.push(Group { peer: queued.peer, first: index, len, segment: len, count: 1, open: len > 0 });
+            groups.push(GsoMessage { peer: queued.peer, first: index, len, segment: len, count: 1, open: len > 0 });
         }
     }
 
@@ -280,14 +280,14 @@ impl Outbox {
             return;
         }
         self.queue.drain(..self.head);
-        self.arranged = self.arranged.saturating_sub(self.head);
+        self.sorted_until = self.sorted_until.saturating_sub(self.head);
         self.head = 0;
         self.compact_slices();
         let waiting: usize = self.queue.iter().map(|queued| queued.own as usize).sum();
         if waiting > self.bytes.len() / 4 * 3 {
             return;
         }
-        let mut by_place: Vec<&mut Queued> = self.queue.iter_mut().collect();
+        let mut by_place: Vec<&mut OutboxEntry> = self.queue.iter_mut().collect();
         by_place.sort_unstable_by_key(|queued| queued.start);
         let mut end = 0;
         for queued in by_place {
@@ -305,11 +305,11 @@ impl Outbox {
             return;
         }
         let mut places = vec![0; self.slices.len()];
-        let (mut kept, mut last): (u32, Option<&Share>) = (0, None);
+        let (mut kept, mut last): (u32, Option<&SharedBytes>) = (0, None);
         self.held = 0;
         for (slice, place) in self.slices.iter().zip(&mut places) {
-            let Some(Slice { share, .. }) = slice else { continue };
-            self.held += if last.is_some_and(|last| last.has_owner_of(share)) { 0 } else { share.len() };
+            let Some(SharedSlice { share, .. }) = slice else { continue };
+            self.held += if last.is_some_and(|last| last.same_owner(share)) { 0 } else { share.len() };
             (*place, kept, last) = (kept, kept + 1, Some(share));
         }
         self.slices.retain(Option::is_some);
@@ -324,21 +324,21 @@ impl Outbox {
 /// How datagrams are arranged: by a digest of the peer and the size, by the peer, and as they were queued. (Sizes of two peers with one
 /// digest take turns, but each peer's of one size are together.)
 #[inline]
-fn order(one: &Queued, other: &Queued) -> Ordering {
+fn compare_entries(one: &OutboxEntry, other: &OutboxEntry) -> Ordering {
     let by_peer = || one.peer.cmp(&other.peer);
     let as_queued = || one.start.cmp(&other.start);
     // Most are: answers to one client's questions of one kind.
     if one.len == other.len && one.peer == other.peer {
         return as_queued();
     }
-    digest(one).cmp(&digest(other)).then_with(by_peer).then_with(as_queued)
+    sort_key(one).cmp(&sort_key(other)).then_with(by_peer).then_with(as_queued)
 }
 
 #[inline]
-fn digest(queued: &Queued) -> u64 {
+fn sort_key(queued: &OutboxEntry) -> u64 {
     let address = match queued.peer {
-        Peer::V4(peer) => u32::from_ne_bytes(peer.ip().octets()),
-        Peer::V6(peer) => {
+        PeerAddr::V4(peer) => u32::from_ne_bytes(peer.ip().octets()),
+        PeerAddr::V6(peer) => {
             peer.ip().segments().into_iter().fold(0, |digest: u32, word| digest.rotate_left(5) ^ u32::from(word))
         }
     };

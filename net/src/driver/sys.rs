@@ -6,10 +6,10 @@
 //! it says that it wrote.
 #![allow(unsafe_code)]
 
-use super::filter::Instruction;
+use super::socket_filter::BpfInstruction;
 use crate::limits::{BURST, GSO_SEGMENTS, GSO_SLICES};
-use crate::r2p2::Peer;
-use crate::share::Share;
+use crate::r2p2::PeerAddr;
+use crate::shared_bytes::SharedBytes;
 use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
@@ -19,9 +19,9 @@ use std::ptr;
 
 /// One received message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrived {
+pub(super) struct SocketMessage {
     /// Its sender; none if the kernel gave an address of another family.
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<PeerAddr>,
     /// Its bytes.
     pub(super) len: usize,
     /// Bytes of each datagram in it but the last, 0: it is one datagram.
@@ -32,28 +32,28 @@ pub(super) struct Arrived {
 
 /// A datagram that waits: `len` bytes, of which `own` are the outbox's, from `start` on, and those behind them are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Queued {
-    pub(super) peer: Peer,
+pub(super) struct OutboxEntry {
+    pub(super) peer: PeerAddr,
     pub(super) start: u32,
     pub(super) own: u32,
     pub(super) len: u32,
-    /// Which of the slices its shared bytes are; [`Queued::OWN`]: it has none.
+    /// Which of the slices its shared bytes are; [`OutboxEntry::OWN`]: it has none.
     pub(super) slice: u32,
 }
 
-impl Queued {
+impl OutboxEntry {
     /// All of its bytes are the outbox's own.
     pub(super) const OWN: u32 = u32::MAX;
 }
 
 /// Shared bytes at the end of a datagram.
 #[derive(Debug)]
-pub(super) struct Slice {
-    pub(super) share: Share,
+pub(super) struct SharedSlice {
+    pub(super) share: SharedBytes,
     pub(super) range: Range<usize>,
 }
 
-impl Slice {
+impl SharedSlice {
     pub(super) fn bytes(&self) -> &[u8] {
         self.share.get(self.range.clone()).unwrap_or_default()
     }
@@ -61,23 +61,23 @@ impl Slice {
 
 /// What a queue's datagrams are made of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stock<'o> {
+pub(super) struct OutboxBuffers<'o> {
     pub(super) bytes: &'o [u8],
     /// None where the datagram has left.
-    pub(super) slices: &'o [Option<Slice>],
+    pub(super) slices: &'o [Option<SharedSlice>],
 }
 
-impl<'o> Stock<'o> {
+impl<'o> OutboxBuffers<'o> {
     /// The shared bytes of a datagram.
     #[inline]
-    pub(super) fn slice(&self, queued: &Queued) -> Option<&'o Slice> {
+    pub(super) fn slice(&self, queued: &OutboxEntry) -> Option<&'o SharedSlice> {
         self.slices.get(queued.slice as usize)?.as_ref()
     }
 
     /// A datagram's own bytes, and those that are shared; none if there are no such.
     #[inline]
-    pub(super) fn parts(&self, queued: &Queued) -> Option<(&'o [u8], &'o [u8])> {
-        let shared = if queued.slice == Queued::OWN { &[][..] } else { self.slice(queued)?.bytes() };
+    pub(super) fn parts(&self, queued: &OutboxEntry) -> Option<(&'o [u8], &'o [u8])> {
+        let shared = if queued.slice == OutboxEntry::OWN { &[][..] } else { self.slice(queued)?.bytes() };
         let start = queued.start as usize;
         Some((self.bytes.get(start..start + queued.own as usize)?, shared))
     }
@@ -86,8 +86,8 @@ impl<'o> Stock<'o> {
 /// One message to be sent: `count` datagrams of a queue from the `first` on, `len` bytes together, of `segment` bytes each (the last may be
 /// shorter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) peer: Peer,
+pub(super) struct GsoMessage {
+    pub(super) peer: PeerAddr,
     pub(super) first: usize,
     pub(super) len: u32,
     pub(super) segment: u32,
@@ -99,7 +99,7 @@ pub(super) struct Group {
 /// Room for one control message, aligned as the kernel wants it.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; 64]);
+struct UdpControlBuffer([u8; 64]);
 
 fn setsockopt(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> bool {
     // SAFETY: `value` lives across the call and is as long as the length says.
@@ -118,8 +118,8 @@ fn getsockopt(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
     (result == 0).then_some(value)
 }
 
-/// Asks for large kernel buffers; what is granted is in [`buffers`].
-pub(crate) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) {
+/// Asks for large kernel buffers; what is granted is in [`socket_buffers`].
+pub(crate) fn set_socket_buffers(fd: BorrowedFd<'_>, bytes: usize) {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
         // The forced one needs a privilege that a server need not have.
@@ -128,19 +128,19 @@ pub(crate) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) {
 }
 
 /// Bytes of the kernel's receive and send buffers.
-pub(super) fn buffers(fd: BorrowedFd<'_>) -> (usize, usize) {
+pub(super) fn socket_buffers(fd: BorrowedFd<'_>) -> (usize, usize) {
     let read = |name| getsockopt(fd, libc::SOL_SOCKET, name).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     (read(libc::SO_RCVBUF), read(libc::SO_SNDBUF))
 }
 
 /// Bytes that wait in a socket's receive buffer, and what it may hold.
-pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> (u64, u64) {
-    let used = waiting(fd).map_or(0, |(bytes, _)| u64::from(bytes));
-    (used, buffers(fd).0 as u64)
+pub(crate) fn receive_buffer_usage(fd: BorrowedFd<'_>) -> (u64, u64) {
+    let used = receive_queue_state(fd).map_or(0, |(bytes, _)| u64::from(bytes));
+    (used, socket_buffers(fd).0 as u64)
 }
 
 /// Bytes that wait in a socket's receive buffer, and the messages that the kernel threw away before they came there.
-pub(super) fn waiting(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
+pub(super) fn receive_queue_state(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
     /// Words that the kernel tells of a socket's memory (`SO_MEMINFO`), and which of them are wanted.
     const WORDS: usize = 9;
     const RECEIVE_ALLOCATED: usize = 0;
@@ -159,7 +159,7 @@ const SO_MEMINFO: i32 = 55;
 
 /// Has the kernel run `program` over every datagram before it takes room in the buffer, in place of the program before; an empty one
 /// lets all in. False if the kernel refuses: the program before stays then.
-pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[Instruction]) -> bool {
+pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> bool {
     let Ok(len) = u16::try_from(program.len()) else { return false };
     if len == 0 {
         // There may be none to take away, which is as well.
@@ -184,7 +184,7 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[Instruction]) -> bool {
 }
 
 /// Has the kernel refuse datagrams that do not fit one packet on their way, rather than cut them.
-pub(super) fn send_whole(fd: BorrowedFd<'_>, is_ipv6: bool) {
+pub(super) fn disable_fragmentation(fd: BorrowedFd<'_>, is_ipv6: bool) {
     // Every kernel has it; without, datagrams are cut as before. A socket of IPv6 may have peers of IPv4, too, to whom the other setting applies.
     let _set = setsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
     if is_ipv6 {
@@ -194,7 +194,7 @@ pub(super) fn send_whole(fd: BorrowedFd<'_>, is_ipv6: bool) {
 
 /// Whether the kernel would cut what it sends by IPv4.
 #[cfg(test)]
-pub(super) fn cuts_ipv4(fd: BorrowedFd<'_>) -> bool {
+pub(super) fn fragments_ipv4(fd: BorrowedFd<'_>) -> bool {
     getsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) != Some(libc::IP_PMTUDISC_DO)
 }
 
@@ -219,11 +219,11 @@ pub(super) fn receive(
     fd: BorrowedFd<'_>,
     bytes: &mut [u8],
     stride: usize,
-    arrived: &mut Vec<Arrived>,
+    arrived: &mut Vec<SocketMessage>,
 ) -> Result<(), Errno> {
     arrived.clear();
     let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BURST];
-    let mut controls = [const { MaybeUninit::<Control>::uninit() }; BURST];
+    let mut controls = [const { MaybeUninit::<UdpControlBuffer>::uninit() }; BURST];
     let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
     let mut count = 0;
@@ -235,12 +235,12 @@ pub(super) fn receive(
     {
         *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         header.write(libc::mmsghdr {
-            msg_hdr: message(
+            msg_hdr: new_msghdr(
                 name.as_mut_ptr().cast(),
                 size_of::<libc::sockaddr_storage>() as libc::socklen_t,
                 std::slice::from_mut(slice),
                 control.as_mut_ptr().cast(),
-                size_of::<Control>(),
+                size_of::<UdpControlBuffer>(),
             ),
             msg_len: 0,
         });
@@ -256,28 +256,33 @@ pub(super) fn receive(
         // SAFETY: the kernel has filled this header, which was initialised above.
         let header = unsafe { header.assume_init_ref() };
         // SAFETY: the kernel has written `msg_namelen` bytes of the name.
-        let peer = unsafe { peer_of(name.as_ptr(), header.msg_hdr.msg_namelen) };
+        let peer = unsafe { read_sockaddr(name.as_ptr(), header.msg_hdr.msg_namelen) };
         // SAFETY: the control buffer of this header lives, and the kernel has set `msg_controllen` to what it wrote.
-        let segment = unsafe { segment_of(&header.msg_hdr) };
+        let segment = unsafe { gro_segment_len(&header.msg_hdr) };
         let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        arrived.push(Arrived { peer, len: (header.msg_len as usize).min(stride), segment, truncated });
+        arrived.push(SocketMessage { peer, len: (header.msg_len as usize).min(stride), segment, truncated });
     }
     Ok(())
 }
 
 /// Sends messages of a queue's datagrams, without waiting. Returns how many of them the kernel took.
-pub(super) fn send(fd: BorrowedFd<'_>, stock: Stock<'_>, queue: &[Queued], groups: &[Group]) -> Result<usize, Errno> {
+pub(super) fn send(
+    fd: BorrowedFd<'_>,
+    stock: OutboxBuffers<'_>,
+    queue: &[OutboxEntry],
+    groups: &[GsoMessage],
+) -> Result<usize, Errno> {
     let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BURST];
-    let mut controls = [Control([0; 64]); BURST];
+    let mut controls = [UdpControlBuffer([0; 64]); BURST];
     let mut room = [const { MaybeUninit::<libc::iovec>::uninit() }; GSO_SLICES];
     let mut room = room.as_mut_slice();
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
     let mut count = 0;
     for ((group, header), (name, control)) in groups.iter().zip(&mut headers).zip(names.iter_mut().zip(&mut controls)) {
         let datagrams = queue.get(group.first..).and_then(|queue| queue.get(..group.count as usize));
-        let Some(slices) = datagrams.and_then(|datagrams| write_slices(stock, datagrams, &mut room)) else { break };
-        let name_len = write_name(group.peer, name);
-        let mut fields = message(name.as_mut_ptr().cast(), name_len, slices, ptr::null_mut(), 0);
+        let Some(slices) = datagrams.and_then(|datagrams| write_iovecs(stock, datagrams, &mut room)) else { break };
+        let name_len = write_sockaddr(group.peer, name);
+        let mut fields = new_msghdr(name.as_mut_ptr().cast(), name_len, slices, ptr::null_mut(), 0);
         if group.count > 1 {
             fields.msg_control = ptr::from_mut(control).cast();
             // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is 64 bytes, zeroed and aligned, and the message needs 24,
@@ -305,9 +310,9 @@ pub(super) fn send(fd: BorrowedFd<'_>, stock: Stock<'_>, queue: &[Queued], group
 }
 
 /// Takes slices of the room for some datagrams, those whose own bytes follow each other in one slice. `None` if the room does not do.
-fn write_slices<'s>(
-    stock: Stock<'_>,
-    datagrams: &[Queued],
+fn write_iovecs<'s>(
+    stock: OutboxBuffers<'_>,
+    datagrams: &[OutboxEntry],
     room: &mut &'s mut [MaybeUninit<libc::iovec>],
 ) -> Option<&'s mut [libc::iovec]> {
     // The kernel only reads through this pointer, although its type lets it write.
@@ -339,7 +344,7 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-fn message(
+fn new_msghdr(
     name: *mut libc::c_void,
     name_len: libc::socklen_t,
     slices: &mut [libc::iovec],
@@ -358,9 +363,9 @@ fn message(
 }
 
 /// Writes a socket address. Returns its length.
-fn write_name(peer: Peer, name: &mut MaybeUninit<libc::sockaddr_storage>) -> libc::socklen_t {
+fn write_sockaddr(peer: PeerAddr, name: &mut MaybeUninit<libc::sockaddr_storage>) -> libc::socklen_t {
     match peer {
-        Peer::V4(address) => {
+        PeerAddr::V4(address) => {
             let fields = libc::sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
                 sin_port: address.port().to_be(),
@@ -371,7 +376,7 @@ fn write_name(peer: Peer, name: &mut MaybeUninit<libc::sockaddr_storage>) -> lib
             unsafe { name.as_mut_ptr().cast::<libc::sockaddr_in>().write(fields) };
             size_of::<libc::sockaddr_in>() as libc::socklen_t
         }
-        Peer::V6(address) => {
+        PeerAddr::V6(address) => {
             let fields = libc::sockaddr_in6 {
                 sin6_family: libc::AF_INET6 as libc::sa_family_t,
                 sin6_port: address.port().to_be(),
@@ -390,7 +395,7 @@ fn write_name(peer: Peer, name: &mut MaybeUninit<libc::sockaddr_storage>) -> lib
 ///
 /// # Safety
 /// `name` points to an aligned sockaddr_storage of which the first `len` bytes are initialised.
-unsafe fn peer_of(name: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<Peer> {
+unsafe fn read_sockaddr(name: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<PeerAddr> {
     let len = len as usize;
     if len < size_of::<libc::sa_family_t>() {
         return None;
@@ -402,14 +407,14 @@ unsafe fn peer_of(name: *const libc::sockaddr_storage, len: libc::socklen_t) -> 
             // SAFETY: the family says that it is this kind of address, and the kernel wrote all of it.
             let fields = unsafe { name.cast::<libc::sockaddr_in>().read() };
             let ip = Ipv4Addr::from(fields.sin_addr.s_addr.to_ne_bytes());
-            Some(Peer::V4(SocketAddrV4::new(ip, u16::from_be(fields.sin_port))))
+            Some(PeerAddr::V4(SocketAddrV4::new(ip, u16::from_be(fields.sin_port))))
         }
         libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
             // SAFETY: the family says that it is this kind of address, and the kernel wrote all of it.
             let fields = unsafe { name.cast::<libc::sockaddr_in6>().read() };
             let ip = Ipv6Addr::from(fields.sin6_addr.s6_addr);
             // The flow label is not part of who the peer is.
-            Some(Peer::V6(SocketAddrV6::new(ip, u16::from_be(fields.sin6_port), 0, fields.sin6_scope_id)))
+            Some(PeerAddr::V6(SocketAddrV6::new(ip, u16::from_be(fields.sin6_port), 0, fields.sin6_scope_id)))
         }
         _ => None,
     }
@@ -419,7 +424,7 @@ unsafe fn peer_of(name: *const libc::sockaddr_storage, len: libc::socklen_t) -> 
 ///
 /// # Safety
 /// `fields` was filled by the kernel, and its control buffer lives.
-unsafe fn segment_of(fields: &libc::msghdr) -> usize {
+unsafe fn gro_segment_len(fields: &libc::msghdr) -> usize {
     // SAFETY: as promised by the caller; the CMSG functions stay within `msg_controllen`.
     unsafe {
         let mut head = libc::CMSG_FIRSTHDR(fields);

@@ -1,9 +1,9 @@
 use super::*;
-use crate::limits::{BURST, GSO_SEGMENTS, MAX_DATAGRAM, OUTBOX_HELD_BYTES, SHARED_SLICE_BYTES};
-use crate::r2p2::{ClientEndpoint, ServerEndpoint, Transmit};
-use crate::rpc::{MAX_VALUE_LEN, MessageHeader, Op, Operation, encode_message};
+use crate::limits::{BURST, GSO_SEGMENTS, MAX_DATAGRAM, OUTBOX_PINNED_BYTES, SHARED_SLICE_BYTES};
+use crate::r2p2::{ClientEndpoint, DatagramSink, ServerEndpoint};
+use crate::rpc::{MAX_VALUE_LEN, MessageHeader, OpKind, Operation, encode_message};
 use crate::seal::{MAGIC, session_peer};
-use crate::share::Share;
+use crate::shared_bytes::SharedBytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,8 @@ fn bind(address: &str, options: UdpOptions) -> UdpDriver {
     UdpDriver::bind(address.parse().unwrap(), options).unwrap()
 }
 
-const PLAIN: UdpOptions = UdpOptions {
-    receive_coalesced: false,
-    send_segmented: false,
-    socket_buffer: crate::limits::SOCKET_BUFFER,
-    shared: false,
-};
+const PLAIN: UdpOptions =
+    UdpOptions { gro: false, gso: false, socket_buffer: crate::limits::SOCKET_BUFFER, shared: false };
 
 /// Both loopbacks (the second if this machine has it), offload on and off at each end.
 fn pairs() -> Vec<(UdpDriver, UdpDriver)> {
@@ -34,7 +30,7 @@ fn pairs() -> Vec<(UdpDriver, UdpDriver)> {
 }
 
 /// Receives until `count` datagrams have come.
-fn collect(driver: &mut UdpDriver, count: usize) -> Vec<(Peer, Vec<u8>)> {
+fn collect(driver: &mut UdpDriver, count: usize) -> Vec<(PeerAddr, Vec<u8>)> {
     let (mut burst, mut all, waiter) = (Burst::default(), Vec::new(), driver.waiter());
     let end = Instant::now() + Duration::from_secs(20);
     while all.len() < count && Instant::now() < end {
@@ -162,7 +158,7 @@ fn where_nobody_takes_segments_few_tries_are_in_vain() {
 }
 
 /// A datagram from port 0 to `to`, which only a raw socket can send. False if this process may not have one.
-fn send_from_port_0(to: Peer, payload: &[u8]) -> bool {
+fn send_from_port_0(to: PeerAddr, payload: &[u8]) -> bool {
     use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
     let Ok(raw) = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)) else { return false };
     let mut datagram = vec![0; 8];
@@ -225,7 +221,7 @@ fn a_full_outbox_drops_and_counts_and_has_room_again() {
 
 #[test]
 fn groups_hold_equal_neighbours_of_one_peer_and_one_shorter_last() {
-    let (one, two): (Peer, Peer) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.1:2".parse().unwrap());
+    let (one, two): (PeerAddr, PeerAddr) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.1:2".parse().unwrap());
     let mut outbox = Outbox::default();
     for (peer, len) in [(one, 50), (one, 50), (one, 40), (one, 40), (two, 40), (two, 0), (two, 8), (two, 9)] {
         outbox.send(peer, &[&vec![0; len]]);
@@ -242,7 +238,7 @@ fn groups_hold_equal_neighbours_of_one_peer_and_one_shorter_last() {
 fn sizes(outbox: &Outbox) -> Vec<Vec<u32>> {
     let mut groups = Vec::new();
     outbox.groups(true, &mut groups);
-    let datagrams = |group: &super::sys::Group| {
+    let datagrams = |group: &super::sys::GsoMessage| {
         let datagrams = &outbox.queue()[group.first..group.first + group.count as usize];
         assert!(datagrams.iter().all(|queued| queued.peer == group.peer));
         datagrams.iter().map(|queued| queued.len).collect()
@@ -252,22 +248,25 @@ fn sizes(outbox: &Outbox) -> Vec<Vec<u32>> {
 
 #[test]
 fn datagrams_of_one_size_to_one_peer_leave_together_and_nothing_gets_before_what_waits() {
-    let (one, two): (Peer, Peer) = ("10.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
+    let (one, two): (PeerAddr, PeerAddr) = ("10.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
     let mut outbox = Outbox::default();
     for len in [40, 50, 40, 7, 50, 40] {
         outbox.send(one, &[&vec![1; len]]);
         outbox.send(two, &[&vec![2; len]]);
     }
-    outbox.arrange();
-    let arranged = sizes(&outbox);
+    outbox.sort_for_segmentation();
+    let sorted_until = sizes(&outbox);
     let each = [vec![50, 50, 40], vec![40, 40, 7]];
-    assert_eq!(arranged.len(), 4, "{arranged:?}");
-    assert!(each.iter().all(|each| arranged.iter().filter(|group| *group == each).count() == 2), "{arranged:?}");
+    assert_eq!(sorted_until.len(), 4, "{sorted_until:?}");
+    assert!(
+        each.iter().all(|each| sorted_until.iter().filter(|group| *group == each).count() == 2),
+        "{sorted_until:?}"
+    );
     // What could not leave stays in front.
     outbox.advance(3);
     outbox.compact();
     outbox.send(one, &[&[1; 60]]);
-    outbox.arrange();
+    outbox.sort_for_segmentation();
     let waiting: Vec<usize> = outbox.iter().map(|datagram| datagram.len()).collect();
     assert_eq!(waiting, [40, 40, 7, 50, 50, 40, 40, 40, 7, 60]);
     let of = |peer| if peer == one { 1 } else { 2 };
@@ -282,7 +281,7 @@ fn what_has_left_makes_room_whatever_was_queued_first() {
     for number in 0..90u8 {
         outbox.send(peer, &[&[number; 1000]]);
     }
-    outbox.arrange();
+    outbox.sort_for_segmentation();
     outbox.advance(45);
     outbox.compact();
     outbox.send(peer, &[&[200; 40_000]]);
@@ -302,7 +301,7 @@ fn no_datagram_leaves_so_late_that_a_sealed_session_refuses_it() {
         let len = [8, 30, 9, 10][number as usize % 4];
         outbox.send(peer, &[&number.to_le_bytes(), &vec![0; len - 4]]);
     }
-    outbox.arrange();
+    outbox.sort_for_segmentation();
     let mut newest = 0;
     for bytes in outbox.iter().map(|datagram| datagram.to_vec()) {
         let number = u64::from(u32::from_le_bytes(bytes[..4].try_into().unwrap()));
@@ -314,12 +313,12 @@ fn no_datagram_leaves_so_late_that_a_sealed_session_refuses_it() {
 
 #[test]
 fn peers_whose_digests_are_equal_have_their_datagrams_together() {
-    let peers: [Peer; 2] = ["[2001:db8::1:0]:7".parse().unwrap(), "[2001:db8::20]:7".parse().unwrap()];
+    let peers: [PeerAddr; 2] = ["[2001:db8::1:0]:7".parse().unwrap(), "[2001:db8::20]:7".parse().unwrap()];
     let mut outbox = Outbox::default();
     for number in 0..40u8 {
         peers.iter().for_each(|peer| outbox.send(*peer, &[&[number; 20]]));
     }
-    outbox.arrange();
+    outbox.sort_for_segmentation();
     assert_eq!(sizes(&outbox), [vec![20; 40], vec![20; 40]]);
 }
 
@@ -354,12 +353,12 @@ fn a_sleeper_is_woken_by_a_datagram_by_a_signal_and_by_time() {
     let mut from = bind("127.0.0.1:0", UdpOptions::default());
     let to = bind("127.0.0.1:0", UdpOptions::default());
     let waiter = to.waiter();
-    assert_eq!(waiter.wait(Some(1000), false).unwrap(), Woken::default());
+    assert_eq!(waiter.wait(Some(1000), false).unwrap(), WakeReason::default());
     let waker = to.waker();
     waker.wake();
     waker.wake();
-    assert_eq!(waiter.wait(None, false).unwrap(), Woken { signal: true, ..Woken::default() });
-    assert_eq!(waiter.wait(Some(0), false).unwrap(), Woken::default(), "a signal wakes once");
+    assert_eq!(waiter.wait(None, false).unwrap(), WakeReason { signal: true, ..WakeReason::default() });
+    assert_eq!(waiter.wait(Some(0), false).unwrap(), WakeReason::default(), "a signal wakes once");
     let sleeper = std::thread::spawn(move || waiter.wait(None, false).unwrap());
     waker.wake();
     assert!(sleeper.join().unwrap().signal);
@@ -422,12 +421,12 @@ fn the_longest_value_survives_small_socket_buffers() {
     let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session: 5, sequence: 1, acked: 0 };
     let value: Vec<u8> = (0..MAX_VALUE_LEN).map(|at| (at / 7) as u8).collect();
     let mut message = Vec::new();
-    encode_message(&header, &[Operation { value: &value, ..Operation::new(Op::Ping) }], &mut message);
+    encode_message(&header, &[Operation { value: &value, ..Operation::new(OpKind::Ping) }], &mut message);
     let (begin, waiter) = (Instant::now(), client.waiter());
     let mut endpoint = ClientEndpoint::new(address, Default::default());
     let (mut burst, mut outbox, mut got) = (Burst::default(), Outbox::default(), None);
     let now = || begin.elapsed().as_micros() as u64;
-    let id = endpoint.request_for(now(), 60_000_000, &message, &mut outbox).unwrap();
+    let id = endpoint.request_with_timeout(now(), 60_000_000, &message, &mut outbox).unwrap();
     while got.is_none() {
         client.transmit(&mut outbox);
         let due_us = endpoint.poll_timers(now(), &mut outbox, &mut |ended| panic!("{ended:?}")).unwrap();
@@ -469,8 +468,8 @@ fn echo_until(mut driver: UdpDriver, stop: &std::sync::atomic::AtomicBool) {
 }
 
 /// Queues a value's bytes, each piece behind a header of its own, and other datagrams between them. What is expected to arrive.
-fn queue_value(outbox: &mut Outbox, to: Peer, value: &Arc<Vec<u8>>) -> Vec<Vec<u8>> {
-    let (share, mut expected) = (Share::of(Arc::clone(value)), Vec::new());
+fn queue_value(outbox: &mut Outbox, to: PeerAddr, value: &Arc<Vec<u8>>) -> Vec<Vec<u8>> {
+    let (share, mut expected) = (SharedBytes::of(Arc::clone(value)), Vec::new());
     for (number, start) in (0..value.len()).step_by(1300).enumerate() {
         let range = start..(start + 1300).min(value.len());
         let (head, own) = ([number as u8; 24], if number == 0 { &[9; 64][..] } else { &[] });
@@ -504,7 +503,7 @@ fn shared_bytes_arrive_behind_the_own_ones_and_are_let_go_of_when_they_have_left
 
 #[test]
 fn what_waits_behind_what_has_left_keeps_its_shared_bytes() {
-    let (peer, first, second) = (Peer::from(([10, 0, 0, 1], 1)), value(), value());
+    let (peer, first, second) = (PeerAddr::from(([10, 0, 0, 1], 1)), value(), value());
     for left in 0..64 {
         let mut outbox = Outbox::default();
         let mut expected = queue_value(&mut outbox, peer, &first);
@@ -523,10 +522,10 @@ fn what_waits_behind_what_has_left_keeps_its_shared_bytes() {
 
 #[test]
 fn an_outbox_holds_so_many_bytes_of_values_and_copies_the_others() {
-    let (peer, mut outbox) = (Peer::from(([10, 0, 0, 1], 1)), Outbox::default());
-    let values: Vec<_> = (0..4).map(|fill| Arc::new(vec![fill; OUTBOX_HELD_BYTES / 3])).collect();
+    let (peer, mut outbox) = (PeerAddr::from(([10, 0, 0, 1], 1)), Outbox::default());
+    let values: Vec<_> = (0..4).map(|fill| Arc::new(vec![fill; OUTBOX_PINNED_BYTES / 3])).collect();
     for value in &values {
-        let share = Share::of(Arc::clone(value));
+        let share = SharedBytes::of(Arc::clone(value));
         (0..3).for_each(|at| outbox.send_shared(peer, [b"head", &[]], &share, at * 1000..(at + 1) * 1000));
         outbox.send_shared(peer, [b"head", &[]], &share, 0..SHARED_SLICE_BYTES - 1);
     }
@@ -534,17 +533,18 @@ fn an_outbox_holds_so_many_bytes_of_values_and_copies_the_others() {
     assert_eq!(held, [4, 4, 4, 1]);
     assert!(outbox.iter().zip(0..).all(|(datagram, at)| datagram.to_vec()[4..].iter().all(|byte| *byte == at / 4)));
     outbox.clear();
-    let share = Share::of(Arc::clone(&values[3]));
+    let share = SharedBytes::of(Arc::clone(&values[3]));
     outbox.send_shared(peer, [b"head", &[]], &share, 0..1000);
     assert_eq!(Arc::strong_count(&values[3]), 3, "what has left counts no more");
 }
 
 #[test]
 fn a_burst_tells_whether_a_datagram_may_be_sealed_however_it_came() {
-    let (plain, peer, session): (&[u8], Peer, Peer) = (&[0xCC; 40], ([10, 0, 0, 1], 7).into(), session_peer(1, 2));
+    let (plain, peer, session): (&[u8], PeerAddr, PeerAddr) =
+        (&[0xCC; 40], ([10, 0, 0, 1], 7).into(), session_peer(1, 2));
     let sealed = [&[MAGIC][..], &[0; 39]].concat();
-    let share = |bytes: &[u8]| Share::of(Arc::new(bytes.to_vec()));
-    type Put = fn(&mut Burst, Peer, &[u8]) -> bool;
+    let share = |bytes: &[u8]| SharedBytes::of(Arc::new(bytes.to_vec()));
+    type Put = fn(&mut Burst, PeerAddr, &[u8]) -> bool;
     let put: [(&str, Put); 3] = [
         ("pushed", |burst, peer, datagram| burst.push(peer, datagram)),
         ("the second of two segments", |burst, peer, datagram| {
@@ -562,7 +562,7 @@ fn a_burst_tells_whether_a_datagram_may_be_sealed_however_it_came() {
     }
     for (peer, datagram, expected) in [(peer, plain, false), (peer, &sealed[..], true), (session, plain, true)] {
         let (mut pushed, mut packed) = (Burst::new(4, 100), Burst::new(4, 100));
-        assert!(pushed.push_share(peer, share(datagram)) && packed.pack_share(peer, &share(datagram)));
+        assert!(pushed.push_shared(peer, share(datagram)) && packed.pack_shared(peer, &share(datagram)));
         assert_eq!([pushed.may_be_sealed(), packed.may_be_sealed()], [expected; 2], "{peer}");
     }
 }

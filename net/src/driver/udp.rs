@@ -1,12 +1,12 @@
 //! Kernel sockets: one UDP socket per worker, bursts by `recvmmsg` and `sendmmsg`, segmentation offload both ways where the
 //! kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six, bursts alone next to nothing.)
 
-use super::filter::Instruction;
-use super::sys::{self, Group};
-use super::tcp::shared_udp;
-use super::{Burst, Driver, DriverCounters, KernelWays, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER, UNSEGMENTED_DOUBLINGS, usual_datagram};
-use crate::r2p2::Peer;
+use super::socket_filter::BpfInstruction;
+use super::stream::bind_shared_udp;
+use super::sys::{self, GsoMessage};
+use super::{Burst, DatagramDriver, DriverCounters, DriverWaiter, DriverWaker, KernelPathMtu, Outbox, ReceivePressure};
+use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER, UNSEGMENTED_BACKOFF_DOUBLINGS, default_datagram};
+use crate::r2p2::PeerAddr;
 use rustix::io::Errno;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,9 +17,9 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
     /// Let the kernel coalesce received datagrams (`UDP_GRO`), if it can. Default: true.
-    pub receive_coalesced: bool,
+    pub gro: bool,
     /// Send runs of equal datagrams to one peer in one call (`UDP_SEGMENT`), if the kernel can. Default: true.
-    pub send_segmented: bool,
+    pub gso: bool,
     /// Kernel buffer asked for, each way, bytes. Default [`SOCKET_BUFFER`].
     pub socket_buffer: usize,
     /// Share the address with other sockets that are opened so, over which the kernel spreads the datagrams by their
@@ -29,39 +29,39 @@ pub struct UdpOptions {
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { receive_coalesced: true, send_segmented: true, socket_buffer: SOCKET_BUFFER, shared: false }
+        UdpOptions { gro: true, gso: true, socket_buffer: SOCKET_BUFFER, shared: false }
     }
 }
 
 /// Why a socket could not be opened.
 #[derive(Debug, Error)]
-pub enum BindError {
+pub enum UdpBindError {
     /// Somebody has the port.
     #[error("udp address {0} is in use: another server runs there? stop it or choose another port")]
-    InUse(Peer),
+    InUse(PeerAddr),
     /// The machine does not have this address.
     #[error("udp address {0} does not belong to this machine: choose one of its own, or 127.0.0.1")]
-    NotHere(Peer),
+    NotLocal(PeerAddr),
     /// A low port without the right to it.
     #[error("no permission to bind udp address {0}: choose a port from 1024 up")]
-    Permission(Peer),
+    Permission(PeerAddr),
     /// Anything else.
     #[error("cannot bind udp address {0}: {1}")]
-    Other(Peer, std::io::Error),
+    Other(PeerAddr, std::io::Error),
 }
 
 /// A driver over one kernel UDP socket.
 #[derive(Debug)]
 pub struct UdpDriver {
     socket: Arc<OwnedFd>,
-    waiter: Waiter,
-    local: Peer,
-    segmented: bool,
-    coalesced: bool,
+    waiter: DriverWaiter,
+    local: PeerAddr,
+    gso: bool,
+    gro: bool,
     /// Datagrams that leave one by one before segments are tried again, and the messages of segments refused in a row.
-    singly: usize,
+    unsegmented_left: usize,
     refused: u32,
-    groups: Vec<Group>,
+    groups: Vec<GsoMessage>,
     counters: DriverCounters,
     /// Messages thrown away, and the kernel's count of them at the last look, which wraps.
     thrown_away: (u64, u32),
@@ -69,34 +69,34 @@ pub struct UdpDriver {
 }
 
 impl UdpDriver {
-    /// Binds `address`. Port 0 lets the kernel choose: see [`Driver::local`].
+    /// Binds `address`. Port 0 lets the kernel choose: see [`DatagramDriver::local`].
     ///
     /// # Errors
-    /// [`BindError`] names the address and what to do.
-    pub fn bind(address: Peer, options: UdpOptions) -> Result<UdpDriver, BindError> {
-        let bound = if options.shared { shared_udp(address) } else { UdpSocket::bind(address) };
+    /// [`UdpBindError`] names the address and what to do.
+    pub fn bind(address: PeerAddr, options: UdpOptions) -> Result<UdpDriver, UdpBindError> {
+        let bound = if options.shared { bind_shared_udp(address) } else { UdpSocket::bind(address) };
         let socket = bound.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AddrInUse => BindError::InUse(address),
-            std::io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
-            std::io::ErrorKind::PermissionDenied => BindError::Permission(address),
-            _ => BindError::Other(address, error),
+            std::io::ErrorKind::AddrInUse => UdpBindError::InUse(address),
+            std::io::ErrorKind::AddrNotAvailable => UdpBindError::NotLocal(address),
+            std::io::ErrorKind::PermissionDenied => UdpBindError::Permission(address),
+            _ => UdpBindError::Other(address, error),
         })?;
-        let other = |error| BindError::Other(address, error);
+        let other = |error| UdpBindError::Other(address, error);
         socket.set_nonblocking(true).map_err(other)?;
         let local = socket.local_addr().map_err(other)?;
         let socket = Arc::new(OwnedFd::from(socket));
-        let waiter = Waiter::new(Some(socket.clone())).map_err(other)?;
-        sys::set_buffers(socket.as_fd(), options.socket_buffer);
-        let coalesced = options.receive_coalesced && sys::enable_gro(socket.as_fd());
-        let segmented = options.send_segmented && sys::has_gso(socket.as_fd());
-        let receive_buffer = u32::try_from(sys::buffers(socket.as_fd()).0).unwrap_or(u32::MAX).max(1);
+        let waiter = DriverWaiter::new(Some(socket.clone())).map_err(other)?;
+        sys::set_socket_buffers(socket.as_fd(), options.socket_buffer);
+        let gro = options.gro && sys::enable_gro(socket.as_fd());
+        let gso = options.gso && sys::has_gso(socket.as_fd());
+        let receive_buffer = u32::try_from(sys::socket_buffers(socket.as_fd()).0).unwrap_or(u32::MAX).max(1);
         Ok(UdpDriver {
             socket,
             waiter,
             local,
-            segmented,
-            coalesced,
-            singly: 0,
+            gso,
+            gro,
+            unsegmented_left: 0,
             refused: 0,
             groups: Vec::with_capacity(BURST),
             counters: DriverCounters::default(),
@@ -107,12 +107,12 @@ impl UdpDriver {
 
     /// Whether the kernel coalesces what is received, and whether sends are segmented.
     pub fn offload(&self) -> (bool, bool) {
-        (self.coalesced, self.segmented)
+        (self.gro, self.gso)
     }
 
     /// Bytes of the kernel's buffers as granted, receiving and sending.
     pub fn socket_buffers(&self) -> (usize, usize) {
-        sys::buffers(self.socket.as_fd())
+        sys::socket_buffers(self.socket.as_fd())
     }
 }
 
@@ -122,8 +122,8 @@ impl AsFd for UdpDriver {
     }
 }
 
-impl Driver for UdpDriver {
-    fn local(&self) -> Peer {
+impl DatagramDriver for UdpDriver {
+    fn local(&self) -> PeerAddr {
         self.local
     }
 
@@ -157,20 +157,20 @@ impl Driver for UdpDriver {
     }
 
     fn burst(&self) -> Burst {
-        if self.coalesced { Burst::default() } else { Burst::new(BURST, MAX_DATAGRAM_CEILING) }
+        if self.gro { Burst::default() } else { Burst::new(BURST, MAX_DATAGRAM_CEILING) }
     }
 
     fn transmit(&mut self, outbox: &mut Outbox) -> usize {
         let before = outbox.len();
-        if self.segmented {
-            outbox.arrange();
+        if self.gso {
+            outbox.sort_for_segmentation();
         }
         while !outbox.is_empty() {
-            outbox.groups(self.segmented && self.singly == 0, &mut self.groups);
-            if self.singly > 0 {
-                self.groups.truncate(self.singly);
+            outbox.groups(self.gso && self.unsegmented_left == 0, &mut self.groups);
+            if self.unsegmented_left > 0 {
+                self.groups.truncate(self.unsegmented_left);
             }
-            match sys::send(self.socket.as_fd(), outbox.stock(), outbox.queue(), &self.groups) {
+            match sys::send(self.socket.as_fd(), outbox.buffers(), outbox.queue(), &self.groups) {
                 // The kernel does not say this of a message; were it to, the queue must move on.
                 Ok(0) => self.send_failed(Errno::FAULT, outbox),
                 Ok(messages) => {
@@ -179,7 +179,7 @@ impl Driver for UdpDriver {
                     if sent as usize > messages {
                         self.refused = 0;
                     }
-                    self.singly = self.singly.saturating_sub(sent as usize);
+                    self.unsegmented_left = self.unsegmented_left.saturating_sub(sent as usize);
                     self.counters.sent += u64::from(sent);
                     self.counters.sent_bytes += taken.map(|group| u64::from(group.len)).sum::<u64>();
                     self.counters.sent_messages += messages as u64;
@@ -197,24 +197,26 @@ impl Driver for UdpDriver {
         before - outbox.len()
     }
 
-    fn waiter(&self) -> Waiter {
+    fn waiter(&self) -> DriverWaiter {
         self.waiter.clone()
     }
 
-    fn waker(&self) -> Waker {
+    fn waker(&self) -> DriverWaker {
         self.waiter.waker()
     }
 
-    fn pressure(&mut self) -> Pressure {
-        let Some((bytes, thrown_away)) = sys::waiting(self.socket.as_fd()) else { return Pressure::default() };
+    fn pressure(&mut self) -> ReceivePressure {
+        let Some((bytes, thrown_away)) = sys::receive_queue_state(self.socket.as_fd()) else {
+            return ReceivePressure::default();
+        };
         let (total, before) = &mut self.thrown_away;
         *total += u64::from(thrown_away.wrapping_sub(*before));
         *before = thrown_away;
         let filled = u64::from(bytes) * 1000 / u64::from(self.receive_buffer);
-        Pressure { filled: filled as u32, thrown_away: *total }
+        ReceivePressure { filled: filled as u32, thrown_away: *total }
     }
 
-    fn set_filter(&mut self, program: &[Instruction]) -> bool {
+    fn set_filter(&mut self, program: &[BpfInstruction]) -> bool {
         sys::set_filter(self.socket.as_fd(), program)
     }
 
@@ -224,12 +226,12 @@ impl Driver for UdpDriver {
 
     /// What networks bear as a rule, whatever the interface has.
     fn max_datagram(&self) -> usize {
-        usual_datagram(self.local.is_ipv6())
+        default_datagram(self.local.is_ipv6())
     }
 
     /// One that knows of ways that bear less. The kernel does not cut datagrams from then on.
     fn outbox(&self) -> Outbox {
-        Outbox::along(KernelWays::of(self.socket.as_fd(), self.local.ip()))
+        Outbox::along(KernelPathMtu::of(self.socket.as_fd(), self.local.ip()))
     }
 }
 
@@ -247,13 +249,13 @@ impl UdpDriver {
             // The way to this peer takes no segments of this size, or none at all: a tunnel, a small MTU. Its datagrams go one by one, and
             // those behind them as before: whatever one peer's way is like, others keep their segments. Where none are taken from
             // anybody, fewer and fewer tries are in vain.
-            self.singly = (first as usize) << self.refused.min(UNSEGMENTED_DOUBLINGS);
+            self.unsegmented_left = (first as usize) << self.refused.min(UNSEGMENTED_BACKOFF_DOUBLINGS);
             self.refused = self.refused.saturating_add(1);
             self.counters.unsegmented += u64::from(first);
             return;
         }
         self.counters.send_errors += u64::from(first);
-        self.singly = self.singly.saturating_sub(first as usize);
+        self.unsegmented_left = self.unsegmented_left.saturating_sub(first as usize);
         outbox.advance(first as usize);
     }
 }

@@ -1,6 +1,6 @@
 //! Unix sockets to listen on: the file, who may use it, and what becomes of one that a server has left behind.
 
-use super::tcp::{ListenError, Listener, Local};
+use super::stream::{ListenError, ListenerAddress, StreamListener};
 use crate::limits::ACCEPT_BACKLOG;
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
@@ -10,40 +10,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Which file it is, wherever it may be moved to: device and inode.
-type Identity = (u64, u64);
+type FileIdentity = (u64, u64);
 
 /// The file of a socket that is listened on. It is removed when this is dropped, unless another one stands there by then.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if look(&self.path).is_ok_and(|(identity, _)| identity == self.identity) {
+        if stat_path(&self.path).is_ok_and(|(identity, _)| identity == self.identity) {
             let _is_gone_already = fs::unlink(&self.path);
         }
     }
 }
 
 /// What stands at a path, without following a link.
-fn look(path: &Path) -> Result<(Identity, FileType), Errno> {
+fn stat_path(path: &Path) -> Result<(FileIdentity, FileType), Errno> {
     let found = fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(((found.st_dev, found.st_ino), FileType::from_raw_mode(found.st_mode)))
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
+fn new_socket() -> Result<OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
-impl Listener {
+impl StreamListener {
     /// As many listeners on one Unix socket; each may accept each connection. Only those may connect whom the file's `mode` lets write to it. A socket
     /// that a server has left there is replaced if nobody listens on it.
     ///
     /// # Errors
     /// [`ListenError::Unix`] says what stands in the way.
-    pub fn bind_unix(path: &Path, mode: u32, count: usize) -> Result<Vec<Listener>, ListenError> {
+    pub fn bind_unix(path: &Path, mode: u32, count: usize) -> Result<Vec<StreamListener>, ListenError> {
         let failed = |what: String| ListenError::Unix { path: path.to_owned(), what };
         let said = |error: Errno| {
             failed(match error {
@@ -55,37 +55,37 @@ impl Listener {
         let address = SocketAddrUnix::new(path)
             .map_err(|_| failed("a socket's path has 107 bytes at most: choose a shorter one".to_owned()))?;
         let mode = Mode::from_raw_mode(mode & 0o777);
-        let socket = socket().map_err(said)?;
+        let socket = new_socket().map_err(said)?;
         // The file is made with the mode that the socket has, less what the process' mask takes away: at no moment do more get in than are to.
         fs::fchmod(&socket, mode).map_err(said)?;
         match net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
-                make_room(path, &address).map_err(failed)?;
+                remove_stale_socket(path, &address).map_err(failed)?;
                 net::bind(&socket, &address).map_err(said)?;
             }
             bound => bound.map_err(said)?,
         }
-        let (identity, _) = look(path).map_err(said)?;
+        let (identity, _) = stat_path(path).map_err(said)?;
         let file = Arc::new(SocketFile { path: path.to_owned(), identity });
         fs::chmod(path, mode).map_err(said)?;
         net::listen(&socket, ACCEPT_BACKLOG).map_err(said)?;
         let mut listeners = Vec::new();
         for _ in 1..count {
             let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 0).map_err(said)?;
-            listeners.push(Listener { socket, local: Local::Unix { _file: Arc::clone(&file) } });
+            listeners.push(StreamListener { socket, local: ListenerAddress::Unix { _file: Arc::clone(&file) } });
         }
-        listeners.push(Listener { socket, local: Local::Unix { _file: file } });
+        listeners.push(StreamListener { socket, local: ListenerAddress::Unix { _file: file } });
         Ok(listeners)
     }
 }
 
 /// Removes a socket that nobody listens on any more.
-fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), String> {
-    let (_, kind) = look(path).map_err(|error| error.to_string())?;
+fn remove_stale_socket(path: &Path, address: &SocketAddrUnix) -> Result<(), String> {
+    let (_, kind) = stat_path(path).map_err(|error| error.to_string())?;
     if kind != FileType::Socket {
         return Err("another file is there, and no socket: move it away, or choose another path".to_owned());
     }
-    match socket().and_then(|socket| net::connect(&socket, address)) {
+    match new_socket().and_then(|socket| net::connect(&socket, address)) {
         Err(Errno::CONNREFUSED) => {
             fs::unlink(path).map_err(|error| format!("an old socket cannot be removed: {error}"))
         }
@@ -98,7 +98,7 @@ fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Moved;
+    use crate::driver::StreamProgress;
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{UnixListener, UnixStream};
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn all_listeners_accept_and_bytes_go_both_ways() {
         let path = folder("all").join("s");
-        let listeners = Listener::bind_unix(&path, 0o660, 3).unwrap();
+        let listeners = StreamListener::bind_unix(&path, 0o660, 3).unwrap();
         assert_eq!((mode_of(&path), listeners.len()), (0o660, 3));
         for listener in &listeners {
             assert!(listener.local().is_none() && listener.accept().unwrap().is_none());
@@ -126,13 +126,13 @@ mod tests {
             let stream = listener.accept().unwrap().unwrap();
             assert!(stream.peer().is_none());
             let mut buffer = [0; 8];
-            assert_eq!(stream.receive(&mut buffer), Moved::Later);
+            assert_eq!(stream.receive(&mut buffer), StreamProgress::WouldBlock);
             client.write_all(b"ping").unwrap();
-            assert_eq!((stream.receive(&mut buffer), &buffer[..4]), (Moved::Bytes(4), &b"ping"[..]));
-            assert_eq!(stream.send(b"pong!"), Moved::Bytes(5));
+            assert_eq!((stream.receive(&mut buffer), &buffer[..4]), (StreamProgress::Bytes(4), &b"ping"[..]));
+            assert_eq!(stream.send(b"pong!"), StreamProgress::Bytes(5));
             client.read_exact(&mut buffer[..5]).unwrap();
             drop(client);
-            assert_eq!(stream.receive(&mut buffer), Moved::Ended);
+            assert_eq!(stream.receive(&mut buffer), StreamProgress::Closed);
         }
         drop(listeners);
         assert!(!path.exists(), "the file goes with its listeners");
@@ -144,9 +144,9 @@ mod tests {
         let path = folder.join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "the standard library leaves it behind");
-        let listeners = Listener::bind_unix(&path, 0o700, 1).unwrap();
+        let listeners = StreamListener::bind_unix(&path, 0o700, 1).unwrap();
         assert_eq!(mode_of(&path), 0o700);
-        let error = Listener::bind_unix(&path, 0o700, 1).unwrap_err().to_string();
+        let error = StreamListener::bind_unix(&path, 0o700, 1).unwrap_err().to_string();
         assert!(error.contains("another server listens there"), "{error}");
         // Another one's, that came to stand there, stays.
         std::fs::remove_file(&path).unwrap();
@@ -164,7 +164,7 @@ mod tests {
             (folder.join("nowhere/s"), "its folder is not there"),
             (folder.join("x".repeat(200)), "107 bytes at most"),
         ] {
-            let error = Listener::bind_unix(&path, 0o700, 1).unwrap_err().to_string();
+            let error = StreamListener::bind_unix(&path, 0o700, 1).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
         assert_eq!(std::fs::read_to_string(file).unwrap(), "words");

@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Why a sleep ended. All false: its time was up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Woken {
+pub struct WakeReason {
     /// A datagram is there.
     pub readable: bool,
     /// There is room for datagrams that wait in an outbox.
     pub writable: bool,
-    /// Somebody called [`Waker::wake`].
+    /// Somebody called [`DriverWaker::wake`].
     pub signal: bool,
 }
 
-/// Ends the sleep of one [`Waiter`]. A signal given while nobody sleeps ends the next sleep at once.
+/// Ends the sleep of one [`DriverWaiter`]. A signal given while nobody sleeps ends the next sleep at once.
 #[derive(Clone, Debug)]
-pub struct Waker {
+pub struct DriverWaker {
     event: Arc<OwnedFd>,
 }
 
-impl Waker {
+impl DriverWaker {
     /// Ends the sleep. Never waits; costs a system call, so give it only to who may be asleep.
     pub fn wake(&self) {
         // An error can only mean that the counter is full: then it is signalled already.
@@ -36,66 +36,66 @@ impl Waker {
 /// How whoever waits may sleep, for a driver that has to be called now and then, because it has timers of its own or cannot always be told when something
 /// comes. Both are looked at when a sleep begins.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct SleepPolicy {
     /// The longest sleep, microseconds.
-    pub(crate) longest_us: AtomicU64,
+    pub(crate) max_sleep_us: AtomicU64,
     /// Whether the socket ends it.
     pub(crate) listens: AtomicBool,
 }
 
 /// Sleeps on a socket (if the driver has one) and a signal.
 #[derive(Clone, Debug)]
-pub struct Waiter {
+pub struct DriverWaiter {
     socket: Option<Arc<OwnedFd>>,
     event: Arc<OwnedFd>,
     /// Its driver changes them.
-    terms: Option<Arc<Terms>>,
+    terms: Option<Arc<SleepPolicy>>,
 }
 
-impl Waiter {
+impl DriverWaiter {
     /// A waiter on `socket`.
     ///
     /// # Errors
     /// When the process has no file descriptor left.
-    pub fn new(socket: Option<Arc<OwnedFd>>) -> io::Result<Waiter> {
+    pub fn new(socket: Option<Arc<OwnedFd>>) -> io::Result<DriverWaiter> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Waiter { socket, event: Arc::new(event), terms: None })
+        Ok(DriverWaiter { socket, event: Arc::new(event), terms: None })
     }
 
     /// The same, as `terms` say.
     ///
     /// # Errors
-    /// As [`Waiter::new`].
-    pub(crate) fn on_terms(socket: Option<Arc<OwnedFd>>, terms: Arc<Terms>) -> io::Result<Waiter> {
-        Ok(Waiter { terms: Some(terms), ..Waiter::new(socket)? })
+    /// As [`DriverWaiter::new`].
+    pub(crate) fn with_policy(socket: Option<Arc<OwnedFd>>, terms: Arc<SleepPolicy>) -> io::Result<DriverWaiter> {
+        Ok(DriverWaiter { terms: Some(terms), ..DriverWaiter::new(socket)? })
     }
 
     /// What ends this waiter's sleep.
-    pub fn waker(&self) -> Waker {
-        Waker { event: self.event.clone() }
+    pub fn waker(&self) -> DriverWaker {
+        DriverWaker { event: self.event.clone() }
     }
 
     /// Sleeps until a datagram or a signal comes, with `for_room` also until datagrams can be sent, at most `timeout_us`.
     ///
     /// # Errors
     /// What the kernel says of `poll`, other than an interruption, which counts as a time that is up.
-    pub fn wait(&self, timeout_us: Option<u64>, for_room: bool) -> io::Result<Woken> {
-        self.wait_also(timeout_us, for_room, None)
+    pub fn wait(&self, timeout_us: Option<u64>, for_room: bool) -> io::Result<WakeReason> {
+        self.wait_with(timeout_us, for_room, None)
     }
 
-    /// The same, and until there is something to read at `other`, such as a [`super::Selector`]; the caller looks there then.
+    /// The same, and until there is something to read at `other`, such as a [`super::EpollSelector`]; the caller looks there then.
     ///
     /// # Errors
-    /// As [`Waiter::wait`].
-    pub fn wait_also(
+    /// As [`DriverWaiter::wait`].
+    pub fn wait_with(
         &self,
         timeout_us: Option<u64>,
         for_room: bool,
         other: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Woken> {
+    ) -> io::Result<WakeReason> {
         let terms = self.terms.as_deref();
-        let longest_us = terms.map(|terms| terms.longest_us.load(Relaxed)).filter(|us| *us < u64::MAX);
-        let timeout = timeout_us.into_iter().chain(longest_us).min().map(|us| Timespec {
+        let max_sleep_us = terms.map(|terms| terms.max_sleep_us.load(Relaxed)).filter(|us| *us < u64::MAX);
+        let timeout = timeout_us.into_iter().chain(max_sleep_us).min().map(|us| Timespec {
             tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
             tv_nsec: (us % 1_000_000 * 1000) as _,
         });
@@ -113,11 +113,11 @@ impl Waiter {
         let count = if other.is_some() { 3 } else { 2 };
         match poll(fds.get_mut(..count).unwrap_or_default(), timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Woken::default()),
+            Err(Errno::INTR) => return Ok(WakeReason::default()),
             Err(error) => return Err(error.into()),
         }
         let on_socket = fds[1].revents();
-        let woken = Woken {
+        let woken = WakeReason {
             readable: listened_to.is_some() && on_socket.intersects(PollFlags::IN | PollFlags::ERR),
             writable: on_socket.contains(PollFlags::OUT),
             signal: !fds[0].revents().is_empty(),

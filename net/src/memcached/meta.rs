@@ -1,12 +1,12 @@
 //! The meta commands: two letters, a key, and flags of one letter each, some with a value.
 
-use super::request::{Block, Parsed, Request, block};
-use super::text::{Words, decode_base64, flags, int, unsigned};
+use super::request::{DataBlock, TextParse, TextRequest, find_data_block};
+use super::text::{LineTokens, decode_base64, parse_flags, parse_i32, parse_u64};
 use super::{BAD_CHUNK, BAD_FORMAT, BAD_KEY, ERROR, MAX_KEY_LEN};
 
 /// Which meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetaVerb {
+pub enum MetaCommand {
     /// mg
     Get,
     /// ms
@@ -21,7 +21,7 @@ pub enum MetaVerb {
 
 /// What the flags of a meta command say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
+pub struct MetaFlags {
     /// b: the key is base64.
     pub base64: bool,
     /// q: no answer where it goes as it mostly goes.
@@ -54,17 +54,17 @@ pub struct Flags {
 
 /// A meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meta<'i> {
+pub struct MetaRequest<'i> {
     /// Which.
-    pub verb: MetaVerb,
+    pub verb: MetaCommand,
     /// The key as it was written: in base64 if its flag says so.
     pub key: &'i [u8],
     /// What its flags say.
-    pub flags: Flags,
+    pub flags: MetaFlags,
     /// The value of `ms`.
     pub block: &'i [u8],
     /// The flags as they were written, in their order: the answer has those that ask for something in the same.
-    pub written: Words<'i>,
+    pub written: LineTokens<'i>,
 }
 
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
@@ -74,8 +74,8 @@ const MAX_OPAQUE_LEN: usize = 32;
 const MAX_FLAGS: usize = 17;
 
 /// Reads the flags. `Err`: what is wrong with them.
-fn read_flags(words: Words<'_>) -> Result<Flags, &'static str> {
-    let mut read = Flags::default();
+fn parse_meta_flags(words: LineTokens<'_>) -> Result<MetaFlags, &'static str> {
+    let mut read = MetaFlags::default();
     let mut seen = 0u128;
     let mut error = None;
     for word in words {
@@ -94,23 +94,23 @@ fn read_flags(words: Words<'_>) -> Result<Flags, &'static str> {
             b'v' => read.value = true,
             b'I' => read.invalidate = true,
             b'x' => read.remove_value = true,
-            b'N' => read.vivify = number(int(rest)),
-            b'T' => read.ttl = number(int(rest)),
-            b'R' => read.recache = number(int(rest)),
+            b'N' => read.vivify = number(parse_i32(rest)),
+            b'T' => read.ttl = number(parse_i32(rest)),
+            b'R' => read.recache = number(parse_i32(rest)),
             b'C' | b'E' => {
-                let cas = unsigned(rest);
+                let cas = parse_u64(rest);
                 error = error.or(cas.is_none().then_some(BAD_TOKEN));
                 *(if letter == b'C' { &mut read.cas } else { &mut read.new_cas }) = Some(cas.unwrap_or(0));
             }
-            b'F' => match flags(rest) {
+            b'F' => match parse_flags(rest) {
                 Some(flags) => read.flags = flags,
                 None => error = error.or(Some(BAD_FORMAT)),
             },
-            b'D' => match unsigned(rest) {
+            b'D' => match parse_u64(rest) {
                 Some(delta) => read.delta = Some(delta),
                 None => error = error.or(Some("CLIENT_ERROR invalid numeric delta value")),
             },
-            b'J' => match unsigned(rest) {
+            b'J' => match parse_u64(rest) {
                 Some(initial) => read.initial = initial,
                 None => error = error.or(Some("CLIENT_ERROR invalid numeric initial value")),
             },
@@ -130,68 +130,80 @@ pub(super) fn parse_meta<'i>(
     words: &[&'i [u8]],
     used: usize,
     max_value: usize,
-) -> Parsed<'i> {
-    let wrong = |text| Parsed::Request { request: Request::Wrong { text, noreply: false }, used, skip: 0 };
+) -> TextParse<'i> {
+    let wrong = |text| TextParse::Request { request: TextRequest::Invalid { text, noreply: false }, used, skip: 0 };
     let verb = match words[0][1] {
-        b'g' => MetaVerb::Get,
-        b's' => return set(input, line, words, used, max_value),
-        b'd' => MetaVerb::Delete,
-        b'a' => MetaVerb::Arithmetic,
-        b'e' => MetaVerb::Debug,
-        b'n' => return Parsed::Request { request: Request::MetaNothing, used, skip: 0 },
+        b'g' => MetaCommand::Get,
+        b's' => return parse_meta_set(input, line, words, used, max_value),
+        b'd' => MetaCommand::Delete,
+        b'a' => MetaCommand::Arithmetic,
+        b'e' => MetaCommand::Debug,
+        b'n' => return TextParse::Request { request: TextRequest::MetaNoop, used, skip: 0 },
         _ => return wrong(ERROR),
     };
     match words.get(1) {
         Some(key) if key.len() <= MAX_KEY_LEN => {}
-        None if verb != MetaVerb::Debug => return wrong(ERROR),
+        None if verb != MetaCommand::Debug => return wrong(ERROR),
         _ => return wrong(BAD_FORMAT),
     }
-    match read(verb, line, words[1], 2) {
-        Ok(meta) => Parsed::Request { request: Request::Meta(meta), used, skip: 0 },
+    match parse_flags_and_key(verb, line, words[1], 2) {
+        Ok(meta) => TextParse::Request { request: TextRequest::Meta(meta), used, skip: 0 },
         Err(text) => wrong(text),
     }
 }
 
 /// Whether a flag is among these.
-fn has(mut written: Words<'_>, letter: u8) -> bool {
+fn has(mut written: LineTokens<'_>, letter: u8) -> bool {
     written.any(|word| word[0] == letter)
 }
 
-fn read<'i>(verb: MetaVerb, line: &'i [u8], key: &'i [u8], before: usize) -> Result<Meta<'i>, &'static str> {
-    let mut written = Words::new(line);
+fn parse_flags_and_key<'i>(
+    verb: MetaCommand,
+    line: &'i [u8],
+    key: &'i [u8],
+    before: usize,
+) -> Result<MetaRequest<'i>, &'static str> {
+    let mut written = LineTokens::new(line);
     written.by_ref().take(before).for_each(drop);
     if written.count() > MAX_FLAGS {
         return Err("CLIENT_ERROR options flags are too long");
     }
     // `me` looks at the key alone.
-    let read = if verb == MetaVerb::Debug {
-        Ok(Flags { base64: has(written, b'b'), ..Flags::default() })
+    let read = if verb == MetaCommand::Debug {
+        Ok(MetaFlags { base64: has(written, b'b'), ..MetaFlags::default() })
     } else {
-        read_flags(written)
+        parse_meta_flags(written)
     };
-    let vague = matches!(verb, MetaVerb::Delete | MetaVerb::Arithmetic);
+    let vague = matches!(verb, MetaCommand::Delete | MetaCommand::Arithmetic);
     let flags = read.map_err(|text| if vague { "CLIENT_ERROR invalid or duplicate flag" } else { text })?;
     let mut words = written;
     if words.any(|word| word[0] == b'O' && word.len() > MAX_OPAQUE_LEN) {
         return Err("CLIENT_ERROR opaque token too long");
     }
-    Ok(Meta { verb, key, flags, block: b"", written })
+    Ok(MetaRequest { verb, key, flags, block: b"", written })
 }
 
 /// `ms`: what is wrong with its flags is told after its data block was skipped.
-fn set<'i>(input: &'i [u8], line: &'i [u8], words: &[&'i [u8]], used: usize, max_value: usize) -> Parsed<'i> {
-    let wrong = |text, skip| Parsed::Request { request: Request::Wrong { text, noreply: false }, used, skip };
+fn parse_meta_set<'i>(
+    input: &'i [u8],
+    line: &'i [u8],
+    words: &[&'i [u8]],
+    used: usize,
+    max_value: usize,
+) -> TextParse<'i> {
+    let wrong = |text, skip| TextParse::Request { request: TextRequest::Invalid { text, noreply: false }, used, skip };
     let Some(key) = words.get(1) else { return wrong(ERROR, 0) };
     let Some(len) = words.get(2) else { return wrong(BAD_FORMAT, 0) };
     if key.len() > MAX_KEY_LEN {
         return wrong(BAD_FORMAT, 0);
     }
-    let Some(len) = int(len).and_then(|len| usize::try_from(len).ok()).filter(|len| *len <= i32::MAX as usize - 2)
+    let Some(len) =
+        parse_i32(len).and_then(|len| usize::try_from(len).ok()).filter(|len| *len <= i32::MAX as usize - 2)
     else {
         return wrong(BAD_FORMAT, 0);
     };
     let skip = len as u64 + 2;
-    let meta = match read(MetaVerb::Set, line, key, 3) {
+    let meta = match parse_flags_and_key(MetaCommand::Set, line, key, 3) {
         Ok(meta) => meta,
         Err(text) => return wrong(text, skip),
     };
@@ -202,17 +214,17 @@ fn set<'i>(input: &'i [u8], line: &'i [u8], words: &[&'i [u8]], used: usize, max
         return wrong("CLIENT_ERROR invalid mode for ms M token", skip);
     }
     if len > max_value {
-        let request = Request::MetaTooLarge { key, base64: meta.flags.base64 };
-        return Parsed::Request { request, used, skip };
+        let request = TextRequest::MetaTooLarge { key, base64: meta.flags.base64 };
+        return TextParse::Request { request, used, skip };
     }
-    match block(input, used, len) {
-        Block::Whole(block) => {
-            let request = Request::Meta(Meta { block, ..meta });
-            Parsed::Request { request, used: used + len + 2, skip: 0 }
+    match find_data_block(input, used, len) {
+        DataBlock::Whole(block) => {
+            let request = TextRequest::Meta(MetaRequest { block, ..meta });
+            TextParse::Request { request, used: used + len + 2, skip: 0 }
         }
-        Block::More(needed) => Parsed::More(needed),
-        Block::Wrong(used) => {
-            Parsed::Request { request: Request::Wrong { text: BAD_CHUNK, noreply: false }, used, skip: 0 }
+        DataBlock::Incomplete(needed) => TextParse::Incomplete(needed),
+        DataBlock::BadTerminator(used) => {
+            TextParse::Request { request: TextRequest::Invalid { text: BAD_CHUNK, noreply: false }, used, skip: 0 }
         }
     }
 }

@@ -7,16 +7,16 @@
 
 pub mod binary;
 mod meta;
-mod request;
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod slow;
+pub mod reference;
+mod request;
 #[cfg(test)]
 mod tests;
 pub mod text;
 pub mod udp;
 
-pub use meta::{Flags, Meta, MetaVerb};
-pub use request::{Parsed, Request, Store, Verb, parse};
+pub use meta::{MetaCommand, MetaFlags, MetaRequest};
+pub use request::{StoreMode, StoreRequest, TextParse, TextRequest, parse};
 
 /// Longest key, bytes: the protocol's own limit.
 pub const MAX_KEY_LEN: usize = 250;

@@ -1,12 +1,12 @@
 //! One request from the front of what has come.
 
-use super::meta::{Meta, parse_meta};
-use super::text::{Words, flags, int, unsigned};
+use super::meta::{MetaRequest, parse_meta};
+use super::text::{LineTokens, parse_flags, parse_i32, parse_u64};
 use super::{BAD_CHUNK, BAD_EXPTIME, BAD_FORMAT, ERROR, MAX_BLANKS, MAX_KEY_LEN, MAX_LINE_LEN};
 
 /// How a value is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum StoreMode {
     /// In any case.
     Set,
     /// If there is none.
@@ -23,9 +23,9 @@ pub enum Verb {
 
 /// A value to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Store<'i> {
+pub struct StoreRequest<'i> {
     /// How.
-    pub verb: Verb,
+    pub verb: StoreMode,
     /// Under this key.
     pub key: &'i [u8],
     /// With these flags.
@@ -40,7 +40,7 @@ pub struct Store<'i> {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request<'i> {
+pub enum TextRequest<'i> {
     /// get, gets, gat or gats of one key.
     Get {
         /// The key.
@@ -58,7 +58,7 @@ pub enum Request<'i> {
         exptime: Option<i32>,
     },
     /// set, add, replace, append, prepend, cas.
-    Store(Store<'i>),
+    Store(StoreRequest<'i>),
     /// A value longer than can be stored. It is to be skipped, and told so; a `set` also ends what was there.
     TooLarge {
         /// The key.
@@ -103,11 +103,11 @@ pub enum Request<'i> {
         noreply: bool,
     },
     /// stats, of what the words say.
-    Stats(Words<'i>),
+    Stats(LineTokens<'i>),
     /// version.
     Version,
     /// verbosity, and what else is taken and does nothing.
-    Nothing {
+    Noop {
         /// Whether no answer is wanted.
         noreply: bool,
     },
@@ -121,11 +121,11 @@ pub enum Request<'i> {
         base64: bool,
     },
     /// mg, ms, md, ma, me.
-    Meta(Meta<'i>),
+    Meta(MetaRequest<'i>),
     /// mn.
-    MetaNothing,
+    MetaNoop,
     /// Something that is answered with this text.
-    Wrong {
+    Invalid {
         /// The text.
         text: &'static str,
         /// Whether no answer is wanted.
@@ -133,67 +133,67 @@ pub enum Request<'i> {
     },
 }
 
-impl PartialEq for Words<'_> {
+impl PartialEq for LineTokens<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.rest() == other.rest()
     }
 }
 
-impl Eq for Words<'_> {}
+impl Eq for LineTokens<'_> {}
 
 /// What stands at the front of what has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed<'i> {
+pub enum TextParse<'i> {
     /// A part of a request: it takes at least so many bytes.
-    More(usize),
+    Incomplete(usize),
     /// A request.
     Request {
         /// What it asks for.
-        request: Request<'i>,
+        request: TextRequest<'i>,
         /// Bytes that it takes of those that have come.
         used: usize,
         /// Bytes that are to be skipped of those behind them, which may not have come yet.
         skip: u64,
     },
     /// Something that cannot become a request: the connection ends.
-    Hopeless,
+    Fatal,
 }
 
-impl<'i> Parsed<'i> {
-    fn whole(request: Request<'i>, used: usize) -> Parsed<'i> {
-        Parsed::Request { request, used, skip: 0 }
+impl<'i> TextParse<'i> {
+    fn whole(request: TextRequest<'i>, used: usize) -> TextParse<'i> {
+        TextParse::Request { request, used, skip: 0 }
     }
 
-    fn wrong(text: &'static str, noreply: bool, used: usize) -> Parsed<'i> {
-        Parsed::whole(Request::Wrong { text, noreply }, used)
+    fn wrong(text: &'static str, noreply: bool, used: usize) -> TextParse<'i> {
+        TextParse::whole(TextRequest::Invalid { text, noreply }, used)
     }
 }
 
 /// Words of a line that are looked at, at most; the last one is all the rest.
-const MAX_WORDS: usize = 23;
+const MAX_TOKENS: usize = 23;
 
 /// The words of a line.
-struct Line<'i> {
-    words: [&'i [u8]; MAX_WORDS],
+struct TokenizedLine<'i> {
+    words: [&'i [u8]; MAX_TOKENS],
     count: usize,
 }
 
-impl<'i> Line<'i> {
-    fn new(line: &'i [u8]) -> Line<'i> {
-        let (mut words, mut count) = ([&line[..0]; MAX_WORDS], 0);
-        let mut rest = Words::new(line);
-        while count < MAX_WORDS - 1
+impl<'i> TokenizedLine<'i> {
+    fn new(line: &'i [u8]) -> TokenizedLine<'i> {
+        let (mut words, mut count) = ([&line[..0]; MAX_TOKENS], 0);
+        let mut rest = LineTokens::new(line);
+        while count < MAX_TOKENS - 1
             && let Some(word) = rest.next()
         {
             words[count] = word;
             count += 1;
         }
-        if !rest.rest().is_empty() && count == MAX_WORDS - 1 {
+        if !rest.rest().is_empty() && count == MAX_TOKENS - 1 {
             let blanks = rest.rest().iter().take_while(|byte| **byte == b' ').count();
             words[count] = &rest.rest()[blanks..];
             count += usize::from(!words[count].is_empty());
         }
-        Line { words, count }
+        TokenizedLine { words, count }
     }
 
     fn words(&self) -> &[&'i [u8]] {
@@ -211,7 +211,7 @@ impl<'i> Line<'i> {
 
 /// The request at the front of `input`. Values longer than `max_value` are to be skipped.
 #[inline]
-pub fn parse(input: &[u8], max_value: usize) -> Parsed<'_> {
+pub fn parse(input: &[u8], max_value: usize) -> TextParse<'_> {
     let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
         return unfinished(input);
     };
@@ -229,52 +229,52 @@ pub fn parse(input: &[u8], max_value: usize) -> Parsed<'_> {
 
 /// What there is of a line that has no end yet.
 #[cold]
-fn unfinished(input: &[u8]) -> Parsed<'_> {
+fn unfinished(input: &[u8]) -> TextParse<'_> {
     if input.len() <= MAX_LINE_LEN {
-        return Parsed::More(input.len() + 1);
+        return TextParse::Incomplete(input.len() + 1);
     }
     let blanks = input.iter().take_while(|byte| **byte == b' ').count();
     if blanks > MAX_BLANKS {
-        return Parsed::Hopeless;
+        return TextParse::Fatal;
     }
     for (word, cas) in [(&b"get "[..], false), (b"gets ", true)] {
         if input[blanks..].starts_with(word) {
-            return Parsed::whole(Request::GetMany { cas, exptime: None }, blanks + word.len());
+            return TextParse::whole(TextRequest::GetMany { cas, exptime: None }, blanks + word.len());
         }
     }
-    Parsed::Hopeless
+    TextParse::Fatal
 }
 
 /// A `get` or `gets` that begins with its name: nearly all requests.
 #[inline]
-fn get(line: &[u8], used: usize) -> Parsed<'_> {
-    let mut words = Words::new(line);
+fn get(line: &[u8], used: usize) -> TextParse<'_> {
+    let mut words = LineTokens::new(line);
     let name = words.next().map_or(0, <[u8]>::len);
-    let Some(key) = words.next() else { return Parsed::wrong(ERROR, false, used) };
+    let Some(key) = words.next() else { return TextParse::wrong(ERROR, false, used) };
     let cas = name == 4;
     if words.rest().iter().all(|byte| *byte == b' ') {
         if key.len() > MAX_KEY_LEN {
-            return Parsed::wrong(BAD_FORMAT, false, used);
+            return TextParse::wrong(BAD_FORMAT, false, used);
         }
-        return Parsed::whole(Request::Get { key, cas, exptime: None }, used);
+        return TextParse::whole(TextRequest::Get { key, cas, exptime: None }, used);
     }
     get_many(line, name, cas, None, used)
 }
 
 /// A line of many keys behind its first `front` bytes. If one of them is too long, that is all the answer.
-fn get_many(line: &[u8], front: usize, cas: bool, exptime: Option<i32>, used: usize) -> Parsed<'_> {
-    if Words::new(&line[front..]).any(|key| key.len() > MAX_KEY_LEN) {
-        return Parsed::wrong(BAD_FORMAT, false, used);
+fn get_many(line: &[u8], front: usize, cas: bool, exptime: Option<i32>, used: usize) -> TextParse<'_> {
+    if LineTokens::new(&line[front..]).any(|key| key.len() > MAX_KEY_LEN) {
+        return TextParse::wrong(BAD_FORMAT, false, used);
     }
-    Parsed::whole(Request::GetMany { cas, exptime }, front)
+    TextParse::whole(TextRequest::GetMany { cas, exptime }, front)
 }
 
-fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -> Parsed<'i> {
-    let words = Line::new(line);
+fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -> TextParse<'i> {
+    let words = TokenizedLine::new(line);
     let count = words.count;
     let noreply = words.noreply();
     let of = |least: usize, most: usize| (least..=most).contains(&count);
-    let wrong = |text| Parsed::wrong(text, false, used);
+    let wrong = |text| TextParse::wrong(text, false, used);
     let name = words.word(0);
     if count == 0 || name.len() < 2 {
         return wrong(ERROR);
@@ -283,12 +283,12 @@ fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -
         return parse_meta(input, line, words.words(), used, max_value);
     }
     match name {
-        b"bget" if count >= 2 => get_many(line, behind(line, 1), false, None, used),
+        b"bget" if count >= 2 => get_many(line, offset_after_tokens(line, 1), false, None, used),
         b"get" | b"gets" if count >= 2 => {
             let front = line.iter().take_while(|byte| **byte == b' ').count();
             match get(&line[front..], used) {
-                Parsed::Request { request: request @ Request::GetMany { .. }, used, skip } => {
-                    Parsed::Request { request, used: used + front, skip }
+                TextParse::Request { request: request @ TextRequest::GetMany { .. }, used, skip } => {
+                    TextParse::Request { request, used: used + front, skip }
                 }
                 parsed => parsed,
             }
@@ -303,19 +303,19 @@ fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -
         b"delete" if of(2, 4) => delete(&words, used),
         b"flush_all" if of(1, 3) => flush_all(&words, used),
         b"stats" => {
-            let mut rest = Words::new(line);
+            let mut rest = LineTokens::new(line);
             rest.next();
-            Parsed::whole(Request::Stats(rest), used)
+            TextParse::whole(TextRequest::Stats(rest), used)
         }
-        b"version" => Parsed::whole(Request::Version, used),
-        b"verbosity" if count >= 2 => match unsigned(words.word(1)) {
-            Some(_) => Parsed::whole(Request::Nothing { noreply }, used),
-            None => Parsed::wrong(BAD_FORMAT, noreply, used),
+        b"version" => TextParse::whole(TextRequest::Version, used),
+        b"verbosity" if count >= 2 => match parse_u64(words.word(1)) {
+            Some(_) => TextParse::whole(TextRequest::Noop { noreply }, used),
+            None => TextParse::wrong(BAD_FORMAT, noreply, used),
         },
-        b"quit" => Parsed::whole(Request::Quit, used),
+        b"quit" => TextParse::whole(TextRequest::Quit, used),
         _ if is_command(name) => wrong(ERROR),
         // A browser: memcached hangs up, so that nothing of what follows is taken for commands.
-        _ if words.word(count - 1).starts_with(b"HTTP/") => Parsed::Hopeless,
+        _ if words.word(count - 1).starts_with(b"HTTP/") => TextParse::Fatal,
         _ => wrong(ERROR),
     }
 }
@@ -346,104 +346,110 @@ fn is_command(name: &[u8]) -> bool {
 }
 
 /// Where the rest of a line begins behind its first words.
-fn behind(line: &[u8], words: usize) -> usize {
-    let mut rest = Words::new(line);
+fn offset_after_tokens(line: &[u8], words: usize) -> usize {
+    let mut rest = LineTokens::new(line);
     rest.by_ref().take(words).for_each(drop);
     line.len() - rest.rest().len()
 }
 
-fn get_and_touch<'i>(line: &'i [u8], words: &Line<'i>, used: usize) -> Parsed<'i> {
+fn get_and_touch<'i>(line: &'i [u8], words: &TokenizedLine<'i>, used: usize) -> TextParse<'i> {
     let cas = words.word(0).len() == 4;
-    let Some(exptime) = int(words.word(1)) else {
-        return Parsed::wrong(BAD_EXPTIME, false, used);
+    let Some(exptime) = parse_i32(words.word(1)) else {
+        return TextParse::wrong(BAD_EXPTIME, false, used);
     };
-    let front = behind(line, 2);
+    let front = offset_after_tokens(line, 2);
     if words.count == 3 {
         let key = words.word(2);
         if key.len() > MAX_KEY_LEN {
-            return Parsed::wrong(BAD_FORMAT, false, used);
+            return TextParse::wrong(BAD_FORMAT, false, used);
         }
-        return Parsed::whole(Request::Get { key, cas, exptime: Some(exptime) }, used);
+        return TextParse::whole(TextRequest::Get { key, cas, exptime: Some(exptime) }, used);
     }
     get_many(line, front, cas, Some(exptime), used)
 }
 
 /// What stands behind a line that announces a value.
-pub(super) enum Block<'i> {
+pub(super) enum DataBlock<'i> {
     /// The value.
     Whole(&'i [u8]),
     /// A part of it: it takes so many bytes, with the line.
-    More(usize),
+    Incomplete(usize),
     /// Something that does not end where it should; so many bytes, with the line.
-    Wrong(usize),
+    BadTerminator(usize),
 }
 
 /// Looks for the data block of `len` bytes behind a line of `used`.
-pub(super) fn block(input: &[u8], used: usize, len: usize) -> Block<'_> {
+pub(super) fn find_data_block(input: &[u8], used: usize, len: usize) -> DataBlock<'_> {
     let end = used + len;
     match input.get(end..end + 2) {
-        None => Block::More(end + 2),
-        Some(b"\r\n") => Block::Whole(&input[used..end]),
-        Some(_) => Block::Wrong(end + 2),
+        None => DataBlock::Incomplete(end + 2),
+        Some(b"\r\n") => DataBlock::Whole(&input[used..end]),
+        Some(_) => DataBlock::BadTerminator(end + 2),
     }
 }
 
-fn store<'i>(input: &'i [u8], words: &Line<'i>, cas_at: Option<usize>, used: usize, max_value: usize) -> Parsed<'i> {
+fn store<'i>(
+    input: &'i [u8],
+    words: &TokenizedLine<'i>,
+    cas_at: Option<usize>,
+    used: usize,
+    max_value: usize,
+) -> TextParse<'i> {
     let noreply = words.noreply();
     let key = words.word(1);
-    let numbers = (flags(words.word(2)), int(words.word(3)), int(words.word(4)));
-    let cas = cas_at.map_or(Some(0), |at| unsigned(words.word(at)));
+    let numbers = (parse_flags(words.word(2)), parse_i32(words.word(3)), parse_i32(words.word(4)));
+    let cas = cas_at.map_or(Some(0), |at| parse_u64(words.word(at)));
     let (true, (Some(flags), Some(exptime), Some(len)), Some(cas)) = (key.len() <= MAX_KEY_LEN, numbers, cas) else {
-        return Parsed::wrong(BAD_FORMAT, noreply, used);
+        return TextParse::wrong(BAD_FORMAT, noreply, used);
     };
     let Some(len) = usize::try_from(len).ok().filter(|len| *len <= i32::MAX as usize - 2) else {
-        return Parsed::wrong(BAD_FORMAT, noreply, used);
+        return TextParse::wrong(BAD_FORMAT, noreply, used);
     };
     let verb = match words.word(0) {
-        b"set" => Verb::Set,
-        b"add" => Verb::Add,
-        b"replace" => Verb::Replace,
-        b"append" => Verb::Append,
-        b"prepend" => Verb::Prepend,
-        _ => Verb::Cas(cas),
+        b"set" => StoreMode::Set,
+        b"add" => StoreMode::Add,
+        b"replace" => StoreMode::Replace,
+        b"append" => StoreMode::Append,
+        b"prepend" => StoreMode::Prepend,
+        _ => StoreMode::Cas(cas),
     };
     if len > max_value {
-        let request = Request::TooLarge { key, set: verb == Verb::Set, noreply };
-        return Parsed::Request { request, used, skip: len as u64 + 2 };
+        let request = TextRequest::TooLarge { key, set: verb == StoreMode::Set, noreply };
+        return TextParse::Request { request, used, skip: len as u64 + 2 };
     }
-    match block(input, used, len) {
-        Block::Whole(value) => {
-            let store = Store { verb, key, flags, exptime: exptime.into(), value, noreply };
-            Parsed::whole(Request::Store(store), used + len + 2)
+    match find_data_block(input, used, len) {
+        DataBlock::Whole(value) => {
+            let store = StoreRequest { verb, key, flags, exptime: exptime.into(), value, noreply };
+            TextParse::whole(TextRequest::Store(store), used + len + 2)
         }
-        Block::More(needed) => Parsed::More(needed),
-        Block::Wrong(used) => Parsed::wrong(BAD_CHUNK, noreply, used),
+        DataBlock::Incomplete(needed) => TextParse::Incomplete(needed),
+        DataBlock::BadTerminator(used) => TextParse::wrong(BAD_CHUNK, noreply, used),
     }
 }
 
-fn arithmetic<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+fn arithmetic<'i>(words: &TokenizedLine<'i>, used: usize) -> TextParse<'i> {
     let (key, noreply) = (words.word(1), words.noreply());
     if key.len() > MAX_KEY_LEN {
-        return Parsed::wrong(BAD_FORMAT, noreply, used);
+        return TextParse::wrong(BAD_FORMAT, noreply, used);
     }
-    let Some(delta) = unsigned(words.word(2)) else {
-        return Parsed::wrong("CLIENT_ERROR invalid numeric delta argument", noreply, used);
+    let Some(delta) = parse_u64(words.word(2)) else {
+        return TextParse::wrong("CLIENT_ERROR invalid numeric delta argument", noreply, used);
     };
-    Parsed::whole(Request::Arithmetic { key, delta, up: words.word(0) == b"incr", noreply }, used)
+    TextParse::whole(TextRequest::Arithmetic { key, delta, up: words.word(0) == b"incr", noreply }, used)
 }
 
-fn touch<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+fn touch<'i>(words: &TokenizedLine<'i>, used: usize) -> TextParse<'i> {
     let (key, noreply) = (words.word(1), words.noreply());
     if key.len() > MAX_KEY_LEN {
-        return Parsed::wrong(BAD_FORMAT, noreply, used);
+        return TextParse::wrong(BAD_FORMAT, noreply, used);
     }
-    let Some(exptime) = int(words.word(2)) else {
-        return Parsed::wrong(BAD_EXPTIME, noreply, used);
+    let Some(exptime) = parse_i32(words.word(2)) else {
+        return TextParse::wrong(BAD_EXPTIME, noreply, used);
     };
-    Parsed::whole(Request::Touch { key, exptime, noreply }, used)
+    TextParse::whole(TextRequest::Touch { key, exptime, noreply }, used)
 }
 
-fn delete<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+fn delete<'i>(words: &TokenizedLine<'i>, used: usize) -> TextParse<'i> {
     const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
     let (key, noreply) = (words.word(1), words.count > 2 && words.noreply());
     let zero = words.word(2) == b"0";
@@ -453,19 +459,19 @@ fn delete<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
         _ => zero && noreply,
     };
     if !valid {
-        return Parsed::wrong(USAGE, noreply, used);
+        return TextParse::wrong(USAGE, noreply, used);
     }
     if key.len() > MAX_KEY_LEN {
-        return Parsed::wrong(BAD_FORMAT, noreply, used);
+        return TextParse::wrong(BAD_FORMAT, noreply, used);
     }
-    Parsed::whole(Request::Delete { key, noreply }, used)
+    TextParse::whole(TextRequest::Delete { key, noreply }, used)
 }
 
-fn flush_all<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+fn flush_all<'i>(words: &TokenizedLine<'i>, used: usize) -> TextParse<'i> {
     let noreply = words.noreply();
-    let delay = if words.count == 1 + usize::from(noreply) { Some(0) } else { int(words.word(1)) };
+    let delay = if words.count == 1 + usize::from(noreply) { Some(0) } else { parse_i32(words.word(1)) };
     match delay {
-        Some(delay) => Parsed::whole(Request::FlushAll { delay, noreply }, used),
-        None => Parsed::wrong(BAD_EXPTIME, noreply, used),
+        Some(delay) => TextParse::whole(TextRequest::FlushAll { delay, noreply }, used),
+        None => TextParse::wrong(BAD_EXPTIME, noreply, used),
     }
 }

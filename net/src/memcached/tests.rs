@@ -1,6 +1,6 @@
 //! The parser against the slow reading, whole and in pieces.
 
-use super::slow::agrees;
+use super::reference::assert_agrees;
 use super::*;
 use proptest::prelude::*;
 
@@ -39,21 +39,21 @@ proptest! {
     #[test]
     fn both_readings_agree_on_commands_cut_anywhere(text in prop_oneof![line(), set(), "(get|gets)( [a-z]{1,5}){0,5}\r\n"]) {
         for end in 0..=text.len() {
-            agrees(&text.as_bytes()[..end]);
+            assert_agrees(&text.as_bytes()[..end]);
         }
     }
 
     #[test]
     fn both_readings_agree_on_junk(junk in prop::collection::vec(any::<u8>(), 0..200)) {
-        slow::fuzz(&junk);
+        reference::fuzz(&junk);
     }
 
     #[test]
     fn what_is_enough_is_not_read_otherwise_with_more(text in prop_oneof![line(), set()], more in "[a-z\r\n]{0,20}") {
         let whole = text.clone() + &more;
-        if let Parsed::Request { used, .. } = parse(text.as_bytes(), slow::MAX_VALUE) {
-            let again = parse(whole.as_bytes(), slow::MAX_VALUE);
-            let Parsed::Request { used: used_again, .. } = again else { panic!("{again:?}") };
+        if let TextParse::Request { used, .. } = parse(text.as_bytes(), reference::MAX_VALUE) {
+            let again = parse(whole.as_bytes(), reference::MAX_VALUE);
+            let TextParse::Request { used: used_again, .. } = again else { panic!("{again:?}") };
             prop_assert_eq!(used, used_again);
         }
     }
@@ -63,18 +63,18 @@ proptest! {
 fn a_browser_is_hung_up_on_and_a_command_of_wrong_length_is_not() {
     // As memcached 1.6.18 answers each of them.
     for line in ["foo HTTP/1.0", "GET / HTTP/1.1"] {
-        assert_eq!(parse(format!("{line}\r\n").as_bytes(), 100), Parsed::Hopeless, "{line}");
-        agrees(format!("{line}\r\n").as_bytes());
+        assert_eq!(parse(format!("{line}\r\n").as_bytes(), 100), TextParse::Fatal, "{line}");
+        assert_agrees(format!("{line}\r\n").as_bytes());
     }
     for line in ["set a HTTP/1.0", "touch HTTP/1", "touch a b c d HTTP/1.1", "delete a b c HTTP/1.0", "cas HTTP/1.0"] {
         let text = format!("{line}\r\n");
-        let error = Parsed::Request {
-            request: super::Request::Wrong { text: super::ERROR, noreply: false },
+        let error = TextParse::Request {
+            request: super::TextRequest::Invalid { text: super::ERROR, noreply: false },
             used: text.len(),
             skip: 0,
         };
         assert_eq!(parse(text.as_bytes(), 100), error, "{line}");
-        agrees(text.as_bytes());
+        assert_agrees(text.as_bytes());
     }
 }
 
@@ -84,9 +84,9 @@ fn long_lines_are_gets_or_hopeless() {
     for (front, hopeful) in [("get ", true), ("gets ", true), ("set ", false), ("", false), ("gat 0 ", false)] {
         for blanks in [0, 100, 101] {
             let text = " ".repeat(blanks) + front + &keys;
-            agrees(text.as_bytes());
+            assert_agrees(text.as_bytes());
             let expected = hopeful && blanks <= 100;
-            assert_eq!(parse(text.as_bytes(), 100) != Parsed::Hopeless, expected, "{front:?} behind {blanks}");
+            assert_eq!(parse(text.as_bytes(), 100) != TextParse::Fatal, expected, "{front:?} behind {blanks}");
         }
     }
 }
@@ -94,8 +94,8 @@ fn long_lines_are_gets_or_hopeless() {
 #[test]
 fn flags_of_meta_commands() {
     let parsed = parse(b"mg foo v t k Oabc N30 q\r\n", 100);
-    let Parsed::Request { request: Request::Meta(meta), used: 25, .. } = parsed else { panic!("{parsed:?}") };
-    assert_eq!((meta.verb, meta.key, meta.flags.vivify), (MetaVerb::Get, &b"foo"[..], Some(30)));
+    let TextParse::Request { request: TextRequest::Meta(meta), used: 25, .. } = parsed else { panic!("{parsed:?}") };
+    assert_eq!((meta.verb, meta.key, meta.flags.vivify), (MetaCommand::Get, &b"foo"[..], Some(30)));
     assert!(meta.flags.value && meta.flags.quiet && !meta.flags.base64);
     assert_eq!(meta.written.count(), 6);
     for (line, said) in [
@@ -107,11 +107,11 @@ fn flags_of_meta_commands() {
         ("mg\r\n", ERROR),
         ("mz foo\r\n", ERROR),
     ] {
-        let Parsed::Request { request: Request::Wrong { text, .. }, .. } = parse(line.as_bytes(), 100) else {
+        let TextParse::Request { request: TextRequest::Invalid { text, .. }, .. } = parse(line.as_bytes(), 100) else {
             panic!("{line:?}")
         };
         assert_eq!(text, said, "{line:?}");
     }
     let parsed = parse(b"ms foo 3 MX\r\nabc\r\n", 100);
-    assert!(matches!(parsed, Parsed::Request { used: 13, skip: 5, .. }), "{parsed:?}");
+    assert!(matches!(parsed, TextParse::Request { used: 13, skip: 5, .. }), "{parsed:?}");
 }

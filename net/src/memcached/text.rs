@@ -2,14 +2,14 @@
 
 /// The words of a line, which single blanks or several stand between.
 #[derive(Clone, Copy, Debug)]
-pub struct Words<'i> {
+pub struct LineTokens<'i> {
     rest: &'i [u8],
 }
 
-impl<'i> Words<'i> {
+impl<'i> LineTokens<'i> {
     /// Of a line without its end.
-    pub fn new(line: &'i [u8]) -> Words<'i> {
-        Words { rest: line }
+    pub fn new(line: &'i [u8]) -> LineTokens<'i> {
+        LineTokens { rest: line }
     }
 
     /// What has not been taken yet.
@@ -18,7 +18,7 @@ impl<'i> Words<'i> {
     }
 }
 
-impl<'i> Iterator for Words<'i> {
+impl<'i> Iterator for LineTokens<'i> {
     type Item = &'i [u8];
 
     #[inline]
@@ -38,7 +38,7 @@ fn is_space(byte: u8) -> bool {
 
 /// A sign and a magnitude, as `strtol` and its like find them: blanks before it, a sign, digits, and then the end, a blank or a zero
 /// byte. `None` for anything else, and where 64 bits are not enough.
-fn signed(text: &[u8]) -> Option<(bool, u64)> {
+fn parse_signed(text: &[u8]) -> Option<(bool, u64)> {
     let text = &text[text.iter().take_while(|byte| is_space(**byte)).count()..];
     let (negative, text) = match text.first()? {
         b'-' => (true, &text[1..]),
@@ -55,22 +55,22 @@ fn signed(text: &[u8]) -> Option<(bool, u64)> {
 }
 
 /// A number from 0 to 2^64 - 1. A minus is read, too, where what it makes, modulo 2^64, is below 2^63.
-pub fn unsigned(text: &[u8]) -> Option<u64> {
-    let (negative, number) = signed(text)?;
+pub fn parse_u64(text: &[u8]) -> Option<u64> {
+    let (negative, number) = parse_signed(text)?;
     let number = if negative { number.wrapping_neg() } else { number };
     (!negative || number < 1 << 63).then_some(number)
 }
 
 /// A number of 32 bits with a sign: of one of 64 bits, its lower 32.
-pub fn int(text: &[u8]) -> Option<i32> {
-    let (negative, number) = signed(text)?;
+pub fn parse_i32(text: &[u8]) -> Option<i32> {
+    let (negative, number) = parse_signed(text)?;
     let number = i128::from(number) * if negative { -1 } else { 1 };
     i64::try_from(number).ok().map(|number| number as i32)
 }
 
 /// A number of 32 bits without a sign. Of a larger one, its lower 32 bits.
-pub fn flags(text: &[u8]) -> Option<u32> {
-    unsigned(text).map(|number| number as u32)
+pub fn parse_flags(text: &[u8]) -> Option<u32> {
+    parse_u64(text).map(|number| number as u32)
 }
 
 /// Bytes that a base64 text stands for, in `into`. `None` if it is none, or longer than `into`.
@@ -151,11 +151,14 @@ mod tests {
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
         ] {
-            assert_eq!(unsigned(text.as_bytes()), expected, "{text:?}");
+            assert_eq!(parse_u64(text.as_bytes()), expected, "{text:?}");
         }
-        assert_eq!(int(b"-2147483648"), Some(i32::MIN));
-        assert_eq!((int(b"4294967298"), int(b"9223372036854775808"), int(b"x")), (Some(2), None, None));
-        assert_eq!(flags(b"4294967295"), Some(u32::MAX));
+        assert_eq!(parse_i32(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(
+            (parse_i32(b"4294967298"), parse_i32(b"9223372036854775808"), parse_i32(b"x")),
+            (Some(2), None, None)
+        );
+        assert_eq!(parse_flags(b"4294967295"), Some(u32::MAX));
     }
 
     proptest! {
@@ -169,7 +172,7 @@ mod tests {
         #[test]
         fn words_are_what_a_split_finds(line in "[a-c ]{0,40}") {
             let expected: Vec<_> = line.split(' ').filter(|word| !word.is_empty()).collect();
-            let found: Vec<_> = Words::new(line.as_bytes()).map(|word| std::str::from_utf8(word).unwrap()).collect();
+            let found: Vec<_> = LineTokens::new(line.as_bytes()).map(|word| std::str::from_utf8(word).unwrap()).collect();
             prop_assert_eq!(found, expected);
         }
 

@@ -1,11 +1,16 @@
 //! The client's side: requests go out, responses come in. One endpoint per server port.
 
-use super::flight::{Asked, Flight, Way};
-use super::header::{Body, Kind, Packet, Part, Report, Step, report, single};
-use super::size::Seeker;
-use super::stream::{Partial, Sender, Shape, announce, newer};
-use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident, identity};
-use crate::limits::{ClientLimits, MAX_RTO_US, REQUEST_LIFE_US, TIMER_GRAIN_US, WINDOW};
+use super::header::{
+    AckReport, MessageFragment, MtuProbeStep, R2p2Body, R2p2Kind, R2p2Packet, report_packet, single_header,
+};
+use super::in_flight::{InFlightRequest, SendState, TaggedRequest};
+use super::mtu_probe::MtuProber;
+use super::transfer::{ChunkLayout, PartialMessage, WindowSender, announce, is_newer_incarnation};
+use super::{
+    DatagramSink, MalformedCounters, MessageBufferPool, PeerAddr, ReceivedMessage, clamp_datagram_len, message_ident,
+    session_and_sequence,
+};
+use crate::limits::{ClientLimits, MAX_REQUEST_LIFETIME_US, MAX_RTO_US, TIMER_GRANULARITY_US, WINDOW};
 use crate::rpc::MESSAGE_HEADER_LEN;
 use std::collections::VecDeque;
 use thiserror::Error;
@@ -26,7 +31,7 @@ pub enum RequestError {
 
 /// How a request ended without an answer. It may or may not have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Failure {
+pub enum RequestFailure {
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
@@ -37,29 +42,29 @@ pub enum Failure {
 
 /// A request that ended without an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ended<K = ()> {
+pub struct FailedRequest<K = ()> {
     /// The request.
     pub request_id: u16,
     /// What was asked.
-    pub asked: Asked<K>,
+    pub asked: TaggedRequest<K>,
     /// Why.
-    pub failure: Failure,
+    pub failure: RequestFailure,
 }
 
 /// The answer to a request. Its session and sequence have been compared with the request's.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Response<'p, K = ()> {
+pub struct R2p2Response<'p, K = ()> {
     /// The request.
     pub request_id: u16,
     /// What was asked.
-    pub asked: Asked<K>,
+    pub asked: TaggedRequest<K>,
     /// The RPC message.
-    pub message: Message<'p>,
+    pub message: ReceivedMessage<'p>,
 }
 
 /// What an endpoint has counted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientCounters {
+pub struct R2p2ClientCounters {
     /// Datagrams taken.
     pub datagrams: u64,
     /// Datagrams that were no packets for a client.
@@ -86,7 +91,7 @@ pub struct ClientCounters {
 
 /// What an endpoint holds now; all zero when nothing is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientUse {
+pub struct ClientUsage {
     /// Requests in flight.
     pub requests: usize,
     /// Their bytes.
@@ -96,110 +101,110 @@ pub struct ClientUse {
 }
 
 #[derive(Debug)]
-struct Slot<K> {
+struct RequestSlot<K> {
     generation: u16,
-    flight: Option<Flight<K>>,
+    flight: Option<InFlightRequest<K>>,
 }
 
 /// The client's side towards one server port. `K` is what its owner wants to know of a request when it ends.
 #[derive(Debug)]
 pub struct ClientEndpoint<K = ()> {
-    server: Peer,
+    server: PeerAddr,
     limits: ClientLimits,
     /// Slot `id % slots.len()` holds the request; the bits above are its generation. Free slots are used in turn, so an id
     /// comes again only after 65,536 requests, or fewer when many are in flight.
-    slots: Vec<Slot<K>>,
+    slots: Vec<RequestSlot<K>>,
     free: VecDeque<u16>,
-    held: ClientUse,
-    seeker: Seeker,
-    spares: Spares,
+    held: ClientUsage,
+    mtu_prober: MtuProber,
+    buffers: MessageBufferPool,
     incarnation: u32,
     due_us: u64,
-    counters: ClientCounters,
+    counters: R2p2ClientCounters,
 }
 
 const NEVER: u64 = u64::MAX;
 /// A wait of so many first ones is long: 160 ms.
-const LONG_WAITS: u64 = 8;
+const LONG_WAIT_RTOS: u64 = 8;
 
 impl ClientEndpoint {
     /// Sends a copy of a request, with the default timeout. `message` is an RPC message whose session and sequence name it.
     ///
     /// # Errors
     /// [`RequestError`]; nothing was sent then.
-    pub fn request(&mut self, now_us: u64, message: &[u8], tx: &mut impl Transmit) -> Result<u16, RequestError> {
-        self.request_for(now_us, self.limits.timeout_us, message, tx)
+    pub fn request(&mut self, now_us: u64, message: &[u8], tx: &mut impl DatagramSink) -> Result<u16, RequestError> {
+        self.request_with_timeout(now_us, self.limits.timeout_us, message, tx)
     }
 
-    /// The same for a request that lives `timeout_us` microseconds (at most [`REQUEST_LIFE_US`]).
+    /// The same for a request that lives `timeout_us` microseconds (at most [`MAX_REQUEST_LIFETIME_US`]).
     ///
     /// # Errors
     /// [`RequestError`]; nothing was sent then.
-    pub fn request_for(
+    pub fn request_with_timeout(
         &mut self,
         now_us: u64,
         timeout_us: u64,
         message: &[u8],
-        tx: &mut impl Transmit,
+        tx: &mut impl DatagramSink,
     ) -> Result<u16, RequestError> {
-        let mut bytes = self.spares.take(message.len());
+        let mut bytes = self.buffers.take(message.len());
         bytes.clear();
         bytes.extend_from_slice(message);
-        let asked = Asked { message: bytes, mark: () };
+        let asked = TaggedRequest { message: bytes, mark: () };
         self.ask(now_us, timeout_us, asked, tx).map_err(|(_, error)| error)
     }
 }
 
 impl<K> ClientEndpoint<K> {
     /// An endpoint towards `server` with nothing in flight. Settings out of range are brought into it.
-    pub fn new(server: Peer, mut limits: ClientLimits) -> ClientEndpoint<K> {
-        limits.max_datagram = datagram_len(limits.max_datagram);
-        limits.largest_datagram = datagram_len(limits.largest_datagram).max(limits.max_datagram);
+    pub fn new(server: PeerAddr, mut limits: ClientLimits) -> ClientEndpoint<K> {
+        limits.max_datagram = clamp_datagram_len(limits.max_datagram);
+        limits.largest_datagram = clamp_datagram_len(limits.largest_datagram).max(limits.max_datagram);
         limits.window = if limits.window == 0 { WINDOW } else { limits.window };
         limits.first_rto_us = limits.first_rto_us.clamp(1, MAX_RTO_US);
         limits.in_flight = limits.in_flight.clamp(1, 4096).next_power_of_two();
-        let slots = (0..limits.in_flight).map(|_| Slot { generation: 0, flight: None }).collect();
+        let slots = (0..limits.in_flight).map(|_| RequestSlot { generation: 0, flight: None }).collect();
         ClientEndpoint {
             server,
             limits,
             free: (0..limits.in_flight as u16).collect(),
             slots,
-            held: ClientUse::default(),
-            seeker: Seeker::new(limits.max_datagram, limits.largest_datagram),
-            spares: Spares::new(limits.spare_bytes),
+            held: ClientUsage::default(),
+            mtu_prober: MtuProber::new(limits.max_datagram, limits.largest_datagram),
+            buffers: MessageBufferPool::new(limits.pooled_bytes),
             incarnation: 0,
             due_us: NEVER,
-            counters: ClientCounters::default(),
+            counters: R2p2ClientCounters::default(),
         }
     }
 
     /// The server's address: only datagrams from there may be given to [`ClientEndpoint::receive`].
-    pub fn server(&self) -> Peer {
+    pub fn server(&self) -> PeerAddr {
         self.server
     }
 
     /// What was counted.
-    pub fn counters(&self) -> &ClientCounters {
+    pub fn counters(&self) -> &R2p2ClientCounters {
         &self.counters
     }
 
     /// What is held now.
-    pub fn held(&self) -> ClientUse {
+    pub fn held(&self) -> ClientUsage {
         self.held
     }
 
     /// The server knows whose this endpoint is from now on: with the next request it is asked whether larger datagrams come through, if the
     /// limits allow larger ones.
-    pub fn seek_size(&mut self, now_us: u64) {
-        self.seeker.begin(now_us);
+    pub fn start_mtu_probing(&mut self, now_us: u64) {
+        self.mtu_prober.begin(now_us);
     }
 
     /// Bytes of the largest datagram that is sent, as far as is known now.
     pub fn datagram(&self) -> usize {
-        self.seeker.most()
+        self.mtu_prober.most()
     }
 
-    /// Sends a request that lives `timeout_us` microseconds (at most [`REQUEST_LIFE_US`]). Its message is an RPC message whose session and
+    /// Sends a request that lives `timeout_us` microseconds (at most [`MAX_REQUEST_LIFETIME_US`]). Its message is an RPC message whose session and
     /// sequence name it; it comes back when the request has ended.
     ///
     /// # Errors
@@ -208,11 +213,11 @@ impl<K> ClientEndpoint<K> {
         &mut self,
         now_us: u64,
         timeout_us: u64,
-        asked: Asked<K>,
-        tx: &mut impl Transmit,
-    ) -> Result<u16, (Asked<K>, RequestError)> {
+        asked: TaggedRequest<K>,
+        tx: &mut impl DatagramSink,
+    ) -> Result<u16, (TaggedRequest<K>, RequestError)> {
         let most = self.seek(now_us, tx);
-        let (shape, index) = match self.place_for(asked.message.len(), most) {
+        let (shape, index) = match self.reserve_slot(asked.message.len(), most) {
             Ok(found) => found,
             Err(error) => return Err((asked, error)),
         };
@@ -220,27 +225,28 @@ impl<K> ClientEndpoint<K> {
         slot.generation = slot.generation.wrapping_add(1);
         let request_id = slot.generation.wrapping_mul(self.limits.in_flight as u16) | index;
         self.incarnation = self.incarnation.wrapping_add(1);
-        let (size, rto_us, head) = (asked.message.len(), self.limits.first_rto_us, single(Kind::Request, request_id));
+        let (size, rto_us, head) =
+            (asked.message.len(), self.limits.first_rto_us, single_header(R2p2Kind::Request, request_id));
         let is_single = head.len() + size <= most;
         if is_single {
             tx.send(self.server, &[&head, &asked.message]);
         }
-        let flight = slot.flight.insert(Flight {
-            ident: ident(&asked.message),
+        let flight = slot.flight.insert(InFlightRequest {
+            ident: message_ident(&asked.message),
             incarnation: self.incarnation,
             asked,
-            way: Way::Single,
+            way: SendState::Single,
             due_us: now_us + rto_us,
             rto_us,
-            ends_us: now_us + timeout_us.min(REQUEST_LIFE_US),
+            ends_us: now_us + timeout_us.min(MAX_REQUEST_LIFETIME_US),
             refused: false,
             partial: None,
         });
         if !is_single {
             announce(&flight.name(request_id), &shape, self.server, tx);
-            flight.way = Way::Announced(Box::new(Sender::new(shape, self.limits.window, rto_us, now_us)));
+            flight.way = SendState::Announced(Box::new(WindowSender::new(shape, self.limits.window, rto_us, now_us)));
         }
-        self.due_us = self.due_us.min(flight.due_us).min(flight.ends_us).min(self.seeker.due_us());
+        self.due_us = self.due_us.min(flight.due_us).min(flight.ends_us).min(self.mtu_prober.due_us());
         self.held.requests += 1;
         self.held.request_bytes += size;
         self.counters.requests += 1;
@@ -249,11 +255,11 @@ impl<K> ClientEndpoint<K> {
 
     /// How a message of so many bytes is cut, and a slot for it.
     #[inline]
-    fn place_for(&mut self, size: usize, most: usize) -> Result<(Shape, u16), RequestError> {
+    fn reserve_slot(&mut self, size: usize, most: usize) -> Result<(ChunkLayout, u16), RequestError> {
         if size < MESSAGE_HEADER_LEN {
             return Err(RequestError::TooShort(size));
         }
-        let shape = Shape::of(size, most).filter(|_| size <= self.limits.max_message);
+        let shape = ChunkLayout::of(size, most).filter(|_| size <= self.limits.max_message);
         let shape = shape.ok_or(RequestError::TooLarge(size, self.limits.max_message))?;
         if self.held.request_bytes + size > self.limits.request_bytes && self.held.requests > 0 {
             return Err(RequestError::Busy);
@@ -262,7 +268,7 @@ impl<K> ClientEndpoint<K> {
     }
 
     /// The requests in flight.
-    pub fn in_flight(&self) -> impl Iterator<Item = (u16, &Asked<K>)> {
+    pub fn in_flight(&self) -> impl Iterator<Item = (u16, &TaggedRequest<K>)> {
         let count = self.limits.in_flight as u16;
         self.slots.iter().zip(0..).filter_map(move |(slot, index)| {
             let id = slot.generation.wrapping_mul(count) | index;
@@ -271,36 +277,36 @@ impl<K> ClientEndpoint<K> {
     }
 
     /// Gives up a request; its answer will be ignored. It may or may not run.
-    pub fn cancel(&mut self, request_id: u16) -> Option<Asked<K>> {
+    pub fn cancel(&mut self, request_id: u16) -> Option<TaggedRequest<K>> {
         self.end(request_id).map(|(asked, _)| asked)
     }
 
     /// The slot of a request, if it has been used for none since.
     #[inline]
-    fn slot(&mut self, request_id: u16) -> Option<&mut Slot<K>> {
+    fn slot(&mut self, request_id: u16) -> Option<&mut RequestSlot<K>> {
         let count = self.limits.in_flight as u16;
         let slot = self.slots.get_mut(usize::from(request_id & (count - 1)))?;
         let current = slot.generation.wrapping_mul(count) == request_id & !(count - 1);
         current.then_some(slot)
     }
 
-    fn flight(&mut self, request_id: u16) -> Option<&mut Flight<K>> {
+    fn flight(&mut self, request_id: u16) -> Option<&mut InFlightRequest<K>> {
         self.slot(request_id)?.flight.as_mut()
     }
 
     /// Removes a request. Returns what was asked, and received of its response.
-    fn end(&mut self, request_id: u16) -> Option<(Asked<K>, Option<Box<Partial>>)> {
-        self.end_if(request_id, |_| true)
+    fn end(&mut self, request_id: u16) -> Option<(TaggedRequest<K>, Option<Box<PartialMessage>>)> {
+        self.finish_if(request_id, |_| true)
     }
 
     /// The same, if it is so.
     #[inline]
-    fn end_if(
+    fn finish_if(
         &mut self,
         request_id: u16,
-        is_so: impl FnOnce(&Flight<K>) -> bool,
-    ) -> Option<(Asked<K>, Option<Box<Partial>>)> {
-        let Flight { asked, partial, .. } = self.slot(request_id)?.flight.take_if(|flight| is_so(flight))?;
+        is_so: impl FnOnce(&InFlightRequest<K>) -> bool,
+    ) -> Option<(TaggedRequest<K>, Option<Box<PartialMessage>>)> {
+        let InFlightRequest { asked, partial, .. } = self.slot(request_id)?.flight.take_if(|flight| is_so(flight))?;
         self.free.push_back(request_id & (self.limits.in_flight as u16 - 1));
         self.held.requests -= 1;
         self.held.request_bytes -= asked.message.len();
@@ -312,9 +318,14 @@ impl<K> ClientEndpoint<K> {
 
     /// Takes one datagram that came from the server. Returns the response that it completes, if it does.
     #[inline]
-    pub fn receive<'p>(&mut self, now_us: u64, datagram: &'p [u8], tx: &mut impl Transmit) -> Option<Response<'p, K>> {
+    pub fn receive<'p>(
+        &mut self,
+        now_us: u64,
+        datagram: &'p [u8],
+        tx: &mut impl DatagramSink,
+    ) -> Option<R2p2Response<'p, K>> {
         self.counters.datagrams += 1;
-        let packet = match Packet::parse(datagram) {
+        let packet = match R2p2Packet::parse(datagram) {
             Ok(packet) => packet,
             Err(bad) => {
                 self.counters.malformed.count(bad);
@@ -323,30 +334,32 @@ impl<K> ClientEndpoint<K> {
         };
         let request_id = packet.request_id;
         match (packet.kind, packet.body) {
-            (Kind::Response, Body::Single(message)) => {
+            (R2p2Kind::Response, R2p2Body::Single(message)) => {
                 let whole = message.len() >= MESSAGE_HEADER_LEN;
-                let is_it = |flight: &Flight<K>| whole && identity(&flight.asked.message) == identity(message);
-                let Some((asked, _)) = self.end_if(request_id, is_it) else {
+                let is_it = |flight: &InFlightRequest<K>| {
+                    whole && session_and_sequence(&flight.asked.message) == session_and_sequence(message)
+                };
+                let Some((asked, _)) = self.finish_if(request_id, is_it) else {
                     self.counters.stray += 1;
                     return None;
                 };
                 self.counters.responses += 1;
-                Some(Response { request_id, asked, message: Message::Datagram(message) })
+                Some(R2p2Response { request_id, asked, message: ReceivedMessage::Datagram(message) })
             }
-            (Kind::Response, Body::Part(part)) => {
-                let (asked, message) = self.receive_part(now_us, request_id, &part, tx)?;
-                Some(Response { request_id, asked, message: Message::Assembled(message) })
+            (R2p2Kind::Response, R2p2Body::Fragment(part)) => {
+                let (asked, message) = self.receive_fragment(now_us, request_id, &part, tx)?;
+                Some(R2p2Response { request_id, asked, message: ReceivedMessage::Reassembled(message) })
             }
-            (Kind::Ack, Body::Report(report)) => {
+            (R2p2Kind::Ack, R2p2Body::Report(report)) => {
                 self.receive_ack(now_us, request_id, &report, tx);
                 None
             }
-            (Kind::Drop, Body::Report(report)) => {
+            (R2p2Kind::Drop, R2p2Body::Report(report)) => {
                 self.receive_drop(now_us, request_id, &report);
                 None
             }
-            (Kind::Size, Body::Size(said)) if said.step == Step::Heard => {
-                self.seeker.heard(now_us, &said, self.server, tx);
+            (R2p2Kind::MtuProbe, R2p2Body::MtuProbe(said)) if said.step == MtuProbeStep::Echo => {
+                self.mtu_prober.heard(now_us, &said, self.server, tx);
                 None
             }
             _ => {
@@ -356,14 +369,14 @@ impl<K> ClientEndpoint<K> {
         }
     }
 
-    fn receive_part(
+    fn receive_fragment(
         &mut self,
         now_us: u64,
         request_id: u16,
-        part: &Part<'_>,
-        tx: &mut impl Transmit,
-    ) -> Option<(Asked<K>, Vec<u8>)> {
-        let shape = Shape::of_part(part);
+        part: &MessageFragment<'_>,
+        tx: &mut impl DatagramSink,
+    ) -> Option<(TaggedRequest<K>, Vec<u8>)> {
+        let shape = ChunkLayout::of_fragment(part);
         let size = shape.message_len as usize;
         let room = self.limits.response_bytes.saturating_sub(self.held.response_bytes);
         let max_message = self.limits.max_message;
@@ -372,8 +385,8 @@ impl<K> ClientEndpoint<K> {
             // Answered or given up: without this ack the server would resend until its time is up.
             self.counters.stray += 1;
             self.counters.acks_sent += 1;
-            let whole = Report { ident: part.ident, incarnation: part.incarnation, next: part.count, map: 0 };
-            tx.send(server, &[&report(Kind::Ack, request_id, &whole)]);
+            let whole = AckReport { ident: part.ident, incarnation: part.incarnation, next: part.count, map: 0 };
+            tx.send(server, &[&report_packet(R2p2Kind::Ack, request_id, &whole)]);
             return None;
         };
         let mut freed = 0;
@@ -381,7 +394,7 @@ impl<K> ClientEndpoint<K> {
             && (old.incarnation != part.incarnation || old.shape != shape)
         {
             // What stands still may be of a server that has restarted since: the present one counts from elsewhere on.
-            if !newer(part.incarnation, old.incarnation) && !old.is_idle(now_us) {
+            if !is_newer_incarnation(part.incarnation, old.incarnation) && !old.is_idle(now_us) {
                 self.counters.duplicates += 1;
                 return None;
             }
@@ -394,8 +407,8 @@ impl<K> ClientEndpoint<K> {
                 self.counters.no_room += 1;
                 return None;
             }
-            let buffer = self.spares.take(size);
-            let partial = Partial::new(shape, part.incarnation, 0, buffer, now_us);
+            let buffer = self.buffers.take(size);
+            let partial = PartialMessage::new(shape, part.incarnation, 0, buffer, now_us);
             self.flight(request_id)?.partial = Some(Box::new(partial));
             self.held.response_bytes = self.held.response_bytes - freed + size;
         }
@@ -403,22 +416,22 @@ impl<K> ClientEndpoint<K> {
         // The response is on its way: asking again can wait.
         flight.due_us = now_us + flight.rto_us;
         let ident = flight.ident;
-        self.seeker.saw(now_us, shape.datagram_len(), server, tx);
+        self.mtu_prober.on_message_received(now_us, shape.datagram_len(), server, tx);
         let flight = self.flight(request_id)?;
         let partial = flight.partial.as_mut()?;
         let taken = partial.take(part, now_us);
         if taken.ack {
             let fields = partial.report(ident);
-            tx.send(server, &[&report(Kind::Ack, request_id, &fields)]);
+            tx.send(server, &[&report_packet(R2p2Kind::Ack, request_id, &fields)]);
         }
         self.counters.acks_sent += u64::from(taken.ack);
         self.counters.duplicates += u64::from(!taken.new);
-        if taken.complete { self.finish_long(request_id) } else { None }
+        if taken.complete { self.finish_reassembled(request_id) } else { None }
     }
 
-    fn finish_long(&mut self, request_id: u16) -> Option<(Asked<K>, Vec<u8>)> {
-        let asked = self.flight(request_id).map(|flight| identity(&flight.asked.message))?;
-        let came = self.flight(request_id)?.partial.as_ref().map(|partial| identity(&partial.bytes))?;
+    fn finish_reassembled(&mut self, request_id: u16) -> Option<(TaggedRequest<K>, Vec<u8>)> {
+        let asked = self.flight(request_id).map(|flight| session_and_sequence(&flight.asked.message))?;
+        let came = self.flight(request_id)?.partial.as_ref().map(|partial| session_and_sequence(&partial.bytes))?;
         if asked != came {
             // The digest was the same, the message is another: start over.
             let partial = self.flight(request_id)?.partial.take()?;
@@ -431,25 +444,29 @@ impl<K> ClientEndpoint<K> {
         partial.map(|partial| (asked, partial.bytes))
     }
 
-    fn receive_ack(&mut self, now_us: u64, request_id: u16, report: &Report, tx: &mut impl Transmit) {
+    fn receive_ack(&mut self, now_us: u64, request_id: u16, report: &AckReport, tx: &mut impl DatagramSink) {
         let (server, first_rto_us) = (self.server, self.limits.first_rto_us);
         let known = self.flight(request_id);
         let matches =
-            |flight: &&mut Flight<K>| flight.ident == report.ident && flight.incarnation == report.incarnation;
+            |flight: &&mut InFlightRequest<K>| flight.ident == report.ident && flight.incarnation == report.incarnation;
         let Some(flight) = known.filter(matches) else {
             self.counters.stray += 1;
             return;
         };
         let name = flight.name(request_id);
-        let (way, resent) = match std::mem::replace(&mut flight.way, Way::Single) {
-            Way::Single => (Way::Single, 0),
-            Way::Acked(sender) => (Way::Acked(sender), 0),
-            Way::Announced(sender) => flight.advance(sender, true, report, first_rto_us, now_us, |sender, message| {
-                sender.pump(&name, server, message, tx)
-            }),
-            Way::Sending(sender) => flight.advance(sender, false, report, first_rto_us, now_us, |sender, message| {
-                sender.pump(&name, server, message, tx)
-            }),
+        let (way, resent) = match std::mem::replace(&mut flight.way, SendState::Single) {
+            SendState::Single => (SendState::Single, 0),
+            SendState::Acked(sender) => (SendState::Acked(sender), 0),
+            SendState::Announced(sender) => {
+                flight.advance(sender, true, report, first_rto_us, now_us, |sender, message| {
+                    sender.pump(&name, server, message, tx)
+                })
+            }
+            SendState::Sending(sender) => {
+                flight.advance(sender, false, report, first_rto_us, now_us, |sender, message| {
+                    sender.pump(&name, server, message, tx)
+                })
+            }
         };
         flight.way = way;
         let due_us = flight.due_us;
@@ -457,18 +474,18 @@ impl<K> ClientEndpoint<K> {
         self.counters.retransmissions += resent;
     }
 
-    fn receive_drop(&mut self, now_us: u64, request_id: u16, report: &Report) {
+    fn receive_drop(&mut self, now_us: u64, request_id: u16, report: &AckReport) {
         let Some(flight) = self.flight(request_id).filter(|flight| flight.ident == report.ident) else {
             self.counters.stray += 1;
             return;
         };
         flight.refused = true;
         // The server forgot what it had of the request: begin anew, after a wait.
-        flight.way = match std::mem::replace(&mut flight.way, Way::Single) {
-            Way::Single => Way::Single,
-            Way::Announced(mut sender) | Way::Sending(mut sender) | Way::Acked(mut sender) => {
+        flight.way = match std::mem::replace(&mut flight.way, SendState::Single) {
+            SendState::Single => SendState::Single,
+            SendState::Announced(mut sender) | SendState::Sending(mut sender) | SendState::Acked(mut sender) => {
                 sender.restart();
-                Way::Announced(sender)
+                SendState::Announced(sender)
             }
         };
         flight.due_us = now_us + flight.rto_us;
@@ -481,8 +498,8 @@ impl<K> ClientEndpoint<K> {
     pub fn poll_timers(
         &mut self,
         now_us: u64,
-        tx: &mut impl Transmit,
-        ended: &mut impl FnMut(Ended<K>),
+        tx: &mut impl DatagramSink,
+        ended: &mut impl FnMut(FailedRequest<K>),
     ) -> Option<u64> {
         if now_us >= self.due_us {
             self.run_timers(now_us, tx, ended);
@@ -492,15 +509,15 @@ impl<K> ClientEndpoint<K> {
 
     /// Goes on with the search for larger datagrams, if it is time; bytes of the largest that may be sent now.
     #[inline]
-    fn seek(&mut self, now_us: u64, tx: &mut impl Transmit) -> usize {
-        if self.seeker.is_due(now_us) {
-            self.seeker.work(now_us, self.server, tx);
+    fn seek(&mut self, now_us: u64, tx: &mut impl DatagramSink) -> usize {
+        if self.mtu_prober.is_due(now_us) {
+            self.mtu_prober.work(now_us, self.server, tx);
         }
-        self.seeker.most().min(tx.most(self.server))
+        self.mtu_prober.most().min(tx.most(self.server))
     }
 
     #[cold]
-    fn run_timers(&mut self, now_us: u64, tx: &mut impl Transmit, ended: &mut impl FnMut(Ended<K>)) {
+    fn run_timers(&mut self, now_us: u64, tx: &mut impl DatagramSink, ended: &mut impl FnMut(FailedRequest<K>)) {
         let (count, window, first_rto_us) =
             (self.limits.in_flight as u16, self.limits.window, self.limits.first_rto_us);
         let (most, mut long) = (self.seek(now_us, tx), false);
@@ -510,41 +527,41 @@ impl<K> ClientEndpoint<K> {
             let request_id = slot.generation.wrapping_mul(count) | index as u16;
             let Some(flight) = slot.flight.as_mut() else { continue };
             if flight.ends_us <= now_us {
-                let failure = if flight.refused { Failure::Refused } else { Failure::TimedOut };
+                let failure = if flight.refused { RequestFailure::Refused } else { RequestFailure::TimedOut };
                 if let Some((asked, _)) = self.end(request_id) {
                     self.counters.timed_out += 1;
-                    ended(Ended { request_id, asked, failure });
+                    ended(FailedRequest { request_id, asked, failure });
                 }
                 continue;
             }
             if flight.due_us <= now_us {
-                long |= flight.rto_us >= LONG_WAITS * first_rto_us;
-                if let Some(shape) = flight.new_shape(most) {
+                long |= flight.rto_us >= LONG_WAIT_RTOS * first_rto_us;
+                if let Some(shape) = flight.narrower_layout(most) {
                     self.incarnation = self.incarnation.wrapping_add(1);
                     flight.incarnation = self.incarnation;
-                    flight.way = Way::Announced(Box::new(Sender::new(shape, window, first_rto_us, now_us)));
+                    flight.way = SendState::Announced(Box::new(WindowSender::new(shape, window, first_rto_us, now_us)));
                 }
                 self.counters.retransmissions += flight.resend(now_us, request_id, self.server, tx);
             }
             due_us = due_us.min(flight.due_us).min(flight.ends_us);
         }
         if long {
-            self.seeker.doubt(now_us, self.server, tx);
+            self.mtu_prober.reprobe(now_us, self.server, tx);
         }
-        self.due_us = due_us.min(self.seeker.due_us()).max(now_us + TIMER_GRAIN_US);
+        self.due_us = due_us.min(self.mtu_prober.due_us()).max(now_us + TIMER_GRANULARITY_US);
     }
 
     /// Takes back the buffer of a request that has ended, for another one.
     #[inline]
-    pub fn reuse(&mut self, asked: Asked<K>) {
-        self.spares.give(asked.message);
+    pub fn reuse(&mut self, asked: TaggedRequest<K>) {
+        self.buffers.give(asked.message);
     }
 
     /// Takes back the buffer of a response that has been dealt with.
     #[inline]
-    pub fn recycle(&mut self, message: Message<'_>) {
-        if let Message::Assembled(buffer) = message {
-            self.spares.give(buffer);
+    pub fn recycle(&mut self, message: ReceivedMessage<'_>) {
+        if let ReceivedMessage::Reassembled(buffer) = message {
+            self.buffers.give(buffer);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Requests of several packets that are complete: a repeated packet of one is answered with an ack, or the response, and not by a second transfer.
 
-use super::outgoing::Key;
-use crate::limits::{COMPLETED_ANSWERS, ServerLimits};
+use super::outgoing::MessageKey;
+use crate::limits::{COMPLETED_REPLAYS, ServerLimits};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct Completed {
+pub(super) struct CompletedRequest {
     pub(super) incarnation: u32,
     /// Its packets.
     pub(super) count: u16,
@@ -18,9 +18,9 @@ pub(super) struct Completed {
     left: u32,
 }
 
-impl Completed {
+impl CompletedRequest {
     /// Counts that the response is sent once more; tells whether that was the last time.
-    pub(super) fn is_spent(&mut self) -> bool {
+    pub(super) fn consume_replay(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
     }
@@ -29,9 +29,9 @@ impl Completed {
 /// See the module. Bounded in number and time.
 #[derive(Debug, Default)]
 pub(super) struct CompletedRequests {
-    of: HashMap<Key, Completed>,
+    of: HashMap<MessageKey, CompletedRequest>,
     /// When each became complete.
-    order: VecDeque<(Key, u64)>,
+    order: VecDeque<(MessageKey, u64)>,
 }
 
 impl CompletedRequests {
@@ -44,16 +44,22 @@ impl CompletedRequests {
         self.of.len()
     }
 
-    pub(super) fn get_mut(&mut self, key: &Key) -> Option<&mut Completed> {
+    pub(super) fn get_mut(&mut self, key: &MessageKey) -> Option<&mut CompletedRequest> {
         self.of.get_mut(key)
     }
 
-    pub(super) fn remove(&mut self, key: &Key) {
+    pub(super) fn remove(&mut self, key: &MessageKey) {
         self.of.remove(key);
     }
 
     /// A request of so many packets is complete. The oldest is forgotten for it if they are as many as may be.
-    pub(super) fn remember(&mut self, now_us: u64, key: Key, (incarnation, count): (u32, u16), limits: &ServerLimits) {
+    pub(super) fn remember(
+        &mut self,
+        now_us: u64,
+        key: MessageKey,
+        (incarnation, count): (u32, u16),
+        limits: &ServerLimits,
+    ) {
         while self.of.len() >= limits.completed.max(1) {
             let Some((oldest, at_us)) = self.order.pop_front() else { break };
             self.forget(&oldest, at_us);
@@ -63,12 +69,12 @@ impl CompletedRequests {
             let live = &self.of;
             self.order.retain(|(key, at_us)| live.get(key).is_some_and(|entry| entry.at_us == *at_us));
         }
-        let completed = Completed { incarnation, count, at_us: now_us, response: None, left: COMPLETED_ANSWERS };
+        let completed = CompletedRequest { incarnation, count, at_us: now_us, response: None, left: COMPLETED_REPLAYS };
         self.of.insert(key, completed);
         self.order.push_back((key, now_us));
     }
 
-    fn forget(&mut self, key: &Key, at_us: u64) {
+    fn forget(&mut self, key: &MessageKey, at_us: u64) {
         if self.of.get(key).is_some_and(|entry| entry.at_us == at_us) {
             self.of.remove(key);
         }
@@ -76,7 +82,7 @@ impl CompletedRequests {
 
     /// Keeps the response to one that is still remembered.
     #[cold]
-    pub(super) fn keep_response(&mut self, key: &Key, response: [&[u8]; 2]) {
+    pub(super) fn store_response(&mut self, key: &MessageKey, response: [&[u8]; 2]) {
         if let Some(completed) = self.of.get_mut(key) {
             completed.response = Some(response.concat());
         }

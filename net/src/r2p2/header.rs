@@ -9,7 +9,7 @@
 //! last. Packet 0 without a payload announces the message. An ack or drop has 24 too: behind the 8 stand
 //! `ident u32 | incarnation u32 | map u64`; an ack's order is the number of chunks received without a gap, and bit i of its map
 //! says that chunk order + 1 + i was received as well. A packet of the type size has `number u32 | 0 u32 | bytes u32 | 0 u32` there, and a
-//! [`Step`] as its order; one that asks, or answers, is filled up to so many bytes with zeros.
+//! [`MtuProbeStep`] as its order; one that asks, or answers, is filled up to so many bytes with zeros.
 //!
 //! `ident` is a digest of the RPC session and sequence: request ids wrap within a fraction of a second, and a late packet must
 //! not end up in another message. `incarnation` tells apart two transmissions of one message whose bytes may differ.
@@ -30,7 +30,7 @@ pub const FLAG_LAST: u8 = 0x40;
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum R2p2Kind {
     /// Part of a request.
     Request = 0,
     /// Part of a response.
@@ -42,12 +42,12 @@ pub enum Kind {
     /// A message was refused for lack of room.
     Drop = 4,
     /// How large the datagrams of both may be.
-    Size = 5,
+    MtuProbe = 5,
 }
 
 /// Why a datagram is not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadPacket {
+pub enum R2p2PacketError {
     /// Shorter than its header.
     #[error("datagram shorter than its header")]
     Short,
@@ -70,7 +70,7 @@ pub enum BadPacket {
 
 /// One packet of a longer message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'p> {
+pub struct MessageFragment<'p> {
     /// Digest of the message's RPC session and sequence.
     pub ident: u32,
     /// The transmission.
@@ -89,7 +89,7 @@ pub struct Part<'p> {
 
 /// What an ack or drop says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct AckReport {
     /// Digest of the message's RPC session and sequence.
     pub ident: u32,
     /// The transmission.
@@ -103,20 +103,20 @@ pub struct Report {
 /// How client and server find out how large datagrams come through both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Step {
+pub enum MtuProbeStep {
     /// The client sends one that large.
-    Ask = 0,
+    Probe = 0,
     /// It has come, and the server sends one back that is as large, or as large as it can.
-    Heard = 1,
+    Echo = 1,
     /// That has come: the client tells the server how large its datagrams may be from now on.
-    Use = 2,
+    Confirm = 2,
 }
 
 /// What a packet about sizes says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct MtuProbePacket {
     /// What it is.
-    pub step: Step,
+    pub step: MtuProbeStep,
     /// The client's choice, the same in the answer.
     pub number: u32,
     /// Bytes of a datagram, this header included and what seals it not.
@@ -125,142 +125,157 @@ pub struct Size {
 
 /// What stands behind the first 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body<'p> {
+pub enum R2p2Body<'p> {
     /// A whole message.
     Single(&'p [u8]),
     /// A part of one.
-    Part(Part<'p>),
+    Fragment(MessageFragment<'p>),
     /// Ack or drop.
-    Report(Report),
+    Report(AckReport),
     /// About how large datagrams may be.
-    Size(Size),
+    MtuProbe(MtuProbePacket),
     /// Feedback, not looked at.
     Ignored,
 }
 
 /// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<'p> {
+pub struct R2p2Packet<'p> {
     /// What it is.
-    pub kind: Kind,
+    pub kind: R2p2Kind,
     /// The request that it belongs to.
     pub request_id: u16,
     /// The rest.
-    pub body: Body<'p>,
+    pub body: R2p2Body<'p>,
 }
 
 fn u32_at(head: &[u8; LONG_HEADER_LEN], at: usize) -> u32 {
     u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
 }
 
-impl<'p> Packet<'p> {
+impl<'p> R2p2Packet<'p> {
     /// Parses a datagram.
     ///
     /// # Errors
-    /// [`BadPacket`] says what is wrong with it.
+    /// [`R2p2PacketError`] says what is wrong with it.
     #[inline]
-    pub fn parse(datagram: &'p [u8]) -> Result<Packet<'p>, BadPacket> {
+    pub fn parse(datagram: &'p [u8]) -> Result<R2p2Packet<'p>, R2p2PacketError> {
         let Some((head, payload)) = datagram.split_first_chunk::<SINGLE_HEADER_LEN>() else {
-            return Err(BadPacket::Short);
+            return Err(R2p2PacketError::Short);
         };
         if head[0] != MAGIC {
-            return Err(BadPacket::Magic);
+            return Err(R2p2PacketError::Magic);
         }
         let kind = match head[2] >> 4 {
-            0 => Kind::Request,
-            1 => Kind::Response,
-            2 => Kind::Feedback,
-            3 => Kind::Ack,
-            4 => Kind::Drop,
-            5 => Kind::Size,
-            _ => return Err(BadPacket::Kind),
+            0 => R2p2Kind::Request,
+            1 => R2p2Kind::Response,
+            2 => R2p2Kind::Feedback,
+            3 => R2p2Kind::Ack,
+            4 => R2p2Kind::Drop,
+            5 => R2p2Kind::MtuProbe,
+            _ => return Err(R2p2PacketError::Kind),
         };
         let flags = head[3];
         let request_id = u16::from_be_bytes([head[4], head[5]]);
         let order = u16::from_be_bytes([head[6], head[7]]);
         let single = usize::from(head[1]) == SINGLE_HEADER_LEN;
         let body = match kind {
-            Kind::Request | Kind::Response if single => {
+            R2p2Kind::Request | R2p2Kind::Response if single => {
                 if flags != FLAG_FIRST | FLAG_LAST || order != 1 {
-                    return Err(BadPacket::Order);
+                    return Err(R2p2PacketError::Order);
                 }
-                Body::Single(payload)
+                R2p2Body::Single(payload)
             }
-            Kind::Feedback => Body::Ignored,
-            _ if usize::from(head[1]) != LONG_HEADER_LEN => return Err(BadPacket::HeaderLength),
-            Kind::Request | Kind::Response => Body::Part(parse_part(datagram, flags, order)?),
-            Kind::Ack | Kind::Drop => Body::Report(parse_report(datagram, order)?),
-            Kind::Size => Body::Size(parse_size(datagram, order)?),
+            R2p2Kind::Feedback => R2p2Body::Ignored,
+            _ if usize::from(head[1]) != LONG_HEADER_LEN => return Err(R2p2PacketError::HeaderLength),
+            R2p2Kind::Request | R2p2Kind::Response => R2p2Body::Fragment(parse_fragment(datagram, flags, order)?),
+            R2p2Kind::Ack | R2p2Kind::Drop => R2p2Body::Report(parse_report(datagram, order)?),
+            R2p2Kind::MtuProbe => R2p2Body::MtuProbe(parse_mtu_probe(datagram, order)?),
         };
-        Ok(Packet { kind, request_id, body })
+        Ok(R2p2Packet { kind, request_id, body })
     }
 }
 
-fn parse_part(datagram: &[u8], flags: u8, order: u16) -> Result<Part<'_>, BadPacket> {
+fn parse_fragment(datagram: &[u8], flags: u8, order: u16) -> Result<MessageFragment<'_>, R2p2PacketError> {
     let Some((head, chunk)) = datagram.split_first_chunk::<LONG_HEADER_LEN>() else {
-        return Err(BadPacket::Short);
+        return Err(R2p2PacketError::Short);
     };
     let message_len = u32_at(head, 16);
     let chunk_len = u16::from_be_bytes([head[20], head[21]]);
     if usize::from(chunk_len) < crate::limits::MIN_DATAGRAM - LONG_HEADER_LEN {
-        return Err(BadPacket::Length);
+        return Err(R2p2PacketError::Length);
     }
-    let count = u16::try_from(message_len.div_ceil(u32::from(chunk_len))).map_err(|_| BadPacket::Length)?;
+    let count = u16::try_from(message_len.div_ceil(u32::from(chunk_len))).map_err(|_| R2p2PacketError::Length)?;
     let first = flags & FLAG_FIRST != 0;
     let index = if first { 0 } else { order };
     let order_fits = if first { order == count } else { order > 0 && order < count };
     // `index` is any number of 16 bits: one more may not be.
     let last_fits = (flags & FLAG_LAST != 0) == (Some(index) == count.checked_sub(1));
     if count < 2 || !order_fits || !last_fits || flags & !(FLAG_FIRST | FLAG_LAST) != 0 {
-        return Err(BadPacket::Order);
+        return Err(R2p2PacketError::Order);
     }
     let announces = first && chunk.is_empty();
     let left = message_len - u32::from(index) * u32::from(chunk_len);
     if !announces && chunk.len() != left.min(u32::from(chunk_len)) as usize {
-        return Err(BadPacket::Length);
+        return Err(R2p2PacketError::Length);
     }
-    Ok(Part { ident: u32_at(head, 8), incarnation: u32_at(head, 12), message_len, chunk_len, index, count, chunk })
+    Ok(MessageFragment {
+        ident: u32_at(head, 8),
+        incarnation: u32_at(head, 12),
+        message_len,
+        chunk_len,
+        index,
+        count,
+        chunk,
+    })
 }
 
-fn parse_report(datagram: &[u8], order: u16) -> Result<Report, BadPacket> {
+fn parse_report(datagram: &[u8], order: u16) -> Result<AckReport, R2p2PacketError> {
     let Some((head, rest)) = datagram.split_first_chunk::<LONG_HEADER_LEN>() else {
-        return Err(BadPacket::Short);
+        return Err(R2p2PacketError::Short);
     };
     if !rest.is_empty() {
-        return Err(BadPacket::Length);
+        return Err(R2p2PacketError::Length);
     }
     let map = u64::from(u32_at(head, 16)) << 32 | u64::from(u32_at(head, 20));
-    Ok(Report { ident: u32_at(head, 8), incarnation: u32_at(head, 12), next: order, map })
+    Ok(AckReport { ident: u32_at(head, 8), incarnation: u32_at(head, 12), next: order, map })
 }
 
-fn parse_size(datagram: &[u8], order: u16) -> Result<Size, BadPacket> {
+fn parse_mtu_probe(datagram: &[u8], order: u16) -> Result<MtuProbePacket, R2p2PacketError> {
     let Some((head, _zeros)) = datagram.split_first_chunk::<LONG_HEADER_LEN>() else {
-        return Err(BadPacket::Short);
+        return Err(R2p2PacketError::Short);
     };
     let step = match order {
-        0 => Step::Ask,
-        1 => Step::Heard,
-        2 => Step::Use,
-        _ => return Err(BadPacket::Order),
+        0 => MtuProbeStep::Probe,
+        1 => MtuProbeStep::Echo,
+        2 => MtuProbeStep::Confirm,
+        _ => return Err(R2p2PacketError::Order),
     };
     let bytes = u32_at(head, 16);
     let told = bytes as usize;
-    let whole = if step == Step::Use { LONG_HEADER_LEN } else { told };
+    let whole = if step == MtuProbeStep::Confirm { LONG_HEADER_LEN } else { told };
     let sizes = crate::limits::MIN_DATAGRAM..=crate::limits::MAX_DATAGRAM_CEILING;
     if datagram.len() != whole || !sizes.contains(&told) {
-        return Err(BadPacket::Length);
+        return Err(R2p2PacketError::Length);
     }
-    Ok(Size { step, number: u32_at(head, 8), bytes })
+    Ok(MtuProbePacket { step, number: u32_at(head, 8), bytes })
 }
 
 /// The header of a message of one packet.
 #[inline]
-pub fn single(kind: Kind, request_id: u16) -> [u8; SINGLE_HEADER_LEN] {
+pub fn single_header(kind: R2p2Kind, request_id: u16) -> [u8; SINGLE_HEADER_LEN] {
     let id = request_id.to_be_bytes();
     [MAGIC, SINGLE_HEADER_LEN as u8, (kind as u8) << 4, FLAG_FIRST | FLAG_LAST, id[0], id[1], 0, 1]
 }
 
-fn long(kind: Kind, flags: u8, request_id: u16, order: u16, ident: u32, incarnation: u32) -> [u8; LONG_HEADER_LEN] {
+fn long_header(
+    kind: R2p2Kind,
+    flags: u8,
+    request_id: u16,
+    order: u16,
+    ident: u32,
+    incarnation: u32,
+) -> [u8; LONG_HEADER_LEN] {
     let mut head = [0; LONG_HEADER_LEN];
     head[0] = MAGIC;
     head[1] = LONG_HEADER_LEN as u8;
@@ -274,27 +289,27 @@ fn long(kind: Kind, flags: u8, request_id: u16, order: u16, ident: u32, incarnat
 }
 
 /// The header of a part of a longer message. `part.chunk` is not looked at.
-pub fn part(kind: Kind, request_id: u16, part: &Part<'_>) -> [u8; LONG_HEADER_LEN] {
+pub fn fragment_header(kind: R2p2Kind, request_id: u16, part: &MessageFragment<'_>) -> [u8; LONG_HEADER_LEN] {
     let first = part.index == 0;
     let last = part.index + 1 == part.count;
     let flags = if first { FLAG_FIRST } else { 0 } | if last { FLAG_LAST } else { 0 };
     let order = if first { part.count } else { part.index };
-    let mut head = long(kind, flags, request_id, order, part.ident, part.incarnation);
+    let mut head = long_header(kind, flags, request_id, order, part.ident, part.incarnation);
     head[16..20].copy_from_slice(&part.message_len.to_be_bytes());
     head[20..22].copy_from_slice(&part.chunk_len.to_be_bytes());
     head
 }
 
 /// A packet about sizes, without the zeros behind it.
-pub fn size(size: &Size) -> [u8; LONG_HEADER_LEN] {
-    let mut head = long(Kind::Size, FLAG_FIRST | FLAG_LAST, 0, size.step as u16, size.number, 0);
+pub fn mtu_probe_header(size: &MtuProbePacket) -> [u8; LONG_HEADER_LEN] {
+    let mut head = long_header(R2p2Kind::MtuProbe, FLAG_FIRST | FLAG_LAST, 0, size.step as u16, size.number, 0);
     head[16..20].copy_from_slice(&size.bytes.to_be_bytes());
     head
 }
 
 /// An ack or drop.
-pub fn report(kind: Kind, request_id: u16, report: &Report) -> [u8; LONG_HEADER_LEN] {
-    let mut head = long(kind, FLAG_FIRST | FLAG_LAST, request_id, report.next, report.ident, report.incarnation);
+pub fn report_packet(kind: R2p2Kind, request_id: u16, report: &AckReport) -> [u8; LONG_HEADER_LEN] {
+    let mut head = long_header(kind, FLAG_FIRST | FLAG_LAST, request_id, report.next, report.ident, report.incarnation);
     head[16..24].copy_from_slice(&report.map.to_be_bytes());
     head
 }

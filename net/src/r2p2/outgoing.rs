@@ -1,48 +1,48 @@
 //! A response under way.
 
-use super::header::Kind;
-use super::stream::{Name, Sender, Shape};
-use super::{Peer, Text, Transmit};
-use crate::share::Share;
+use super::header::R2p2Kind;
+use super::transfer::{ChunkLayout, TransferId, WindowSender};
+use super::{DatagramSink, MessageSlices, PeerAddr};
+use crate::shared_bytes::SharedBytes;
 
 /// A message of a peer: request id and digest of session and sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key {
-    pub(super) peer: Peer,
+pub(super) struct MessageKey {
+    pub(super) peer: PeerAddr,
     pub(super) request_id: u16,
     pub(super) ident: u32,
 }
 
 /// A response of several packets, until the client has acked all of it.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) sender: Sender,
+pub(super) struct OutgoingResponse {
+    pub(super) sender: WindowSender,
     pub(super) owner: u32,
     pub(super) incarnation: u32,
     pub(super) bytes: Vec<u8>,
     /// What comes behind them, where it is stored.
-    pub(super) tail: Option<Share>,
+    pub(super) tail: Option<SharedBytes>,
     pub(super) begun_us: u64,
     pub(super) ends_us: u64,
 }
 
-impl Outgoing {
+impl OutgoingResponse {
     /// The sender, and what it sends.
-    pub(super) fn parts(&mut self) -> (&mut Sender, Text<'_>) {
-        (&mut self.sender, Text { own: &self.bytes, tail: self.tail.as_ref() })
+    pub(super) fn parts(&mut self) -> (&mut WindowSender, MessageSlices<'_>) {
+        (&mut self.sender, MessageSlices { own: &self.bytes, tail: self.tail.as_ref() })
     }
 
     /// The timer expired: resends what is not acked. If its datagrams do not come through any more it begins anew, in datagrams of `most` bytes,
     /// as another incarnation. Returns packets sent.
-    pub(super) fn again(&mut self, key: &Key, most: usize, incarnation: u32, tx: &mut impl Transmit) -> u64 {
+    pub(super) fn again(&mut self, key: &MessageKey, most: usize, incarnation: u32, tx: &mut impl DatagramSink) -> u64 {
         let old = self.sender.shape;
-        let shape = if old.fits(most) { None } else { Shape::of(old.message_len as usize, most) };
+        let shape = if old.fits(most) { None } else { ChunkLayout::of(old.message_len as usize, most) };
         if let Some(shape) = shape {
             self.incarnation = incarnation;
-            self.sender.reshape(shape);
+            self.sender.restart_with_layout(shape);
         }
         let (request_id, ident, incarnation) = (key.request_id, key.ident, self.incarnation);
-        let name = Name { kind: Kind::Response, request_id, ident, incarnation };
+        let name = TransferId { kind: R2p2Kind::Response, request_id, ident, incarnation };
         let (sender, text) = self.parts();
         if shape.is_some() {
             return sender.pump(&name, key.peer, text, tx);

@@ -1,70 +1,75 @@
 //! The server's side: requests come in, responses go out. One endpoint per port.
 
+use super::budget::{MessageBudget, MessageBudgetLimits};
 use super::completed::CompletedRequests;
-use super::counts::{ServerCounters, ServerUse};
-use super::header::{Body, Kind, Packet, Part, Report, Size, Step, report, single};
-use super::outgoing::{Key, Outgoing};
-use super::published::Published;
-use super::room::{Bounds, Room};
-use super::size::{self, Sizes};
-use super::stream::{Name, Partial, Sender, Shape, newer};
-use super::{Message, Peer, Spares, Transmit, datagram_len, ident, tenant};
-use crate::limits::{
-    MAX_RTO_US, NARROWEST_DATAGRAM, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US,
-    WINDOW,
+use super::counters::{R2p2ServerCounters, ServerUsage};
+use super::header::{
+    AckReport, MessageFragment, MtuProbePacket, MtuProbeStep, R2p2Body, R2p2Kind, R2p2Packet, report_packet,
+    single_header,
 };
-use crate::seal::{overhead, session_of};
-use crate::share::Share;
+use super::legacy_clients::LegacyDropLimiter;
+use super::mtu_probe::{self, PeerDatagramSizes};
+use super::outgoing::{MessageKey, OutgoingResponse};
+use super::transfer::{ChunkLayout, PartialMessage, TransferId, WindowSender, is_newer_incarnation};
+use super::{
+    DatagramSink, MessageBufferPool, PeerAddr, ReceivedMessage, clamp_datagram_len, message_ident, message_tenant,
+};
+use crate::limits::{
+    MAX_REQUEST_LIFETIME_US, MAX_RTO_US, MIN_PATH_DATAGRAM, STALL_SCAN_INTERVAL_US, STALLED_TIMERS, ServerLimits,
+    TIMER_GRANULARITY_US, WINDOW,
+};
+use crate::seal::{peer_session, seal_overhead};
+use crate::shared_bytes::SharedBytes;
 use hashbrown::HashMap;
 
 /// A complete request. Each is to be answered with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`], or to be forgotten
 /// ([`ServerEndpoint::forget`]): the repeats of a longer request are only acked as long as it is remembered as complete (10 s), since its answer
 /// is expected.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Request<'p> {
+pub struct R2p2Request<'p> {
     /// Who asked.
-    pub peer: Peer,
+    pub peer: PeerAddr,
     /// The request's id, to be given to [`ServerEndpoint::respond`].
     pub request_id: u16,
-    /// The RPC message. A repeated request comes again: see [`crate::once`].
-    pub message: Message<'p>,
+    /// The RPC message. A repeated request comes again: see [`crate::reply_cache`].
+    pub message: ReceivedMessage<'p>,
 }
 
 /// The server's side of one port.
 #[derive(Debug)]
 pub struct ServerEndpoint {
     limits: ServerLimits,
-    partials: HashMap<Key, Partial>,
-    outgoing: HashMap<Key, Outgoing>,
+    partials: HashMap<MessageKey, PartialMessage>,
+    outgoing: HashMap<MessageKey, OutgoingResponse>,
     completed: CompletedRequests,
-    incoming_room: Room,
-    outgoing_room: Room,
-    sizes: Sizes,
-    spares: Spares,
-    published: Published,
+    incoming_budget: MessageBudget,
+    outgoing_budget: MessageBudget,
+    sizes: PeerDatagramSizes,
+    buffers: MessageBufferPool,
+    published: LegacyDropLimiter,
     incarnation: u32,
     due_us: u64,
     /// When it may be looked again for what stands still.
-    stalled_look_us: u64,
-    scratch: Vec<Key>,
-    counters: ServerCounters,
+    next_stall_scan_us: u64,
+    scratch: Vec<MessageKey>,
+    counters: R2p2ServerCounters,
 }
 
 const NEVER: u64 = u64::MAX;
 /// Owner of what peers hold that have not shown whose they are; no tenant has this id.
-const STRANGERS: u32 = 0;
+const UNAUTHENTICATED_OWNER: u32 = 0;
 
 impl ServerEndpoint {
     /// An endpoint that holds nothing. Settings out of range are brought into it: a datagram to
     /// [`crate::limits::MIN_DATAGRAM`]`..=`[`crate::limits::MAX_DATAGRAM_CEILING`], a window to 1..=64, timeouts to
-    /// [`REQUEST_LIFE_US`].
+    /// [`MAX_REQUEST_LIFETIME_US`].
     pub fn new(mut limits: ServerLimits) -> ServerEndpoint {
-        limits.max_datagram = datagram_len(limits.max_datagram);
-        limits.largest_datagram = datagram_len(limits.largest_datagram).max(limits.max_datagram);
+        limits.max_datagram = clamp_datagram_len(limits.max_datagram);
+        limits.largest_datagram = clamp_datagram_len(limits.largest_datagram).max(limits.max_datagram);
         for timeout_us in
             [&mut limits.partial_timeout_us, &mut limits.outgoing_timeout_us, &mut limits.completed_timeout_us]
         {
-            *timeout_us = (*timeout_us).min(REQUEST_LIFE_US);
+            *timeout_us = (*timeout_us).min(MAX_REQUEST_LIFETIME_US);
         }
         limits.first_rto_us = limits.first_rto_us.clamp(1, MAX_RTO_US);
         limits.window = if limits.window == 0 { WINDOW } else { limits.window };
@@ -73,45 +78,45 @@ impl ServerEndpoint {
             partials: HashMap::new(),
             outgoing: HashMap::new(),
             completed: CompletedRequests::default(),
-            incoming_room: Room::new(Bounds {
+            incoming_budget: MessageBudget::new(MessageBudgetLimits {
                 messages: limits.partials,
                 bytes: limits.partial_bytes,
                 peer_messages: limits.partials_per_peer,
                 peer_bytes: limits.partial_bytes_per_peer,
             }),
-            outgoing_room: Room::new(Bounds {
+            outgoing_budget: MessageBudget::new(MessageBudgetLimits {
                 messages: limits.outgoing,
                 bytes: limits.outgoing_bytes,
                 peer_messages: limits.outgoing,
                 peer_bytes: limits.outgoing_bytes_per_peer,
             }),
-            sizes: Sizes::default(),
-            spares: Spares::new(limits.spare_bytes),
-            published: Published::default(),
+            sizes: PeerDatagramSizes::default(),
+            buffers: MessageBufferPool::new(limits.pooled_bytes),
+            published: LegacyDropLimiter::default(),
             incarnation: 0,
             due_us: NEVER,
-            stalled_look_us: 0,
+            next_stall_scan_us: 0,
             scratch: Vec::new(),
-            counters: ServerCounters::default(),
+            counters: R2p2ServerCounters::default(),
         }
     }
 
     /// The endpoint of that start of a server, a random number: no transmission of it is taken for one of another start.
     #[must_use]
-    pub fn of_start(mut self, start: u32) -> ServerEndpoint {
+    pub fn with_server_start(mut self, start: u32) -> ServerEndpoint {
         self.incarnation = start.wrapping_mul(0x9E37_79B1);
         self
     }
 
     /// What was counted.
-    pub fn counters(&self) -> &ServerCounters {
+    pub fn counters(&self) -> &R2p2ServerCounters {
         &self.counters
     }
 
     /// What is held now.
-    pub fn held(&self) -> ServerUse {
-        let (incoming, outgoing) = (&self.incoming_room, &self.outgoing_room);
-        ServerUse {
+    pub fn held(&self) -> ServerUsage {
+        let (incoming, outgoing) = (&self.incoming_budget, &self.outgoing_budget);
+        ServerUsage {
             partials: self.partials.len(),
             partial_bytes: incoming.bytes(),
             outgoing: self.outgoing.len(),
@@ -127,11 +132,11 @@ impl ServerEndpoint {
     pub fn receive<'p>(
         &mut self,
         now_us: u64,
-        peer: Peer,
+        peer: PeerAddr,
         datagram: &'p [u8],
-        tx: &mut impl Transmit,
-    ) -> Option<Request<'p>> {
-        self.receive_of(now_us, peer, datagram, tx, || STRANGERS)
+        tx: &mut impl DatagramSink,
+    ) -> Option<R2p2Request<'p>> {
+        self.receive_for_owner(now_us, peer, datagram, tx, || UNAUTHENTICATED_OWNER)
     }
 
     /// As [`ServerEndpoint::receive`], from a peer that acts for the tenant that `owner` names, 0 if for none; asked only where room
@@ -139,21 +144,21 @@ impl ServerEndpoint {
     ///
     /// The path of a request of one packet touches no table, copies nothing and allocates nothing.
     #[inline]
-    pub fn receive_of<'p>(
+    pub fn receive_for_owner<'p>(
         &mut self,
         now_us: u64,
-        peer: Peer,
+        peer: PeerAddr,
         datagram: &'p [u8],
-        tx: &mut impl Transmit,
+        tx: &mut impl DatagramSink,
         owner: impl FnOnce() -> u32,
-    ) -> Option<Request<'p>> {
+    ) -> Option<R2p2Request<'p>> {
         self.counters.datagrams += 1;
-        match Packet::parse(datagram) {
-            Ok(Packet { kind: Kind::Request, request_id, body: Body::Single(message) }) => {
+        match R2p2Packet::parse(datagram) {
+            Ok(R2p2Packet { kind: R2p2Kind::Request, request_id, body: R2p2Body::Single(message) }) => {
                 self.counters.single_requests += 1;
-                Some(Request { peer, request_id, message: Message::Datagram(message) })
+                Some(R2p2Request { peer, request_id, message: ReceivedMessage::Datagram(message) })
             }
-            Ok(packet) => self.receive_rare(now_us, peer, &packet, tx, owner),
+            Ok(packet) => self.receive_slow_path(now_us, peer, &packet, tx, owner),
             Err(bad) => {
                 self.counters.malformed.count(bad);
                 self.published.answer(now_us, peer, datagram, tx);
@@ -163,26 +168,35 @@ impl ServerEndpoint {
     }
 
     #[cold]
-    fn receive_rare(
+    fn receive_slow_path(
         &mut self,
         now_us: u64,
-        peer: Peer,
-        packet: &Packet<'_>,
-        tx: &mut impl Transmit,
+        peer: PeerAddr,
+        packet: &R2p2Packet<'_>,
+        tx: &mut impl DatagramSink,
         owner: impl FnOnce() -> u32,
-    ) -> Option<Request<'static>> {
+    ) -> Option<R2p2Request<'static>> {
         match (packet.kind, packet.body) {
-            (Kind::Request, Body::Part(part)) => {
-                let message = self.receive_part(now_us, peer, packet.request_id, &part, tx, owner)?;
+            (R2p2Kind::Request, R2p2Body::Fragment(part)) => {
+                let message = self.receive_fragment(now_us, peer, packet.request_id, &part, tx, owner)?;
                 self.counters.long_requests += 1;
-                Some(Request { peer, request_id: packet.request_id, message: Message::Assembled(message) })
+                Some(R2p2Request {
+                    peer,
+                    request_id: packet.request_id,
+                    message: ReceivedMessage::Reassembled(message),
+                })
             }
-            (Kind::Ack, Body::Report(report)) => {
-                self.receive_ack(now_us, Key { peer, request_id: packet.request_id, ident: report.ident }, &report, tx);
+            (R2p2Kind::Ack, R2p2Body::Report(report)) => {
+                self.receive_ack(
+                    now_us,
+                    MessageKey { peer, request_id: packet.request_id, ident: report.ident },
+                    &report,
+                    tx,
+                );
                 None
             }
-            (Kind::Size, Body::Size(said)) => {
-                self.receive_size(peer, &said, tx, owner);
+            (R2p2Kind::MtuProbe, R2p2Body::MtuProbe(said)) => {
+                self.receive_mtu_probe(peer, &said, tx, owner);
                 None
             }
             _ => {
@@ -193,16 +207,24 @@ impl ServerEndpoint {
     }
 
     /// A peer would like to know, or says, how large datagrams may be. Who has not shown whose it is gets no answer.
-    fn receive_size(&mut self, peer: Peer, said: &Size, tx: &mut impl Transmit, owner: impl FnOnce() -> u32) {
-        let owner = session_of(peer).map_or_else(owner, |(tenant, _)| tenant);
-        let most = self.limits.largest_datagram - overhead(peer);
+    fn receive_mtu_probe(
+        &mut self,
+        peer: PeerAddr,
+        said: &MtuProbePacket,
+        tx: &mut impl DatagramSink,
+        owner: impl FnOnce() -> u32,
+    ) {
+        let owner = peer_session(peer).map_or_else(owner, |(tenant, _)| tenant);
+        let most = self.limits.largest_datagram - seal_overhead(peer);
         let bytes = (said.bytes as usize).min(most).min(tx.most(peer)) as u32;
         match said.step {
-            Step::Heard => self.counters.malformed.kind += 1,
-            _ if owner == STRANGERS => {}
-            Step::Ask => size::send(Size { step: Step::Heard, bytes, ..*said }, peer, tx),
-            Step::Use => {
-                let is_large = bytes as usize > self.limits.max_datagram - overhead(peer);
+            MtuProbeStep::Echo => self.counters.malformed.kind += 1,
+            _ if owner == UNAUTHENTICATED_OWNER => {}
+            MtuProbeStep::Probe => {
+                mtu_probe::send_probe_packet(MtuProbePacket { step: MtuProbeStep::Echo, bytes, ..*said }, peer, tx)
+            }
+            MtuProbeStep::Confirm => {
+                let is_large = bytes as usize > self.limits.max_datagram - seal_overhead(peer);
                 self.sizes.note(owner, peer, is_large.then_some(bytes));
             }
         }
@@ -210,41 +232,41 @@ impl ServerEndpoint {
 
     /// Bytes of a datagram to this peer.
     #[inline]
-    fn most(&self, peer: Peer, tx: &mut impl Transmit) -> usize {
+    fn most(&self, peer: PeerAddr, tx: &mut impl DatagramSink) -> usize {
         self.sizes.most(peer, &self.limits, tx)
     }
 
-    fn receive_part(
+    fn receive_fragment(
         &mut self,
         now_us: u64,
-        peer: Peer,
+        peer: PeerAddr,
         request_id: u16,
-        part: &Part<'_>,
-        tx: &mut impl Transmit,
+        part: &MessageFragment<'_>,
+        tx: &mut impl DatagramSink,
         owner: impl FnOnce() -> u32,
     ) -> Option<Vec<u8>> {
-        let key = Key { peer, request_id, ident: part.ident };
+        let key = MessageKey { peer, request_id, ident: part.ident };
         if self.is_complete(now_us, &key, part, tx) {
             return None;
         }
-        let shape = Shape::of_part(part);
+        let shape = ChunkLayout::of_fragment(part);
         if let Some(old) = self.partials.get(&key)
             && (old.incarnation != part.incarnation || old.shape != shape)
         {
-            if !newer(part.incarnation, old.incarnation) {
+            if !is_newer_incarnation(part.incarnation, old.incarnation) {
                 self.counters.outdated += 1;
                 return None;
             }
-            self.end_partial(&key);
+            self.end_reassembly(&key);
         }
-        let owner = || session_of(peer).map_or_else(owner, |(tenant, _)| tenant);
-        if !self.partials.contains_key(&key) && !self.begin_partial(now_us, key, shape, part.incarnation, owner()) {
+        let owner = || peer_session(peer).map_or_else(owner, |(tenant, _)| tenant);
+        if !self.partials.contains_key(&key) && !self.begin_reassembly(now_us, key, shape, part.incarnation, owner()) {
             self.counters.requests_dropped += 1;
             send_report(
                 tx,
-                Kind::Drop,
+                R2p2Kind::Drop,
                 &key,
-                Report { ident: key.ident, incarnation: part.incarnation, next: 0, map: 0 },
+                AckReport { ident: key.ident, incarnation: part.incarnation, next: 0, map: 0 },
             );
             return None;
         }
@@ -255,16 +277,16 @@ impl ServerEndpoint {
         }
         if taken.ack {
             self.counters.acks_sent += 1;
-            send_report(tx, Kind::Ack, &key, partial.report(key.ident));
+            send_report(tx, R2p2Kind::Ack, &key, partial.report(key.ident));
         }
         if !taken.complete {
             return None;
         }
-        let done = self.end_partial(&key)?;
-        if ident(&done.bytes) != key.ident {
+        let done = self.end_reassembly(&key)?;
+        if message_ident(&done.bytes) != key.ident {
             // Under its own name it would be neither answered again nor forgotten.
             self.counters.malformed.ident += 1;
-            self.spares.give(done.bytes);
+            self.buffers.give(done.bytes);
             return None;
         }
         self.completed.remember(now_us, key, (done.incarnation, part.count), &self.limits);
@@ -273,51 +295,57 @@ impl ServerEndpoint {
     }
 
     /// Answers a packet of a request that is complete already.
-    fn is_complete(&mut self, now_us: u64, key: &Key, part: &Part<'_>, tx: &mut impl Transmit) -> bool {
+    fn is_complete(
+        &mut self,
+        now_us: u64,
+        key: &MessageKey,
+        part: &MessageFragment<'_>,
+        tx: &mut impl DatagramSink,
+    ) -> bool {
         let Some(completed) = self.completed.get_mut(key) else { return false };
         if completed.incarnation != part.incarnation {
-            if newer(part.incarnation, completed.incarnation) {
+            if is_newer_incarnation(part.incarnation, completed.incarnation) {
                 return false;
             }
             self.counters.outdated += 1;
             return true;
         }
         self.counters.repeated += 1;
-        let head = single(Kind::Response, key.request_id);
+        let head = single_header(R2p2Kind::Response, key.request_id);
         let narrow = |response: &mut Vec<u8>| head.len() + response.len() > self.sizes.most(key.peer, &self.limits, tx);
         if let Some(response) = completed.response.take_if(narrow) {
             // The way has become narrower since it was sent as one packet.
-            self.respond_long(now_us, key.peer, key.request_id, (&response, None), tx);
+            self.respond_multi_packet(now_us, key.peer, key.request_id, (&response, None), tx);
         } else if let Some(response) = &completed.response {
             tx.send(key.peer, &[&head, response]);
-            if completed.is_spent() {
+            if completed.consume_replay() {
                 self.completed.remove(key);
             }
         } else {
-            let whole = Report { ident: key.ident, incarnation: part.incarnation, next: completed.count, map: 0 };
+            let whole = AckReport { ident: key.ident, incarnation: part.incarnation, next: completed.count, map: 0 };
             self.counters.acks_sent += 1;
-            send_report(tx, Kind::Ack, key, whole);
+            send_report(tx, R2p2Kind::Ack, key, whole);
         }
         true
     }
 
     /// Room is short: gives up what stands still on the way in, or out. Else a few peers that announce messages and never send
-    /// them, or never ack, would keep all others from theirs. Looks around once in [`STALLED_LOOK_US`] at most.
+    /// them, or never ack, would keep all others from theirs. Looks around once in [`STALL_SCAN_INTERVAL_US`] at most.
     #[cold]
-    fn give_up_stalled(&mut self, now_us: u64) {
-        if now_us < self.stalled_look_us {
+    fn drop_stalled(&mut self, now_us: u64) {
+        if now_us < self.next_stall_scan_us {
             return;
         }
-        self.stalled_look_us = now_us + STALLED_LOOK_US;
+        self.next_stall_scan_us = now_us + STALL_SCAN_INTERVAL_US;
         let mut over = std::mem::take(&mut self.scratch);
         over.extend(self.partials.iter().filter(|(_, partial)| partial.is_stalled(now_us)).map(|(key, _)| *key));
         for key in over.drain(..) {
             self.counters.partials_timed_out += 1;
-            if let Some(partial) = self.end_partial(&key) {
-                self.spares.give(partial.bytes);
+            if let Some(partial) = self.end_reassembly(&key) {
+                self.buffers.give(partial.bytes);
             }
         }
-        let stalled = |outgoing: &Outgoing| outgoing.sender.stalls >= STALLED_TIMERS;
+        let stalled = |outgoing: &OutgoingResponse| outgoing.sender.stalls >= STALLED_TIMERS;
         over.extend(self.outgoing.iter().filter(|(_, outgoing)| stalled(outgoing)).map(|(key, _)| *key));
         for key in over.drain(..) {
             self.counters.responses_timed_out += 1;
@@ -330,56 +358,63 @@ impl ServerEndpoint {
     /// Takes room for one more message of an owner from whom holds most, as long as that is more than the one who asks would
     /// hold: its newest message begins anew. Tells whether there is room now.
     #[cold]
-    fn push_out_incoming(&mut self, owner: u32, size: usize) -> bool {
-        while !self.incoming_room.suits_all(owner, size) {
-            let Some(largest) = self.incoming_room.larger_than(owner, size) else { return false };
+    fn evict_incoming(&mut self, owner: u32, size: usize) -> bool {
+        while !self.incoming_budget.admits_owner(owner, size) {
+            let Some(largest) = self.incoming_budget.largest_owner_above(owner, size) else { return false };
             let own = self.partials.iter().filter(|(_, partial)| partial.owner == largest);
             let newest = own.map(|(key, partial)| (partial.begun_us, *key)).max();
-            let Some(partial) = newest.and_then(|(_, key)| self.end_partial(&key)) else { return false };
-            self.spares.give(partial.bytes);
-            self.counters.pushed_out += 1;
+            let Some(partial) = newest.and_then(|(_, key)| self.end_reassembly(&key)) else { return false };
+            self.buffers.give(partial.bytes);
+            self.counters.evicted += 1;
         }
         true
     }
 
     /// The same for a response.
     #[cold]
-    fn push_out_outgoing(&mut self, owner: u32, size: usize) {
-        while !self.outgoing_room.suits_all(owner, size) {
-            let Some(largest) = self.outgoing_room.larger_than(owner, size) else { return };
+    fn evict_outgoing(&mut self, owner: u32, size: usize) {
+        while !self.outgoing_budget.admits_owner(owner, size) {
+            let Some(largest) = self.outgoing_budget.largest_owner_above(owner, size) else { return };
             let own = self.outgoing.iter().filter(|(_, outgoing)| outgoing.owner == largest);
             let Some((_, newest)) = own.map(|(key, outgoing)| (outgoing.begun_us, *key)).max() else { return };
             self.end_outgoing(&newest);
             self.completed.remove(&newest);
-            self.counters.pushed_out += 1;
+            self.counters.evicted += 1;
         }
     }
 
-    fn begin_partial(&mut self, now_us: u64, key: Key, shape: Shape, incarnation: u32, owner: u32) -> bool {
+    fn begin_reassembly(
+        &mut self,
+        now_us: u64,
+        key: MessageKey,
+        shape: ChunkLayout,
+        incarnation: u32,
+        owner: u32,
+    ) -> bool {
         let size = shape.message_len as usize;
-        if size > self.limits.max_message || !self.incoming_room.suits_peer(key.peer, size) {
+        if size > self.limits.max_message || !self.incoming_budget.admits_peer(key.peer, size) {
             return false;
         }
-        if !self.incoming_room.suits_all(owner, size) {
-            self.give_up_stalled(now_us);
-            if !self.push_out_incoming(owner, size) {
+        if !self.incoming_budget.admits_owner(owner, size) {
+            self.drop_stalled(now_us);
+            if !self.evict_incoming(owner, size) {
                 return false;
             }
         }
-        self.incoming_room.take(key.peer, owner, size);
-        let buffer = self.spares.take(size);
-        self.partials.insert(key, Partial::new(shape, incarnation, owner, buffer, now_us));
+        self.incoming_budget.take(key.peer, owner, size);
+        let buffer = self.buffers.take(size);
+        self.partials.insert(key, PartialMessage::new(shape, incarnation, owner, buffer, now_us));
         self.due_us = self.due_us.min(now_us + self.limits.partial_timeout_us);
         true
     }
 
-    fn end_partial(&mut self, key: &Key) -> Option<Partial> {
+    fn end_reassembly(&mut self, key: &MessageKey) -> Option<PartialMessage> {
         let partial = self.partials.remove(key)?;
-        self.incoming_room.give_back(key.peer, partial.owner, partial.shape.message_len as usize);
+        self.incoming_budget.give_back(key.peer, partial.owner, partial.shape.message_len as usize);
         Some(partial)
     }
 
-    fn receive_ack(&mut self, now_us: u64, key: Key, report: &Report, tx: &mut impl Transmit) {
+    fn receive_ack(&mut self, now_us: u64, key: MessageKey, report: &AckReport, tx: &mut impl DatagramSink) {
         let Some(outgoing) = self.outgoing.get_mut(&key).filter(|out| out.incarnation == report.incarnation) else {
             self.counters.stray_acks += 1;
             return;
@@ -387,14 +422,14 @@ impl ServerEndpoint {
         if !outgoing.sender.ack(report, now_us) {
             return;
         }
-        outgoing.ends_us = (now_us + self.limits.outgoing_timeout_us).min(outgoing.begun_us + REQUEST_LIFE_US);
+        outgoing.ends_us = (now_us + self.limits.outgoing_timeout_us).min(outgoing.begun_us + MAX_REQUEST_LIFETIME_US);
         if outgoing.sender.done() {
             self.end_outgoing(&key);
             self.completed.remove(&key);
             return;
         }
-        let name = Name {
-            kind: Kind::Response,
+        let name = TransferId {
+            kind: R2p2Kind::Response,
             request_id: key.request_id,
             ident: key.ident,
             incarnation: outgoing.incarnation,
@@ -408,23 +443,37 @@ impl ServerEndpoint {
     /// than a packet is copied, and resent until the client acks it; if there is no room for that, a drop is sent and the client
     /// asks again later.
     #[inline]
-    pub fn respond(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
-        let head = single(Kind::Response, request_id);
+    pub fn respond(
+        &mut self,
+        now_us: u64,
+        peer: PeerAddr,
+        request_id: u16,
+        message: &[u8],
+        tx: &mut impl DatagramSink,
+    ) {
+        let head = single_header(R2p2Kind::Response, request_id);
         let len = head.len() + message.len();
-        if len > self.limits.max_datagram.min(NARROWEST_DATAGRAM) - overhead(peer) && len > self.most(peer, tx) {
-            return self.respond_long(now_us, peer, request_id, (message, None), tx);
+        if len > self.limits.max_datagram.min(MIN_PATH_DATAGRAM) - seal_overhead(peer) && len > self.most(peer, tx) {
+            return self.respond_multi_packet(now_us, peer, request_id, (message, None), tx);
         }
         self.counters.single_responses += 1;
         tx.send(peer, &[&head, message]);
         if !self.completed.is_empty() {
-            self.completed.keep_response(&Key { peer, request_id, ident: ident(message) }, [message, &[]]);
+            self.completed
+                .store_response(&MessageKey { peer, request_id, ident: message_ident(message) }, [message, &[]]);
         }
     }
 
     /// Sends the response to a request of somebody who has not shown who it is, as one packet: once, holding nothing of it. What does not fit
     /// one that the way there bears is dropped. (Of a longer request nothing is to be remembered, either: [`ServerEndpoint::forget`].)
-    pub fn respond_once(&mut self, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
-        let head = single(Kind::Response, request_id);
+    pub fn respond_without_retry(
+        &mut self,
+        peer: PeerAddr,
+        request_id: u16,
+        message: &[u8],
+        tx: &mut impl DatagramSink,
+    ) {
+        let head = single_header(R2p2Kind::Response, request_id);
         if head.len() + message.len() > self.most(peer, tx) {
             self.counters.responses_dropped += 1;
             return;
@@ -435,10 +484,10 @@ impl ServerEndpoint {
 
     /// Forgets that a request came: its repeat has to bring all of it, and comes to the server again.
     #[inline]
-    pub fn forget(&mut self, request: &Request<'_>) {
-        if let Message::Assembled(message) = &request.message {
+    pub fn forget(&mut self, request: &R2p2Request<'_>) {
+        if let ReceivedMessage::Reassembled(message) = &request.message {
             let (peer, request_id) = (request.peer, request.request_id);
-            self.completed.remove(&Key { peer, request_id, ident: ident(message) });
+            self.completed.remove(&MessageKey { peer, request_id, ident: message_ident(message) });
         }
     }
 
@@ -447,96 +496,97 @@ impl ServerEndpoint {
     pub fn respond_shared(
         &mut self,
         now_us: u64,
-        peer: Peer,
+        peer: PeerAddr,
         request_id: u16,
-        (message, tail): (&[u8], Share),
-        tx: &mut impl Transmit,
+        (message, tail): (&[u8], SharedBytes),
+        tx: &mut impl DatagramSink,
     ) {
-        let head = single(Kind::Response, request_id);
+        let head = single_header(R2p2Kind::Response, request_id);
         if head.len() + message.len() + tail.len() > self.most(peer, tx) {
-            return self.respond_long(now_us, peer, request_id, (message, Some(tail)), tx);
+            return self.respond_multi_packet(now_us, peer, request_id, (message, Some(tail)), tx);
         }
         self.counters.single_responses += 1;
         tx.send_shared(peer, [&head, message], &tail, 0..tail.len());
         if !self.completed.is_empty() {
-            self.completed.keep_response(&Key { peer, request_id, ident: ident(message) }, [message, &tail]);
+            self.completed
+                .store_response(&MessageKey { peer, request_id, ident: message_ident(message) }, [message, &tail]);
         }
     }
 
     #[cold]
-    fn respond_long(
+    fn respond_multi_packet(
         &mut self,
         now_us: u64,
-        peer: Peer,
+        peer: PeerAddr,
         request_id: u16,
-        (message, tail): (&[u8], Option<Share>),
-        tx: &mut impl Transmit,
+        (message, tail): (&[u8], Option<SharedBytes>),
+        tx: &mut impl DatagramSink,
     ) {
-        let key = Key { peer, request_id, ident: ident(message) };
+        let key = MessageKey { peer, request_id, ident: message_ident(message) };
         if self.outgoing.contains_key(&key) {
             self.counters.responses_under_way += 1;
             return;
         }
-        let (size, owner) = (message.len() + tail.as_deref().map_or(0, <[u8]>::len), tenant(message));
-        if !self.outgoing_room.suits_all(owner, size) {
-            self.give_up_stalled(now_us);
-            self.push_out_outgoing(owner, size);
+        let (size, owner) = (message.len() + tail.as_deref().map_or(0, <[u8]>::len), message_tenant(message));
+        if !self.outgoing_budget.admits_owner(owner, size) {
+            self.drop_stalled(now_us);
+            self.evict_outgoing(owner, size);
         }
-        let shape = Shape::of(size, self.most(peer, tx)).filter(|_| {
+        let shape = ChunkLayout::of(size, self.most(peer, tx)).filter(|_| {
             size <= self.limits.max_message
-                && self.outgoing_room.suits_all(owner, size)
-                && self.outgoing_room.suits_peer(peer, size)
+                && self.outgoing_budget.admits_owner(owner, size)
+                && self.outgoing_budget.admits_peer(peer, size)
         });
         let Some(shape) = shape else {
             self.counters.responses_dropped += 1;
             // The request may come again, and must then reach the server again.
             self.completed.remove(&key);
-            send_report(tx, Kind::Drop, &key, Report { ident: key.ident, incarnation: 0, next: 0, map: 0 });
+            send_report(tx, R2p2Kind::Drop, &key, AckReport { ident: key.ident, incarnation: 0, next: 0, map: 0 });
             return;
         };
         self.counters.long_responses += 1;
         self.incarnation = self.incarnation.wrapping_add(1);
-        self.outgoing_room.take(peer, owner, size);
-        let mut bytes = self.spares.take(message.len());
+        self.outgoing_budget.take(peer, owner, size);
+        let mut bytes = self.buffers.take(message.len());
         bytes.clear();
         bytes.extend_from_slice(message);
-        let sender = Sender::new(shape, self.limits.window, self.limits.first_rto_us, now_us);
+        let sender = WindowSender::new(shape, self.limits.window, self.limits.first_rto_us, now_us);
         let ends_us = now_us + self.limits.outgoing_timeout_us;
         let incarnation = self.incarnation;
-        let mut outgoing = Outgoing { sender, owner, incarnation, bytes, tail, begun_us: now_us, ends_us };
-        let name = Name { kind: Kind::Response, request_id, ident: key.ident, incarnation };
+        let mut outgoing = OutgoingResponse { sender, owner, incarnation, bytes, tail, begun_us: now_us, ends_us };
+        let name = TransferId { kind: R2p2Kind::Response, request_id, ident: key.ident, incarnation };
         let (sender, text) = outgoing.parts();
         sender.pump(&name, peer, text, tx);
         self.due_us = self.due_us.min(sender.due_us);
         self.outgoing.insert(key, outgoing);
     }
 
-    fn end_outgoing(&mut self, key: &Key) {
+    fn end_outgoing(&mut self, key: &MessageKey) {
         let Some(outgoing) = self.outgoing.remove(key) else { return };
-        self.outgoing_room.give_back(key.peer, outgoing.owner, outgoing.sender.shape.message_len as usize);
-        self.spares.give(outgoing.bytes);
+        self.outgoing_budget.give_back(key.peer, outgoing.owner, outgoing.sender.shape.message_len as usize);
+        self.buffers.give(outgoing.bytes);
     }
 
     /// Tells the client that there is no room for its request now. It asks again later, until its time is up.
-    pub fn refuse(&mut self, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
-        let key = Key { peer, request_id, ident: ident(message) };
+    pub fn refuse(&mut self, peer: PeerAddr, request_id: u16, message: &[u8], tx: &mut impl DatagramSink) {
+        let key = MessageKey { peer, request_id, ident: message_ident(message) };
         self.counters.requests_dropped += 1;
         self.completed.remove(&key);
-        send_report(tx, Kind::Drop, &key, Report { ident: key.ident, incarnation: 0, next: 0, map: 0 });
+        send_report(tx, R2p2Kind::Drop, &key, AckReport { ident: key.ident, incarnation: 0, next: 0, map: 0 });
     }
 
     /// Takes back the buffer of a request that has been dealt with.
     #[inline]
-    pub fn recycle(&mut self, message: Message<'_>) {
-        if let Message::Assembled(buffer) = message {
-            self.spares.give(buffer);
+    pub fn recycle(&mut self, message: ReceivedMessage<'_>) {
+        if let ReceivedMessage::Reassembled(buffer) = message {
+            self.buffers.give(buffer);
         }
     }
 
     /// Resends what is due and gives up what is over. Costs one comparison when nothing is due. Returns the time of the
     /// next timer, if there is one.
     #[inline]
-    pub fn poll_timers(&mut self, now_us: u64, tx: &mut impl Transmit) -> Option<u64> {
+    pub fn poll_timers(&mut self, now_us: u64, tx: &mut impl DatagramSink) -> Option<u64> {
         if now_us >= self.due_us {
             self.run_timers(now_us, tx);
         }
@@ -544,7 +594,7 @@ impl ServerEndpoint {
     }
 
     #[cold]
-    fn run_timers(&mut self, now_us: u64, tx: &mut impl Transmit) {
+    fn run_timers(&mut self, now_us: u64, tx: &mut impl DatagramSink) {
         let mut due_us = NEVER;
         let mut over = std::mem::take(&mut self.scratch);
         for (key, partial) in &self.partials {
@@ -553,17 +603,17 @@ impl ServerEndpoint {
         }
         for key in over.drain(..) {
             self.counters.partials_timed_out += 1;
-            if let Some(partial) = self.end_partial(&key) {
-                self.spares.give(partial.bytes);
+            if let Some(partial) = self.end_reassembly(&key) {
+                self.buffers.give(partial.bytes);
             }
         }
-        let due = |outgoing: &Outgoing| outgoing.ends_us.min(outgoing.sender.due_us);
+        let due = |outgoing: &OutgoingResponse| outgoing.ends_us.min(outgoing.sender.due_us);
         over.extend(self.outgoing.iter().filter(|(_, outgoing)| due(outgoing) <= now_us).map(|(key, _)| *key));
         // In order, so that what is sent does not depend on the table's hash seed.
         over.sort_unstable();
         over.retain(|key| {
             let Some(outgoing) = self.outgoing.get_mut(key) else { return false };
-            if outgoing.ends_us <= now_us || outgoing.sender.is_unheard() {
+            if outgoing.ends_us <= now_us || outgoing.sender.is_unresponsive() {
                 return true;
             }
             let most = self.sizes.most(key.peer, &self.limits, tx);
@@ -581,10 +631,10 @@ impl ServerEndpoint {
         due_us = self.outgoing.values().map(due).fold(due_us, u64::min);
         let completed_us = self.completed.expire(now_us, self.limits.completed_timeout_us);
         due_us = due_us.min(completed_us.unwrap_or(NEVER));
-        self.due_us = due_us.max(now_us + TIMER_GRAIN_US);
+        self.due_us = due_us.max(now_us + TIMER_GRANULARITY_US);
     }
 }
 
-fn send_report(tx: &mut impl Transmit, kind: Kind, key: &Key, fields: Report) {
-    tx.send(key.peer, &[&report(kind, key.request_id, &fields)]);
+fn send_report(tx: &mut impl DatagramSink, kind: R2p2Kind, key: &MessageKey, fields: AckReport) {
+    tx.send(key.peer, &[&report_packet(kind, key.request_id, &fields)]);
 }

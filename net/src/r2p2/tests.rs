@@ -1,9 +1,11 @@
-use super::header::{Body, Kind, Packet, Part, Report, part, report, single};
+use super::header::{
+    AckReport, MessageFragment, R2p2Body, R2p2Kind, R2p2Packet, fragment_header, report_packet, single_header,
+};
 use super::*;
 use crate::fuzzing;
-use crate::limits::{COMPLETED_ANSWERS, ClientLimits, ServerLimits};
-use crate::rpc::{MessageHeader, Op, Operation, encode_message};
-use crate::share::Share;
+use crate::limits::{COMPLETED_REPLAYS, ClientLimits, ServerLimits};
+use crate::rpc::{MessageHeader, OpKind, Operation, encode_message};
+use crate::shared_bytes::SharedBytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -24,52 +26,66 @@ proptest! {
         id in any::<u16>(), ident in any::<u32>(), incarnation in any::<u32>(), map in any::<u64>(), next in any::<u16>(),
         message_len in 2000u32..9_000_000, chunk_len in 300u16..9000, at in any::<prop::sample::Index>(), payload in vec(any::<u8>(), 0..50)
     ) {
-        for kind in [Kind::Request, Kind::Response] {
-            let packet = [&single(kind, id), payload.as_slice()].concat();
-            prop_assert_eq!(Packet::parse(&packet), Ok(Packet { kind, request_id: id, body: Body::Single(&payload) }));
+        for kind in [R2p2Kind::Request, R2p2Kind::Response] {
+            let packet = [&single_header(kind, id), payload.as_slice()].concat();
+            prop_assert_eq!(R2p2Packet::parse(&packet), Ok(R2p2Packet { kind, request_id: id, body: R2p2Body::Single(&payload) }));
             let count = message_len.div_ceil(u32::from(chunk_len)) as u16;
             prop_assume!(count > 1);
             let index = at.index(usize::from(count)) as u16;
             let left = message_len - u32::from(index) * u32::from(chunk_len);
             let chunk = vec![5; left.min(u32::from(chunk_len)) as usize];
-            let fields = Part { ident, incarnation, message_len, chunk_len, index, count, chunk: &chunk };
-            let packet = [&part(kind, id, &fields), chunk.as_slice()].concat();
-            prop_assert_eq!(Packet::parse(&packet), Ok(Packet { kind, request_id: id, body: Body::Part(fields) }));
+            let fields = MessageFragment { ident, incarnation, message_len, chunk_len, index, count, chunk: &chunk };
+            let packet = [&fragment_header(kind, id, &fields), chunk.as_slice()].concat();
+            prop_assert_eq!(R2p2Packet::parse(&packet), Ok(R2p2Packet { kind, request_id: id, body: R2p2Body::Fragment(fields) }));
             for end in 0..packet.len() {
                 let announces = index == 0 && end == header::LONG_HEADER_LEN;
-                prop_assert_eq!(Packet::parse(&packet[..end]).is_ok(), announces, "cut to {} bytes", end);
+                prop_assert_eq!(R2p2Packet::parse(&packet[..end]).is_ok(), announces, "cut to {} bytes", end);
             }
         }
-        for kind in [Kind::Ack, Kind::Drop] {
-            let fields = Report { ident, incarnation, next, map };
-            let packet = report(kind, id, &fields);
-            prop_assert_eq!(Packet::parse(&packet), Ok(Packet { kind, request_id: id, body: Body::Report(fields) }));
+        for kind in [R2p2Kind::Ack, R2p2Kind::Drop] {
+            let fields = AckReport { ident, incarnation, next, map };
+            let packet = report_packet(kind, id, &fields);
+            prop_assert_eq!(R2p2Packet::parse(&packet), Ok(R2p2Packet { kind, request_id: id, body: R2p2Body::Report(fields) }));
         }
     }
 }
 
-type Sent = Vec<(Peer, Vec<u8>)>;
+type Sent = Vec<(PeerAddr, Vec<u8>)>;
 
 fn message(session: u64, sequence: u64, len: usize) -> Vec<u8> {
     let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session, sequence, acked: 0 };
     let mut message = Vec::new();
-    encode_message(&header, &[Operation { value: &vec![9; len], ..Operation::new(Op::Ping) }], &mut message);
+    encode_message(&header, &[Operation { value: &vec![9; len], ..Operation::new(OpKind::Ping) }], &mut message);
     message
 }
 
-fn pair(server: ServerLimits, client: ClientLimits) -> (ServerEndpoint, ClientEndpoint, Peer) {
-    let address = Peer::from(([10, 0, 0, 1], 7000));
-    (ServerEndpoint::new(server), ClientEndpoint::new(address, client), Peer::from(([10, 0, 0, 2], 9000)))
+fn pair(server: ServerLimits, client: ClientLimits) -> (ServerEndpoint, ClientEndpoint, PeerAddr) {
+    let address = PeerAddr::from(([10, 0, 0, 1], 7000));
+    (ServerEndpoint::new(server), ClientEndpoint::new(address, client), PeerAddr::from(([10, 0, 0, 2], 9000)))
 }
 
 #[test]
 fn a_header_has_the_bytes_of_the_published_layout() {
-    assert_eq!(single(Kind::Request, 0x1234), [0xCC, 8, 0x00, 0xC0, 0x12, 0x34, 0, 1]);
-    assert_eq!(single(Kind::Response, 1), [0xCC, 8, 0x10, 0xC0, 0, 1, 0, 1]);
-    let fields = Part { ident: 1, incarnation: 2, message_len: 3000, chunk_len: 1000, index: 0, count: 3, chunk: &[] };
-    assert_eq!(part(Kind::Request, 1, &fields)[..8], [0xCC, 24, 0x00, 0x80, 0, 1, 0, 3]);
-    assert_eq!(part(Kind::Request, 1, &Part { index: 1, ..fields })[..8], [0xCC, 24, 0x00, 0x00, 0, 1, 0, 1]);
-    assert_eq!(part(Kind::Request, 1, &Part { index: 2, ..fields })[..8], [0xCC, 24, 0x00, 0x40, 0, 1, 0, 2]);
+    assert_eq!(single_header(R2p2Kind::Request, 0x1234), [0xCC, 8, 0x00, 0xC0, 0x12, 0x34, 0, 1]);
+    assert_eq!(single_header(R2p2Kind::Response, 1), [0xCC, 8, 0x10, 0xC0, 0, 1, 0, 1]);
+    let fields = MessageFragment {
+        ident: 1,
+        incarnation: 2,
+        message_len: 3000,
+        chunk_len: 1000,
+        index: 0,
+        count: 3,
+        chunk: &[],
+    };
+    assert_eq!(fragment_header(R2p2Kind::Request, 1, &fields)[..8], [0xCC, 24, 0x00, 0x80, 0, 1, 0, 3]);
+    assert_eq!(
+        fragment_header(R2p2Kind::Request, 1, &MessageFragment { index: 1, ..fields })[..8],
+        [0xCC, 24, 0x00, 0x00, 0, 1, 0, 1]
+    );
+    assert_eq!(
+        fragment_header(R2p2Kind::Request, 1, &MessageFragment { index: 2, ..fields })[..8],
+        [0xCC, 24, 0x00, 0x40, 0, 1, 0, 2]
+    );
 }
 
 #[test]
@@ -81,7 +97,7 @@ fn a_request_of_one_packet_is_delivered_without_a_copy_and_its_answer_ends_it() 
     let mut back = Sent::new();
     let request = server.receive(0, peer, &datagram, &mut back).unwrap();
     assert_eq!((request.request_id, &*request.message), (id, &message(7, 1, 10)[..]));
-    assert!(matches!(request.message, Message::Datagram(bytes) if std::ptr::eq(bytes, &datagram[8..])));
+    assert!(matches!(request.message, ReceivedMessage::Datagram(bytes) if std::ptr::eq(bytes, &datagram[8..])));
     server.respond(0, peer, id, &message(7, 1, 20), &mut back);
     let (to, answer) = back.pop().unwrap();
     assert_eq!(to, peer);
@@ -135,7 +151,7 @@ fn a_request_that_the_server_never_has_room_for_ends_as_refused() {
         now_us = client.poll_timers(now_us, &mut sent, &mut |end| ended.push(end)).unwrap_or(now_us);
     }
     assert_eq!(ended.len(), 1);
-    assert_eq!((ended[0].request_id, ended[0].failure), (id, Failure::Refused));
+    assert_eq!((ended[0].request_id, ended[0].failure), (id, RequestFailure::Refused));
     assert!(server.counters().requests_dropped > 2 && client.counters().refusals > 2);
 }
 
@@ -159,29 +175,29 @@ fn one_peer_cannot_take_all_the_room_and_abandoned_messages_are_given_up() {
     let (mut server, _, greedy) = pair(limits, ClientLimits::default());
     let (mut sent, mut back) = (Sent::new(), Sent::new());
     for session in 0..10 {
-        let mut client = ClientEndpoint::new(Peer::from(([10, 0, 0, 1], 7000)), ClientLimits::default());
+        let mut client = ClientEndpoint::new(PeerAddr::from(([10, 0, 0, 1], 7000)), ClientLimits::default());
         client.request(0, &message(session, 1, 15_000), &mut sent).unwrap();
     }
     for (_, datagram) in &sent {
         server.receive(0, greedy, datagram, &mut back);
     }
     assert_eq!((server.held().partials, server.counters().requests_dropped), (2, 8));
-    let other = Peer::from(([10, 0, 0, 3], 9000));
+    let other = PeerAddr::from(([10, 0, 0, 3], 9000));
     server.receive(0, other, &sent[0].1, &mut back);
     assert_eq!(server.held().partials, 3, "there is room for others");
     server.poll_timers(limits.partial_timeout_us, &mut back);
-    assert_eq!((server.held(), server.counters().partials_timed_out), (ServerUse::default(), 3));
+    assert_eq!((server.held(), server.counters().partials_timed_out), (ServerUsage::default(), 3));
 }
 
 /// Passes datagrams between a client and a server until the client's request arrives; gives the time that it took, if it did.
 fn arrives(server: &mut ServerEndpoint, owner: u32, len: usize, from_us: u64, for_us: u64) -> Option<u64> {
-    let (address, peer) = (Peer::from(([10, 0, 0, 1], 7000)), Peer::from(([10, 0, 0, 2], 9000)));
+    let (address, peer) = (PeerAddr::from(([10, 0, 0, 1], 7000)), PeerAddr::from(([10, 0, 0, 2], 9000)));
     let mut client = ClientEndpoint::new(address, ClientLimits::default());
     let (mut sent, mut back, mut now_us) = (Sent::new(), Sent::new(), from_us);
     client.request(now_us, &message(7, 1, len), &mut sent).unwrap();
     while now_us < from_us + for_us {
         for (_, datagram) in sent.drain(..) {
-            if server.receive_of(now_us, peer, &datagram, &mut back, || owner).is_some() {
+            if server.receive_for_owner(now_us, peer, &datagram, &mut back, || owner).is_some() {
                 return Some(now_us - from_us);
             }
         }
@@ -203,10 +219,17 @@ fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_
     let size = 8 << 20;
     let mut back = Sent::new();
     for stranger in 0..20u16 {
-        let fields =
-            Part { ident: 1, incarnation: 1, message_len: size, chunk_len: 1448, index: 0, count: 5794, chunk: &[] };
-        let datagram = part(Kind::Request, 1, &fields);
-        server.receive(0, Peer::from(([10, 9, 9, 9], 2000 + stranger)), &datagram, &mut back);
+        let fields = MessageFragment {
+            ident: 1,
+            incarnation: 1,
+            message_len: size,
+            chunk_len: 1448,
+            index: 0,
+            count: 5794,
+            chunk: &[],
+        };
+        let datagram = fragment_header(R2p2Kind::Request, 1, &fields);
+        server.receive(0, PeerAddr::from(([10, 9, 9, 9], 2000 + stranger)), &datagram, &mut back);
     }
     let held = server.held();
     assert_eq!(held.partials, 5, "they hold all the room that strangers have");
@@ -224,11 +247,18 @@ fn whoever_sends_his_messages_slowly_from_many_addresses_does_not_keep_other_ten
         let mut send = |server: &mut ServerEndpoint, now_us: u64, index: u16| {
             for address in 0..20u16 {
                 let (message_len, count) = (8 << 20, 140);
-                let fields =
-                    Part { ident: 1, incarnation: 1, message_len, chunk_len: 60_000, index, count, chunk: &chunk };
-                let datagram = [&part(Kind::Request, 1, &fields)[..], &chunk].concat();
-                let peer = Peer::from(([10, 9, 9, 9], 2000 + address));
-                server.receive_of(now_us, peer, &datagram, &mut back, || slow);
+                let fields = MessageFragment {
+                    ident: 1,
+                    incarnation: 1,
+                    message_len,
+                    chunk_len: 60_000,
+                    index,
+                    count,
+                    chunk: &chunk,
+                };
+                let datagram = [&fragment_header(R2p2Kind::Request, 1, &fields)[..], &chunk].concat();
+                let peer = PeerAddr::from(([10, 9, 9, 9], 2000 + address));
+                server.receive_for_owner(now_us, peer, &datagram, &mut back, || slow);
             }
         };
         (0..20).for_each(|index| send(&mut server, u64::from(index) * 100_000, index));
@@ -245,15 +275,16 @@ fn many_tenants_that_take_all_the_room_leave_another_its_part() {
     for tenant in 10..40 {
         for address in 0..80 {
             let (message_len, chunk_len, count) = (1 << 20, 1448, 725);
-            let fields = Part { ident: 1, incarnation: 1, message_len, chunk_len, index: 0, count, chunk: &[] };
-            let peer = Peer::from(([10, 9, 9, tenant as u8], 2000 + address));
-            server.receive_of(0, peer, &part(Kind::Request, 1, &fields), &mut back, || tenant);
+            let fields =
+                MessageFragment { ident: 1, incarnation: 1, message_len, chunk_len, index: 0, count, chunk: &[] };
+            let peer = PeerAddr::from(([10, 9, 9, tenant as u8], 2000 + address));
+            server.receive_for_owner(0, peer, &fragment_header(R2p2Kind::Request, 1, &fields), &mut back, || tenant);
         }
     }
     let full = server.held().partials;
     assert!(full > 50, "{full}");
     assert_eq!(arrives(&mut server, 7, 900_000, 1, 10_000), Some(0), "at once");
-    assert!(server.counters().pushed_out > 0 && server.held().partials >= full - 4, "for little");
+    assert!(server.counters().evicted > 0 && server.held().partials >= full - 4, "for little");
 }
 
 #[test]
@@ -265,7 +296,7 @@ fn whoever_acks_slowly_from_many_addresses_does_not_keep_other_tenants_from_thei
         message[4..8].copy_from_slice(&tenant.to_le_bytes());
         message
     };
-    let slow = |address: u16| Peer::from(([10, 9, 9, 9], 2000 + address));
+    let slow = |address: u16| PeerAddr::from(([10, 9, 9, 9], 2000 + address));
     for address in 0..20 {
         server.respond(0, slow(address), 1, &of_tenant(3, 1, size - 100), &mut sent);
     }
@@ -276,11 +307,11 @@ fn whoever_acks_slowly_from_many_addresses_does_not_keep_other_tenants_from_thei
     for round in 1..20u16 {
         let now_us = u64::from(round) * 15_000;
         for (address, incarnation) in (0..20).zip(1..) {
-            let told = Report { ident, incarnation, next: round, map: 0 };
-            server.receive(now_us, slow(address), &report(Kind::Ack, 1, &told), &mut sent);
+            let told = AckReport { ident, incarnation, next: round, map: 0 };
+            server.receive(now_us, slow(address), &report_packet(R2p2Kind::Ack, 1, &told), &mut sent);
         }
         server.poll_timers(now_us, &mut sent);
-        for (tenant, peer) in [(7, Peer::from(([10, 0, 0, 2], 9000))), (8, Peer::from(([10, 0, 0, 3], 9000)))] {
+        for (tenant, peer) in [(7, PeerAddr::from(([10, 0, 0, 2], 9000))), (8, PeerAddr::from(([10, 0, 0, 3], 9000)))] {
             let before = server.counters().responses_dropped;
             server.respond(now_us, peer, round, &of_tenant(tenant, u64::from(round), 100_000), &mut sent);
             assert_eq!(server.counters().responses_dropped, before, "round {round}");
@@ -294,9 +325,9 @@ fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
     let mut server = ServerEndpoint::new(ServerLimits { outgoing: 64, ..ServerLimits::default() });
     let mut back = Sent::new();
     for stranger in 0..64u16 {
-        server.respond(0, Peer::from(([10, 9, 9, 9], 2000 + stranger)), 1, &message(1, 1, 3000), &mut back);
+        server.respond(0, PeerAddr::from(([10, 9, 9, 9], 2000 + stranger)), 1, &message(1, 1, 3000), &mut back);
     }
-    let peer = Peer::from(([10, 0, 0, 2], 9000));
+    let peer = PeerAddr::from(([10, 0, 0, 2], 9000));
     let mut now_us = 0;
     while server.counters().responses_timed_out == 0 && now_us < 2_000_000 {
         now_us += 20_000;
@@ -311,11 +342,19 @@ fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
 fn any_order_flags_and_lengths_are_refused_without_a_panic() {
     for (order, flags) in [(0xFFFF, 0), (0xFFFF, 0x40), (0xFFFF, 0xC0), (0, 0), (0, 0x80)] {
         for (message_len, chunk_len) in [(3000, 1448), (0, 1448), (u32::MAX, 65_535), (u32::MAX, 232), (1, 0)] {
-            let fields = Part { ident: 1, incarnation: 1, message_len, chunk_len, index: 0, count: 0xFFFF, chunk: &[] };
-            let mut packet = part(Kind::Request, 1, &fields);
+            let fields = MessageFragment {
+                ident: 1,
+                incarnation: 1,
+                message_len,
+                chunk_len,
+                index: 0,
+                count: 0xFFFF,
+                chunk: &[],
+            };
+            let mut packet = fragment_header(R2p2Kind::Request, 1, &fields);
             packet[3] = flags;
             packet[6..8].copy_from_slice(&u16::to_be_bytes(order));
-            assert!(Packet::parse(&packet).is_err(), "order {order}, flags {flags:#x}, {message_len} bytes");
+            assert!(R2p2Packet::parse(&packet).is_err(), "order {order}, flags {flags:#x}, {message_len} bytes");
         }
     }
 }
@@ -334,12 +373,12 @@ fn shared_bytes_of_an_answer_are_held_until_it_is_acked_or_given_up_and_arrive_a
         let (mut sent, mut back) = (Sent::new(), Sent::new());
         let id = client.request(0, &message(7, 1, 10), &mut sent).unwrap();
         let (head, value) = shared_answer(1, len);
-        server.respond_shared(0, peer, id, (&head, Share::of(Arc::clone(&value))), &mut back);
+        server.respond_shared(0, peer, id, (&head, SharedBytes::of(Arc::clone(&value))), &mut back);
         let is_long = len > 1000;
         assert_eq!(Arc::strong_count(&value), if is_long { 2 } else { 1 });
         assert_eq!(server.held().outgoing_bytes, if is_long { 64 + len } else { 0 });
         // The same request again, answered again.
-        server.respond_shared(0, peer, id, (&head, Share::of(Arc::clone(&value))), &mut back);
+        server.respond_shared(0, peer, id, (&head, SharedBytes::of(Arc::clone(&value))), &mut back);
         assert_eq!(Arc::strong_count(&value), if is_long { 2 } else { 1 });
         let (mut now_us, mut answer) = (0, None);
         while now_us < 20_000_000 {
@@ -354,7 +393,7 @@ fn shared_bytes_of_an_answer_are_held_until_it_is_acked_or_given_up_and_arrive_a
             server.poll_timers(now_us, &mut back);
         }
         assert_eq!(answer, Some([&head, value.as_slice()].concat()));
-        assert_eq!((Arc::strong_count(&value), server.held()), (1, ServerUse::default()), "{len} {acked}");
+        assert_eq!((Arc::strong_count(&value), server.held()), (1, ServerUsage::default()), "{len} {acked}");
     }
 }
 
@@ -364,9 +403,9 @@ fn an_answer_without_room_holds_no_shared_bytes() {
     let (mut server, _, peer) = pair(little, ClientLimits::default());
     let mut back = Sent::new();
     let (head, value) = shared_answer(1, 40_000);
-    server.respond_shared(0, peer, 1, (&head, Share::of(Arc::clone(&value))), &mut back);
+    server.respond_shared(0, peer, 1, (&head, SharedBytes::of(Arc::clone(&value))), &mut back);
     assert_eq!((Arc::strong_count(&value), back.len()), (1, 1));
-    assert_eq!((server.counters().responses_dropped, server.held()), (1, ServerUse::default()));
+    assert_eq!((server.counters().responses_dropped, server.held()), (1, ServerUsage::default()));
 }
 
 /// Datagrams on a way that bears so many bytes, and loses what is longer.
@@ -375,14 +414,14 @@ struct Narrowing {
     most: usize,
 }
 
-impl Transmit for Narrowing {
-    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+impl DatagramSink for Narrowing {
+    fn send(&mut self, peer: PeerAddr, parts: &[&[u8]]) {
         if parts.concat().len() <= self.most {
             self.sent.push((peer, parts.concat()));
         }
     }
 
-    fn most(&mut self, _peer: Peer) -> usize {
+    fn most(&mut self, _peer: PeerAddr) -> usize {
         self.most
     }
 }
@@ -436,8 +475,8 @@ fn answers_of_any_length_arrive_on_the_narrowest_way() {
 fn in_two(question: &[u8], ident: u32) -> [Vec<u8>; 3] {
     let (message_len, chunk_len, count) = (question.len() as u32, 1448, 2);
     [(0, &question[..0]), (0, &question[..1448]), (1, &question[1448..])].map(|(index, chunk): (u16, &[u8])| {
-        let fields = Part { ident, incarnation: 1, message_len, chunk_len, index, count, chunk };
-        [&part(Kind::Request, 1, &fields)[..], chunk].concat()
+        let fields = MessageFragment { ident, incarnation: 1, message_len, chunk_len, index, count, chunk };
+        [&fragment_header(R2p2Kind::Request, 1, &fields)[..], chunk].concat()
     })
 }
 
@@ -449,7 +488,7 @@ fn a_question_that_comes_under_anothers_ident_is_none_and_nothing_of_it_is_held(
     for packet in [first, second] {
         assert!(server.receive(0, peer, &packet, &mut Sent::new()).is_none());
     }
-    assert_eq!((server.held(), server.counters().malformed.ident), (ServerUse::default(), 1));
+    assert_eq!((server.held(), server.counters().malformed.ident), (ServerUsage::default(), 1));
     let [_, first, second] = in_two(&question, super::ident_of(&question));
     assert!(server.receive(0, peer, &first, &mut Sent::new()).is_none());
     assert!(server.receive(0, peer, &second, &mut Sent::new()).is_some());
@@ -466,9 +505,9 @@ fn an_answer_to_a_stranger_is_sent_once_or_not_at_all_and_nothing_of_it_or_its_q
         let request =
             server.receive(0, peer, &second, &mut acks).expect("all of it came, however often it came before");
         assert_eq!((&*request.message == question.as_slice(), server.held().completed), (true, 1));
-        server.respond_once(peer, request.request_id, &message(7, 1, 1200), &mut back);
+        server.respond_without_retry(peer, request.request_id, &message(7, 1, 1200), &mut back);
         server.forget(&request);
-        assert_eq!((back.sent.len(), server.held()), (datagrams, ServerUse::default()), "{most}");
+        assert_eq!((back.sent.len(), server.held()), (datagrams, ServerUsage::default()), "{most}");
         // Whoever announces it again, and nothing more, is asked for the rest of it.
         (0..1000).for_each(|_| assert!(server.receive(0, peer, &announced, &mut back).is_none()));
         assert_eq!(back.sent.len(), datagrams + 1000);
@@ -498,7 +537,7 @@ fn an_announcement_gets_the_answer_to_what_it_announced_a_few_times_and_then_has
     }
     (0..1000).for_each(|_| assert!(server.receive(0, peer, &announced, &mut back).is_none()));
     let long = back.iter().filter(|(_, packet)| packet.len() > announced.len()).count();
-    assert_eq!((back.len(), long), (1000, COMPLETED_ANSWERS as usize));
+    assert_eq!((back.len(), long), (1000, COMPLETED_REPLAYS as usize));
     // The client that never got it sends all of it again.
     let (mut now_us, mut answered) = (0, None);
     while answered.is_none() && now_us < 1_000_000 {

@@ -1,7 +1,7 @@
 //! A command as a person types it: words on a line, some of them in quotes.
 
 /// Splits a line into words, appending their bytes and ends to `bytes` and `ends`; `false` if its quotes are unbalanced.
-pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, ends: &mut Vec<usize>) -> bool {
+pub(super) fn split_inline(line: &[u8], bytes: &mut Vec<u8>, ends: &mut Vec<usize>) -> bool {
     let mut rest = line;
     loop {
         while let Some((first, after)) = rest.split_first()
@@ -29,8 +29,8 @@ fn word<'l>(line: &'l [u8], bytes: &mut Vec<u8>) -> Option<&'l [u8]> {
     loop {
         let Some((first, after)) = rest.split_first() else { return Some(rest) };
         match *first {
-            b'"' => return closed(double_quoted(after, bytes)?),
-            b'\'' => return closed(single_quoted(after, bytes)?),
+            b'"' => return require_separator(double_quoted(after, bytes)?),
+            b'\'' => return require_separator(single_quoted(after, bytes)?),
             0 => return Some(rest),
             byte if is_space(byte) => return Some(rest),
             byte => bytes.push(byte),
@@ -39,7 +39,7 @@ fn word<'l>(line: &'l [u8], bytes: &mut Vec<u8>) -> Option<&'l [u8]> {
     }
 }
 
-fn closed(rest: &[u8]) -> Option<&[u8]> {
+fn require_separator(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|byte| is_space(*byte) || *byte == 0).then_some(rest)
 }
 

@@ -1,10 +1,10 @@
-//! The Redis protocol, RESP2 and RESP3, without sockets: [`Parser`] finds commands in bytes, [`Reply`] writes answers.
+//! The Redis protocol, RESP2 and RESP3, without sockets: [`RespParser`] finds commands in bytes, [`RespWriter`] writes answers.
 
 mod inline;
 mod parse;
-mod reply;
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod slow;
+pub mod reference;
+mod writer;
 
-pub use parse::{Command, Parsed, Parser, ProtocolError};
-pub use reply::{Reply, push_decimal};
+pub use parse::{ProtocolError, RespCommand, RespParse, RespParser};
+pub use writer::{RespWriter, push_decimal};

@@ -5,34 +5,34 @@
 
 use super::inline;
 use crate::limits::{
-    RESP_ARGUMENTS, RESP_ARGUMENTS_AT_ONCE, RESP_COMMAND_BYTES, RESP_LINE_BYTES, RESP_STRANGER_ARGUMENTS,
-    RESP_STRANGER_BYTES,
+    RESP_ARGUMENTS, RESP_ARGUMENTS_PER_CALL, RESP_COMMAND_BYTES, RESP_LINE_BYTES, RESP_UNAUTHENTICATED_ARGUMENT_BYTES,
+    RESP_UNAUTHENTICATED_ARGUMENTS,
 };
 
 /// What stands at the front of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum RespParse {
     /// A command; it takes so many bytes. None of its arguments: an empty line or array, which is no command and gets no answer.
-    Command(Command),
+    Command(RespCommand),
     /// A part of one; the whole has at least so many bytes.
     Incomplete(usize),
     /// A part of one, of which more has come than is read at once: to be called again with the same input, later.
     Paused,
     /// None, and nothing after it can be understood.
-    Broken(ProtocolError),
+    Invalid(ProtocolError),
 }
 
 /// Where the arguments of a command are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Command {
+pub struct RespCommand {
     /// Bytes of the input that it takes.
     pub len: usize,
     spans: Vec<(u32, u32)>,
     /// The arguments' bytes, if they are not in the input as they are.
-    unquoted: Option<Box<[u8]>>,
+    inline_bytes: Option<Box<[u8]>>,
 }
 
-impl Command {
+impl RespCommand {
     /// Number of arguments, the command's name included.
     pub fn count(&self) -> usize {
         self.spans.len()
@@ -40,32 +40,32 @@ impl Command {
 
     /// The arguments. `input` begins where it did for the parser.
     pub fn args<'i>(&'i self, input: &'i [u8]) -> impl ExactSizeIterator<Item = &'i [u8]> + Clone {
-        let bytes = self.unquoted.as_deref().unwrap_or(input);
+        let bytes = self.inline_bytes.as_deref().unwrap_or(input);
         self.spans.iter().map(|(from, to)| bytes.get(*from as usize..*to as usize).unwrap_or_default())
     }
 
     /// Whether it was a line of words, not an array.
-    pub fn is_line(&self) -> bool {
-        self.unquoted.is_some()
+    pub fn is_inline(&self) -> bool {
+        self.inline_bytes.is_some()
     }
 
     /// The argument of that number; none if there are not as many.
     #[inline]
     pub fn arg<'i>(&'i self, input: &'i [u8], number: usize) -> Option<&'i [u8]> {
         let (from, to) = self.spans.get(number)?;
-        self.unquoted.as_deref().unwrap_or(input).get(*from as usize..*to as usize)
+        self.inline_bytes.as_deref().unwrap_or(input).get(*from as usize..*to as usize)
     }
 
     /// Bytes that it keeps beside the input.
     pub fn held_bytes(&self) -> usize {
-        self.spans.capacity() * size_of::<(u32, u32)>() + self.unquoted.as_ref().map_or(0, |bytes| bytes.len())
+        self.spans.capacity() * size_of::<(u32, u32)>() + self.inline_bytes.as_ref().map_or(0, |bytes| bytes.len())
     }
 
     /// Takes the command back for its memory.
     fn clear(&mut self) {
         self.len = 0;
         self.spans.clear();
-        self.unquoted = None;
+        self.inline_bytes = None;
     }
 }
 
@@ -77,7 +77,7 @@ pub enum ProtocolError {
     LongLine,
     /// A quote that does not end.
     #[error("unbalanced quotes in request")]
-    Quotes,
+    UnbalancedQuotes,
     /// A number of arguments that does not end.
     #[error("too big mbulk count string")]
     LongCount,
@@ -86,35 +86,35 @@ pub enum ProtocolError {
     Count,
     /// More arguments than one may send who has not shown who it is.
     #[error("unauthenticated multibulk length")]
-    StrangersCount,
+    UnauthenticatedCount,
     /// A length that does not end.
     #[error("too big bulk count string")]
     LongLength,
     /// Something else where a bulk string should begin.
     #[error("expected '$', got '{}'", char::from(*.0))]
-    NoBulk(u8),
+    ExpectedBulk(u8),
     /// A length that is none, or too large.
     #[error("invalid bulk length")]
     Length,
     /// A longer argument than one may send who has not shown who it is.
     #[error("unauthenticated bulk length")]
-    StrangersLength,
+    UnauthenticatedLength,
 }
 
-/// Finds commands. Between two calls that answer [`Parsed::Incomplete`] or [`Parsed::Paused`] the input may only grow at its end.
+/// Finds commands. Between two calls that answer [`RespParse::Incomplete`] or [`RespParse::Paused`] the input may only grow at its end.
 #[derive(Clone, Debug, Default)]
-pub struct Parser {
+pub struct RespParser {
     /// How far the command has been read.
     at: usize,
     /// Arguments that have yet to come, once their number is known.
     left: Option<usize>,
-    command: Command,
+    command: RespCommand,
 }
 
-impl Parser {
+impl RespParser {
     /// Forgets a part of a command: the next input begins with one.
     pub fn reset(&mut self) {
-        *self = Parser::default();
+        *self = RespParser::default();
     }
 
     /// Bytes that it keeps of a command that is not whole yet, beside the input.
@@ -123,7 +123,7 @@ impl Parser {
     }
 
     /// Hands back a command that was answered, so that its memory is used for the next.
-    pub fn recycle(&mut self, mut command: Command) {
+    pub fn recycle(&mut self, mut command: RespCommand) {
         if self.command.spans.capacity() == 0 && command.spans.capacity() <= 64 {
             command.clear();
             self.command = command;
@@ -131,10 +131,10 @@ impl Parser {
     }
 
     /// Looks at the front of `input`. Less is allowed to a `stranger`, whose tenant is not known yet.
-    pub fn parse(&mut self, input: &[u8], stranger: bool) -> Parsed {
+    pub fn parse(&mut self, input: &[u8], stranger: bool) -> RespParse {
         if self.left.is_none() {
             match input.first() {
-                None => return Parsed::Incomplete(1),
+                None => return RespParse::Incomplete(1),
                 Some(b'*') => match self.count(input, stranger) {
                     Ok(()) => {}
                     Err(other) => return other,
@@ -144,8 +144,8 @@ impl Parser {
         }
         let mut read = 0;
         while let Some(left @ 1..) = self.left {
-            if read == RESP_ARGUMENTS_AT_ONCE {
-                return Parsed::Paused;
+            if read == RESP_ARGUMENTS_PER_CALL {
+                return RespParse::Paused;
             }
             read += 1;
             match self.bulk(input, stranger) {
@@ -155,18 +155,18 @@ impl Parser {
         }
         self.command.len = self.at;
         (self.at, self.left) = (0, None);
-        Parsed::Command(std::mem::take(&mut self.command))
+        RespParse::Command(std::mem::take(&mut self.command))
     }
 
     /// Reads how many arguments there are.
-    fn count(&mut self, input: &[u8], stranger: bool) -> Result<(), Parsed> {
-        let (number, next) = number_line(input, 1, ProtocolError::LongCount)?;
+    fn count(&mut self, input: &[u8], stranger: bool) -> Result<(), RespParse> {
+        let (number, next) = read_number_line(input, 1, ProtocolError::LongCount)?;
         let count = match number {
             Some(number) if number <= RESP_ARGUMENTS as i64 => usize::try_from(number).unwrap_or(0),
-            _ => return Err(Parsed::Broken(ProtocolError::Count)),
+            _ => return Err(RespParse::Invalid(ProtocolError::Count)),
         };
-        if stranger && count > RESP_STRANGER_ARGUMENTS {
-            return Err(Parsed::Broken(ProtocolError::StrangersCount));
+        if stranger && count > RESP_UNAUTHENTICATED_ARGUMENTS {
+            return Err(RespParse::Invalid(ProtocolError::UnauthenticatedCount));
         }
         (self.at, self.left) = (next, Some(count));
         self.command.clear();
@@ -176,27 +176,27 @@ impl Parser {
     }
 
     /// Reads one argument.
-    fn bulk(&mut self, input: &[u8], stranger: bool) -> Result<(), Parsed> {
+    fn bulk(&mut self, input: &[u8], stranger: bool) -> Result<(), RespParse> {
         match input.get(self.at) {
-            None => return Err(Parsed::Incomplete(self.at + 1)),
+            None => return Err(RespParse::Incomplete(self.at + 1)),
             Some(b'$') => {}
             // Redis looks once the line is whole; a line that is whole is all that can be seen of it.
             Some(other) => {
-                number_line(input, self.at, ProtocolError::LongLength)?;
-                return Err(Parsed::Broken(ProtocolError::NoBulk(*other)));
+                read_number_line(input, self.at, ProtocolError::LongLength)?;
+                return Err(RespParse::Invalid(ProtocolError::ExpectedBulk(*other)));
             }
         }
-        let (number, from) = number_line(input, self.at + 1, ProtocolError::LongLength)?;
+        let (number, from) = read_number_line(input, self.at + 1, ProtocolError::LongLength)?;
         let len = number.and_then(|number| usize::try_from(number).ok());
         let Some(len) = len.filter(|len| *len <= RESP_COMMAND_BYTES && from + *len <= RESP_COMMAND_BYTES) else {
-            return Err(Parsed::Broken(ProtocolError::Length));
+            return Err(RespParse::Invalid(ProtocolError::Length));
         };
-        if stranger && len > RESP_STRANGER_BYTES {
-            return Err(Parsed::Broken(ProtocolError::StrangersLength));
+        if stranger && len > RESP_UNAUTHENTICATED_ARGUMENT_BYTES {
+            return Err(RespParse::Invalid(ProtocolError::UnauthenticatedLength));
         }
         let to = from + len;
         if input.len() < to + 2 {
-            return Err(Parsed::Incomplete(to + 2));
+            return Err(RespParse::Incomplete(to + 2));
         }
         // Both are at most `RESP_COMMAND_BYTES`, which fits.
         self.command.spans.push((from as u32, to as u32));
@@ -205,49 +205,49 @@ impl Parser {
     }
 
     /// Reads a line of words.
-    fn line(&mut self, input: &[u8]) -> Parsed {
+    fn line(&mut self, input: &[u8]) -> RespParse {
         let searched = self.at.min(input.len());
         let Some(end) = input[searched..].iter().position(|byte| *byte == b'\n').map(|at| searched + at) else {
             self.at = input.len();
             return match input.len() > RESP_LINE_BYTES {
-                true => Parsed::Broken(ProtocolError::LongLine),
-                false => Parsed::Incomplete(input.len() + 1),
+                true => RespParse::Invalid(ProtocolError::LongLine),
+                false => RespParse::Incomplete(input.len() + 1),
             };
         };
         if end > RESP_LINE_BYTES {
-            return Parsed::Broken(ProtocolError::LongLine);
+            return RespParse::Invalid(ProtocolError::LongLine);
         }
         self.at = 0;
         let line = &input[..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-        if !inline::split(line, &mut bytes, &mut ends) {
-            return Parsed::Broken(ProtocolError::Quotes);
+        if !inline::split_inline(line, &mut bytes, &mut ends) {
+            return RespParse::Invalid(ProtocolError::UnbalancedQuotes);
         }
         let mut from = 0;
         let spans = ends.iter().map(|end| (std::mem::replace(&mut from, *end as u32), *end as u32)).collect();
-        Parsed::Command(Command { len: end + 1, spans, unquoted: Some(bytes.into()) })
+        RespParse::Command(RespCommand { len: end + 1, spans, inline_bytes: Some(bytes.into()) })
     }
 }
 
 /// The number from `from` to the end of its line, if it is one, and where the next line begins.
-fn number_line(input: &[u8], from: usize, too_long: ProtocolError) -> Result<(Option<i64>, usize), Parsed> {
+fn read_number_line(input: &[u8], from: usize, too_long: ProtocolError) -> Result<(Option<i64>, usize), RespParse> {
     let rest = &input[from.min(input.len())..];
     // Numbers are short; one that is not gets what Redis says of it when there is too much of it.
     let Some(len) = rest.iter().take(RESP_LINE_BYTES + 1).position(|byte| *byte == b'\r') else {
         return Err(match rest.len() > RESP_LINE_BYTES {
-            true => Parsed::Broken(too_long),
-            false => Parsed::Incomplete(input.len() + 1),
+            true => RespParse::Invalid(too_long),
+            false => RespParse::Incomplete(input.len() + 1),
         });
     };
     if rest.len() < len + 2 {
-        return Err(Parsed::Incomplete(input.len() + 1));
+        return Err(RespParse::Incomplete(input.len() + 1));
     }
-    Ok((number(&rest[..len]), from + len + 2))
+    Ok((parse_number(&rest[..len]), from + len + 2))
 }
 
 /// A decimal number as Redis reads it: no plus, no leading zeros.
-fn number(text: &[u8]) -> Option<i64> {
+fn parse_number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let canonical = match digits {
         [b'0'] => text.len() == 1,

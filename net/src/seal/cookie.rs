@@ -5,34 +5,40 @@
 //! that they came from, and no address has more than its part of that. So whoever forges addresses has the other half, and
 //! whoever has few addresses has little. Nothing is remembered of a hello that is sent a cookie.
 
-use super::limits::{COOKIE_ADDRESSES, COOKIE_LEN, COOKIE_LIFE_US};
-use super::rate::Rate;
-use super::table::Name;
-use crate::r2p2::Peer;
+use super::limits::{COOKIE_ADDRESSES, COOKIE_LEN, COOKIE_LIFETIME_US};
+use super::session_table::SealSessionId;
+use super::token_bucket::TokenBucket;
+use crate::r2p2::PeerAddr;
 use hashbrown::HashMap;
 use hmac_sha256::HMAC;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::IpAddr;
 
-pub(super) type Cookie = [u8; COOKIE_LEN];
+pub(super) type HelloCookie = [u8; COOKIE_LEN];
 
 /// What a port makes its cookies with, and which addresses have brought some.
-pub(super) struct Cookies {
+pub(super) struct CookieIssuer {
     /// The keys of this period and of the one before, each with its period: even ones first. A cookie's first bit says which.
     keys: [Option<(u64, [u8; 32])>; 2],
     /// How many hellos each address may still have checked.
-    addresses: HashMap<IpAddr, Rate>,
+    addresses: HashMap<IpAddr, TokenBucket>,
     per_address_s: u32,
 }
 
-impl Cookies {
-    pub(super) fn new(per_address_s: u32) -> Cookies {
-        Cookies { keys: [None; 2], addresses: HashMap::new(), per_address_s }
+impl CookieIssuer {
+    pub(super) fn new(per_address_s: u32) -> CookieIssuer {
+        CookieIssuer { keys: [None; 2], addresses: HashMap::new(), per_address_s }
     }
 
     /// The cookie of a session's hello from this address. `None` if the system has no random numbers.
-    pub(super) fn make(&mut self, now_us: u64, from: Peer, name: Name, random: &SystemRandom) -> Option<Cookie> {
-        let period = now_us / COOKIE_LIFE_US;
+    pub(super) fn make(
+        &mut self,
+        now_us: u64,
+        from: PeerAddr,
+        name: SealSessionId,
+        random: &SystemRandom,
+    ) -> Option<HelloCookie> {
+        let period = now_us / COOKIE_LIFETIME_US;
         let which = (period & 1) as usize;
         let place = self.keys.get_mut(which)?;
         if place.is_none_or(|(of, _)| of != period) {
@@ -44,8 +50,8 @@ impl Cookies {
     }
 
     /// Whether a cookie is that of this session's hello from this address, made in this period or the one before.
-    pub(super) fn knows(&self, now_us: u64, from: Peer, name: Name, cookie: &Cookie) -> bool {
-        let period = now_us / COOKIE_LIFE_US;
+    pub(super) fn knows(&self, now_us: u64, from: PeerAddr, name: SealSessionId, cookie: &HelloCookie) -> bool {
+        let period = now_us / COOKIE_LIFETIME_US;
         let which = usize::from(cookie[0] & 1);
         let lately = self.keys[which].is_some_and(|(of, _)| period.wrapping_sub(of) <= 1);
         let Some(made) = self.of(which, from, name).filter(|_| lately) else { return false };
@@ -53,7 +59,7 @@ impl Cookies {
     }
 
     /// Takes one of the checks that the address may have. It has shown that it is one: nobody fills this list with others'.
-    pub(super) fn may_check(&mut self, now_us: u64, from: Peer) -> bool {
+    pub(super) fn may_check(&mut self, now_us: u64, from: PeerAddr) -> bool {
         if self.addresses.len() >= COOKIE_ADDRESSES {
             self.addresses.retain(|_, rate| !rate.is_full(now_us));
             if self.addresses.len() >= COOKIE_ADDRESSES {
@@ -61,10 +67,10 @@ impl Cookies {
             }
         }
         let per_s = self.per_address_s;
-        self.addresses.entry(holder(from)).or_insert_with(|| Rate::new(per_s)).take(now_us)
+        self.addresses.entry(source_network(from)).or_insert_with(|| TokenBucket::new(per_s)).take(now_us)
     }
 
-    fn of(&self, which: usize, from: Peer, name: Name) -> Option<Cookie> {
+    fn of(&self, which: usize, from: PeerAddr, name: SealSessionId) -> Option<HelloCookie> {
         let (_, key) = self.keys.get(which)?.as_ref()?;
         let mut named = [0; 30];
         let ip = match from.ip() {
@@ -75,14 +81,14 @@ impl Cookies {
         named[16..18].copy_from_slice(&from.port().to_le_bytes());
         named[18..22].copy_from_slice(&name.0.to_le_bytes());
         named[22..].copy_from_slice(&name.1.to_le_bytes());
-        let mut cookie: Cookie = *HMAC::mac(named, key).first_chunk()?;
+        let mut cookie: HelloCookie = *HMAC::mac(named, key).first_chunk()?;
         cookie[0] = cookie[0] & !1 | which as u8;
         Some(cookie)
     }
 }
 
 /// Who has an address: of IPv6 a network of 64 bits, which is what one machine is given.
-fn holder(peer: Peer) -> IpAddr {
+fn source_network(peer: PeerAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
         ip => ip,
@@ -96,12 +102,12 @@ mod tests {
     #[test]
     fn a_cookie_is_good_for_its_address_and_session_and_for_its_life() {
         let random = SystemRandom::new();
-        let (at, name) = (Peer::from(([192, 0, 2, 1], 9)), (7, 70));
-        let mut cookies = Cookies::new(10);
+        let (at, name) = (PeerAddr::from(([192, 0, 2, 1], 9)), (7, 70));
+        let mut cookies = CookieIssuer::new(10);
         assert!(!cookies.knows(0, at, name, &[0; COOKIE_LEN]) && !cookies.knows(0, at, name, &[1; COOKIE_LEN]));
         let cookie = cookies.make(0, at, name, &random).unwrap();
         assert!(cookies.knows(0, at, name, &cookie));
-        let elsewhere = [Peer::from(([192, 0, 2, 1], 10)), Peer::from(([192, 0, 2, 2], 9))];
+        let elsewhere = [PeerAddr::from(([192, 0, 2, 1], 10)), PeerAddr::from(([192, 0, 2, 2], 9))];
         assert!(elsewhere.iter().all(|other| !cookies.knows(0, *other, name, &cookie)));
         assert!(!cookies.knows(0, at, (8, 70), &cookie) && !cookies.knows(0, at, (7, 71), &cookie));
         for bit in 0..8 * COOKIE_LEN {
@@ -109,24 +115,25 @@ mod tests {
             forged[bit / 8] ^= 1 << (bit % 8);
             assert!(!cookies.knows(0, at, name, &forged), "bit {bit}");
         }
-        assert!(cookies.knows(COOKIE_LIFE_US, at, name, &cookie), "the key before the present one is still good");
-        let next = cookies.make(COOKIE_LIFE_US, at, name, &random).unwrap();
-        assert!(next != cookie && cookies.knows(COOKIE_LIFE_US, at, name, &next));
-        assert!(!cookies.knows(2 * COOKIE_LIFE_US, at, name, &cookie), "older ones are not");
+        assert!(cookies.knows(COOKIE_LIFETIME_US, at, name, &cookie), "the key before the present one is still good");
+        let next = cookies.make(COOKIE_LIFETIME_US, at, name, &random).unwrap();
+        assert!(next != cookie && cookies.knows(COOKIE_LIFETIME_US, at, name, &next));
+        assert!(!cookies.knows(2 * COOKIE_LIFETIME_US, at, name, &cookie), "older ones are not");
         assert!(
-            cookies.knows(2 * COOKIE_LIFE_US, at, name, &next) && !cookies.knows(9 * COOKIE_LIFE_US, at, name, &next)
+            cookies.knows(2 * COOKIE_LIFETIME_US, at, name, &next)
+                && !cookies.knows(9 * COOKIE_LIFETIME_US, at, name, &next)
         );
     }
 
     #[test]
     fn an_address_has_its_part_and_the_list_of_them_has_an_end() {
-        let mut cookies = Cookies::new(10);
-        let at: Peer = "[2001:db8::1]:9".parse().unwrap();
-        let near: Peer = "[2001:db8::ffff:2]:10".parse().unwrap();
+        let mut cookies = CookieIssuer::new(10);
+        let at: PeerAddr = "[2001:db8::1]:9".parse().unwrap();
+        let near: PeerAddr = "[2001:db8::ffff:2]:10".parse().unwrap();
         assert_eq!((0..100).filter(|_| cookies.may_check(0, at)).count(), 10);
         assert!(!cookies.may_check(0, near), "it has the same part");
         for other in 0..5 * COOKIE_ADDRESSES as u32 {
-            assert!(cookies.may_check(0, Peer::from((std::net::Ipv4Addr::from_bits(other), 1))));
+            assert!(cookies.may_check(0, PeerAddr::from((std::net::Ipv4Addr::from_bits(other), 1))));
             assert!(cookies.addresses.len() <= COOKIE_ADDRESSES);
         }
     }

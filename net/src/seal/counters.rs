@@ -44,7 +44,7 @@ pub struct SealCounters {
     /// Packets not sent or taken because their keys had been used for as many as they may.
     pub spent: u64,
     /// Packets to a session that is gone.
-    pub homeless: u64,
+    pub no_session: u64,
 }
 
 impl SealCounters {

@@ -14,13 +14,13 @@ const PSK_LABEL: &[u8] = b"sandstorm session psk 1";
 const PRIVATE_LABEL: &[u8] = b"sandstorm session key 1";
 
 /// The digest by which a token is compared with another.
-pub fn digest(token: &[u8]) -> [u8; 32] {
+pub fn token_digest(token: &[u8]) -> [u8; 32] {
     HMAC::mac(DIGEST_LABEL, token)
 }
 
 /// What a server keeps of a token in order to shake hands with who has it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Verifier {
+pub struct TokenVerifier {
     /// Key shared with the client: without it not even the first message of a handshake can be made.
     pub psk: [u8; 32],
     /// The client's X25519 public key.
@@ -43,18 +43,18 @@ impl TokenKeys {
     }
 
     /// The server's half of them. Takes one curve operation, about 20 us.
-    pub fn verifier(&self) -> Verifier {
+    pub fn verifier(&self) -> TokenVerifier {
         let mut public = [0; 32];
         // The default resolver has this curve: it is one of the crate's features that this workspace asks for.
         if let Some(mut dh) = DefaultResolver.resolve_dh(&DHChoice::Curve25519) {
             dh.set(&self.private);
             public.copy_from_slice(dh.pubkey());
         }
-        Verifier { psk: self.psk, public }
+        TokenVerifier { psk: self.psk, public }
     }
 }
 
-impl fmt::Debug for Verifier {
+impl fmt::Debug for TokenVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Verifier(..)")
     }
@@ -75,7 +75,7 @@ mod tests {
         let (one, other) = (TokenKeys::of(b"a token"), TokenKeys::of(b"another token"));
         assert!(one == TokenKeys::of(b"a token") && one.verifier() == one.verifier());
         let parts =
-            [one.psk, one.private, one.verifier().public, digest(b"a token"), [0; 32], other.psk, other.private];
+            [one.psk, one.private, one.verifier().public, token_digest(b"a token"), [0; 32], other.psk, other.private];
         for (index, part) in parts.iter().enumerate() {
             assert!(parts.iter().skip(index + 1).all(|later| later != part), "part {index} is its own");
         }

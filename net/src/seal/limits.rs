@@ -8,14 +8,14 @@ use super::packet::{HEADER_LEN, TAG_LEN};
 pub const REPLAY_WINDOW: u64 = 2048;
 /// Packets of one direction under one set of keys, after which the client makes new ones. 2^22 take four seconds at a
 /// million a second, and leave time to retry before [`PACKETS_PER_KEY`].
-pub const RENEW_AFTER_PACKETS: u64 = 1 << 22;
+pub const REKEY_AFTER_PACKETS: u64 = 1 << 22;
 /// Packets of one direction under one set of keys, at most; then nothing is sent under them any more. AES-GCM loses its margin
 /// of 2^-57 after 2^24.5 full packets (RFC 8446, 5.5; ours are far shorter than TLS's 16 KiB records).
 pub const PACKETS_PER_KEY: u64 = 1 << 24;
 /// Age at which the client makes new keys, microseconds: what a stolen key opens is no more than half an hour.
-pub const RENEW_AFTER_US: u64 = 1_800_000_000;
+pub const REKEY_AFTER_US: u64 = 1_800_000_000;
 /// Time for which old keys still open packets after new ones are in use, microseconds: well over what a packet is under way.
-pub const OLD_KEYS_US: u64 = 10_000_000;
+pub const PREVIOUS_KEYS_LIFETIME_US: u64 = 10_000_000;
 /// Bytes of a hello: header, ephemeral key, its sealed payload (time, and 8 bytes for later use), tag.
 pub const HELLO_LEN: usize = HEADER_LEN + 32 + 16 + TAG_LEN;
 /// Bytes of a welcome: 8 less than the hello that it answers, so that nobody can use a server to send more than he sends.
@@ -27,30 +27,30 @@ pub const HELLO_WITH_COOKIE_LEN: usize = HELLO_LEN + COOKIE_LEN;
 /// Bytes of the packet that brings a client its cookie: less than half of the hello that it answers.
 pub const RETRY_LEN: usize = HEADER_LEN + COOKIE_LEN;
 /// Time for which a cookie is good at least, microseconds; at most it is twice as long. A client that gets one uses it at once.
-pub const COOKIE_LIFE_US: u64 = 30_000_000;
+pub const COOKIE_LIFETIME_US: u64 = 30_000_000;
 /// Addresses whose hellos are counted one by one, at most: 64 bytes each. Beyond it, all may begin anew.
 pub const COOKIE_ADDRESSES: usize = 4096;
 /// Times that a client sends its hello again at once because it was brought a cookie, in one handshake: cookies are not sealed,
 /// so they may be forged. After that it brings the newest one when it is time to repeat the hello.
-pub const COOKIE_TRIES: u32 = 4;
+pub const MAX_COOKIE_HELLOS: u32 = 4;
 /// How far a hello's time may be from the server's, milliseconds: the life of a recorded hello. A client whose clock is
 /// wrong is told the server's time, at the price of one more round trip.
-pub const HELLO_LIFE_MS: u64 = 30_000;
+pub const HELLO_LIFETIME_MS: u64 = 30_000;
 /// Times that a client corrects its clock in one handshake, at most.
-pub const CLOCK_TRIES: u32 = 3;
+pub const MAX_CLOCK_CORRECTIONS: u32 = 3;
 /// Time for which a client goes on asking after a server has said that it does not know the token, microseconds. Such a
 /// packet is not sealed, so it may be forged; a genuine welcome that comes meanwhile wins.
-pub const REFUSAL_PATIENCE_US: u64 = 200_000;
+pub const REFUSAL_GRACE_US: u64 = 200_000;
 /// Least time between two handshakes that a client begins because it was told that its session is not known,
 /// microseconds: bounds what forged packets of that kind make it do.
-pub const REJECT_GAP_US: u64 = 200_000;
+pub const MIN_REHANDSHAKE_INTERVAL_US: u64 = 200_000;
 
 /// Answers that wait for a client's address to be proven, of one session: as many as a client with a few requests under way waits for.
-pub const HELD_PACKETS: usize = 32;
+pub const PATH_QUEUE_PACKETS: usize = 32;
 /// Bytes of them: one largest datagram.
-pub const HELD_BYTES: usize = 64 << 10;
+pub const PATH_QUEUE_BYTES: usize = 64 << 10;
 /// The same of all sessions of a port: those of some thousand clients that a failing gateway moves at once.
-pub const HELD_BYTES_IN_ALL: usize = 4 << 20;
+pub const PATH_QUEUE_BYTES_TOTAL: usize = 4 << 20;
 
 /// Limits of a server's sealed sessions (one port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +75,11 @@ pub struct SealLimits {
     pub handshakes_per_s: u32,
     /// Handshakes of all tenants in a second. Default 2000: 20 % of a worker, and what remembering good hellos for two
     /// lives takes (16 bytes each, 4 MiB).
-    pub all_handshakes_per_s: u32,
+    pub total_handshakes_per_s: u32,
     /// Handshakes that wait for their turn. Default 128.
     pub waiting: usize,
     /// The same of one tenant. Default 32.
-    pub waiting_per_tenant: usize,
+    pub queued_handshakes_per_tenant: usize,
     /// Rejects in a second. Default 1000: a restarted server's clients learn of it at once, and a flood is not answered.
     pub rejects_per_s: u32,
 }
@@ -95,9 +95,9 @@ impl Default for SealLimits {
             cookies_per_s: 100_000,
             handshakes_per_turn: 1,
             handshakes_per_s: 100,
-            all_handshakes_per_s: 2000,
+            total_handshakes_per_s: 2000,
             waiting: 128,
-            waiting_per_tenant: 32,
+            queued_handshakes_per_tenant: 32,
             rejects_per_s: 1000,
         }
     }

@@ -1,41 +1,41 @@
 //! Sealed sessions: a tenant's packets where others can read, forge or repeat them.
 //!
 //! [`keys`] derives from a tenant's token what either side holds of it; [`ClientSeal`] and [`ServerSeal`] make a session of it
-//! (`handshake`), and seal and open packets in place (`crypt`); [`ReplayWindow`] takes each packet number once. `packet` is
+//! (`handshake`), and seal and open packets in place (`aead`); [`ReplayWindow`] takes each packet number once. `packet` is
 //! what anybody sees. To R2P2 and all that stands on it a session is a peer like any other, under an address that no
 //! packet can come from ([`session_peer`]).
 //!
 //! Nothing here has a socket or a clock: datagrams and times come in, datagrams go out. Randomness is the operating
 //! system's, for ephemeral keys and probes alone.
 
+mod aead;
 mod client;
 mod cookie;
 mod counters;
-mod crypt;
 mod handshake;
 pub mod keys;
 pub mod limits;
 mod packet;
-mod rate;
+mod replay_window;
 mod server;
-mod table;
+mod session_table;
 #[cfg(test)]
 mod tests;
-mod window;
+mod token_bucket;
 
-pub use client::{ClientSeal, Refusal, Through};
+pub use client::{ClientSeal, ClientSealSink, HandshakeRefusal};
 pub use counters::{ClientSealCounters, SealCounters};
-pub use handshake::PATTERN;
-pub use keys::{TokenKeys, Verifier};
+pub use handshake::NOISE_PATTERN;
+pub use keys::{TokenKeys, TokenVerifier};
 pub use limits::SealLimits;
 pub use packet::{
-    BadSeal, HEADER_LEN, Head, Kind, MAGIC, OVERHEAD, REJECT_LEN, Reason, TAG_LEN, TENANT_AT, VERSION, is_sealed,
-    is_to_be_opened, overhead, session_of, session_peer,
+    HEADER_LEN, MAGIC, REJECT_LEN, RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, TAG_LEN,
+    TENANT_BYTES, VERSION, is_sealed, peer_session, requires_opening, seal_overhead, session_peer,
 };
-pub use server::{Doorkeeper, Sealing, ServerSeal};
-pub use window::{ReplayWindow, Seen};
+pub use replay_window::{ReplayError, ReplayWindow};
+pub use server::{ServerSeal, ServerSealSink, TokenSource};
 
-use crate::r2p2::{Peer, Transmit};
+use crate::r2p2::{DatagramSink, PeerAddr};
 
 /// Parts of a packet that are sealed without being put together first. R2P2 has two.
 const PARTS: usize = 4;
@@ -43,10 +43,10 @@ const PARTS: usize = 4;
 /// Sends a header, the parts of a packet, and room for a tag, which `seal` works on where they will be sent from.
 #[inline]
 fn send_sealed(
-    to: Peer,
+    to: PeerAddr,
     head: &[u8; HEADER_LEN],
     parts: &[&[u8]],
-    tx: &mut impl Transmit,
+    tx: &mut impl DatagramSink,
     seal: &mut dyn FnMut(&mut [u8]),
 ) {
     const ROOM: [u8; TAG_LEN] = [0; TAG_LEN];

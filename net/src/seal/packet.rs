@@ -1,7 +1,7 @@
 //! The outside of a sealed packet: a header that anybody may read, then what nobody may.
 
 use super::limits::{HELLO_LEN, HELLO_WITH_COOKIE_LEN, RETRY_LEN, WELCOME_LEN};
-use crate::r2p2::Peer;
+use crate::r2p2::PeerAddr;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 use thiserror::Error;
@@ -15,16 +15,16 @@ pub const HEADER_LEN: usize = 24;
 /// Bytes of the tag at the end of what is sealed.
 pub const TAG_LEN: usize = 16;
 /// Bytes that sealing adds to a packet.
-pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
+pub const SEAL_OVERHEAD: usize = HEADER_LEN + TAG_LEN;
 /// Where the tenant's id stands, u32 little-endian: for whoever has to choose packets before they are opened.
-pub const TENANT_AT: Range<usize> = 4..8;
-/// Bytes of a [`Kind::Reject`]: less than the least packet that it answers.
+pub const TENANT_BYTES: Range<usize> = 4..8;
+/// Bytes of a [`SealPacketKind::Reject`]: less than the least packet that it answers.
 pub const REJECT_LEN: usize = HEADER_LEN + 8;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum SealPacketKind {
     /// A sealed R2P2 packet from the client.
     ToServer = 0,
     /// A sealed R2P2 packet from the server.
@@ -43,47 +43,49 @@ pub enum Kind {
     Retry = 7,
 }
 
-impl Kind {
-    const ALL: [Kind; 8] = [
-        Kind::ToServer,
-        Kind::ToClient,
-        Kind::Hello,
-        Kind::Welcome,
-        Kind::Reject,
-        Kind::Probe,
-        Kind::Proof,
-        Kind::Retry,
+impl SealPacketKind {
+    const ALL: [SealPacketKind; 8] = [
+        SealPacketKind::ToServer,
+        SealPacketKind::ToClient,
+        SealPacketKind::Hello,
+        SealPacketKind::Welcome,
+        SealPacketKind::Reject,
+        SealPacketKind::Probe,
+        SealPacketKind::Proof,
+        SealPacketKind::Retry,
     ];
 
-    fn from_byte(byte: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    fn from_byte(byte: u8) -> Option<SealPacketKind> {
+        SealPacketKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
-/// Why a server rejects a packet; stands in the flags of a [`Kind::Reject`].
+/// Why a server rejects a packet; stands in the flags of a [`SealPacketKind::Reject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Reason {
+pub enum RejectReason {
     /// It does not have this session, or not these keys of it.
     Session = 1,
     /// The hello was not made with the token of a tenant of that id: there may be no such tenant.
     Token = 2,
-    /// There is no such tenant. Servers before this one said so to anybody who asked; this one answers [`Reason::Token`].
+    /// There is no such tenant. Servers before this one said so to anybody who asked; this one answers [`RejectReason::Token`].
     Tenant = 3,
     /// The hello's time is too far from the server's, which the packet tells.
     Clock = 4,
 }
 
-impl Reason {
+impl RejectReason {
     /// The reason of that number, if there is one.
-    pub fn from_byte(byte: u8) -> Option<Reason> {
-        [Reason::Session, Reason::Token, Reason::Tenant, Reason::Clock].into_iter().find(|it| *it as u8 == byte)
+    pub fn from_byte(byte: u8) -> Option<RejectReason> {
+        [RejectReason::Session, RejectReason::Token, RejectReason::Tenant, RejectReason::Clock]
+            .into_iter()
+            .find(|it| *it as u8 == byte)
     }
 }
 
 /// What is wrong with the outside of a packet.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum BadSeal {
+pub enum SealPacketError {
     /// Not all of it is there.
     #[error("the packet was cut short")]
     Cut,
@@ -97,9 +99,9 @@ pub enum BadSeal {
 
 /// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct SealHeader {
     /// What it is.
-    pub kind: Kind,
+    pub kind: SealPacketKind,
     /// Of sealed packets the low 8 bits of their keys' epoch, of a reject its reason, else 0.
     pub flags: u8,
     /// The tenant's id.
@@ -110,13 +112,13 @@ pub struct Head {
     pub number: u64,
 }
 
-impl Head {
+impl SealHeader {
     /// The header as bytes.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[..4].copy_from_slice(&[MAGIC, self.kind as u8, VERSION, self.flags]);
-        bytes[TENANT_AT].copy_from_slice(&self.tenant.to_le_bytes());
+        bytes[TENANT_BYTES].copy_from_slice(&self.tenant.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.session.to_le_bytes());
         bytes[16..].copy_from_slice(&self.number.to_le_bytes());
         bytes
@@ -125,35 +127,39 @@ impl Head {
     /// Reads the header of a datagram whose length is one that its kind can have.
     ///
     /// # Errors
-    /// [`BadSeal`] says what is wrong with it.
+    /// [`SealPacketError`] says what is wrong with it.
     #[inline]
-    pub fn parse(datagram: &[u8]) -> Result<Head, BadSeal> {
+    pub fn parse(datagram: &[u8]) -> Result<SealHeader, SealPacketError> {
         let Some((head, _)) = datagram.split_first_chunk::<HEADER_LEN>() else {
-            return Err(if is_sealed(datagram) { BadSeal::Cut } else { BadSeal::Magic });
+            return Err(if is_sealed(datagram) { SealPacketError::Cut } else { SealPacketError::Magic });
         };
         if head[0] != MAGIC {
-            return Err(BadSeal::Magic);
+            return Err(SealPacketError::Magic);
         }
-        let kind = Kind::from_byte(head[1]).filter(|_| head[2] == VERSION).ok_or(BadSeal::Form)?;
+        let kind = SealPacketKind::from_byte(head[1]).filter(|_| head[2] == VERSION).ok_or(SealPacketError::Form)?;
         let length = datagram.len();
         let (least, most) = match kind {
-            Kind::ToServer | Kind::ToClient => (OVERHEAD + crate::r2p2::header::SINGLE_HEADER_LEN, usize::MAX),
-            Kind::Hello if length == HELLO_WITH_COOKIE_LEN => (length, length),
-            Kind::Hello => (HELLO_LEN, HELLO_LEN),
-            Kind::Welcome => (WELCOME_LEN, WELCOME_LEN),
-            Kind::Reject => (REJECT_LEN, REJECT_LEN),
-            Kind::Retry => (RETRY_LEN, RETRY_LEN),
-            Kind::Probe | Kind::Proof => (OVERHEAD + 8, OVERHEAD + 8),
+            SealPacketKind::ToServer | SealPacketKind::ToClient => {
+                (SEAL_OVERHEAD + crate::r2p2::header::SINGLE_HEADER_LEN, usize::MAX)
+            }
+            SealPacketKind::Hello if length == HELLO_WITH_COOKIE_LEN => (length, length),
+            SealPacketKind::Hello => (HELLO_LEN, HELLO_LEN),
+            SealPacketKind::Welcome => (WELCOME_LEN, WELCOME_LEN),
+            SealPacketKind::Reject => (REJECT_LEN, REJECT_LEN),
+            SealPacketKind::Retry => (RETRY_LEN, RETRY_LEN),
+            SealPacketKind::Probe | SealPacketKind::Proof => (SEAL_OVERHEAD + 8, SEAL_OVERHEAD + 8),
         };
         if length < least {
-            return Err(BadSeal::Cut);
+            return Err(SealPacketError::Cut);
         }
-        if length > most || (matches!(kind, Kind::Hello | Kind::Welcome | Kind::Retry) && head[3] != 0) {
-            return Err(BadSeal::Form);
+        if length > most
+            || (matches!(kind, SealPacketKind::Hello | SealPacketKind::Welcome | SealPacketKind::Retry) && head[3] != 0)
+        {
+            return Err(SealPacketError::Form);
         }
         let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| head[at + byte]));
         let tenant = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        Ok(Head { kind, flags: head[3], tenant, session: word(8), number: word(16) })
+        Ok(SealHeader { kind, flags: head[3], tenant, session: word(8), number: word(16) })
     }
 }
 
@@ -165,32 +171,32 @@ pub fn is_sealed(datagram: &[u8]) -> bool {
 
 /// First half of the addresses under which sealed sessions appear: the discard prefix 100::/64 (RFC 6666), from which no
 /// packet may come.
-const PREFIX: u128 = 0x0100 << 112;
+const SESSION_ADDR_PREFIX: u128 = 0x0100 << 112;
 
 /// The address under which a sealed session appears to everything that knows peers by their address: it holds the tenant's id
 /// and the session's number, and stays the same when the client moves or renews its keys.
 #[inline]
-pub fn session_peer(tenant: u32, session: u64) -> Peer {
-    Peer::V6(SocketAddrV6::new(Ipv6Addr::from_bits(PREFIX | u128::from(session)), 0, 0, tenant))
+pub fn session_peer(tenant: u32, session: u64) -> PeerAddr {
+    PeerAddr::V6(SocketAddrV6::new(Ipv6Addr::from_bits(SESSION_ADDR_PREFIX | u128::from(session)), 0, 0, tenant))
 }
 
 /// The tenant and number of the sealed session that appears under this address; `None` for any other peer.
 #[inline]
-pub fn session_of(peer: Peer) -> Option<(u32, u64)> {
-    let Peer::V6(address) = peer else { return None };
+pub fn peer_session(peer: PeerAddr) -> Option<(u32, u64)> {
+    let PeerAddr::V6(address) = peer else { return None };
     let bits = address.ip().to_bits();
-    (bits >> 64 == PREFIX >> 64).then(|| (address.scope_id(), bits as u64))
+    (bits >> 64 == SESSION_ADDR_PREFIX >> 64).then(|| (address.scope_id(), bits as u64))
 }
 
 /// Whether a datagram has to be opened before anything else becomes of it: it says that it is sealed, or comes from an address under which sealed
 /// sessions alone appear.
 #[inline]
-pub fn is_to_be_opened(peer: Peer, datagram: &[u8]) -> bool {
-    is_sealed(datagram) || session_of(peer).is_some()
+pub fn requires_opening(peer: PeerAddr, datagram: &[u8]) -> bool {
+    is_sealed(datagram) || peer_session(peer).is_some()
 }
 
 /// Bytes that sealing adds to packets for this peer.
 #[inline]
-pub fn overhead(peer: Peer) -> usize {
-    if session_of(peer).is_some() { OVERHEAD } else { 0 }
+pub fn seal_overhead(peer: PeerAddr) -> usize {
+    if peer_session(peer).is_some() { SEAL_OVERHEAD } else { 0 }
 }

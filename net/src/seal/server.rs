@@ -1,45 +1,47 @@
 //! A server's side of its clients' sealed sessions, on one port.
 
-use super::cookie::{Cookie, Cookies};
+use super::aead::{OpenError, SessionKeys, seal_small};
+use super::cookie::{CookieIssuer, HelloCookie};
 use super::counters::SealCounters;
-use super::crypt::{Keys, NotOpened, seal_small};
-use super::handshake::Responder;
-use super::keys::Verifier;
-use super::limits::{HELLO_LEN, HELLO_LIFE_MS, SealLimits};
-use super::packet::{BadSeal, HEADER_LEN, Head, Kind, OVERHEAD, Reason, session_of, session_peer};
-use super::rate::Rate;
-use super::table::{Name, Next, Session, Table, Under};
-use super::window::Seen;
+use super::handshake::NoiseResponder;
+use super::keys::TokenVerifier;
+use super::limits::{HELLO_LEN, HELLO_LIFETIME_MS, SealLimits};
+use super::packet::{
+    HEADER_LEN, RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, peer_session, session_peer,
+};
+use super::replay_window::ReplayError;
+use super::session_table::{KeyGeneration, SealSessionId, SealedSession, SealedSessionTable, UnconfirmedKeys};
+use super::token_bucket::TokenBucket;
 use crate::limits::FIRST_RTO_US;
 use crate::r2p2::header::SINGLE_HEADER_LEN;
-use crate::r2p2::{Peer, Transmit};
-use crate::share::Share;
+use crate::r2p2::{DatagramSink, PeerAddr};
+use crate::shared_bytes::SharedBytes;
 use hashbrown::{HashMap, HashSet};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Sessions looked at for being idle in one turn.
-const SWEEP: usize = 4;
+const IDLE_SWEEP_SLOTS: usize = 4;
 
 /// Stands in for the verifier of a tenant that there is not. What opens under it is refused all the same.
-const NOBODY: Verifier = Verifier { psk: [0; 32], public: [9; 32] };
+const DUMMY_VERIFIER: TokenVerifier = TokenVerifier { psk: [0; 32], public: [9; 32] };
 
 /// Knows the tenants' tokens.
-pub trait Doorkeeper {
+pub trait TokenSource {
     /// The verifier of the tenant's token number `which` (0: the present one; more while an old one is still good), and a
     /// number that names the token as long as it is good. `None` beyond the last one, and for an unknown tenant.
-    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)>;
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)>;
 }
 
 /// A handshake whose hello was good and that waits for its curve operations.
-struct Waiting {
-    responder: Responder,
-    name: Name,
+struct QueuedHandshake {
+    responder: NoiseResponder,
+    name: SealSessionId,
     epoch: u64,
     hello_tag: [u8; 16],
     credential: u64,
-    from: Peer,
+    from: PeerAddr,
 }
 
 /// The sealed sessions of one port.
@@ -47,20 +49,20 @@ pub struct ServerSeal {
     limits: SealLimits,
     /// The time in milliseconds since 1970 at which `now_us` is 0.
     clock_ms: u64,
-    table: Table,
-    waiting: VecDeque<Waiting>,
+    table: SealedSessionTable,
+    waiting: VecDeque<QueuedHandshake>,
     /// Ends of the hellos that were good: of this period of a hello's life, and of the one before.
     hellos: [HashSet<[u8; 16]>; 2],
-    turned_us: u64,
+    rotated_us: u64,
     checks_left: u32,
     /// The same for those that bring a cookie.
-    proven_left: u32,
-    checks: Rate,
-    cookies: Cookies,
-    cookies_sent: Rate,
-    rejects: Rate,
-    handshakes: HashMap<u32, Rate>,
-    all_handshakes: Rate,
+    cookie_checks_left: u32,
+    checks: TokenBucket,
+    cookies: CookieIssuer,
+    cookie_bucket: TokenBucket,
+    rejects: TokenBucket,
+    handshakes: HashMap<u32, TokenBucket>,
+    handshake_bucket: TokenBucket,
     random: SystemRandom,
     counters: SealCounters,
     /// Fixes the ephemeral keys, for documentation and tests.
@@ -73,18 +75,18 @@ impl ServerSeal {
         ServerSeal {
             limits,
             clock_ms,
-            table: Table::default(),
+            table: SealedSessionTable::default(),
             waiting: VecDeque::new(),
             hellos: Default::default(),
-            turned_us: 0,
+            rotated_us: 0,
             checks_left: limits.checks_per_turn,
-            proven_left: limits.checks_per_turn,
-            checks: Rate::new(limits.checks_per_s),
-            cookies: Cookies::new(limits.checks_per_address_s),
-            cookies_sent: Rate::new(limits.cookies_per_s),
-            rejects: Rate::new(limits.rejects_per_s),
+            cookie_checks_left: limits.checks_per_turn,
+            checks: TokenBucket::new(limits.checks_per_s),
+            cookies: CookieIssuer::new(limits.checks_per_address_s),
+            cookie_bucket: TokenBucket::new(limits.cookies_per_s),
+            rejects: TokenBucket::new(limits.rejects_per_s),
             handshakes: HashMap::new(),
-            all_handshakes: Rate::new(limits.all_handshakes_per_s),
+            handshake_bucket: TokenBucket::new(limits.total_handshakes_per_s),
             random: SystemRandom::new(),
             counters: SealCounters::default(),
             ephemeral: None,
@@ -115,13 +117,13 @@ impl ServerSeal {
     }
 
     /// Which of its tenant's tokens the session under this address was opened with.
-    pub fn credential(&mut self, peer: Peer) -> Option<u64> {
-        Some(self.table.get(session_of(peer)?)?.credential)
+    pub fn credential(&mut self, peer: PeerAddr) -> Option<u64> {
+        Some(self.table.get(peer_session(peer)?)?.credential)
     }
 
     /// Forgets the session under this address: its token is not good any more.
-    pub fn end(&mut self, peer: Peer) {
-        if session_of(peer).is_some_and(|name| self.table.remove(name)) {
+    pub fn end(&mut self, peer: PeerAddr) {
+        if peer_session(peer).is_some_and(|name| self.table.remove(name)) {
             self.counters.ended += 1;
         }
     }
@@ -136,28 +138,32 @@ impl ServerSeal {
     pub fn receive(
         &mut self,
         now_us: u64,
-        from: Peer,
+        from: PeerAddr,
         datagram: &mut [u8],
-        door: &impl Doorkeeper,
-        tx: &mut impl Transmit,
-    ) -> Option<(Peer, Range<usize>)> {
-        let head = match Head::parse(datagram) {
+        door: &impl TokenSource,
+        tx: &mut impl DatagramSink,
+    ) -> Option<(PeerAddr, Range<usize>)> {
+        let head = match SealHeader::parse(datagram) {
             Ok(head) => head,
             Err(bad) => {
                 match bad {
-                    BadSeal::Cut => self.counters.cut += 1,
-                    BadSeal::Magic | BadSeal::Form => self.counters.malformed += 1,
+                    SealPacketError::Cut => self.counters.cut += 1,
+                    SealPacketError::Magic | SealPacketError::Form => self.counters.malformed += 1,
                 }
                 return None;
             }
         };
         match head.kind {
-            Kind::ToServer | Kind::Proof => self.sealed(now_us, from, head, datagram, tx),
-            Kind::Hello => {
+            SealPacketKind::ToServer | SealPacketKind::Proof => self.sealed(now_us, from, head, datagram, tx),
+            SealPacketKind::Hello => {
                 self.hello(now_us, from, head, datagram, door, tx);
                 None
             }
-            Kind::ToClient | Kind::Welcome | Kind::Reject | Kind::Probe | Kind::Retry => {
+            SealPacketKind::ToClient
+            | SealPacketKind::Welcome
+            | SealPacketKind::Reject
+            | SealPacketKind::Probe
+            | SealPacketKind::Retry => {
                 self.counters.malformed += 1;
                 None
             }
@@ -167,11 +173,11 @@ impl ServerSeal {
     fn sealed(
         &mut self,
         now_us: u64,
-        from: Peer,
-        head: Head,
+        from: PeerAddr,
+        head: SealHeader,
         datagram: &mut [u8],
-        tx: &mut impl Transmit,
-    ) -> Option<(Peer, Range<usize>)> {
+        tx: &mut impl DatagramSink,
+    ) -> Option<(PeerAddr, Range<usize>)> {
         let name = (head.tenant, head.session);
         let found = self.table.get(name).map(|session| (session.current.is_none(), session));
         let Some((unconfirmed, session)) = found else {
@@ -186,52 +192,52 @@ impl ServerSeal {
             Ok(length) => length,
             Err(why) => {
                 match why {
-                    NotOpened::Seen(Seen::Replayed) => self.counters.replayed += 1,
-                    NotOpened::Seen(Seen::TooOld) => self.counters.too_old += 1,
-                    NotOpened::Spent => self.counters.spent += 1,
-                    NotOpened::Tag => self.counters.bad_tag += 1,
+                    OpenError::Replay(ReplayError::Replayed) => self.counters.replayed += 1,
+                    OpenError::Replay(ReplayError::TooOld) => self.counters.too_old += 1,
+                    OpenError::KeyExhausted => self.counters.spent += 1,
+                    OpenError::BadTag => self.counters.bad_tag += 1,
                 }
-                if unconfirmed && why == NotOpened::Tag {
+                if unconfirmed && why == OpenError::BadTag {
                     // The keys may be those of a hello that somebody repeated after we had restarted.
-                    self.reject(now_us, from, head, Reason::Session, tx);
+                    self.reject(now_us, from, head, RejectReason::Session, tx);
                 }
                 return None;
             }
         };
         self.counters.opened += 1;
-        session.used_us = now_us;
-        if under == Under::Next {
+        session.last_used_us = now_us;
+        if under == KeyGeneration::Unconfirmed {
             session.confirm(now_us, from);
         }
         let inner = HEADER_LEN..HEADER_LEN + length;
-        if head.kind == Kind::Proof {
+        if head.kind == SealPacketKind::Proof {
             // Whatever port it leaves from: who has these bytes receives where they were sent.
             let path = &mut session.path;
             if datagram.get(inner).is_some_and(|said| path.asked_us.is_some() && *said == path.asked) {
                 path.proven = true;
                 session.home = Some(path.peer);
-                self.send_held(name, tx);
+                self.send_queued(name, tx);
             }
             return None;
         }
-        if from != session.path.peer && newest && under != Under::Previous {
-            session.go_to(from, session.home == Some(from));
+        if from != session.path.peer && newest && under != KeyGeneration::Previous {
+            session.migrate(from, session.home == Some(from));
             self.counters.moved += 1;
         }
         if from == session.path.peer && !session.path.proven {
             session.path.credit += datagram.len();
-            probe(now_us, session, &self.random, tx);
+            probe_path(now_us, session, &self.random, tx);
         }
         if session.path.proven && !session.held.is_empty() {
-            self.send_held(name, tx);
+            self.send_queued(name, tx);
         }
         Some((session_peer(name.0, name.1), inner))
     }
 
     /// Sends what has waited for a client's address to be proven.
     #[cold]
-    fn send_held(&mut self, name: Name, tx: &mut impl Transmit) {
-        let Some((session, in_all)) = self.table.with_held(name) else { return };
+    fn send_queued(&mut self, name: SealSessionId, tx: &mut impl DatagramSink) {
+        let Some((session, in_all)) = self.table.get_with_queued_bytes(name) else { return };
         for packet in session.held.take(in_all) {
             self.send(session_peer(name.0, name.1), &[&packet], tx);
         }
@@ -239,18 +245,31 @@ impl ServerSeal {
 
     /// Nothing is known of a packet's session, or of its keys.
     #[cold]
-    fn unknown(&mut self, now_us: u64, from: Peer, head: Head, tx: &mut impl Transmit) -> Option<(Peer, Range<usize>)> {
+    fn unknown(
+        &mut self,
+        now_us: u64,
+        from: PeerAddr,
+        head: SealHeader,
+        tx: &mut impl DatagramSink,
+    ) -> Option<(PeerAddr, Range<usize>)> {
         self.counters.unknown += 1;
-        self.reject(now_us, from, head, Reason::Session, tx);
+        self.reject(now_us, from, head, RejectReason::Session, tx);
         None
     }
 
     /// Says why a packet is refused, in less bytes than it had.
     #[cold]
-    fn reject(&mut self, now_us: u64, to: Peer, head: Head, reason: Reason, tx: &mut impl Transmit) {
+    fn reject(
+        &mut self,
+        now_us: u64,
+        to: PeerAddr,
+        head: SealHeader,
+        reason: RejectReason,
+        tx: &mut impl DatagramSink,
+    ) {
         if self.rejects.take(now_us) {
             self.counters.rejects += 1;
-            let head = Head { kind: Kind::Reject, flags: reason as u8, ..head };
+            let head = SealHeader { kind: SealPacketKind::Reject, flags: reason as u8, ..head };
             tx.send(to, &[&head.encode(), &self.clock_ms(now_us).to_le_bytes()]);
         }
     }
@@ -263,11 +282,11 @@ impl ServerSeal {
     fn hello(
         &mut self,
         now_us: u64,
-        from: Peer,
-        head: Head,
+        from: PeerAddr,
+        head: SealHeader,
         datagram: &[u8],
-        door: &impl Doorkeeper,
-        tx: &mut impl Transmit,
+        door: &impl TokenSource,
+        tx: &mut impl DatagramSink,
     ) {
         let (name, bytes) = ((head.tenant, head.session), head.encode());
         let Some((hello, cookie)) = datagram.split_at_checked(HELLO_LEN) else { return };
@@ -295,33 +314,34 @@ impl ServerSeal {
         let mut none = true;
         let read = known.find_map(|(verifier, credential)| {
             none = false;
-            let read = Responder::read(&verifier, &bytes, message, self.ephemeral.as_ref());
+            let read = NoiseResponder::read(&verifier, &bytes, message, self.ephemeral.as_ref());
             read.map(|(responder, payload)| (responder, payload, credential))
         });
         if none {
             // The same answer after the same work as for a wrong token: else ids could be tried until one is a tenant's.
-            let _same_time =
-                std::hint::black_box(Responder::read(&NOBODY, &bytes, message, self.ephemeral.as_ref()).is_some());
+            let _same_time = std::hint::black_box(
+                NoiseResponder::read(&DUMMY_VERIFIER, &bytes, message, self.ephemeral.as_ref()).is_some(),
+            );
         }
         let Some((responder, payload, credential)) = read else {
             self.counters.bad_hello += 1;
-            return self.reject(now_us, from, head, Reason::Token, tx);
+            return self.reject(now_us, from, head, RejectReason::Token, tx);
         };
         let told_ms = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|at| payload[at]));
-        if told_ms.abs_diff(self.clock_ms(now_us)) > HELLO_LIFE_MS {
+        if told_ms.abs_diff(self.clock_ms(now_us)) > HELLO_LIFETIME_MS {
             self.counters.clock += 1;
-            return self.reject(now_us, from, head, Reason::Clock, tx);
+            return self.reject(now_us, from, head, RejectReason::Clock, tx);
         }
         let same_tenant = self.waiting.iter().filter(|waits| waits.name.0 == name.0).count();
         let limits = &self.limits;
-        let rate = self.handshakes.entry(name.0).or_insert_with(|| Rate::new(limits.handshakes_per_s));
-        let room = self.waiting.len() < limits.waiting && same_tenant < limits.waiting_per_tenant;
-        if !room || !rate.take(now_us) || !self.all_handshakes.take(now_us) {
+        let rate = self.handshakes.entry(name.0).or_insert_with(|| TokenBucket::new(limits.handshakes_per_s));
+        let room = self.waiting.len() < limits.waiting && same_tenant < limits.queued_handshakes_per_tenant;
+        if !room || !rate.take(now_us) || !self.handshake_bucket.take(now_us) {
             self.counters.rate += 1;
             return;
         }
         self.remember(now_us, hello_tag);
-        self.waiting.push_back(Waiting { responder, name, epoch: head.number, hello_tag, credential, from });
+        self.waiting.push_back(QueuedHandshake { responder, name, epoch: head.number, hello_tag, credential, from });
     }
 
     /// Whether a hello's token is to be checked now. Those that bring a cookie have a turn's checks of their own, and half of a
@@ -329,27 +349,27 @@ impl ServerSeal {
     fn may_check(
         &mut self,
         now_us: u64,
-        from: Peer,
-        head: Head,
-        cookie: Option<&Cookie>,
-        tx: &mut impl Transmit,
+        from: PeerAddr,
+        head: SealHeader,
+        cookie: Option<&HelloCookie>,
+        tx: &mut impl DatagramSink,
     ) -> bool {
         let name = (head.tenant, head.session);
-        if self.checks_left > 0 && self.checks.take_of_half(now_us) {
+        if self.checks_left > 0 && self.checks.try_take_above_half(now_us) {
             self.checks_left -= 1;
             return true;
         }
         if cookie.is_some_and(|cookie| self.cookies.knows(now_us, from, name, cookie)) {
-            let may = self.proven_left > 0 && self.cookies.may_check(now_us, from) && self.checks.take(now_us);
-            self.proven_left -= u32::from(may);
+            let may = self.cookie_checks_left > 0 && self.cookies.may_check(now_us, from) && self.checks.take(now_us);
+            self.cookie_checks_left -= u32::from(may);
             self.counters.rate += u64::from(!may);
             return may;
         }
         let sent =
-            self.cookies_sent.take(now_us).then(|| self.cookies.make(now_us, from, name, &self.random)).flatten();
+            self.cookie_bucket.take(now_us).then(|| self.cookies.make(now_us, from, name, &self.random)).flatten();
         if let Some(cookie) = sent {
             self.counters.no_cookie += 1;
-            tx.send(from, &[&Head { kind: Kind::Retry, flags: 0, ..head }.encode(), &cookie]);
+            tx.send(from, &[&SealHeader { kind: SealPacketKind::Retry, flags: 0, ..head }.encode(), &cookie]);
         } else {
             self.counters.rate += 1;
         }
@@ -359,8 +379,8 @@ impl ServerSeal {
     /// Remembers a good hello for as long as its time would be accepted: it may be up to a life early, and is good for
     /// another one then. What is remembered is bounded by the tenants' rates of handshakes.
     fn remember(&mut self, now_us: u64, hello_tag: [u8; 16]) {
-        if now_us.saturating_sub(self.turned_us) > 2 * HELLO_LIFE_MS * 1000 {
-            self.turned_us = now_us;
+        if now_us.saturating_sub(self.rotated_us) > 2 * HELLO_LIFETIME_MS * 1000 {
+            self.rotated_us = now_us;
             self.hellos.swap(0, 1);
             self.hellos[0].clear();
         }
@@ -368,14 +388,14 @@ impl ServerSeal {
     }
 
     /// Ends waiting handshakes, as many as a turn has time for, and forgets what is idle. Call once a turn.
-    pub fn work(&mut self, now_us: u64, tx: &mut impl Transmit) {
-        (self.checks_left, self.proven_left) = (self.limits.checks_per_turn, self.limits.checks_per_turn);
+    pub fn work(&mut self, now_us: u64, tx: &mut impl DatagramSink) {
+        (self.checks_left, self.cookie_checks_left) = (self.limits.checks_per_turn, self.limits.checks_per_turn);
         for _ in 0..self.limits.handshakes_per_turn {
             let Some(waiting) = self.waiting.pop_front() else { break };
             self.welcome(now_us, waiting, tx);
         }
         if let Some(before_us) = now_us.checked_sub(self.limits.idle_us) {
-            self.counters.ended += self.table.sweep(SWEEP, before_us);
+            self.counters.ended += self.table.sweep(IDLE_SWEEP_SLOTS, before_us);
         }
         if self.handshakes.len() > self.table.len() + self.limits.waiting {
             self.handshakes.retain(|_, rate| !rate.is_full(now_us));
@@ -383,28 +403,29 @@ impl ServerSeal {
     }
 
     #[cold]
-    fn welcome(&mut self, now_us: u64, waiting: Waiting, tx: &mut impl Transmit) {
-        let Waiting { responder, name, epoch, hello_tag, credential, from } = waiting;
+    fn welcome(&mut self, now_us: u64, waiting: QueuedHandshake, tx: &mut impl DatagramSink) {
+        let QueuedHandshake { responder, name, epoch, hello_tag, credential, from } = waiting;
         let known = self.table.get(name);
         if known.is_some_and(|session| epoch <= session.epoch()) {
             // A later hello of the same session was faster.
             self.counters.old_hello += 1;
             return;
         }
-        let head = Head { kind: Kind::Welcome, flags: 0, tenant: name.0, session: name.1, number: epoch };
+        let head =
+            SealHeader { kind: SealPacketKind::Welcome, flags: 0, tenant: name.0, session: name.1, number: epoch };
         let answered = responder.answer(&head.encode(), &self.clock_ms(now_us).to_le_bytes());
         let Some((welcome, split)) = answered else {
             self.counters.bad_hello += 1;
             return;
         };
-        let Some(keys) = Keys::of_server(epoch, &split, now_us) else { return };
+        let Some(keys) = SessionKeys::for_server(epoch, &split, now_us) else { return };
         self.counters.handshakes += 1;
-        let next = Next { keys, hello_tag, welcome, from: Some(from), credential };
+        let next = UnconfirmedKeys { keys, hello_tag, welcome, from: Some(from), credential };
         tx.send(from, &[&next.welcome]);
         match self.table.get(name) {
             Some(session) => session.next = Some(next),
             None => {
-                let evicted = self.table.insert(Session::new(name, next, from, now_us), self.limits.sessions);
+                let evicted = self.table.insert(SealedSession::new(name, next, from, now_us), self.limits.sessions);
                 self.counters.evicted += u64::from(evicted);
             }
         }
@@ -412,17 +433,18 @@ impl ServerSeal {
 
     /// Seals a packet for the session under `peer` and sends it to where its client is.
     #[inline]
-    pub fn send(&mut self, peer: Peer, parts: &[&[u8]], tx: &mut impl Transmit) {
-        let Some((tenant, number)) = session_of(peer) else { return };
-        let session = self.table.with_held((tenant, number));
-        let found = session
-            .and_then(|(Session { path, current, held, .. }, in_all)| Some((path, current.as_mut()?, held, in_all)));
+    pub fn send(&mut self, peer: PeerAddr, parts: &[&[u8]], tx: &mut impl DatagramSink) {
+        let Some((tenant, number)) = peer_session(peer) else { return };
+        let session = self.table.get_with_queued_bytes((tenant, number));
+        let found = session.and_then(|(SealedSession { path, current, held, .. }, in_all)| {
+            Some((path, current.as_mut()?, held, in_all))
+        });
         let Some((path, keys, held, in_all)) = found else {
-            self.counters.homeless += 1;
+            self.counters.no_session += 1;
             return;
         };
         if !path.proven {
-            let length: usize = parts.iter().map(|part| part.len()).sum::<usize>() + OVERHEAD;
+            let length: usize = parts.iter().map(|part| part.len()).sum::<usize>() + SEAL_OVERHEAD;
             let Some(left) = path.credit.checked_sub(length) else {
                 // Longer messages are sent again by themselves.
                 let is_whole = parts.first().and_then(|head| head.get(1)) == Some(&(SINGLE_HEADER_LEN as u8));
@@ -433,34 +455,36 @@ impl ServerSeal {
             };
             path.credit = left;
         }
-        let Some(packet) = keys.take_number() else {
+        let Some(packet) = keys.next_packet_number() else {
             self.counters.spent += 1;
             return;
         };
-        let head = Head { kind: Kind::ToClient, flags: keys.phase(), tenant, session: number, number: packet }.encode();
+        let head =
+            SealHeader { kind: SealPacketKind::ToClient, flags: keys.phase(), tenant, session: number, number: packet }
+                .encode();
         super::send_sealed(path.peer, &head, parts, tx, &mut |datagram| keys.seal(packet, datagram));
         self.counters.sealed += 1;
     }
 
     /// What a server's endpoint sends through: seals what goes to sealed sessions, and nothing else.
-    pub fn through<'s, T: Transmit>(&'s mut self, tx: &'s mut T) -> Sealing<'s, T> {
-        Sealing { seal: self, tx }
+    pub fn through<'s, T: DatagramSink>(&'s mut self, tx: &'s mut T) -> ServerSealSink<'s, T> {
+        ServerSealSink { seal: self, tx }
     }
 }
 
 /// Asks a client to show that it receives where its packets seem to come from, if that costs no more than came from there.
 #[cold]
-fn probe(now_us: u64, session: &mut Session, random: &SystemRandom, tx: &mut impl Transmit) {
-    let Session { path, current, name, .. } = session;
+fn probe_path(now_us: u64, session: &mut SealedSession, random: &SystemRandom, tx: &mut impl DatagramSink) {
+    let SealedSession { path, current, name, .. } = session;
     let Some(keys) = current else { return };
     if path.asked_us.is_some_and(|asked_us| now_us.saturating_sub(asked_us) < FIRST_RTO_US) {
         return;
     }
-    let Some(credit) = path.credit.checked_sub(OVERHEAD + 8) else { return };
+    let Some(credit) = path.credit.checked_sub(SEAL_OVERHEAD + 8) else { return };
     if path.asked_us.is_none() && random.fill(&mut path.asked).is_err() {
         return;
     }
-    let head = Head { kind: Kind::Probe, flags: 0, tenant: name.0, session: name.1, number: 0 };
+    let head = SealHeader { kind: SealPacketKind::Probe, flags: 0, tenant: name.0, session: name.1, number: 0 };
     if let Some(probe) = seal_small(keys, head, path.asked) {
         (path.credit, path.asked_us) = (credit, Some(now_us));
         tx.send(path.peer, &[&probe]);
@@ -468,15 +492,15 @@ fn probe(now_us: u64, session: &mut Session, random: &SystemRandom, tx: &mut imp
 }
 
 /// See [`ServerSeal::through`].
-pub struct Sealing<'s, T> {
+pub struct ServerSealSink<'s, T> {
     seal: &'s mut ServerSeal,
     tx: &'s mut T,
 }
 
-impl<T: Transmit> Transmit for Sealing<'_, T> {
+impl<T: DatagramSink> DatagramSink for ServerSealSink<'_, T> {
     #[inline]
-    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
-        if session_of(peer).is_some() {
+    fn send(&mut self, peer: PeerAddr, parts: &[&[u8]]) {
+        if peer_session(peer).is_some() {
             self.seal.send(peer, parts, self.tx);
         } else {
             self.tx.send(peer, parts);
@@ -484,16 +508,16 @@ impl<T: Transmit> Transmit for Sealing<'_, T> {
     }
 
     #[inline]
-    fn most(&mut self, peer: Peer) -> usize {
-        let Some(name) = session_of(peer) else { return self.tx.most(peer) };
+    fn most(&mut self, peer: PeerAddr) -> usize {
+        let Some(name) = peer_session(peer) else { return self.tx.most(peer) };
         let to = self.seal.table.get(name).map_or(peer, |session| session.path.peer);
-        self.tx.most(to).saturating_sub(OVERHEAD)
+        self.tx.most(to).saturating_sub(SEAL_OVERHEAD)
     }
 
     /// What is sealed is copied by that: out of where it lies into the outbox.
     #[inline]
-    fn send_shared(&mut self, peer: Peer, parts: [&[u8]; 2], share: &Share, range: Range<usize>) {
-        if session_of(peer).is_some() {
+    fn send_shared(&mut self, peer: PeerAddr, parts: [&[u8]; 2], share: &SharedBytes, range: Range<usize>) {
+        if peer_session(peer).is_some() {
             let [head, own] = parts;
             self.seal.send(peer, &[head, own, share.get(range).unwrap_or_default()], self.tx);
         } else {

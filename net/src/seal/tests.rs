@@ -1,8 +1,8 @@
 //! What sealed sessions promise, without a network. With one: `sim/tests.rs`.
 
-use super::limits::{HELLO_LEN, HELLO_LIFE_MS, PACKETS_PER_KEY, REFUSAL_PATIENCE_US, RENEW_AFTER_US, WELCOME_LEN};
+use super::limits::{HELLO_LEN, HELLO_LIFETIME_MS, PACKETS_PER_KEY, REFUSAL_GRACE_US, REKEY_AFTER_US, WELCOME_LEN};
 use super::*;
-use crate::r2p2::header::{Kind as R2p2, single};
+use crate::r2p2::header::{R2p2Kind as R2p2, single_header};
 
 mod cookies;
 mod moving;
@@ -11,10 +11,10 @@ const TENANT: u32 = 7;
 const TOKEN: &[u8] = b"the token of tenant seven";
 const CLOCK_MS: u64 = 1_700_000_000_000;
 
-type Sent = Vec<(Peer, Vec<u8>)>;
+type Sent = Vec<(PeerAddr, Vec<u8>)>;
 
-fn address(last: u8) -> Peer {
-    Peer::from(([192, 0, 2, last], 9000))
+fn address(last: u8) -> PeerAddr {
+    PeerAddr::from(([192, 0, 2, last], 9000))
 }
 
 /// Tenants 7 and 8, each with a token, and a second one of tenant 7 when it is being replaced.
@@ -22,8 +22,8 @@ struct Door {
     old_token_is_good: bool,
 }
 
-impl Doorkeeper for Door {
-    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+impl TokenSource for Door {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)> {
         let token: &[u8] = match (tenant, which) {
             (TENANT, 0) => TOKEN,
             (TENANT, 1) if self.old_token_is_good => b"the one before",
@@ -41,7 +41,7 @@ struct Pair {
     now_us: u64,
     server: ServerSeal,
     client: ClientSeal,
-    at: Peer,
+    at: PeerAddr,
 }
 
 impl Pair {
@@ -78,7 +78,7 @@ impl Pair {
     }
 
     /// Delivers a datagram to the server: the packet that was in it, and what the server sent.
-    fn deliver(&mut self, datagram: &[u8]) -> (Option<(Peer, Vec<u8>)>, Sent) {
+    fn deliver(&mut self, datagram: &[u8]) -> (Option<(PeerAddr, Vec<u8>)>, Sent) {
         let (mut bytes, mut sent) = (datagram.to_vec(), Sent::new());
         let opened = self.server.receive(self.now_us, self.at, &mut bytes, &DOOR, &mut sent);
         let opened = opened.map(|(peer, part)| (peer, bytes[part].to_vec()));
@@ -95,14 +95,14 @@ impl Pair {
 
     fn seal(&mut self, inner: &[u8]) -> Vec<u8> {
         let mut sent = Sent::new();
-        self.client.send(&[&single(R2p2::Request, 1), inner], &mut sent);
+        self.client.send(&[&single_header(R2p2::Request, 1), inner], &mut sent);
         assert_eq!(sent.len(), 1);
         sent.remove(0).1
     }
 
-    fn answer(&mut self, peer: Peer, inner: &[u8]) -> Sent {
+    fn answer(&mut self, peer: PeerAddr, inner: &[u8]) -> Sent {
         let mut sent = Sent::new();
-        self.server.send(peer, &[&single(R2p2::Response, 1), inner], &mut sent);
+        self.server.send(peer, &[&single_header(R2p2::Response, 1), inner], &mut sent);
         sent
     }
 
@@ -122,11 +122,11 @@ impl Pair {
 fn a_session_carries_packets_both_ways_and_shows_nothing_of_them() {
     let mut pair = Pair::ready();
     let request = pair.seal(b"a value that nobody else may read");
-    assert_eq!(request.len(), OVERHEAD + 8 + 33);
+    assert_eq!(request.len(), SEAL_OVERHEAD + 8 + 33);
     assert!(!request.windows(5).any(|five| five == b"value"));
     let (opened, sent) = pair.deliver(&request);
     let (peer, inner) = opened.unwrap();
-    assert_eq!((session_of(peer), sent.len()), (Some((TENANT, pair.client.session())), 0));
+    assert_eq!((peer_session(peer), sent.len()), (Some((TENANT, pair.client.session())), 0));
     assert!(inner.ends_with(b"a value that nobody else may read"));
     for _ in 0..5000 {
         pair.talk();
@@ -241,7 +241,7 @@ fn packets_of_one_session_mean_nothing_in_another() {
     let (opened, _) = one.bring(&request);
     assert!(opened.is_none());
     let mut turned = request;
-    turned[1] = Kind::ToClient as u8;
+    turned[1] = SealPacketKind::ToClient as u8;
     assert!(one.bring(&turned).0.is_none());
     assert_eq!(one.client.counters().bad_tag, 1);
 }
@@ -270,7 +270,7 @@ fn a_hello_that_comes_again_costs_no_handshake() {
 fn a_recorded_hello_is_worth_nothing_later_and_to_another_server() {
     let mut pair = Pair::new();
     let hello = pair.hello();
-    let mut restarted = ServerSeal::new(SealLimits::default(), CLOCK_MS + 2 * HELLO_LIFE_MS);
+    let mut restarted = ServerSeal::new(SealLimits::default(), CLOCK_MS + 2 * HELLO_LIFETIME_MS);
     let mut sent = Sent::new();
     assert!(restarted.receive(0, pair.at, &mut hello.clone(), &DOOR, &mut sent).is_none());
     restarted.work(0, &mut sent);
@@ -323,9 +323,9 @@ fn a_wrong_token_is_refused_without_a_curve_operation_and_told_soon() {
         let mut pair = Pair::with(SealLimits::default(), tenant, b"not the token");
         let hello = pair.hello();
         let (_, rejects) = pair.deliver(&hello);
-        assert_eq!(Reason::from_byte(rejects[0].1[3]), Some(Reason::Token));
+        assert_eq!(RejectReason::from_byte(rejects[0].1[3]), Some(RejectReason::Token));
         let mut answer = rejects[0].1.clone();
-        Head::encode(&Head { tenant: 0, session: 0, ..Head::parse(&answer).expect("a packet") })
+        SealHeader::encode(&SealHeader { tenant: 0, session: 0, ..SealHeader::parse(&answer).expect("a packet") })
             .iter()
             .zip(&mut answer)
             .for_each(|(byte, answered)| *answered = *byte);
@@ -333,7 +333,7 @@ fn a_wrong_token_is_refused_without_a_curve_operation_and_told_soon() {
         assert_eq!((pair.server.counters().handshakes, pair.server.counters().bad_hello), (0, 1));
         pair.bring(&rejects[0].1);
         assert_eq!(pair.client.take_refusal(pair.now_us), None, "a genuine welcome may still come");
-        assert_eq!(pair.client.take_refusal(pair.now_us + REFUSAL_PATIENCE_US), Some(Refusal::Token));
+        assert_eq!(pair.client.take_refusal(pair.now_us + REFUSAL_GRACE_US), Some(HandshakeRefusal::Token));
     }
     assert_eq!(told[0], told[1], "byte for byte, but for the names that the client chose");
 }
@@ -342,8 +342,14 @@ fn a_wrong_token_is_refused_without_a_curve_operation_and_told_soon() {
 fn forged_rejects_end_nothing() {
     let mut pair = Pair::ready();
     pair.talk();
-    let head = Head { kind: Kind::Reject, flags: 0, tenant: TENANT, session: pair.client.session(), number: 0 };
-    let reject = |flags: u8, number: u64| [&Head { flags, number, ..head }.encode()[..], &[0; 8]].concat();
+    let head = SealHeader {
+        kind: SealPacketKind::Reject,
+        flags: 0,
+        tenant: TENANT,
+        session: pair.client.session(),
+        number: 0,
+    };
+    let reject = |flags: u8, number: u64| [&SealHeader { flags, number, ..head }.encode()[..], &[0; 8]].concat();
     for round in 0..100 {
         pair.now_us += 10_000;
         for flags in 0..6 {
@@ -355,8 +361,8 @@ fn forged_rejects_end_nothing() {
     // During a handshake a forged refusal gives way to the genuine welcome.
     let mut pair = Pair::new();
     let hello = pair.hello();
-    let head = Head { session: pair.client.session(), number: 1, ..head };
-    pair.bring(&[&Head { flags: Reason::Token as u8, ..head }.encode()[..], &[0; 8]].concat());
+    let head = SealHeader { session: pair.client.session(), number: 1, ..head };
+    pair.bring(&[&SealHeader { flags: RejectReason::Token as u8, ..head }.encode()[..], &[0; 8]].concat());
     let (_, sent) = pair.deliver(&hello);
     pair.bring(&sent[0].1);
     assert!(pair.client.is_ready() && pair.client.take_refusal(u64::MAX).is_none());
@@ -385,7 +391,7 @@ fn keys_are_renewed_while_packets_are_under_way() {
     pair.shake();
     pair.talk();
     let late = pair.seal(b"late");
-    pair.now_us += RENEW_AFTER_US;
+    pair.now_us += REKEY_AFTER_US;
     let mut sent = Sent::new();
     assert!(pair.client.poll(pair.now_us, false, &mut sent).is_none() && sent.is_empty(), "not while nobody asks");
     assert!(pair.client.poll(pair.now_us, true, &mut sent).is_some());
@@ -397,23 +403,23 @@ fn keys_are_renewed_while_packets_are_under_way() {
     assert!(pair.bring(&under_way).0.is_some(), "old keys open what is under way");
     pair.talk();
     assert!(pair.deliver(&late).0.is_some() && pair.deliver(&late).0.is_none());
-    pair.now_us += limits::OLD_KEYS_US;
+    pair.now_us += limits::PREVIOUS_KEYS_LIFETIME_US;
     assert_eq!((pair.client.counters().handshakes, pair.server.counters().handshakes), (2, 2));
     pair.talk();
 }
 
 #[test]
 fn no_number_is_used_twice_and_none_beyond_the_last() {
-    let split = crypt::Split { from_client: [1; 32], from_server: [2; 32] };
-    let mut client = crypt::Keys::of_client(1, &split, 0).unwrap();
-    let mut server = crypt::Keys::of_server(1, &split, 0).unwrap();
+    let split = aead::DirectionKeys { from_client: [1; 32], from_server: [2; 32] };
+    let mut client = aead::SessionKeys::for_client(1, &split, 0).unwrap();
+    let mut server = aead::SessionKeys::for_server(1, &split, 0).unwrap();
     client.sent = PACKETS_PER_KEY - 3;
-    let numbers: Vec<u64> = std::iter::from_fn(|| client.take_number()).collect();
+    let numbers: Vec<u64> = std::iter::from_fn(|| client.next_packet_number()).collect();
     assert_eq!(numbers, [PACKETS_PER_KEY - 3, PACKETS_PER_KEY - 2, PACKETS_PER_KEY - 1]);
-    assert!(client.are_old(0));
-    let mut packet = [0; OVERHEAD + 8];
+    assert!(client.need_rekey(0));
+    let mut packet = [0; SEAL_OVERHEAD + 8];
     client.seal(PACKETS_PER_KEY, &mut packet);
-    assert_eq!(server.open(PACKETS_PER_KEY, &mut packet), Err(crypt::NotOpened::Spent));
+    assert_eq!(server.open(PACKETS_PER_KEY, &mut packet), Err(aead::OpenError::KeyExhausted));
 }
 
 #[test]
@@ -482,7 +488,7 @@ fn a_flood_of_hellos_costs_no_more_than_its_share() {
     for (number, hello) in hellos.iter().cycle().take(10_000).enumerate() {
         let mut hello = hello.clone();
         hello[0] = MAGIC;
-        hello[1] = Kind::Hello as u8;
+        hello[1] = SealPacketKind::Hello as u8;
         hello[2] = VERSION;
         pair.server.receive(0, pair.at, &mut hello, &DOOR, &mut sent);
         if number % 32 == 31 {
@@ -548,9 +554,9 @@ fn a_token_that_is_being_replaced_is_good_as_long_as_the_door_says() {
 #[test]
 fn addresses_of_sessions_are_nobody_elses() {
     let peer = session_peer(u32::MAX, u64::MAX);
-    assert_eq!(session_of(peer), Some((u32::MAX, u64::MAX)));
+    assert_eq!(peer_session(peer), Some((u32::MAX, u64::MAX)));
     for other in ["127.0.0.1:1", "[::1]:1", "[100:0:0:1::]:1", "[fe80::1]:7", "1.0.0.0:1", "[::ffff:100:0]:0"] {
-        assert_eq!(session_of(other.parse().unwrap()), None, "{other}");
+        assert_eq!(peer_session(other.parse().unwrap()), None, "{other}");
     }
     assert!(session_peer(1, 2) != session_peer(2, 2) && session_peer(1, 2) != session_peer(1, 3));
 }

@@ -1,11 +1,11 @@
 //! What a worker's stack has counted.
 
-use super::wire::Refused;
+use super::wire::FrameDropReason;
 
 /// What a worker's stack has counted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCounters {
-    refused: [u64; Refused::ALL.len()],
+    refused: [u64; FrameDropReason::ALL.len()],
     /// Frames that came.
     pub frames_in: u64,
     /// Frames sent that carry no datagram: answers and questions of the stack itself.
@@ -34,7 +34,7 @@ pub struct StackCounters {
 
 /// Why a datagram is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unsent {
+pub(super) enum SendDropReason {
     /// It does not fit a packet of the interface.
     TooLarge,
     /// There is no way to its address.
@@ -44,35 +44,35 @@ pub(super) enum Unsent {
 }
 
 impl StackCounters {
-    pub(super) fn drop(&mut self, why: Unsent) {
+    pub(super) fn drop(&mut self, why: SendDropReason) {
         match why {
-            Unsent::TooLarge => self.too_large += 1,
-            Unsent::NoRoute => self.no_route += 1,
-            Unsent::Unresolved => self.unresolved += 1,
+            SendDropReason::TooLarge => self.too_large += 1,
+            SendDropReason::NoRoute => self.no_route += 1,
+            SendDropReason::Unresolved => self.unresolved += 1,
         }
     }
 
     #[inline]
-    pub(super) fn refuse(&mut self, why: Refused) {
+    pub(super) fn refuse(&mut self, why: FrameDropReason) {
         if let Some(counter) = self.refused.get_mut(why as usize) {
             *counter += 1;
         }
     }
 
-    pub(super) fn refuse_many(&mut self, why: Refused, count: usize) {
+    pub(super) fn count_drops(&mut self, why: FrameDropReason, count: usize) {
         if let Some(counter) = self.refused.get_mut(why as usize) {
             *counter += count as u64;
         }
     }
 
     /// Frames dropped for this reason.
-    pub fn refused(&self, why: Refused) -> u64 {
+    pub fn refused(&self, why: FrameDropReason) -> u64 {
         self.refused.get(why as usize).copied().unwrap_or(0)
     }
 
     /// Frames dropped, by reason.
-    pub fn by_reason(&self) -> impl Iterator<Item = (Refused, &'static str, u64)> {
-        Refused::ALL.iter().zip(self.refused).map(|((why, name), count)| (*why, *name, count))
+    pub fn by_reason(&self) -> impl Iterator<Item = (FrameDropReason, &'static str, u64)> {
+        FrameDropReason::ALL.iter().zip(self.refused).map(|((why, name), count)| (*why, *name, count))
     }
 
     /// Frames that no sound neighbour sends.
@@ -81,7 +81,7 @@ impl StackCounters {
     }
 
     /// Frames dropped, for whatever reason.
-    pub fn refused_in_all(&self) -> u64 {
+    pub fn total_dropped(&self) -> u64 {
         self.refused.iter().sum()
     }
 

@@ -1,20 +1,22 @@
 //! The stack as a driver: a worker's part of it, and a port.
 
-use super::alarm::Alarm;
 use super::counters::StackCounters;
-use super::handover::Batch;
-use super::interface::{Interface, StackError};
-use super::wire::Refused;
-use super::wire::udp::Headers;
-use super::worker::{Out, Worker};
-use super::{Fill, FramePort, OutFrame, Part};
-use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Terms, Waiter, Waker};
-use crate::limits::{
-    ARMED_SLEEP_US, BURST, JUNK_BURSTS, POLLED_DEEP_SLEEP_US, POLLED_IDLE_SLEEP_US, POLLED_LONG_REST_US,
-    POLLED_REST_US, POLLED_SLEEP_US, usual_datagram,
+use super::handover::HandoverBatch;
+use super::interface::{StackError, StackInterface};
+use super::interrupt_arming::InterruptArming;
+use super::wire::FrameDropReason;
+use super::wire::udp::DatagramHeaders;
+use super::worker::{RouteOutcome, StackWorker};
+use super::{ChecksumFill, FramePart, FramePort, TxFrame};
+use crate::driver::{
+    Burst, DatagramDriver, DriverCounters, DriverWaiter, DriverWaker, Outbox, ReceivePressure, SleepPolicy,
 };
-use crate::r2p2::Peer;
-use crate::share::Share;
+use crate::limits::{
+    ARMED_SLEEP_US, BURST, MAX_JUNK_BURSTS, POLLED_DEEP_IDLE_AFTER_US, POLLED_DEEP_SLEEP_US, POLLED_IDLE_AFTER_US,
+    POLLED_IDLE_SLEEP_US, POLLED_SLEEP_US, default_datagram,
+};
+use crate::r2p2::PeerAddr;
+use crate::shared_bytes::SharedBytes;
 use arrayvec::ArrayVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,15 +27,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 #[derive(Debug)]
 pub struct StackDriver<P: FramePort> {
     port: P,
-    pub(super) worker: Worker,
+    pub(super) worker: StackWorker,
     /// What other workers have handed over.
-    inbox: Batch,
-    waiter: Waiter,
-    waker: Waker,
+    inbox: HandoverBatch,
+    waiter: DriverWaiter,
+    waker: DriverWaker,
     /// How whoever waits may sleep.
-    terms: Arc<Terms>,
+    terms: Arc<SleepPolicy>,
     polled: bool,
-    alarm: Alarm,
+    alarm: InterruptArming,
     /// When a datagram last came or went.
     busy_us: u64,
     counters: DriverCounters,
@@ -48,15 +50,15 @@ impl<P: FramePort> StackDriver<P> {
     /// # Errors
     /// If there is no such worker, or there is one already; if the port lets no groups in that IPv6 needs; if the process has no file
     /// descriptor left.
-    pub fn new(interface: Arc<Interface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
+    pub fn new(interface: Arc<StackInterface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
         let inbox = interface.inboxes.get(index).ok_or(StackError::Worker(index))?;
         let (told, interrupt) = (port.descriptor(), port.interrupt());
         let polled = told.is_none();
-        let alarm = Alarm::new(polled && interrupt.is_some());
-        let longest_us = AtomicU64::new(if polled { POLLED_SLEEP_US } else { u64::MAX });
-        let terms = Arc::new(Terms { longest_us, listens: AtomicBool::new(!polled) });
-        let waiter = Waiter::on_terms(told.or(interrupt), Arc::clone(&terms))
-            .map_err(|error| StackError::Signal(index, error.to_string()))?;
+        let alarm = InterruptArming::new(polled && interrupt.is_some());
+        let max_sleep_us = AtomicU64::new(if polled { POLLED_SLEEP_US } else { u64::MAX });
+        let terms = Arc::new(SleepPolicy { max_sleep_us, listens: AtomicBool::new(!polled) });
+        let waiter = DriverWaiter::with_policy(told.or(interrupt), Arc::clone(&terms))
+            .map_err(|error| StackError::Waker(index, error.to_string()))?;
         let waker = waiter.waker();
         // A device that the kernel shares has the kernel's groups.
         let listens = interface.options.isolated || port.listen(&interface.groups());
@@ -67,14 +69,14 @@ impl<P: FramePort> StackDriver<P> {
             return Err(StackError::Worker(index));
         }
         let now_us = (interface.clock)();
-        let mut worker = Worker::new(interface, index, port.offload());
+        let mut worker = StackWorker::new(interface, index, port.offload());
         if index == 0 {
             worker.announce();
         }
         Ok(StackDriver {
             port,
             worker,
-            inbox: Batch::default(),
+            inbox: HandoverBatch::default(),
             waiter,
             waker,
             terms,
@@ -86,7 +88,7 @@ impl<P: FramePort> StackDriver<P> {
     }
 
     /// What the workers share.
-    pub fn interface(&self) -> &Arc<Interface> {
+    pub fn interface(&self) -> &Arc<StackInterface> {
         &self.worker.interface
     }
 
@@ -107,7 +109,7 @@ impl<P: FramePort> StackDriver<P> {
 
     /// Takes what other workers have handed over, into half of the burst: their flood must not keep this worker from its own queue, in
     /// which its neighbours' answers are.
-    fn take_handed(&mut self, burst: &mut Burst) {
+    fn drain_inbox(&mut self, burst: &mut Burst) {
         let kept = burst.room() / 2;
         if let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index) {
             inbox.take(&mut self.inbox);
@@ -116,7 +118,7 @@ impl<P: FramePort> StackDriver<P> {
             let counters = &mut self.worker.counters;
             self.inbox.pop(|peer, datagram| {
                 if !burst.push(peer, datagram) {
-                    counters.refuse(Refused::Buffer);
+                    counters.refuse(FrameDropReason::BufferTooSmall);
                 }
                 true
             });
@@ -124,11 +126,11 @@ impl<P: FramePort> StackDriver<P> {
     }
 
     /// Puts a large datagram of frame `index` into the burst: in the port's own buffer if that can be had, else a copy.
-    fn put_large(&mut self, index: usize, (peer, place): (Peer, Range<usize>), burst: &mut Burst) {
+    fn push_large(&mut self, index: usize, (peer, place): (PeerAddr, Range<usize>), burst: &mut Burst) {
         let put = match self.port.take(index) {
             Some(buffer) => {
-                let share = Share::of(Arc::new(buffer)).into_part(place);
-                share.is_some_and(|share| burst.push_share(peer, share))
+                let share = SharedBytes::of(Arc::new(buffer)).into_slice(place);
+                share.is_some_and(|share| burst.push_shared(peer, share))
             }
             None => {
                 let bytes = self.port.frame(index).and_then(|frame| frame.bytes.get(place));
@@ -136,19 +138,19 @@ impl<P: FramePort> StackDriver<P> {
             }
         };
         if !put {
-            self.worker.counters.refuse(Refused::Buffer);
+            self.worker.counters.refuse(FrameDropReason::BufferTooSmall);
         }
     }
 
     fn hand_over(&mut self) {
         let worker = &mut self.worker;
-        if !std::mem::take(&mut worker.some_away) {
+        if !std::mem::take(&mut worker.has_handover) {
             return;
         }
-        for (batch, inbox) in worker.away.iter_mut().zip(&worker.interface.inboxes) {
+        for (batch, inbox) in worker.handover.iter_mut().zip(&worker.interface.inboxes) {
             if !batch.is_empty() {
                 let lost = inbox.put(batch);
-                worker.counters.refuse_many(Refused::Handover, lost);
+                worker.counters.count_drops(FrameDropReason::HandoverFull, lost);
             }
         }
     }
@@ -157,7 +159,7 @@ impl<P: FramePort> StackDriver<P> {
     fn work(&mut self, now_us: u64) {
         self.worker.release(now_us);
         while !self.worker.queue.frames.is_empty() {
-            let (taken, all) = self.send_own();
+            let (taken, all) = self.send_stack_frames();
             self.worker.queue.advance(taken);
             if !all {
                 break;
@@ -166,22 +168,22 @@ impl<P: FramePort> StackDriver<P> {
     }
 
     /// Sends the first of the stack's own frames: how many the port has dealt with, and whether those were all that it was offered.
-    fn send_own(&mut self) -> (usize, bool) {
-        let own = |frame| OutFrame { header: frame, ip_header: 0, fill: Fill::default(), parts: &[] };
+    fn send_stack_frames(&mut self) -> (usize, bool) {
+        let own = |frame| TxFrame { header: frame, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] };
         let queued = self.worker.queue.frames.iter().take(BURST);
-        let frames: ArrayVec<OutFrame<'_>, BURST> = queued.map(|frame| own(frame)).collect();
+        let frames: ArrayVec<TxFrame<'_>, BURST> = queued.map(|frame| own(frame)).collect();
         let taken = self.port.transmit(&frames);
         (taken, taken >= frames.len())
     }
 
     /// Sends the first datagrams of the outbox that can be sent at once. Returns how many of its datagrams are done with, and whether
     /// the port has room for more.
-    fn send_run(&mut self, now_us: u64, outbox: &Outbox) -> (usize, bool) {
+    fn send_datagrams(&mut self, now_us: u64, outbox: &Outbox) -> (usize, bool) {
         let mut headers = ArrayVec::new();
         let (mut stop, mut last) = (None, None);
         for datagram in outbox.iter().take(BURST) {
             match self.worker.route(now_us, datagram.peer, datagram.parts(), &mut last, &mut headers) {
-                Out::Frame => {}
+                RouteOutcome::Frame => {}
                 other => {
                     stop = Some((other, datagram));
                     break;
@@ -196,30 +198,30 @@ impl<P: FramePort> StackDriver<P> {
         // What cannot be sent is done with when all before it has been sent, so that it is looked at once.
         match stop {
             None => (taken, true),
-            Some((Out::Hold(hop), datagram)) => {
+            Some((RouteOutcome::AwaitNeighbour(hop), datagram)) => {
                 self.worker.hold(now_us, hop, datagram.peer, datagram.parts());
                 (taken + 1, true)
             }
-            Some((Out::Dropped(why), _)) => {
+            Some((RouteOutcome::Dropped(why), _)) => {
                 self.worker.counters.drop(why);
                 (taken + 1, true)
             }
-            Some((Out::Frame, _)) => (taken, true),
+            Some((RouteOutcome::Frame, _)) => (taken, true),
         }
     }
 
-    fn send_frames(&mut self, outbox: &Outbox, headers: &[Headers]) -> usize {
-        let parts: ArrayVec<[Part<'_>; 2], BURST> = outbox
+    fn send_frames(&mut self, outbox: &Outbox, headers: &[DatagramHeaders]) -> usize {
+        let parts: ArrayVec<[FramePart<'_>; 2], BURST> = outbox
             .iter()
             .take(headers.len())
             .map(|datagram| {
-                let shared = datagram.shared().map(|(share, range)| Part::Shared(share, range));
-                [Part::Bytes(datagram.parts()[0]), shared.unwrap_or(Part::Bytes(&[]))]
+                let shared = datagram.shared().map(|(share, range)| FramePart::Shared(share, range));
+                [FramePart::Bytes(datagram.parts()[0]), shared.unwrap_or(FramePart::Bytes(&[]))]
             })
             .collect();
-        let mut frames = ArrayVec::<OutFrame<'_>, BURST>::new();
+        let mut frames = ArrayVec::<TxFrame<'_>, BURST>::new();
         for (headers, parts) in headers.iter().zip(&parts) {
-            frames.push(OutFrame { header: headers.bytes(), ip_header: headers.ip, fill: headers.fill, parts });
+            frames.push(TxFrame { header: headers.bytes(), ip_header_len: headers.ip, fill: headers.fill, parts });
         }
         let taken = self.port.transmit(&frames).min(headers.len());
         self.counters.sent += taken as u64;
@@ -231,29 +233,29 @@ impl<P: FramePort> StackDriver<P> {
 
     /// How long whoever waits may sleep, microseconds.
     #[cfg(test)]
-    pub(super) fn longest_us(&self) -> u64 {
-        self.terms.longest_us.load(Relaxed)
+    pub(super) fn max_sleep_us(&self) -> u64 {
+        self.terms.max_sleep_us.load(Relaxed)
     }
 
     /// Tells whoever waits how long.
-    fn set_sleep(&self, now_us: u64) {
+    fn update_sleep_policy(&self, now_us: u64) {
         let worker = &self.worker;
-        let mut longest_us = match now_us.saturating_sub(self.busy_us) {
+        let mut max_sleep_us = match now_us.saturating_sub(self.busy_us) {
             _ if !self.polled => u64::MAX,
             _ if self.alarm.is_set() => ARMED_SLEEP_US,
-            rest_us if rest_us < POLLED_REST_US => POLLED_SLEEP_US,
-            rest_us if rest_us < POLLED_LONG_REST_US => POLLED_IDLE_SLEEP_US,
+            rest_us if rest_us < POLLED_IDLE_AFTER_US => POLLED_SLEEP_US,
+            rest_us if rest_us < POLLED_DEEP_IDLE_AFTER_US => POLLED_IDLE_SLEEP_US,
             _ => POLLED_DEEP_SLEEP_US,
         };
         if !worker.held.is_empty() {
-            longest_us = longest_us.min(worker.held.due_us.saturating_sub(now_us).max(SHORT_SLEEP_US));
+            max_sleep_us = max_sleep_us.min(worker.held.due_us.saturating_sub(now_us).max(SHORT_SLEEP_US));
         }
         if !worker.queue.frames.is_empty() || !self.inbox.is_empty() {
-            longest_us = longest_us.min(SHORT_SLEEP_US);
+            max_sleep_us = max_sleep_us.min(SHORT_SLEEP_US);
         }
-        let Terms { longest_us: before_us, listens } = &*self.terms;
-        if before_us.load(Relaxed) != longest_us {
-            before_us.store(longest_us, Relaxed);
+        let SleepPolicy { max_sleep_us: before_us, listens } = &*self.terms;
+        if before_us.load(Relaxed) != max_sleep_us {
+            before_us.store(max_sleep_us, Relaxed);
         }
         // An interrupt that came late, when nobody waited for it any more, ends no sleep.
         let is_told = !self.polled || self.alarm.is_set();
@@ -263,8 +265,8 @@ impl<P: FramePort> StackDriver<P> {
     }
 }
 
-impl<P: FramePort> Driver for StackDriver<P> {
-    fn local(&self) -> Peer {
+impl<P: FramePort> DatagramDriver for StackDriver<P> {
+    fn local(&self) -> PeerAddr {
         self.worker.interface.local(self.worker.index)
     }
 
@@ -274,11 +276,11 @@ impl<P: FramePort> Driver for StackDriver<P> {
 
     fn receive(&mut self, burst: &mut Burst) -> usize {
         burst.clear();
-        self.worker.large_from = self.port.worth_taking();
+        self.worker.large_datagram_bytes = self.port.worth_taking();
         let now_us = (self.worker.interface.clock)();
-        self.take_handed(burst);
+        self.drain_inbox(burst);
         let (mut drained, mut frames) = (self.inbox.is_empty(), 0);
-        for _ in 0..JUNK_BURSTS {
+        for _ in 0..MAX_JUNK_BURSTS {
             let room = burst.room().min(BURST);
             if room == 0 {
                 drained = false;
@@ -290,7 +292,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
                     self.worker.input(now_us, &frame, burst);
                 }
                 if let Some(large) = self.worker.large.take() {
-                    self.put_large(index, large, burst);
+                    self.push_large(index, large, burst);
                 }
             }
             frames += count;
@@ -307,7 +309,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
             self.busy_us = now_us;
         }
         if !drained {
-            burst.is_not_all();
+            burst.mark_undrained();
         } else if burst.is_empty()
             && let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index)
             && !inbox.rest()
@@ -315,7 +317,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
             // Something has come since: no sleep.
             self.waker.wake();
         }
-        self.set_sleep(now_us);
+        self.update_sleep_policy(now_us);
         self.counters.received += burst.len() as u64;
         self.counters.received_bytes += burst.iter().map(|(_, datagram)| datagram.len() as u64).sum::<u64>();
         burst.len()
@@ -324,7 +326,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
     fn transmit(&mut self, outbox: &mut Outbox) -> usize {
         let (before, now_us) = (outbox.len(), (self.worker.interface.clock)());
         while !outbox.is_empty() {
-            let (done, room) = self.send_run(now_us, outbox);
+            let (done, room) = self.send_datagrams(now_us, outbox);
             outbox.advance(done);
             if !room {
                 self.counters.send_full += 1;
@@ -338,7 +340,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
             self.busy_us = now_us;
         }
         self.work(now_us);
-        self.set_sleep(now_us);
+        self.update_sleep_policy(now_us);
         before - outbox.len()
     }
 
@@ -347,18 +349,18 @@ impl<P: FramePort> Driver for StackDriver<P> {
         let worker = &self.worker;
         let nothing_waits = worker.held.is_empty() && worker.queue.frames.is_empty() && self.inbox.is_empty();
         let rest_us = (worker.interface.clock)().saturating_sub(self.busy_us);
-        self.alarm.may_sleep(&mut self.port, nothing_waits && rest_us >= POLLED_REST_US)
+        self.alarm.may_sleep(&mut self.port, nothing_waits && rest_us >= POLLED_IDLE_AFTER_US)
     }
 
-    fn waiter(&self) -> Waiter {
+    fn waiter(&self) -> DriverWaiter {
         self.waiter.clone()
     }
 
-    fn waker(&self) -> Waker {
+    fn waker(&self) -> DriverWaker {
         self.waker.clone()
     }
 
-    fn pressure(&mut self) -> Pressure {
+    fn pressure(&mut self) -> ReceivePressure {
         if self.worker.index == 0 && self.port.came_up() {
             // It leaves with the next datagrams, or when the port is next looked at.
             self.worker.announce();
@@ -370,7 +372,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
         let (stack, (late, late_bytes)) = (&self.worker.counters, self.worker.late);
         DriverCounters {
             receive_errors: stack.malformed(),
-            truncated: stack.refused(Refused::Buffer),
+            truncated: stack.refused(FrameDropReason::BufferTooSmall),
             sent: self.counters.sent + late,
             sent_bytes: self.counters.sent_bytes + late_bytes,
             sent_messages: self.counters.sent_messages + late,
@@ -384,11 +386,11 @@ impl<P: FramePort> Driver for StackDriver<P> {
     }
 
     fn usual_datagram(&self) -> usize {
-        usual_datagram(self.worker.interface.v6.is_some()).min(self.max_datagram())
+        default_datagram(self.worker.interface.v6.is_some()).min(self.max_datagram())
     }
 
     fn outbox(&self) -> Outbox {
-        let ways: Arc<Interface> = Arc::clone(&self.worker.interface);
+        let ways: Arc<StackInterface> = Arc::clone(&self.worker.interface);
         Outbox::along(ways)
     }
 

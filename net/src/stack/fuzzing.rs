@@ -1,35 +1,38 @@
 //! What the fuzz target of the stack checks, shared with the property tests of the normal run. It panics if what it checks does not hold.
 
-use super::interface::Interface;
-use super::wire::{Ethernet, arp::Arp, checksum, ethertype, icmp, ip, nd, protocol};
-use super::worker::{Out, Worker};
-use super::{FramePort, InFrame, Mac, Network, Never, Offload, OutFrame, StackOptions, Verified};
+use super::interface::StackInterface;
+use super::wire::{EthernetHeader, arp::ArpPacket, checksum, ethertype, icmp, ip, nd, protocol};
+use super::worker::{RouteOutcome, StackWorker};
+use super::{
+    ChecksumStatus, FramePort, InterfaceNetwork, MacAddress, NoSharedBuffer, PortOffloads, RxFrame, StackOptions,
+    TxFrame,
+};
 use crate::driver::Burst;
-use crate::limits::{CONTROL_FRAMES, GRO_SEGMENTS, HELD_DATAGRAMS};
+use crate::limits::{CONTROL_FRAMES, GRO_SEGMENTS, UNRESOLVED_DATAGRAMS};
 use arrayvec::ArrayVec;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// An interface without a network.
-struct Nowhere;
+struct NullPort;
 
-const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const OTHER: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const OWN_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+const PEER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 const MTU: usize = 1500;
-const PLACES: usize = 16;
+const NEIGHBOUR_SLOTS: usize = 16;
 
-impl FramePort for Nowhere {
-    type Shared = Never;
+impl FramePort for NullPort {
+    type Shared = NoSharedBuffer;
 
-    fn mac(&self) -> Mac {
-        OWN
+    fn mac(&self) -> MacAddress {
+        OWN_MAC
     }
 
     fn mtu(&self) -> usize {
         MTU
     }
 
-    fn listen(&mut self, _groups: &[Mac]) -> bool {
+    fn listen(&mut self, _groups: &[MacAddress]) -> bool {
         false
     }
 
@@ -37,95 +40,99 @@ impl FramePort for Nowhere {
         0
     }
 
-    fn frame(&self, _index: usize) -> Option<InFrame<'_>> {
+    fn frame(&self, _index: usize) -> Option<RxFrame<'_>> {
         None
     }
 
-    fn transmit(&mut self, _frames: &[OutFrame<'_>]) -> usize {
+    fn transmit(&mut self, _frames: &[TxFrame<'_>]) -> usize {
         0
     }
 }
 
-fn worker(isolated: bool) -> Worker {
-    let v4 = Network { address: [10, 0, 0, 1].into(), prefix: 24, gateway: Some([10, 0, 0, 254].into()) };
-    let v6 = Network { address: IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, 1]), prefix: 64, gateway: None };
+fn worker(isolated: bool) -> StackWorker {
+    let v4 = InterfaceNetwork { address: [10, 0, 0, 1].into(), prefix: 24, gateway: Some([10, 0, 0, 254].into()) };
+    let v6 = InterfaceNetwork { address: IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, 1]), prefix: 64, gateway: None };
     let options = StackOptions {
         networks: vec![v4, v6],
         workers: 2,
-        neighbours: PLACES,
+        neighbours: NEIGHBOUR_SLOTS,
         isolated,
         ..StackOptions::new(v4, 7000)
     };
-    let interface = Interface::new(&Nowhere, options, Arc::new(|| 0)).expect("these options are right");
-    Worker::new(interface, 0, Offload::default())
+    let interface = StackInterface::new(&NullPort, options, Arc::new(|| 0)).expect("these options are right");
+    StackWorker::new(interface, 0, PortOffloads::default())
 }
 
 /// Makes the input into a frame that gets further than chance would let it.
-fn mend(choice: u8, frame: &mut [u8]) {
+fn repair_frame(choice: u8, frame: &mut [u8]) {
     if choice & 1 != 0
         && let Some(head) = frame.get_mut(..14)
     {
-        let ethertype = [ethertype::IPV4, ethertype::IPV6, ethertype::ARP, ethertype::IPV4][usize::from(choice >> 6)];
-        let to = if choice & 2 == 0 { OWN } else { Mac::BROADCAST };
-        head.copy_from_slice(&Ethernet { to, from: OTHER, ethertype }.bytes());
+        let ethertype =
+            [ethertype::IPV4_HEADER_LEN, ethertype::IPV6_HEADER_LEN, ethertype::ARP, ethertype::IPV4_HEADER_LEN]
+                [usize::from(choice >> 6)];
+        let to = if choice & 2 == 0 { OWN_MAC } else { MacAddress::BROADCAST };
+        head.copy_from_slice(&EthernetHeader { to, from: PEER_MAC, ethertype }.bytes());
     }
     let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, 1]));
     let Some(packet) = frame.get_mut(14..).filter(|_| choice & 4 != 0) else { return };
-    let kind = [protocol::UDP, protocol::ICMP, protocol::ICMPV6, protocol::UDP][usize::from(choice >> 4 & 3)];
+    let kind = [protocol::UDP_HEADER_LEN, protocol::ICMP, protocol::ICMPV6, protocol::UDP_HEADER_LEN]
+        [usize::from(choice >> 4 & 3)];
     // The addresses and lengths that a packet for us has.
     if choice >> 6 == 1 && packet.len() >= 40 {
         let from = IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, 2]);
         ip::write(packet, from, v6, kind, packet.len() - 40, false);
-        sum_up(from, v6, kind, packet.get_mut(40..).unwrap_or_default());
+        fill_lengths_and_checksum(from, v6, kind, packet.get_mut(40..).unwrap_or_default());
     } else if choice & 0x80 == 0 && packet.len() >= 20 {
         let from = IpAddr::from([10, 0, 0, 2]);
         ip::write(packet, from, v4, kind, packet.len() - 20, true);
-        sum_up(from, v4, kind, packet.get_mut(20..).unwrap_or_default());
+        fill_lengths_and_checksum(from, v4, kind, packet.get_mut(20..).unwrap_or_default());
     }
 }
 
 /// Puts the length and the checksum in, where their protocol has them.
-fn sum_up(from: IpAddr, to: IpAddr, kind: u8, payload: &mut [u8]) {
+fn fill_lengths_and_checksum(from: IpAddr, to: IpAddr, kind: u8, payload: &mut [u8]) {
     let len = payload.len();
     let at = match kind {
-        protocol::UDP => 6,
+        protocol::UDP_HEADER_LEN => 6,
         _ => 2,
     };
     if len < 8 {
         return;
     }
-    if kind == protocol::UDP {
+    if kind == protocol::UDP_HEADER_LEN {
         payload[4..6].copy_from_slice(&(len as u16).to_be_bytes());
         payload[2] = 7000u16.to_be_bytes()[0];
     }
     payload[at..at + 2].fill(0);
     let mut sum = match kind {
-        protocol::ICMP => checksum::Sum::default(),
-        _ => checksum::Sum::pseudo(from, to, kind, len),
+        protocol::ICMP => checksum::InternetChecksum::default(),
+        _ => checksum::InternetChecksum::pseudo_header(from, to, kind, len),
     };
     sum.add(payload);
     payload[at..at + 2].copy_from_slice(&sum.checksum().to_be_bytes());
 }
 
 /// What the stack says by itself is sound, from itself, and no answer to everybody.
-fn check_own(frame: &[u8]) {
+fn check_stack_frame(frame: &[u8]) {
     assert!(frame.len() <= 14 + MTU, "a frame that is too long");
-    let (ethernet, packet) = Ethernet::read(frame).expect("a frame of ours has a header");
-    assert!(ethernet.from == OWN && ethernet.to != OWN);
+    let (ethernet, packet) = EthernetHeader::read(frame).expect("a frame of ours has a header");
+    assert!(ethernet.from == OWN_MAC && ethernet.to != OWN_MAC);
     match ethernet.ethertype {
         ethertype::ARP => {
-            let arp = Arp::read(packet).expect("a packet of ARP");
-            assert_eq!(arp.sender_mac, OWN);
+            let arp = ArpPacket::read(packet).expect("a packet of ARP");
+            assert_eq!(arp.sender_mac, OWN_MAC);
         }
-        ethertype::IPV4 => {
-            let packet = ip::read4(packet, Verified::Unknown).expect("a packet of IPv4");
+        ethertype::IPV4_HEADER_LEN => {
+            let packet = ip::read_ipv4(packet, ChecksumStatus::Unknown).expect("a packet of IPv4");
             if packet.protocol == protocol::ICMP {
-                assert!(checksum::is_right(packet.payload) && !ethernet.to.is_group());
+                assert!(checksum::is_valid(packet.payload) && !ethernet.to.is_group());
             }
         }
         _ => {
-            let packet = ip::read6(packet).expect("a packet of IPv6");
-            if let (protocol::ICMPV6, Ok(icmp::Message::Discovery(kind, body))) = (packet.protocol, icmp::read(&packet))
+            let packet = ip::read_ipv6(packet).expect("a packet of IPv6");
+            if let (protocol::ICMPV6, Ok(icmp::IcmpMessage::Discovery(kind, body))) =
+                (packet.protocol, icmp::read(&packet))
                 && let (IpAddr::V6(from), IpAddr::V6(to)) = (packet.from, packet.to)
             {
                 nd::read(kind, body, from, to).expect("a message of discovery");
@@ -156,23 +163,23 @@ pub(crate) fn frames(bytes: &[u8]) {
             };
             let mut headers = ArrayVec::new();
             match worker.route(now_us, peer, [input, &[]], &mut None, &mut headers) {
-                Out::Frame => {
+                RouteOutcome::Frame => {
                     let frame = [headers[0].bytes(), input].concat();
-                    check_own(&frame);
-                    let to = Ethernet::read(&frame).map(|(ethernet, _)| ethernet.to);
-                    assert!(!isolated || to == Ok(OTHER), "all that was heard came from one: {to:?}");
+                    check_stack_frame(&frame);
+                    let to = EthernetHeader::read(&frame).map(|(ethernet, _)| ethernet.to);
+                    assert!(!isolated || to == Ok(PEER_MAC), "all that was heard came from one: {to:?}");
                 }
-                Out::Hold(_) if isolated => panic!("nobody answers there"),
-                Out::Hold(hop) => worker.hold(now_us, hop, peer, [input, &[]]),
-                Out::Dropped(_) => {}
+                RouteOutcome::AwaitNeighbour(_) if isolated => panic!("nobody answers there"),
+                RouteOutcome::AwaitNeighbour(hop) => worker.hold(now_us, hop, peer, [input, &[]]),
+                RouteOutcome::Dropped(_) => {}
             }
         } else {
             let mut frame = input.to_vec();
-            mend(*choice, &mut frame);
+            repair_frame(*choice, &mut frame);
             let before = (burst.len(), worker.queue.frames.len());
             // As a port would that hands over what the kernel has coalesced.
             let segment = usize::from(*choice >> 5) * 3;
-            worker.input(now_us, &InFrame { segment, ..InFrame::plain(&frame) }, &mut burst);
+            worker.input(now_us, &RxFrame { segment, ..RxFrame::plain(&frame) }, &mut burst);
             assert!(burst.len() - before.0 <= GRO_SEGMENTS, "{} datagrams in a frame", burst.len() - before.0);
             let said: usize = worker.queue.frames.iter().skip(before.1).map(Vec::len).sum();
             // Announcements in defence of an address are seldom.
@@ -180,10 +187,10 @@ pub(crate) fn frames(bytes: &[u8]) {
             assert!(burst.iter().skip(before.0).all(|(_, datagram)| datagram.len() + 42 <= frame.len()));
         }
         worker.release(now_us);
-        assert!(worker.queue.frames.len() <= CONTROL_FRAMES + HELD_DATAGRAMS);
-        assert!(worker.interface.neighbours().len() <= PLACES);
+        assert!(worker.queue.frames.len() <= CONTROL_FRAMES + UNRESOLVED_DATAGRAMS);
+        assert!(worker.interface.neighbours().len() <= NEIGHBOUR_SLOTS);
         if choice & 16 != 0 {
-            worker.queue.frames.iter().for_each(|frame| check_own(frame));
+            worker.queue.frames.iter().for_each(|frame| check_stack_frame(frame));
             let count = worker.queue.frames.len();
             worker.queue.advance(count);
         }

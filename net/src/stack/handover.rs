@@ -1,30 +1,30 @@
 //! Datagrams that came to another worker than theirs: put into that worker's inbox, a burst at a time.
 
-use crate::driver::Waker;
-use crate::limits::{HANDED_BYTES, HANDED_DATAGRAMS};
-use crate::r2p2::Peer;
+use crate::driver::DriverWaker;
+use crate::limits::{HANDOVER_BYTES, HANDOVER_DATAGRAMS};
+use crate::r2p2::PeerAddr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
 /// Datagrams behind each other.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct HandoverBatch {
     bytes: Vec<u8>,
-    list: Vec<(Peer, u32, u32)>,
+    list: Vec<(PeerAddr, u32, u32)>,
     /// How many of the list were taken out.
     taken: usize,
 }
 
-impl Batch {
+impl HandoverBatch {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.taken == self.list.len()
     }
 
     /// Puts one in. False if there is no room.
-    pub(super) fn push(&mut self, peer: Peer, datagram: &[u8]) -> bool {
-        if self.list.len() >= HANDED_DATAGRAMS || self.bytes.len() + datagram.len() > HANDED_BYTES {
+    pub(super) fn push(&mut self, peer: PeerAddr, datagram: &[u8]) -> bool {
+        if self.list.len() >= HANDOVER_DATAGRAMS || self.bytes.len() + datagram.len() > HANDOVER_BYTES {
             return false;
         }
         self.list.push((peer, self.bytes.len() as u32, datagram.len() as u32));
@@ -33,7 +33,7 @@ impl Batch {
     }
 
     /// Takes the next one out, if `take` takes it.
-    pub(super) fn pop(&mut self, take: impl FnOnce(Peer, &[u8]) -> bool) -> bool {
+    pub(super) fn pop(&mut self, take: impl FnOnce(PeerAddr, &[u8]) -> bool) -> bool {
         let Some((peer, start, len)) = self.list.get(self.taken).copied() else { return false };
         let bytes = self.bytes.get(start as usize..(start + len) as usize).unwrap_or_default();
         if !take(peer, bytes) {
@@ -55,24 +55,24 @@ impl Batch {
 
 /// Where other workers put what came for this one. Its owner looks at one word to know whether something is there.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct HandoverInbox {
     count: AtomicUsize,
     /// The owner has found nothing and may sleep.
     idle: AtomicBool,
     /// The owner waits for news of neighbours.
-    curious: AtomicBool,
-    waker: OnceLock<Waker>,
-    queue: Mutex<Batch>,
+    awaits_neighbours: AtomicBool,
+    waker: OnceLock<DriverWaker>,
+    queue: Mutex<HandoverBatch>,
 }
 
-impl Inbox {
+impl HandoverInbox {
     /// Makes a worker the owner. False if there is one.
-    pub(super) fn own(&self, waker: Waker) -> bool {
+    pub(super) fn own(&self, waker: DriverWaker) -> bool {
         self.waker.set(waker).is_ok()
     }
 
     /// Puts all of `batch` in and empties it. Returns how many there was no room for.
-    pub(super) fn put(&self, batch: &mut Batch) -> usize {
+    pub(super) fn put(&self, batch: &mut HandoverBatch) -> usize {
         let mut lost = 0;
         {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +96,7 @@ impl Inbox {
     }
 
     /// Takes all out, into an empty batch. Nothing is taken while somebody else has the inbox: it is about to be fuller.
-    pub(super) fn take(&self, into: &mut Batch) {
+    pub(super) fn take(&self, into: &mut HandoverBatch) {
         if self.count.load(SeqCst) == 0 || !into.is_empty() {
             return;
         }
@@ -125,13 +125,13 @@ impl Inbox {
     }
 
     /// Whether the owner waits for news of neighbours.
-    pub(super) fn be_curious(&self, curious: bool) {
-        self.curious.store(curious, SeqCst);
+    pub(super) fn set_awaits_neighbours(&self, awaits_neighbours: bool) {
+        self.awaits_neighbours.store(awaits_neighbours, SeqCst);
     }
 
     /// There are news of neighbours.
     pub(super) fn tell(&self) {
-        if self.curious.load(SeqCst) {
+        if self.awaits_neighbours.load(SeqCst) {
             self.rouse();
         }
     }

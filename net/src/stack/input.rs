@@ -1,25 +1,27 @@
 //! What becomes of a frame that came.
 
-use super::neighbours::Heard;
-use super::ways::{Quote, least};
-use super::wire::arp::Arp;
-use super::wire::icmp::{self, Message, Way};
-use super::wire::ip::{self, Packet};
-use super::wire::nd::{self, Discovery};
-use super::wire::{ALL_NODES, Ethernet, Refused, ethertype, group_of, protocol, solicited_node, udp};
-use super::worker::Worker;
-use super::{InFrame, Mac};
+use super::neighbours::NeighbourEvidence;
+use super::path_mtu::{QuotedPacket, min_mtu};
+use super::wire::arp::ArpPacket;
+use super::wire::icmp::{self, FrameRoute, IcmpMessage};
+use super::wire::ip::{self, IpPacket};
+use super::wire::nd::{self, NeighbourDiscovery};
+use super::wire::{
+    ALL_NODES, EthernetHeader, FrameDropReason, ethertype, multicast_mac, protocol, solicited_node_group, udp,
+};
+use super::worker::StackWorker;
+use super::{MacAddress, RxFrame};
 use crate::driver::Burst;
-use crate::limits::{DEFEND_US, GRO_SEGMENTS};
+use crate::limits::{ADDRESS_DEFENCE_US, GRO_SEGMENTS};
 use crate::seal::is_sealed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-impl Worker {
+impl StackWorker {
     /// Takes a frame: puts its datagram into `burst`, or has it answered, or counts why it was dropped.
     #[inline]
-    pub(super) fn input(&mut self, now_us: u64, frame: &InFrame<'_>, burst: &mut Burst) {
+    pub(super) fn input(&mut self, now_us: u64, frame: &RxFrame<'_>, burst: &mut Burst) {
         self.counters.frames_in += 1;
         if let Err(why) = self.take(now_us, frame, burst) {
             self.counters.refuse(why);
@@ -27,28 +29,28 @@ impl Worker {
     }
 
     #[inline]
-    fn take(&mut self, now_us: u64, frame: &InFrame<'_>, burst: &mut Burst) -> Result<(), Refused> {
-        let (ethernet, bytes) = Ethernet::read(frame.bytes)?;
+    fn take(&mut self, now_us: u64, frame: &RxFrame<'_>, burst: &mut Burst) -> Result<(), FrameDropReason> {
+        let (ethernet, bytes) = EthernetHeader::read(frame.bytes)?;
         if frame.vlan || ethertype::VLAN.contains(&ethernet.ethertype) {
-            return Err(Refused::Vlan);
+            return Err(FrameDropReason::Vlan);
         }
         let mac = self.interface.mac;
         if !ethernet.from.is_unicast() || ethernet.from == mac || (ethernet.to != mac && !ethernet.to.is_group()) {
-            return Err(Refused::EthernetAddress);
+            return Err(FrameDropReason::EthernetAddress);
         }
         match ethernet.ethertype {
-            ethertype::IPV4 if self.interface.v4.is_some() => {
-                let packet = ip::read4(bytes, frame.ip)?;
+            ethertype::IPV4_HEADER_LEN if self.interface.v4.is_some() => {
+                let packet = ip::read_ipv4(bytes, frame.ip)?;
                 self.packet(now_us, frame, &ethernet, &packet, burst)
             }
-            ethertype::IPV6 if self.interface.v6.is_some() => {
-                let packet = ip::read6(bytes)?;
+            ethertype::IPV6_HEADER_LEN if self.interface.v6.is_some() => {
+                let packet = ip::read_ipv6(bytes)?;
                 self.packet(now_us, frame, &ethernet, &packet, burst)
             }
             ethertype::ARP if self.interface.v4.is_some() && !self.interface.options.isolated => {
-                self.arp(now_us, &ethernet, &Arp::read(bytes)?)
+                self.arp(now_us, &ethernet, &ArpPacket::read(bytes)?)
             }
-            _ => Err(Refused::EtherType),
+            _ => Err(FrameDropReason::EtherType),
         }
     }
 
@@ -56,26 +58,26 @@ impl Worker {
     fn packet(
         &mut self,
         now_us: u64,
-        frame: &InFrame<'_>,
-        ethernet: &Ethernet,
-        packet: &Packet<'_>,
+        frame: &RxFrame<'_>,
+        ethernet: &EthernetHeader,
+        packet: &IpPacket<'_>,
         burst: &mut Burst,
-    ) -> Result<(), Refused> {
-        if packet.protocol == protocol::UDP {
+    ) -> Result<(), FrameDropReason> {
+        if packet.protocol == protocol::UDP_HEADER_LEN {
             // Nobody sends a datagram for one host to a group of Ethernet but to get round a filter.
             if !self.interface.serves(packet.to) || ethernet.to.is_group() {
-                return Err(Refused::IpDestination);
+                return Err(FrameDropReason::IpDestination);
             }
             if !self.interface.may_send(packet.from) {
-                return Err(Refused::IpSource);
+                return Err(FrameDropReason::IpSource);
             }
             let datagram = udp::read(packet, frame.udp)?;
             return self.datagram(now_us, ethernet, packet, &datagram, (burst, frame));
         }
         let messages = if packet.to.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 };
         if packet.protocol != messages || self.interface.options.isolated {
-            let known = self.interface.is_mine(packet.to);
-            return Err(if known { Refused::Protocol } else { Refused::IpDestination });
+            let known = self.interface.is_local(packet.to);
+            return Err(if known { FrameDropReason::Protocol } else { FrameDropReason::IpDestination });
         }
         self.message(now_us, ethernet, packet)
     }
@@ -84,25 +86,25 @@ impl Worker {
     fn datagram(
         &mut self,
         now_us: u64,
-        ethernet: &Ethernet,
-        packet: &Packet<'_>,
-        datagram: &udp::Datagram<'_>,
-        (burst, frame): (&mut Burst, &InFrame<'_>),
-    ) -> Result<(), Refused> {
+        ethernet: &EthernetHeader,
+        packet: &IpPacket<'_>,
+        datagram: &udp::UdpDatagram<'_>,
+        (burst, frame): (&mut Burst, &RxFrame<'_>),
+    ) -> Result<(), FrameDropReason> {
         if self.interface.options.isolated {
             self.interface.neighbours.seen(now_us, packet.from, ethernet.from);
         }
         let segment = frame.segment;
         if segment > 0 && datagram.payload.len().div_ceil(segment) > GRO_SEGMENTS {
-            return Err(Refused::Segments);
+            return Err(FrameDropReason::Segments);
         }
-        match self.interface.worker_of(datagram.port) {
+        match self.interface.worker_for(datagram.port) {
             // Nobody can be answered there.
-            _ if datagram.from.port() == 0 => Err(Refused::Port),
+            _ if datagram.from.port() == 0 => Err(FrameDropReason::Port),
             Some(worker) if worker == self.index => {
                 let payload = datagram.payload;
                 // What is sealed is opened where it stands, which is not done to what is shared.
-                if payload.len() >= self.large_from && segment == 0 && !is_sealed(payload) {
+                if payload.len() >= self.large_datagram_bytes && segment == 0 && !is_sealed(payload) {
                     let start = payload.as_ptr().addr().saturating_sub(frame.bytes.as_ptr().addr());
                     self.large = Some((datagram.from, start..start + payload.len()));
                     return Ok(());
@@ -110,18 +112,18 @@ impl Worker {
                 if burst.push_segments(datagram.from, datagram.payload, segment) {
                     Ok(())
                 } else {
-                    Err(Refused::Buffer)
+                    Err(FrameDropReason::BufferTooSmall)
                 }
             }
             Some(worker) => {
-                let batch = self.away.get_mut(worker).ok_or(Refused::Handover)?;
-                self.some_away = true;
+                let batch = self.handover.get_mut(worker).ok_or(FrameDropReason::HandoverFull)?;
+                self.has_handover = true;
                 let segment = if segment == 0 { datagram.payload.len().max(1) } else { segment };
                 // An empty one is a datagram, too.
                 let empty = datagram.payload.is_empty().then_some(&[][..]);
                 for datagram_payload in datagram.payload.chunks(segment).chain(empty) {
                     if !batch.push(datagram.from, datagram_payload) {
-                        return Err(Refused::Handover);
+                        return Err(FrameDropReason::HandoverFull);
                     }
                     self.counters.handed_over += 1;
                 }
@@ -130,65 +132,75 @@ impl Worker {
             None => {
                 let options = &self.interface.options;
                 if options.answer_closed_ports && !options.isolated && self.closed.take(now_us) {
-                    let way = self.way_back(ethernet, packet);
+                    let way = self.reply_route(ethernet, packet);
                     let said = self.say(|frame| way.write_closed_port(packet.whole, frame));
                     self.counters.closed_answered += u64::from(said);
                 }
-                Err(Refused::Port)
+                Err(FrameDropReason::Port)
             }
         }
     }
 
     /// To who has sent this, where it came from: nobody has to be asked for that.
-    fn way_back(&self, ethernet: &Ethernet, packet: &Packet<'_>) -> Way {
-        Way { macs: (self.interface.mac, ethernet.from), from: packet.to, to: packet.from }
+    fn reply_route(&self, ethernet: &EthernetHeader, packet: &IpPacket<'_>) -> FrameRoute {
+        FrameRoute { macs: (self.interface.mac, ethernet.from), from: packet.to, to: packet.from }
     }
 
-    fn message(&mut self, now_us: u64, ethernet: &Ethernet, packet: &Packet<'_>) -> Result<(), Refused> {
-        let mine = self.interface.is_mine(packet.to);
+    fn message(
+        &mut self,
+        now_us: u64,
+        ethernet: &EthernetHeader,
+        packet: &IpPacket<'_>,
+    ) -> Result<(), FrameDropReason> {
+        let mine = self.interface.is_local(packet.to);
         let to_group = match packet.to {
-            IpAddr::V6(to) => to == ALL_NODES || self.interface.addresses6().any(|own| to == solicited_node(own)),
+            IpAddr::V6(to) => {
+                to == ALL_NODES || self.interface.ipv6_addresses().any(|own| to == solicited_node_group(own))
+            }
             IpAddr::V4(_) => false,
         };
         if !mine && !to_group {
-            return Err(Refused::IpDestination);
+            return Err(FrameDropReason::IpDestination);
         }
         let message = icmp::read(packet)?;
         // Who has no address yet may ask whether one is free.
         let nameless = packet.from == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         // Who has our address, too, speaks as us.
-        let excepted = matches!(message, Message::Discovery(..)) && (nameless || self.interface.is_mine(packet.from));
+        let excepted =
+            matches!(message, IcmpMessage::Discovery(..)) && (nameless || self.interface.is_local(packet.from));
         if !excepted && !self.interface.may_send(packet.from) {
-            return Err(Refused::IpSource);
+            return Err(FrameDropReason::IpSource);
         }
         match message {
-            Message::Echo(body) => {
+            IcmpMessage::Echo(body) => {
                 // An echo to a group would be answered by all; one that a larger packet has brought would not fit a packet of ours.
                 if !mine || ethernet.to.is_group() || packet.whole.len() > self.interface.mtu {
-                    return Err(Refused::Unheeded);
+                    return Err(FrameDropReason::Ignored);
                 }
                 if !self.echoes.take(now_us) {
-                    return Err(Refused::Rate);
+                    return Err(FrameDropReason::RateLimited);
                 }
-                let way = self.way_back(ethernet, packet);
+                let way = self.reply_route(ethernet, packet);
                 if !self.say(|frame| way.write_echo_reply(body, frame)) {
-                    return Err(Refused::Rate);
+                    return Err(FrameDropReason::RateLimited);
                 }
                 self.counters.echoes_answered += 1;
             }
-            Message::TooBig(told, quote) if mine && !ethernet.to.is_group() => self.too_big(now_us, told, &quote)?,
-            Message::TooBig(..) => return Err(Refused::Unheeded),
-            Message::GroupQuery => {
-                if !self.reports.take(now_us) {
-                    return Err(Refused::Rate);
+            IcmpMessage::TooBig(told, quote) if mine && !ethernet.to.is_group() => {
+                self.too_big(now_us, told, &quote)?
+            }
+            IcmpMessage::TooBig(..) => return Err(FrameDropReason::Ignored),
+            IcmpMessage::GroupQuery => {
+                if !self.report_limiter.take(now_us) {
+                    return Err(FrameDropReason::RateLimited);
                 }
                 self.report_groups();
             }
-            Message::Discovery(kind, body) => {
+            IcmpMessage::Discovery(kind, body) => {
                 let (IpAddr::V6(from), IpAddr::V6(to)) = (packet.from, packet.to) else {
-                    return Err(Refused::Discovery);
+                    return Err(FrameDropReason::Discovery);
                 };
-                self.discovery(now_us, ethernet, from, nd::read(kind, body, from, to)?)?;
+                self.on_discovery(now_us, ethernet, from, nd::read(kind, body, from, to)?)?;
             }
         }
         Ok(())
@@ -196,66 +208,74 @@ impl Worker {
 
     /// A router says that a packet of ours was too large for what lies behind it.
     #[cold]
-    fn too_big(&mut self, now_us: u64, told: u32, quote: &Quote) -> Result<(), Refused> {
+    fn too_big(&mut self, now_us: u64, told: u32, quote: &QuotedPacket) -> Result<(), FrameDropReason> {
         let interface = &self.interface;
-        let ours = interface.serves(quote.from.ip()) && interface.worker_of(quote.from.port()).is_some();
-        let least = least(quote.to.ip());
+        let ours = interface.serves(quote.from.ip()) && interface.worker_for(quote.from.port()).is_some();
+        let least = min_mtu(quote.to.ip());
         let told = if told == 0 { least } else { told as usize };
         // It would be no word to believe if it asked for nothing, or for what no way needs.
         if !ours || !(least..quote.len).contains(&told) {
-            return Err(Refused::Unheeded);
+            return Err(FrameDropReason::Ignored);
         }
-        let lowered = &mut self.lowered;
-        let may = |group: usize| lowered.get_mut(group).is_some_and(|rate| rate.take(now_us));
+        let path_mtu_limiters = &mut self.path_mtu_limiters;
+        let may = |group: usize| path_mtu_limiters.get_mut(group).is_some_and(|rate| rate.take(now_us));
         interface.ways.hear(now_us, quote, told as u16, may)?;
         self.counters.too_big_heard += 1;
         Ok(())
     }
 
-    fn discovery(
+    fn on_discovery(
         &mut self,
         now_us: u64,
-        ethernet: &Ethernet,
+        ethernet: &EthernetHeader,
         from: Ipv6Addr,
-        message: Discovery,
-    ) -> Result<(), Refused> {
+        message: NeighbourDiscovery,
+    ) -> Result<(), FrameDropReason> {
         let own_mac = self.interface.mac;
-        if self.interface.is_mine(from.into()) {
+        if self.interface.is_local(from.into()) {
             // Somebody speaks as us.
             self.conflict();
-            self.defend(now_us);
+            self.defend_address(now_us);
             return Ok(());
         }
         match message {
             // It would have us send to ourselves.
-            Discovery::Solicitation { mac: Some(mac), .. } if mac == own_mac => Err(Refused::Discovery),
-            Discovery::Solicitation { target, .. } if !self.interface.is_mine(target.into()) => Err(Refused::Unheeded),
-            Discovery::Solicitation { target, .. } if from.is_unspecified() => {
+            NeighbourDiscovery::Solicitation { mac: Some(mac), .. } if mac == own_mac => {
+                Err(FrameDropReason::Discovery)
+            }
+            NeighbourDiscovery::Solicitation { target, .. } if !self.interface.is_local(target.into()) => {
+                Err(FrameDropReason::Ignored)
+            }
+            NeighbourDiscovery::Solicitation { target, .. } if from.is_unspecified() => {
                 // Somebody would like to have the address.
-                let group = group_of(ALL_NODES);
+                let group = multicast_mac(ALL_NODES);
                 self.conflict();
                 self.answer(|frame| nd::write_advertisement(own_mac, target, group, ALL_NODES, frame));
                 Ok(())
             }
-            Discovery::Solicitation { target, mac } => {
+            NeighbourDiscovery::Solicitation { target, mac } => {
                 if let Some(mac) = mac {
-                    self.heard(now_us, from.into(), mac, Heard::Question);
+                    self.heard(now_us, from.into(), mac, NeighbourEvidence::Request);
                 }
                 let to_mac = mac.unwrap_or(ethernet.from);
                 self.answer(|frame| nd::write_advertisement(own_mac, target, to_mac, from, frame));
                 Ok(())
             }
-            Discovery::Advertisement { target, .. } if self.interface.is_mine(target.into()) => {
+            NeighbourDiscovery::Advertisement { target, .. } if self.interface.is_local(target.into()) => {
                 self.conflict();
-                self.defend(now_us);
+                self.defend_address(now_us);
                 Ok(())
             }
-            Discovery::Advertisement { target, mac, solicited } => {
-                let how = if solicited && ethernet.to == own_mac { Heard::Answer } else { Heard::Claim };
+            NeighbourDiscovery::Advertisement { target, mac, solicited } => {
+                let how = if solicited && ethernet.to == own_mac {
+                    NeighbourEvidence::Reply
+                } else {
+                    NeighbourEvidence::Announcement
+                };
                 match mac {
                     Some(mac) => self.heard(now_us, target.into(), mac, how),
                     // Who was asked alone need not say it.
-                    None if how == Heard::Answer => self.heard(now_us, target.into(), ethernet.from, how),
+                    None if how == NeighbourEvidence::Reply => self.heard(now_us, target.into(), ethernet.from, how),
                     None => {}
                 }
                 Ok(())
@@ -263,42 +283,42 @@ impl Worker {
         }
     }
 
-    fn arp(&mut self, now_us: u64, ethernet: &Ethernet, arp: &Arp) -> Result<(), Refused> {
+    fn arp(&mut self, now_us: u64, ethernet: &EthernetHeader, arp: &ArpPacket) -> Result<(), FrameDropReason> {
         let own_mac = self.interface.mac;
         let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
         let asked = self.interface.serves(target);
         // It would have us send to ourselves.
         if arp.sender_mac == own_mac {
-            return Err(Refused::Arp);
+            return Err(FrameDropReason::Arp);
         }
         if self.interface.serves(sender) {
             self.conflict();
-            self.defend(now_us);
+            self.defend_address(now_us);
             return Ok(());
         }
         if arp.sender == Ipv4Addr::UNSPECIFIED {
-            if !(arp.asks && asked) {
-                return Err(Refused::Unheeded);
+            if !(arp.is_request && asked) {
+                return Err(FrameDropReason::Ignored);
             }
             // Somebody would like to have the address.
             self.conflict();
         } else {
             let near = self.interface.v4.is_some_and(|network| network.reaches(sender));
             if !near || !self.interface.may_send(sender) {
-                return Err(Refused::Arp);
+                return Err(FrameDropReason::Arp);
             }
-            let how = match (arp.asks, asked) {
-                (true, true) => Heard::Question,
-                (false, true) if ethernet.to == own_mac => Heard::Answer,
+            let how = match (arp.is_request, asked) {
+                (true, true) => NeighbourEvidence::Request,
+                (false, true) if ethernet.to == own_mac => NeighbourEvidence::Reply,
                 // Two others talk to each other.
-                (true, false) if sender != target => return Err(Refused::Unheeded),
-                _ => Heard::Claim,
+                (true, false) if sender != target => return Err(FrameDropReason::Ignored),
+                _ => NeighbourEvidence::Announcement,
             };
             self.heard(now_us, sender, arp.sender_mac, how);
         }
-        if arp.asks && asked {
-            let answer = Arp {
-                asks: false,
+        if arp.is_request && asked {
+            let answer = ArpPacket {
+                is_request: false,
                 sender_mac: own_mac,
                 sender: arp.target,
                 target_mac: arp.sender_mac,
@@ -315,15 +335,15 @@ impl Worker {
     }
 
     /// A neighbour's address was heard.
-    fn heard(&mut self, now_us: u64, ip: IpAddr, mac: Mac, how: Heard) {
-        let near = self.interface.network_of(ip).is_some_and(|network| network.reaches(ip));
+    fn heard(&mut self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
+        let near = self.interface.network_for(ip).is_some_and(|network| network.reaches(ip));
         if !near || mac == self.interface.mac || !self.interface.may_send(ip) {
             return;
         }
-        let before = self.interface.neighbours.news();
+        let before = self.interface.neighbours.generation();
         self.interface.neighbours.heard(now_us, ip, mac, how);
-        if self.interface.neighbours.news() != before {
-            self.interface.inboxes.iter().for_each(super::handover::Inbox::tell);
+        if self.interface.neighbours.generation() != before {
+            self.interface.inboxes.iter().for_each(super::handover::HandoverInbox::tell);
         }
     }
 
@@ -332,10 +352,10 @@ impl Worker {
     }
 
     /// Says again whose the addresses are, now and then.
-    fn defend(&mut self, now_us: u64) {
+    fn defend_address(&mut self, now_us: u64) {
         let interface = Arc::clone(&self.interface);
         let last_us = interface.defended_us.load(Relaxed);
-        let due = last_us == 0 || now_us.saturating_sub(last_us) >= DEFEND_US;
+        let due = last_us == 0 || now_us.saturating_sub(last_us) >= ADDRESS_DEFENCE_US;
         if due && interface.defended_us.compare_exchange(last_us, now_us, Relaxed, Relaxed).is_ok() {
             self.announce();
         }

@@ -1,13 +1,13 @@
 //! What the workers of one network interface share: its addresses and routes, its neighbours, and who serves which port.
 
-use super::handover::Inbox;
-use super::neighbours::{NeighbourCounters, Neighbours};
-use super::ways::KnownWays;
-use super::wire::{ALL_NODES, group_of, is_host, solicited_node};
-use super::{FramePort, Mac};
-use crate::driver::Ways;
+use super::handover::HandoverInbox;
+use super::neighbours::{NeighbourCounters, NeighbourTable};
+use super::path_mtu::PathMtuCache;
+use super::wire::{ALL_NODES, is_host_address, multicast_mac, solicited_node_group};
+use super::{FramePort, MacAddress};
+use crate::driver::PathMtu;
 use crate::limits::{CLIENT_PORTS, CLOSED_PORTS_PER_S, ECHOES_PER_S, NEIGHBOURS};
-use crate::r2p2::Peer;
+use crate::r2p2::PeerAddr;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use thiserror::Error;
 
 /// An address of an interface, the network around it, and the way out of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct InterfaceNetwork {
     /// The address.
     pub address: IpAddr,
     /// Bits that the addresses of this network share with it.
@@ -30,7 +30,7 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackOptions {
     /// At most one of each family, one at least. Datagrams are served at these addresses.
-    pub networks: Vec<Network>,
+    pub networks: Vec<InterfaceNetwork>,
     /// UDP port of the first worker; worker `n` has this port plus `n`.
     pub port: u16,
     /// Number of workers, 1 to 64.
@@ -51,7 +51,7 @@ pub struct StackOptions {
 
 impl StackOptions {
     /// One worker at this address and port.
-    pub fn new(network: Network, port: u16) -> StackOptions {
+    pub fn new(network: InterfaceNetwork, port: u16) -> StackOptions {
         StackOptions {
             networks: vec![network],
             port,
@@ -68,14 +68,14 @@ impl StackOptions {
     ///
     /// # Errors
     /// [`StackError::NoAddress`]; all else is refused when it is used.
-    pub fn of(networks: &[Network], port: u16, workers: usize) -> Result<StackOptions, StackError> {
+    pub fn of(networks: &[InterfaceNetwork], port: u16, workers: usize) -> Result<StackOptions, StackError> {
         let first = networks.first().copied().ok_or(StackError::NoAddress)?;
         Ok(StackOptions { networks: networks.to_vec(), workers, ..StackOptions::new(first, port) })
     }
 }
 
 /// One of [`CLIENT_PORTS`], another one than a moment ago: packets that are under way for a client before this one are not for it.
-pub(crate) fn client_port() -> u16 {
+pub(crate) fn choose_client_port() -> u16 {
     let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
     CLIENT_PORTS.start + (now_us % CLIENT_PORTS.len() as u32) as u16
 }
@@ -121,7 +121,7 @@ pub enum StackError {
     },
     /// The port's own address cannot be used.
     #[error("the interface has the Ethernet address {0}, which no interface can have: set one")]
-    Mac(Mac),
+    Mac(MacAddress),
     /// A worker that there is not, or is already.
     #[error("there is no worker {0} left to be given a port")]
     Worker(usize),
@@ -133,17 +133,17 @@ pub enum StackError {
     Groups,
     /// The process has no file descriptor left.
     #[error("cannot make a signal for worker {0}: {1}; raise the limit of open files")]
-    Signal(usize, String),
+    Waker(usize, String),
 }
 
-impl Network {
+impl InterfaceNetwork {
     /// Whether it can be.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), StackError> {
         let bits = if self.address.is_ipv4() { 32 } else { 128 };
-        if !is_host(self.address) {
+        if !is_host_address(self.address) {
             return Err(StackError::Address(self.address));
         }
         if self.prefix > bits || self.prefix == 0 {
@@ -164,9 +164,9 @@ impl Network {
     #[inline]
     pub fn reaches(&self, ip: IpAddr) -> bool {
         match (self.address, ip) {
-            (IpAddr::V4(mine), IpAddr::V4(other)) => (u32::from(mine) ^ u32::from(other)) & mask4(self.prefix) == 0,
+            (IpAddr::V4(mine), IpAddr::V4(other)) => (u32::from(mine) ^ u32::from(other)) & ipv4_mask(self.prefix) == 0,
             (IpAddr::V6(mine), IpAddr::V6(other)) => {
-                other.is_unicast_link_local() || (u128::from(mine) ^ u128::from(other)) & mask6(self.prefix) == 0
+                other.is_unicast_link_local() || (u128::from(mine) ^ u128::from(other)) & ipv6_mask(self.prefix) == 0
             }
             _ => false,
         }
@@ -177,8 +177,8 @@ impl Network {
     fn is_special(&self, ip: IpAddr) -> bool {
         match (self.address, ip) {
             (IpAddr::V4(_), IpAddr::V4(ip)) if self.prefix < 31 && self.reaches(ip.into()) => {
-                let host = u32::from(ip) & !mask4(self.prefix);
-                host == 0 || host == !mask4(self.prefix)
+                let host = u32::from(ip) & !ipv4_mask(self.prefix);
+                host == 0 || host == !ipv4_mask(self.prefix)
             }
             _ => false,
         }
@@ -186,56 +186,60 @@ impl Network {
 }
 
 #[inline]
-fn mask4(prefix: u8) -> u32 {
+fn ipv4_mask(prefix: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0)
 }
 
 #[inline]
-fn mask6(prefix: u8) -> u128 {
+fn ipv6_mask(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
 }
 
 /// Microseconds since a moment that all workers share; never 0.
-pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+pub type StackClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// The time of the machine.
-pub fn machine_clock() -> Clock {
+pub fn monotonic_clock() -> StackClock {
     let begin = Instant::now();
     // A second is behind us: the times of what was never done lie in the past.
     Arc::new(move || begin.elapsed().as_micros() as u64 + 1_000_000)
 }
 
 /// What the workers of one interface share.
-pub struct Interface {
-    pub(super) mac: Mac,
+pub struct StackInterface {
+    pub(super) mac: MacAddress,
     pub(super) mtu: usize,
-    pub(super) v4: Option<Network>,
-    pub(super) v6: Option<Network>,
+    pub(super) v4: Option<InterfaceNetwork>,
+    pub(super) v6: Option<InterfaceNetwork>,
     /// The address that every interface that speaks IPv6 has, for neighbours alone.
     pub(super) link_local: Option<Ipv6Addr>,
     pub(super) options: StackOptions,
-    pub(super) neighbours: Neighbours,
-    pub(super) ways: KnownWays,
-    pub(super) inboxes: Box<[Inbox]>,
-    pub(super) clock: Clock,
+    pub(super) neighbours: NeighbourTable,
+    pub(super) ways: PathMtuCache,
+    pub(super) inboxes: Box<[HandoverInbox]>,
+    pub(super) clock: StackClock,
     /// When an address was last announced in its defence.
     pub(super) defended_us: AtomicU64,
     /// Times that somebody claimed an address of ours.
     pub(super) conflicts: AtomicU64,
 }
 
-impl fmt::Debug for Interface {
+impl fmt::Debug for StackInterface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Interface").field("mac", &self.mac).field("options", &self.options).finish_non_exhaustive()
     }
 }
 
-impl Interface {
+impl StackInterface {
     /// What the workers share on the interface of `port`; each is to have a port of its own there ([`super::StackDriver::new`]).
     ///
     /// # Errors
     /// What is wrong with the options, and what to do.
-    pub fn new(port: &impl FramePort, options: StackOptions, clock: Clock) -> Result<Arc<Interface>, StackError> {
+    pub fn new(
+        port: &impl FramePort,
+        options: StackOptions,
+        clock: StackClock,
+    ) -> Result<Arc<StackInterface>, StackError> {
         for network in &options.networks {
             network.check()?;
         }
@@ -265,15 +269,15 @@ impl Interface {
         // Nobody asks for a router where what has come goes back the way that it came.
         let asked = options.networks.iter().filter(|_| !options.isolated);
         let routers: Vec<_> = asked.filter_map(|network| network.gateway).collect();
-        Ok(Arc::new(Interface {
+        Ok(Arc::new(StackInterface {
             mac,
             mtu: mtu.min(65_535),
             v4,
             v6,
             link_local: v6.is_some().then(|| link_local(mac)),
-            neighbours: Neighbours::new(options.neighbours, &routers),
-            ways: KnownWays::new(),
-            inboxes: (0..options.workers).map(|_| Inbox::default()).collect(),
+            neighbours: NeighbourTable::new(options.neighbours, &routers),
+            ways: PathMtuCache::new(),
+            inboxes: (0..options.workers).map(|_| HandoverInbox::default()).collect(),
             options,
             clock,
             defended_us: AtomicU64::new(0),
@@ -290,12 +294,12 @@ impl Interface {
 
     /// Bytes of the largest datagram that fits a packet of the interface, whichever the peer.
     pub fn max_datagram(&self) -> usize {
-        let header = if self.v6.is_some() { super::wire::IPV6 } else { super::wire::IPV4 };
-        self.mtu - header - super::wire::UDP
+        let header = if self.v6.is_some() { super::wire::IPV6_HEADER_LEN } else { super::wire::IPV4_HEADER_LEN };
+        self.mtu - header - super::wire::UDP_HEADER_LEN
     }
 
     /// The neighbours that are known, with the time of their last answer (0: none yet), microseconds of the clock.
-    pub fn neighbours(&self) -> Vec<(IpAddr, Mac, u64)> {
+    pub fn neighbours(&self) -> Vec<(IpAddr, MacAddress, u64)> {
         self.neighbours.list()
     }
 
@@ -311,7 +315,7 @@ impl Interface {
 
     /// The worker of a UDP port.
     #[inline]
-    pub(super) fn worker_of(&self, port: u16) -> Option<usize> {
+    pub(super) fn worker_for(&self, port: u16) -> Option<usize> {
         let index = usize::from(port.wrapping_sub(self.options.port));
         (index < self.inboxes.len()).then_some(index)
     }
@@ -319,31 +323,31 @@ impl Interface {
     /// Whether datagrams are served at this address.
     #[inline]
     pub(super) fn serves(&self, ip: IpAddr) -> bool {
-        self.network_of(ip).is_some_and(|network| network.address == ip)
+        self.network_for(ip).is_some_and(|network| network.address == ip)
     }
 
     /// Whether it is an address of this interface.
-    pub(super) fn is_mine(&self, ip: IpAddr) -> bool {
+    pub(super) fn is_local(&self, ip: IpAddr) -> bool {
         self.serves(ip) || self.link_local.is_some_and(|own| ip == own)
     }
 
     /// The network of an address's family.
     #[inline]
-    pub(super) fn network_of(&self, ip: IpAddr) -> Option<&Network> {
+    pub(super) fn network_for(&self, ip: IpAddr) -> Option<&InterfaceNetwork> {
         if ip.is_ipv4() { self.v4.as_ref() } else { self.v6.as_ref() }
     }
 
     /// Whether somebody else's packet may come from this address.
     #[inline]
     pub(super) fn may_send(&self, ip: IpAddr) -> bool {
-        let special = self.network_of(ip).is_some_and(|network| network.is_special(ip));
-        is_host(ip) && !special && !self.is_mine(ip)
+        let special = self.network_for(ip).is_some_and(|network| network.is_special(ip));
+        is_host_address(ip) && !special && !self.is_local(ip)
     }
 
     /// Who is to be sent to, for a packet to `ip`: itself, or a router. None: there is no way.
     #[inline]
     pub(super) fn next_hop(&self, ip: IpAddr) -> Option<IpAddr> {
-        let network = self.network_of(ip)?;
+        let network = self.network_for(ip)?;
         if !self.may_send(ip) {
             return None;
         }
@@ -352,7 +356,7 @@ impl Interface {
     }
 
     /// All addresses of IPv6.
-    pub(super) fn addresses6(&self) -> impl Iterator<Item = Ipv6Addr> {
+    pub(super) fn ipv6_addresses(&self) -> impl Iterator<Item = Ipv6Addr> {
         let served = self.v6.and_then(|network| match network.address {
             IpAddr::V6(address) => Some(address),
             IpAddr::V4(_) => None,
@@ -362,31 +366,31 @@ impl Interface {
     }
 
     /// The groups of IPv6 in which the interface is asked for.
-    pub(super) fn groups6(&self) -> Vec<Ipv6Addr> {
-        let mut groups: Vec<_> = self.addresses6().map(solicited_node).collect();
+    pub(super) fn ipv6_groups(&self) -> Vec<Ipv6Addr> {
+        let mut groups: Vec<_> = self.ipv6_addresses().map(solicited_node_group).collect();
         groups.dedup();
         groups
     }
 
     /// The groups of Ethernet whose frames are wanted.
-    pub(super) fn groups(&self) -> Vec<Mac> {
-        let groups = self.groups6();
+    pub(super) fn groups(&self) -> Vec<MacAddress> {
+        let groups = self.ipv6_groups();
         let all = (!groups.is_empty()).then_some(ALL_NODES);
-        groups.into_iter().chain(all).map(group_of).collect()
+        groups.into_iter().chain(all).map(multicast_mac).collect()
     }
 }
 
-impl Ways for Interface {
+impl PathMtu for StackInterface {
     #[inline]
-    fn most(&self, peer: Peer) -> usize {
-        let header = if peer.is_ipv4() { super::wire::IPV4 } else { super::wire::IPV6 };
+    fn most(&self, peer: PeerAddr) -> usize {
+        let header = if peer.is_ipv4() { super::wire::IPV4_HEADER_LEN } else { super::wire::IPV6_HEADER_LEN };
         let told = self.ways.most(&self.clock, peer.ip()).unwrap_or(self.mtu);
-        self.mtu.min(told) - header - super::wire::UDP
+        self.mtu.min(told) - header - super::wire::UDP_HEADER_LEN
     }
 }
 
 /// The address that an interface gives itself.
-fn link_local(mac: Mac) -> Ipv6Addr {
+fn link_local(mac: MacAddress) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([0xFE, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xFF, 0xFE, d, e, f])
 }

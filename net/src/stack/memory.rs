@@ -1,15 +1,15 @@
 //! A network in memory: interfaces with queues, and what networks do to frames. A run depends on its seed and the order of the calls alone.
 
-use super::{FramePort, InFrame, Mac, Offload, OutFrame, Verified};
-use crate::driver::Pressure;
-use crate::sim::Dice;
+use super::{ChecksumStatus, FramePort, MacAddress, PortOffloads, RxFrame, TxFrame};
+use crate::driver::ReceivePressure;
+use crate::sim::SeededRng;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What happens to frames, percent each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct NetworkFaults {
     /// Lost.
     pub loss: u64,
     /// Delivered twice.
@@ -23,40 +23,40 @@ pub struct Faults {
 }
 
 #[derive(Debug)]
-struct Host {
-    mac: Mac,
+struct MemoryHost {
+    mac: MacAddress,
     queues: Vec<VecDeque<Vec<u8>>>,
 }
 
 #[derive(Debug)]
-struct Frames {
-    dice: Dice,
-    faults: Faults,
-    hosts: Vec<Host>,
+struct MemorySegment {
+    dice: SeededRng,
+    faults: NetworkFaults,
+    hosts: Vec<MemoryHost>,
     room: usize,
     thrown_away: u64,
 }
 
 /// A segment of Ethernet: a frame reaches the interface with its address, one to a group all but its sender.
 #[derive(Clone, Debug)]
-pub struct MemoryNetwork(Arc<Mutex<Frames>>);
+pub struct MemoryNetwork(Arc<Mutex<MemorySegment>>);
 
 impl MemoryNetwork {
     /// A network whose faults, and whose choice of a queue, fall as `seed` says. A queue has room for `room` frames.
-    pub fn new(seed: u64, faults: Faults, room: usize) -> MemoryNetwork {
-        let dice = Dice::new(seed);
-        MemoryNetwork(Arc::new(Mutex::new(Frames { dice, faults, hosts: Vec::new(), room, thrown_away: 0 })))
+    pub fn new(seed: u64, faults: NetworkFaults, room: usize) -> MemoryNetwork {
+        let dice = SeededRng::new(seed);
+        MemoryNetwork(Arc::new(Mutex::new(MemorySegment { dice, faults, hosts: Vec::new(), room, thrown_away: 0 })))
     }
 
     /// The faults from now on.
-    pub fn set_faults(&self, faults: Faults) {
+    pub fn set_faults(&self, faults: NetworkFaults) {
         self.lock().faults = faults;
     }
 
     /// An interface with so many queues. A frame goes to any of them.
-    pub fn interface(&self, mac: Mac, mtu: usize, queues: usize) -> Vec<MemoryPort> {
+    pub fn interface(&self, mac: MacAddress, mtu: usize, queues: usize) -> Vec<MemoryPort> {
         let mut frames = self.lock();
-        frames.hosts.push(Host { mac, queues: (0..queues).map(|_| VecDeque::new()).collect() });
+        frames.hosts.push(MemoryHost { mac, queues: (0..queues).map(|_| VecDeque::new()).collect() });
         let host = frames.hosts.len() - 1;
         let port = |queue| MemoryPort {
             network: self.clone(),
@@ -64,25 +64,25 @@ impl MemoryNetwork {
             queue,
             mac,
             mtu,
-            offload: Offload::default(),
+            offload: PortOffloads::default(),
             verify: false,
             listens: true,
             descriptor: None,
             received: Vec::new(),
             room: usize::MAX,
-            gives_from: usize::MAX,
+            zero_copy_from: usize::MAX,
             came_up: false,
             send_errors: 0,
         };
         (0..queues).map(port).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Frames> {
+    fn lock(&self) -> MutexGuard<'_, MemorySegment> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Frames {
+impl MemorySegment {
     fn send(&mut self, from: usize, mut frame: Vec<u8>) {
         let faults = self.faults;
         let too_long = faults.longest > 0 && frame.len() > faults.longest;
@@ -121,10 +121,10 @@ pub struct MemoryPort {
     network: MemoryNetwork,
     host: usize,
     queue: usize,
-    mac: Mac,
+    mac: MacAddress,
     mtu: usize,
     /// Checksums that it computes.
-    pub offload: Offload,
+    pub offload: PortOffloads,
     /// Whether it says of what came if the checksums are right.
     pub verify: bool,
     /// Whether it lets groups in.
@@ -134,7 +134,7 @@ pub struct MemoryPort {
     /// Frames that it takes until it says that it is full; it then stays so until this is set anew.
     pub room: usize,
     /// Bytes of a datagram from which on it gives the frame's buffer out.
-    pub gives_from: usize,
+    pub zero_copy_from: usize,
     /// Whether it says, once, that its link has come up.
     pub came_up: bool,
     received: Vec<Vec<u8>>,
@@ -158,7 +158,7 @@ impl MemoryPort {
 impl FramePort for MemoryPort {
     type Shared = Vec<u8>;
 
-    fn mac(&self) -> Mac {
+    fn mac(&self) -> MacAddress {
         self.mac
     }
 
@@ -166,11 +166,11 @@ impl FramePort for MemoryPort {
         self.mtu
     }
 
-    fn offload(&self) -> Offload {
+    fn offload(&self) -> PortOffloads {
         self.offload
     }
 
-    fn listen(&mut self, _groups: &[Mac]) -> bool {
+    fn listen(&mut self, _groups: &[MacAddress]) -> bool {
         self.listens
     }
 
@@ -188,40 +188,40 @@ impl FramePort for MemoryPort {
         self.received.len()
     }
 
-    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
-        let bytes = self.received.get(index).filter(|bytes| self.gives_from == usize::MAX || !bytes.is_empty())?;
-        let (ip, udp) = if self.verify { verify(bytes) } else { Default::default() };
-        Some(InFrame { ip, udp, ..InFrame::plain(bytes) })
+    fn frame(&self, index: usize) -> Option<RxFrame<'_>> {
+        let bytes = self.received.get(index).filter(|bytes| self.zero_copy_from == usize::MAX || !bytes.is_empty())?;
+        let (ip, udp) = if self.verify { verify_checksums(bytes) } else { Default::default() };
+        Some(RxFrame { ip, udp, ..RxFrame::plain(bytes) })
     }
 
     fn worth_taking(&self) -> usize {
-        self.gives_from
+        self.zero_copy_from
     }
 
     fn take(&mut self, index: usize) -> Option<Vec<u8>> {
-        let may = self.gives_from != usize::MAX;
+        let may = self.zero_copy_from != usize::MAX;
         self.received.get_mut(index).filter(|bytes| may && !bytes.is_empty()).map(std::mem::take)
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
+    fn transmit(&mut self, frames: &[TxFrame<'_>]) -> usize {
         let count = frames.len().min(self.room);
         self.room -= if self.room == usize::MAX { 0 } else { count };
         for frame in frames.iter().take(count) {
             let mut bytes = vec![0; frame.len()];
-            if frame.len() > super::wire::ETHERNET + self.mtu || frame.copy_to(&mut bytes).is_none() {
+            if frame.len() > super::wire::ETHERNET_HEADER_LEN + self.mtu || frame.copy_to(&mut bytes).is_none() {
                 self.send_errors += 1;
                 continue;
             }
-            fill(frame, &mut bytes);
+            fill_checksums(frame, &mut bytes);
             self.network.lock().send(self.host, bytes);
         }
         count
     }
 
-    fn pressure(&mut self) -> Pressure {
+    fn pressure(&mut self) -> ReceivePressure {
         let frames = self.network.lock();
         let queue = frames.hosts.get(self.host).and_then(|host| host.queues.get(self.queue)).map_or(0, VecDeque::len);
-        Pressure { filled: (queue * 1000 / frames.room.max(1)) as u32, thrown_away: frames.thrown_away }
+        ReceivePressure { filled: (queue * 1000 / frames.room.max(1)) as u32, thrown_away: frames.thrown_away }
     }
 
     fn came_up(&mut self) -> bool {
@@ -234,38 +234,44 @@ impl FramePort for MemoryPort {
 }
 
 /// What hardware says of a frame's checksums, read in another way than the stack does.
-fn verify(frame: &[u8]) -> (Verified, Verified) {
+fn verify_checksums(frame: &[u8]) -> (ChecksumStatus, ChecksumStatus) {
     use super::wire::{checksum, ethertype, protocol, u16_at};
-    let mark = |right| if right { Verified::Good } else { Verified::Bad };
-    let Some(packet) = frame.get(super::wire::ETHERNET..) else { return Default::default() };
-    if u16_at(frame, 12) != Some(ethertype::IPV4) {
+    let mark = |right| if right { ChecksumStatus::Valid } else { ChecksumStatus::Invalid };
+    let Some(packet) = frame.get(super::wire::ETHERNET_HEADER_LEN..) else { return Default::default() };
+    if u16_at(frame, 12) != Some(ethertype::IPV4_HEADER_LEN) {
         return Default::default();
     }
     let header_len = usize::from(packet.first().copied().unwrap_or(0) & 15) * 4;
-    let ip = packet.get(..header_len.max(20)).map_or(Verified::Unknown, |header| mark(checksum::is_right(header)));
-    let Ok(parsed) = super::wire::ip::read4(packet, ip) else { return (ip, Verified::Unknown) };
-    if parsed.protocol != protocol::UDP || u16_at(parsed.payload, 6) == Some(0) {
-        return (ip, Verified::Unknown);
+    let ip =
+        packet.get(..header_len.max(20)).map_or(ChecksumStatus::Unknown, |header| mark(checksum::is_valid(header)));
+    let Ok(parsed) = super::wire::ip::read_ipv4(packet, ip) else { return (ip, ChecksumStatus::Unknown) };
+    if parsed.protocol != protocol::UDP_HEADER_LEN || u16_at(parsed.payload, 6) == Some(0) {
+        return (ip, ChecksumStatus::Unknown);
     }
-    let mut sum = checksum::Sum::pseudo(parsed.from, parsed.to, protocol::UDP, parsed.payload.len());
+    let mut sum = checksum::InternetChecksum::pseudo_header(
+        parsed.from,
+        parsed.to,
+        protocol::UDP_HEADER_LEN,
+        parsed.payload.len(),
+    );
     sum.add(parsed.payload);
     let whole = u16_at(parsed.payload, 4) == Some(parsed.payload.len() as u16);
-    (ip, if whole { mark(sum.folded() == 0xFFFF) } else { Verified::Unknown })
+    (ip, if whole { mark(sum.folded() == 0xFFFF) } else { ChecksumStatus::Unknown })
 }
 
 /// Computes what the frame wants computed, as hardware does: over the bytes from the UDP header on, whatever stands in the checksum's place
 /// included.
-fn fill(frame: &OutFrame<'_>, bytes: &mut [u8]) {
-    use super::wire::{ETHERNET, checksum};
+fn fill_checksums(frame: &TxFrame<'_>, bytes: &mut [u8]) {
+    use super::wire::{ETHERNET_HEADER_LEN, checksum};
     if frame.fill.ip
-        && let Some(header) = bytes.get_mut(ETHERNET..ETHERNET + frame.ip_header)
+        && let Some(header) = bytes.get_mut(ETHERNET_HEADER_LEN..ETHERNET_HEADER_LEN + frame.ip_header_len)
     {
         let sum = checksum::checksum(header);
         header[10..12].copy_from_slice(&sum.to_be_bytes());
     }
     if frame.fill.udp
-        && let Some(udp) = bytes.get_mut(ETHERNET + frame.ip_header..)
-        && udp.len() >= super::wire::UDP
+        && let Some(udp) = bytes.get_mut(ETHERNET_HEADER_LEN + frame.ip_header_len..)
+        && udp.len() >= super::wire::UDP_HEADER_LEN
     {
         let sum = checksum::checksum(udp);
         let sum = if sum == 0 { 0xFFFF } else { sum };

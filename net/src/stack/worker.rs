@@ -1,17 +1,17 @@
 //! One worker's part of the stack: frames in, datagrams and answers out. It knows the time from what it is told, and no port.
 
-use super::counters::{StackCounters, Unsent};
-use super::handover::Batch;
-use super::held::{Held, Queue};
-use super::interface::Interface;
-use super::neighbours::{Ask, Found};
-use super::wire::udp::Headers;
-use super::wire::{HEADERS, IPV4, IPV6, UDP};
-use super::wire::{arp::Arp, nd};
-use super::{Mac, Offload};
-use crate::driver::rate::Rate;
-use crate::limits::{BURST, GROUP_REPORT_US, LOWERED_GROUPS, LOWERED_PER_S};
-use crate::r2p2::Peer;
+use super::counters::{SendDropReason, StackCounters};
+use super::handover::HandoverBatch;
+use super::interface::StackInterface;
+use super::neighbours::{NeighbourLookup, ProbeAction};
+use super::pending::{FrameQueue, UnresolvedQueue};
+use super::wire::udp::DatagramHeaders;
+use super::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, MAX_HEADERS_LEN, UDP_HEADER_LEN};
+use super::wire::{arp::ArpPacket, nd};
+use super::{MacAddress, PortOffloads};
+use crate::driver::interval_limiter::IntervalLimiter;
+use crate::limits::{BURST, GROUP_REPORT_US, REDUCED_PATH_GROUPS, REDUCED_PATHS_PER_S};
+use crate::r2p2::PeerAddr;
 use arrayvec::ArrayVec;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -19,58 +19,58 @@ use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) interface: Arc<Interface>,
+pub(super) struct StackWorker {
+    pub(super) interface: Arc<StackInterface>,
     pub(super) index: usize,
-    pub(super) offload: Offload,
+    pub(super) offload: PortOffloads,
     pub(super) counters: StackCounters,
     /// Datagrams of this worker that were sent after they had waited, and their bytes.
     pub(super) late: (u64, u64),
-    pub(super) queue: Queue,
-    pub(super) held: Held,
+    pub(super) queue: FrameQueue,
+    pub(super) held: UnresolvedQueue,
     /// What came for other workers in this turn.
-    pub(super) away: Box<[Batch]>,
+    pub(super) handover: Box<[HandoverBatch]>,
     /// There is something in it: a client's device has many connections, whose batches are not looked through each time.
-    pub(super) some_away: bool,
-    pub(super) echoes: Rate,
-    pub(super) closed: Rate,
-    pub(super) reports: Rate,
+    pub(super) has_handover: bool,
+    pub(super) echoes: IntervalLimiter,
+    pub(super) closed: IntervalLimiter,
+    pub(super) report_limiter: IntervalLimiter,
     /// Of each group of networks.
-    pub(super) lowered: Box<[Rate]>,
+    pub(super) path_mtu_limiters: Box<[IntervalLimiter]>,
     /// Bytes of a datagram from which on it is large: its buffer is worth taking out of the port.
-    pub(super) large_from: usize,
+    pub(super) large_datagram_bytes: usize,
     /// The sender of a large datagram that has just come, and where it stands in its frame.
-    pub(super) large: Option<(Peer, Range<usize>)>,
+    pub(super) large: Option<(PeerAddr, Range<usize>)>,
 }
 
 /// What becomes of a datagram to be sent.
 #[derive(Debug)]
-pub(super) enum Out {
+pub(super) enum RouteOutcome {
     /// It is sent behind the headers that were written.
     Frame,
     /// It waits for its neighbour to be asked, or to answer.
-    Hold(IpAddr),
+    AwaitNeighbour(IpAddr),
     /// It is dropped: who is done with it counts why.
-    Dropped(Unsent),
+    Dropped(SendDropReason),
 }
 
-impl Worker {
-    pub(super) fn new(interface: Arc<Interface>, index: usize, offload: Offload) -> Worker {
+impl StackWorker {
+    pub(super) fn new(interface: Arc<StackInterface>, index: usize, offload: PortOffloads) -> StackWorker {
         let options = &interface.options;
-        Worker {
+        StackWorker {
             index,
             offload,
             counters: StackCounters::default(),
             late: (0, 0),
-            queue: Queue::default(),
-            held: Held::default(),
-            away: (0..options.workers).map(|_| Batch::default()).collect(),
-            some_away: false,
-            echoes: Rate::new(options.echoes_per_s),
-            closed: Rate::new(options.closed_ports_per_s),
-            reports: Rate::once_in(GROUP_REPORT_US),
-            lowered: (0..LOWERED_GROUPS).map(|_| Rate::new(LOWERED_PER_S)).collect(),
-            large_from: usize::MAX,
+            queue: FrameQueue::default(),
+            held: UnresolvedQueue::default(),
+            handover: (0..options.workers).map(|_| HandoverBatch::default()).collect(),
+            has_handover: false,
+            echoes: IntervalLimiter::new(options.echoes_per_s),
+            closed: IntervalLimiter::new(options.closed_ports_per_s),
+            report_limiter: IntervalLimiter::once_per(GROUP_REPORT_US),
+            path_mtu_limiters: (0..REDUCED_PATH_GROUPS).map(|_| IntervalLimiter::new(REDUCED_PATHS_PER_S)).collect(),
+            large_datagram_bytes: usize::MAX,
             large: None,
             interface,
         }
@@ -88,7 +88,7 @@ impl Worker {
     }
 
     /// Puts a question into the queue. The caller has seen that there is room.
-    fn inquire(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    fn queue_probe(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.counters.frames_own += 1;
         self.queue.push(write);
     }
@@ -101,11 +101,17 @@ impl Worker {
         }
         let mac = interface.mac;
         if let Some(IpAddr::V4(address)) = interface.v4.map(|network| network.address) {
-            let arp = Arp { asks: true, sender_mac: mac, sender: address, target_mac: Mac::ZERO, target: address };
-            self.say(|frame| frame.extend_from_slice(&arp.frame(Mac::BROADCAST)));
+            let arp = ArpPacket {
+                is_request: true,
+                sender_mac: mac,
+                sender: address,
+                target_mac: MacAddress::ZERO,
+                target: address,
+            };
+            self.say(|frame| frame.extend_from_slice(&arp.frame(MacAddress::BROADCAST)));
         }
-        for address in interface.addresses6() {
-            let (to, group) = (super::wire::ALL_NODES, super::wire::group_of(super::wire::ALL_NODES));
+        for address in interface.ipv6_addresses() {
+            let (to, group) = (super::wire::ALL_NODES, super::wire::multicast_mac(super::wire::ALL_NODES));
             self.say(|frame| nd::write_advertisement(mac, address, group, to, frame));
         }
         self.report_groups();
@@ -115,37 +121,38 @@ impl Worker {
     pub(super) fn report_groups(&mut self) {
         let interface = Arc::clone(&self.interface);
         if let Some(from) = interface.link_local {
-            self.say(|frame| nd::write_groups(interface.mac, from, &interface.groups6(), frame));
+            self.say(|frame| nd::write_group_report(interface.mac, from, &interface.ipv6_groups(), frame));
         }
     }
 
     /// Asks for a neighbour, if it is time to. What there is no room for does not count as asked: the next one who wants it asks again.
     fn ask(&mut self, now_us: u64, hop: IpAddr) {
-        if !self.queue.has_room_for_question() {
+        if !self.queue.has_room_for_probe() {
             return;
         }
         let interface = Arc::clone(&self.interface);
         let known = match interface.neighbours.ask(now_us, hop) {
-            Ask::Nothing => return,
-            Ask::Everybody => None,
-            Ask::One(mac) => Some(mac),
+            ProbeAction::Skip => return,
+            ProbeAction::Broadcast => None,
+            ProbeAction::Unicast(mac) => Some(mac),
         };
         let mac = interface.mac;
-        match (hop, interface.network_of(hop).map(|network| network.address)) {
+        match (hop, interface.network_for(hop).map(|network| network.address)) {
             (IpAddr::V4(target), Some(IpAddr::V4(own))) => {
-                let arp = Arp { asks: true, sender_mac: mac, sender: own, target_mac: Mac::ZERO, target };
-                self.inquire(|frame| frame.extend_from_slice(&arp.frame(known.unwrap_or(Mac::BROADCAST))));
+                let arp =
+                    ArpPacket { is_request: true, sender_mac: mac, sender: own, target_mac: MacAddress::ZERO, target };
+                self.queue_probe(|frame| frame.extend_from_slice(&arp.frame(known.unwrap_or(MacAddress::BROADCAST))));
             }
             (IpAddr::V6(target), Some(IpAddr::V6(own))) => {
-                let from = self.source6(target, own);
-                self.inquire(|frame| nd::write_solicitation(mac, from, target, known, frame));
+                let from = self.probe_source(target, own);
+                self.queue_probe(|frame| nd::write_solicitation(mac, from, target, known, frame));
             }
             _ => {}
         }
     }
 
     /// The address from which a neighbour is asked: of the same kind as its own.
-    fn source6(&self, target: Ipv6Addr, own: Ipv6Addr) -> Ipv6Addr {
+    fn probe_source(&self, target: Ipv6Addr, own: Ipv6Addr) -> Ipv6Addr {
         if target.is_unicast_link_local() { self.interface.link_local.unwrap_or(own) } else { own }
     }
 
@@ -155,18 +162,18 @@ impl Worker {
     pub(super) fn route(
         &mut self,
         now_us: u64,
-        peer: Peer,
+        peer: PeerAddr,
         payload: [&[u8]; 2],
-        last: &mut Option<(Peer, Mac)>,
-        burst: &mut ArrayVec<Headers, BURST>,
-    ) -> Out {
-        let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
-        if header + UDP + payload.map(<[u8]>::len).iter().sum::<usize>() > self.interface.mtu {
-            return Out::Dropped(Unsent::TooLarge);
+        last: &mut Option<(PeerAddr, MacAddress)>,
+        burst: &mut ArrayVec<DatagramHeaders, BURST>,
+    ) -> RouteOutcome {
+        let header = if peer.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        if header + UDP_HEADER_LEN + payload.map(<[u8]>::len).iter().sum::<usize>() > self.interface.mtu {
+            return RouteOutcome::Dropped(SendDropReason::TooLarge);
         }
         let mac = match last {
             Some((last, mac)) if *last == peer => *mac,
-            _ => match self.neighbour(now_us, peer) {
+            _ => match self.resolve(now_us, peer) {
                 Ok(mac) => {
                     *last = Some((peer, mac));
                     mac
@@ -177,49 +184,55 @@ impl Worker {
         match self.headers(mac, peer, payload, self.offload) {
             Some(headers) => {
                 burst.push(headers);
-                Out::Frame
+                RouteOutcome::Frame
             }
-            None => Out::Dropped(Unsent::NoRoute),
+            None => RouteOutcome::Dropped(SendDropReason::NoRoute),
         }
     }
 
     /// The Ethernet address on the way to a peer, or what becomes of a datagram to it.
-    fn neighbour(&mut self, now_us: u64, peer: Peer) -> Result<Mac, Out> {
+    fn resolve(&mut self, now_us: u64, peer: PeerAddr) -> Result<MacAddress, RouteOutcome> {
         let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
-            return Err(Out::Dropped(Unsent::NoRoute));
+            return Err(RouteOutcome::Dropped(SendDropReason::NoRoute));
         };
         if self.interface.options.isolated {
-            let seen = self.interface.neighbours.seen_at(hop);
-            return seen.ok_or(Out::Dropped(Unsent::Unresolved));
+            let seen = self.interface.neighbours.source_mac(hop);
+            return seen.ok_or(RouteOutcome::Dropped(SendDropReason::Unresolved));
         }
         match self.interface.neighbours.find(now_us, hop) {
-            Found::Here(mac) => Ok(mac),
-            Found::Doubtful(mac) => {
+            NeighbourLookup::Reachable(mac) => Ok(mac),
+            NeighbourLookup::Stale(mac) => {
                 self.ask(now_us, hop);
                 Ok(mac)
             }
-            Found::Wait(_) | Found::Unknown => Err(Out::Hold(hop)),
-            Found::Nobody => Err(Out::Dropped(Unsent::Unresolved)),
+            NeighbourLookup::Resolving(_) | NeighbourLookup::Unknown => Err(RouteOutcome::AwaitNeighbour(hop)),
+            NeighbourLookup::Unreachable => Err(RouteOutcome::Dropped(SendDropReason::Unresolved)),
         }
     }
 
     #[inline]
-    fn headers(&self, mac: Mac, peer: Peer, payload: [&[u8]; 2], offload: Offload) -> Option<Headers> {
+    fn headers(
+        &self,
+        mac: MacAddress,
+        peer: PeerAddr,
+        payload: [&[u8]; 2],
+        offload: PortOffloads,
+    ) -> Option<DatagramHeaders> {
         let interface = &self.interface;
-        let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
-        interface.ways.note(peer, header + UDP + payload.map(<[u8]>::len).iter().sum::<usize>());
-        let from = interface.network_of(peer.ip())?.address;
+        let header = if peer.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+        interface.ways.note(peer, header + UDP_HEADER_LEN + payload.map(<[u8]>::len).iter().sum::<usize>());
+        let from = interface.network_for(peer.ip())?.address;
         let from = SocketAddr::new(from, interface.options.port.wrapping_add(self.index as u16));
-        Headers::new((interface.mac, mac), from, peer, payload, offload)
+        DatagramHeaders::new((interface.mac, mac), from, peer, payload, offload)
     }
 
     /// Lets a datagram wait for its neighbour.
-    pub(super) fn hold(&mut self, now_us: u64, hop: IpAddr, peer: Peer, payload: [&[u8]; 2]) {
+    pub(super) fn hold(&mut self, now_us: u64, hop: IpAddr, peer: PeerAddr, payload: [&[u8]; 2]) {
         // It counts as waiting before anybody is asked, so that no answer is missed.
         if self.held.is_empty() {
-            self.held.seen = self.interface.neighbours.news();
+            self.held.seen = self.interface.neighbours.generation();
             self.held.due_us = u64::MAX;
-            self.inbox_be_curious(true);
+            self.set_awaits_neighbours(true);
         }
         if !self.held.push(hop, peer, payload) {
             // Others fill the room; the next one may find its neighbour all the same.
@@ -230,15 +243,15 @@ impl Worker {
         self.counters.held += 1;
         self.ask(now_us, hop);
         let due_us = match self.interface.neighbours.find(now_us, hop) {
-            Found::Wait(until_us) => until_us,
+            NeighbourLookup::Resolving(until_us) => until_us,
             _ => now_us,
         };
         self.held.due_us = self.held.due_us.min(due_us);
     }
 
-    fn inbox_be_curious(&self, curious: bool) {
+    fn set_awaits_neighbours(&self, curious: bool) {
         if let Some(inbox) = self.interface.inboxes.get(self.index) {
-            inbox.be_curious(curious);
+            inbox.set_awaits_neighbours(curious);
         }
     }
 
@@ -248,52 +261,52 @@ impl Worker {
         if self.held.is_empty() {
             return;
         }
-        let news = self.interface.neighbours.news();
-        if news == self.held.seen && now_us < self.held.due_us || !self.queue.has_room_for_held() {
+        let generation = self.interface.neighbours.generation();
+        if generation == self.held.seen && now_us < self.held.due_us || !self.queue.has_room_for_unresolved() {
             return;
         }
-        self.release_now(now_us, news);
+        self.retry_unresolved_now(now_us, generation);
     }
 
     #[cold]
-    fn release_now(&mut self, now_us: u64, news: u64) {
-        self.held.seen = news;
+    fn retry_unresolved_now(&mut self, now_us: u64, generation: u64) {
+        self.held.seen = generation;
         self.held.due_us = u64::MAX;
         for waiting in self.held.take() {
             let mut found = self.interface.neighbours.find(now_us, waiting.hop);
-            if found == Found::Unknown {
+            if found == NeighbourLookup::Unknown {
                 self.ask(now_us, waiting.hop);
                 found = self.interface.neighbours.find(now_us, waiting.hop);
             }
             match found {
-                Found::Here(mac) | Found::Doubtful(mac) => {
-                    if matches!(found, Found::Doubtful(_)) {
+                NeighbourLookup::Reachable(mac) | NeighbourLookup::Stale(mac) => {
+                    if matches!(found, NeighbourLookup::Stale(_)) {
                         self.ask(now_us, waiting.hop);
                     }
-                    self.send_late(mac, waiting.peer, &waiting.payload);
+                    self.send_resolved(mac, waiting.peer, &waiting.payload);
                 }
-                Found::Wait(until_us) => {
+                NeighbourLookup::Resolving(until_us) => {
                     self.held.due_us = self.held.due_us.min(until_us);
                     self.held.keep(waiting);
                 }
                 // There was no room for the question: the port is full.
-                Found::Unknown if !self.queue.has_room_for_question() => {
+                NeighbourLookup::Unknown if !self.queue.has_room_for_probe() => {
                     self.held.due_us = now_us;
                     self.held.keep(waiting);
                 }
                 // There was no room in the table, or nobody answered.
-                Found::Nobody | Found::Unknown => self.counters.unresolved += 1,
+                NeighbourLookup::Unreachable | NeighbourLookup::Unknown => self.counters.unresolved += 1,
             }
         }
-        self.inbox_be_curious(!self.held.is_empty());
+        self.set_awaits_neighbours(!self.held.is_empty());
     }
 
-    fn send_late(&mut self, mac: Mac, peer: Peer, payload: &[u8]) {
-        let Some(headers) = self.headers(mac, peer, [payload, &[]], Offload::default()) else { return };
+    fn send_resolved(&mut self, mac: MacAddress, peer: PeerAddr, payload: &[u8]) {
+        let Some(headers) = self.headers(mac, peer, [payload, &[]], PortOffloads::default()) else { return };
         self.late.0 += 1;
         self.late.1 += payload.len() as u64;
         self.queue.push(|frame| {
-            frame.reserve(HEADERS + payload.len());
+            frame.reserve(MAX_HEADERS_LEN + payload.len());
             frame.extend_from_slice(headers.bytes());
             frame.extend_from_slice(payload);
         });

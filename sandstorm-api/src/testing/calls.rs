@@ -1,6 +1,6 @@
 //! The host's functions over a [`TestStore`].
 //!
-//! Guarantees: each reads what its pointers tell only during the call, and what it hands out is held by [`Behind`] until
+//! Guarantees: each reads what its pointers tell only during the call, and what it hands out is held by [`TestInvocation`] until
 //! the invocation ends.
 #![allow(unsafe_code)]
 
@@ -8,8 +8,8 @@ use alloc::sync::Arc;
 
 use super::commit::commit;
 use super::range::{range, range_keys};
-use super::{Behind, TestStore};
-use crate::abi::{self, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite};
+use super::{TestInvocation, TestStore};
+use crate::abi::{self, HostCalls, InvocationHeader, RawCursor, RawKey, RawRecord, RawWrite};
 
 /// The host's functions over a [`TestStore`].
 pub(super) static CALLS: HostCalls = HostCalls {
@@ -36,22 +36,22 @@ pub(super) static CALLS: HostCalls = HostCalls {
 /// What is behind an invocation, for the length of one host call.
 ///
 /// # Safety
-/// `invocation` is the first field of a live [`Behind`] that no one else refers to during the call.
-pub(super) unsafe fn behind<'a>(invocation: *mut Invocation) -> &'a mut Behind {
-    // SAFETY: the caller's promise; `Behind` is `repr(C)` and starts with its invocation.
-    unsafe { &mut *invocation.cast::<Behind>() }
+/// `invocation` is the first field of a live [`TestInvocation`] that no one else refers to during the call.
+pub(super) unsafe fn test_invocation<'a>(invocation: *mut InvocationHeader) -> &'a mut TestInvocation {
+    // SAFETY: the caller's promise; `TestInvocation` is `repr(C)` and starts with its invocation.
+    unsafe { &mut *invocation.cast::<TestInvocation>() }
 }
 
 /// The bytes of a host call's argument.
 ///
 /// # Safety
 /// `at` points to `len` bytes that stay as they are during the call.
-pub(super) unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
+pub(super) unsafe fn slice_argument<'a>(at: *const u8, len: usize) -> &'a [u8] {
     // SAFETY: the caller's promise.
     unsafe { core::slice::from_raw_parts(at, len) }
 }
 
-fn status<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {
+fn write_outcome<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {
     match outcome {
         Ok(value) => {
             out(value);
@@ -61,20 +61,26 @@ fn status<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {
     }
 }
 
-unsafe extern "C" fn prefetch(inv: *mut Invocation, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32 {
+unsafe extern "C" fn prefetch(
+    inv: *mut InvocationHeader,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    hash: *mut u64,
+) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a key and a place for the hash.
-    let (behind, key, hash) = unsafe { (behind(inv), bytes(key, key_len), &mut *hash) };
-    status(behind.store.reach(table), |_| *hash = TestStore::hash(key))
+    let (behind, key, hash) = unsafe { (test_invocation(inv), slice_argument(key, key_len), &mut *hash) };
+    write_outcome(behind.store.reach(table), |_| *hash = TestStore::hash(key))
 }
 
-unsafe extern "C" fn prefetch_record(inv: *mut Invocation, table: u64, _hash: u64) -> u32 {
+unsafe extern "C" fn prefetch_record(inv: *mut InvocationHeader, table: u64, _hash: u64) -> u32 {
     // SAFETY: the extension's side calls with its live invocation.
-    let behind = unsafe { behind(inv) };
-    status(behind.store.reach(table), |_| ())
+    let behind = unsafe { test_invocation(inv) };
+    write_outcome(behind.store.reach(table), |_| ())
 }
 
 unsafe extern "C" fn get(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     hash: u64,
     key: *const u8,
@@ -82,7 +88,7 @@ unsafe extern "C" fn get(
     out: *mut RawRecord,
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a key and a place for the record.
-    let (behind, key, out) = unsafe { (behind(inv), bytes(key, key_len), &mut *out) };
+    let (behind, key, out) = unsafe { (test_invocation(inv), slice_argument(key, key_len), &mut *out) };
     behind.store.reads += 1;
     if hash != 0 && hash != TestStore::hash(key) {
         return abi::STATUS_INVALID;
@@ -98,7 +104,7 @@ unsafe extern "C" fn get(
 }
 
 unsafe extern "C" fn put(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     key: *const u8,
     key_len: usize,
@@ -108,26 +114,28 @@ unsafe extern "C" fn put(
     version: *mut u64,
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a key, a value, and a place for the version.
-    let (behind, key, value, version) =
-        unsafe { (behind(inv), bytes(key, key_len), bytes(value, value_len), &mut *version) };
+    let (behind, key, value, version) = unsafe {
+        (test_invocation(inv), slice_argument(key, key_len), slice_argument(value, value_len), &mut *version)
+    };
     // SAFETY: null, or a write that lives during the call.
-    let how = unsafe { how.as_ref() }.copied().unwrap_or(ALWAYS);
-    let reached = behind.store.reach_to_write(table).map(|_| ());
-    status(reached.and_then(|()| behind.store.write(table, key, value, &how)), |new| *version = new)
+    let how = unsafe { how.as_ref() }.copied().unwrap_or(UNCONDITIONAL);
+    let reached = behind.store.writable_table(table).map(|_| ());
+    write_outcome(reached.and_then(|()| behind.store.write(table, key, value, &how)), |new| *version = new)
 }
 
-const ALWAYS: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
+const UNCONDITIONAL: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
 
 unsafe extern "C" fn delete(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     key: *const u8,
     key_len: usize,
     how: *const RawWrite,
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation and a key; `how` is null or lives during the call.
-    let (behind, key, how) = unsafe { (behind(inv), bytes(key, key_len), how.as_ref().copied().unwrap_or(ALWAYS)) };
-    let exists = match behind.store.reach_to_write(table) {
+    let (behind, key, how) =
+        unsafe { (test_invocation(inv), slice_argument(key, key_len), how.as_ref().copied().unwrap_or(UNCONDITIONAL)) };
+    let exists = match behind.store.writable_table(table) {
         Err(status) => return status,
         Ok(table) => table.get(key, behind.store.now_ms).is_some(),
     };
@@ -142,7 +150,7 @@ unsafe extern "C" fn delete(
 }
 
 unsafe extern "C" fn increment(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     key: *const u8,
     key_len: usize,
@@ -150,13 +158,13 @@ unsafe extern "C" fn increment(
     sum: *mut i64,
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a key and a place for the sum.
-    let (behind, key, sum) = unsafe { (behind(inv), bytes(key, key_len), &mut *sum) };
-    let reached = behind.store.reach_to_write(table).map(|_| ());
-    status(reached.and_then(|()| behind.store.increment(table, key, delta)), |new| *sum = new)
+    let (behind, key, sum) = unsafe { (test_invocation(inv), slice_argument(key, key_len), &mut *sum) };
+    let reached = behind.store.writable_table(table).map(|_| ());
+    write_outcome(reached.and_then(|()| behind.store.increment(table, key, delta)), |new| *sum = new)
 }
 
 unsafe extern "C" fn scan(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     cursor: *mut RawCursor,
     out: *mut RawRecord,
@@ -165,7 +173,7 @@ unsafe extern "C" fn scan(
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a cursor, room for `limit` records and for a count.
     let (behind, cursor, out, filled) =
-        unsafe { (behind(inv), &mut *cursor, core::slice::from_raw_parts_mut(out, limit), &mut *filled) };
+        unsafe { (test_invocation(inv), &mut *cursor, core::slice::from_raw_parts_mut(out, limit), &mut *filled) };
     let table = match behind.store.reach(table) {
         Ok(table) => table,
         Err(status) => return status,
@@ -176,7 +184,7 @@ unsafe extern "C" fn scan(
             cursor.position = *place;
             return abi::STATUS_OK;
         };
-        if record.lives_at(behind.store.now_ms) {
+        if record.is_live_at(behind.store.now_ms) {
             *slot = record.raw();
             behind.held.push(Arc::clone(record));
             *filled += 1;
@@ -186,9 +194,14 @@ unsafe extern "C" fn scan(
     abi::STATUS_OK
 }
 
-unsafe extern "C" fn table_by_name(inv: *mut Invocation, name: *const u8, name_len: usize, table: *mut u64) -> u32 {
+unsafe extern "C" fn table_by_name(
+    inv: *mut InvocationHeader,
+    name: *const u8,
+    name_len: usize,
+    table: *mut u64,
+) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a name and a place for the id.
-    let (behind, name, table) = unsafe { (behind(inv), bytes(name, name_len), &mut *table) };
+    let (behind, name, table) = unsafe { (test_invocation(inv), slice_argument(name, name_len), &mut *table) };
     match core::str::from_utf8(name).ok().and_then(|name| behind.store.names.get(name)) {
         Some(id) => {
             *table = *id;
@@ -198,9 +211,9 @@ unsafe extern "C" fn table_by_name(inv: *mut Invocation, name: *const u8, name_l
     }
 }
 
-unsafe extern "C" fn reply(inv: *mut Invocation, at: *const u8, len: usize) -> u32 {
+unsafe extern "C" fn reply(inv: *mut InvocationHeader, at: *const u8, len: usize) -> u32 {
     // SAFETY: the extension's side calls with its live invocation and bytes.
-    let (behind, bytes) = unsafe { (behind(inv), bytes(at, len)) };
+    let (behind, bytes) = unsafe { (test_invocation(inv), slice_argument(at, len)) };
     if bytes.len() > behind.store.max_reply.saturating_sub(behind.reply.len()) {
         return abi::STATUS_TOO_LARGE;
     }
@@ -209,22 +222,22 @@ unsafe extern "C" fn reply(inv: *mut Invocation, at: *const u8, len: usize) -> u
 }
 
 /// The wrapper hands errors over here; [`TestStore::invoke`] takes them from the future itself.
-unsafe extern "C" fn fail(_inv: *mut Invocation, _code: u32, _text: *const u8, _len: usize) -> u32 {
+unsafe extern "C" fn fail(_inv: *mut InvocationHeader, _code: u32, _text: *const u8, _len: usize) -> u32 {
     abi::STATUS_OK
 }
 
 /// The wrapper's panic handler ends an invocation here; in a test, a panic is the test's own and never comes here.
-unsafe extern "C" fn abort(_inv: *mut Invocation, _cause: u32, _text: *const u8, _len: usize) -> ! {
+unsafe extern "C" fn abort(_inv: *mut InvocationHeader, _cause: u32, _text: *const u8, _len: usize) -> ! {
     std::process::abort()
 }
 
 /// Tests run on the system's allocator, so no arena asks for more.
-unsafe extern "C" fn grow(_inv: *mut Invocation, _bytes: usize) -> u32 {
+unsafe extern "C" fn grow(_inv: *mut InvocationHeader, _bytes: usize) -> u32 {
     abi::STATUS_OUT_OF_MEMORY
 }
 
 unsafe extern "C" fn prefetch_many(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     keys: *const RawKey,
     count: usize,
@@ -243,13 +256,18 @@ unsafe extern "C" fn prefetch_many(
     abi::STATUS_OK
 }
 
-unsafe extern "C" fn prefetch_records(inv: *mut Invocation, table: u64, _hashes: *const u64, _count: usize) -> u32 {
+unsafe extern "C" fn prefetch_records(
+    inv: *mut InvocationHeader,
+    table: u64,
+    _hashes: *const u64,
+    _count: usize,
+) -> u32 {
     // SAFETY: the extension's side calls with its live invocation.
     unsafe { prefetch_record(inv, table, 0) }
 }
 
 unsafe extern "C" fn get_many(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     keys: *const RawKey,
     hashes: *const u64,

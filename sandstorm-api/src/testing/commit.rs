@@ -4,12 +4,12 @@
 #![allow(unsafe_code)]
 
 use super::TestStore;
-use super::calls::{behind, bytes};
-use crate::abi::{self, Invocation, RawChange, RawRangeRead, RawRead};
+use super::calls::{slice_argument, test_invocation};
+use crate::abi::{self, InvocationHeader, RawChange, RawRangeRead, RawRead};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_TRIES};
 
 pub(super) unsafe extern "C" fn commit(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     reads: *const RawRead,
     reads_len: usize,
     ranges: *const RawRangeRead,
@@ -21,13 +21,13 @@ pub(super) unsafe extern "C" fn commit(
     let (behind, reads, ranges, changes) = unsafe {
         let changes = if changes.is_null() { &[] } else { core::slice::from_raw_parts(changes, changes_len) };
         let ranges = core::slice::from_raw_parts(ranges, ranges_len);
-        (behind(inv), core::slice::from_raw_parts(reads, reads_len), ranges, changes)
+        (test_invocation(inv), core::slice::from_raw_parts(reads, reads_len), ranges, changes)
     };
     let store = &mut behind.store;
     // SAFETY: as above.
     let outcome = unsafe {
-        let checked = check(store, reads).and_then(|()| super::range::check(store, ranges));
-        checked.and_then(|()| make(store, changes))
+        let checked = validate_reads(store, reads).and_then(|()| super::range::validate_ranges(store, ranges));
+        checked.and_then(|()| apply_changes(store, changes))
     };
     match outcome {
         Ok(()) => abi::STATUS_OK,
@@ -43,13 +43,13 @@ pub(super) unsafe extern "C" fn commit(
 ///
 /// # Safety
 /// The reads' keys are live.
-unsafe fn check(store: &TestStore, reads: &[RawRead]) -> Result<(), u32> {
+unsafe fn validate_reads(store: &TestStore, reads: &[RawRead]) -> Result<(), u32> {
     if reads.iter().map(|read| read.key_len).sum::<usize>() > TRANSACTION_BYTES {
         return Err(abi::STATUS_TOO_LARGE);
     }
     for read in reads {
         // SAFETY: the caller's promise.
-        let key = unsafe { bytes(read.key, read.key_len) };
+        let key = unsafe { slice_argument(read.key, read.key_len) };
         let version = store.reach(read.table)?.get(key, store.now_ms).map_or(0, |record| record.version);
         if version != read.version {
             return Err(abi::STATUS_CONFLICT);
@@ -62,12 +62,12 @@ unsafe fn check(store: &TestStore, reads: &[RawRead]) -> Result<(), u32> {
 ///
 /// # Safety
 /// The changes' keys and values are live.
-unsafe fn make(store: &mut TestStore, changes: &[RawChange]) -> Result<(), u32> {
+unsafe fn apply_changes(store: &mut TestStore, changes: &[RawChange]) -> Result<(), u32> {
     let mut bytes_after = store.bytes;
     for change in changes {
         // SAFETY: the caller's promise.
-        let key = unsafe { bytes(change.key, change.key_len) };
-        let table = store.reach_to_write(change.table)?;
+        let key = unsafe { slice_argument(change.key, change.key_len) };
+        let table = store.writable_table(change.table)?;
         if change.key_len > super::MAX_KEY_LEN || change.value_len > super::MAX_VALUE_LEN {
             return Err(abi::STATUS_TOO_LARGE);
         }
@@ -83,11 +83,12 @@ unsafe fn make(store: &mut TestStore, changes: &[RawChange]) -> Result<(), u32> 
     // What makes room comes first, so that nothing is refused on the way.
     for change in changes {
         // SAFETY: the caller's promise.
-        store.remove(change.table, unsafe { bytes(change.key, change.key_len) });
+        store.remove(change.table, unsafe { slice_argument(change.key, change.key_len) });
     }
     for change in changes.iter().filter(|change| change.kind == abi::CHANGE_PUT) {
         // SAFETY: the caller's promise.
-        let (key, value) = unsafe { (bytes(change.key, change.key_len), bytes(change.value, change.value_len)) };
+        let (key, value) =
+            unsafe { (slice_argument(change.key, change.key_len), slice_argument(change.value, change.value_len)) };
         store.replace(change.table, key, value, change.flags, change.expires_at_ms)?;
     }
     Ok(())

@@ -6,27 +6,27 @@
 use alloc::sync::Arc;
 use core::ops::Bound;
 
-use super::calls::{behind, bytes};
-use super::{MAX_KEY_LEN, Table, TestRecord, TestStore};
-use crate::abi::{self, CALL_RANGE, Invocation, RawKeys, RawRange, RawRangeRead, RawRecord};
+use super::calls::{slice_argument, test_invocation};
+use super::{MAX_KEY_LEN, TestRecord, TestStore, TestTable};
+use crate::abi::{self, InvocationHeader, MAX_CALL_RECORDS, RawKeys, RawRange, RawRangeRead, RawRecord};
 use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
 
 /// The keys from one on, which is itself left out if `past`, up to another, which is itself part of it if `included`. No `to`: all.
-struct Span<'k> {
+struct KeySpan<'k> {
     from: &'k [u8],
     past: bool,
     to: Option<&'k [u8]>,
     included: bool,
 }
 
-impl Span<'_> {
+impl KeySpan<'_> {
     fn is_empty(&self) -> bool {
         let both = self.included && !self.past;
         self.to.is_some_and(|to| to < self.from || to == self.from && !both)
     }
 
     /// Those of the table's records in it that have not expired, in the order of their keys.
-    fn records<'t>(&self, table: &'t Table, now_ms: u64) -> impl DoubleEndedIterator<Item = &'t Arc<TestRecord>> {
+    fn records<'t>(&self, table: &'t TestTable, now_ms: u64) -> impl DoubleEndedIterator<Item = &'t Arc<TestRecord>> {
         let first = if self.past { Bound::Excluded(self.from) } else { Bound::Included(self.from) };
         let last = match self.to {
             None => Bound::Unbounded,
@@ -37,11 +37,11 @@ impl Span<'_> {
         let nothing = (Bound::Included(self.from), Bound::Excluded(self.from));
         let ends = if self.is_empty() { nothing } else { (first, last) };
         let records = table.places.range::<[u8], _>(ends).filter_map(|(_, place)| table.records.get(place));
-        records.filter(move |record| record.lives_at(now_ms))
+        records.filter(move |record| record.is_live_at(now_ms))
     }
 }
 
-fn ordered(store: &TestStore, table: u64) -> Result<&Table, u32> {
+fn ordered_table(store: &TestStore, table: u64) -> Result<&TestTable, u32> {
     let table = store.reach(table)?;
     if table.ordered { Ok(table) } else { Err(abi::STATUS_NOT_ORDERED) }
 }
@@ -50,19 +50,23 @@ fn ordered(store: &TestStore, table: u64) -> Result<&Table, u32> {
 ///
 /// # Safety
 /// The range's ends outlive `'k`.
-unsafe fn asked<'s, 'k>(store: &'s TestStore, table: u64, range: &RawRange) -> Result<(&'s Table, Span<'k>), u32> {
-    let table = ordered(store, table)?;
+unsafe fn requested_span<'s, 'k>(
+    store: &'s TestStore,
+    table: u64,
+    range: &RawRange,
+) -> Result<(&'s TestTable, KeySpan<'k>), u32> {
+    let table = ordered_table(store, table)?;
     if range.from_len.max(range.to_len) > MAX_KEY_LEN + 1 {
         return Err(abi::STATUS_TOO_LARGE);
     }
     // SAFETY: this function's contract.
-    let (from, to) = unsafe { (bytes(range.from, range.from_len), bytes(range.to, range.to_len)) };
+    let (from, to) = unsafe { (slice_argument(range.from, range.from_len), slice_argument(range.to, range.to_len)) };
     let to = Some(to).filter(|to| !to.is_empty());
-    Ok((table, Span { from, past: range.past != 0, to, included: false }))
+    Ok((table, KeySpan { from, past: range.past != 0, to, included: false }))
 }
 
 pub(super) unsafe extern "C" fn range(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     range: *mut RawRange,
     out: *mut RawRecord,
@@ -72,11 +76,16 @@ pub(super) unsafe extern "C" fn range(
     // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, room for `limit` records and for
     // a count.
     let (behind, range, out, filled) = unsafe {
-        (behind(inv), &mut *range, core::slice::from_raw_parts_mut(out, limit.min(CALL_RANGE)), &mut *filled)
+        (
+            test_invocation(inv),
+            &mut *range,
+            core::slice::from_raw_parts_mut(out, limit.min(MAX_CALL_RECORDS)),
+            &mut *filled,
+        )
     };
     *filled = 0;
     // SAFETY: as above.
-    let (table, span) = match unsafe { asked(&behind.store, table, range) } {
+    let (table, span) = match unsafe { requested_span(&behind.store, table, range) } {
         Ok(asked) => asked,
         Err(status) => return status,
     };
@@ -102,23 +111,23 @@ pub(super) unsafe extern "C" fn range(
 }
 
 pub(super) unsafe extern "C" fn range_keys(
-    inv: *mut Invocation,
+    inv: *mut InvocationHeader,
     table: u64,
     range: *mut RawRange,
     out: *mut RawKeys,
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, and the room that it tells of.
-    let (behind, range, out) = unsafe { (behind(inv), &mut *range, &mut *out) };
+    let (behind, range, out) = unsafe { (test_invocation(inv), &mut *range, &mut *out) };
     out.filled = 0;
     // SAFETY: as above.
-    let (table, span) = match unsafe { asked(&behind.store, table, range) } {
+    let (table, span) = match unsafe { requested_span(&behind.store, table, range) } {
         Ok(asked) => asked,
         Err(status) => return status,
     };
     // Expired records have keys until they are met.
     let mut records = span.records(table, 0);
     let mut used = 0;
-    while out.filled < out.ends_len.min(CALL_RANGE) {
+    while out.filled < out.ends_len.min(MAX_CALL_RECORDS) {
         let next = if range.backward != 0 { records.next_back() } else { records.next() };
         let Some(record) = next.filter(|_| range.finished == 0) else {
             range.finished = 1;
@@ -142,13 +151,13 @@ pub(super) unsafe extern "C" fn range_keys(
 ///
 /// # Safety
 /// Their ends, rows, and the rows' keys are live.
-pub(super) unsafe fn check(store: &TestStore, ranges: &[RawRangeRead]) -> Result<(), u32> {
+pub(super) unsafe fn validate_ranges(store: &TestStore, ranges: &[RawRangeRead]) -> Result<(), u32> {
     let (mut rows_seen, mut bytes_seen) = (0, 0);
     for range in ranges {
         // SAFETY: the caller's promise.
         let (from, to, rows) = unsafe {
             let rows = core::slice::from_raw_parts(range.rows, range.rows_len);
-            (bytes(range.from, range.from_len), bytes(range.to, range.to_len), rows)
+            (slice_argument(range.from, range.from_len), slice_argument(range.to, range.to_len), rows)
         };
         rows_seen += rows.len();
         bytes_seen += from.len() + to.len() + rows.iter().map(|row| row.key_len).sum::<usize>();
@@ -156,13 +165,13 @@ pub(super) unsafe fn check(store: &TestStore, ranges: &[RawRangeRead]) -> Result
             return Err(abi::STATUS_TOO_LARGE);
         }
         let included = range.included != 0;
-        let span = Span { from, past: false, to: Some(to).filter(|to| included || !to.is_empty()), included };
-        let mut records = span.records(ordered(store, range.table)?, store.now_ms);
+        let span = KeySpan { from, past: false, to: Some(to).filter(|to| included || !to.is_empty()), included };
+        let mut records = span.records(ordered_table(store, range.table)?, store.now_ms);
         let mut same = true;
         for row in rows {
             let record = if range.backward != 0 { records.next_back() } else { records.next() };
             // SAFETY: the caller's promise.
-            let key = unsafe { bytes(row.key, row.key_len) };
+            let key = unsafe { slice_argument(row.key, row.key_len) };
             same &= record.is_some_and(|record| *record.key == *key && record.version == row.version);
         }
         if !same || records.next().is_some() {

@@ -6,18 +6,18 @@ use core::cmp::Ordering;
 use core::iter::Peekable;
 use core::ops::Range;
 
-use super::{Notes, Seen, Stored, Transaction};
+use super::{LoggedValue, Seen, Transaction, TransactionLog};
 use crate::abi::{RawRangeRead, RawRow};
-use crate::host::{Kept, RangeLeft};
+use crate::host::{InvocationBytes, RangeRemainder};
 use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
 use crate::range::check_limit;
 use crate::{Direction, Error, Record, TableId, yield_now};
 
 /// A range that was read, as far as it was shown.
-pub(super) struct Noted {
+pub(super) struct LoggedRange {
     table: u64,
-    from: Kept,
-    to: Kept,
+    from: InvocationBytes,
+    to: InvocationBytes,
     /// `to` is part of it.
     included: bool,
     backward: bool,
@@ -26,7 +26,7 @@ pub(super) struct Noted {
 }
 
 /// What a transaction shows of a range.
-struct Shown<'a> {
+struct MergedRange<'a> {
     seen: Vec<Seen<'a>>,
     /// Records of the table that lie between the range's beginning and the last that is shown, or its end.
     rows: usize,
@@ -48,7 +48,7 @@ impl<'a> Transaction<'a> {
         direction: Direction,
     ) -> Result<Vec<Seen<'a>>, Error> {
         check_limit(limit)?;
-        let mut left = RangeLeft::new(from, to, direction);
+        let mut left = RangeRemainder::new(from, to, direction);
         let (mut records, mut bytes) = (Vec::new(), from.len() + to.len());
         // What it has written may hide as many.
         let mut want = limit + self.written(table, from, to, direction).len();
@@ -60,13 +60,13 @@ impl<'a> Transaction<'a> {
             if left.is_finished() || records.len() >= want {
                 // It may have written more meanwhile, by another of its futures.
                 let written = self.written(table, from, to, direction);
-                let shown = self.lay_over((&records, left.is_finished()), &written, limit, direction);
+                let shown = self.merge_writes((&records, left.is_finished()), &written, limit, direction);
                 if left.is_finished() || shown.seen.len() == limit {
                     let last = shown.seen.get(limit - 1).map(Seen::key);
                     let mut notes = self.notes.borrow_mut();
                     // What is shown last is where the range ends, when it is looked at again.
                     notes.check_range(shown.rows, bytes + last.map_or(0, <[u8]>::len))?;
-                    notes.note_range(table, (from, to), last, direction, &records[..shown.rows]);
+                    notes.log_range(table, (from, to), last, direction, &records[..shown.rows]);
                     return Ok(shown.seen);
                 }
                 want = records.len() + limit - shown.seen.len();
@@ -78,31 +78,37 @@ impl<'a> Transaction<'a> {
     }
 
     /// What the transaction has written between two keys, in the range's order.
-    fn written(&self, table: TableId, from: &[u8], to: &[u8], direction: Direction) -> Vec<(&'a [u8], Option<Stored>)> {
+    fn written(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+    ) -> Vec<(&'a [u8], Option<LoggedValue>)> {
         let notes = self.notes.borrow();
         let mut written = Vec::new();
         for note in notes.list.iter().filter(|note| note.table == table.0) {
             let (Some(stored), key) = (note.written, self.host.kept(note.key)) else { continue };
             if from <= key && (to.is_empty() || key < to) {
-                written.push((key, stored.filter(|stored| stored.lives_at(self.host.now_ms()))));
+                written.push((key, stored.filter(|stored| stored.is_live_at(self.host.now_ms()))));
             }
         }
-        written.sort_unstable_by(|(a, _), (b, _)| in_order(a, b, direction));
+        written.sort_unstable_by(|(a, _), (b, _)| compare_keys(a, b, direction));
         written
     }
 
     /// The first `limit` of what is there when both are taken together; where the records are not all that there are, as far as they go.
-    fn lay_over(
+    fn merge_writes(
         &self,
         (records, are_all): (&[Record<'a>], bool),
-        written: &[(&'a [u8], Option<Stored>)],
+        written: &[(&'a [u8], Option<LoggedValue>)],
         limit: usize,
         direction: Direction,
-    ) -> Shown<'a> {
+    ) -> MergedRange<'a> {
         let (mut records, mut written) = (records.iter().peekable(), written.iter().peekable());
-        let mut shown = Shown { seen: Vec::new(), rows: 0 };
+        let mut shown = MergedRange { seen: Vec::new(), rows: 0 };
         while shown.seen.len() < limit && (are_all || records.peek().is_some()) {
-            let first = which_first(&mut records, &mut written, direction);
+            let first = compare_next(&mut records, &mut written, direction);
             let Some(first) = first else { break };
             let record = if first.is_le() { records.next() } else { None };
             shown.rows += usize::from(record.is_some());
@@ -121,7 +127,7 @@ impl<'a> Transaction<'a> {
     }
 }
 
-fn in_order(a: &[u8], b: &[u8], direction: Direction) -> Ordering {
+fn compare_keys(a: &[u8], b: &[u8], direction: Direction) -> Ordering {
     match direction {
         Direction::Forward => a.cmp(b),
         Direction::Backward => b.cmp(a),
@@ -129,20 +135,20 @@ fn in_order(a: &[u8], b: &[u8], direction: Direction) -> Ordering {
 }
 
 /// Whether a record comes first (`Less`), something written (`Greater`), or both are of the same key; `None`: neither is left.
-fn which_first<'a: 'r, 'r>(
+fn compare_next<'a: 'r, 'r>(
     records: &mut Peekable<impl Iterator<Item = &'r Record<'a>>>,
-    written: &mut Peekable<impl Iterator<Item = &'r (&'a [u8], Option<Stored>)>>,
+    written: &mut Peekable<impl Iterator<Item = &'r (&'a [u8], Option<LoggedValue>)>>,
     direction: Direction,
 ) -> Option<Ordering> {
     match (records.peek(), written.peek()) {
         (None, None) => None,
         (Some(_), None) => Some(Ordering::Less),
         (None, Some(_)) => Some(Ordering::Greater),
-        (Some(record), Some((key, _))) => Some(in_order(record.key, key, direction)),
+        (Some(record), Some((key, _))) => Some(compare_keys(record.key, key, direction)),
     }
 }
 
-impl Notes {
+impl TransactionLog {
     /// Whether it may read one more range, of so many records, and bytes of their keys and its ends.
     fn check_range(&self, rows: usize, bytes: usize) -> Result<(), Error> {
         if self.ranges.len() >= TRANSACTION_RANGES {
@@ -159,7 +165,7 @@ impl Notes {
     }
 
     /// Notes a range of which everything up to `last` was shown, or everything.
-    fn note_range(
+    fn log_range(
         &mut self,
         table: TableId,
         (from, to): (&[u8], &[u8]),
@@ -169,18 +175,18 @@ impl Notes {
     ) {
         let first_row = self.rows.len();
         for record in records {
-            let (key, key_len) = Kept::record(record.key).parts();
+            let (key, key_len) = InvocationBytes::record(record.key).parts();
             self.rows.push(RawRow { key, key_len, version: record.version });
             self.row_bytes += key_len;
         }
         let (from, to, included) = match (last, direction) {
             // What is shown are parts of records or copies, which stay.
-            (Some(last), Direction::Forward) => (self.keeper.copy(from), Kept::record(last), true),
-            (Some(last), Direction::Backward) => (Kept::record(last), self.keeper.copy(to), false),
+            (Some(last), Direction::Forward) => (self.keeper.copy(from), InvocationBytes::record(last), true),
+            (Some(last), Direction::Backward) => (InvocationBytes::record(last), self.keeper.copy(to), false),
             (None, _) => (self.keeper.copy(from), self.keeper.copy(to), false),
         };
         self.row_bytes += from.parts().1 + to.parts().1;
-        self.ranges.push(Noted {
+        self.ranges.push(LoggedRange {
             table: table.0,
             from,
             to,
@@ -192,7 +198,7 @@ impl Notes {
 
     /// The ranges that the host is to look at again.
     pub(crate) fn raw_ranges(&self) -> Vec<RawRangeRead> {
-        let raw = |range: &Noted| {
+        let raw = |range: &LoggedRange| {
             let ((from, from_len), (to, to_len)) = (range.from.parts(), range.to.parts());
             let rows = &self.rows[range.rows.clone()];
             let (included, backward) = (u32::from(range.included), u32::from(range.backward));

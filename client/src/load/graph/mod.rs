@@ -4,14 +4,14 @@
 //! As TAO's authors found their graph (Bronson et al., ATC'13): 45 % of the lists that were counted were empty, 64 % of the others
 //! that were read gave one edge, and few have very many: numbers of edges follow a power law whose exponent makes them so.
 
-mod ask;
+mod request;
 mod source;
 
-pub(super) use self::ask::Held;
-pub(super) use self::source::GraphSource;
+pub(super) use self::request::EdgeKeySlots;
+pub(super) use self::source::GraphRecordSource;
 
-use super::keys::{mix, write_value};
-use super::pools::share_of;
+use super::keys::{mix64, write_value};
+use super::pools::unit_hash;
 use crate::limits::{RANGE_PAGE, TAO_REPLY_BYTES};
 use crate::tao::Placement;
 use crate::tao::codec::{Fields, Tables};
@@ -20,18 +20,18 @@ use crate::tao::codec::{Fields, Tables};
 const EDGE: u32 = 1;
 const INVERSE: u32 = 2;
 /// The type that an edge gets when it is given another one, and its inverse.
-const OTHER: u32 = 3;
-const OTHER_INVERSE: u32 = 4;
+const CHANGED_EDGE: u32 = 3;
+const CHANGED_INVERSE: u32 = 4;
 /// The type of all objects.
 const OBJECT: u32 = 1;
 /// The name of their field.
 const FIELD: &[u8] = b"data";
 /// Bytes of an edge in a reply beside its data.
-const EDGE_HEAD_BYTES: usize = 20;
+const EDGE_HEADER_BYTES: usize = 20;
 /// The time of a list's first edge as it is loaded; the next one's is one more.
 const FIRST_TIME: u64 = 1_600_000_000;
 /// Times of edges that a load adds begin here: they are the newest.
-const ADDED_TIME: u64 = 1 << 40;
+const FIRST_ADDED_TIME: u64 = 1 << 40;
 
 /// The shape of a graph, and where its queries are run. Its objects are the plain records of [`super::Data`], in whose table they are.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ impl Default for Graph {
 
 /// An edge's ends: the same for its inverse.
 fn edge_id(id1: u64, id2: u64) -> u64 {
-    mix(id1) ^ mix(id2)
+    mix64(id1) ^ mix64(id2)
 }
 
 impl Graph {
@@ -91,7 +91,7 @@ impl Graph {
         if limit > RANGE_PAGE {
             return Err(format!("a query of {limit} edges takes several answers: ask for {RANGE_PAGE} at most"));
         }
-        let most = TAO_REPLY_BYTES / (EDGE_HEAD_BYTES + self.edge_bytes);
+        let most = TAO_REPLY_BYTES / (EDGE_HEADER_BYTES + self.edge_bytes);
         if limit > most {
             return Err(format!(
                 "a query of {limit} edges of {} bytes takes several answers: ask for {most} at most, or for smaller ones",
@@ -107,7 +107,7 @@ impl Graph {
 
     /// How many edges of the first type object `id` of `objects` is loaded with.
     fn edges(&self, id: u64, objects: u64) -> u32 {
-        let share = share_of(id, 3);
+        let share = unit_hash(id, 3);
         if share < self.empty {
             return 0;
         }
@@ -120,7 +120,7 @@ impl Graph {
     /// Where edge `at` of object `id` goes to: never to itself, and to each at most once.
     fn edge_to(id: u64, at: u32, objects: u64) -> u64 {
         let others = objects.saturating_sub(1).max(1);
-        let step = 1 + (mix(id ^ 0x0DD5) % others + u64::from(at)) % others;
+        let step = 1 + (mix64(id ^ 0x0DD5) % others + u64::from(at)) % others;
         (id - 1 + step) % objects.max(1) + 1
     }
 
@@ -145,12 +145,12 @@ impl Graph {
 mod tests {
     use super::super::Class;
     use super::super::Data;
-    use super::super::ask::{Ask, Seen};
-    use super::super::filler::Source;
+    use super::super::filler::RecordSource;
+    use super::super::request::{LoadRequest, ReplyVerdict};
     use super::*;
     use crate::message::Message;
     use crate::tao::codec;
-    use sandstorm_net::rpc::{self, MessageHeader, Op};
+    use sandstorm_net::rpc::{self, MessageHeader, OpKind};
     use std::collections::{BTreeMap, HashSet};
 
     const OBJECTS: u64 = 5;
@@ -158,7 +158,7 @@ mod tests {
     type Tables = BTreeMap<(u64, Vec<u8>), Vec<u8>>;
 
     fn loaded(data: &Data) -> Tables {
-        let source = GraphSource::new(data, data.graph.as_ref().unwrap());
+        let source = GraphRecordSource::new(data, data.graph.as_ref().unwrap());
         let (mut tables, mut item, mut written) = (Tables::new(), source.first(), 0);
         while let Some(this) = item {
             let (mut key, mut value) = (vec![1], vec![1]);
@@ -193,8 +193,8 @@ mod tests {
         }
         let keys = tables.keys().filter(|(table, _)| *table == LISTS).map(|(_, key)| key);
         let its = keys.filter(|key| key.starts_with(&codec::list_key(id, atype, 0, 0)[..12]));
-        let places: Vec<codec::Place> = its.map(|key| codec::place(key).unwrap()).collect();
-        type Keeps = Box<dyn Fn(&codec::Place) -> bool>;
+        let places: Vec<codec::ListPosition> = its.map(|key| codec::decode_list_key(key).unwrap()).collect();
+        type Keeps = Box<dyn Fn(&codec::ListPosition) -> bool>;
         let (limit, keeps): (usize, Keeps) = match op {
             8 => {
                 let ids: Vec<u64> = args[28..].chunks(8).map(|id| u64_at(id, 0)).collect();
@@ -230,11 +230,11 @@ mod tests {
             [&head[..], found.map_or(&[][..], |value| value)].concat()
         };
         match asked.op {
-            Op::Get => {
+            OpKind::Get => {
                 let found = tables.get(&(asked.table, asked.key.to_vec()));
                 (found.is_some(), found.cloned().unwrap_or_default())
             }
-            Op::MultiGet => {
+            OpKind::MultiGet => {
                 let (mut keys, mut reply) = (asked.value, Vec::new());
                 while !keys.is_empty() {
                     let len = u32_at(keys, 0) as usize;
@@ -243,15 +243,15 @@ mod tests {
                 }
                 (true, reply)
             }
-            Op::Range => {
+            OpKind::Range => {
                 let within = (asked.table, asked.key.to_vec())..(asked.table, asked.value.to_vec());
                 let mut reply = Vec::new();
                 for ((_, key), value) in tables.range(within).take(asked.number as usize) {
-                    rpc::push_row(&mut reply, &rpc::Row { key, user_flags: 0, version: 1, value });
+                    rpc::push_range_entry(&mut reply, &rpc::RangeEntry { key, user_flags: 0, version: 1, value });
                 }
                 (true, reply)
             }
-            Op::Invoke => (true, tao(tables, asked.value)),
+            OpKind::Invoke => (true, tao(tables, asked.value)),
             op => panic!("{op:?}"),
         }
     }
@@ -260,18 +260,18 @@ mod tests {
     fn queries(data: &Data, tables: &Tables) -> (u32, u32, u32) {
         let (mut right, mut all, mut again) = (0, 0, 0);
         let classes = [Class::ObjGet, Class::AssocGet, Class::AssocCount, Class::AssocRange, Class::AssocTimeRange];
-        let mut held = Held::default();
+        let mut held = EdgeKeySlots::default();
         for (class, id) in classes.into_iter().flat_map(|class| (0..data.records).map(move |id| (class, id))) {
-            let twist = mix(id) as u32;
-            let mut ask = Ask { class, id, step: 0, twist, intended_ns: 0, verify: true };
+            let twist = mix64(id) as u32;
+            let mut ask = LoadRequest { class, id, step: 0, twist, intended_ns: 0, verify: true };
             all += 1;
             loop {
                 let mut message = Message::new();
-                data.write_graph_ask(&ask, 0, &mut message, &held);
+                data.write_graph_request(&ask, 0, &mut message, &held);
                 let (found, reply) = answer(tables, message);
-                match data.see_graph(&mut ask, found, &reply, data.graph.as_ref().unwrap().exact, &mut held) {
-                    Seen::Again => again += 1,
-                    seen => break right += u32::from(seen == Seen::Done),
+                match data.check_graph_reply(&mut ask, found, &reply, data.graph.as_ref().unwrap().exact, &mut held) {
+                    ReplyVerdict::NextStep => again += 1,
+                    seen => break right += u32::from(seen == ReplyVerdict::Done),
                 }
             }
         }

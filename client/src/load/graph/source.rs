@@ -1,22 +1,23 @@
 //! A graph as records: what a loader writes, in the form in which `tao` keeps them.
 
 use super::super::Data;
-use super::super::filler::Source;
-use super::{EDGE, Graph, INVERSE, OBJECT, OTHER, OTHER_INVERSE};
+use super::super::filler::RecordSource;
+use super::{CHANGED_EDGE, CHANGED_INVERSE, EDGE, Graph, INVERSE, OBJECT};
 use crate::tao::codec;
 
 /// Bits of an item that say which one of its object's it is.
 const PART_BITS: u32 = 20;
 /// Items of an object before its edges: itself, its count of edges, that of edges to it.
-const HEAD: u64 = 3;
+const OBJECT_HEADER_ITEMS: u64 = 3;
 /// Items of an edge: itself and its place in its list, and both of its inverse.
-const OF_EDGE: u64 = 4;
+const ITEMS_PER_EDGE: u64 = 4;
 /// What stands for all objects: the declared types, and the number of the last object.
-const TYPES: [(u32, u32); 4] = [(EDGE, INVERSE), (INVERSE, EDGE), (OTHER, OTHER_INVERSE), (OTHER_INVERSE, OTHER)];
+const DECLARED_TYPES: [(u32, u32); 4] =
+    [(EDGE, INVERSE), (INVERSE, EDGE), (CHANGED_EDGE, CHANGED_INVERSE), (CHANGED_INVERSE, CHANGED_EDGE)];
 const LAST_ID: &[u8] = b"n";
 
 /// All records of a graph, one after another.
-pub(in crate::load) struct GraphSource<'d> {
+pub(in crate::load) struct GraphRecordSource<'d> {
     data: &'d Data,
     graph: &'d Graph,
     /// Edges that go to each object.
@@ -24,13 +25,13 @@ pub(in crate::load) struct GraphSource<'d> {
     total: u64,
 }
 
-impl<'d> GraphSource<'d> {
-    pub(in crate::load) fn new(data: &'d Data, graph: &'d Graph) -> GraphSource<'d> {
+impl<'d> GraphRecordSource<'d> {
+    pub(in crate::load) fn new(data: &'d Data, graph: &'d Graph) -> GraphRecordSource<'d> {
         let mut incoming = vec![0u32; data.records as usize];
-        let mut total = TYPES.len() as u64 + 1 + data.records;
+        let mut total = DECLARED_TYPES.len() as u64 + 1 + data.records;
         for id in 1..=data.records {
             let edges = graph.edges(id, data.records);
-            total += u64::from(edges > 0) + OF_EDGE * u64::from(edges);
+            total += u64::from(edges > 0) + ITEMS_PER_EDGE * u64::from(edges);
             for at in 0..edges {
                 if let Some(count) = incoming.get_mut(Graph::edge_to(id, at, data.records) as usize - 1) {
                     *count += 1;
@@ -38,7 +39,7 @@ impl<'d> GraphSource<'d> {
             }
         }
         total += incoming.iter().filter(|count| **count > 0).count() as u64;
-        GraphSource { data, graph, incoming, total }
+        GraphRecordSource { data, graph, incoming, total }
     }
 
     fn incoming(&self, id: u64) -> u32 {
@@ -46,7 +47,7 @@ impl<'d> GraphSource<'d> {
     }
 }
 
-impl Source for GraphSource<'_> {
+impl RecordSource for GraphRecordSource<'_> {
     fn total(&self) -> u64 {
         self.total
     }
@@ -58,8 +59,8 @@ impl Source for GraphSource<'_> {
     fn after(&self, item: u64) -> Option<u64> {
         let (id, part) = (item >> PART_BITS, item & ((1 << PART_BITS) - 1));
         let parts = match id {
-            0 => TYPES.len() as u64 + 1,
-            id => HEAD + OF_EDGE * u64::from(self.graph.edges(id, self.data.records)),
+            0 => DECLARED_TYPES.len() as u64 + 1,
+            id => OBJECT_HEADER_ITEMS + ITEMS_PER_EDGE * u64::from(self.graph.edges(id, self.data.records)),
         };
         let is_there = |part: &u64| match (id, part) {
             (0, _) => true,
@@ -79,7 +80,7 @@ impl Source for GraphSource<'_> {
         key.clear();
         value.clear();
         if id == 0 {
-            match TYPES.get(part as usize) {
+            match DECLARED_TYPES.get(part as usize) {
                 Some((atype, inverse)) => {
                     key.extend_from_slice(&codec::type_key(*atype));
                     value.push(1);
@@ -108,7 +109,8 @@ impl Source for GraphSource<'_> {
             value.extend_from_slice(&u64::from(count).to_le_bytes());
             return objects;
         }
-        let (at, which) = (((part - HEAD) / OF_EDGE) as u32, (part - HEAD) % OF_EDGE);
+        let (at, which) =
+            (((part - OBJECT_HEADER_ITEMS) / ITEMS_PER_EDGE) as u32, (part - OBJECT_HEADER_ITEMS) % ITEMS_PER_EDGE);
         let (to, time) = (Graph::edge_to(id, at, self.data.records), Graph::edge_time(at));
         let (id1, atype, id2) = if which < 2 { (id, EDGE, to) } else { (to, INVERSE, id) };
         if which.is_multiple_of(2) {

@@ -4,7 +4,7 @@
 //! Latency counts from the moment at which a connection's batch of requests was handed to the kernel to the moment at
 //! which the reply was read.
 
-mod speech;
+mod protocol;
 #[cfg(test)]
 mod tests;
 
@@ -17,13 +17,13 @@ use rustix::event::epoll;
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
-pub use speech::{Ask, Speech};
-use speech::{Asked, Reply};
+pub use protocol::{PeerProtocol, PeerWorkload};
+use protocol::{PeerReply, PeerRequest};
 
-use super::keys::{self, Chooser};
-use super::report::histogram;
+use super::keys::{self, KeyChooser};
+use super::report::latency_histogram;
 use super::{Data, Skew};
-use crate::limits::{PEER_FILL_BYTES, PEER_LOST, PEER_PATIENCE};
+use crate::limits::{PEER_DATAGRAM_TIMEOUT, PEER_FILL_BYTES, PEER_REPLY_TIMEOUT};
 
 /// What to ask of a server, and how.
 #[derive(Clone, Debug)]
@@ -31,9 +31,9 @@ pub struct PeerLoad {
     /// Where it listens.
     pub address: SocketAddr,
     /// What it speaks.
-    pub speech: Speech,
+    pub speech: PeerProtocol,
     /// What is asked.
-    pub ask: Ask,
+    pub ask: PeerWorkload,
     /// Connections (or, over UDP, sockets), each with its own requests under way; default 16.
     pub connections: usize,
     /// Requests that are sent on a connection before their replies are awaited; default 1. Over UDP always 1.
@@ -43,7 +43,7 @@ pub struct PeerLoad {
     /// Which records are asked for.
     pub skew: Skew,
     /// Sent on each connection before anything else, and answered by one reply: who one is.
-    pub greeting: Vec<u8>,
+    pub login_command: Vec<u8>,
     /// Time before anything counts.
     pub warm_up: Duration,
     /// Time that counts.
@@ -56,7 +56,7 @@ pub struct PeerLoad {
 
 impl PeerLoad {
     /// One request at a time on each of 16 connections, Zipf 0.99, for two seconds after half a second.
-    pub fn new(address: SocketAddr, speech: Speech, ask: Ask, data: Data) -> PeerLoad {
+    pub fn new(address: SocketAddr, speech: PeerProtocol, ask: PeerWorkload, data: Data) -> PeerLoad {
         PeerLoad {
             address,
             speech,
@@ -65,7 +65,7 @@ impl PeerLoad {
             pipeline: 1,
             data,
             skew: Skew::default(),
-            greeting: Vec::new(),
+            login_command: Vec::new(),
             warm_up: Duration::from_millis(500),
             duration: Duration::from_secs(2),
             verify_every: 64,
@@ -102,56 +102,56 @@ pub struct PeerReport {
 }
 
 /// A connection or a socket.
-enum Line {
+enum PeerSocket {
     Tcp(TcpStream),
     Udp(UdpSocket),
 }
 
-impl Line {
-    fn open(load: &PeerLoad) -> io::Result<Line> {
-        if load.speech.is_datagrams() {
+impl PeerSocket {
+    fn open(load: &PeerLoad) -> io::Result<PeerSocket> {
+        if load.speech.is_datagram() {
             let local: SocketAddr = if load.address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
             let socket = UdpSocket::bind(local)?;
             socket.connect(load.address)?;
             socket.set_nonblocking(true)?;
-            return Ok(Line::Udp(socket));
+            return Ok(PeerSocket::Udp(socket));
         }
         let stream = TcpStream::connect(load.address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Line::Tcp(stream))
+        Ok(PeerSocket::Tcp(stream))
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Line::Tcp(stream) => stream.read(buffer),
-            Line::Udp(socket) => socket.recv(buffer),
+            PeerSocket::Tcp(stream) => stream.read(buffer),
+            PeerSocket::Udp(socket) => socket.recv(buffer),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Line::Tcp(stream) => stream.write(bytes),
-            Line::Udp(socket) => socket.send(bytes),
+            PeerSocket::Tcp(stream) => stream.write(bytes),
+            PeerSocket::Udp(socket) => socket.send(bytes),
         }
     }
 }
 
 /// A connection with what is under way on it.
-struct Lane {
-    line: Line,
+struct PeerConnection {
+    line: PeerSocket,
     /// Bytes to be sent, from `sent` on.
     out: Vec<u8>,
     sent: usize,
     /// Bytes that came and make no whole reply yet.
     come: Vec<u8>,
-    under_way: std::collections::VecDeque<Asked>,
+    under_way: std::collections::VecDeque<PeerRequest>,
     sent_ns: u64,
     datagram: u16,
 }
 
 /// What is counted while it runs.
-struct Count {
+struct PeerTally {
     latency_ns: hdrhistogram::Histogram<u64>,
     replies: u64,
     keys: u64,
@@ -162,30 +162,30 @@ struct Count {
     seen: u64,
 }
 
-struct Run<'l> {
+struct PeerRun<'l> {
     load: &'l PeerLoad,
-    chooser: Chooser,
+    chooser: KeyChooser,
     rng: SmallRng,
-    count: Count,
-    counts_from_ns: u64,
-    ends_ns: u64,
+    count: PeerTally,
+    measure_from_ns: u64,
+    end_ns: u64,
     begun: Instant,
-    scratch: speech::Scratch,
+    scratch: protocol::PeerBuffers,
 }
 
-impl Run<'_> {
+impl PeerRun<'_> {
     fn now_ns(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
 
     /// Writes the next batch of a connection and sends what the kernel takes.
-    fn send_batch(&mut self, lane: &mut Lane) -> io::Result<()> {
-        let pipeline = if self.load.speech.is_datagrams() { 1 } else { self.load.pipeline.max(1) };
+    fn send_batch(&mut self, lane: &mut PeerConnection) -> io::Result<()> {
+        let pipeline = if self.load.speech.is_datagram() { 1 } else { self.load.pipeline.max(1) };
         lane.out.clear();
         lane.sent = 0;
-        if self.load.speech.is_datagrams() {
+        if self.load.speech.is_datagram() {
             lane.datagram = lane.datagram.wrapping_add(1);
-            lane.out.extend_from_slice(&speech::datagram_header(lane.datagram));
+            lane.out.extend_from_slice(&protocol::datagram_header(lane.datagram));
         }
         for _ in 0..pipeline {
             let asked = self.load.ask.draw(&self.load.data, &self.chooser, &mut self.rng);
@@ -197,7 +197,7 @@ impl Run<'_> {
     }
 
     /// Takes what has come on a connection; sends its next batch once all is answered.
-    fn receive(&mut self, lane: &mut Lane, buffer: &mut [u8]) -> io::Result<()> {
+    fn receive(&mut self, lane: &mut PeerConnection, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             let len = match lane.line.read(buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -206,7 +206,7 @@ impl Run<'_> {
                 Err(error) => return Err(error),
             };
             let now_ns = self.now_ns();
-            if self.load.speech.is_datagrams() {
+            if self.load.speech.is_datagram() {
                 if !lane.take_datagram(buffer.get(..len).unwrap_or_default()) {
                     continue;
                 }
@@ -215,7 +215,7 @@ impl Run<'_> {
             }
             self.take_replies(lane, now_ns)?;
             if lane.under_way.is_empty() {
-                if now_ns < self.ends_ns {
+                if now_ns < self.end_ns {
                     self.send_batch(lane)?;
                 }
                 return Ok(());
@@ -226,13 +226,13 @@ impl Run<'_> {
         }
     }
 
-    fn take_replies(&mut self, lane: &mut Lane, now_ns: u64) -> io::Result<()> {
+    fn take_replies(&mut self, lane: &mut PeerConnection, now_ns: u64) -> io::Result<()> {
         let mut used = 0;
         while let Some(asked) = lane.under_way.front() {
             let rest = lane.come.get(used..).unwrap_or_default();
             let Some((reply, bytes)) = self.load.ask.read(self.load.speech, asked, rest)? else { break };
             self.count.seen += 1;
-            let counts = (self.counts_from_ns..self.ends_ns).contains(&now_ns);
+            let counts = (self.measure_from_ns..self.end_ns).contains(&now_ns);
             self.count.replies += u64::from(counts);
             self.count.keys += if counts { self.load.ask.keys() as u64 } else { 0 };
             if counts {
@@ -240,16 +240,16 @@ impl Run<'_> {
             }
             let verify = self.load.verify_every > 0 && self.count.seen.is_multiple_of(self.load.verify_every);
             match reply {
-                Reply::Error(text) => {
+                PeerReply::Error(text) => {
                     self.count.errors += 1;
                     self.count.first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
                 }
-                Reply::Good(body) if verify => {
+                PeerReply::Value(body) if verify => {
                     let right =
                         self.load.ask.is_right(self.load.speech, &self.load.data, asked, body, &mut self.scratch);
                     self.count.wrong += u64::from(!right);
                 }
-                Reply::Good(_) => {}
+                PeerReply::Value(_) => {}
             }
             used += bytes;
             lane.under_way.pop_front();
@@ -259,14 +259,16 @@ impl Run<'_> {
     }
 
     /// Asks again where a datagram was lost.
-    fn look_for_lost(&mut self, lanes: &mut [Lane]) -> io::Result<()> {
+    fn resend_lost(&mut self, lanes: &mut [PeerConnection]) -> io::Result<()> {
         let now_ns = self.now_ns();
         for lane in lanes {
-            if !lane.under_way.is_empty() && now_ns.saturating_sub(lane.sent_ns) > PEER_LOST.as_nanos() as u64 {
+            if !lane.under_way.is_empty()
+                && now_ns.saturating_sub(lane.sent_ns) > PEER_DATAGRAM_TIMEOUT.as_nanos() as u64
+            {
                 self.count.lost += lane.under_way.len() as u64;
                 lane.under_way.clear();
                 lane.come.clear();
-                if now_ns < self.ends_ns {
+                if now_ns < self.end_ns {
                     self.send_batch(lane)?;
                 }
             }
@@ -293,10 +295,10 @@ impl Run<'_> {
     }
 }
 
-impl Lane {
-    fn open(load: &PeerLoad) -> io::Result<Lane> {
-        let mut lane = Lane {
-            line: Line::open(load)?,
+impl PeerConnection {
+    fn open(load: &PeerLoad) -> io::Result<PeerConnection> {
+        let mut lane = PeerConnection {
+            line: PeerSocket::open(load)?,
             out: Vec::new(),
             sent: 0,
             come: Vec::new(),
@@ -304,28 +306,28 @@ impl Lane {
             sent_ns: 0,
             datagram: 0,
         };
-        if !load.greeting.is_empty() {
-            lane.out.extend_from_slice(&load.greeting);
+        if !load.login_command.is_empty() {
+            lane.out.extend_from_slice(&load.login_command);
             lane.flush()?;
-            lane.await_greeting(load)?;
+            lane.await_login(load)?;
         }
         Ok(lane)
     }
 
-    fn await_greeting(&mut self, load: &PeerLoad) -> io::Result<()> {
+    fn await_login(&mut self, load: &PeerLoad) -> io::Result<()> {
         let begun = Instant::now();
         let mut buffer = [0; 4096];
         loop {
             match self.line.read(&mut buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => self.come.extend_from_slice(buffer.get(..len).unwrap_or_default()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PEER_PATIENCE => {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PEER_REPLY_TIMEOUT => {
                     std::thread::yield_now();
                 }
                 Err(error) => return Err(error),
             }
-            if let Some((reply, used)) = speech::read_one(load.speech, &self.come)? {
-                if let Reply::Error(text) = reply {
+            if let Some((reply, used)) = protocol::read_reply_frame(load.speech, &self.come)? {
+                if let PeerReply::Error(text) = reply {
                     return Err(io::Error::other(String::from_utf8_lossy(text).into_owned()));
                 }
                 self.come.drain(..used);
@@ -362,23 +364,25 @@ impl Lane {
 /// # Errors
 /// What the system says about a connection, or what makes no reply of the protocol.
 pub fn run(load: &PeerLoad) -> io::Result<PeerReport> {
-    let chooser = Chooser::new(load.skew, load.ask.population(&load.data)).map_err(io::Error::other)?;
+    let chooser = KeyChooser::new(load.skew, load.ask.population(&load.data)).map_err(io::Error::other)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let mut lanes = (0..load.connections.max(1)).map(|_| Lane::open(load)).collect::<io::Result<Vec<Lane>>>()?;
+    let mut lanes = (0..load.connections.max(1))
+        .map(|_| PeerConnection::open(load))
+        .collect::<io::Result<Vec<PeerConnection>>>()?;
     let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
     for (index, lane) in (0..).zip(&lanes) {
         match &lane.line {
-            Line::Tcp(stream) => epoll::add(&epoll, stream, epoll::EventData::new_u64(index), flags)?,
-            Line::Udp(socket) => epoll::add(&epoll, socket, epoll::EventData::new_u64(index), flags)?,
+            PeerSocket::Tcp(stream) => epoll::add(&epoll, stream, epoll::EventData::new_u64(index), flags)?,
+            PeerSocket::Udp(socket) => epoll::add(&epoll, socket, epoll::EventData::new_u64(index), flags)?,
         }
     }
-    let counts_from_ns = load.warm_up.as_nanos() as u64;
-    let mut run = Run {
+    let measure_from_ns = load.warm_up.as_nanos() as u64;
+    let mut run = PeerRun {
         load,
         chooser,
-        rng: SmallRng::seed_from_u64(keys::mix(load.seed)),
-        count: Count {
-            latency_ns: histogram(),
+        rng: SmallRng::seed_from_u64(keys::mix64(load.seed)),
+        count: PeerTally {
+            latency_ns: latency_histogram(),
             replies: 0,
             keys: 0,
             errors: 0,
@@ -387,20 +391,24 @@ pub fn run(load: &PeerLoad) -> io::Result<PeerReport> {
             lost: 0,
             seen: 0,
         },
-        counts_from_ns,
-        ends_ns: counts_from_ns + load.duration.as_nanos() as u64,
+        measure_from_ns,
+        end_ns: measure_from_ns + load.duration.as_nanos() as u64,
         begun: Instant::now(),
-        scratch: speech::Scratch::default(),
+        scratch: protocol::PeerBuffers::default(),
     };
     for lane in &mut lanes {
         run.send_batch(lane)?;
     }
-    turn(&mut run, &mut lanes, &epoll)?;
+    run_until_answered(&mut run, &mut lanes, &epoll)?;
     Ok(run.report())
 }
 
 /// Goes on until the time is over and all is answered.
-fn turn(run: &mut Run<'_>, lanes: &mut [Lane], epoll: &impl std::os::fd::AsFd) -> io::Result<()> {
+fn run_until_answered(
+    run: &mut PeerRun<'_>,
+    lanes: &mut [PeerConnection],
+    epoll: &impl std::os::fd::AsFd,
+) -> io::Result<()> {
     let mut events = Vec::with_capacity(lanes.len());
     let mut buffer = vec![0; 256 << 10];
     let mut looked_ns = 0;
@@ -414,15 +422,15 @@ fn turn(run: &mut Run<'_>, lanes: &mut [Lane], epoll: &impl std::os::fd::AsFd) -
             run.receive(lane, &mut buffer)?;
         }
         let now_ns = run.now_ns();
-        if run.load.speech.is_datagrams() && now_ns - looked_ns > PEER_LOST.as_nanos() as u64 / 4 {
+        if run.load.speech.is_datagram() && now_ns - looked_ns > PEER_DATAGRAM_TIMEOUT.as_nanos() as u64 / 4 {
             looked_ns = now_ns;
-            run.look_for_lost(lanes)?;
+            run.resend_lost(lanes)?;
         }
-        if now_ns >= run.ends_ns {
+        if now_ns >= run.end_ns {
             if lanes.iter().all(|lane| lane.under_way.is_empty()) {
                 return Ok(());
             }
-            if now_ns - run.ends_ns > PEER_PATIENCE.as_nanos() as u64 {
+            if now_ns - run.end_ns > PEER_REPLY_TIMEOUT.as_nanos() as u64 {
                 return Err(io::Error::new(ErrorKind::TimedOut, "requests that were sent are not answered"));
             }
         }
@@ -436,15 +444,15 @@ fn turn(run: &mut Run<'_>, lanes: &mut [Lane], epoll: &impl std::os::fd::AsFd) -
 pub fn fill(load: &PeerLoad) -> io::Result<Duration> {
     let begun = Instant::now();
     let speech = load.speech.over_tcp();
-    let mut lane = Lane::open(&PeerLoad { speech, ..load.clone() })?;
-    let mut scratch = speech::Scratch::default();
-    let (total, mut next, mut answered) = (Ask::items(&load.data), 0, 0);
+    let mut lane = PeerConnection::open(&PeerLoad { speech, ..load.clone() })?;
+    let mut scratch = protocol::PeerBuffers::default();
+    let (total, mut next, mut answered) = (PeerWorkload::items(&load.data), 0, 0);
     let mut buffer = vec![0; 64 << 10];
     while answered < total {
         lane.out.drain(..lane.sent);
         lane.sent = 0;
         while next < total && lane.out.len() < PEER_FILL_BYTES && next - answered < 10_000 {
-            Ask::write_item(speech, &load.data, next, &mut lane.out, &mut scratch);
+            PeerWorkload::write_item(speech, &load.data, next, &mut lane.out, &mut scratch);
             next += 1;
         }
         lane.flush()?;
@@ -455,8 +463,9 @@ pub fn fill(load: &PeerLoad) -> io::Result<Duration> {
             Err(error) => return Err(error),
         }
         let mut used = 0;
-        while let Some((reply, bytes)) = speech::read_one(speech, lane.come.get(used..).unwrap_or_default())? {
-            if let Reply::Error(text) = reply {
+        while let Some((reply, bytes)) = protocol::read_reply_frame(speech, lane.come.get(used..).unwrap_or_default())?
+        {
+            if let PeerReply::Error(text) = reply {
                 return Err(io::Error::other(format!("a record was refused: {}", String::from_utf8_lossy(text))));
             }
             (used, answered) = (used + bytes, answered + 1);

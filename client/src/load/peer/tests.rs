@@ -11,14 +11,14 @@ fn data() -> Data {
 }
 
 /// What a server that has all records would say.
-fn answer(speech: Speech, data: &Data, ids: &[u64]) -> Vec<u8> {
+fn answer(speech: PeerProtocol, data: &Data, ids: &[u64]) -> Vec<u8> {
     let (mut key, mut value, mut out) = (Vec::new(), Vec::new(), Vec::new());
-    if speech == Speech::Redis && ids.len() > 1 {
+    if speech == PeerProtocol::Redis && ids.len() > 1 {
         out.extend_from_slice(format!("*{}\r\n", ids.len()).as_bytes());
     }
     for id in ids {
         data.write_item(*id, &mut key, &mut value);
-        if speech == Speech::Redis {
+        if speech == PeerProtocol::Redis {
             out.extend_from_slice(format!("${}\r\n", value.len()).as_bytes());
         } else {
             out.extend_from_slice(b"VALUE ");
@@ -28,24 +28,24 @@ fn answer(speech: Speech, data: &Data, ids: &[u64]) -> Vec<u8> {
         out.extend_from_slice(&value);
         out.extend_from_slice(b"\r\n");
     }
-    if speech != Speech::Redis {
+    if speech != PeerProtocol::Redis {
         out.extend_from_slice(b"END\r\n");
     }
     out
 }
 
-fn drawn(ask: &Ask, data: &Data) -> Asked {
-    let chooser = Chooser::new(Skew::Uniform, ask.population(data)).unwrap();
+fn drawn(ask: &PeerWorkload, data: &Data) -> PeerRequest {
+    let chooser = KeyChooser::new(Skew::Uniform, ask.population(data)).unwrap();
     ask.draw(data, &chooser, &mut SmallRng::seed_from_u64(5))
 }
 
 #[test]
 fn replies_are_read_whole_or_not_at_all() {
     let data = data();
-    for speech in [Speech::Memcached, Speech::Redis] {
+    for speech in [PeerProtocol::Memcached, PeerProtocol::Redis] {
         for ids in [&[7u64][..], &[1, 2, 3]] {
             let whole = answer(speech, &data, ids);
-            let ask = Ask::Get(ids.len());
+            let ask = PeerWorkload::Get(ids.len());
             let asked = drawn(&ask, &data);
             for cut in 0..whole.len() {
                 assert!(
@@ -55,14 +55,14 @@ fn replies_are_read_whole_or_not_at_all() {
                 );
             }
             let more = [&whole[..], b"more"].concat();
-            assert_eq!(ask.read(speech, &asked, &more).unwrap(), Some((Reply::Good(&whole), whole.len())));
+            assert_eq!(ask.read(speech, &asked, &more).unwrap(), Some((PeerReply::Value(&whole), whole.len())));
         }
     }
-    for (speech, text) in [(Speech::Memcached, "SERVER_ERROR no\r\n"), (Speech::Redis, "-ERR no\r\n")] {
-        let asked = drawn(&Ask::Get(1), &data);
-        let (reply, len) = Ask::Get(1).read(speech, &asked, text.as_bytes()).unwrap().unwrap();
-        assert!(matches!(reply, Reply::Error(_)) && len == text.len());
-        assert!(Ask::Get(1).read(speech, &asked, b"\x01junk\r\n").is_err());
+    for (speech, text) in [(PeerProtocol::Memcached, "SERVER_ERROR no\r\n"), (PeerProtocol::Redis, "-ERR no\r\n")] {
+        let asked = drawn(&PeerWorkload::Get(1), &data);
+        let (reply, len) = PeerWorkload::Get(1).read(speech, &asked, text.as_bytes()).unwrap().unwrap();
+        assert!(matches!(reply, PeerReply::Error(_)) && len == text.len());
+        assert!(PeerWorkload::Get(1).read(speech, &asked, b"\x01junk\r\n").is_err());
     }
 }
 
@@ -90,7 +90,7 @@ fn answer_gets(mut stream: TcpStream, data: &Data, wrong: bool) {
             let line: Vec<u8> = come.drain(..end + 2).collect();
             let words = std::str::from_utf8(&line).unwrap().split_whitespace().skip(1);
             let ids: Vec<u64> = words.map(|key| key[1..].parse::<u64>().unwrap() ^ u64::from(wrong)).collect();
-            let answer = answer(Speech::Memcached, data, &ids);
+            let answer = answer(PeerProtocol::Memcached, data, &ids);
             let half = answer.len() / 2;
             for part in [&answer[..half], &answer[half..]] {
                 if stream.write_all(part).is_err() {
@@ -111,7 +111,7 @@ fn every_reply_is_counted_and_wrong_ones_are_found() {
             verify_every: 1,
             warm_up: Duration::ZERO,
             duration: Duration::from_millis(200),
-            ..PeerLoad::new(address, Speech::Memcached, Ask::Get(2), data())
+            ..PeerLoad::new(address, PeerProtocol::Memcached, PeerWorkload::Get(2), data())
         };
         let report = run(&load).unwrap();
         assert!(report.count > 0 && report.errors == 0 && report.lost == 0, "{report:?}");
@@ -123,51 +123,54 @@ fn every_reply_is_counted_and_wrong_ones_are_found() {
 #[test]
 fn a_call_names_its_key_and_a_chain_ends_where_it_should() {
     let data = data();
-    let ask =
-        Ask::Call { words: vec![b"FCALL".to_vec(), b"chain".to_vec()], more: vec![b"8".to_vec()], class: Class::Chain };
-    let (mut out, mut scratch) = (Vec::new(), speech::Scratch::default());
+    let ask = PeerWorkload::ServerCode {
+        words: vec![b"FCALL".to_vec(), b"chain".to_vec()],
+        more: vec![b"8".to_vec()],
+        class: Class::Chain,
+    };
+    let (mut out, mut scratch) = (Vec::new(), protocol::PeerBuffers::default());
     let asked = drawn(&ask, &data);
-    ask.write(Speech::Redis, &data, &asked, &mut out, &mut scratch);
+    ask.write(PeerProtocol::Redis, &data, &asked, &mut out, &mut scratch);
     assert!(out.starts_with(b"*5\r\n$5\r\nFCALL\r\n$5\r\nchain\r\n$1\r\n1\r\n$30\r\nc"));
     assert!(out.ends_with(b"$1\r\n8\r\n"));
-    assert!(!ask.is_right(Speech::Redis, &data, &asked, b"$2\r\nno\r\n", &mut scratch));
+    assert!(!ask.is_right(PeerProtocol::Redis, &data, &asked, b"$2\r\nno\r\n", &mut scratch));
 }
 
 #[test]
 fn a_pools_mix_has_its_sizes_and_asks_for_what_is_not_there() {
     let plan: crate::load::Plan = "etc".parse().unwrap();
     let data = plan.data(1, 1000);
-    let ask = Ask::Mixed(plan.mix);
-    let chooser = Chooser::new(Skew::Uniform, ask.population(&data)).unwrap();
+    let ask = PeerWorkload::Mixed(plan.mix);
+    let chooser = KeyChooser::new(Skew::Uniform, ask.population(&data)).unwrap();
     let mut rng = SmallRng::seed_from_u64(9);
-    let (mut scratch, mut met) = (speech::Scratch::default(), std::collections::BTreeMap::new());
+    let (mut scratch, mut met) = (protocol::PeerBuffers::default(), std::collections::BTreeMap::new());
     for _ in 0..4000 {
         let asked = ask.draw(&data, &chooser, &mut rng);
-        for speech in [Speech::Memcached, Speech::Redis] {
+        for speech in [PeerProtocol::Memcached, PeerProtocol::Redis] {
             let mut out = Vec::new();
             ask.write(speech, &data, &asked, &mut out, &mut scratch);
             let text = String::from_utf8_lossy(&out).into_owned();
             let words: Vec<&str> = text.split([' ', '\r']).collect();
-            let (verb, key) = if speech == Speech::Redis {
+            let (verb, key) = if speech == PeerProtocol::Redis {
                 (text.split("\r\n").nth(2).unwrap().to_lowercase(), text.split("\r\n").nth(4).unwrap())
             } else {
                 (words[0].to_owned(), words[1])
             };
             let there = key.starts_with('k');
             assert!(there || key.starts_with('m'), "{text:?}");
-            *met.entry((speech == Speech::Redis, verb.clone().replace("delete", "del"), there)).or_insert(0) += 1;
+            *met.entry((speech == PeerProtocol::Redis, verb.clone().replace("delete", "del"), there)).or_insert(0) += 1;
             let right: &[u8] = match (speech, verb.as_str(), there) {
-                (Speech::Redis, "set", _) => b"+OK\r\n",
+                (PeerProtocol::Redis, "set", _) => b"+OK\r\n",
                 (_, "set", _) => b"STORED\r\n",
-                (Speech::Redis, "del", _) => b":0\r\n",
+                (PeerProtocol::Redis, "del", _) => b":0\r\n",
                 (_, "delete", _) => b"NOT_FOUND\r\n",
-                (Speech::Redis, _, false) => b"$-1\r\n",
+                (PeerProtocol::Redis, _, false) => b"$-1\r\n",
                 (_, _, false) => b"END\r\n",
                 // What a record has is checked as that of any get is.
                 _ => continue,
             };
             let (reply, len) = ask.read(speech, &asked, right).unwrap().unwrap();
-            assert!(reply == Reply::Good(right) && len == right.len());
+            assert!(reply == PeerReply::Value(right) && len == right.len());
             assert!(ask.is_right(speech, &data, &asked, right, &mut scratch), "{text:?}");
             assert!(!ask.is_right(speech, &data, &asked, b"+NO\r\n", &mut scratch));
         }

@@ -10,17 +10,17 @@
 //! Where a guard fails needs no name either: the borrow checker takes it for possible that a guard is skipped (the imaginary
 //! edge of `falseEdge`), so what follows can be reached without the borrow, and the guard itself cannot.
 
-use super::Found;
-use super::mir::{Access, Body, Place, Unknown};
+use super::AuditFinding;
+use super::mir::{MirBody, MirPlace, PlaceAccess, UnknownMir};
 use crate::check::rules::{INDEX, STALE};
-use crate::limits::DIAGNOSTICS;
+use crate::limits::MAX_DIAGNOSTICS;
 
 /// Blocks that may be walked through for all guards of one function. Reaching it is a refusal.
-const WALKED: usize = 20_000_000;
+const MAX_VISITED_BLOCKS: usize = 20_000_000;
 
 /// Everything that is wrong with the guards and indexes of a function.
-pub(super) fn refused(body: &Body) -> Result<Vec<Found>, Unknown> {
-    let fakes: Vec<Fake<'_>> = fakes(body).collect();
+pub(super) fn check_guards(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMir> {
+    let fakes: Vec<FakeBorrow<'_>> = fake_borrows(body).collect();
     if fakes.is_empty() {
         return Ok(Vec::new());
     }
@@ -29,57 +29,67 @@ pub(super) fn refused(body: &Body) -> Result<Vec<Found>, Unknown> {
     let mut walked = 0_usize;
     for fake in &fakes {
         walked += fake.look(body, &dominators, &mut found)?;
-        if found.len() >= DIAGNOSTICS {
+        if found.len() >= MAX_DIAGNOSTICS {
             // It is refused, and nobody reads more.
             break;
         }
-        if walked > WALKED {
-            return Err(Unknown("so many guards in one function".to_owned()));
+        if walked > MAX_VISITED_BLOCKS {
+            return Err(UnknownMir("so many guards in one function".to_owned()));
         }
     }
     Ok(found)
 }
 
 /// A borrow that keeps a place as it is.
-struct Fake<'b> {
+struct FakeBorrow<'b> {
     block: usize,
     statement: usize,
     /// What it covers.
-    place: &'b Place,
+    place: &'b MirPlace,
     /// Its result.
     local: u32,
     from: &'b str,
 }
 
-fn fakes(body: &Body) -> impl Iterator<Item = Fake<'_>> {
+fn fake_borrows(body: &MirBody) -> impl Iterator<Item = FakeBorrow<'_>> {
     body.blocks.iter().enumerate().flat_map(|(block, found)| {
         found.statements.iter().enumerate().filter_map(move |(number, statement)| {
-            let [(Access::Fake, place), (Access::Set, result)] = statement.accesses.as_slice() else { return None };
-            Some(Fake { block, statement: number, place, local: result.local, from: &statement.from })
+            let [(PlaceAccess::FakeBorrow, place), (PlaceAccess::Assigned, result)] = statement.accesses.as_slice()
+            else {
+                return None;
+            };
+            Some(FakeBorrow { block, statement: number, place, local: result.local, from: &statement.from })
         })
     })
 }
 
-impl Fake<'_> {
+impl FakeBorrow<'_> {
     /// Looks at all that happens until the place may change again; how many blocks that were.
-    fn look(&self, body: &Body, dominators: &Dominators, found: &mut Vec<Found>) -> Result<usize, Unknown> {
+    fn look(
+        &self,
+        body: &MirBody,
+        dominators: &Dominators,
+        found: &mut Vec<AuditFinding>,
+    ) -> Result<usize, UnknownMir> {
         let (mut walked, mut covered) = (0_usize, false);
         let mut seen = std::collections::HashSet::new();
         let mut waiting = vec![(self.block, self.statement + 1)];
         while let Some((number, first)) = waiting.pop() {
             walked += 1;
-            let Some(block) = body.blocks.get(number) else { return Err(Unknown(format!("bb{number}"))) };
+            let Some(block) = body.blocks.get(number) else { return Err(UnknownMir(format!("bb{number}"))) };
             let mut ends = false;
             for statement in block.statements.iter().skip(first) {
-                let read = |(access, place): &(Access, Place)| *access == Access::FakeRead && place.local == self.local;
+                let read = |(access, place): &(PlaceAccess, MirPlace)| {
+                    *access == PlaceAccess::FakeRead && place.local == self.local
+                };
                 if statement.accesses.iter().any(read) {
                     (covered, ends) = (true, true);
                     break;
                 }
-                if found.len() < DIAGNOSTICS
+                if found.len() < MAX_DIAGNOSTICS
                     && statement.accesses.iter().any(|(access, place)| self.forbids(*access, place))
                 {
-                    found.push(Found::new(
+                    found.push(AuditFinding::new(
                         &STALE,
                         "a guard or an index changes the place that was looked at before it",
                         &statement.from,
@@ -91,10 +101,14 @@ impl Fake<'_> {
             }
             let from = block.statements.last().map(|last| last.from.as_str()).unwrap_or_default();
             if block.diverges {
-                found.push(Found::new(&STALE, "a guard or an index calls what never returns", from));
+                found.push(AuditFinding::new(&STALE, "a guard or an index calls what never returns", from));
             }
             if block.yields {
-                found.push(Found::new(&INDEX, "there is an `.await` in a guard or in an index of an index", from));
+                found.push(AuditFinding::new(
+                    &INDEX,
+                    "there is an `.await` in a guard or in an index of an index",
+                    from,
+                ));
             }
             for (_, next) in &block.next {
                 if dominators.dominates(self.block, *next) && *next != self.block && seen.insert(*next) {
@@ -103,15 +117,18 @@ impl Fake<'_> {
             }
         }
         if !covered {
-            found.push(Found::new(&STALE, "a guard can never hold, or an index is never worked out", self.from));
+            found.push(AuditFinding::new(&STALE, "a guard can never hold, or an index is never worked out", self.from));
         }
         Ok(walked)
     }
 
     /// Whether that would change the place. What it points at is another place.
-    fn forbids(&self, access: Access, other: &Place) -> bool {
-        let changes = matches!(access, Access::Set | Access::Changed | Access::Moved | Access::Dropped);
-        changes && other.may_meet(self.place) && !other.derefs_behind(self.place.way.len())
+    fn forbids(&self, access: PlaceAccess, other: &MirPlace) -> bool {
+        let changes = matches!(
+            access,
+            PlaceAccess::Assigned | PlaceAccess::MutBorrow | PlaceAccess::Moved | PlaceAccess::Dropped
+        );
+        changes && other.may_alias(self.place) && !other.derefs_after(self.place.way.len())
     }
 }
 
@@ -122,7 +139,7 @@ struct Dominators {
 }
 
 impl Dominators {
-    fn of(body: &Body) -> Dominators {
+    fn of(body: &MirBody) -> Dominators {
         let order = postorder(body);
         let mut rank = vec![None; body.blocks.len()];
         order.iter().enumerate().for_each(|(at, block)| set(&mut rank, *block, Some(at)));
@@ -145,14 +162,14 @@ impl Dominators {
                     .filter_map(|block| rank.get(*block).copied().flatten())
                     .filter(|rank| above.get(*rank).copied().flatten().is_some());
                 let Some(first) = known.next() else { continue };
-                let meeting = known.fold(first, |one, other| meet(&above, one, other));
+                let meeting = known.fold(first, |one, other| common_dominator(&above, one, other));
                 if above.get(at).copied().flatten() != Some(meeting) {
                     set(&mut above, at, Some(meeting));
                     changed = true;
                 }
             }
         }
-        Dominators { spans: spans(&order, &above, body.blocks.len()) }
+        Dominators { spans: dominator_spans(&order, &above, body.blocks.len()) }
     }
 
     /// Whether every way to a block leads through the other. Of a block that cannot be reached, none does.
@@ -170,7 +187,7 @@ fn set<T>(list: &mut [T], at: usize, value: T) {
     }
 }
 
-fn meet(above: &[Option<usize>], mut one: usize, mut other: usize) -> usize {
+fn common_dominator(above: &[Option<usize>], mut one: usize, mut other: usize) -> usize {
     let up = |at: usize| above.get(at).copied().flatten().unwrap_or(usize::MAX);
     while one != other {
         match one < other {
@@ -185,7 +202,7 @@ fn meet(above: &[Option<usize>], mut one: usize, mut other: usize) -> usize {
 }
 
 /// Blocks that can be reached, each behind those that it leads to; the entry is the last.
-fn postorder(body: &Body) -> Vec<usize> {
+fn postorder(body: &MirBody) -> Vec<usize> {
     let mut order = Vec::new();
     let mut seen = vec![false; body.blocks.len()];
     let mut path = vec![(0_usize, 0_usize)];
@@ -205,7 +222,7 @@ fn postorder(body: &Body) -> Vec<usize> {
     order
 }
 
-fn spans(order: &[usize], above: &[Option<usize>], blocks: usize) -> Vec<(usize, usize)> {
+fn dominator_spans(order: &[usize], above: &[Option<usize>], blocks: usize) -> Vec<(usize, usize)> {
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
     for (at, parent) in above.iter().enumerate() {
         if let Some(parent) = parent.filter(|parent| *parent != at) {

@@ -6,16 +6,16 @@
 
 use std::collections::HashSet;
 
-use super::Found;
-use super::mir::{Access, Block, Body, Edge, Place, Step, Unknown};
+use super::AuditFinding;
+use super::mir::{BasicBlock, MirBody, MirEdge, MirPlace, PlaceAccess, PlaceProjection, UnknownMir};
 use crate::check::rules::STALE;
 
 /// Blocks that may be walked through for all places of one function. Reaching it is a refusal.
-const WALKED: usize = 20_000_000;
+const MAX_VISITED_BLOCKS: usize = 20_000_000;
 
 /// What a statement has to do with a place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Event {
+enum PlaceEvent {
     /// Its discriminant or length is read.
     Checked,
     /// A variant or element of it is named.
@@ -25,35 +25,35 @@ enum Event {
 }
 
 /// Everything that is used behind a change and before it is checked again.
-pub(super) fn refused(body: &Body) -> Result<Vec<Found>, Unknown> {
-    let blocks: Vec<Vec<(Event, Place, &str)>> = body.blocks.iter().map(events).collect();
-    let named = |event: Event| -> HashSet<&Place> {
+pub(super) fn check_stale(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMir> {
+    let blocks: Vec<Vec<(PlaceEvent, MirPlace, &str)>> = body.blocks.iter().map(events).collect();
+    let named = |event: PlaceEvent| -> HashSet<&MirPlace> {
         blocks.iter().flatten().filter(|(found, _, _)| *found == event).map(|(_, place, _)| place).collect()
     };
     // What is never checked needs no check: the only variant of a type, an array.
-    let places: Vec<&Place> = named(Event::Checked).intersection(&named(Event::Used)).copied().collect();
-    let changed = named(Event::Changed);
+    let places: Vec<&MirPlace> = named(PlaceEvent::Checked).intersection(&named(PlaceEvent::Used)).copied().collect();
+    let changed = named(PlaceEvent::Changed);
     let mut found = Vec::new();
     for (number, place) in places.iter().enumerate() {
-        if (number + 1).saturating_mul(blocks.len()) > WALKED {
-            return Err(Unknown("so many matches in one function".to_owned()));
+        if (number + 1).saturating_mul(blocks.len()) > MAX_VISITED_BLOCKS {
+            return Err(UnknownMir("so many matches in one function".to_owned()));
         }
-        if !changed.iter().any(|one| leads_to(one, place)) {
+        if !changed.iter().any(|one| invalidates(one, place)) {
             continue;
         }
         let through = |block: usize, mut stale: bool| {
             for (event, other, from) in blocks.get(block).into_iter().flatten() {
                 match event {
-                    Event::Checked if other == *place => stale = false,
-                    Event::Used if stale && other == *place => return (stale, Some((*from).to_owned())),
-                    Event::Changed if leads_to(other, place) => stale = true,
+                    PlaceEvent::Checked if other == *place => stale = false,
+                    PlaceEvent::Used if stale && other == *place => return (stale, Some((*from).to_owned())),
+                    PlaceEvent::Changed if invalidates(other, place) => stale = true,
                     _ => {}
                 }
             }
             (stale, None)
         };
-        if let Some(from) = first_wrong(body, through) {
-            found.push(Found::new(&STALE, "a place is used that changed after it was looked at", &from));
+        if let Some(from) = first_violation(body, through) {
+            found.push(AuditFinding::new(&STALE, "a place is used that changed after it was looked at", &from));
         }
     }
     Ok(found)
@@ -61,10 +61,13 @@ pub(super) fn refused(body: &Body) -> Result<Vec<Found>, Unknown> {
 
 /// Walks all ways through a body with a state that starts as `false` everywhere; `through` says what a block makes of it, and
 /// where something is wrong.
-pub(super) fn first_wrong(body: &Body, through: impl Fn(usize, bool) -> (bool, Option<String>)) -> Option<String> {
+pub(super) fn first_violation(
+    body: &MirBody,
+    through: impl Fn(usize, bool) -> (bool, Option<String>),
+) -> Option<String> {
     let (mut seen, mut waiting) = (HashSet::new(), Vec::new());
-    let follow = |block: &Block, waiting: &mut Vec<usize>| {
-        waiting.extend(block.next.iter().filter(|(edge, _)| *edge == Edge::Real).map(|(_, next)| *next));
+    let follow = |block: &BasicBlock, waiting: &mut Vec<usize>| {
+        waiting.extend(block.next.iter().filter(|(edge, _)| *edge == MirEdge::Real).map(|(_, next)| *next));
     };
     for (number, block) in body.blocks.iter().enumerate().filter(|(_, block)| !block.cleanup) {
         let (state, wrong) = through(number, false);
@@ -89,11 +92,12 @@ pub(super) fn first_wrong(body: &Body, through: impl Fn(usize, bool) -> (bool, O
 }
 
 /// Whether a change of the one place is one of the other: it lies on the way there, or says which element is meant.
-fn leads_to(changed: &Place, place: &Place) -> bool {
-    place.may_start_with(changed) || (changed.way.is_empty() && place.way.contains(&Step::Index(changed.local)))
+fn invalidates(changed: &MirPlace, place: &MirPlace) -> bool {
+    place.may_start_with(changed)
+        || (changed.way.is_empty() && place.way.contains(&PlaceProjection::Index(changed.local)))
 }
 
-fn events(block: &Block) -> Vec<(Event, Place, &str)> {
+fn events(block: &BasicBlock) -> Vec<(PlaceEvent, MirPlace, &str)> {
     let mut events = Vec::new();
     if block.cleanup {
         return events;
@@ -102,13 +106,15 @@ fn events(block: &Block) -> Vec<(Event, Place, &str)> {
         let from = statement.from.as_str();
         for (access, place) in &statement.accesses {
             for (steps, step) in place.way.iter().enumerate() {
-                if matches!(step, Step::Variant(_)) || step.is_of_array() {
-                    events.push((Event::Used, place.part(steps), from));
+                if matches!(step, PlaceProjection::Downcast(_)) || step.is_array_projection() {
+                    events.push((PlaceEvent::Used, place.part(steps), from));
                 }
             }
             let event = match access {
-                Access::Discriminant | Access::Length | Access::ForLength => Event::Checked,
-                Access::Set | Access::Changed | Access::Moved | Access::Dropped => Event::Changed,
+                PlaceAccess::Discriminant | PlaceAccess::Length | PlaceAccess::LengthPointer => PlaceEvent::Checked,
+                PlaceAccess::Assigned | PlaceAccess::MutBorrow | PlaceAccess::Moved | PlaceAccess::Dropped => {
+                    PlaceEvent::Changed
+                }
                 _ => continue,
             };
             events.push((event, place.clone(), from));

@@ -1,8 +1,8 @@
 //! What the readers of the intermediate form promise: a place has one name, and what they do not know they refuse.
 
-use super::complete;
-use super::mir::{Access, Body, Step};
-use super::{gives_what_it_takes, guards, has_impl_trait, places, stale};
+use super::coverage;
+use super::mir::{MirBody, PlaceAccess, PlaceProjection};
+use super::{gives_what_it_takes, guards, has_impl_trait, indexing, stale};
 
 /// A body with these statements in its first block.
 fn body(statements: &str) -> String {
@@ -17,11 +17,17 @@ fn body(statements: &str) -> String {
 fn a_place_is_read_to_its_end_whatever_its_types_are_called() {
     let place = "(*(((*(_1.0: std::boxed::Box<A<')', \"}\", -1>>)) as Some).1: fn(&'a u8) -> [u8; 2]))[_2]";
     let text = body(&format!("        _3 = discriminant({place}); // scope 0 at src/lib.rs:3:4: 5:6"));
-    let read = Body::read(&text).expect("a body");
+    let read = MirBody::read(&text).expect("a body");
     let (access, found) = &read.blocks[0].statements[0].accesses[0];
-    assert_eq!(*access, Access::Discriminant);
-    let way =
-        [Step::Field(0), Step::Deref, Step::Variant("Some".to_owned()), Step::Field(1), Step::Deref, Step::Index(2)];
+    assert_eq!(*access, PlaceAccess::Discriminant);
+    let way = [
+        PlaceProjection::Field(0),
+        PlaceProjection::Deref,
+        PlaceProjection::Downcast("Some".to_owned()),
+        PlaceProjection::Field(1),
+        PlaceProjection::Deref,
+        PlaceProjection::Index(2),
+    ];
     assert_eq!((found.local, found.way.as_slice()), (1, way.as_slice()));
     assert_eq!(read.blocks[0].statements[0].from, "src/lib.rs:3:4: 5:6");
 }
@@ -44,7 +50,7 @@ fn what_is_not_known_is_refused() {
         "AscribeUserType(_3, o, UserTypeProjection { base: UserType(0), projs: [] });",
         "switchInt(copy _2) -> [0: bb0, 340282366920938463463374607431768211455: bb1, otherwise: bb0];\n    }\n\n    bb1: {",
     ] {
-        let read = Body::read(&body(known));
+        let read = MirBody::read(&body(known));
         assert!(read.is_ok(), "{known}: {read:?}");
     }
     for unknown in [
@@ -67,14 +73,14 @@ fn what_is_not_known_is_refused() {
         "_0 = const \"never closed;",
     ] {
         let text = body(&format!("        {unknown}"));
-        assert!(Body::read(&text).is_err(), "{unknown}: {:?}", Body::read(&text));
+        assert!(MirBody::read(&text).is_err(), "{unknown}: {:?}", MirBody::read(&text));
     }
     let deep = format!("        _0 = copy {}_1{};", "(*".repeat(300), ")".repeat(300));
-    assert!(Body::read(&body(&deep)).is_err(), "a place of 300 steps");
+    assert!(MirBody::read(&body(&deep)).is_err(), "a place of 300 steps");
     let whole = body("        nop;");
-    assert!(Body::read(&whole).is_ok());
+    assert!(MirBody::read(&whole).is_ok());
     for cut in (1..whole.len()).rev().skip(2) {
-        assert!(Body::read(&whole[..cut]).is_err(), "{:?}", &whole[..cut]);
+        assert!(MirBody::read(&whole[..cut]).is_err(), "{:?}", &whole[..cut]);
     }
 }
 
@@ -102,19 +108,19 @@ fn every_wall_stands_alone() {
 
     bb4: {
         FakeRead(ForMatchGuard, _5);";
-    let read = Body::read(&body(fake)).expect("a body");
-    assert_eq!(guards::refused(&read).map(|found| found.len()), Ok(1));
-    assert_eq!(stale::refused(&read).map(|found| found.len()), Ok(1));
-    assert_eq!(places::refused(&read).map(|found| found.len()), Ok(0));
+    let read = MirBody::read(&body(fake)).expect("a body");
+    assert_eq!(guards::check_guards(&read).map(|found| found.len()), Ok(1));
+    assert_eq!(stale::check_stale(&read).map(|found| found.len()), Ok(1));
+    assert_eq!(indexing::check_indexing(&read).map(|found| found.len()), Ok(0));
     let other = fake.replace("(*_1) = const NONE;", "_6 = &mut ((*_7).1: Other);");
-    let read = Body::read(&body(&other)).expect("a body");
-    assert!(guards::refused(&read).is_ok_and(|found| found.is_empty()), "what is elsewhere may change");
+    let read = MirBody::read(&body(&other)).expect("a body");
+    assert!(guards::check_guards(&read).is_ok_and(|found| found.is_empty()), "what is elsewhere may change");
     let never = fake.replace("FakeRead(ForMatchGuard, _5);", "nop;").replace("(*_1) = const NONE;", "nop;");
-    let read = Body::read(&body(&never)).expect("a body");
-    assert_eq!(guards::refused(&read).map(|found| found.len()), Ok(1), "a guard that never holds");
+    let read = MirBody::read(&body(&never)).expect("a body");
+    assert_eq!(guards::check_guards(&read).map(|found| found.len()), Ok(1), "a guard that never holds");
     let taken = "_0 = move _4[0 of 3];\n        _0 = copy _4[_2];";
-    let read = Body::read(&body(taken)).expect("a body");
-    assert_eq!(places::refused(&read).map(|found| found.len()), Ok(1));
+    let read = MirBody::read(&body(taken)).expect("a body");
+    assert_eq!(indexing::check_indexing(&read).map(|found| found.len()), Ok(1));
 }
 
 #[test]
@@ -123,11 +129,11 @@ fn a_function_without_its_body_is_missed() {
         format!("fn {name}(_1: u8) -> u8 {{\n    bb0: {{\n        switchInt(copy _1) -> [0: bb0];\n    }}\n}}\n\n")
     };
     let mir = [function("a"), function("b::{closure#0}"), function("a")].concat();
-    assert_eq!(complete::missing(&mir, &["a", "a", "b::{closure#0}"]), [""; 0]);
-    assert_eq!(complete::missing(&mir, &["a", "b::{closure#0}"]), ["a"], "two of one name");
-    assert_eq!(complete::missing(&mir, &["a", "a", "b"]), ["b::{closure#0}"]);
+    assert_eq!(coverage::missing_bodies(&mir, &["a", "a", "b::{closure#0}"]), [""; 0]);
+    assert_eq!(coverage::missing_bodies(&mir, &["a", "b::{closure#0}"]), ["a"], "two of one name");
+    assert_eq!(coverage::missing_bodies(&mir, &["a", "a", "b"]), ["b::{closure#0}"]);
     let trivial = "fn Some(_1: u8) -> A {\n    let mut _0: A;\n\n    bb0: {\n        _0 = Some(move _1);\n        return;\n    }\n}\n";
-    assert_eq!(complete::missing(trivial, &[]), [""; 0]);
+    assert_eq!(coverage::missing_bodies(trivial, &[]), [""; 0]);
 }
 
 #[test]

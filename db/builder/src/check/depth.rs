@@ -8,24 +8,24 @@
 use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
 /// Brackets inside brackets.
-const NESTING: usize = 128;
+const MAX_NESTING: usize = 128;
 /// Tokens in a row: bounds chains of operators, calls, prefixes, generics.
-const RUN: usize = 2_000;
+const MAX_RUN_TOKENS: usize = 2_000;
 /// Tokens in a row, with those of the rows around it.
-const PATH: usize = 8_000;
-/// `<` that are not closed: each may hold all that follows. Comparisons are not closed, so this is more than `NESTING`.
-const ANGLES: usize = 512;
+const MAX_PATH_TOKENS: usize = 8_000;
+/// `<` that are not closed: each may hold all that follows. Comparisons are not closed, so this is more than `MAX_NESTING`.
+const MAX_OPEN_ANGLES: usize = 512;
 /// `|` in a row: what follows a closure's parameters is in the closure.
-const PIPES: usize = 2_000;
+const MAX_PIPES: usize = 2_000;
 /// `else` after `else` without a `;` between them: each nests the next.
-const ELSES: usize = 256;
+const MAX_ELSES: usize = 256;
 
 /// Characters of a number. What reads the tokens takes time in the square of it: half a megabyte of digits took minutes.
-const NUMBER: usize = 512;
+const MAX_NUMBER_CHARS: usize = 512;
 
 /// The byte where brackets nest too deeply, in plain text: literals and comments are not told apart, so this only
 /// refuses what no ordinary file comes near.
-pub(super) fn deep_text(text: &str) -> Option<usize> {
+pub(super) fn too_deep_text(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -33,7 +33,7 @@ pub(super) fn deep_text(text: &str) -> Option<usize> {
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > 16 * NESTING {
+        if depth > 16 * MAX_NESTING {
             return Some(at);
         }
     }
@@ -42,30 +42,30 @@ pub(super) fn deep_text(text: &str) -> Option<usize> {
 
 /// What stands in a row.
 #[derive(Default)]
-struct Row {
+struct TokenRun {
     tokens: usize,
     angles: usize,
     pipes: usize,
     elses: usize,
     /// The token before this was a `{…}`.
-    behind_braces: bool,
+    after_braces: bool,
     /// The token before this was a `-` or `=` that may be the start of an arrow.
     arrow: Option<char>,
 }
 
-impl Row {
+impl TokenRun {
     fn next(&mut self, token: &TokenTree) {
         // `{…} name` starts a statement, an item or an arm; what goes on with the braces goes on with these words.
-        if std::mem::take(&mut self.behind_braces) && starts_anew(token) {
-            *self = Row::default();
+        if std::mem::take(&mut self.after_braces) && ends_run(token) {
+            *self = TokenRun::default();
         }
         let arrow = self.arrow.take();
         self.tokens += 1;
         match token {
-            TokenTree::Group(group) => self.behind_braces = group.delimiter() == Delimiter::Brace,
+            TokenTree::Group(group) => self.after_braces = group.delimiter() == Delimiter::Brace,
             TokenTree::Ident(ident) if ident == "else" => self.elses += 1,
             TokenTree::Punct(punct) => match punct.as_char() {
-                ';' => *self = Row::default(),
+                ';' => *self = TokenRun::default(),
                 ',' if self.angles == 0 => self.tokens = 0,
                 '<' => self.angles += 1,
                 // Behind `=>` an arm's value begins.
@@ -80,15 +80,15 @@ impl Row {
     }
 
     fn is_too_long(&self, around: usize) -> bool {
-        self.tokens > RUN
-            || around + self.tokens > PATH
-            || self.angles > ANGLES
-            || self.pipes > PIPES
-            || self.elses > ELSES
+        self.tokens > MAX_RUN_TOKENS
+            || around + self.tokens > MAX_PATH_TOKENS
+            || self.angles > MAX_OPEN_ANGLES
+            || self.pipes > MAX_PIPES
+            || self.elses > MAX_ELSES
     }
 }
 
-fn starts_anew(token: &TokenTree) -> bool {
+fn ends_run(token: &TokenTree) -> bool {
     match token {
         TokenTree::Ident(ident) => ident != "else" && ident != "as",
         TokenTree::Punct(punct) => matches!(punct.as_char(), '#' | '\''),
@@ -97,16 +97,16 @@ fn starts_anew(token: &TokenTree) -> bool {
 }
 
 /// The place where a tree would become too deep. Walks with a list of its own, not by recursion.
-pub(super) fn deep_tokens(tokens: &TokenStream) -> Option<Span> {
+pub(super) fn too_deep_tokens(tokens: &TokenStream) -> Option<Span> {
     let mut waiting = vec![(tokens.clone(), 0_usize, 0_usize)];
     while let Some((tokens, depth, around)) = waiting.pop() {
-        let mut row = Row::default();
+        let mut row = TokenRun::default();
         for token in tokens {
             let span = token.span();
             row.next(&token);
             match &token {
                 TokenTree::Group(group) => {
-                    if depth >= NESTING {
+                    if depth >= MAX_NESTING {
                         return Some(group.span_open());
                     }
                     waiting.push((group.stream(), depth + 1, around + row.tokens));
@@ -123,5 +123,5 @@ pub(super) fn deep_tokens(tokens: &TokenStream) -> Option<Span> {
 }
 
 fn is_long_number(literal: &str) -> bool {
-    literal.len() > NUMBER && literal.starts_with(|first: char| first.is_ascii_digit())
+    literal.len() > MAX_NUMBER_CHARS && literal.starts_with(|first: char| first.is_ascii_digit())
 }

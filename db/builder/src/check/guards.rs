@@ -7,13 +7,13 @@
 
 use syn::Expr;
 
-use super::jumps::changes_its_left;
+use super::jumps::is_compound_assignment;
 use super::rules;
-use super::walk::{Walk, is_one_of, name};
+use super::walk::{SyntaxWalk, is_one_of, name};
 
 /// Where an expression stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Within {
+pub(super) enum GuardContext {
     /// Anything may stand here.
     Code,
     /// In a guard, or in an index of an index.
@@ -39,13 +39,13 @@ const ENDING: [&str; 10] = [
 /// Macros that change their first argument.
 const WRITING: [&str; 2] = ["write", "writeln"];
 
-impl Walk<'_> {
+impl SyntaxWalk<'_> {
     /// Walks through a guard, or an index of an index.
     pub(super) fn walk_guard(&mut self, guard: &Expr) {
-        self.within_guard(Within::Guard, |walk| syn::visit::Visit::visit_expr(walk, guard));
+        self.with_guard_context(GuardContext::Guard, |walk| syn::visit::Visit::visit_expr(walk, guard));
     }
 
-    pub(super) fn within_guard(&mut self, within: Within, inside: impl FnOnce(&mut Self)) {
+    pub(super) fn with_guard_context(&mut self, within: GuardContext, inside: impl FnOnce(&mut Self)) {
         let before = std::mem::replace(&mut self.guard, within);
         inside(self);
         self.guard = before;
@@ -54,13 +54,13 @@ impl Walk<'_> {
     /// Refuses what has no place in a guard.
     pub(super) fn check_in_guard(&mut self, expression: &Expr) {
         let inside = match self.guard {
-            Within::Code => return,
-            Within::Guard => true,
-            Within::Closure => false,
+            GuardContext::Code => return,
+            GuardContext::Guard => true,
+            GuardContext::Closure => false,
         };
         let what = match expression {
             Expr::Assign(_) => "an assignment",
-            Expr::Binary(pair) if changes_its_left(&pair.op) => "an assignment",
+            Expr::Binary(pair) if is_compound_assignment(&pair.op) => "an assignment",
             Expr::Reference(found) if found.mutability.is_some() => "`&mut`",
             Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) if inside => "a jump",
             Expr::Try(_) if inside => "`?`",
@@ -75,9 +75,9 @@ impl Walk<'_> {
     pub(super) fn check_macro_in_guard(&mut self, found: &syn::Macro) {
         let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
         let wrong = match self.guard {
-            Within::Code => false,
-            Within::Guard => is_one_of(&ENDING, &last) || is_one_of(&WRITING, &last),
-            Within::Closure => is_one_of(&WRITING, &last),
+            GuardContext::Code => false,
+            GuardContext::Guard => is_one_of(&ENDING, &last) || is_one_of(&WRITING, &last),
+            GuardContext::Closure => is_one_of(&WRITING, &last),
         };
         if wrong {
             self.refuse(&rules::GUARD, &found.path, format!("`{last}!`"));

@@ -7,12 +7,12 @@
 use syn::Expr;
 use syn::visit::{self, Visit};
 
-use super::guards::{self, Within};
+use super::guards::{self, GuardContext};
 use super::rules;
-use super::walk::{Walk, name};
+use super::walk::{SyntaxWalk, name};
 
 /// What stands around an expression.
-pub(super) enum Around {
+pub(super) enum EnclosingScope {
     /// The arguments of a call.
     Arguments,
     /// A loop, and its label.
@@ -25,7 +25,7 @@ fn label(label: Option<&syn::Label>) -> Option<String> {
     label.map(|label| name(&label.name.ident))
 }
 
-impl Walk<'_> {
+impl SyntaxWalk<'_> {
     /// Walks through an expression with what it stands around noted.
     pub(super) fn walk_jumps(&mut self, expression: &Expr) {
         match expression {
@@ -34,37 +34,43 @@ impl Walk<'_> {
                 call.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_expr(&call.func);
                 call.args.iter().take(1).for_each(|first| self.visit_expr(first));
-                self.within(Around::Arguments, |walk| call.args.iter().skip(1).for_each(|one| walk.visit_expr(one)));
+                self.within(EnclosingScope::Arguments, |walk| {
+                    call.args.iter().skip(1).for_each(|one| walk.visit_expr(one))
+                });
             }
-            Expr::Binary(pair) if changes_its_left(&pair.op) => {
+            Expr::Binary(pair) if is_compound_assignment(&pair.op) => {
                 pair.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_expr(&pair.left);
-                self.within(Around::Arguments, |walk| walk.visit_expr(&pair.right));
+                self.within(EnclosingScope::Arguments, |walk| walk.visit_expr(&pair.right));
             }
             Expr::MethodCall(call) => {
                 self.check_function_name(&name(&call.method), &call.method);
                 call.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_expr(&call.receiver);
                 call.turbofish.iter().for_each(|types| self.visit_angle_bracketed_generic_arguments(types));
-                self.within(Around::Arguments, |walk| call.args.iter().for_each(|one| walk.visit_expr(one)));
+                self.within(EnclosingScope::Arguments, |walk| call.args.iter().for_each(|one| walk.visit_expr(one)));
             }
             Expr::Loop(found) => {
-                self.within(Around::Loop(label(found.label.as_ref())), |walk| visit::visit_expr(walk, expression));
+                self.within(EnclosingScope::Loop(label(found.label.as_ref())), |walk| {
+                    visit::visit_expr(walk, expression)
+                });
             }
             Expr::While(found) => {
-                self.within(Around::Loop(label(found.label.as_ref())), |walk| visit::visit_expr(walk, expression));
+                self.within(EnclosingScope::Loop(label(found.label.as_ref())), |walk| {
+                    visit::visit_expr(walk, expression)
+                });
             }
             // A jump out of what a `for` goes through leaves the loop around it.
             Expr::ForLoop(found) => {
                 found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_expr(&found.expr);
-                self.within(Around::Loop(label(found.label.as_ref())), |walk| {
+                self.within(EnclosingScope::Loop(label(found.label.as_ref())), |walk| {
                     walk.visit_pat(&found.pat);
                     walk.visit_block(&found.body);
                 });
             }
             Expr::Block(found) => match label(found.label.as_ref()) {
-                Some(label) => self.within(Around::Block(label), |walk| visit::visit_expr(walk, expression)),
+                Some(label) => self.within(EnclosingScope::Block(label), |walk| visit::visit_expr(walk, expression)),
                 None => visit::visit_expr(self, expression),
             },
             Expr::Break(found) => {
@@ -80,14 +86,14 @@ impl Walk<'_> {
                 self.visit_expr(&found.expr);
                 self.walk_guard(&found.index);
             }
-            Expr::Closure(_) if self.guard != Within::Code => {
-                self.within_guard(Within::Closure, |walk| visit::visit_expr(walk, expression));
+            Expr::Closure(_) if self.guard != GuardContext::Code => {
+                self.with_guard_context(GuardContext::Closure, |walk| visit::visit_expr(walk, expression));
             }
             _ => visit::visit_expr(self, expression),
         }
     }
 
-    pub(super) fn within(&mut self, around: Around, inside: impl FnOnce(&mut Self)) {
+    pub(super) fn within(&mut self, around: EnclosingScope, inside: impl FnOnce(&mut Self)) {
         self.around.push(around);
         inside(self);
         self.around.pop();
@@ -95,19 +101,19 @@ impl Walk<'_> {
 
     fn check_jump(&mut self, to: Option<&syn::Lifetime>, at: &impl syn::spanned::Spanned) {
         let to = to.map(|to| name(&to.ident));
-        let is_target = |around: &&Around| match around {
-            Around::Arguments => false,
-            Around::Loop(label) => to.is_none() || *label == to,
-            Around::Block(label) => to.as_ref() == Some(label),
+        let is_target = |around: &&EnclosingScope| match around {
+            EnclosingScope::Arguments => false,
+            EnclosingScope::Loop(label) => to.is_none() || *label == to,
+            EnclosingScope::Block(label) => to.as_ref() == Some(label),
         };
         let behind = self.around.iter().rev().take_while(|around| !is_target(around));
-        if behind.filter(|around| matches!(around, Around::Arguments)).count() > 0 {
+        if behind.filter(|around| matches!(around, EnclosingScope::Arguments)).count() > 0 {
             self.refuse(&rules::JUMP, at, "");
         }
     }
 }
 
-pub(super) fn changes_its_left(operator: &syn::BinOp) -> bool {
+pub(super) fn is_compound_assignment(operator: &syn::BinOp) -> bool {
     use syn::BinOp::{
         AddAssign, BitAndAssign, BitOrAssign, BitXorAssign, DivAssign, MulAssign, RemAssign, ShlAssign, ShrAssign,
         SubAssign,

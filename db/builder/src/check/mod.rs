@@ -23,10 +23,10 @@ use std::str::FromStr;
 use proc_macro2::TokenStream;
 
 use super::diagnostic::Diagnostic;
-use super::{BuildError, ROOT_FILE, Source, SourceFile, limits};
+use super::{BuildError, PushedSource, ROOT_FILE, SourceFile, limits};
 pub(super) use lists::PRIMITIVES;
 use rules::Rule;
-use walk::{Names, Walk};
+use walk::{SyntaxWalk, TraitNames};
 
 /// Stack of the thread that parses, bytes: the depth that `depth` lets through, several times over.
 const STACK_BYTES: usize = 256 << 20;
@@ -35,8 +35,8 @@ const STACK_BYTES: usize = 256 << 20;
 ///
 /// # Errors
 /// `Refused` with every place that is refused, in the order of files and lines; `Internal` when there is no thread.
-pub fn check(source: &Source, libraries: &[String]) -> Result<(), BuildError> {
-    let found = with_a_deep_stack(|| Check::new(source, libraries).run())?;
+pub fn check(source: &PushedSource, libraries: &[String]) -> Result<(), BuildError> {
+    let found = with_a_deep_stack(|| SourceCheck::new(source, libraries).run())?;
     if found.is_empty() { Ok(()) } else { Err(BuildError::Refused(found)) }
 }
 
@@ -44,18 +44,19 @@ pub fn check(source: &Source, libraries: &[String]) -> Result<(), BuildError> {
 ///
 /// # Errors
 /// `Internal` when there is no thread.
-pub(super) fn type_parameters(source: &Source) -> Result<HashSet<String>, BuildError> {
+pub(super) fn type_parameters(source: &PushedSource) -> Result<HashSet<String>, BuildError> {
     let collect = || {
         let mut parameters = HashSet::new();
         for file in &source.files {
-            let shallow = depth::deep_text(&file.text).is_none();
-            let tokens =
-                TokenStream::from_str(&file.text).ok().filter(|tokens| shallow && depth::deep_tokens(tokens).is_none());
+            let shallow = depth::too_deep_text(&file.text).is_none();
+            let tokens = TokenStream::from_str(&file.text)
+                .ok()
+                .filter(|tokens| shallow && depth::too_deep_tokens(tokens).is_none());
             let Some(tokens) = tokens else { continue };
             // Of two ways to find them, one needs no syntax tree: a place that the tree's walk does not reach hides none.
             parameters.extend(tokens::type_parameters(&tokens));
             if let Ok(parsed) = syn::parse2::<syn::File>(tokens) {
-                let mut walk = Walk::new(&[], false, false);
+                let mut walk = SyntaxWalk::new(&[], false, false);
                 walk.file(&parsed);
                 parameters.extend(walk.finish().2.parameters);
             }
@@ -77,14 +78,14 @@ fn with_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Buil
 }
 
 /// A refused place of a file: rule, bytes, and a remark that adds to the rule's reason.
-pub(super) struct Refusal {
+pub(super) struct RuleViolation {
     pub(super) rule: &'static Rule,
     pub(super) span: std::ops::Range<usize>,
     pub(super) remark: String,
 }
 
 /// A `mod name;` that another file must answer.
-pub(super) struct ModuleFile {
+pub(super) struct ModuleDeclaration {
     /// Path of the module in the file: names of the inline modules around it, and its own.
     pub(super) path: Vec<String>,
     pub(super) span: std::ops::Range<usize>,
@@ -92,27 +93,27 @@ pub(super) struct ModuleFile {
     pub(super) test: bool,
 }
 
-struct Check<'a> {
+struct SourceCheck<'a> {
     files: HashMap<&'a str, &'a SourceFile>,
     order: Vec<&'a str>,
     libraries: &'a [String],
     /// Refusals by file.
-    refused: HashMap<&'a str, Vec<Refusal>>,
+    refused: HashMap<&'a str, Vec<RuleViolation>>,
     /// Names of traits in all files.
-    names: Names,
+    names: TraitNames,
     /// Types that must hide no lifetime, by file.
     held: Vec<(&'a str, Vec<names::Held>)>,
     /// `dyn E`, by file.
     objects: Vec<(&'a str, String, std::ops::Range<usize>)>,
 }
 
-impl<'a> Check<'a> {
-    fn new(source: &'a Source, libraries: &'a [String]) -> Check<'a> {
+impl<'a> SourceCheck<'a> {
+    fn new(source: &'a PushedSource, libraries: &'a [String]) -> SourceCheck<'a> {
         let files: HashMap<&str, &SourceFile> = source.files.iter().map(|file| (file.path.as_str(), file)).collect();
         let mut order: Vec<&str> = files.keys().copied().collect();
         order.sort_unstable();
-        let (names, objects) = (Names::default(), Vec::new());
-        Check { files, order, libraries, refused: HashMap::new(), names, held: Vec::new(), objects }
+        let (names, objects) = (TraitNames::default(), Vec::new());
+        SourceCheck { files, order, libraries, refused: HashMap::new(), names, held: Vec::new(), objects }
     }
 
     fn run(mut self) -> Vec<Diagnostic> {
@@ -135,7 +136,7 @@ impl<'a> Check<'a> {
                     Some(answer) => waiting.push_back((answer, module.test || test)),
                     None => {
                         let remark = String::new();
-                        refusals.push(Refusal { rule: &rules::MODULE_FILE, span: module.span, remark });
+                        refusals.push(RuleViolation { rule: &rules::MODULE_FILE, span: module.span, remark });
                     }
                 }
             }
@@ -144,7 +145,7 @@ impl<'a> Check<'a> {
         for path in &self.order {
             if !seen.iter().any(|(reached, _)| reached == path) {
                 let remark = "no `mod` item leads to this file".to_owned();
-                let refusal = Refusal { rule: &rules::MODULE_FILE, span: 0..0, remark };
+                let refusal = RuleViolation { rule: &rules::MODULE_FILE, span: 0..0, remark };
                 self.refused.entry(path).or_default().push(refusal);
             }
         }
@@ -157,7 +158,7 @@ impl<'a> Check<'a> {
     fn check_objects(&mut self) {
         for (path, name, span) in std::mem::take(&mut self.objects) {
             if !self.names.renamed.contains(&name) || self.names.others.contains(&name) {
-                let refusal = Refusal { rule: &rules::DYN, span, remark: String::new() };
+                let refusal = RuleViolation { rule: &rules::DYN, span, remark: String::new() };
                 self.refused.entry(path).or_default().push(refusal);
             }
         }
@@ -167,7 +168,7 @@ impl<'a> Check<'a> {
     fn check_held(&mut self) {
         for (path, held) in &self.held {
             for one in self.names.types.refused(held.iter(), self.libraries) {
-                let refusal = Refusal { rule: one.rule, span: one.span.clone(), remark: one.remark.to_owned() };
+                let refusal = RuleViolation { rule: one.rule, span: one.span.clone(), remark: one.remark.to_owned() };
                 self.refused.entry(path).or_default().push(refusal);
             }
         }
@@ -202,9 +203,9 @@ impl<'a> Check<'a> {
                 found.push(Diagnostic::refused(path, &file.text, refusal.span, refusal.rule.id, &message));
             }
         }
-        if found.len() > limits::DIAGNOSTICS {
-            let more = found.len() - limits::DIAGNOSTICS;
-            found.truncate(limits::DIAGNOSTICS);
+        if found.len() > limits::MAX_DIAGNOSTICS {
+            let more = found.len() - limits::MAX_DIAGNOSTICS;
+            found.truncate(limits::MAX_DIAGNOSTICS);
             found.push(Diagnostic::plain(&format!("{more} more places are refused")));
         }
         found
@@ -212,9 +213,13 @@ impl<'a> Check<'a> {
 }
 
 /// Checks one file. `test`: it is only compiled for tests, so it is parsed, but nothing in it is refused.
-fn check_file(file: &SourceFile, libraries: &[String], test: bool) -> (Vec<Refusal>, Vec<ModuleFile>, Names) {
-    let refuse = |rule, span, remark| (vec![Refusal { rule, span, remark }], Vec::new(), Names::default());
-    if let Some(at) = depth::deep_text(&file.text) {
+fn check_file(
+    file: &SourceFile,
+    libraries: &[String],
+    test: bool,
+) -> (Vec<RuleViolation>, Vec<ModuleDeclaration>, TraitNames) {
+    let refuse = |rule, span, remark| (vec![RuleViolation { rule, span, remark }], Vec::new(), TraitNames::default());
+    if let Some(at) = depth::too_deep_text(&file.text) {
         return refuse(&rules::DEPTH, at..at + 1, String::new());
     }
     let tokens = match TokenStream::from_str(&file.text) {
@@ -224,17 +229,17 @@ fn check_file(file: &SourceFile, libraries: &[String], test: bool) -> (Vec<Refus
             return refuse(&rules::SYNTAX, error.span().byte_range(), remark.to_owned());
         }
     };
-    if let Some(span) = depth::deep_tokens(&tokens) {
+    if let Some(span) = depth::too_deep_tokens(&tokens) {
         return refuse(&rules::DEPTH, span.byte_range(), String::new());
     }
-    if let Some(span) = tokens::foreign_name(&tokens).filter(|_| !test) {
+    if let Some(span) = tokens::non_ascii_name(&tokens).filter(|_| !test) {
         return refuse(&rules::IDENTIFIER, span.byte_range(), String::new());
     }
     let parsed = match syn::parse2::<syn::File>(tokens) {
         Ok(parsed) => parsed,
         Err(error) => return refuse(&rules::SYNTAX, error.span().byte_range(), error.to_string()),
     };
-    let mut walk = Walk::new(libraries, file.path == ROOT_FILE, test);
+    let mut walk = SyntaxWalk::new(libraries, file.path == ROOT_FILE, test);
     walk.file(&parsed);
     walk.finish()
 }

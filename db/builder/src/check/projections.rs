@@ -10,19 +10,19 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{GenericArgument, PathArguments, ReturnType, Type, TypeParamBound};
 
-use super::walk::{Walk, is_one_of, name};
+use super::walk::{SyntaxWalk, is_one_of, name};
 use super::{lists, rules};
 
 /// How references without a named lifetime count.
 #[derive(Clone, Copy, PartialEq)]
-enum Elided {
+enum ElisionPolicy {
     /// As those with one: something is handed out.
-    Counts,
+    Counted,
     /// Not: something is only looked at.
-    IsFine,
+    Ignored,
 }
 
-impl Walk<'_> {
+impl SyntaxWalk<'_> {
     /// `T::Item` and `<T as Iterator>::Item`, for a type parameter or a trait's `Self`.
     fn is_projection(&self, path: &syn::TypePath) -> bool {
         let first = path.path.segments.first().map(|segment| name(&segment.ident)).unwrap_or_default();
@@ -31,13 +31,13 @@ impl Walk<'_> {
 
     /// The place of a projection anywhere in a type.
     fn projection_in(&self, kind: &Type) -> Option<Span> {
-        let mut finder = Finder { walk: self, elided: Elided::IsFine, under: 1, found: None };
+        let mut finder = ProjectionFinder { walk: self, elided: ElisionPolicy::Ignored, under: 1, found: None };
         finder.visit_type(kind);
         finder.found
     }
 
-    fn projection_under_lifetime(&self, kind: &Type, elided: Elided) -> Option<Span> {
-        let mut finder = Finder { walk: self, elided, under: 0, found: None };
+    fn projection_under_lifetime(&self, kind: &Type, elided: ElisionPolicy) -> Option<Span> {
+        let mut finder = ProjectionFinder { walk: self, elided, under: 0, found: None };
         finder.visit_type(kind);
         finder.found
     }
@@ -52,13 +52,13 @@ impl Walk<'_> {
     /// A field of a struct or enum: besides, `Peekable<I>` and `Flatten<I>` keep items, so the item's type must be known.
     pub(super) fn check_field(&mut self, kind: &Type, generics: &syn::Generics) {
         self.check_no_projection(kind, "give the type a parameter for it");
-        self.check_kept_items(kind, Some(generics));
+        self.check_buffered_items(kind, Some(generics));
     }
 
     /// `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not say what its items are, or for what is made of
     /// parameters: of that no bound says it.
-    pub(super) fn check_kept_items(&mut self, kind: &Type, generics: Option<&syn::Generics>) {
-        let mut kept = Kept { parameters: Vec::new() };
+    pub(super) fn check_buffered_items(&mut self, kind: &Type, generics: Option<&syn::Generics>) {
+        let mut kept = BufferedParameters { parameters: Vec::new() };
         kept.visit_type(kind);
         for (ident, alone) in kept.parameters {
             let parameter = name(&ident);
@@ -94,8 +94,8 @@ impl Walk<'_> {
 
     /// `flat_map` and `.await` keep what an implementation says that a type becomes, and name the type alone: so it
     /// may become nothing but what is made of its own parameters.
-    pub(super) fn check_becomes(&mut self, item: &syn::ItemImpl) {
-        let mut own = Words(Vec::new());
+    pub(super) fn check_into_types(&mut self, item: &syn::ItemImpl) {
+        let mut own = IdentCollector(Vec::new());
         own.visit_type(&item.self_ty);
         let own: Vec<String> = own.0.iter().map(name).collect();
         for inside in &item.items {
@@ -103,7 +103,7 @@ impl Walk<'_> {
             if !is_one_of(&lists::BECOMES, &name(&found.ident)) {
                 continue;
             }
-            let mut foreign = Foreign { walk: self, own: &own, found: None };
+            let mut foreign = ForeignParameterFinder { walk: self, own: &own, found: None };
             foreign.visit_type(&found.ty);
             if let Some(span) = foreign.found {
                 self.refuse(&rules::PROJECTION, &span, "name a parameter of the type that this is implemented for");
@@ -130,10 +130,10 @@ impl Walk<'_> {
 
     /// What an implementation says an associated type is.
     pub(super) fn check_associated(&mut self, kind: &Type) {
-        if let Some(span) = self.projection_under_lifetime(kind, Elided::Counts) {
+        if let Some(span) = self.projection_under_lifetime(kind, ElisionPolicy::Counted) {
             self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
         }
-        self.check_kept_items(kind, None);
+        self.check_buffered_items(kind, None);
     }
 
     /// What a function takes and gives.
@@ -141,21 +141,21 @@ impl Walk<'_> {
         let mut taken = None;
         for input in &signature.inputs {
             let syn::FnArg::Typed(typed) = input else { continue };
-            if let Some(span) = self.projection_under_lifetime(&typed.ty, Elided::IsFine) {
+            if let Some(span) = self.projection_under_lifetime(&typed.ty, ElisionPolicy::Ignored) {
                 self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
             }
             taken = taken.or_else(|| self.projection_in_value(&typed.ty));
-            if let Some(bound) = Opaque::of(input).bound {
+            if let Some(bound) = OpaqueTypeFinder::of(input).bound {
                 self.refuse(&rules::OUTLIVES, &bound, "");
             }
         }
         let ReturnType::Type(_, output) = &signature.output else {
             return self.check_hidden(signature, taken, false);
         };
-        if let Some(span) = self.projection_under_lifetime(output, Elided::Counts) {
+        if let Some(span) = self.projection_under_lifetime(output, ElisionPolicy::Counted) {
             self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
         }
-        let mut opaque = Opaque::default();
+        let mut opaque = OpaqueTypeFinder::default();
         opaque.visit_type(output);
         self.check_hidden(signature, taken, opaque.any);
         if let Some(span) = self.projection_in(output).filter(|_| opaque.any) {
@@ -168,7 +168,7 @@ impl Walk<'_> {
         }
         let lifetimes = self.lifetimes + elided_lifetimes(signature);
         let generic = self.type_parameters.iter().any(|parameters| !parameters.is_empty())
-            || signature.inputs.iter().any(|input| Opaque::of(input).any);
+            || signature.inputs.iter().any(|input| OpaqueTypeFinder::of(input).any);
         if let Some(bound) = opaque.bound.filter(|_| generic || lifetimes > 1) {
             let remark = "leave it out: `impl Trait` captures all that it needs";
             self.refuse(&rules::OUTLIVES, &bound, remark);
@@ -218,20 +218,20 @@ impl Walk<'_> {
     fn check_function_bound(&mut self, function: &syn::ParenthesizedGenericArguments) {
         let (mut looked_at, mut taken) = (None, Vec::new());
         for input in function.inputs.iter().map(|input| &input.ty) {
-            if let Some(span) = self.projection_under_lifetime(input, Elided::IsFine) {
+            if let Some(span) = self.projection_under_lifetime(input, ElisionPolicy::Ignored) {
                 self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
             }
-            looked_at = looked_at.or_else(|| self.projection_under_lifetime(input, Elided::Counts));
+            looked_at = looked_at.or_else(|| self.projection_under_lifetime(input, ElisionPolicy::Counted));
             if self.projection_in(input).is_some() {
                 taken.push(input);
             }
         }
         self.hold_inputs(&taken);
         let ReturnType::Type(_, output) = &function.output else { return };
-        if let Some(span) = self.projection_under_lifetime(output, Elided::Counts) {
+        if let Some(span) = self.projection_under_lifetime(output, ElisionPolicy::Counted) {
             self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
         }
-        let mut lifetimes = Lifetimes::default();
+        let mut lifetimes = LifetimeCounter::default();
         lifetimes.visit_type(output);
         self.hold_result(output, looked_at.is_some());
         if let Some(span) = looked_at.filter(|_| lifetimes.count > 0) {
@@ -242,7 +242,7 @@ impl Walk<'_> {
 
 /// References without a name in what a function takes.
 fn elided_lifetimes(signature: &syn::Signature) -> usize {
-    let mut lifetimes = Lifetimes::default();
+    let mut lifetimes = LifetimeCounter::default();
     for input in &signature.inputs {
         lifetimes.visit_fn_arg(input);
     }
@@ -250,14 +250,14 @@ fn elided_lifetimes(signature: &syn::Signature) -> usize {
 }
 
 /// Finds a projection under a lifetime; `under` starts above 0 to find any.
-struct Finder<'w, 'a> {
-    walk: &'w Walk<'a>,
-    elided: Elided,
+struct ProjectionFinder<'w, 'a> {
+    walk: &'w SyntaxWalk<'a>,
+    elided: ElisionPolicy,
     under: usize,
     found: Option<Span>,
 }
 
-impl Finder<'_, '_> {
+impl ProjectionFinder<'_, '_> {
     fn inside(&mut self, counts: bool, look: impl FnOnce(&mut Self)) {
         self.under += usize::from(counts);
         look(self);
@@ -265,9 +265,9 @@ impl Finder<'_, '_> {
     }
 }
 
-impl<'ast> Visit<'ast> for Finder<'_, '_> {
+impl<'ast> Visit<'ast> for ProjectionFinder<'_, '_> {
     fn visit_type_reference(&mut self, found: &'ast syn::TypeReference) {
-        let counts = found.lifetime.is_some() || self.elided == Elided::Counts;
+        let counts = found.lifetime.is_some() || self.elided == ElisionPolicy::Counted;
         self.inside(counts, |finder| finder.visit_type(&found.elem));
     }
 
@@ -285,13 +285,13 @@ impl<'ast> Visit<'ast> for Finder<'_, '_> {
 }
 
 /// Finds a type parameter that is none of a type's own, or an associated type that an iterator is not made of.
-struct Foreign<'w, 'a> {
-    walk: &'w Walk<'a>,
+struct ForeignParameterFinder<'w, 'a> {
+    walk: &'w SyntaxWalk<'a>,
     own: &'w [String],
     found: Option<Span>,
 }
 
-impl<'ast> Visit<'ast> for Foreign<'_, '_> {
+impl<'ast> Visit<'ast> for ForeignParameterFinder<'_, '_> {
     fn visit_type_path(&mut self, found: &'ast syn::TypePath) {
         let words: Vec<String> = found.path.segments.iter().map(|segment| name(&segment.ident)).collect();
         let of = match &found.qself {
@@ -316,14 +316,14 @@ impl<'ast> Visit<'ast> for Foreign<'_, '_> {
 }
 
 /// Parameters inside of a `Peekable<…>` or `Flatten<…>`, and whether they are all that is inside.
-struct Kept {
+struct BufferedParameters {
     parameters: Vec<(syn::Ident, bool)>,
 }
 
-impl<'ast> Visit<'ast> for Kept {
+impl<'ast> Visit<'ast> for BufferedParameters {
     fn visit_path_segment(&mut self, found: &'ast syn::PathSegment) {
         if is_one_of(&lists::KEEPING, &name(&found.ident)) {
-            let mut words = Words(Vec::new());
+            let mut words = IdentCollector(Vec::new());
             words.visit_path_arguments(&found.arguments);
             let alone = words.0.len() == 1;
             self.parameters.extend(words.0.into_iter().map(|word| (word, alone)));
@@ -332,9 +332,9 @@ impl<'ast> Visit<'ast> for Kept {
     }
 }
 
-struct Words(Vec<syn::Ident>);
+struct IdentCollector(Vec<syn::Ident>);
 
-impl<'ast> Visit<'ast> for Words {
+impl<'ast> Visit<'ast> for IdentCollector {
     fn visit_ident(&mut self, found: &'ast syn::Ident) {
         self.0.push(found.clone());
     }
@@ -342,21 +342,21 @@ impl<'ast> Visit<'ast> for Words {
 
 /// Looks for `impl Trait`, its bound by a lifetime, and its list of what it may hold.
 #[derive(Default)]
-struct Opaque {
+struct OpaqueTypeFinder {
     any: bool,
     bound: Option<Span>,
     list: Option<Span>,
 }
 
-impl Opaque {
-    fn of(input: &syn::FnArg) -> Opaque {
-        let mut opaque = Opaque::default();
+impl OpaqueTypeFinder {
+    fn of(input: &syn::FnArg) -> OpaqueTypeFinder {
+        let mut opaque = OpaqueTypeFinder::default();
         opaque.visit_fn_arg(input);
         opaque
     }
 }
 
-impl<'ast> Visit<'ast> for Opaque {
+impl<'ast> Visit<'ast> for OpaqueTypeFinder {
     fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
         self.any = true;
         for bound in &found.bounds {
@@ -372,12 +372,12 @@ impl<'ast> Visit<'ast> for Opaque {
 
 /// Counts lifetimes, and those among them without a name.
 #[derive(Default)]
-struct Lifetimes {
+struct LifetimeCounter {
     count: usize,
     elided: usize,
 }
 
-impl<'ast> Visit<'ast> for Lifetimes {
+impl<'ast> Visit<'ast> for LifetimeCounter {
     fn visit_type_reference(&mut self, found: &'ast syn::TypeReference) {
         if found.lifetime.is_none() {
             self.count += 1;

@@ -6,10 +6,10 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Token, Type, TypeParamBound};
 
-use super::walk::{Walk, is_one_of, name};
+use super::walk::{SyntaxWalk, is_one_of, name};
 use super::{lists, rules};
 
-impl Walk<'_> {
+impl SyntaxWalk<'_> {
     /// Does something with an item's type parameters in scope.
     pub(super) fn with_generics(&mut self, generics: &syn::Generics, mut inside: impl FnMut(&mut Self)) {
         let lifetimes = generics.lifetimes().count();
@@ -73,7 +73,7 @@ impl Walk<'_> {
             self.refuse(&rules::IMPL_TARGET, &*item.self_ty, "");
         }
         self.check_impl_head(item);
-        self.check_becomes(item);
+        self.check_into_types(item);
     }
 
     /// A type that is spelled by name, or made of such: no reference, no projection, no parameter on its own.
@@ -172,7 +172,7 @@ impl Walk<'_> {
                 free.remove(&name(&found.lifetime.ident));
             }
         }
-        let mut nested = Nested { free: &free, outer: Vec::new(), found: None };
+        let mut nested = NestedLifetimeFinder { free: &free, outer: Vec::new(), found: None };
         for input in &signature.inputs {
             match input {
                 syn::FnArg::Typed(typed) => nested.visit_type(&typed.ty),
@@ -187,14 +187,14 @@ impl Walk<'_> {
 }
 
 /// Finds a reference with a named, free lifetime around another lifetime that is free, and `'static` around any other.
-struct Nested<'a> {
+struct NestedLifetimeFinder<'a> {
     free: &'a HashSet<String>,
     /// Named free lifetimes of the references around this place.
     outer: Vec<String>,
     found: Option<proc_macro2::Span>,
 }
 
-impl<'ast> Visit<'ast> for Nested<'_> {
+impl<'ast> Visit<'ast> for NestedLifetimeFinder<'_> {
     fn visit_type_reference(&mut self, reference: &'ast syn::TypeReference) {
         if let Some(lifetime) = &reference.lifetime {
             self.visit_lifetime(lifetime);

@@ -6,7 +6,7 @@ use super::rules::{RULES, Rule};
 use super::*;
 
 /// An example as a whole source. `REPEAT(n, x)` stands for x n times.
-fn example(text: &str) -> Source {
+fn example(text: &str) -> PushedSource {
     let mut text = text.to_owned();
     while let Some(start) = text.find("REPEAT(") {
         let end = start + text[start..].find(')').expect("a closing bracket");
@@ -121,7 +121,7 @@ fn modules_in_several_files_are_followed() {
             file("src/tests.rs", "use sandstorm_api::testing::TestStore; extern crate std;"),
         ]
     };
-    let source = |files| Source::new("name = \"test\"", files).expect("a source");
+    let source = |files| PushedSource::new("name = \"test\"", files).expect("a source");
     check(&source(files("pub fn area() {}")), &[]).unwrap_or_else(|error| panic!("{error}"));
     let Err(BuildError::Refused(found)) = check(&source(files("static X: u8 = 1;")), &[]) else { panic!("passed") };
     assert_eq!((found[0].file.as_str(), found[0].rule.as_deref()), ("src/shapes/circle.rs", Some("static")));
@@ -152,7 +152,7 @@ fn names_of_types_are_looked_up_in_all_files() {
         let root = format!(
             "#![no_std]\nmod other;\nuse sandstorm_api::prelude::*;\ntrait Own: Sized {{ fn own(self, of: {used}); }}\nstruct Pair<T>(T);\n"
         );
-        let source = Source::new("name = \"test\"", vec![file("src/lib.rs", &root), file("src/other.rs", other)]);
+        let source = PushedSource::new("name = \"test\"", vec![file("src/lib.rs", &root), file("src/other.rs", other)]);
         match check(&source.expect("a source"), &[]) {
             Ok(()) => String::new(),
             Err(BuildError::Refused(found)) => found.into_iter().filter_map(|one| one.rule).collect(),

@@ -6,11 +6,11 @@ use syn::punctuated::Punctuated;
 use syn::visit::Visit as _;
 use syn::{Expr, Meta, Token};
 
-use super::jumps::Around;
-use super::walk::{Walk, is_one_of, name};
+use super::jumps::EnclosingScope;
+use super::walk::{SyntaxWalk, is_one_of, name};
 use super::{lists, rules};
 
-impl Walk<'_> {
+impl SyntaxWalk<'_> {
     pub(super) fn check_attribute(&mut self, attribute: &syn::Attribute) {
         let segments: Vec<String> = attribute.path().segments.iter().map(|segment| name(&segment.ident)).collect();
         let words: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -43,8 +43,8 @@ impl Walk<'_> {
                 true
             }
             (["doc"], meta) => is_plain_doc(meta),
-            (["inline"], Meta::List(list)) => is_word(&list.tokens, &["always", "never"]),
-            (["repr"], Meta::List(list)) => is_word(&list.tokens, &lists::REPRS),
+            (["inline"], Meta::List(list)) => is_single_ident(&list.tokens, &["always", "never"]),
+            (["repr"], Meta::List(list)) => is_single_ident(&list.tokens, &lists::REPRS),
             (["allow" | "warn" | "deny" | "forbid" | "expect"], meta @ Meta::List(_)) => !has_macro(meta),
             (["should_panic" | "ignore" | "must_use" | "deprecated"], meta) => !has_macro(meta),
             (["rustfmt", "skip"], Meta::Path(_)) => true,
@@ -81,29 +81,29 @@ impl Walk<'_> {
             self.refuse(&rules::MACRO, &found.path, "");
             return;
         };
-        if let Some(span) = hidden(&found.tokens) {
+        if let Some(span) = forbidden_keyword(&found.tokens) {
             self.refuse(&rules::MACRO_BODY, &span, "");
             return;
         }
         let tokens = found.tokens.clone();
         let expressions = match known {
-            "matches" => syn::parse2::<Matches>(tokens).map(|matches| {
+            "matches" => syn::parse2::<MatchesArgs>(tokens).map(|matches| {
                 self.visit_pat(&matches.pattern);
                 matches.guard.iter().for_each(|guard| self.walk_guard(guard));
                 vec![matches.value]
             }),
-            "vec" => syn::parse2::<Repeat>(tokens.clone())
+            "vec" => syn::parse2::<VecRepeatArgs>(tokens.clone())
                 .map(|repeat| vec![repeat.value, repeat.count])
                 .or_else(|_| arguments(tokens)),
             _ => arguments(tokens),
         };
-        if let Some(literal) = expressions.iter().flatten().find_map(shows_an_address) {
+        if let Some(literal) = expressions.iter().flatten().find_map(pointer_format_string) {
             self.refuse(&rules::ADDRESS, literal, "`{:p}`");
         }
         match expressions {
             // These two become a call of a method of their first.
             Ok(expressions) if known.starts_with("write") => {
-                self.within(Around::Arguments, |walk| expressions.iter().for_each(|one| walk.visit_expr(one)));
+                self.within(EnclosingScope::Arguments, |walk| expressions.iter().for_each(|one| walk.visit_expr(one)));
             }
             Ok(expressions) => expressions.iter().for_each(|expression| self.visit_expr(expression)),
             Err(error) => self.refuse(&rules::MACRO_BODY, &error.span(), ""),
@@ -116,40 +116,40 @@ fn arguments(tokens: TokenStream) -> syn::Result<Vec<Expr>> {
 }
 
 /// `value; count` of `vec!`.
-struct Repeat {
+struct VecRepeatArgs {
     value: Expr,
     count: Expr,
 }
 
-impl Parse for Repeat {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Repeat> {
+impl Parse for VecRepeatArgs {
+    fn parse(input: ParseStream<'_>) -> syn::Result<VecRepeatArgs> {
         let value = input.parse()?;
         let _separator: Token![;] = input.parse()?;
-        Ok(Repeat { value, count: input.parse()? })
+        Ok(VecRepeatArgs { value, count: input.parse()? })
     }
 }
 
 /// `value, pattern if guard` of `matches!`.
-struct Matches {
+struct MatchesArgs {
     value: Expr,
     pattern: syn::Pat,
     guard: Option<Expr>,
 }
 
-impl Parse for Matches {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Matches> {
+impl Parse for MatchesArgs {
+    fn parse(input: ParseStream<'_>) -> syn::Result<MatchesArgs> {
         let value = input.parse()?;
         let _separator: Token![,] = input.parse()?;
         let pattern = syn::Pat::parse_multi_with_leading_vert(input)?;
         let guard = if input.parse::<Option<Token![if]>>()?.is_some() { Some(input.parse()?) } else { None };
         let _trailing: Option<Token![,]> = input.parse()?;
-        Ok(Matches { value, pattern, guard })
+        Ok(MatchesArgs { value, pattern, guard })
     }
 }
 
 /// The place of something that has no business in a macro's arguments: an attribute, a definition, unsafe code. The
 /// arguments are parsed and walked as well; this does not depend on how they are parsed.
-fn hidden(tokens: &TokenStream) -> Option<proc_macro2::Span> {
+fn forbidden_keyword(tokens: &TokenStream) -> Option<proc_macro2::Span> {
     const WORDS: [&str; 6] = ["unsafe", "extern", "static", "macro_rules", "union", "asm"];
     let mut waiting = vec![tokens.clone()];
     while let Some(tokens) = waiting.pop() {
@@ -177,7 +177,7 @@ fn hidden(tokens: &TokenStream) -> Option<proc_macro2::Span> {
 }
 
 /// The format string that holds `{:p}` in any form.
-fn shows_an_address(expression: &Expr) -> Option<&syn::LitStr> {
+fn pointer_format_string(expression: &Expr) -> Option<&syn::LitStr> {
     let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(literal), .. }) = expression else { return None };
     let text = literal.value();
     let specs = text.split('{').skip(1).filter_map(|rest| rest.split('}').next()?.split_once(':'));
@@ -186,7 +186,7 @@ fn shows_an_address(expression: &Expr) -> Option<&syn::LitStr> {
 }
 
 /// A name that is not of ASCII letters alone: the compiler takes the Kelvin sign for a `K`.
-pub(super) fn foreign_name(tokens: &TokenStream) -> Option<proc_macro2::Span> {
+pub(super) fn non_ascii_name(tokens: &TokenStream) -> Option<proc_macro2::Span> {
     let mut waiting = vec![tokens.clone()];
     while let Some(tokens) = waiting.pop() {
         for token in tokens {
@@ -240,7 +240,7 @@ pub(super) fn type_parameters(tokens: &TokenStream) -> Vec<String> {
     found
 }
 
-fn is_word(tokens: &TokenStream, words: &[&str]) -> bool {
+fn is_single_ident(tokens: &TokenStream, words: &[&str]) -> bool {
     is_one_of(words, &tokens.to_string())
 }
 
@@ -248,7 +248,7 @@ fn is_word(tokens: &TokenStream, words: &[&str]) -> bool {
 fn is_plain_doc(meta: &Meta) -> bool {
     match meta {
         Meta::NameValue(pair) => matches!(&pair.value, Expr::Lit(_)),
-        Meta::List(list) => is_word(&list.tokens, &["hidden", "inline", "no_inline"]),
+        Meta::List(list) => is_single_ident(&list.tokens, &["hidden", "inline", "no_inline"]),
         Meta::Path(_) => false,
     }
 }

@@ -7,13 +7,13 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, TypeParamBound};
 
-use super::guards::Within;
-use super::jumps::Around;
+use super::guards::GuardContext;
+use super::jumps::EnclosingScope;
 use super::names::{Held, Types};
 use super::rules::{self, Rule};
-use super::{ModuleFile, Refusal, lists, witnesses};
+use super::{ModuleDeclaration, RuleViolation, lists, witnesses};
 
-pub(super) struct Walk<'a> {
+pub(super) struct SyntaxWalk<'a> {
     libraries: &'a [String],
     is_root: bool,
     /// Only tests are here: nothing is refused.
@@ -23,22 +23,22 @@ pub(super) struct Walk<'a> {
     /// Type parameters in scope, innermost last.
     pub(super) type_parameters: Vec<Vec<String>>,
     /// Calls, loops and blocks around this place, innermost last.
-    pub(super) around: Vec<Around>,
+    pub(super) around: Vec<EnclosingScope>,
     /// Whether this place is in a guard.
-    pub(super) guard: Within,
+    pub(super) guard: GuardContext,
     /// Whether this place is in what a macro is given.
     pub(super) in_macro: bool,
     /// How many lifetimes are in scope.
     pub(super) lifetimes: usize,
-    files: Vec<ModuleFile>,
-    refused: Vec<Refusal>,
+    files: Vec<ModuleDeclaration>,
+    refused: Vec<RuleViolation>,
     /// Names of traits, for `dyn`.
-    pub(super) names: Names,
+    pub(super) names: TraitNames,
 }
 
 /// What a file says of names that may be traits'.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct TraitNames {
     /// `dyn E`: names that are no well-known trait's, and where they stand.
     pub(super) objects: Vec<(String, Range<usize>)>,
     /// `use core::error::Error as E`: other names of well-known traits of core.
@@ -88,26 +88,26 @@ fn attributes_of(item: &Item) -> &[syn::Attribute] {
     }
 }
 
-impl<'a> Walk<'a> {
-    pub(super) fn new(libraries: &'a [String], is_root: bool, test: bool) -> Walk<'a> {
+impl<'a> SyntaxWalk<'a> {
+    pub(super) fn new(libraries: &'a [String], is_root: bool, test: bool) -> SyntaxWalk<'a> {
         let (modules, type_parameters) = (Vec::new(), Vec::new());
-        Walk {
+        SyntaxWalk {
             libraries,
             is_root,
             test,
             modules,
             type_parameters,
             around: Vec::new(),
-            guard: Within::Code,
+            guard: GuardContext::Code,
             in_macro: false,
             lifetimes: 0,
             files: Vec::new(),
             refused: Vec::new(),
-            names: Names::default(),
+            names: TraitNames::default(),
         }
     }
 
-    pub(super) fn finish(self) -> (Vec<Refusal>, Vec<ModuleFile>, Names) {
+    pub(super) fn finish(self) -> (Vec<RuleViolation>, Vec<ModuleDeclaration>, TraitNames) {
         (self.refused, self.files, self.names)
     }
 
@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
 
     fn refuse_bytes(&mut self, rule: &'static Rule, span: Range<usize>, remark: String) {
         if !self.test {
-            self.refused.push(Refusal { rule, span, remark });
+            self.refused.push(RuleViolation { rule, span, remark });
         }
     }
 
@@ -245,7 +245,7 @@ impl<'a> Walk<'a> {
 }
 
 /// What the walk looks at; everything else is walked through.
-impl<'ast> Visit<'ast> for Walk<'_> {
+impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
         if self.in_macro {
             self.refuse(&rules::MACRO_BODY, item, "no items: put them before it");
@@ -286,7 +286,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         self.modules.push(name(&item.ident));
         if item.content.is_none() {
             let span = item.span().byte_range();
-            self.files.push(ModuleFile { path: self.modules.clone(), span, test: self.test });
+            self.files.push(ModuleDeclaration { path: self.modules.clone(), span, test: self.test });
         }
         visit::visit_item_mod(self, item);
         self.modules.pop();
@@ -316,7 +316,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
         self.with_generics(&item.generics, |walk| {
             walk.check_no_projection(&item.ty, "an alias would hide it");
-            walk.check_kept_items(&item.ty, None);
+            walk.check_buffered_items(&item.ty, None);
             walk.check_alias(item);
             visit::visit_item_type(walk, item);
         });

@@ -13,7 +13,7 @@ use syn::visit::{self, Visit};
 use syn::{GenericArgument, ReturnType, Token, Type, TypeParamBound};
 
 use super::names::Held;
-use super::walk::{Walk, is_one_of, name};
+use super::walk::{SyntaxWalk, is_one_of, name};
 use super::{lists, rules};
 
 const SELF_NAMED: &str = "leave the lifetime out, or take `&self`";
@@ -61,7 +61,7 @@ enum Of {
 
 /// Finds the places of `Self` or of type parameters in a type, and what is around them.
 struct Places<'w, 'a> {
-    walk: &'w Walk<'a>,
+    walk: &'w SyntaxWalk<'a>,
     of: Of,
     under: Under,
     /// In what an `Fn(…)` takes: its own lifetimes are for all, and witness nothing.
@@ -77,7 +77,7 @@ struct Places<'w, 'a> {
 }
 
 impl<'w, 'a> Places<'w, 'a> {
-    fn of(walk: &'w Walk<'a>, of: Of, kind: &Type) -> Places<'w, 'a> {
+    fn of(walk: &'w SyntaxWalk<'a>, of: Of, kind: &Type) -> Places<'w, 'a> {
         let mut places = Places {
             walk,
             of,
@@ -175,7 +175,7 @@ fn is_look(kind: &Type) -> bool {
     of_self && Under::of(reference.lifetime.as_ref()) == Under::Anonymous
 }
 
-impl Walk<'_> {
+impl SyntaxWalk<'_> {
     fn hold(&mut self, rule: &'static rules::Rule, remark: &'static str, names: Vec<(String, bool, Span)>) {
         for (name, behind, span) in names {
             if !self.test {

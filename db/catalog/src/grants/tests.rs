@@ -6,11 +6,11 @@ use std::sync::Weak;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{NewTable, NewTenant, Options, QuotaChanges};
+use crate::{DirectoryOptions, NewTable, NewTenant, QuotaChanges};
 use sandstorm_store::Epochs;
 
 fn directory(tenants: &[&str]) -> Arc<Directory> {
-    let directory = Directory::with_options(Epochs::new(), Options::default());
+    let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
     for tenant in tenants {
         directory.create_tenant(NewTenant::named(tenant)).unwrap();
         table(&directory, tenant, "t");
@@ -27,40 +27,40 @@ fn view(directory: &Directory, tenant: &str) -> Arc<TenantView> {
 }
 
 /// The owner grants its table `t` to another tenant.
-fn grant(directory: &Directory, owner: &str, to: &str, access: Access) -> Given {
-    directory.grant(owner, "t", to, access, Granter::Owner).unwrap()
+fn grant(directory: &Directory, owner: &str, to: &str, access: GrantAccess) -> IssuedGrant {
+    directory.grant(owner, "t", to, access, GrantIssuer::Owner).unwrap()
 }
 
 #[test]
 fn a_granted_table_is_read_under_the_owners_name_until_the_grant_is_revoked_by_those_who_run_too() {
     let directory = directory(&["a", "b", "c"]);
-    assert!(grant(&directory, "a", "b", Access::Read).in_force());
+    assert!(grant(&directory, "a", "b", GrantAccess::Read).in_force());
     let held = view(&directory, "b");
     let id = held.id_of("a/t").unwrap();
     let own = view(&directory, "a").table_by_name("t").unwrap().clone();
     assert!(id >= FIRST_GRANTED_ID && held.id_of("t") == Some(1), "its own table keeps its name");
     assert!(std::ptr::eq(held.reach(id, false).unwrap(), &*own));
-    assert_eq!(held.reach(id, true).err(), Some(NoAccess::ReadOnly));
-    assert_eq!(view(&directory, "c").reach(id, false).err(), Some(NoAccess::Unknown), "an id is one tenant's");
+    assert_eq!(held.reach(id, true).err(), Some(AccessError::ReadOnly));
+    assert_eq!(view(&directory, "c").reach(id, false).err(), Some(AccessError::Unknown), "an id is one tenant's");
 
-    grant(&directory, "a", "b", Access::ReadWrite);
+    grant(&directory, "a", "b", GrantAccess::ReadWrite);
     assert!(held.reach(id, true).is_ok(), "a change holds for those who have an older view");
     assert_eq!(view(&directory, "b").id_of("a/t"), Some(id));
-    grant(&directory, "a", "b", Access::Read);
-    assert_eq!(held.reach(id, true).err(), Some(NoAccess::ReadOnly));
+    grant(&directory, "a", "b", GrantAccess::Read);
+    assert_eq!(held.reach(id, true).err(), Some(AccessError::ReadOnly));
     assert_eq!(view(&directory, "a").given.len(), 1);
 
     directory.revoke("a", "t", "b").unwrap();
     assert_eq!(
         (held.reach(id, false).err(), held.reach(id, true).err()),
-        (Some(NoAccess::Unknown), Some(NoAccess::Unknown))
+        (Some(AccessError::Unknown), Some(AccessError::Unknown))
     );
     let now = view(&directory, "b");
     assert!(now.granted.is_empty() && now.id_of("a/t").is_none() && view(&directory, "a").given.is_empty());
     let again = directory.revoke("a", "t", "b").unwrap_err();
     assert_eq!(again.to_string(), "table \"t\" is not granted to \"b\"");
 
-    grant(&directory, "a", "b", Access::Read);
+    grant(&directory, "a", "b", GrantAccess::Read);
     assert_eq!(view(&directory, "b").id_of("a/t"), Some(id + 1), "ids are not used again");
     assert!(held.reach(id, false).is_err());
 }
@@ -69,7 +69,7 @@ fn a_granted_table_is_read_under_the_owners_name_until_the_grant_is_revoked_by_t
 fn dropping_the_table_or_deleting_either_tenant_ends_a_grant_and_nobody_inherits_it() {
     for end in ["table", "owner", "grantee"] {
         let directory = directory(&["a", "b"]);
-        grant(&directory, "a", "b", Access::ReadWrite);
+        grant(&directory, "a", "b", GrantAccess::ReadWrite);
         let held = view(&directory, "b");
         let id = held.id_of("a/t").unwrap();
         let entry: Weak<TableEntry> = Arc::downgrade(view(&directory, "a").table_by_name("t").unwrap());
@@ -78,7 +78,7 @@ fn dropping_the_table_or_deleting_either_tenant_ends_a_grant_and_nobody_inherits
             "owner" => drop(directory.delete_tenant("a").unwrap()),
             _ => drop(directory.delete_tenant("b").unwrap()),
         }
-        assert_eq!(held.reach(id, false).err(), Some(NoAccess::Unknown), "{end}");
+        assert_eq!(held.reach(id, false).err(), Some(AccessError::Unknown), "{end}");
         match end {
             "table" => table(&directory, "a", "t"),
             "owner" => {
@@ -88,10 +88,10 @@ fn dropping_the_table_or_deleting_either_tenant_ends_a_grant_and_nobody_inherits
             _ => drop(directory.create_tenant(NewTenant { id: Some(2), ..NewTenant::named("b") }).unwrap()),
         }
         assert!(view(&directory, "b").granted.is_empty(), "{end}");
-        assert_eq!(held.reach(id, false).err(), Some(NoAccess::Unknown), "{end}");
+        assert_eq!(held.reach(id, false).err(), Some(AccessError::Unknown), "{end}");
         // Of an own, still existing table the owner's list shows what it did, whatever became of the grantee.
         assert_eq!(view(&directory, "a").given.len(), usize::from(end == "grantee"), "{end}");
-        assert!(!view(&directory, "a").given.iter().any(Given::in_force));
+        assert!(!view(&directory, "a").given.iter().any(IssuedGrant::in_force));
         drop(held);
         directory.reap();
         assert_eq!(entry.upgrade().is_some(), end == "grantee", "a grant that ended keeps no table");
@@ -104,8 +104,8 @@ fn an_owner_is_told_the_same_whether_the_grantee_is_there_has_room_or_wants_it()
     let none = QuotaChanges { grants_received: Some(0), ..QuotaChanges::default() };
     directory.set_quotas("full", &none).unwrap();
     for to in ["b", "dropped", "full", "nobody"] {
-        let given = grant(&directory, "a", to, Access::Read);
-        assert_eq!((&*given.table, &*given.to, given.access), ("t", to, Access::Read));
+        let given = grant(&directory, "a", to, GrantAccess::Read);
+        assert_eq!((&*given.table, &*given.to, given.access), ("t", to, GrantAccess::Read));
         assert_eq!(given.in_force(), ["b", "dropped"].contains(&to));
     }
     directory.drop_grant("dropped", "a/t").unwrap();
@@ -115,7 +115,8 @@ fn an_owner_is_told_the_same_whether_the_grantee_is_there_has_room_or_wants_it()
     for to in listed {
         directory.revoke("a", "t", &to).unwrap();
     }
-    let asked = |to| directory.grant("a", "t", to, Access::Read, Granter::Operator).map(|given| given.in_force());
+    let asked =
+        |to| directory.grant("a", "t", to, GrantAccess::Read, GrantIssuer::Operator).map(|given| given.in_force());
     assert_eq!(asked("b"), Ok(true));
     assert_eq!(asked("nobody"), Err(DirectoryError::UnknownTenant("nobody".into())));
     assert!(matches!(asked("full"), Err(DirectoryError::OverQuota { quota: "grants_received", .. })));
@@ -126,29 +127,29 @@ fn an_owner_is_told_the_same_whether_the_grantee_is_there_has_room_or_wants_it()
 #[test]
 fn grants_are_bounded_for_the_one_who_gives_and_the_one_who_gets() {
     let directory = directory(&["a", "b"]);
-    for number in 0..GRANTS_TO_ONE {
+    for number in 0..GRANTS_PER_RECEIVER {
         table(&directory, "a", &format!("t{number}"));
-        let give = |to| directory.grant("a", &format!("t{number}"), to, Access::Read, Granter::Owner);
+        let give = |to| directory.grant("a", &format!("t{number}"), to, GrantAccess::Read, GrantIssuer::Owner);
         assert!(give("b").is_ok() && give("nobody").is_ok());
     }
-    let over = ["b", "nobody"].map(|to| directory.grant("a", "t", to, Access::Read, Granter::Owner).err());
+    let over = ["b", "nobody"].map(|to| directory.grant("a", "t", to, GrantAccess::Read, GrantIssuer::Owner).err());
     assert!(over.iter().all(|error| matches!(error, Some(DirectoryError::TooManyGrants { .. }))), "{over:?}");
-    directory.grant("a", "t0", "b", Access::ReadWrite, Granter::Owner).expect("a change takes no room");
+    directory.grant("a", "t0", "b", GrantAccess::ReadWrite, GrantIssuer::Owner).expect("a change takes no room");
     directory.set_quotas("a", &QuotaChanges { grants_given: Some(3), ..QuotaChanges::default() }).unwrap();
-    let over = directory.grant("a", "t", "c", Access::Read, Granter::Owner).unwrap_err();
+    let over = directory.grant("a", "t", "c", GrantAccess::Read, GrantIssuer::Owner).unwrap_err();
     assert_eq!(over.to_string(), "tenant \"a\" is at its quota grants_given = 3");
 }
 
 #[test]
 fn names_and_ids_of_granted_tables_cannot_be_taken_and_a_grantee_does_not_own_them() {
     let directory = directory(&["a", "b"]);
-    grant(&directory, "a", "b", Access::ReadWrite);
-    assert!(matches!(directory.create_table("b", NewTable::named("a/t")), Err(DirectoryError::Name { .. })));
+    grant(&directory, "a", "b", GrantAccess::ReadWrite);
+    assert!(matches!(directory.create_table("b", NewTable::named("a/t")), Err(DirectoryError::InvalidName { .. })));
     let wanted = NewTable { id: Some(FIRST_GRANTED_ID), ..NewTable::named("u") };
     assert_eq!(directory.create_table("b", wanted).err(), Some(DirectoryError::TableIdTooLarge(FIRST_GRANTED_ID)));
     let not_owned = Some(DirectoryError::NotOwned("a/t".into()));
     assert_eq!(directory.drop_table("b", "a/t").err(), not_owned);
-    assert_eq!(directory.grant("b", "a/t", "c", Access::Read, Granter::Owner).err(), not_owned);
+    assert_eq!(directory.grant("b", "a/t", "c", GrantAccess::Read, GrantIssuer::Owner).err(), not_owned);
     assert_eq!(directory.drop_grant("b", "t").err(), Some(DirectoryError::NotGranted("t".into())));
     assert!(view(&directory, "b").id_of("a/t").is_some());
 }
@@ -183,7 +184,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 #[derive(Default)]
 struct Model {
     tables: BTreeMap<u8, BTreeSet<u8>>,
-    grants: BTreeMap<(u8, u8, u8), Access>,
+    grants: BTreeMap<(u8, u8, u8), GrantAccess>,
 }
 
 impl Model {
@@ -217,8 +218,8 @@ impl Model {
                 }
             }
             Change::Grant(n, t, to, write) => {
-                let access = if *write { Access::ReadWrite } else { Access::Read };
-                let given = directory.grant(&name(n), &name(t), &name(to), access, Granter::Owner);
+                let access = if *write { GrantAccess::ReadWrite } else { GrantAccess::Read };
+                let given = directory.grant(&name(n), &name(t), &name(to), access, GrantIssuer::Owner);
                 assert_eq!(given.is_ok(), n != to && self.tables.get(n).is_some_and(|tables| tables.contains(t)));
                 if given.is_ok() && self.tables.contains_key(to) {
                     self.grants.insert((*n, *t, *to), access);
@@ -236,16 +237,16 @@ impl Model {
     }
 
     /// What a tenant reaches now is what the model says; what an older view of it reaches is no more than that.
-    fn check(&self, now: &Snapshot, older: &[Arc<TenantView>]) {
+    fn check(&self, now: &DirectorySnapshot, older: &[Arc<TenantView>]) {
         for n in self.tables.keys() {
             let view = now.by_name(&format!("n{n}")).expect("a tenant");
-            let expected: BTreeMap<String, Access> = self
+            let expected: BTreeMap<String, GrantAccess> = self
                 .grants
                 .iter()
                 .filter(|((_, _, to), _)| to == n)
                 .map(|((owner, t, _), access)| (format!("n{owner}/n{t}"), *access))
                 .collect();
-            let found: BTreeMap<String, Access> = view
+            let found: BTreeMap<String, GrantAccess> = view
                 .granted
                 .values()
                 .map(|grant| (grant.name.to_string(), grant.access().expect("an ended grant is in no new view")))
@@ -257,7 +258,7 @@ impl Model {
                 let (owner, table) = name.split_once('/').expect("a name");
                 let owned = now.by_name(owner).expect("an owner").table_by_name(table).expect("its table");
                 assert!(std::ptr::eq(view.reach(id, false).expect("read"), &**owned));
-                assert_eq!(view.reach(id, true).is_ok(), access == Access::ReadWrite);
+                assert_eq!(view.reach(id, true).is_ok(), access == GrantAccess::ReadWrite);
             }
         }
         for old in older {
@@ -276,7 +277,7 @@ proptest! {
     /// come again: every tenant reaches what is granted to it now, and whoever holds an older view no more than that.
     #[test]
     fn grants_agree_with_a_model(changes in changes()) {
-        let directory = Directory::with_options(Epochs::new(), Options::default());
+        let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
         let (mut model, mut older) = (Model::default(), Vec::new());
         for change in &changes {
             older.extend(directory.snapshot().iter().cloned());

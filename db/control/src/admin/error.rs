@@ -3,78 +3,78 @@
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::types::ErrorBody;
+use super::types::ErrorResponse;
 use sandstorm_builder::{BuildError, VerifyError};
-use sandstorm_catalog::{DirectoryError, Refusal};
+use sandstorm_catalog::{DirectoryError, DirectoryErrorKind};
 
 /// Why a request is not answered with a success.
 #[derive(Clone, Debug)]
-pub(super) struct Failure {
+pub(super) struct ApiError {
     status: StatusCode,
-    body: Box<ErrorBody>,
+    body: Box<ErrorResponse>,
 }
 
-impl Failure {
-    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Failure {
-        let body = ErrorBody { code, message: message.into(), hint: None, diagnostics: Vec::new() };
-        Failure { status, body: Box::new(body) }
+impl ApiError {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        let body = ErrorResponse { code, message: message.into(), hint: None, diagnostics: Vec::new() };
+        ApiError { status, body: Box::new(body) }
     }
 
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> ApiError {
         self.body.hint = Some(hint.into());
         self
     }
 
-    pub(super) fn invalid(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::BAD_REQUEST, "invalid", message)
+    pub(super) fn invalid(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid", message)
     }
 
-    pub(super) fn not_found(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::NOT_FOUND, "not_found", message)
+    pub(super) fn not_found(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    pub(super) fn internal(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    pub(super) fn internal(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
             .hint("nothing was changed; the server's log may say more")
     }
 
-    pub(super) fn busy(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).hint("try again in a moment")
+    pub(super) fn busy(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).hint("try again in a moment")
     }
 
     /// No token, or one that is nobody's.
-    pub(super) fn unauthorised(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::UNAUTHORIZED, "unauthorised", message)
+    pub(super) fn unauthorized(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::UNAUTHORIZED, "unauthorised", message)
             .hint("send `authorization: Bearer TOKEN`; the operator's token is in the server's state directory")
     }
 
     /// A token that does not reach this.
-    pub(super) fn forbidden(message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::FORBIDDEN, "unauthorised", message)
+    pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::FORBIDDEN, "unauthorised", message)
     }
 
-    pub(super) fn no_builder(reason: &str) -> Failure {
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "builder", format!("there is no builder: {reason}"))
+    pub(super) fn no_builder(reason: &str) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "builder", format!("there is no builder: {reason}"))
             .hint("see [builder] in the server's configuration")
     }
 
     /// An artifact that is not loaded.
-    pub(super) fn artifact(error: &VerifyError) -> Failure {
+    pub(super) fn artifact(error: &VerifyError) -> ApiError {
         let status = match error {
             VerifyError::Malformed(_) => StatusCode::BAD_REQUEST,
             VerifyError::Downgraded { .. } | VerifyError::Replayed(_) => StatusCode::CONFLICT,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
-        Failure::new(status, error.code(), error.to_string()).hint(error.hint())
+        ApiError::new(status, error.code(), error.to_string()).hint(error.hint())
     }
 
-    pub(super) fn build(error: &BuildError) -> Failure {
+    pub(super) fn build(error: &BuildError) -> ApiError {
         let message = match error {
             BuildError::Refused(remarks) => {
-                format!("the checker refused the source ({})", remarks_in_words(remarks.len()))
+                format!("the checker refused the source ({})", describe_remark_count(remarks.len()))
             }
             BuildError::Compile(remarks) => {
-                format!("the source does not compile ({})", remarks_in_words(remarks.len()))
+                format!("the source does not compile ({})", describe_remark_count(remarks.len()))
             }
             other => other.to_string(),
         };
@@ -85,7 +85,7 @@ impl Failure {
             BuildError::Toolchain(_) | BuildError::Sandbox(_) => (StatusCode::SERVICE_UNAVAILABLE, "builder"),
             BuildError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "builder"),
         };
-        let mut failure = Failure::new(status, code, message);
+        let mut failure = ApiError::new(status, code, message);
         failure.body.diagnostics = error.diagnostics().to_vec();
         match error {
             BuildError::Refused(_) | BuildError::Compile(_) => {
@@ -98,24 +98,24 @@ impl Failure {
     }
 }
 
-fn remarks_in_words(count: usize) -> String {
+fn describe_remark_count(count: usize) -> String {
     if count == 1 { "1 remark".to_owned() } else { format!("{count} remarks") }
 }
 
-impl From<DirectoryError> for Failure {
-    fn from(error: DirectoryError) -> Failure {
+impl From<DirectoryError> for ApiError {
+    fn from(error: DirectoryError) -> ApiError {
         let (status, code) = match error.refusal() {
-            Refusal::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Refusal::Conflict => (StatusCode::CONFLICT, "exists"),
-            Refusal::OverQuota => (StatusCode::CONFLICT, "over_quota"),
-            Refusal::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "not_kept"),
-            Refusal::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
+            DirectoryErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            DirectoryErrorKind::Conflict => (StatusCode::CONFLICT, "exists"),
+            DirectoryErrorKind::OverQuota => (StatusCode::CONFLICT, "over_quota"),
+            DirectoryErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "not_kept"),
+            DirectoryErrorKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
         };
-        Failure::new(status, code, error.to_string()).hint(error.hint())
+        ApiError::new(status, code, error.to_string()).hint(error.hint())
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         (self.status, axum::Json(&*self.body)).into_response()
     }

@@ -7,49 +7,49 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 
-use super::Control;
-use super::error::Failure;
-use super::routes::{Answer, Body, Caller, DONE, Nothing};
-use super::types::{CreateGrant, Given, Grants};
-use sandstorm_catalog::Granter;
+use super::ControlState;
+use super::error::ApiError;
+use super::routes::{ApiResult, EMPTY_RESPONSE, EmptyResponse, JsonBody, RequestCaller};
+use super::types::{CreateGrantRequest, GivenGrantResponse, GrantsResponse};
+use sandstorm_catalog::GrantIssuer;
 
 pub(super) async fn list(
-    State(control): State<Arc<Control>>,
-    caller: Caller,
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
     Path(tenant): Path<String>,
-) -> Answer<Grants> {
+) -> ApiResult<GrantsResponse> {
     let view = caller.reach(&control, &tenant)?;
-    Ok(axum::Json(Grants::of(&view, caller.is_operator())))
+    Ok(axum::Json(GrantsResponse::of(&view, caller.is_operator())))
 }
 
 pub(super) async fn create(
-    State(control): State<Arc<Control>>,
-    caller: Caller,
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
     Path(tenant): Path<String>,
-    Body(new): Body<CreateGrant>,
-) -> Result<impl IntoResponse, Failure> {
-    let view = caller.reach_to_change(&control, &tenant)?;
-    let granter = if caller.is_operator() { Granter::Operator } else { Granter::Owner };
+    JsonBody(new): JsonBody<CreateGrantRequest>,
+) -> Result<impl IntoResponse, ApiError> {
+    let view = caller.authorize_change(&control, &tenant)?;
+    let granter = if caller.is_operator() { GrantIssuer::Operator } else { GrantIssuer::Owner };
     let given = control.directory.grant(view.tenant.id, &new.table, &new.to, new.access, granter)?;
-    Ok((StatusCode::CREATED, axum::Json(Given::of(&given, caller.is_operator()))))
+    Ok((StatusCode::CREATED, axum::Json(GivenGrantResponse::of(&given, caller.is_operator()))))
 }
 
 pub(super) async fn revoke(
-    State(control): State<Arc<Control>>,
-    caller: Caller,
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
     Path((tenant, table, to)): Path<(String, String, String)>,
-) -> Answer<Nothing> {
+) -> ApiResult<EmptyResponse> {
     let view = caller.reach(&control, &tenant)?;
     control.directory.revoke(view.tenant.id, &table, &to)?;
-    Ok(DONE)
+    Ok(EMPTY_RESPONSE)
 }
 
 pub(super) async fn give_up(
-    State(control): State<Arc<Control>>,
-    caller: Caller,
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
     Path((tenant, owner, table)): Path<(String, String, String)>,
-) -> Answer<Nothing> {
+) -> ApiResult<EmptyResponse> {
     let view = caller.reach(&control, &tenant)?;
     control.directory.drop_grant(view.tenant.id, &format!("{owner}/{table}"))?;
-    Ok(DONE)
+    Ok(EMPTY_RESPONSE)
 }

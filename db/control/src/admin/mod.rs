@@ -3,25 +3,25 @@
 //!
 //! The routes, who may, bodies and errors are in docs/control.md, which a test holds to `routes.rs`; the bodies' types are in [`types`].
 //!
-//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorBody`];
+//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorResponse`];
 //! bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin` comes from a page in a
 //! browser and is refused: nothing here is for pages, wherever a name leads them.
 
-mod artifacts;
+mod artifact_store;
 mod caller;
+mod control_plane;
+mod deferred_builder;
 mod error;
 mod grants;
-mod history;
-mod host;
-mod late;
-mod operator;
-mod plane;
+mod host_header;
+mod operator_credentials;
 mod push;
-mod rotate;
 mod routes;
 mod stat;
+mod token_rotation;
 mod totals;
 pub mod types;
+mod version_history;
 
 #[cfg(test)]
 mod tests;
@@ -36,17 +36,17 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::CONTROL_PORT;
-use crate::gate::{Door, Identity, Limited};
-pub use artifacts::Artifacts;
-use artifacts::Reloaded;
-use history::History;
-pub use operator::Operator;
-pub use plane::{ControlPlane, ControlStartError, Extensions, Served};
-pub use push::{Build, Pushing};
-use sandstorm_builder::Queue;
+use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
+pub use artifact_store::ArtifactStore;
+use artifact_store::ReloadedExtension;
+pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
+pub use operator_credentials::OperatorCredentials;
+pub use push::{ArtifactBuilder, ArtifactSources};
+use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
-use sandstorm_metrics::Metrics;
-use sandstorm_server::workers::ListenAt;
+use sandstorm_metrics::ServerMetrics;
+use sandstorm_server::workers::ListenerConfig;
+use version_history::VersionHistory;
 
 /// Bytes of a request's body, at most, other than a push.
 pub const MAX_BODY_BYTES: usize = crate::limits::SHORT_BODY_BYTES;
@@ -62,72 +62,72 @@ pub const MAX_ARTIFACT_BYTES: usize =
 /// Threads for what blocks: pushes that run, files.
 const BLOCKING_THREADS: usize = 32;
 /// How often what nobody uses any more is freed.
-const SETTLE_EVERY: Duration = Duration::from_millis(100);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
 /// How long requests that run may go on when the server stops.
-const GRACE: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// What the control port sees of the server.
-pub struct Control {
+pub struct ControlState {
     /// Tenants, tables, extensions.
     pub directory: Arc<Directory>,
     /// Counters.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ServerMetrics>,
     /// The builder, or why there is none; the keys that are trusted.
-    pub pushing: Pushing,
+    pub artifact_sources: ArtifactSources,
     /// Address of the first worker's data port.
     pub data: SocketAddr,
     /// Ports for memcached and Redis clients.
-    pub listen: Vec<ListenAt>,
-    operator: Operator,
-    door: Arc<Door>,
+    pub listen: Vec<ListenerConfig>,
+    operator: OperatorCredentials,
+    door: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
-    history: History,
-    artifacts: Artifacts,
+    history: VersionHistory,
+    artifacts: ArtifactStore,
     /// Whose turn it is to push.
-    queue: Queue,
+    queue: BuildQueue,
 }
 
-impl Control {
+impl ControlState {
     /// Control over a server. `stop` is called when the operator asks for a shutdown; it must not block.
     pub fn new(
-        served: Served,
-        extensions: impl Into<Extensions>,
-        operator: Operator,
+        served: DataPlaneView,
+        extensions: impl Into<RestoredExtensions>,
+        operator: OperatorCredentials,
         stop: impl Fn() + Send + Sync + 'static,
-    ) -> Arc<Control> {
-        let Served { directory, metrics, data, listen } = served;
-        let Extensions { pushing, artifacts, reloaded } = extensions.into();
-        let history = History::default();
-        for Reloaded { tenant, extension, about } in reloaded {
+    ) -> Arc<ControlState> {
+        let DataPlaneView { directory, metrics, data, listen } = served;
+        let RestoredExtensions { artifact_sources, artifacts, reloaded } = extensions.into();
+        let history = VersionHistory::default();
+        for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
         }
-        let slots = pushing.builder.as_ref().map_or(1, |builder| builder.slots());
-        Arc::new(Control {
+        let slots = artifact_sources.builder.as_ref().map_or(1, |builder| builder.slots());
+        Arc::new(ControlState {
             directory,
             metrics,
-            pushing,
+            artifact_sources,
             data,
             listen,
             operator,
-            door: Door::new(CONTROL_PORT.name),
+            door: ConnectionLimiter::new(CONTROL_PORT.name),
             stop: Box::new(stop),
             history,
             artifacts,
-            queue: Queue::new(slots, MAX_PUSHES),
+            queue: BuildQueue::new(slots, MAX_PUSHES),
         })
     }
 
     /// Ends the graces that are over, and frees what nobody uses any more: dropped tables, replaced libraries.
     pub fn settle(&self) {
-        self.directory.keep_again();
-        self.directory.end_graces();
+        self.directory.retry_journal();
+        self.directory.expire_graces();
         self.operator.settle();
         self.directory.reap();
         self.history.settle();
     }
 }
 
-impl std::fmt::Debug for Control {
+impl std::fmt::Debug for ControlState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Control").field("data", &self.data).finish_non_exhaustive()
     }
@@ -135,19 +135,23 @@ impl std::fmt::Debug for Control {
 
 /// The control port, served by a thread until this is dropped.
 #[derive(Debug)]
-pub struct Admin {
+pub struct AdminServer {
     address: SocketAddr,
     stop: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Admin {
+impl AdminServer {
     /// Binds the control port and serves it, with TLS if there is a certificate.
     ///
     /// # Errors
     /// The address cannot be bound ([`io::ErrorKind::AddrInUse`]: another server has it), or no thread can be started.
-    pub fn start(address: SocketAddr, control: Arc<Control>, identity: Option<&Arc<Identity>>) -> io::Result<Admin> {
-        let tls = identity.map(Identity::acceptor).transpose().map_err(io::Error::other)?;
+    pub fn start(
+        address: SocketAddr,
+        control: Arc<ControlState>,
+        identity: Option<&Arc<ServerCertificate>>,
+    ) -> io::Result<AdminServer> {
+        let tls = identity.map(ServerCertificate::acceptor).transpose().map_err(io::Error::other)?;
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -164,7 +168,7 @@ impl Admin {
             // A push that still compiles ends with its builder; nobody waits for it here.
             runtime.shutdown_background();
         })?;
-        Ok(Admin { address, stop, thread: Some(thread) })
+        Ok(AdminServer { address, stop, thread: Some(thread) })
     }
 
     /// The address that is bound.
@@ -173,7 +177,7 @@ impl Admin {
     }
 }
 
-impl Drop for Admin {
+impl Drop for AdminServer {
     fn drop(&mut self) {
         self.stop.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -183,16 +187,21 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, control: Arc<Control>, stop: Arc<Notify>) {
+async fn serve(
+    listener: std::net::TcpListener,
+    tls: Option<TlsAcceptor>,
+    control: Arc<ControlState>,
+    stop: Arc<Notify>,
+) {
     let plain = tls.is_none();
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => Limited::new(listener, control.door.clone(), tls),
+        Ok(listener) => LimitedListener::new(listener, control.door.clone(), tls),
         Err(error) => {
             tracing::error!(%error, "the control port cannot be served");
             return;
         }
     };
-    let settling = tokio::spawn(settle(control.clone()));
+    let settling = tokio::spawn(housekeeping_loop(control.clone()));
     let last_requests = Arc::new(Notify::new());
     let draining = last_requests.clone();
     let graceful = async move {
@@ -202,7 +211,7 @@ async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, contro
     let served = axum::serve(listener, routes::service(control, plain)).with_graceful_shutdown(graceful);
     let too_long = async {
         last_requests.notified().await;
-        tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(SHUTDOWN_GRACE).await;
     };
     tokio::select! {
         result = served => if let Err(error) = result {
@@ -214,9 +223,9 @@ async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, contro
 }
 
 /// Frees, from time to time and off this thread, what nobody uses any more.
-async fn settle(control: Arc<Control>) {
+async fn housekeeping_loop(control: Arc<ControlState>) {
     loop {
-        tokio::time::sleep(SETTLE_EVERY).await;
+        tokio::time::sleep(HOUSEKEEPING_INTERVAL).await;
         let control = control.clone();
         // It is cancelled only together with the whole runtime.
         let _cancelled = tokio::task::spawn_blocking(move || control.settle()).await;

@@ -4,24 +4,29 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::error::Failure;
-use super::history::About;
-use super::types::{Push, Pushed};
-use super::{Control, now_ms};
+use super::error::ApiError;
+use super::types::{PushRequest, PushResponse};
+use super::version_history::VersionMetadata;
+use super::{ControlState, now_ms};
 use sandstorm_builder::{
-    Artifact, BuildError, Builder, BuilderHandle, Diagnostic, PublicKey, RemoteBuilder, Source, VerifyError,
-    api_fingerprint,
+    Artifact, BuildError, BuilderHandle, Diagnostic, InProcessBuilder, PublicKey, PushedSource, RemoteBuilder,
+    VerifyError, api_fingerprint,
 };
 use sandstorm_catalog::TenantView;
-use sandstorm_extension::{BudgetOverride, Extension, Library, LoadError};
+use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadError, LoadedExtension};
 
 /// What makes a signed library of a source: the builder's processes, a builder in this one, or one on another host.
-pub trait Build: Send + Sync {
+pub trait ArtifactBuilder: Send + Sync {
     /// Checks, compiles and signs; gives the compiler's warnings as well.
     ///
     /// # Errors
     /// What is wrong with the source, or why it could not be compiled.
-    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError>;
+    fn build(
+        &self,
+        tenant: u32,
+        version: u64,
+        source: &PushedSource,
+    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError>;
 
     /// The key that signs, if the server trusts it without being told to.
     fn key(&self) -> Option<PublicKey>;
@@ -38,8 +43,13 @@ pub trait Build: Send + Sync {
     }
 }
 
-impl Build for BuilderHandle {
-    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+impl ArtifactBuilder for BuilderHandle {
+    fn build(
+        &self,
+        tenant: u32,
+        version: u64,
+        source: &PushedSource,
+    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         self.build_with_warnings(tenant, version, source)
     }
 
@@ -60,9 +70,14 @@ impl Build for BuilderHandle {
     }
 }
 
-impl Build for Builder {
-    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        Builder::build(self, tenant, version, source)
+impl ArtifactBuilder for InProcessBuilder {
+    fn build(
+        &self,
+        tenant: u32,
+        version: u64,
+        source: &PushedSource,
+    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        InProcessBuilder::build(self, tenant, version, source)
     }
 
     fn key(&self) -> Option<PublicKey> {
@@ -70,7 +85,7 @@ impl Build for Builder {
     }
 
     fn compiler(&self) -> Option<u64> {
-        Some(Builder::compiler(self))
+        Some(InProcessBuilder::compiler(self))
     }
 
     fn release(&self) -> String {
@@ -78,8 +93,13 @@ impl Build for Builder {
     }
 }
 
-impl Build for RemoteBuilder {
-    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+impl ArtifactBuilder for RemoteBuilder {
+    fn build(
+        &self,
+        tenant: u32,
+        version: u64,
+        source: &PushedSource,
+    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         RemoteBuilder::build(self, tenant, version, source)
     }
 
@@ -102,96 +122,112 @@ impl Build for RemoteBuilder {
 }
 
 /// Where libraries come from.
-pub struct Pushing {
+pub struct ArtifactSources {
     /// The builder, or why there is none.
-    pub builder: Result<Arc<dyn Build>, String>,
+    pub builder: Result<Arc<dyn ArtifactBuilder>, String>,
     /// Keys of builders elsewhere whose artifacts are loaded too.
     pub trusted_keys: Vec<PublicKey>,
     /// The key of this server's own builder where the server was started without it: what it has signed goes on to be loaded.
     pub own_key: Option<PublicKey>,
 }
 
-impl From<Result<Arc<dyn Build>, String>> for Pushing {
-    fn from(builder: Result<Arc<dyn Build>, String>) -> Pushing {
-        Pushing { builder, trusted_keys: Vec::new(), own_key: None }
+impl From<Result<Arc<dyn ArtifactBuilder>, String>> for ArtifactSources {
+    fn from(builder: Result<Arc<dyn ArtifactBuilder>, String>) -> ArtifactSources {
+        ArtifactSources { builder, trusted_keys: Vec::new(), own_key: None }
     }
 }
 
 /// Builds and loads a push that the directory has admitted; `view` is the tenant as it was then.
-pub(super) fn push(control: &Control, view: &TenantView, name: &str, push: &Push) -> Result<Pushed, Failure> {
+pub(super) fn push(
+    control: &ControlState,
+    view: &TenantView,
+    name: &str,
+    push: &PushRequest,
+) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
-    let builder = control.pushing.builder.as_ref().map_err(|reason| Failure::no_builder(reason))?;
+    let builder = control.artifact_sources.builder.as_ref().map_err(|reason| ApiError::no_builder(reason))?;
     tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed");
-    let source = Source::new(&push.manifest, push.files.clone()).map_err(|error| Failure::build(&error))?;
+    let source = PushedSource::new(&push.manifest, push.files.clone()).map_err(|error| ApiError::build(&error))?;
     if source.manifest.name != name {
         let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
-        return Err(Failure::invalid(message).hint("push it under the name in extension.toml"));
+        return Err(ApiError::invalid(message).hint("push it under the name in extension.toml"));
     }
     let id = view.tenant.id;
     let version = view.versions.next(name);
     let (artifact, diagnostics) = builder.build(id, version, &source).map_err(|error| {
         let remarks = error.diagnostics().len();
         tracing::info!(tenant = &*view.tenant.name, extension = name, version, remarks, "extension not built");
-        Failure::build(&error)
+        ApiError::build(&error)
     })?;
-    verify(control, view, name, &artifact).map_err(|error| match error {
-        VerifyError::WrongKey => Failure::no_builder("it signs with a key that this server does not trust")
+    verify_artifact(control, view, name, &artifact).map_err(|error| match error {
+        VerifyError::WrongKey => ApiError::no_builder("it signs with a key that this server does not trust")
             .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
-        error => Failure::internal(format!("the builder's artifact: {error}")),
+        error => ApiError::internal(format!("the builder's artifact: {error}")),
     })?;
-    load(control, view, &artifact, &source.manifest.version, diagnostics, started)
+    load_artifact(control, view, &artifact, &source.manifest.version, diagnostics, started)
 }
 
 /// Loads an artifact that a trusted builder has made elsewhere.
-pub(super) fn upload(control: &Control, view: &TenantView, name: &str, bytes: &[u8]) -> Result<Pushed, Failure> {
+pub(super) fn upload(
+    control: &ControlState,
+    view: &TenantView,
+    name: &str,
+    bytes: &[u8],
+) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
     tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed, built elsewhere");
-    let artifact = Artifact::decode(bytes).map_err(|error| Failure::artifact(&error))?;
-    verify(control, view, name, &artifact).map_err(|error| Failure::artifact(&error))?;
-    load(control, view, &artifact, "", Vec::new(), started)
+    let artifact = Artifact::decode(bytes).map_err(|error| ApiError::artifact(&error))?;
+    verify_artifact(control, view, name, &artifact).map_err(|error| ApiError::artifact(&error))?;
+    load_artifact(control, view, &artifact, "", Vec::new(), started)
 }
 
 /// Everything that must hold before one byte of the library is mapped.
-fn verify(control: &Control, view: &TenantView, name: &str, artifact: &Artifact) -> Result<(), VerifyError> {
-    let pushing = &control.pushing;
-    artifact.verify(&pushing.keys(), &pushing.expected(view, name, view.versions.highest(name)))
+fn verify_artifact(
+    control: &ControlState,
+    view: &TenantView,
+    name: &str,
+    artifact: &Artifact,
+) -> Result<(), VerifyError> {
+    let artifact_sources = &control.artifact_sources;
+    artifact.verify(&artifact_sources.keys(), &artifact_sources.expected(view, name, view.versions.highest(name)))
 }
 
-fn load(
-    control: &Control,
+fn load_artifact(
+    control: &ControlState,
     view: &TenantView,
     artifact: &Artifact,
     manifest_version: &str,
     diagnostics: Vec<Diagnostic>,
     started: Instant,
-) -> Result<Pushed, Failure> {
-    let library = Library::load(&artifact.elf, api_fingerprint()).map_err(|error| load_failure(&error))?;
+) -> Result<PushResponse, ApiError> {
+    let library = ExtensionLibrary::load(&artifact.elf, api_fingerprint()).map_err(|error| load_failure(&error))?;
     let header = &artifact.header;
-    let extension = Arc::new(Extension::new(header.name.as_str(), header.version, library, BudgetOverride::default()));
-    let about = About::of(artifact, manifest_version, now_ms());
+    let extension =
+        Arc::new(LoadedExtension::new(header.name.as_str(), header.version, library, BudgetOverride::default()));
+    let about = VersionMetadata::of(artifact, manifest_version, now_ms());
     // Before the directory says that it is loaded: after a restart it is looked for.
-    control.artifacts.keep(artifact).map_err(|error| Failure::internal(error.to_string()))?;
-    let shown = put(control, view, extension, about).inspect_err(|_| {
+    control.artifacts.keep(artifact).map_err(|error| ApiError::internal(error.to_string()))?;
+    let shown = install_extension(control, view, extension, about).inspect_err(|_| {
         control.artifacts.forget(header.tenant, &header.name, header.version);
     })?;
-    Ok(Pushed {
+    Ok(PushResponse {
         extension: shown,
         diagnostics,
         build_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
 }
 
-fn put(
-    control: &Control,
+fn install_extension(
+    control: &ControlState,
     view: &TenantView,
-    extension: Arc<Extension>,
-    about: About,
-) -> Result<super::types::Extension, Failure> {
+    extension: Arc<LoadedExtension>,
+    about: VersionMetadata,
+) -> Result<super::types::ExtensionResponse, ApiError> {
     let (id, name) = (view.tenant.id, &*extension.name);
     // While the compiler worked, the tenant may have been deleted and another one created under its id.
     let same = |now: &Arc<TenantView>| Arc::ptr_eq(&now.tenant.usage, &view.tenant.usage);
     if !control.directory.snapshot().tenant(id).is_some_and(same) {
-        return Err(Failure::not_found(format!("tenant {:?} was deleted during the push", view.tenant.name)));
+        return Err(ApiError::not_found(format!("tenant {:?} was deleted during the push", view.tenant.name)));
     }
     let before = view.versions.loaded().find(|(loaded, _)| *loaded == name).map(|(_, loaded)| loaded.version);
     let replaced =
@@ -204,11 +240,11 @@ fn put(
     Ok(control.history.show(now.find(id)?, &extension))
 }
 
-fn load_failure(error: &LoadError) -> Failure {
+fn load_failure(error: &LoadError) -> ApiError {
     match error {
         LoadError::Refused(_) | LoadError::TooLarge { .. } => {
-            Failure::build(&BuildError::Refused(vec![Diagnostic::plain(&error.to_string())]))
+            ApiError::build(&BuildError::Refused(vec![Diagnostic::plain(&error.to_string())]))
         }
-        _ => Failure::internal(error.to_string()),
+        _ => ApiError::internal(error.to_string()),
     }
 }

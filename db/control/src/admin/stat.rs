@@ -4,77 +4,81 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::types::{Kill, Stat};
-use super::{Control, now_ms};
-use sandstorm_metrics::text::{Labelled, flat, prometheus as text};
-use sandstorm_metrics::{CONTROL, DeviceState, Metrics, Reading, memory_values, readings};
+use super::types::{KillResponse, StatResponse};
+use super::{ControlState, now_ms};
+use sandstorm_metrics::text::{LabelledReadings, flat, prometheus as text};
+use sandstorm_metrics::{CONTROL_METRICS, DeviceState, MetricReading, ServerMetrics, memory_readings, readings};
 
-use super::totals::server_values;
+use super::totals::server_readings;
 use sandstorm_catalog::TenantView;
 
 /// Kills that one answer holds if it is not said how many.
-const KILLS: usize = 100;
+const DEFAULT_KILLS: usize = 100;
 
 /// The newest kills of these tenants.
-pub(super) fn kills<'a>(tenants: impl Iterator<Item = &'a Arc<TenantView>>, limit: Option<usize>) -> Vec<Kill> {
+pub(super) fn recent_kills<'a>(
+    tenants: impl Iterator<Item = &'a Arc<TenantView>>,
+    limit: Option<usize>,
+) -> Vec<KillResponse> {
     let of = |view: &'a Arc<TenantView>| {
         let name = view.tenant.name.as_str();
         let usage = &view.tenant.usage;
-        let notices = usage.notices().into_iter().map(move |notice| Kill::of_notice(name, notice));
-        notices.chain(usage.kills().into_iter().map(move |kill| Kill::of(name, kill)))
+        let policy_events =
+            usage.policy_events().into_iter().map(move |notice| KillResponse::from_notice(name, notice));
+        policy_events.chain(usage.kills().into_iter().map(move |kill| KillResponse::of(name, kill)))
     };
-    let mut kills: Vec<Kill> = tenants.flat_map(of).collect();
+    let mut kills: Vec<KillResponse> = tenants.flat_map(of).collect();
     kills.sort_by_key(|kill| std::cmp::Reverse(kill.at_ms));
-    kills.truncate(limit.unwrap_or(KILLS));
+    kills.truncate(limit.unwrap_or(DEFAULT_KILLS));
     kills
 }
 
 /// The whole server's counters.
-pub(super) fn server(control: &Control) -> Stat {
+pub(super) fn server_stats(control: &ControlState) -> StatResponse {
     let mut counters: BTreeMap<String, u64> = flat(&control.metrics.read()).collect();
     counters.extend(flat(&gauges(control)));
     let snapshot = control.directory.snapshot();
     let tenants = snapshot.iter().map(|view| (view.tenant.name.clone(), tenant_counters(view))).collect();
-    Stat { at_ms: now_ms(), counters, workers: workers(&control.metrics), tenants }
+    StatResponse { at_ms: now_ms(), counters, workers: worker_counters(&control.metrics), tenants }
 }
 
 /// One tenant's counters.
-pub(super) fn tenant(view: &TenantView) -> Stat {
-    Stat { at_ms: now_ms(), counters: tenant_counters(view), workers: Vec::new(), tenants: BTreeMap::new() }
+pub(super) fn tenant_stats(view: &TenantView) -> StatResponse {
+    StatResponse { at_ms: now_ms(), counters: tenant_counters(view), workers: Vec::new(), tenants: BTreeMap::new() }
 }
 
 /// Counters worker by worker.
-pub(super) fn workers(metrics: &Metrics) -> Vec<BTreeMap<String, u64>> {
+pub(super) fn worker_counters(metrics: &ServerMetrics) -> Vec<BTreeMap<String, u64>> {
     (0..metrics.workers()).map(|worker| flat(&metrics.read_worker(worker)).collect()).collect()
 }
 
 /// The text that Prometheus scrapes.
-pub(super) fn prometheus(control: &Control) -> String {
-    let mut groups = vec![Labelled { labels: Vec::new(), readings: gauges(control) }];
+pub(super) fn prometheus_text(control: &ControlState) -> String {
+    let mut groups = vec![LabelledReadings { labels: Vec::new(), readings: gauges(control) }];
     for worker in 0..control.metrics.workers() {
         let readings = control.metrics.read_worker(worker);
-        groups.push(Labelled { labels: vec![("worker", worker.to_string())], readings });
+        groups.push(LabelledReadings { labels: vec![("worker", worker.to_string())], readings });
     }
     for view in control.directory.snapshot().sorted() {
         let readings = view.tenant.usage.read();
-        groups.push(Labelled { labels: vec![("tenant", view.tenant.name.clone())], readings });
+        groups.push(LabelledReadings { labels: vec![("tenant", view.tenant.name.clone())], readings });
     }
     text(&groups)
 }
 
-fn gauges(control: &Control) -> Vec<Reading> {
-    let mut all = server_values(control.metrics.uptime_s() as u64, &control.directory);
-    all.extend(memory_values());
+fn gauges(control: &ControlState) -> Vec<MetricReading> {
+    let mut all = server_readings(control.metrics.uptime_s() as u64, &control.directory);
+    all.extend(memory_readings());
     let counts = control.door.counts();
     let counted =
         [&counts.wrong_tokens, &counts.crowded, &counts.shed, &counts.too_slow, &counts.not_tls, &counts.handshakes]
-            .map(read);
+            .map(load_counter);
     all.extend(control.metrics.device().iter().flat_map(DeviceState::readings));
-    all.extend(readings(CONTROL, counted.into_iter().map(|count| vec![count]).collect()));
+    all.extend(readings(CONTROL_METRICS, counted.into_iter().map(|count| vec![count]).collect()));
     all
 }
 
-fn read(count: &AtomicU64) -> u64 {
+fn load_counter(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 

@@ -9,13 +9,13 @@ use sandstorm_net::rpc::KillCause;
 use serde_json::{Value, json};
 
 use super::*;
-use sandstorm_accounts::limits::{CHANGES_AT_ONCE, CHANGES_PER_S};
+use sandstorm_accounts::limits::{CHANGES_BURST, CHANGES_PER_S};
 use sandstorm_accounts::token;
 use sandstorm_builder::{
-    Artifact, BuildError, BuilderKey, CompileLimits, Diagnostic, Header, Job, Launcher, PublicKey, Source, Toolchain,
-    ToolchainConfig, api_fingerprint, check, checker_fingerprint, compile,
+    Artifact, ArtifactHeader, BuildError, BuilderKey, CompileJob, CompileLimits, CompilerLauncher, Diagnostic,
+    PublicKey, PushedSource, Toolchain, ToolchainConfig, api_fingerprint, check, checker_fingerprint, compile,
 };
-use sandstorm_catalog::{NewTenant, Options, QuotaChanges};
+use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges};
 use sandstorm_store::Epochs;
 
 mod page;
@@ -39,12 +39,17 @@ fn test_builder() -> Arc<TestBuilder> {
     BUILDER.get_or_init(make).clone()
 }
 
-impl Build for TestBuilder {
-    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+impl ArtifactBuilder for TestBuilder {
+    fn build(
+        &self,
+        tenant: u32,
+        version: u64,
+        source: &PushedSource,
+    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         check(source, &[])?;
-        let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+        let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
         let elf = compile(&self.toolchain, source, &job)?;
-        let header = Header {
+        let header = ArtifactHeader {
             tenant,
             abi_version: sandstorm_api::abi::ABI_VERSION,
             version,
@@ -72,26 +77,27 @@ impl Build for TestBuilder {
 }
 
 struct Server {
-    admin: Admin,
-    control: Arc<Control>,
+    admin: AdminServer,
+    control: Arc<ControlState>,
     operator: String,
     stops: Arc<AtomicUsize>,
     agent: ureq::Agent,
 }
 
 impl Server {
-    fn start(builder: Result<Arc<dyn Build>, String>) -> Server {
-        let directory = Directory::with_options(Epochs::new(), Options { workers: 2, ..Options::default() });
+    fn start(builder: Result<Arc<dyn ArtifactBuilder>, String>) -> Server {
+        let directory =
+            Directory::with_options(Epochs::new(), DirectoryOptions { workers: 2, ..DirectoryOptions::default() });
         let operator = token::generate();
         let stops = Arc::new(AtomicUsize::new(0));
         let stopped = stops.clone();
         let data = "127.0.0.1:7400".parse().unwrap();
-        let keys = Operator::new(&operator, None);
-        let served = Served { directory, metrics: Metrics::new(2), data, listen: Vec::new() };
-        let control = Control::new(served, builder, keys, move || {
+        let keys = OperatorCredentials::new(&operator, None);
+        let served = DataPlaneView { directory, metrics: ServerMetrics::new(2), data, listen: Vec::new() };
+        let control = ControlState::new(served, builder, keys, move || {
             stopped.fetch_add(1, Ordering::Relaxed);
         });
-        let admin = Admin::start("127.0.0.1:0".parse().unwrap(), control.clone(), None).unwrap();
+        let admin = AdminServer::start("127.0.0.1:0".parse().unwrap(), control.clone(), None).unwrap();
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .allow_non_standard_methods(true)
@@ -240,7 +246,7 @@ fn a_tenant_that_changes_without_end_has_to_wait_and_the_operator_has_not() {
     };
     server.tenant("b");
     // Some recover on the way: it is enough that the server takes more requests a second than it lets through.
-    let most = CHANGES_AT_ONCE + 60 * CHANGES_PER_S;
+    let most = CHANGES_BURST + 60 * CHANGES_PER_S;
     let refused = (0..most).map(|_| grant(&token)).find(|status| *status != 201);
     assert_eq!(refused, Some(429));
     assert_eq!(grant(&server.operator), 201);
@@ -347,7 +353,7 @@ fn kills_are_shown_newest_first_and_to_their_own_tenant_only() {
     let (a, _) = (server.tenant("a"), server.tenant("b"));
     for (tenant, at_ms) in [("a", 10), ("b", 30), ("a", 20)] {
         server.control.directory.snapshot().by_name(tenant).unwrap().tenant.usage.record_kill(
-            sandstorm_accounts::Kill {
+            sandstorm_accounts::KillRecord {
                 extension: "bad".into(),
                 version: 3,
                 cause: KillCause::TotalBudget,
@@ -484,10 +490,10 @@ fn a_push_that_is_refused_says_where_and_why_and_leaves_what_was_loaded() {
 fn a_second_server_on_the_port_is_told_so_and_a_stopped_one_frees_it() {
     let Server { control, .. } = Server::without_builder();
     // An address that nobody else takes ports of: what is freed on the usual one may be another test's at once.
-    let first = Admin::start("127.44.55.66:0".parse().unwrap(), control.clone(), None).unwrap();
+    let first = AdminServer::start("127.44.55.66:0".parse().unwrap(), control.clone(), None).unwrap();
     let address = first.address();
-    let again = Admin::start(address, control.clone(), None).unwrap_err();
+    let again = AdminServer::start(address, control.clone(), None).unwrap_err();
     assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
     drop(first);
-    let _again = Admin::start(address, control, None).unwrap();
+    let _again = AdminServer::start(address, control, None).unwrap();
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::ModeName;
+use crate::config::TableModeSetting;
 use sandstorm_builder::{Diagnostic, SourceFile};
 use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
-use sandstorm_extension::{Budget, BudgetOverride, ExtensionCounts};
+use sandstorm_extension::{Budget, BudgetOverride, InvocationTotals};
 use sandstorm_metrics as metrics;
-use sandstorm_store::Mode;
+use sandstorm_store::StorageMode;
 
 mod grants;
 
-pub use grants::{CreateGrant, Given, Grants, Received};
+pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Health {
+pub struct HealthResponse {
     /// The server's version.
     pub version: String,
     /// Address of the first worker's data port; worker `i` serves the port after it by `i`.
@@ -41,7 +41,7 @@ pub struct Health {
 /// `POST /v1/tenants`.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CreateTenant {
+pub struct CreateTenantRequest {
     /// Its name.
     pub name: String,
     /// Its id; assigned if not given.
@@ -64,7 +64,7 @@ pub struct CreateTenant {
 /// `PATCH /v1/tenants/{tenant}`: what is left out stays.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ChangeTenant {
+pub struct ChangeTenantRequest {
     /// Whether it is reached without a token.
     #[serde(default)]
     pub open: Option<bool>,
@@ -78,7 +78,7 @@ pub struct ChangeTenant {
 
 /// A tenant.
 #[derive(Clone, Debug, Serialize)]
-pub struct Tenant {
+pub struct TenantResponse {
     /// Its id.
     pub id: u32,
     /// Its name.
@@ -108,11 +108,11 @@ pub struct Tenant {
     pub used: BTreeMap<String, u64>,
 }
 
-impl Tenant {
+impl TenantResponse {
     /// What `view` shows of its tenant.
-    pub fn of(view: &TenantView) -> Tenant {
+    pub fn of(view: &TenantView) -> TenantResponse {
         let tenant = &view.tenant;
-        Tenant {
+        TenantResponse {
             id: tenant.id,
             name: tenant.name.clone(),
             open: tenant.open,
@@ -132,9 +132,9 @@ impl Tenant {
 
 /// The answer to creating a tenant: the only time that its token is shown.
 #[derive(Clone, Serialize)]
-pub struct TenantCreated {
+pub struct CreateTenantResponse {
     /// The tenant.
-    pub tenant: Tenant,
+    pub tenant: TenantResponse,
     /// Its token.
     pub token: String,
 }
@@ -142,14 +142,14 @@ pub struct TenantCreated {
 /// `POST /v1/tenants/{tenant}/rotate`, `POST /v1/operator/rotate`; an empty body says nothing.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Rotate {
+pub struct RotateTokenRequest {
     /// Seconds that the old token works on; an hour if it is not said, 0: not at all.
     pub grace_s: Option<u64>,
 }
 
 /// The answer to a rotation.
 #[derive(Clone, Serialize)]
-pub struct TokenRotated {
+pub struct RotateTokenResponse {
     /// The new token.
     pub token: String,
     /// Until when the old one works, in milliseconds since 1970; left out if it does not.
@@ -159,7 +159,7 @@ pub struct TokenRotated {
 
 /// `GET /v1/operator`.
 #[derive(Clone, Debug, Serialize)]
-pub struct OperatorToken {
+pub struct OperatorTokenResponse {
     /// Until when the operator's old token works, in milliseconds since 1970; left out if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_until_ms: Option<u64>,
@@ -168,7 +168,7 @@ pub struct OperatorToken {
 /// `POST /v1/tenants/{tenant}/tables`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CreateTable {
+pub struct CreateTableRequest {
     /// Its name.
     pub name: String,
     /// Its id; assigned if not given.
@@ -176,7 +176,7 @@ pub struct CreateTable {
     pub id: Option<u64>,
     /// What it does at its quota.
     #[serde(default)]
-    pub mode: ModeName,
+    pub mode: TableModeSetting,
     /// Its quota in bytes.
     #[serde(default)]
     pub quota_bytes: Option<u64>,
@@ -187,7 +187,7 @@ pub struct CreateTable {
 
 /// A table.
 #[derive(Clone, Debug, Serialize)]
-pub struct Table {
+pub struct TableResponse {
     /// Its id.
     pub id: u64,
     /// Its name.
@@ -215,30 +215,33 @@ pub struct Table {
     /// The tenant that granted it, if it is not an own one.
     pub owner: Option<String>,
     /// Of an own table: to whom it is granted.
-    pub granted_to: Vec<Given>,
+    pub granted_to: Vec<GivenGrantResponse>,
 }
 
-impl Table {
+impl TableResponse {
     /// What is shown of a tenant's own table; who has grants of it, in full only to the operator.
-    pub fn own(view: &TenantView, entry: &TableEntry, to_operator: bool) -> Table {
-        Table { granted_to: Given::all(view, Some(&entry.name), to_operator), ..Table::of(entry) }
+    pub fn own(view: &TenantView, entry: &TableEntry, to_operator: bool) -> TableResponse {
+        TableResponse {
+            granted_to: GivenGrantResponse::all(view, Some(&entry.name), to_operator),
+            ..TableResponse::of(entry)
+        }
     }
 
     /// What is shown of a table to the one that it is granted to; `None` if the grant has ended.
-    pub fn granted(grant: &Grant) -> Option<Table> {
+    pub fn granted(grant: &Grant) -> Option<TableResponse> {
         let access = grant.access()?.name();
         let (name, owner) = (grant.name.to_string(), Some(grant.owner.to_string()));
-        Some(Table { id: grant.id, name, access, owner, ..Table::of(grant.entry()) })
+        Some(TableResponse { id: grant.id, name, access, owner, ..TableResponse::of(grant.entry()) })
     }
 
-    fn of(entry: &TableEntry) -> Table {
+    fn of(entry: &TableEntry) -> TableResponse {
         let stats = entry.table.stats();
-        Table {
+        TableResponse {
             id: entry.id,
             name: entry.name.to_string(),
             mode: match entry.mode {
-                Mode::Store => "store",
-                Mode::Cache => "cache",
+                StorageMode::Store => "store",
+                StorageMode::Cache => "cache",
             },
             ordered: entry.table.is_ordered(),
             quota_bytes: entry.quota_bytes,
@@ -258,7 +261,7 @@ impl Table {
 /// `PUT /v1/tenants/{tenant}/extensions/{name}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Push {
+pub struct PushRequest {
     /// Text of `extension.toml`.
     pub manifest: String,
     /// The `.rs` files.
@@ -267,9 +270,9 @@ pub struct Push {
 
 /// The answer to a push that was taken.
 #[derive(Clone, Debug, Serialize)]
-pub struct Pushed {
+pub struct PushResponse {
     /// The extension as it now runs.
-    pub extension: Extension,
+    pub extension: ExtensionResponse,
     /// The compiler's warnings.
     pub diagnostics: Vec<Diagnostic>,
     /// Milliseconds from the request to the first call that would have run it.
@@ -278,7 +281,7 @@ pub struct Pushed {
 
 /// An extension.
 #[derive(Clone, Debug, Serialize)]
-pub struct Extension {
+pub struct ExtensionResponse {
     /// Its name.
     pub name: String,
     /// The version that runs now.
@@ -296,16 +299,16 @@ pub struct Extension {
     /// Why calls are refused, or what the server did about it last.
     pub notice: Option<String>,
     /// What one invocation may use.
-    pub budget: Limits,
+    pub budget: BudgetResponse,
     /// What it has done since it was first pushed.
-    pub stats: Stats,
+    pub stats: ExtensionStatsResponse,
     /// Its versions, newest first; the older ones drain or are gone.
-    pub versions: Vec<Version>,
+    pub versions: Vec<VersionResponse>,
 }
 
 /// What one invocation may use.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Limits {
+pub struct BudgetResponse {
     /// CPU microseconds between two yields.
     pub slice_us: u64,
     /// CPU microseconds in all.
@@ -316,9 +319,9 @@ pub struct Limits {
     pub reply_bytes: u64,
 }
 
-impl From<Budget> for Limits {
-    fn from(budget: Budget) -> Limits {
-        Limits {
+impl From<Budget> for BudgetResponse {
+    fn from(budget: Budget) -> BudgetResponse {
+        BudgetResponse {
             slice_us: budget.slice_us,
             total_us: budget.total_us,
             arena_bytes: budget.memory_bytes as u64,
@@ -330,7 +333,7 @@ impl From<Budget> for Limits {
 /// `PUT /v1/tenants/{tenant}/extensions/{name}/budget`: what is left out is the tenant's.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ChangeBudget {
+pub struct ChangeBudgetRequest {
     /// CPU microseconds between two yields.
     #[serde(default)]
     pub slice_us: Option<u64>,
@@ -345,8 +348,8 @@ pub struct ChangeBudget {
     pub reply_bytes: Option<usize>,
 }
 
-impl From<ChangeBudget> for BudgetOverride {
-    fn from(change: ChangeBudget) -> BudgetOverride {
+impl From<ChangeBudgetRequest> for BudgetOverride {
+    fn from(change: ChangeBudgetRequest) -> BudgetOverride {
         BudgetOverride {
             slice_us: change.slice_us,
             total_us: change.total_us,
@@ -358,7 +361,7 @@ impl From<ChangeBudget> for BudgetOverride {
 
 /// Counters of an extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stats {
+pub struct ExtensionStatsResponse {
     /// Calls begun.
     pub invocations: u64,
     /// Calls that replied.
@@ -379,9 +382,9 @@ pub struct Stats {
     pub conflicts: u64,
 }
 
-impl Stats {
+impl ExtensionStatsResponse {
     /// Adds what another version did.
-    pub fn add(&mut self, counts: &ExtensionCounts) {
+    pub fn add(&mut self, counts: &InvocationTotals) {
         self.invocations += counts.invocations;
         self.ok += counts.ok;
         self.failed += counts.failed;
@@ -390,7 +393,7 @@ impl Stats {
         self.commits += counts.transactions.commits;
         self.retries += counts.transactions.retries;
         self.conflicts += counts.transactions.conflicts;
-        for (cause, count) in metrics::CAUSES.iter().zip(counts.killed) {
+        for (cause, count) in metrics::KILL_CAUSES.iter().zip(counts.killed) {
             if count > 0 {
                 *self.killed_by.entry(cause).or_default() += count;
             }
@@ -400,7 +403,7 @@ impl Stats {
 
 /// A version of an extension.
 #[derive(Clone, Debug, Serialize)]
-pub struct Version {
+pub struct VersionResponse {
     /// Its number.
     pub version: u64,
     /// The version that its manifest names.
@@ -417,7 +420,7 @@ pub struct Version {
 
 /// An invocation that was ended.
 #[derive(Clone, Debug, Serialize)]
-pub struct Kill {
+pub struct KillResponse {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
     /// Whose.
@@ -438,10 +441,10 @@ pub struct Kill {
     pub worker: u32,
 }
 
-impl Kill {
+impl KillResponse {
     /// What is shown of a kill of that tenant.
-    pub fn of(tenant: &str, kill: sandstorm_accounts::Kill) -> Kill {
-        Kill {
+    pub fn of(tenant: &str, kill: sandstorm_accounts::KillRecord) -> KillResponse {
+        KillResponse {
             at_ms: kill.at_ms,
             tenant: tenant.to_owned(),
             extension: kill.extension,
@@ -455,10 +458,10 @@ impl Kill {
     }
 }
 
-impl Kill {
+impl KillResponse {
     /// What is shown of a notice to that tenant, among its kills.
-    pub fn of_notice(tenant: &str, notice: sandstorm_accounts::Notice) -> Kill {
-        Kill {
+    pub fn from_notice(tenant: &str, notice: sandstorm_accounts::PolicyEvent) -> KillResponse {
+        KillResponse {
             at_ms: notice.at_ms,
             tenant: tenant.to_owned(),
             extension: notice.extension,
@@ -474,7 +477,7 @@ impl Kill {
 
 /// `GET /v1/stat`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Stat {
+pub struct StatResponse {
     /// When it was read, in milliseconds since 1970.
     pub at_ms: u64,
     /// Sums over all workers and the server's gauges; with a tenant's token, the tenant's own.
@@ -487,7 +490,7 @@ pub struct Stat {
 
 /// The body of every answer that is not a success.
 #[derive(Clone, Debug, Serialize)]
-pub struct ErrorBody {
+pub struct ErrorResponse {
     /// A word for programs.
     pub code: &'static str,
     /// What is wrong, for people.

@@ -33,7 +33,7 @@ pub struct BuilderSettings {
 /// The section as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct FileBuilder {
+pub(super) struct BuilderSection {
     pub(super) rustc: Option<PathBuf>,
     libraries: BTreeMap<String, PathBuf>,
     pub(super) enabled: Option<bool>,
@@ -50,7 +50,7 @@ pub(super) struct FileBuilder {
     trusted_keys: Vec<String>,
 }
 
-impl FileBuilder {
+impl BuilderSection {
     /// The settings, with what the command line says over them.
     pub(super) fn settings(
         mut self,

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub(super) text: String,
-    /// The keys that it is about, as [`Places`](super::places::Places) has them.
+    /// The keys that it is about, as [`Places`](super::key_locations::KeyLocations) has them.
     pub(super) keys: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
     Ok(value)
 }
 
-pub(super) fn downwards(name: &str, value: Option<usize>, limit: usize) -> Result<usize, ConfigError> {
+pub(super) fn at_most(name: &str, value: Option<usize>, limit: usize) -> Result<usize, ConfigError> {
     in_range(name, value.unwrap_or(limit), 1, limit)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn seconds(name: &str, value: Option<u64>, default: Duration) -> Resu
 }
 
 /// One line out of a parser's error: file, line, what, and for an unknown key the nearest valid one.
-pub(super) fn describe(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
+pub(super) fn describe_parse_error(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
     let line = error.span().map(|span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
     let place = line.map_or_else(|| origin.to_owned(), |line| format!("{origin}:{line}"));
     let message = error.message();
@@ -69,7 +69,7 @@ pub(super) fn describe(error: &toml::de::Error, text: &str, origin: &str) -> Con
 /// "did you mean …" with the nearest of the names, or all of them if none is near.
 pub(crate) fn suggest<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>) -> String {
     let valid: Vec<&str> = valid.collect();
-    let near = valid.iter().map(|name| (distance(unknown, name), name)).min();
+    let near = valid.iter().map(|name| (edit_distance(unknown, name), name)).min();
     match near {
         Some((distance, name)) if distance <= 1 + name.len() / 3 => format!("did you mean `{name}`?"),
         Some(_) => format!("valid here: {}", valid.join(", ")),
@@ -78,7 +78,7 @@ pub(crate) fn suggest<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>) -
 }
 
 /// Number of insertions, deletions and replacements that make one of the other.
-fn distance(left: &str, right: &str) -> usize {
+fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (i, l) in left.chars().enumerate() {

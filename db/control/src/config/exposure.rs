@@ -10,7 +10,7 @@ use super::{ConfigError, TenantSettings};
 
 /// A port that speaks HTTP: how it, its settings and its files are called.
 #[derive(Debug)]
-pub struct HttpPort {
+pub struct TlsPort {
     /// For people.
     pub name: &'static str,
     /// Its section in the configuration.
@@ -28,7 +28,7 @@ pub struct HttpPort {
 }
 
 /// The control port of a server.
-pub const CONTROL_PORT: HttpPort = HttpPort {
+pub const CONTROL_PORT: TlsPort = TlsPort {
     name: "control port",
     section: "control_tls",
     made: "--control-tls",
@@ -39,7 +39,7 @@ pub const CONTROL_PORT: HttpPort = HttpPort {
 };
 
 /// The port of `sandstorm builder serve`.
-pub const BUILDER_PORT: HttpPort = HttpPort {
+pub const BUILDER_PORT: TlsPort = TlsPort {
     name: "builder",
     section: "builder_tls",
     made: "--tls",
@@ -50,7 +50,7 @@ pub const BUILDER_PORT: HttpPort = HttpPort {
 };
 
 /// The ports for clients of memcached and Redis, which speak no HTTP but have certificates all the same.
-pub const PROTOCOL_PORTS: HttpPort = HttpPort {
+pub const PROTOCOL_PORTS: TlsPort = TlsPort {
     name: "memcached and redis ports",
     section: "port_tls",
     made: "--port-tls",
@@ -83,7 +83,7 @@ pub enum PortTls {
 /// `[control_tls]` or `[builder_tls]`, as it is written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct FilePortTls {
+pub(super) struct TlsSection {
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
     self_signed: Option<bool>,
@@ -107,22 +107,22 @@ impl PortTls {
     /// The file's section with the command line over it. `address` is the port's: a certificate that is made is valid
     /// for it.
     pub(super) fn build(
-        port: &HttpPort,
-        file: FilePortTls,
+        port: &TlsPort,
+        file: TlsSection,
         over: &TlsOverrides,
         address: SocketAddr,
     ) -> Result<PortTls, ConfigError> {
         let named = over.certificate.is_some() || over.key.is_some();
         // A certificate on the command line replaces all that the file says, and so does --tls.
         let (certificate, key) = match (named, over.self_signed) {
-            (true, true) => return Err(both(port)),
+            (true, true) => return Err(conflicting_sources(port)),
             (true, false) => (over.certificate.clone(), over.key.clone()),
             (false, true) => (None, None),
             (false, false) => (file.certificate, file.key),
         };
         let self_signed = over.self_signed || (!named && file.self_signed == Some(true));
         match (certificate, key, self_signed) {
-            (Some(_), _, true) | (_, Some(_), true) => Err(both(port)),
+            (Some(_), _, true) | (_, Some(_), true) => Err(conflicting_sources(port)),
             (Some(_), Some(_), false) if !over.names.is_empty() => Err(ConfigError::new(format!(
                 "{} is for a certificate that is made here ({}); this one has its names already",
                 port.names, port.made
@@ -143,8 +143,8 @@ impl PortTls {
             ))
             .at(&[format!("{}.names", port.section)])),
             (None, None, false) => Ok(PortTls::Off),
-            (Some(_), None, false) => Err(lonely(port, "certificate", "key")),
-            (None, Some(_), false) => Err(lonely(port, "key", "certificate")),
+            (Some(_), None, false) => Err(missing_counterpart(port, "certificate", "key")),
+            (None, Some(_), false) => Err(missing_counterpart(port, "key", "certificate")),
         }
     }
 
@@ -154,14 +154,14 @@ impl PortTls {
     }
 }
 
-impl FilePortTls {
+impl TlsSection {
     /// TLS of the ports for clients of memcached and Redis. These have no one address; a certificate that is made is valid for loopback's names anyhow.
     pub(super) fn of_ports(self, over: &TlsOverrides) -> Result<PortTls, ConfigError> {
         PortTls::build(&PROTOCOL_PORTS, self, over, (Ipv4Addr::LOCALHOST, 0).into())
     }
 }
 
-fn both(port: &HttpPort) -> ConfigError {
+fn conflicting_sources(port: &TlsPort) -> ConfigError {
     ConfigError::new(format!("{}: either a certificate with its key, or self_signed, not both", port.section)).at(&[
         "self_signed",
         "certificate",
@@ -170,8 +170,8 @@ fn both(port: &HttpPort) -> ConfigError {
     .map(|key| format!("{}.{key}", port.section)))
 }
 
-fn lonely(port: &HttpPort, there: &str, missing: &str) -> ConfigError {
-    let HttpPort { section, named, made, .. } = port;
+fn missing_counterpart(port: &TlsPort, there: &str, missing: &str) -> ConfigError {
+    let TlsPort { section, named, made, .. } = port;
     ConfigError::new(format!(
         "{section}.{there} is given without {section}.{missing}; give both ({named}), or self_signed = true ({made})"
     ))
@@ -184,7 +184,7 @@ pub(super) fn is_public(ip: IpAddr) -> bool {
 }
 
 /// Refuses a control port that other machines reach in the clear, unless that is named.
-pub(super) fn check_control(control: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
+pub(super) fn check_control_exposure(control: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
     if !is_public(control.ip()) || tls.is_on() || allow_plain {
         return Ok(());
     }
@@ -196,7 +196,7 @@ pub(super) fn check_control(control: SocketAddr, tls: &PortTls, allow_plain: boo
 }
 
 /// Refuses a builder's service that other machines reach in the clear, unless that is named.
-pub(super) fn check_service(listen: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
+pub(super) fn check_service_exposure(listen: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
     if !is_public(listen.ip()) || tls.is_on() || allow_plain {
         return Ok(());
     }
@@ -208,7 +208,7 @@ pub(super) fn check_service(listen: SocketAddr, tls: &PortTls, allow_plain: bool
 }
 
 /// A line about tokens in a configuration that others may read.
-pub(super) fn warn_of_tokens(file: &Path, tenants: &[TenantSettings]) -> Option<String> {
+pub(super) fn warn_readable_tokens(file: &Path, tenants: &[TenantSettings]) -> Option<String> {
     let named = tenants.iter().find(|tenant| tenant.token.is_some())?;
     let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then(|| {

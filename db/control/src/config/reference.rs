@@ -4,17 +4,17 @@
 use std::fmt::Write as _;
 
 use super::tests::parse;
-use super::{Config, DEFAULT_CONTROL, DEFAULT_DATA, Overrides};
+use super::{CliOverrides, DEFAULT_CONTROL, DEFAULT_DATA, ServerSettings};
 use sandstorm_builder::CompileLimits;
 use sandstorm_builder::limits::MAX_COMPILERS;
 use sandstorm_catalog::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
-use sandstorm_catalog::{Declared, Quotas};
+use sandstorm_catalog::{QuotaDeclaration, Quotas};
 use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_server::limits::ports::SOCKET_MODE;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 /// A key of the file.
-struct Row {
+struct ReferenceRow {
     key: &'static str,
     /// As the command line has it.
     option: &'static str,
@@ -25,21 +25,27 @@ struct Row {
 }
 
 /// A section of the file.
-struct Section {
+struct ReferenceSection {
     /// As a heading has it.
     title: &'static str,
     about: &'static str,
     /// What stands in a file before a key of the section.
     before: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<ReferenceRow>,
 }
 
-fn row(key: &'static str, option: &'static str, default: impl Into<String>, meaning: &str) -> Row {
-    Row { key, option, default: default.into(), meaning: meaning.to_owned(), range: None }
+fn row(key: &'static str, option: &'static str, default: impl Into<String>, meaning: &str) -> ReferenceRow {
+    ReferenceRow { key, option, default: default.into(), meaning: meaning.to_owned(), range: None }
 }
 
-fn number(key: &'static str, option: &'static str, default: impl Into<String>, range: (u64, u64), what: &str) -> Row {
-    Row { range: Some(range), ..row(key, option, default, what) }
+fn number(
+    key: &'static str,
+    option: &'static str,
+    default: impl Into<String>,
+    range: (u64, u64),
+    what: &str,
+) -> ReferenceRow {
+    ReferenceRow { range: Some(range), ..row(key, option, default, what) }
 }
 
 /// A number as the page shows it: bytes in the largest unit that divides them, others with a comma at every third digit.
@@ -60,7 +66,7 @@ fn shown(key: &str, value: u64) -> String {
     }
 }
 
-fn root() -> Section {
+fn root() -> ReferenceSection {
     let rows = vec![
         row(
             "data",
@@ -116,10 +122,10 @@ fn root() -> Section {
         ),
     ];
     let about = "Keys before the first section. An option of the command line wins over the file.";
-    Section { title: "The server", about, before: "", rows }
+    ReferenceSection { title: "The server", about, before: "", rows }
 }
 
-fn ports() -> Vec<Section> {
+fn ports() -> Vec<ReferenceSection> {
     let tls = |title, about, before, options: [&'static str; 4]| {
         let rows = vec![
             row("self_signed", options[0], "false", "make a certificate at the first start, and keep it"),
@@ -132,7 +138,7 @@ fn ports() -> Vec<Section> {
             row("certificate", options[2], "none", "PEM: a certificate of your own, then those above it"),
             row("key", options[3], "none", "PEM: its key, for nobody else to write and others to read"),
         ];
-        Section { title, about, before, rows }
+        ReferenceSection { title, about, before, rows }
     };
     let listen = |title, about, before, option| {
         let rows = vec![
@@ -147,7 +153,7 @@ fn ports() -> Vec<Section> {
                 "of a Unix socket's file, octal: who may write to it may connect",
             ),
         ];
-        Section { title, about, before, rows }
+        ReferenceSection { title, about, before, rows }
     };
     let memcached = "`--memcached ADDRESS[=TENANT[/TABLE]]`";
     let redis = "`--redis ADDRESS[=TENANT[/TABLE]]`";
@@ -182,7 +188,7 @@ fn ports() -> Vec<Section> {
     ]
 }
 
-fn net() -> Section {
+fn net() -> ReferenceSection {
     let rows = vec![
         row(
             "driver",
@@ -231,10 +237,10 @@ fn net() -> Section {
         ),
     ];
     let about = "What datagrams come and go through. All but `driver`, `offload` and `zero_copy` are for drivers past the kernel.";
-    Section { title: "[net]", about, before: "[net]\n", rows }
+    ReferenceSection { title: "[net]", about, before: "[net]\n", rows }
 }
 
-fn limits() -> Section {
+fn limits() -> ReferenceSection {
     let range = |max: usize| (1, max as u64);
     let rows = vec![
         number(
@@ -253,10 +259,10 @@ fn limits() -> Section {
         ),
         number("tenants", "", shown("", TENANTS as u64), (1, 1 << 20), "at most"),
     ];
-    Section { title: "[limits]", about: "Limits of the whole server.", before: "[limits]\n", rows }
+    ReferenceSection { title: "[limits]", about: "Limits of the whole server.", before: "[limits]\n", rows }
 }
 
-fn builder() -> Section {
+fn builder() -> ReferenceSection {
     let default = CompileLimits::default();
     let rows = vec![
         row(
@@ -304,7 +310,7 @@ fn builder() -> Section {
             "list of public keys (`sandstorm builder key`) whose artifacts are loaded; needed with `remote`",
         ),
     ];
-    Section {
+    ReferenceSection {
         title: "[builder]",
         about: "Its limits are explained in [builder.md](builder.md#limits).",
         before: "[builder]\n",
@@ -312,7 +318,7 @@ fn builder() -> Section {
     }
 }
 
-fn tenants() -> Vec<Section> {
+fn tenants() -> Vec<ReferenceSection> {
     let name = "[[tenants]]\nname = 'a'\n";
     let tenant = vec![
         row("name", "", "needed", "1 to 64 letters, digits, `_`, `-` and `.`; the first is a letter or digit"),
@@ -351,23 +357,23 @@ fn tenants() -> Vec<Section> {
     ];
     let grant = "[[tenants]]\nname = 'a'\n[[tenants.grants]]\ntable = 't'\nto = 'b'\n";
     vec![
-        Section {
+        ReferenceSection {
             title: "[[tenants]]",
             about: "Tenants that are there from the start; what a restart makes of them: [operations](operations.md#what-is-kept).",
             before: name,
             rows: tenant,
         },
-        Section {
+        ReferenceSection {
             title: "tables of [[tenants]]",
             about: "",
             before: "[[tenants]]\nname = 'a'\n[[tenants.tables]]\nname = 't'\n",
             rows: tables,
         },
-        Section { title: "grants of [[tenants]]", about: "", before: grant, rows: grants },
+        ReferenceSection { title: "grants of [[tenants]]", about: "", before: grant, rows: grants },
     ]
 }
 
-fn sections() -> Vec<Section> {
+fn sections() -> Vec<ReferenceSection> {
     let mut all = vec![root()];
     all.extend(ports());
     all.extend([net(), limits(), builder()]);
@@ -382,13 +388,13 @@ fn page() -> String {
          rewrites it). What the settings are for: [operations.md](operations.md).\n\n\
          `sandstorm serve --config FILE` reads a file of TOML, at most 4 MiB. An unknown key and a value out of its range are refused at the start, with the line.\n",
     );
-    for Section { title, about, rows, .. } in sections() {
+    for ReferenceSection { title, about, rows, .. } in sections() {
         let _ = write!(text, "\n## {title}\n\n");
         if !about.is_empty() {
             let _ = write!(text, "{about}\n\n");
         }
         text.push_str("| key | option | default | range | meaning |\n|---|---|---|---|---|\n");
-        for Row { key, option, default, meaning, range } in rows {
+        for ReferenceRow { key, option, default, meaning, range } in rows {
             let range = range.map_or(String::new(), |(min, max)| format!("{} to {}", shown(key, min), shown(key, max)));
             let _ = writeln!(text, "| `{key}` | {option} | {default} | {range} | {meaning} |");
         }
@@ -399,7 +405,7 @@ fn page() -> String {
          (which take `64MiB`, too). `slice_us` is at most `total_us`.\n\n\
          | quota | default | range | meaning |\n|---|---|---|---|\n",
     );
-    for Declared { name, meaning, default, min, max } in Quotas::declared() {
+    for QuotaDeclaration { name, meaning, default, min, max } in Quotas::declared() {
         let [default, min, max] = [default, min, max].map(|value| shown(name, value));
         let _ = writeln!(text, "| `{name}` | {default} | {min} to {max} | {meaning} |");
     }
@@ -432,7 +438,7 @@ fn the_page_has_all_keys_and_no_others() {
         "redis",
         "net",
     ];
-    for Section { title, before, rows, .. } in sections() {
+    for ReferenceSection { title, before, rows, .. } in sections() {
         let refused = parse(&format!("{before}zzzzzzzzzzzz = 1")).unwrap_err().to_string();
         let (_, valid) = refused.split_once("valid here: ").unwrap_or_else(|| panic!("{title}: {refused}"));
         let mut valid: Vec<&str> = valid.split(", ").filter(|key| !before.is_empty() || !below.contains(key)).collect();
@@ -446,8 +452,8 @@ fn the_page_has_all_keys_and_no_others() {
 #[test]
 fn the_pages_ranges_are_what_is_refused() {
     let mut looked_at = 0;
-    for Section { before, rows, .. } in sections() {
-        for Row { key, range, .. } in rows {
+    for ReferenceSection { before, rows, .. } in sections() {
+        for ReferenceRow { key, range, .. } in rows {
             let Some((min, max)) = range else { continue };
             looked_at += 1;
             for (value, is_taken) in [(min, true), (max, true), (min - 1, false), (max + 1, false)] {
@@ -471,7 +477,7 @@ fn takes(text: &str, is_taken: bool) {
 #[test]
 fn every_quota_out_of_its_range_is_refused_with_its_line() {
     let of_one = "[[tenants]]\nname = 'a'\n[tenants.quotas]\n";
-    for Declared { name, min, max, .. } in Quotas::declared() {
+    for QuotaDeclaration { name, min, max, .. } in Quotas::declared() {
         for before in ["[quotas]\n", of_one] {
             // A slice and a total that go together: it is the range that is asked for.
             let before = match name {
@@ -490,7 +496,7 @@ fn every_quota_out_of_its_range_is_refused_with_its_line() {
 
 #[test]
 fn the_pages_defaults_are_those_of_an_empty_file() {
-    let config = Config::parse("", "c.toml", &Overrides::default()).unwrap();
+    let config = ServerSettings::parse("", "c.toml", &CliOverrides::default()).unwrap();
     let default = |key: &str| root().rows.into_iter().find(|row| row.key == key).unwrap().default;
     for (key, value) in [
         ("pin", config.pin),

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use sandstorm_store::Epochs;
 
-pub(super) fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse(text, "c.toml", &Overrides::default())
+pub(super) fn parse(text: &str) -> Result<ServerSettings, ConfigError> {
+    ServerSettings::parse(text, "c.toml", &CliOverrides::default())
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
         assert_eq!(error.lines().count(), 1);
     }
     assert!(parse("= 3").unwrap_err().to_string().starts_with("c.toml:1: "));
-    let gone = Config::load(Some(Path::new("/nowhere/c.toml")), &Overrides::default()).unwrap_err();
+    let gone = ServerSettings::load(Some(Path::new("/nowhere/c.toml")), &CliOverrides::default()).unwrap_err();
     assert_eq!(gone.to_string(), "cannot read configuration /nowhere/c.toml: No such file or directory (os error 2)");
 }
 
@@ -110,8 +110,8 @@ fn open_tenants_and_public_addresses_exclude_each_other_unless_named() {
     let text = "data = '0.0.0.0:7400'\n[[tenants]]\nname = 'a'\nopen = true";
     let error = parse(text).unwrap_err().to_string();
     assert!(error.contains("anyone there could read") && error.contains("--allow-open"), "{error}");
-    let allowed = Overrides { allow_open: Some(true), ..Overrides::default() };
-    assert!(Config::parse(text, "c.toml", &allowed).unwrap().directory_options().allow_open);
+    let allowed = CliOverrides { allow_open: Some(true), ..CliOverrides::default() };
+    assert!(ServerSettings::parse(text, "c.toml", &allowed).unwrap().directory_options().allow_open);
     assert!(parse("[[tenants]]\nname = 'a'\nopen = true").unwrap().directory_options().allow_open);
     assert!(!parse("data = '0.0.0.0:7400'").unwrap().directory_options().allow_open);
 }
@@ -134,7 +134,7 @@ fn who_reaches_which_port_decides_what_has_to_be_named() {
         // The data port: open tenants.
         let data = format!("data = '{ip}:7400'\n{open}");
         match parse(&data) {
-            Ok(config) => assert!(!public && config.may_be_open(), "{ip}"),
+            Ok(config) => assert!(!public && config.allows_open_tenants(), "{ip}"),
             Err(error) => assert!(public && error.to_string().contains("or say --allow-open"), "{ip}: {error}"),
         }
         let named = parse(&format!("allow_open = true\n{data}")).expect(ip);
@@ -165,8 +165,8 @@ fn who_reaches_which_port_decides_what_has_to_be_named() {
 fn plain_packets_from_other_machines_have_to_be_named() {
     assert!(!parse("data = '0.0.0.0:7400'").unwrap().allow_plaintext);
     assert!(parse("allow_plaintext = true").unwrap().allow_plaintext);
-    let over = Overrides { allow_plaintext: Some(true), ..Overrides::default() };
-    assert!(Config::parse("allow_plaintext = false", "c.toml", &over).unwrap().allow_plaintext);
+    let over = CliOverrides { allow_plaintext: Some(true), ..CliOverrides::default() };
+    assert!(ServerSettings::parse("allow_plaintext = false", "c.toml", &over).unwrap().allow_plaintext);
 }
 
 #[test]
@@ -187,17 +187,17 @@ fn tls_of_the_control_port_is_one_of_three_things() {
         let error = tls(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
-    let over = Overrides {
+    let over = CliOverrides {
         control_tls: TlsOverrides { self_signed: true, ..TlsOverrides::default() },
-        ..Overrides::default()
+        ..CliOverrides::default()
     };
-    let config = Config::parse("[control_tls]\ncertificate = '/c'\nkey = '/k'", "c.toml", &over).unwrap();
+    let config = ServerSettings::parse("[control_tls]\ncertificate = '/c'\nkey = '/k'", "c.toml", &over).unwrap();
     assert!(matches!(config.control_tls, PortTls::SelfSigned { .. }), "the command line goes over the file");
-    let over = Overrides {
+    let over = CliOverrides {
         control_tls: TlsOverrides { names: vec!["b".into()], ..TlsOverrides::default() },
-        ..Overrides::default()
+        ..CliOverrides::default()
     };
-    let with = |text: &str| Config::parse(&format!("[control_tls]\n{text}"), "c.toml", &over);
+    let with = |text: &str| ServerSettings::parse(&format!("[control_tls]\n{text}"), "c.toml", &over);
     let PortTls::SelfSigned { names } = with("self_signed = true\nnames = ['a']").unwrap().control_tls else {
         panic!("self-signed")
     };
@@ -211,8 +211,9 @@ fn tls_of_the_control_port_is_one_of_three_things() {
 #[test]
 fn the_command_line_goes_over_the_file_and_the_file_over_the_defaults() {
     let file = "data = '127.0.0.1:9000'\nworkers = 4\npoll = true\npin = false\nsteal = false\ninterleave = false\nstate = '/s'";
-    let over = Overrides { workers: Some(2), poll: Some(false), state: Some("/t".into()), ..Overrides::default() };
-    let config = Config::parse(file, "c.toml", &over).unwrap();
+    let over =
+        CliOverrides { workers: Some(2), poll: Some(false), state: Some("/t".into()), ..CliOverrides::default() };
+    let config = ServerSettings::parse(file, "c.toml", &over).unwrap();
     assert_eq!((config.data.port(), config.workers, config.pin, config.poll), (9000, 2, false, false));
     assert!(config.state == Path::new("/t") && !config.steal && !config.interleave);
     let config = parse("").unwrap();
@@ -262,7 +263,7 @@ fn configured_tenants_and_tables_are_created_with_their_quotas() {
     assert!(view.tenant.open && view.tenant.token_matches(b"a-token-of-my-own-choosing"));
     assert_eq!((view.tenant.quotas.tables, view.tenant.quotas.memory_bytes), (2, 10_000_000));
     let carts = view.table(5).unwrap();
-    assert_eq!((&*carts.name, carts.mode, carts.quota_bytes), ("carts", Mode::Cache, 1_000_000));
+    assert_eq!((&*carts.name, carts.mode, carts.quota_bytes), ("carts", StorageMode::Cache, 1_000_000));
     assert_eq!(view.table_by_name("users").unwrap().quota_bytes, 4_500_000);
 }
 
@@ -284,7 +285,7 @@ fn configured_grants_are_given_when_all_tenants_are_there() {
     let snapshot = create(text).unwrap();
     let granted = snapshot.by_name("reports").unwrap().sorted_granted();
     let granted: Vec<_> = granted.iter().map(|grant| (&*grant.name, grant.access())).collect();
-    assert_eq!(granted, [("shop/carts", Some(Access::ReadWrite)), ("shop/users", Some(Access::Read))]);
+    assert_eq!(granted, [("shop/carts", Some(GrantAccess::ReadWrite)), ("shop/users", Some(GrantAccess::Read))]);
     for (from, to, expected) in [
         (
             "to = \"reports\" }]",

@@ -1,6 +1,6 @@
 //! Limits of what is said on connections.
 
-use sandstorm_extension::limits::{SHARED_SLICE_US, SLICE_US};
+use sandstorm_extension::limits::{CONTENDED_SLICE_US, SLICE_US};
 
 /// Commands that are read before the first of them is run, so that their cache misses overlap; and keys of a get of many that
 /// are answered at once.
@@ -11,7 +11,7 @@ pub const BYTES_PER_REQUEST: usize = 2 << 10;
 /// by what its last step takes: 64 keys, or one value of 8 MiB, which is copied whole ([`sandstorm_store::limits::MAX_VALUE_BYTES`]).
 pub const PIECE_WORK: u32 = (SLICE_US * 1000 / super::REQUEST_NS) as u32;
 /// The same while another tenant has asked the worker for something of late.
-pub const SHARED_PIECE_WORK: u32 = (SHARED_SLICE_US * 1000 / super::REQUEST_NS) as u32;
+pub const CONTENDED_PIECE_WORK: u32 = (CONTENDED_SLICE_US * 1000 / super::REQUEST_NS) as u32;
 /// Work that one datagram of memcached's may ask for, in plain requests. It is served in one go: as many keys as a message may have.
 pub const DATAGRAM_WORK: u32 = super::MULTIGET_KEYS as u32;
 /// Bytes of answers after which a conversation lets them leave before it goes on.
@@ -32,6 +32,6 @@ pub const EMPTY_WORK: u64 = 50;
 /// Bytes of memcached's statistics that are one plain request: each line is a number that is written out.
 pub const STATISTICS_PER_REQUEST_BYTES: usize = 32;
 /// The version of memcached that is spoken as. Nothing stands behind the numbers: clients take it apart.
-pub const COMPATIBLE: &str = "1.6.18";
+pub const MEMCACHED_VERSION: &str = "1.6.18";
 /// Bytes read from a connection at once: what a pipeline of small commands sends in a turn, and what stays in a core's cache.
 pub const RECEIVE_BYTES: usize = 64 << 10;

@@ -6,9 +6,9 @@ use sandstorm_store::limits::MAX_VALUE_BYTES;
 pub const BATCH: usize = 64;
 /// Arguments that a command may have which is not run in pieces, the name included: so all of them are looked at within a slice. Options of
 /// any command are a tenth.
-pub const PLAIN_ARGS: usize = 256;
+pub const SINGLE_STEP_ARGS: usize = 256;
 /// Keys (and other arguments) of a command in pieces that are looked up together, so that their cache misses overlap.
-pub const STEP_ARGS: usize = super::PLAN;
+pub const STEP_ARGS: usize = super::PLAN_OPERATIONS;
 /// Arguments of all commands of a batch after which no further command is read into it: what is not run now would be read again.
 pub const BATCH_ARGS: usize = 512;
 /// Arguments of a command that count as one request more, whatever it does with them: found, and compared with some words.
@@ -36,7 +36,7 @@ pub const WATCHED_BYTES: usize = 1 << 20;
 /// Records that one SCAN looks at, whatever its COUNT: a slice.
 pub const SCAN_RECORDS: usize = 1_000;
 /// Of them, those that are matched with a pattern before it is looked what that took.
-pub const SCAN_MATCHED: usize = 50;
+pub const SCAN_MATCH_CHUNK: usize = 50;
 /// Records of a table up to which KEYS is answered: about 10 ms, in pieces.
 pub const KEYS_RECORDS: u64 = 100_000;
 /// Records that KEYS looks at in one step; fewer where the pattern takes too long with so many.
@@ -46,7 +46,7 @@ pub const KEYS_CHUNK_BYTES: usize = 64 << 10;
 /// Calls of a scan that a RANDOMKEY makes, 100 us each, in pieces: a table that was large once and is all but empty has no more of it.
 pub const RANDOM_SCANS: usize = 100;
 /// The same in a transaction, which is not cut.
-pub const RANDOM_SCANS_AT_ONCE: usize = 4;
+pub const TRANSACTION_RANDOM_SCANS: usize = 4;
 /// Steps that a pattern may take in one go, whatever it is matched with: 130 us, and more than the longest key has bytes. A SCAN that comes to
 /// half of it answers with what it has.
 pub const PATTERN_STEPS: u64 = 80 << 10;
@@ -59,6 +59,6 @@ pub const CLIENTS_PER_REQUEST: usize = 8;
 /// Counters of commands that INFO adds up which count as one request.
 pub const COUNTERS_PER_REQUEST: usize = 64;
 /// Connections that one CLIENT LIST tells of: about a millisecond.
-pub const CLIENTS_LISTED: usize = 2_000;
+pub const MAX_CLIENTS_LISTED: usize = 2_000;
 /// Bytes of a number for INCRBYFLOAT, as in Redis.
 pub const FLOAT_BYTES: usize = 5 * 1024;

@@ -1,67 +1,77 @@
 //! Who is it? memcached's own scheme for text: the first command is a `set` of any key, whose value is a user and a password. The
 //! user is a tenant, or `tenant/table`; the password is its token.
 
-use sandstorm_net::memcached::text::{Words, unsigned};
+use sandstorm_net::memcached::text::{LineTokens, parse_u64};
 
-use super::super::{Context, Identity, Next};
-use super::Session;
-use super::classic::line;
+use super::super::{CommandContext, ConnectionIdentity, NextAction};
+use super::MemcachedSession;
+use super::classic::push_line;
 use crate::limits::protocols::{AUTH_BYTES, AUTH_FAILURES};
 use sandstorm_accounts::Tally;
 
 /// What those are told whose first command is another one.
 pub(super) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 /// What those are told whose password is wrong.
-const FAILURE: &str = "CLIENT_ERROR authentication failure";
+const WRONG_PASSWORD: &str = "CLIENT_ERROR authentication failure";
 
-impl Session {
+impl MemcachedSession {
     /// Looks for user and password at the front of `input`.
-    pub(super) fn authenticate(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+    pub(super) fn authenticate(
+        &mut self,
+        context: &CommandContext<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> (usize, NextAction) {
         let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
             if input.len() > sandstorm_net::memcached::MAX_LINE_LEN {
-                context.protocol_error();
-                return (input.len(), Next::Close);
+                context.count_protocol_error();
+                return (input.len(), NextAction::Close);
             }
-            return (0, Next::More(input.len() + 1));
+            return (0, NextAction::NeedMore(input.len() + 1));
         };
         let used = end + 1;
-        let words: Vec<&[u8]> = Words::new(&input[..end]).take(8).collect();
+        let words: Vec<&[u8]> = LineTokens::new(&input[..end]).take(8).collect();
         let len = match words[..] {
-            [b"set", _, _, _, len, ..] => unsigned(len),
+            [b"set", _, _, _, len, ..] => parse_u64(len),
             _ => None,
         };
         let Some(len) = len else {
             let quits = words.first().is_some_and(|word| word.strip_suffix(b"\r").unwrap_or(word) == b"quit");
             if quits {
-                return (used, Next::Close);
+                return (used, NextAction::Close);
             }
             return self.refuse(context, UNAUTHENTICATED, used, out);
         };
         let Some(len) = usize::try_from(len).ok().filter(|len| *len <= AUTH_BYTES) else {
-            context.protocol_error();
-            return (input.len(), Next::Close);
+            context.count_protocol_error();
+            return (input.len(), NextAction::Close);
         };
-        let Some(block) = input.get(used..used + len + 2) else { return (0, Next::More(used + len + 2)) };
+        let Some(block) = input.get(used..used + len + 2) else { return (0, NextAction::NeedMore(used + len + 2)) };
         let used = used + len + 2;
         let Some(block) = block.strip_suffix(b"\r\n") else {
             return self.refuse(context, "CLIENT_ERROR bad command line termination", used, out);
         };
-        let mut words = Words::new(block);
+        let mut words = LineTokens::new(block);
         let (Some(user), Some(password)) = (words.next(), words.next()) else {
             return self.refuse(context, "CLIENT_ERROR bad authentication token format", used, out);
         };
-        let Ok(user) = std::str::from_utf8(user) else { return self.refuse(context, FAILURE, used, out) };
+        let Ok(user) = std::str::from_utf8(user) else { return self.refuse(context, WRONG_PASSWORD, used, out) };
         let Some(identity) = self.show(context, user, password) else {
-            return self.refuse(context, FAILURE, used, out);
+            return self.refuse(context, WRONG_PASSWORD, used, out);
         };
-        line("STORED", out);
-        (used, Next::HandOver(identity.tenant()))
+        push_line("STORED", out);
+        (used, NextAction::HandOver(identity.tenant()))
     }
 
     /// Shows a user, who is a tenant or `tenant/table`, and a password, which is its token. The tenant is told of each attempt.
-    pub(super) fn show(&mut self, context: &Context<'_>, user: &str, password: &[u8]) -> Option<Identity> {
+    pub(super) fn show(
+        &mut self,
+        context: &CommandContext<'_>,
+        user: &str,
+        password: &[u8],
+    ) -> Option<ConnectionIdentity> {
         let (tenant, table) = user.split_once('/').map_or((user, None), |(tenant, table)| (tenant, Some(table)));
-        let identity = Identity::of_token(context.snapshot, tenant, password);
+        let identity = ConnectionIdentity::from_token(context.snapshot, tenant, password);
         if let Some(view) = context.snapshot.by_name(tenant) {
             let tallies = view.tenant.usage.tallies(context.worker);
             tallies.add(Tally::Auths, 1);
@@ -69,25 +79,31 @@ impl Session {
         }
         self.identity = identity;
         if identity.is_some() {
-            self.table_name = table.or(self.entrance.table.as_deref()).map(Box::from);
+            self.table_name = table.or(self.service.table.as_deref()).map(Box::from);
             self.table = (u64::MAX, 0);
         }
         identity
     }
 
     /// Tells what is wrong, and ends the connection of one that tries again and again.
-    fn refuse(&mut self, context: &Context<'_>, text: &str, used: usize, out: &mut Vec<u8>) -> (usize, Next) {
-        line(text, out);
+    fn refuse(
+        &mut self,
+        context: &CommandContext<'_>,
+        text: &str,
+        used: usize,
+        out: &mut Vec<u8>,
+    ) -> (usize, NextAction) {
+        push_line(text, out);
         self.fail(context, used)
     }
 
     /// Counts an attempt that failed.
-    pub(super) fn fail(&mut self, context: &Context<'_>, used: usize) -> (usize, Next) {
+    pub(super) fn fail(&mut self, context: &CommandContext<'_>, used: usize) -> (usize, NextAction) {
         self.failures += 1;
         if self.failures < AUTH_FAILURES {
-            return (used, Next::Again);
+            return (used, NextAction::Yield);
         }
-        context.protocol_error();
-        (used, Next::Close)
+        context.count_protocol_error();
+        (used, NextAction::Close)
     }
 }

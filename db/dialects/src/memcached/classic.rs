@@ -4,20 +4,23 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use sandstorm_net::memcached::text::push_number;
-use sandstorm_net::memcached::{BAD_CHUNK, MetaVerb, Request, Store, TOO_LARGE, Verb};
+use sandstorm_net::memcached::{BAD_CHUNK, MetaCommand, StoreMode, StoreRequest, TOO_LARGE, TextRequest};
 
+use super::arithmetic::ArithmeticRequest;
 use super::expiry::expires_at_ms;
-use super::stats::{self, Lines};
-use super::sums::Sum;
-use crate::Context;
-use crate::limits::protocols::{COMPATIBLE, REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
-use sandstorm_accounts::{Row, Tally};
-use sandstorm_catalog::{NoAccess, TableEntry, TenantView};
+use super::stats::{self, StatWriter};
+use crate::CommandContext;
+use crate::limits::protocols::{MEMCACHED_VERSION, REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
+use sandstorm_accounts::{Tally, WorkerMemcachedCounts};
+use sandstorm_catalog::{AccessError, TableEntry, TenantView};
 use sandstorm_store::limits::MAX_VALUE_BYTES;
-use sandstorm_store::{Change, Condition, Guard, Marks, RecordRef, StoreError, Table, Value, Write};
+use sandstorm_store::{
+    EpochGuard, RecordMarks, RecordRef, RecordTable, RecordUpdate, StoreCondition, StoreError, UpdateValue,
+    WriteOptions,
+};
 
 /// Appends a line.
-pub(super) fn line(text: &str, out: &mut Vec<u8>) {
+pub(super) fn push_line(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
@@ -37,11 +40,11 @@ pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for readi
 pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 
 /// What the store did not do.
-pub(super) fn refusal(error: StoreError) -> &'static str {
+pub(super) fn store_error_text(error: StoreError) -> &'static str {
     match error {
         StoreError::OutOfMemory => OUT_OF_MEMORY,
         StoreError::NoMemory => NO_MEMORY,
-        StoreError::StillRead => STILL_READ,
+        StoreError::ReclaimPressure => STILL_READ,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => EXISTS,
         StoreError::NotANumber => NOT_NUMERIC,
@@ -50,43 +53,43 @@ pub(super) fn refusal(error: StoreError) -> &'static str {
 }
 
 /// What the requests of one call of a session run on.
-pub(super) struct Work<'w> {
-    pub(super) context: &'w Context<'w>,
+pub(super) struct MemcachedContext<'w> {
+    pub(super) context: &'w CommandContext<'w>,
     pub(super) view: Option<&'w TenantView>,
     /// Whether the client had to show a token.
     pub(super) by_token: bool,
     table: u64,
     /// The table, if it may be read.
     entry: Option<&'w TableEntry>,
-    guard: Guard<'w>,
+    guard: EpochGuard<'w>,
     /// What `stats` shows.
-    pub(super) tallies: Option<&'w Row>,
+    pub(super) tallies: Option<&'w WorkerMemcachedCounts>,
     /// Bytes of values that were written, beside those that were sent.
     written: Cell<usize>,
     /// Bytes of answers that were there when this began.
     pub(super) begun: usize,
 }
 
-impl<'w> Work<'w> {
+impl<'w> MemcachedContext<'w> {
     pub(super) fn new(
-        context: &'w Context<'w>,
+        context: &'w CommandContext<'w>,
         view: Option<&'w TenantView>,
         table: u64,
         by_token: bool,
         begun: usize,
-    ) -> Work<'w> {
+    ) -> MemcachedContext<'w> {
         let entry = view.and_then(|view| view.reach(table, false).ok());
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms);
         }
         let (guard, written) = (context.participant.guard(), Cell::new(0));
         let tallies = view.map(|view| view.tenant.usage.tallies(context.worker));
-        Work { context, view, by_token, table, entry, guard, tallies, written, begun }
+        MemcachedContext { context, view, by_token, table, entry, guard, tallies, written, begun }
     }
 
     /// Hashes a key and has its bucket fetched; 0: there is no table.
     #[inline]
-    pub(super) fn foresee_key(&self, key: &[u8]) -> u64 {
+    pub(super) fn prefetch_key(&self, key: &[u8]) -> u64 {
         let Some(entry) = self.entry else { return 0 };
         let hash = entry.table.hash(key);
         entry.table.prefetch_bucket(hash);
@@ -95,22 +98,22 @@ impl<'w> Work<'w> {
 
     /// The same for a request; 0: it has no key, or not as it stands there.
     #[inline]
-    pub(super) fn foresee(&self, request: &Request<'_>) -> u64 {
+    pub(super) fn prefetch_request(&self, request: &TextRequest<'_>) -> u64 {
         match request {
-            Request::Get { key, .. }
-            | Request::TooLarge { key, .. }
-            | Request::Delete { key, .. }
-            | Request::Arithmetic { key, .. }
-            | Request::Touch { key, .. } => self.foresee_key(key),
-            Request::Store(store) => self.foresee_key(store.key),
-            Request::Meta(meta) if !meta.flags.base64 => self.foresee_key(meta.key),
+            TextRequest::Get { key, .. }
+            | TextRequest::TooLarge { key, .. }
+            | TextRequest::Delete { key, .. }
+            | TextRequest::Arithmetic { key, .. }
+            | TextRequest::Touch { key, .. } => self.prefetch_key(key),
+            TextRequest::Store(store) => self.prefetch_key(store.key),
+            TextRequest::Meta(meta) if !meta.flags.base64 => self.prefetch_key(meta.key),
             _ => 0,
         }
     }
 
     /// Has the records fetched that the buckets of these hashes name.
     #[inline]
-    pub(super) fn foresee_records(&self, hashes: impl Iterator<Item = u64> + Clone) {
+    pub(super) fn prefetch_records(&self, hashes: impl Iterator<Item = u64> + Clone) {
         if let Some(entry) = self.entry {
             // 0, which is no key's, finds nothing.
             entry.table.prefetch_records(&self.guard, hashes);
@@ -126,8 +129,8 @@ impl<'w> Work<'w> {
         match self.entry {
             Some(entry) if !write => Ok(entry),
             _ => view.reach(self.table, write).map_err(|error| match error {
-                NoAccess::ReadOnly => READ_ONLY,
-                NoAccess::Unknown => NO_TABLE,
+                AccessError::ReadOnly => READ_ONLY,
+                AccessError::Unknown => NO_TABLE,
             }),
         }
     }
@@ -154,7 +157,7 @@ impl<'w> Work<'w> {
         self.view.is_some_and(|view| view.reach(self.table, true).is_ok())
     }
 
-    pub(super) fn guard(&self) -> &Guard<'w> {
+    pub(super) fn guard(&self) -> &EpochGuard<'w> {
         &self.guard
     }
 
@@ -181,59 +184,60 @@ impl<'w> Work<'w> {
     }
 
     /// Runs a request and appends its answer.
-    pub(super) fn run(&self, request: &Request<'_>, hash: u64, out: &mut Vec<u8>) {
+    pub(super) fn run(&self, request: &TextRequest<'_>, hash: u64, out: &mut Vec<u8>) {
         let (text, noreply) = match *request {
-            Request::Get { key, cas, exptime } => {
+            TextRequest::Get { key, cas, exptime } => {
                 if self.get(key, hash, cas, exptime, out) {
                     out.extend_from_slice(b"END\r\n");
                 }
                 return;
             }
-            Request::Store(ref store) => {
+            TextRequest::Store(ref store) => {
                 (self.store(store, hash, 0).map_or_else(|text| text, |_| "STORED"), store.noreply)
             }
-            Request::TooLarge { key, set, noreply } => (self.too_large(key, hash, set), noreply),
-            Request::Delete { key, noreply } => (self.delete(key, hash, 0), noreply),
-            Request::Touch { key, exptime, noreply } => {
+            TextRequest::TooLarge { key, set, noreply } => (self.too_large(key, hash, set), noreply),
+            TextRequest::Delete { key, noreply } => (self.delete(key, hash, 0), noreply),
+            TextRequest::Touch { key, exptime, noreply } => {
                 let touched = self.touch(key, hash, exptime.into());
                 let text = |found: Option<_>| if found.is_some() { "TOUCHED" } else { NOT_FOUND };
                 (touched.map_or_else(|text| text, text), noreply)
             }
-            Request::Arithmetic { key, delta, up, noreply } => match self.arithmetic(key, hash, &Sum::plain(delta, up))
-            {
-                Ok((sum, _)) if !noreply => {
-                    push_number(sum, out);
-                    out.extend_from_slice(b"\r\n");
-                    return;
+            TextRequest::Arithmetic { key, delta, up, noreply } => {
+                match self.arithmetic(key, hash, &ArithmeticRequest::plain(delta, up)) {
+                    Ok((sum, _)) if !noreply => {
+                        push_number(sum, out);
+                        out.extend_from_slice(b"\r\n");
+                        return;
+                    }
+                    Ok(_) => return,
+                    Err(text) => (text, noreply),
                 }
-                Ok(_) => return,
-                Err(text) => (text, noreply),
-            },
-            Request::FlushAll { delay, noreply } => (self.flush_all(delay.into()), noreply),
-            Request::Stats(words) => {
+            }
+            TextRequest::FlushAll { delay, noreply } => (self.flush_all(delay.into()), noreply),
+            TextRequest::Stats(words) => {
                 let before = out.len();
-                stats::stats(self, words, Lines::text(out));
+                stats::stats(self, words, StatWriter::text(out));
                 return self.tells(out.len() - before);
             }
-            Request::Version => {
+            TextRequest::Version => {
                 out.extend_from_slice(b"VERSION ");
-                return line(COMPATIBLE, out);
+                return push_line(MEMCACHED_VERSION, out);
             }
-            Request::Nothing { noreply } => ("OK", noreply),
-            Request::MetaNothing => ("MN", false),
-            Request::MetaTooLarge { key, base64 } => (self.meta_too_large(key, base64), false),
-            Request::Meta(ref meta) => return self.meta(meta, hash, out),
-            Request::Wrong { text, noreply } => {
+            TextRequest::Noop { noreply } => ("OK", noreply),
+            TextRequest::MetaNoop => ("MN", false),
+            TextRequest::MetaTooLarge { key, base64 } => (self.meta_too_large(key, base64), false),
+            TextRequest::Meta(ref meta) => return self.meta(meta, hash, out),
+            TextRequest::Invalid { text, noreply } => {
                 if text == BAD_CHUNK {
                     self.tally(Tally::Sets);
                 }
                 (text, noreply)
             }
             // These end a batch; they do not come here.
-            Request::GetMany { .. } | Request::Quit => return,
+            TextRequest::GetMany { .. } | TextRequest::Quit => return,
         };
         if !noreply {
-            line(text, out);
+            push_line(text, out);
         }
     }
 
@@ -248,7 +252,7 @@ impl<'w> Work<'w> {
             }
             Ok(None) => true,
             Err(text) => {
-                line(text, out);
+                push_line(text, out);
                 false
             }
         }
@@ -256,13 +260,13 @@ impl<'w> Work<'w> {
 
     /// A record that is asked for, and its number; with a time of expiry that it gets, and a new number.
     #[inline]
-    pub(super) fn look<'s>(&'s self, key: &[u8], hash: u64, exptime: Option<i64>) -> Found<'s> {
+    pub(super) fn look<'s>(&'s self, key: &[u8], hash: u64, exptime: Option<i64>) -> LookupResult<'s> {
         let found = match exptime {
             None => {
                 let entry = self.reach(false)?;
                 let record = entry.table.get(&self.guard, hash, key, self.context.now_ms);
-                self.tally_found(record.is_some(), Tally::GetHits, Tally::GetMisses);
-                record.map(|record| (record, Table::number_of(hash, record.version())))
+                self.count_found(record.is_some(), Tally::GetHits, Tally::GetMisses);
+                record.map(|record| (record, RecordTable::number_of(hash, record.version())))
             }
             Some(exptime) => self.touch(key, hash, exptime)?,
         };
@@ -274,60 +278,60 @@ impl<'w> Work<'w> {
     }
 
     /// Gives a record a new time of expiry; what it was, and its number now.
-    fn retouch(&self, entry: &'w TableEntry, key: &[u8], hash: u64, exptime: i64) -> Found<'w> {
+    fn update_expiry(&self, entry: &'w TableEntry, key: &[u8], hash: u64, exptime: i64) -> LookupResult<'w> {
         let now_ms = self.context.now_ms;
         let touched = entry.table.update_marked(self.context.participant, hash, key, now_ms, |found| {
-            let Some(record) = found else { return (Change::Keep(None), Marks::default()) };
+            let Some(record) = found else { return (RecordUpdate::Keep(None), RecordMarks::default()) };
             self.rewrites(record.value().len());
-            let put = Change::Put {
-                value: Value::from(record.value()),
+            let put = RecordUpdate::Put {
+                value: UpdateValue::from(record.value()),
                 flags: record.flags(),
                 expires_at_ms: expires_at_ms(exptime, now_ms),
                 answer: Some(record),
             };
-            (put, Marks { fetched: true, ..record.marks() })
+            (put, RecordMarks { fetched: true, ..record.marks() })
         });
-        let number = |version| Table::number_of(hash, version);
+        let number = |version| RecordTable::number_of(hash, version);
         touched
             .map(|(record, version)| record.map(|record| (record, number(version))))
             .map_err(|error| self.refused(error))
     }
 
     /// Gives a record a new time of expiry, where there is one.
-    pub(super) fn touch(&self, key: &[u8], hash: u64, exptime: i64) -> Found<'w> {
-        let found = self.retouch(self.reach(true)?, key, hash, exptime)?;
-        self.tally_found(found.is_some(), Tally::TouchHits, Tally::TouchMisses);
+    pub(super) fn touch(&self, key: &[u8], hash: u64, exptime: i64) -> LookupResult<'w> {
+        let found = self.update_expiry(self.reach(true)?, key, hash, exptime)?;
+        self.count_found(found.is_some(), Tally::TouchHits, Tally::TouchMisses);
         Ok(found)
     }
 
     /// Stores a value; tells its number. `cas`: the number that a record has to have which is appended to; 0: any.
-    pub(super) fn store(&self, store: &Store<'_>, hash: u64, cas: u64) -> Result<u64, &'static str> {
+    pub(super) fn store(&self, store: &StoreRequest<'_>, hash: u64, cas: u64) -> Result<u64, &'static str> {
         let entry = self.reach(true)?;
         self.count_write();
         self.tally(Tally::Sets);
-        let Store { key, value, flags, .. } = *store;
+        let StoreRequest { key, value, flags, .. } = *store;
         self.context.bytes(value.len());
         let (participant, now_ms) = (self.context.participant, self.context.now_ms);
         let expires_at_ms = expires_at_ms(store.exptime, now_ms);
         let put = |condition| {
-            let write = Write { condition, flags, expires_at_ms };
+            let write = WriteOptions { condition, flags, expires_at_ms };
             entry.table.put(participant, hash, key, value, &write, now_ms).map(|version| (Ok(()), version))
         };
         let stored = match store.verb {
-            Verb::Set => put(Condition::Always),
-            Verb::Add => put(Condition::Absent),
-            Verb::Replace => put(Condition::Present),
-            Verb::Append | Verb::Prepend => {
-                let parts = |old| if store.verb == Verb::Append { [old, value, b""] } else { [value, old, b""] };
+            StoreMode::Set => put(StoreCondition::Always),
+            StoreMode::Add => put(StoreCondition::Absent),
+            StoreMode::Replace => put(StoreCondition::Present),
+            StoreMode::Append | StoreMode::Prepend => {
+                let parts = |old| if store.verb == StoreMode::Append { [old, value, b""] } else { [value, old, b""] };
                 entry.table.update(participant, hash, key, now_ms, |found| match found {
-                    None => Change::Keep(Err(NOT_STORED)),
-                    Some(record) if cas != 0 && cas != Table::number_of(hash, record.version()) => {
-                        Change::Keep(Err(EXISTS))
+                    None => RecordUpdate::Keep(Err(NOT_STORED)),
+                    Some(record) if cas != 0 && cas != RecordTable::number_of(hash, record.version()) => {
+                        RecordUpdate::Keep(Err(EXISTS))
                     }
                     Some(record) => {
                         self.rewrites(record.value().len());
-                        Change::Put {
-                            value: Value::Parts(parts(record.value())),
+                        RecordUpdate::Put {
+                            value: UpdateValue::Parts(parts(record.value())),
                             flags: record.flags(),
                             expires_at_ms: record.expires_at_ms(),
                             answer: Ok(()),
@@ -335,14 +339,16 @@ impl<'w> Work<'w> {
                     }
                 })
             }
-            Verb::Cas(number) => {
+            StoreMode::Cas(number) => {
                 let swapped = entry.table.update(participant, hash, key, now_ms, |found| match found {
-                    None => Change::Keep(Err(NOT_FOUND)),
-                    Some(record) if Table::number_of(hash, record.version()) != number => Change::Keep(Err(EXISTS)),
-                    Some(_) => Change::Put { value: value.into(), flags, expires_at_ms, answer: Ok(()) },
+                    None => RecordUpdate::Keep(Err(NOT_FOUND)),
+                    Some(record) if RecordTable::number_of(hash, record.version()) != number => {
+                        RecordUpdate::Keep(Err(EXISTS))
+                    }
+                    Some(_) => RecordUpdate::Put { value: value.into(), flags, expires_at_ms, answer: Ok(()) },
                 });
                 if let Ok((stored, _)) = &swapped {
-                    self.tally_cas(stored.err());
+                    self.count_cas(stored.err());
                 }
                 swapped
             }
@@ -351,12 +357,12 @@ impl<'w> Work<'w> {
             Ok((stored, version)) => {
                 stored?;
                 self.tally(Tally::Stored);
-                Ok(Table::number_of(hash, version))
+                Ok(RecordTable::number_of(hash, version))
             }
             Err(StoreError::Conflict) => Err(NOT_STORED),
             Err(error) => {
-                if store.verb == Verb::Set {
-                    self.end_old(entry, key, hash);
+                if store.verb == StoreMode::Set {
+                    self.delete_stale(entry, key, hash);
                 }
                 Err(self.refused(error))
             }
@@ -364,9 +370,9 @@ impl<'w> Work<'w> {
     }
 
     /// A set that failed for lack of room leaves nothing old behind: a client may believe that it was written.
-    pub(super) fn end_old(&self, entry: &TableEntry, key: &[u8], hash: u64) {
+    pub(super) fn delete_stale(&self, entry: &TableEntry, key: &[u8], hash: u64) {
         let context = self.context;
-        let _was_there = entry.table.delete(context.participant, hash, key, Condition::Always, context.now_ms);
+        let _was_there = entry.table.delete(context.participant, hash, key, StoreCondition::Always, context.now_ms);
     }
 
     pub(super) fn too_large(&self, key: &[u8], hash: u64, set: bool) -> &'static str {
@@ -374,7 +380,7 @@ impl<'w> Work<'w> {
             Ok(entry) => {
                 self.tally(Tally::StoreTooLarge);
                 if set {
-                    self.end_old(entry, key, hash);
+                    self.delete_stale(entry, key, hash);
                 }
                 TOO_LARGE
             }
@@ -388,11 +394,12 @@ impl<'w> Work<'w> {
             Ok(entry) => entry,
             Err(text) => return text,
         };
-        let condition = if cas == 0 { Condition::Always } else { Condition::Version(Table::version_of(hash, cas)) };
+        let condition =
+            if cas == 0 { StoreCondition::Always } else { StoreCondition::Version(RecordTable::version_of(hash, cas)) };
         let (participant, now_ms) = (self.context.participant, self.context.now_ms);
         match entry.table.delete(participant, hash, key, condition, now_ms) {
             Ok(there) => {
-                self.tally_found(there, Tally::DeleteHits, Tally::DeleteMisses);
+                self.count_found(there, Tally::DeleteHits, Tally::DeleteMisses);
                 if there { "DELETED" } else { NOT_FOUND }
             }
             Err(StoreError::Conflict) if entry.table.get(&self.guard, hash, key, now_ms).is_some() => EXISTS,
@@ -400,7 +407,7 @@ impl<'w> Work<'w> {
                 self.tally(Tally::DeleteMisses);
                 NOT_FOUND
             }
-            Err(error) => refusal(error),
+            Err(error) => store_error_text(error),
         }
     }
 
@@ -428,7 +435,7 @@ impl<'w> Work<'w> {
 }
 
 /// A record that was found, and its number; or what is to be told.
-pub(super) type Found<'w> = Result<Option<(RecordRef<'w>, u64)>, &'static str>;
+pub(super) type LookupResult<'w> = Result<Option<(RecordRef<'w>, u64)>, &'static str>;
 
 /// Appends a record as `get` does, with its number as `gets` does.
 #[inline]
@@ -451,6 +458,6 @@ fn push_value(record: &RecordRef<'_>, version: Option<u64>, out: &mut Vec<u8>) {
 }
 
 /// Whether a meta command writes by its nature.
-pub(super) fn writes(verb: MetaVerb) -> bool {
-    !matches!(verb, MetaVerb::Get | MetaVerb::Debug)
+pub(super) fn writes(verb: MetaCommand) -> bool {
+    !matches!(verb, MetaCommand::Get | MetaCommand::Debug)
 }

@@ -1,6 +1,6 @@
 //! Times of expiry as memcached has them: seconds from now, or since 1970 if they are more than a month, or over.
 
-use sandstorm_store::{clock_ms, ends_ms};
+use sandstorm_store::{clock_ms, expiry_ms};
 
 /// Seconds beyond which a time is not from now but since 1970.
 const MONTH_S: i64 = 60 * 60 * 24 * 30;
@@ -15,12 +15,12 @@ pub(super) fn expires_at_ms(exptime: impl Into<i64>, now_ms: u64) -> u64 {
         Err(_) => PAST_MS,
         Ok(0) => 0,
         Ok(seconds) if exptime > MONTH_S => seconds * 1000,
-        Ok(seconds) => ends_ms(now_ms, seconds * 1000),
+        Ok(seconds) => expiry_ms(now_ms, seconds * 1000),
     }
 }
 
 /// Seconds that are left of one that expires then, never more than it was given; -1: it does not.
-pub(super) fn left_s(expires_at_ms: u64, now_ms: u64) -> i64 {
+pub(super) fn remaining_s(expires_at_ms: u64, now_ms: u64) -> i64 {
     match expires_at_ms {
         0 => -1,
         at_ms => {
@@ -49,7 +49,10 @@ mod tests {
         assert!(
             (1..now_ms).contains(&expires_at_ms(-1, now_ms)) && (1..now_ms).contains(&expires_at_ms(i32::MIN, now_ms))
         );
-        assert_eq!((left_s(0, now_ms), left_s(end_ms + 100_000, now_ms), left_s(5, now_ms)), (-1, 100, 0));
+        assert_eq!(
+            (remaining_s(0, now_ms), remaining_s(end_ms + 100_000, now_ms), remaining_s(5, now_ms)),
+            (-1, 100, 0)
+        );
         fix_clock(None);
     }
 }

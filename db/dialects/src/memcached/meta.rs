@@ -2,36 +2,36 @@
 //! are marks of the record.
 
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
-use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, Flags, Meta, MetaVerb, TOO_LARGE};
+use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, MetaCommand, MetaFlags, MetaRequest, TOO_LARGE};
 
-use super::classic::{self, NOT_NUMERIC, Work, line, refusal, writes};
-use super::expiry::{expires_at_ms, left_s};
-use super::sums::{add, added_marks, write_number};
+use super::arithmetic::{add_to_value, marks_after_add, write_number};
+use super::classic::{self, MemcachedContext, NOT_NUMERIC, push_line, store_error_text, writes};
+use super::expiry::{expires_at_ms, remaining_s};
 use sandstorm_accounts::Tally;
 use sandstorm_catalog::TableEntry;
-use sandstorm_store::{Change, Condition, Marks, RecordRef, StoreError, Table, Value};
+use sandstorm_store::{RecordMarks, RecordRef, RecordTable, RecordUpdate, StoreCondition, StoreError, UpdateValue};
 
 /// One meta command under way.
-struct Step<'w, 'i> {
-    work: &'i Work<'w>,
+struct MetaExecution<'w, 'i> {
+    work: &'i MemcachedContext<'w>,
     entry: &'w TableEntry,
-    meta: &'i Meta<'i>,
+    meta: &'i MetaRequest<'i>,
     key: &'i [u8],
     hash: u64,
     now_ms: u64,
 }
 
 /// What an answer tells of an item.
-struct Item<'a> {
+struct MetaItem<'a> {
     /// As it was found; none if it was made just now.
     record: Option<RecordRef<'a>>,
     /// When it ended before.
-    before_ms: u64,
+    expired_at_ms_before: u64,
     number: u64,
     /// Its marks before.
-    marks: Marks,
+    marks: RecordMarks,
     /// Whether this client is to renew it.
-    won: bool,
+    is_winner: bool,
     /// The number that it is now, of an arithmetic command.
     sum: Option<u64>,
     /// Whether it was made just now.
@@ -39,23 +39,23 @@ struct Item<'a> {
 }
 
 /// How a command ended that has no more to tell.
-type Code = &'static str;
+type MetaCode = &'static str;
 
-const DONE: Code = "HD";
-const NOT_STORED: Code = "NS";
-const EXISTS: Code = "EX";
-const NOT_FOUND: Code = "NF";
+const DONE: MetaCode = "HD";
+const NOT_STORED: MetaCode = "NS";
+const EXISTS: MetaCode = "EX";
+const NOT_FOUND: MetaCode = "NF";
 
-impl<'w> Work<'w> {
+impl<'w> MemcachedContext<'w> {
     /// A value for this key was too long.
-    pub(super) fn meta_too_large(&self, key: &[u8], base64: bool) -> Code {
+    pub(super) fn meta_too_large(&self, key: &[u8], base64: bool) -> MetaCode {
         let mut room = [0; sandstorm_net::memcached::MAX_KEY_LEN];
         let key = if base64 { decode_base64(key, &mut room) } else { Some(key) };
         let Some(key) = key else { return BAD_KEY };
         match self.reach(true) {
             Ok(entry) => {
                 self.tally(Tally::StoreTooLarge);
-                self.end_old(entry, key, entry.table.hash(key));
+                self.delete_stale(entry, key, entry.table.hash(key));
                 TOO_LARGE
             }
             Err(text) => text,
@@ -63,61 +63,61 @@ impl<'w> Work<'w> {
     }
 
     /// Runs a meta command and appends its answer.
-    pub(super) fn meta(&self, meta: &Meta<'_>, hash: u64, out: &mut Vec<u8>) {
+    pub(super) fn meta(&self, meta: &MetaRequest<'_>, hash: u64, out: &mut Vec<u8>) {
         let mut room = [0; sandstorm_net::memcached::MAX_KEY_LEN];
         let key = match meta.flags.base64 {
             true => decode_base64(meta.key, &mut room),
             false => Some(meta.key),
         };
         let Some(key) = key else {
-            let debug = meta.verb == MetaVerb::Debug;
-            return line(if debug { BAD_FORMAT } else { BAD_KEY }, out);
+            let debug = meta.verb == MetaCommand::Debug;
+            return push_line(if debug { BAD_FORMAT } else { BAD_KEY }, out);
         };
         let wins = meta.flags.vivify.is_some() || meta.flags.ttl.is_some();
         let entry = match self.reach(writes(meta.verb) || wins) {
             Ok(entry) => entry,
-            Err(text) => return line(text, out),
+            Err(text) => return push_line(text, out),
         };
         let hash = if meta.flags.base64 { entry.table.hash(key) } else { hash };
         let hash = if hash == 0 { entry.table.hash(key) } else { hash };
         if meta.flags.new_cas.is_some() {
-            return line("CLIENT_ERROR numbers of items are the server's own", out);
+            return push_line("CLIENT_ERROR numbers of items are the server's own", out);
         }
         self.tally(Tally::Metas);
-        let step = Step { work: self, entry, meta, key, hash, now_ms: self.context.now_ms };
+        let step = MetaExecution { work: self, entry, meta, key, hash, now_ms: self.context.now_ms };
         let failed = match meta.verb {
-            MetaVerb::Get => step.get(out),
-            MetaVerb::Set => step.set(out),
-            MetaVerb::Delete => step.delete(out),
-            MetaVerb::Arithmetic => step.arithmetic(out),
-            MetaVerb::Debug => step.debug(out),
+            MetaCommand::Get => step.get(out),
+            MetaCommand::Set => step.set(out),
+            MetaCommand::Delete => step.delete(out),
+            MetaCommand::Arithmetic => step.arithmetic(out),
+            MetaCommand::Debug => step.debug(out),
         };
         if let Err(text) = failed {
-            line(text, out);
+            push_line(text, out);
         }
     }
 }
 
-impl<'w> Step<'w, '_> {
-    fn flags(&self) -> &Flags {
+impl<'w> MetaExecution<'w, '_> {
+    fn flags(&self) -> &MetaFlags {
         &self.meta.flags
     }
 
     /// The number of a record with this version.
     fn number(&self, version: u64) -> u64 {
-        Table::number_of(self.hash, version)
+        RecordTable::number_of(self.hash, version)
     }
 
     /// Appends a code and what the command wants to have back; nothing where that is what was expected and no answer is wanted.
     /// `number`: of what was stored; 0, as memcached has it, where nothing was.
-    fn end(&self, code: Code, expected: bool, number: u64, out: &mut Vec<u8>) {
+    fn end(&self, code: MetaCode, expected: bool, number: u64, out: &mut Vec<u8>) {
         if expected && self.flags().quiet {
             return;
         }
         out.extend_from_slice(code.as_bytes());
         for word in self.meta.written {
             match word[0] {
-                b'c' if self.meta.verb == MetaVerb::Set => push_named(b'c', number, out),
+                b'c' if self.meta.verb == MetaCommand::Set => push_named(b'c', number, out),
                 _ => self.push_back(word, out),
             }
         }
@@ -143,7 +143,7 @@ impl<'w> Step<'w, '_> {
     }
 
     /// Appends an item: its value, if that is wanted, and what the flags ask for, in their order.
-    fn push_item(&self, item: &Item<'_>, out: &mut Vec<u8>) {
+    fn push_item(&self, item: &MetaItem<'_>, out: &mut Vec<u8>) {
         let mut digits = arrayvec::ArrayVec::new();
         let value = match (item.sum, &item.record) {
             (Some(sum), _) => {
@@ -159,14 +159,14 @@ impl<'w> Step<'w, '_> {
         } else {
             out.extend_from_slice(b"HD");
         }
-        let arithmetic = self.meta.verb == MetaVerb::Arithmetic;
+        let arithmetic = self.meta.verb == MetaCommand::Arithmetic;
         // What stands before the flag that gives it a new time tells of the old one.
-        let mut expires_at_ms = item.before_ms;
+        let mut expires_at_ms = item.expired_at_ms_before;
         for word in self.meta.written {
             match word[0] {
                 b'T' => expires_at_ms = self.expires(self.flags().ttl.unwrap_or(0)),
                 b'N' if item.made => expires_at_ms = self.expires(self.flags().vivify.unwrap_or(0)),
-                b't' => match left_s(expires_at_ms, self.now_ms) {
+                b't' => match remaining_s(expires_at_ms, self.now_ms) {
                     -1 => out.extend_from_slice(b" t-1"),
                     left_s => push_named(b't', left_s.unsigned_abs(), out),
                 },
@@ -184,7 +184,7 @@ impl<'w> Step<'w, '_> {
         if item.marks.stale {
             out.extend_from_slice(b" X");
         }
-        if item.won {
+        if item.is_winner {
             out.extend_from_slice(b" W");
         }
         out.extend_from_slice(b"\r\n");
@@ -201,7 +201,7 @@ impl<'w> Step<'w, '_> {
     }
 
     /// Whether the client that asks for this record is to renew it. A new time counts for what is written behind it.
-    fn wins(&self, record: &RecordRef<'_>, marks: Marks) -> bool {
+    fn wins_recache(&self, record: &RecordRef<'_>, marks: RecordMarks) -> bool {
         let (mut at_ms, mut soon) = (record.expires_at_ms(), false);
         for word in self.meta.written {
             match word[0] {
@@ -213,20 +213,20 @@ impl<'w> Step<'w, '_> {
         !marks.sent && (soon || marks.stale)
     }
 
-    fn get(&self, out: &mut Vec<u8>) -> Result<(), Code> {
+    fn get(&self, out: &mut Vec<u8>) -> Result<(), MetaCode> {
         let flags = self.flags();
         let found = self.entry.table.get(self.work.guard(), self.hash, self.key, self.now_ms);
-        let wins = |record: &RecordRef<'_>| self.wins(record, record.marks()) && self.work.may_write();
+        let wins = |record: &RecordRef<'_>| self.wins_recache(record, record.marks()) && self.work.may_write();
         let plain = found.filter(|record| flags.ttl.is_none() && !wins(record));
         let item = match (plain, found) {
             (Some(record), _) => {
                 let marks = record.marks();
-                Some(Item {
-                    before_ms: record.expires_at_ms(),
+                Some(MetaItem {
+                    expired_at_ms_before: record.expires_at_ms(),
                     number: self.number(record.version()),
                     record: Some(record),
                     marks,
-                    won: false,
+                    is_winner: false,
                     sum: None,
                     made: false,
                 })
@@ -237,8 +237,8 @@ impl<'w> Step<'w, '_> {
         let found = item.as_ref().is_some_and(|item| item.record.is_some());
         self.work.count_read(found);
         match flags.ttl {
-            Some(_) => self.work.tally_found(item.is_some(), Tally::TouchHits, Tally::TouchMisses),
-            None => self.work.tally_found(item.is_some(), Tally::GetHits, Tally::GetMisses),
+            Some(_) => self.work.count_found(item.is_some(), Tally::TouchHits, Tally::TouchMisses),
+            None => self.work.count_found(item.is_some(), Tally::GetHits, Tally::GetMisses),
         }
         match item {
             Some(item) => {
@@ -253,49 +253,49 @@ impl<'w> Step<'w, '_> {
     }
 
     /// The same where the item changes by it: it is made, has a new time, or this client, which may write, wins the right to renew it.
-    fn get_locked(&self) -> Result<Option<Item<'w>>, Code> {
+    fn get_locked(&self) -> Result<Option<MetaItem<'w>>, MetaCode> {
         let flags = *self.flags();
         let participant = self.work.context.participant;
         let updated = self.entry.table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
             let Some(record) = found else {
-                let Some(vivify) = flags.vivify else { return (Change::Keep(None), Marks::default()) };
+                let Some(vivify) = flags.vivify else { return (RecordUpdate::Keep(None), RecordMarks::default()) };
                 let expires_at_ms = self.expires(self.last_time(vivify));
-                let item = Item {
+                let item = MetaItem {
                     record: None,
-                    before_ms: 0,
+                    expired_at_ms_before: 0,
                     number: 0,
-                    marks: Marks::default(),
-                    won: true,
+                    marks: RecordMarks::default(),
+                    is_winner: true,
                     sum: None,
                     made: true,
                 };
-                let value = Value::from(&b""[..]);
-                let made = Change::Put { value, flags: 0, expires_at_ms, answer: Some(item) };
-                return (made, Marks { sent: true, fetched: true, ..Marks::default() });
+                let value = UpdateValue::from(&b""[..]);
+                let made = RecordUpdate::Put { value, flags: 0, expires_at_ms, answer: Some(item) };
+                return (made, RecordMarks { sent: true, fetched: true, ..RecordMarks::default() });
             };
             let marks = record.marks();
-            let won = self.wins(&record, marks);
-            let after = Marks { sent: marks.sent || won, fetched: true, ..marks };
+            let is_winner = self.wins_recache(&record, marks);
+            let after = RecordMarks { sent: marks.sent || is_winner, fetched: true, ..marks };
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
-            let item = Item {
+            let item = MetaItem {
                 record: Some(record),
-                before_ms: record.expires_at_ms(),
+                expired_at_ms_before: record.expires_at_ms(),
                 number: 0,
                 marks,
-                won,
+                is_winner,
                 sum: None,
                 made: false,
             };
             if flags.ttl.is_some() {
                 self.work.rewrites(record.value().len());
-                let (value, flags) = (Value::from(record.value()), record.flags());
-                return (Change::Put { value, flags, expires_at_ms, answer: Some(item) }, after);
+                let (value, flags) = (UpdateValue::from(record.value()), record.flags());
+                return (RecordUpdate::Put { value, flags, expires_at_ms, answer: Some(item) }, after);
             }
             record.set_marks(after);
-            (Change::Keep(Some(item)), after)
+            (RecordUpdate::Keep(Some(item)), after)
         });
-        let (item, version) = updated.map_err(refusal)?;
-        Ok(item.map(|item| Item { number: self.number(version), ..item }))
+        let (item, version) = updated.map_err(store_error_text)?;
+        Ok(item.map(|item| MetaItem { number: self.number(version), ..item }))
     }
 
     /// Of the times of N and T, for an item that is made, the one that was written last.
@@ -307,49 +307,52 @@ impl<'w> Step<'w, '_> {
         }
     }
 
-    fn set(&self, out: &mut Vec<u8>) -> Result<(), Code> {
+    fn set(&self, out: &mut Vec<u8>) -> Result<(), MetaCode> {
         let flags = *self.flags();
         self.work.count_write();
         self.work.tally(Tally::Sets);
         let value = self.meta.block;
         self.work.context.bytes(value.len());
         let expires_at_ms = self.expires(flags.ttl.unwrap_or(0));
-        let fresh = |answer| Change::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer };
+        let fresh = |answer| RecordUpdate::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer };
         let participant = self.work.context.participant;
-        let (table, plain) = (&self.entry.table, Marks::default());
+        let (table, plain) = (&self.entry.table, RecordMarks::default());
         let stored = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
             let mode = flags.mode.to_ascii_uppercase();
             let wrong_cas =
                 found.is_some_and(|record| flags.cas.is_some_and(|cas| cas != self.number(record.version())));
             match (mode, found) {
                 (b'E', None) => (fresh(DONE), plain),
-                (b'E', Some(_)) => (Change::Keep(NOT_STORED), plain),
+                (b'E', Some(_)) => (RecordUpdate::Keep(NOT_STORED), plain),
                 // To append, a 0 is no condition; to write, there is no record that it is the number of.
-                (b'A' | b'P', Some(_)) if wrong_cas && flags.cas != Some(0) => (Change::Keep(EXISTS), plain),
+                (b'A' | b'P', Some(_)) if wrong_cas && flags.cas != Some(0) => (RecordUpdate::Keep(EXISTS), plain),
                 (b'A' | b'P', Some(record)) => {
                     let old = record.value();
                     self.work.rewrites(old.len());
                     let parts = if mode == b'A' { [old, value, b""] } else { [value, old, b""] };
                     let (flags, expires_at_ms) = (record.flags(), record.expires_at_ms());
-                    (Change::Put { value: Value::Parts(parts), flags, expires_at_ms, answer: DONE }, plain)
+                    (RecordUpdate::Put { value: UpdateValue::Parts(parts), flags, expires_at_ms, answer: DONE }, plain)
                 }
                 (b'A' | b'P', None) => match flags.vivify {
                     Some(vivify) => {
                         let expires_at_ms = self.expires(vivify);
-                        (Change::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer: DONE }, plain)
+                        (
+                            RecordUpdate::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer: DONE },
+                            plain,
+                        )
                     }
-                    None => (Change::Keep(NOT_STORED), plain),
+                    None => (RecordUpdate::Keep(NOT_STORED), plain),
                 },
-                (_, None) if flags.cas.is_some() => (Change::Keep(NOT_FOUND), plain),
-                (b'R', None) => (Change::Keep(NOT_STORED), plain),
+                (_, None) if flags.cas.is_some() => (RecordUpdate::Keep(NOT_FOUND), plain),
+                (b'R', None) => (RecordUpdate::Keep(NOT_STORED), plain),
                 (_, Some(record)) if wrong_cas => {
                     let older = flags.cas.is_some_and(|cas| cas != 0 && cas < self.number(record.version()));
                     if !(flags.invalidate && older) {
-                        return (Change::Keep(EXISTS), plain);
+                        return (RecordUpdate::Keep(EXISTS), plain);
                     }
                     let expires_at_ms = record.expires_at_ms();
-                    let stale = Marks { stale: true, sent: record.marks().sent, fetched: false };
-                    (Change::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer: DONE }, stale)
+                    let stale = RecordMarks { stale: true, sent: record.marks().sent, fetched: false };
+                    (RecordUpdate::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer: DONE }, stale)
                 }
                 _ => (fresh(DONE), plain),
             }
@@ -361,7 +364,7 @@ impl<'w> Step<'w, '_> {
                 self.end(code, is_stored, if is_stored { self.number(version) } else { 0 }, out);
             }
             Err(error) => {
-                self.work.end_old(self.entry, self.key, self.hash);
+                self.work.delete_stale(self.entry, self.key, self.hash);
                 return Err(self.work.refused(error));
             }
         }
@@ -369,57 +372,57 @@ impl<'w> Step<'w, '_> {
     }
 
     /// Counts a value that came to be stored, and what became of the number that its record had to have.
-    fn tally_set(&self, code: Code) {
+    fn tally_set(&self, code: MetaCode) {
         let appends = matches!(self.flags().mode.to_ascii_uppercase(), b'A' | b'P');
         if self.flags().cas.is_some() && !appends && code != NOT_STORED {
             let error = (code != DONE).then_some(if code == NOT_FOUND { classic::NOT_FOUND } else { classic::EXISTS });
-            self.work.tally_cas(error);
+            self.work.count_cas(error);
         }
         if code == DONE {
             self.work.tally(Tally::Stored);
         }
     }
 
-    fn delete(&self, out: &mut Vec<u8>) -> Result<(), Code> {
+    fn delete(&self, out: &mut Vec<u8>) -> Result<(), MetaCode> {
         let flags = *self.flags();
         let (participant, table) = (self.work.context.participant, &self.entry.table);
         if !flags.invalidate && !flags.remove_value {
-            let version = |number| Condition::Version(Table::version_of(self.hash, number));
-            let condition = flags.cas.map_or(Condition::Always, version);
+            let version = |number| StoreCondition::Version(RecordTable::version_of(self.hash, number));
+            let condition = flags.cas.map_or(StoreCondition::Always, version);
             let there = || table.get(self.work.guard(), self.hash, self.key, self.now_ms).is_some();
             let code = match table.delete(participant, self.hash, self.key, condition, self.now_ms) {
                 Ok(true) => DONE,
                 Err(StoreError::Conflict) if there() => EXISTS,
                 Ok(false) | Err(StoreError::Conflict) => NOT_FOUND,
-                Err(error) => return Err(refusal(error)),
+                Err(error) => return Err(store_error_text(error)),
             };
-            self.work.tally_found(code == DONE, Tally::DeleteHits, Tally::DeleteMisses);
+            self.work.count_found(code == DONE, Tally::DeleteHits, Tally::DeleteMisses);
             self.end(code, code == DONE, 0, out);
             return Ok(());
         }
         let marked = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
-            let Some(record) = found else { return (Change::Keep(NOT_FOUND), Marks::default()) };
+            let Some(record) = found else { return (RecordUpdate::Keep(NOT_FOUND), RecordMarks::default()) };
             let marks = record.marks();
             if flags.cas.is_some_and(|cas| cas != self.number(record.version())) {
-                return (Change::Keep(EXISTS), marks);
+                return (RecordUpdate::Keep(EXISTS), marks);
             }
             let value = if flags.remove_value { b"" } else { record.value() };
             self.work.rewrites(value.len());
             let kept = if flags.remove_value { 0 } else { record.flags() };
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
-            let after = if flags.invalidate { Marks { stale: true, sent: false, ..marks } } else { marks };
-            (Change::Put { value: value.into(), flags: kept, expires_at_ms, answer: DONE }, after)
+            let after = if flags.invalidate { RecordMarks { stale: true, sent: false, ..marks } } else { marks };
+            (RecordUpdate::Put { value: value.into(), flags: kept, expires_at_ms, answer: DONE }, after)
         });
         let (code, _) = marked.map_err(|error| self.work.refused(error))?;
         match code {
             DONE if flags.invalidate => {}
-            _ => self.work.tally_found(code == DONE, Tally::DeleteHits, Tally::DeleteMisses),
+            _ => self.work.count_found(code == DONE, Tally::DeleteHits, Tally::DeleteMisses),
         }
         self.end(code, code == DONE, 0, out);
         Ok(())
     }
 
-    fn arithmetic(&self, out: &mut Vec<u8>) -> Result<(), Code> {
+    fn arithmetic(&self, out: &mut Vec<u8>) -> Result<(), MetaCode> {
         let flags = *self.flags();
         let up = match flags.mode {
             0 | b'I' | b'i' | b'+' => true,
@@ -428,49 +431,52 @@ impl<'w> Step<'w, '_> {
         };
         self.work.count_write();
         let (participant, table) = (self.work.context.participant, &self.entry.table);
-        let item = |made, before_ms, sum| {
-            let marks = Marks::default();
-            Item { record: None, before_ms, number: 0, marks, won: false, sum: Some(sum), made }
+        let item = |made, expired_at_ms_before, sum| {
+            let marks = RecordMarks::default();
+            MetaItem { record: None, expired_at_ms_before, number: 0, marks, is_winner: false, sum: Some(sum), made }
         };
         let changed = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
-            let plain = Marks::default();
+            let plain = RecordMarks::default();
             let Some(record) = found else {
-                let Some(vivify) = flags.vivify else { return (Change::Keep(Err(NOT_FOUND)), plain) };
+                let Some(vivify) = flags.vivify else { return (RecordUpdate::Keep(Err(NOT_FOUND)), plain) };
                 let expires_at_ms = self.expires(self.last_time(vivify));
                 let mut digits = arrayvec::ArrayVec::new();
                 write_number(flags.initial, &mut digits);
                 let answer = Ok(item(true, 0, flags.initial));
-                return (Change::Put { value: Value::Short(digits), flags: 0, expires_at_ms, answer }, plain);
+                return (
+                    RecordUpdate::Put { value: UpdateValue::Short(digits), flags: 0, expires_at_ms, answer },
+                    plain,
+                );
             };
             // Here a 0 is no condition.
             if flags.cas.is_some_and(|cas| cas != 0 && cas != self.number(record.version())) {
-                return (Change::Keep(Err(EXISTS)), plain);
+                return (RecordUpdate::Keep(Err(EXISTS)), plain);
             }
-            let Some((sum, value)) = add(record.value(), flags.delta.unwrap_or(1), up) else {
-                return (Change::Keep(Err(NOT_NUMERIC)), plain);
+            let Some((sum, value)) = add_to_value(record.value(), flags.delta.unwrap_or(1), up) else {
+                return (RecordUpdate::Keep(Err(NOT_NUMERIC)), plain);
             };
             self.work.rewrites(record.value().len());
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
             let answer = Ok(item(false, record.expires_at_ms(), sum));
-            let marks = added_marks(&record, &value);
-            (Change::Put { value, flags: record.flags(), expires_at_ms, answer }, marks)
+            let marks = marks_after_add(&record, &value);
+            (RecordUpdate::Put { value, flags: record.flags(), expires_at_ms, answer }, marks)
         });
         let (changed, version) = changed.map_err(|error| self.work.refused(error))?;
         let made = changed.as_ref().map(|item| item.made);
-        self.work.tally_sum(up, made.map_err(|code| if *code == NOT_FOUND { classic::NOT_FOUND } else { code }));
+        self.work.count_arithmetic(up, made.map_err(|code| if *code == NOT_FOUND { classic::NOT_FOUND } else { code }));
         match (changed, version) {
             // What was made just now is told all the same.
             (Ok(item), _) if flags.quiet && !item.made => {}
-            (Ok(item), version) => self.push_item(&Item { number: self.number(version), ..item }, out),
+            (Ok(item), version) => self.push_item(&MetaItem { number: self.number(version), ..item }, out),
             (Err(NOT_NUMERIC), _) => return Err(NOT_NUMERIC),
             (Err(code), _) => self.end(code, false, 0, out),
         }
         Ok(())
     }
 
-    fn debug(&self, out: &mut Vec<u8>) -> Result<(), Code> {
+    fn debug(&self, out: &mut Vec<u8>) -> Result<(), MetaCode> {
         let Some(record) = self.entry.table.get(self.work.guard(), self.hash, self.key, self.now_ms) else {
-            line("EN", out);
+            push_line("EN", out);
             return Ok(());
         };
         out.extend_from_slice(b"ME ");
@@ -479,9 +485,9 @@ impl<'w> Step<'w, '_> {
             false => out.extend_from_slice(record.key()),
         }
         let fetched = if record.marks().fetched { "yes" } else { "no" };
-        let expires = left_s(record.expires_at_ms(), self.now_ms);
+        let expires = remaining_s(record.expires_at_ms(), self.now_ms);
         let size = record.key().len() + record.value().len();
-        line(
+        push_line(
             &format!(" exp={expires} la=0 cas={} fetch={fetched} cls=1 size={size}", self.number(record.version())),
             out,
         );

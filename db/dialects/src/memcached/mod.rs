@@ -1,29 +1,29 @@
 //! The memcached protocol on a tenant's tables.
 //!
-//! A [`Session`] takes requests from what has come: a batch of them at a time, whose buckets and then records are fetched before
+//! A [`MemcachedSession`] takes requests from what has come: a batch of them at a time, whose buckets and then records are fetched before
 //! the first is run. Keys of a get of many are taken from the line as they come, so a line of a million keys takes no more memory than
 //! one of ten. `classic` and `meta` run what was read, `binary` what came in the binary protocol; `auth` lets in. Which protocol
 //! it is, the first byte tells, as in memcached.
 
+mod arithmetic;
 mod auth;
 mod binary;
 mod classic;
+mod counting;
 mod expiry;
 mod meta;
 mod stats;
-mod sums;
-mod tally;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, Parsed, Request, parse};
+use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, TextParse, TextRequest, parse};
 
 use self::auth::UNAUTHENTICATED;
-use self::classic::{NO_TENANT, Work};
-use super::{Context, Entrance, Identity, Next};
+use self::classic::{MemcachedContext, NO_TENANT};
+use super::{CommandContext, ConnectionIdentity, NextAction, PortService};
 use crate::limits::protocols::{
     ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
 };
@@ -34,26 +34,26 @@ pub const SHUTTING_DOWN: &str = "SERVER_ERROR shutting down";
 
 /// What is to be done with what comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum InputState {
     /// Requests are read.
     Requests,
     /// So many bytes are skipped.
-    Skips(u64),
+    SkipBytes(u64),
     /// Words up to the end of the line are keys.
     Keys { cas: bool, exptime: Option<i32> },
     /// Words up to the end of the line are nothing: an error has been told of one of them.
-    SkipsLine,
+    SkipLine,
 }
 
 /// What one connection has said so far.
-pub struct Session {
-    entrance: Arc<Entrance>,
-    identity: Option<Identity>,
+pub struct MemcachedSession {
+    service: Arc<PortService>,
+    identity: Option<ConnectionIdentity>,
     /// The name of the table, where the connection or its port chose one.
     table_name: Option<Box<str>>,
     /// The generation of the directory in which the table was looked up, and its id.
     table: (u64, u64),
-    state: State,
+    state: InputState,
     /// Wrong passwords.
     failures: u32,
     /// Whether anything has been said.
@@ -67,28 +67,28 @@ pub struct Session {
 }
 
 /// How a batch ended.
-enum End {
+enum BatchEnd {
     /// The next request is not whole.
-    More(usize),
+    NeedMore(usize),
     /// It is full.
     Full,
     /// The connection is to end.
     Close,
     /// Something follows that is no request.
-    Then(State),
+    Switch(InputState),
     /// Nothing more has come.
     Done,
 }
 
-impl Session {
+impl MemcachedSession {
     /// A connection to a port that is for this.
-    pub fn new(entrance: &Arc<Entrance>) -> Session {
-        Session {
-            entrance: Arc::clone(entrance),
+    pub fn new(service: &Arc<PortService>) -> MemcachedSession {
+        MemcachedSession {
+            service: Arc::clone(service),
             identity: None,
-            table_name: entrance.table.as_deref().map(Box::from),
+            table_name: service.table.as_deref().map(Box::from),
             table: (u64::MAX, 0),
-            state: State::Requests,
+            state: InputState::Requests,
             failures: 0,
             heard: false,
             binary: false,
@@ -98,30 +98,30 @@ impl Session {
     }
 
     /// Whom it acts for.
-    pub fn identity(&self) -> Option<&Identity> {
+    pub fn identity(&self) -> Option<&ConnectionIdentity> {
         self.identity.as_ref()
     }
 
     /// Runs what stands in one datagram, whole requests alone, and appends the answers.
-    pub fn run_datagram(&mut self, context: &Context<'_>, datagram: &[u8], out: &mut Vec<u8>) {
+    pub fn run_datagram(&mut self, context: &CommandContext<'_>, datagram: &[u8], out: &mut Vec<u8>) {
         let (start, mut used) = (out.len(), 0);
         // There may be another tenant of that name by now.
         let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
         if view.is_none() {
-            self.identity = Identity::of_port(context.snapshot, &self.entrance);
+            self.identity = ConnectionIdentity::from_port(context.snapshot, &self.service);
         }
         loop {
             let (bytes, next) = self.run(context, &datagram[used..], out);
             used += bytes;
-            let goes_on = next == Next::Again && used < datagram.len();
+            let goes_on = next == NextAction::Yield && used < datagram.len();
             // Nobody has a turn in between, so there is an end to what one datagram may ask for; a turn in which nothing was used
             // up would be followed by others like it.
-            let too_much = goes_on && (bytes == 0 || context.worked() >= DATAGRAM_WORK);
+            let too_much = goes_on && (bytes == 0 || context.work_done() >= DATAGRAM_WORK);
             if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
                 out.truncate(start);
                 match self.binary {
-                    true => binary::too_much(out),
-                    false => classic::line("SERVER_ERROR out of memory writing get response", out),
+                    true => binary::push_too_large(out),
+                    false => classic::push_line("SERVER_ERROR out of memory writing get response", out),
                 }
                 break;
             }
@@ -129,27 +129,27 @@ impl Session {
                 break;
             }
         }
-        (self.state, self.heard, self.binary) = (State::Requests, false, false);
+        (self.state, self.heard, self.binary) = (InputState::Requests, false, false);
     }
 
-    /// See [`super::Conversation::run`].
-    pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+    /// See [`super::ProtocolSession::run`].
+    pub(crate) fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         if !self.heard && !input.is_empty() {
             self.heard = true;
             self.binary = input[0] == sandstorm_net::memcached::binary::MAGIC;
         }
         if self.identity.is_none() {
-            self.identity = Identity::of_port(context.snapshot, &self.entrance);
+            self.identity = ConnectionIdentity::from_port(context.snapshot, &self.service);
             match &self.identity {
-                Some(identity) => return (0, Next::HandOver(identity.tenant())),
-                None if self.entrance.tenant.is_none() && self.binary => {
-                    return self.strange_frame(context, input, out);
+                Some(identity) => return (0, NextAction::HandOver(identity.tenant())),
+                None if self.service.tenant.is_none() && self.binary => {
+                    return self.run_unauthenticated_frame(context, input, out);
                 }
-                None if self.entrance.tenant.is_none() => return self.authenticate(context, input, out),
+                None if self.service.tenant.is_none() => return self.authenticate(context, input, out),
                 None => {
-                    if let Some(text) = self.entrance.missing_tenant(context.snapshot).filter(|_| !input.is_empty()) {
-                        self.tell_the_end(input, &format!("SERVER_ERROR {text}"), out);
-                        return (input.len(), Next::Close);
+                    if let Some(text) = self.service.missing_tenant(context.snapshot).filter(|_| !input.is_empty()) {
+                        self.reply_closing(input, &format!("SERVER_ERROR {text}"), out);
+                        return (input.len(), NextAction::Close);
                     }
                 }
             }
@@ -157,44 +157,44 @@ impl Session {
         let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
         if view.is_none() && self.identity.is_some() {
             // The token was replaced, or the tenant is gone.
-            let by_token = self.entrance.tenant.is_none();
-            let missing = self.entrance.missing_tenant(context.snapshot).map(|text| format!("SERVER_ERROR {text}"));
+            let by_token = self.service.tenant.is_none();
+            let missing = self.service.missing_tenant(context.snapshot).map(|text| format!("SERVER_ERROR {text}"));
             let text = missing.as_deref().unwrap_or(if by_token { UNAUTHENTICATED } else { NO_TENANT });
-            self.tell_the_end(input, text, out);
-            return (input.len(), Next::Close);
+            self.reply_closing(input, text, out);
+            return (input.len(), NextAction::Close);
         }
         self.look_up_table(view, context);
-        let by_token = self.entrance.tenant.is_none();
-        let work = Work::new(context, view.map(|view| &**view), self.table.1, by_token, out.len());
+        let by_token = self.service.tenant.is_none();
+        let work = MemcachedContext::new(context, view.map(|view| &**view), self.table.1, by_token, out.len());
         let (used, next) = self.turn(&work, input, out);
         self.tally(&work, (used, out.len()), &next);
         (used, next)
     }
 
     /// Takes what has come, until it is used up or others are to have their turn.
-    fn turn(&mut self, work: &Work<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+    fn turn(&mut self, work: &MemcachedContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         let mut used = 0;
         loop {
             let rest = &input[used..];
             let (bytes, next) = match self.state {
-                State::Requests if self.binary => self.frames(work, rest, out),
-                State::Requests => self.batch(work, rest, out),
-                State::Skips(left) => self.skip(left, rest),
-                State::Keys { cas, exptime } => self.keys(work, cas, exptime, rest, out),
-                State::SkipsLine => self.skip_line(rest),
+                InputState::Requests if self.binary => self.frames(work, rest, out),
+                InputState::Requests => self.batch(work, rest, out),
+                InputState::SkipBytes(left) => self.skip(left, rest),
+                InputState::Keys { cas, exptime } => self.keys(work, cas, exptime, rest, out),
+                InputState::SkipLine => self.skip_line(rest),
             };
             used += bytes;
             match next {
                 Some(next) => return (used, next),
-                None if used == input.len() => return (used, Next::More(1)),
-                None if is_enough(work, out) => return (used, Next::Again),
+                None if used == input.len() => return (used, NextAction::NeedMore(1)),
+                None if should_yield(work, out) => return (used, NextAction::Yield),
                 None => {}
             }
         }
     }
 
     /// Finds the table, if the directory has changed since it was found.
-    fn look_up_table(&mut self, view: Option<&Arc<TenantView>>, context: &Context<'_>) {
+    fn look_up_table(&mut self, view: Option<&Arc<TenantView>>, context: &CommandContext<'_>) {
         let Some(view) = view else { return };
         let generation = context.snapshot.generation();
         if self.table.0 != generation {
@@ -208,80 +208,80 @@ impl Session {
     }
 
     /// Reads a batch of requests, fetches what they touch, and runs them.
-    fn batch(&mut self, work: &Work<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Option<Next>) {
+    fn batch(&mut self, work: &MemcachedContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Option<NextAction>) {
         // With where each ends.
-        let mut plan: ArrayVec<(Request<'_>, u64, usize), BATCH> = ArrayVec::new();
+        let mut plan: ArrayVec<(TextRequest<'_>, u64, usize), BATCH> = ArrayVec::new();
         let mut used = 0;
         let end = loop {
             if used == input.len() {
-                break End::Done;
+                break BatchEnd::Done;
             }
             if plan.is_full() {
-                break End::Full;
+                break BatchEnd::Full;
             }
             match parse(&input[used..], work.max_value()) {
-                Parsed::More(needed) => break End::More(needed),
-                Parsed::Hopeless => {
-                    work.context.protocol_error();
-                    break End::Close;
+                TextParse::Incomplete(needed) => break BatchEnd::NeedMore(needed),
+                TextParse::Fatal => {
+                    work.context.count_protocol_error();
+                    break BatchEnd::Close;
                 }
-                Parsed::Request { request: Request::GetMany { cas, exptime }, used: bytes, .. } => {
+                TextParse::Request { request: TextRequest::GetMany { cas, exptime }, used: bytes, .. } => {
                     used += bytes;
-                    break End::Then(State::Keys { cas, exptime });
+                    break BatchEnd::Switch(InputState::Keys { cas, exptime });
                 }
-                Parsed::Request { request: Request::Quit, used: bytes, .. } => {
+                TextParse::Request { request: TextRequest::Quit, used: bytes, .. } => {
                     used += bytes;
-                    break End::Close;
+                    break BatchEnd::Close;
                 }
-                Parsed::Request { request, used: bytes, skip } => {
+                TextParse::Request { request, used: bytes, skip } => {
                     used += bytes;
-                    let hash = work.foresee(&request);
+                    let hash = work.prefetch_request(&request);
                     plan.push((request, hash, used));
                     if skip > 0 {
-                        break End::Then(State::Skips(skip));
+                        break BatchEnd::Switch(InputState::SkipBytes(skip));
                     }
                 }
             }
         };
         match run_plan(work, &plan, out, |request, hash, out| work.run(request, hash, out)) {
-            Some(ran) => (ran, Some(Next::Again)),
+            Some(ran) => (ran, Some(NextAction::Yield)),
             None => self.ended(end, used),
         }
     }
 
     /// Appends the last answer of a connection, to what it asks for next: that it may not, or not any more.
-    pub fn tell_the_end(&self, input: &[u8], text: &str, out: &mut Vec<u8>) {
+    pub fn reply_closing(&self, input: &[u8], text: &str, out: &mut Vec<u8>) {
         match self.binary || input.first() == Some(&sandstorm_net::memcached::binary::MAGIC) {
-            true => binary::gone(input, text, out),
-            false => classic::line(text, out),
+            true => binary::push_closing(input, text, out),
+            false => classic::push_line(text, out),
         }
     }
 
     /// What is next where a batch that was run whole has ended so.
-    fn ended(&mut self, end: End, used: usize) -> (usize, Option<Next>) {
+    fn ended(&mut self, end: BatchEnd, used: usize) -> (usize, Option<NextAction>) {
         match end {
-            End::Done => (used, Some(Next::More(1))),
-            End::More(needed) => (used, Some(Next::More(needed))),
-            End::Full => (used, Some(Next::Again)),
-            End::Close => (used, Some(Next::Close)),
-            End::Then(state) => {
+            BatchEnd::Done => (used, Some(NextAction::NeedMore(1))),
+            BatchEnd::NeedMore(needed) => (used, Some(NextAction::NeedMore(needed))),
+            BatchEnd::Full => (used, Some(NextAction::Yield)),
+            BatchEnd::Close => (used, Some(NextAction::Close)),
+            BatchEnd::Switch(state) => {
                 self.state = state;
                 (used, None)
             }
         }
     }
 
-    fn skip(&mut self, left: u64, input: &[u8]) -> (usize, Option<Next>) {
+    fn skip(&mut self, left: u64, input: &[u8]) -> (usize, Option<NextAction>) {
         let bytes = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
         let left = left - bytes as u64;
-        self.state = if left == 0 { State::Requests } else { State::Skips(left) };
+        self.state = if left == 0 { InputState::Requests } else { InputState::SkipBytes(left) };
         (bytes, None)
     }
 
-    fn skip_line(&mut self, input: &[u8]) -> (usize, Option<Next>) {
+    fn skip_line(&mut self, input: &[u8]) -> (usize, Option<NextAction>) {
         match input.iter().position(|byte| *byte == b'\n') {
             Some(end) => {
-                self.state = State::Requests;
+                self.state = InputState::Requests;
                 (end + 1, None)
             }
             None => (input.len(), None),
@@ -291,12 +291,12 @@ impl Session {
     /// Answers the keys of a get of many, as many as have come, up to one batch.
     fn keys(
         &mut self,
-        work: &Work<'_>,
+        work: &MemcachedContext<'_>,
         cas: bool,
         exptime: Option<i32>,
         input: &[u8],
         out: &mut Vec<u8>,
-    ) -> (usize, Option<Next>) {
+    ) -> (usize, Option<NextAction>) {
         let mut batch: ArrayVec<(&[u8], u64, usize), BATCH> = ArrayVec::new();
         let mut used = 0;
         let (before, mut ran) = (self.state, 0);
@@ -304,43 +304,43 @@ impl Session {
             if batch.is_full() {
                 break None;
             }
-            match key(&input[used..]) {
-                Key::More(blanks) => {
+            match next_key(&input[used..]) {
+                KeyToken::Incomplete(blanks) => {
                     // Blanks are not kept: there may be any number of them.
                     used += blanks;
-                    break Some(Next::More(input.len() - used + 1));
+                    break Some(NextAction::NeedMore(input.len() - used + 1));
                 }
-                Key::TooLong => {
-                    self.state = State::SkipsLine;
+                KeyToken::TooLong => {
+                    self.state = InputState::SkipLine;
                     break None;
                 }
-                Key::End(bytes) => {
+                KeyToken::End(bytes) => {
                     used += bytes;
-                    self.state = State::Requests;
+                    self.state = InputState::Requests;
                     break None;
                 }
-                Key::Word(key, bytes) => {
+                KeyToken::Word(key, bytes) => {
                     used += bytes;
-                    batch.push((key, work.foresee_key(key), used));
+                    batch.push((key, work.prefetch_key(key), used));
                 }
             }
         };
-        work.foresee_records(batch.iter().map(|(_, hash, _)| *hash));
+        work.prefetch_records(batch.iter().map(|(_, hash, _)| *hash));
         for (key, hash, end) in &batch {
-            if is_enough(work, out) {
+            if should_yield(work, out) {
                 self.state = before;
-                return (ran, Some(Next::Again));
+                return (ran, Some(NextAction::Yield));
             }
             if !work.get(key, *hash, cas, exptime, out) {
                 // That was the answer to the whole line: it is in place of the end of the list.
-                self.state = State::SkipsLine;
+                self.state = InputState::SkipLine;
                 return (*end, None);
             }
             ran = *end;
         }
         match self.state {
-            State::Requests => out.extend_from_slice(b"END\r\n"),
-            State::SkipsLine => classic::line(BAD_FORMAT, out),
+            InputState::Requests => out.extend_from_slice(b"END\r\n"),
+            InputState::SkipLine => classic::push_line(BAD_FORMAT, out),
             _ => {}
         }
         (used, next)
@@ -351,17 +351,17 @@ impl Session {
 /// others have their turn before the rest.
 #[inline]
 fn run_plan<R>(
-    work: &Work<'_>,
+    work: &MemcachedContext<'_>,
     plan: &[(R, u64, usize)],
     out: &mut Vec<u8>,
     run: impl Fn(&R, u64, &mut Vec<u8>),
 ) -> Option<usize> {
     if plan.len() > 1 {
-        work.foresee_records(plan.iter().map(|(_, hash, _)| *hash));
+        work.prefetch_records(plan.iter().map(|(_, hash, _)| *hash));
     }
     let mut ran = 0;
     for (request, hash, end) in plan {
-        if is_enough(work, out) {
+        if should_yield(work, out) {
             return Some(ran);
         }
         let before = work.context.requests.get();
@@ -376,14 +376,14 @@ fn run_plan<R>(
 }
 
 /// Whether others have their turn before this goes on. Never before something was done: what was answered before does not count.
-fn is_enough(work: &Work<'_>, out: &[u8]) -> bool {
+fn should_yield(work: &MemcachedContext<'_>, out: &[u8]) -> bool {
     out.len() - work.begun >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES || work.context.is_enough()
 }
 
 /// What stands at the front of the keys' line.
-enum Key<'i> {
+enum KeyToken<'i> {
     /// Not all there, behind so many blanks.
-    More(usize),
+    Incomplete(usize),
     /// A key, and the bytes up to its end.
     Word(&'i [u8], usize),
     /// The end of the line.
@@ -392,18 +392,18 @@ enum Key<'i> {
     TooLong,
 }
 
-fn key(input: &[u8]) -> Key<'_> {
+fn next_key(input: &[u8]) -> KeyToken<'_> {
     let blanks = input.iter().take_while(|byte| **byte == b' ').count();
     let rest = &input[blanks..];
     let Some(len) = rest.iter().take(MAX_KEY_LEN + 2).position(|byte| matches!(byte, b' ' | b'\n')) else {
-        return if rest.len() > MAX_KEY_LEN + 1 { Key::TooLong } else { Key::More(blanks) };
+        return if rest.len() > MAX_KEY_LEN + 1 { KeyToken::TooLong } else { KeyToken::Incomplete(blanks) };
     };
     let word = &rest[..len];
     let ends = rest[len] == b'\n';
     let word = if ends { word.strip_suffix(b"\r").unwrap_or(word) } else { word };
     match word.len() {
-        0 => Key::End(blanks + len + 1),
-        1..=MAX_KEY_LEN => Key::Word(word, blanks + word.len()),
-        _ => Key::TooLong,
+        0 => KeyToken::End(blanks + len + 1),
+        1..=MAX_KEY_LEN => KeyToken::Word(word, blanks + word.len()),
+        _ => KeyToken::TooLong,
     }
 }

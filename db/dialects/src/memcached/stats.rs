@@ -1,32 +1,32 @@
 //! `stats`: what a tenant may know, under memcached's names, in either protocol. What is not here has no line, rather than a 0.
 
-use sandstorm_net::memcached::binary::{Answer, Status};
-use sandstorm_net::memcached::text::Words;
+use sandstorm_net::memcached::binary::{BinaryResponseHeader, BinaryStatus};
+use sandstorm_net::memcached::text::LineTokens;
 
-use super::classic::{Work, line};
-use crate::limits::protocols::COMPATIBLE;
-use sandstorm_accounts::{Tally, Totals};
+use super::classic::{MemcachedContext, push_line};
+use crate::limits::protocols::MEMCACHED_VERSION;
+use sandstorm_accounts::{MemcachedTotals, Tally};
 use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_metrics::limits::MAX_WORKERS;
-use sandstorm_metrics::{ConnectionReason, Counter};
-use sandstorm_store::{Mode, TableStats};
+use sandstorm_metrics::{ConnectionReason, SingleWriterCounter};
+use sandstorm_store::{StorageMode, TableStats};
 
 /// Where the lines go, and in which protocol.
-pub(super) struct Lines<'o> {
+pub(super) struct StatWriter<'o> {
     out: &'o mut Vec<u8>,
     /// What the binary protocol's answers have in common.
-    answer: Option<Answer<'static>>,
+    answer: Option<BinaryResponseHeader<'static>>,
 }
 
-impl<'o> Lines<'o> {
+impl<'o> StatWriter<'o> {
     /// Lines of text.
-    pub(super) fn text(out: &'o mut Vec<u8>) -> Lines<'o> {
-        Lines { out, answer: None }
+    pub(super) fn text(out: &'o mut Vec<u8>) -> StatWriter<'o> {
+        StatWriter { out, answer: None }
     }
 
     /// An answer of the binary protocol for each.
-    pub(super) fn binary(answer: Answer<'static>, out: &'o mut Vec<u8>) -> Lines<'o> {
-        Lines { out, answer: Some(answer) }
+    pub(super) fn binary(answer: BinaryResponseHeader<'static>, out: &'o mut Vec<u8>) -> StatWriter<'o> {
+        StatWriter { out, answer: Some(answer) }
     }
 
     fn stat(&mut self, name: &str, value: impl std::fmt::Display) {
@@ -36,14 +36,14 @@ impl<'o> Lines<'o> {
             let _ = write!(self.out, "STAT {name} {value}\r\n");
             return;
         };
-        Answer { key: name.as_bytes(), ..*answer }.push(value.to_string().as_bytes(), self.out);
+        BinaryResponseHeader { key: name.as_bytes(), ..*answer }.push(value.to_string().as_bytes(), self.out);
     }
 
     /// The end of the list, where there is one in words of its own.
     fn end(self, text: &str) {
         match &self.answer {
             Some(answer) => answer.push(b"", self.out),
-            None => line(text, self.out),
+            None => push_line(text, self.out),
         }
     }
 
@@ -51,10 +51,10 @@ impl<'o> Lines<'o> {
     fn unknown(self) {
         match self.answer {
             Some(answer) => {
-                let status = Status::NotFound;
-                Answer { status, ..answer }.push(status.text().as_bytes(), self.out);
+                let status = BinaryStatus::NotFound;
+                BinaryResponseHeader { status, ..answer }.push(status.text().as_bytes(), self.out);
             }
-            None => line("ERROR", self.out),
+            None => push_line("ERROR", self.out),
         }
     }
 
@@ -62,13 +62,13 @@ impl<'o> Lines<'o> {
     fn error(self, text: &'static str) {
         match self.answer {
             Some(answer) => super::binary::push_refusal(answer, text, self.out),
-            None => line(text, self.out),
+            None => push_line(text, self.out),
         }
     }
 }
 
 /// Runs `stats` and what stands behind it.
-pub(super) fn stats(work: &Work<'_>, mut words: Words<'_>, mut lines: Lines<'_>) {
+pub(super) fn stats(work: &MemcachedContext<'_>, mut words: LineTokens<'_>, mut lines: StatWriter<'_>) {
     let entry = match work.reach(false) {
         Ok(entry) => entry,
         Err(text) => return lines.error(text),
@@ -98,14 +98,14 @@ pub(super) fn stats(work: &Work<'_>, mut words: Words<'_>, mut lines: Lines<'_>)
 }
 
 fn general(
-    work: &Work<'_>,
+    work: &MemcachedContext<'_>,
     view: &TenantView,
     entry: &TableEntry,
-    (table, totals): (&TableStats, &Totals),
-    lines: &mut Lines<'_>,
+    (table, totals): (&TableStats, &MemcachedTotals),
+    lines: &mut StatWriter<'_>,
 ) {
     let (facts, now_ms, usage) = (work.context.facts, work.context.now_ms, &view.tenant.usage);
-    let sum = |counter: fn(&sandstorm_metrics::TenantCounters) -> &Counter| {
+    let sum = |counter: fn(&sandstorm_metrics::TenantCounters) -> &SingleWriterCounter| {
         (0..facts.workers).map(|worker| counter(usage.worker(worker)).get()).sum::<u64>()
     };
     let refused = |reason: ConnectionReason| {
@@ -115,7 +115,7 @@ fn general(
     lines.stat("pid", std::process::id());
     lines.stat("uptime", now_ms.saturating_sub(facts.started_ms) / 1000);
     lines.stat("time", now_ms / 1000);
-    lines.stat("version", COMPATIBLE);
+    lines.stat("version", MEMCACHED_VERSION);
     lines.stat("sandstorm", env!("CARGO_PKG_VERSION"));
     lines.stat("pointer_size", usize::BITS);
     let cpu_us = sum(|tenant| &tenant.invocation_cpu_ns) / 1000;
@@ -143,7 +143,7 @@ fn general(
 }
 
 /// One class, of items of any size.
-fn slabs(table: &TableStats, totals: &Totals, lines: &mut Lines<'_>) {
+fn slabs(table: &TableStats, totals: &MemcachedTotals, lines: &mut StatWriter<'_>) {
     if table.records > 0 {
         lines.stat("1:used_chunks", table.records);
         lines.stat("1:mem_requested", table.bytes);
@@ -165,11 +165,11 @@ fn slabs(table: &TableStats, totals: &Totals, lines: &mut Lines<'_>) {
     lines.stat("total_malloced", table.bytes);
 }
 
-fn settings(work: &Work<'_>, entry: &TableEntry, table: &TableStats, lines: &mut Lines<'_>) {
+fn settings(work: &MemcachedContext<'_>, entry: &TableEntry, table: &TableStats, lines: &mut StatWriter<'_>) {
     let by_token = if work.by_token { "yes" } else { "no" };
     lines.stat("maxbytes", table.quota_bytes);
     lines.stat("maxconns", work.context.facts.connections);
-    lines.stat("evictions", if entry.mode == Mode::Cache { "on" } else { "off" });
+    lines.stat("evictions", if entry.mode == StorageMode::Cache { "on" } else { "off" });
     lines.stat("num_threads", work.context.facts.workers.min(MAX_WORKERS));
     lines.stat("item_size_max", entry.table.max_value_len());
     lines.stat("cas_enabled", "yes");

@@ -3,54 +3,60 @@
 mod largest;
 
 use super::*;
-use crate::{Facts, Protocol};
-use sandstorm_catalog::{Access, Directory, Granter, NewTable, NewTenant, Options, QuotaChanges};
-use sandstorm_metrics::Metrics;
-use sandstorm_store::{Epochs, Mode, Participant};
+use crate::{Protocol, ServerProperties};
+use sandstorm_catalog::{Directory, DirectoryOptions, GrantAccess, GrantIssuer, NewTable, NewTenant, QuotaChanges};
+use sandstorm_metrics::ServerMetrics;
+use sandstorm_store::{Epochs, Participant, StorageMode};
 
 /// A server's part that sessions need.
 pub(super) struct Place {
     pub(super) directory: Arc<Directory>,
     participant: Participant,
-    facts: Facts,
+    facts: ServerProperties,
     pub(super) now_ms: u64,
 }
 
 /// A client of one.
 pub(super) struct Client {
-    pub(super) session: Session,
+    pub(super) session: MemcachedSession,
     pub(super) input: Vec<u8>,
 }
 
 impl Place {
     /// With tenants `shop` and `guest`, each with a table `t`; the one of `shop` was granted to `guest`.
-    pub(super) fn new(access: Access) -> Place {
-        Place::with_options(access, Options::default())
+    pub(super) fn new(access: GrantAccess) -> Place {
+        Place::with_options(access, DirectoryOptions::default())
     }
 
-    pub(super) fn with_options(access: Access, options: Options) -> Place {
+    pub(super) fn with_options(access: GrantAccess, options: DirectoryOptions) -> Place {
         let epochs = Epochs::new();
         let directory = Directory::with_options(Arc::clone(&epochs), options);
         for tenant in ["shop", "guest"] {
             directory.create_tenant(NewTenant { open: true, ..NewTenant::named(tenant) }).expect("a tenant");
             directory.create_table(tenant, NewTable::named("t")).expect("a table");
         }
-        directory.grant("shop", "t", "guest", access, Granter::Operator).expect("a grant");
-        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
+        directory.grant("shop", "t", "guest", access, GrantIssuer::Operator).expect("a grant");
+        let facts = ServerProperties {
+            metrics: ServerMetrics::new(1),
+            workers: 1,
+            started_ms: 0,
+            connections: 100,
+            slow_us: 0,
+        };
         Place { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
     }
 
     /// A client at a port that speaks for a tenant, with a table of it.
     pub(super) fn client(&self, tenant: &str, table: &str) -> Client {
         let (tenant, table) = (Some(tenant.to_owned()), Some(table.to_owned()));
-        let entrance = Entrance { protocol: Protocol::Memcached, tenant, table, public: false };
-        Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() }
+        let service = PortService { protocol: Protocol::Memcached, tenant, table, public: false };
+        Client { session: MemcachedSession::new(&Arc::new(service)), input: Vec::new() }
     }
 
-    pub(super) fn context(&self, run: impl FnOnce(&Context<'_>)) {
+    pub(super) fn context(&self, run: impl FnOnce(&CommandContext<'_>)) {
         let snapshot = self.directory.snapshot();
         sandstorm_store::fix_clock(Some(self.now_ms));
-        run(&Context {
+        run(&CommandContext {
             participant: &self.participant,
             snapshot: &snapshot,
             now_ms: self.now_ms,
@@ -65,11 +71,11 @@ impl Place {
     }
 
     /// What a client is told that says this, and what is to happen then.
-    pub(super) fn hears(&self, client: &mut Client, said: &[u8]) -> (String, Next) {
+    pub(super) fn hears(&self, client: &mut Client, said: &[u8]) -> (String, NextAction) {
         client.input.extend_from_slice(said);
-        let (mut out, mut used, mut last) = (Vec::new(), 0, Next::Again);
+        let (mut out, mut used, mut last) = (Vec::new(), 0, NextAction::Yield);
         self.context(|context| {
-            while matches!(last, Next::Again | Next::HandOver(_)) {
+            while matches!(last, NextAction::Yield | NextAction::HandOver(_)) {
                 let (bytes, next) = client.session.run(context, &client.input[used..], &mut out);
                 (used, last) = (used + bytes, next);
             }
@@ -91,7 +97,7 @@ impl Place {
 
 #[test]
 fn what_is_done_to_a_granted_table_is_done_there() {
-    let place = Place::new(Access::ReadWrite);
+    let place = Place::new(GrantAccess::ReadWrite);
     let (mut owner, mut own) = (place.client("shop", "t"), place.client("guest", "t"));
     let mut guest = place.client("guest", "shop/t");
     assert_eq!(place.say(&mut guest, "mg a N30 v\r\n"), "VA 0 W\r\n\r\n");
@@ -107,7 +113,7 @@ fn what_is_done_to_a_granted_table_is_done_there() {
 
 #[test]
 fn who_may_only_read_wins_nothing() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
     assert_eq!(place.say(&mut owner, "ms a 1 T10\r\nx\r\n"), "HD\r\n");
     assert_eq!(place.say(&mut guest, "mg a R30 v\r\n"), "VA 1\r\nx\r\n");
@@ -121,7 +127,7 @@ fn who_may_only_read_wins_nothing() {
 
 #[test]
 fn an_error_takes_the_place_of_the_end_of_a_list() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut lost = place.client("shop", "nothing");
     assert_eq!(place.say(&mut lost, "get a b c\r\nmn\r\n"), "SERVER_ERROR the tenant has no such table\r\nMN\r\n");
     let mut client = place.client("shop", "t");
@@ -138,7 +144,7 @@ fn an_error_takes_the_place_of_the_end_of_a_list() {
 
 #[test]
 fn blanks_of_an_endless_get_are_not_kept() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     assert_eq!(place.say(&mut client, "set b 0 0 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(place.say(&mut client, &format!("get {}", "a ".repeat(2000))), "");
@@ -151,7 +157,7 @@ fn blanks_of_an_endless_get_are_not_kept() {
 
 #[test]
 fn a_port_speaks_for_whoever_has_the_name_now() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let (mut stream, mut wicket) = (place.client("guest", "t"), place.client("guest", "t"));
     assert_eq!(place.say(&mut stream, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
@@ -161,7 +167,7 @@ fn a_port_speaks_for_whoever_has_the_name_now() {
     assert_eq!(place.datagram(&mut wicket, "get a b\r\n"), nobody);
     assert_eq!(
         place.hears(&mut stream, b"get a\r\n"),
-        (nobody.to_owned(), Next::Close),
+        (nobody.to_owned(), NextAction::Close),
         "a connection ends with its right"
     );
     let mut stream = place.client("guest", "t");
@@ -176,7 +182,7 @@ fn a_port_speaks_for_whoever_has_the_name_now() {
 
 #[test]
 fn records_end_when_they_should() {
-    let mut place = Place::new(Access::Read);
+    let mut place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     let stored =
         ["set a 0 10 1\r\nx\r\n", "set b 0 10 1\r\nx\r\n", "ms c 1 T10\r\nx\r\n", "set d 0 1800000010 1\r\nx\r\n"];
@@ -199,7 +205,7 @@ fn records_end_when_they_should() {
 
 #[test]
 fn a_flush_comes_when_its_delay_is_over() {
-    let mut place = Place::new(Access::Read);
+    let mut place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     assert_eq!(
         place.say(&mut client, "set a 0 0 1\r\nx\r\nflush_all 10\r\nget a\r\n"),
@@ -224,7 +230,7 @@ fn a_flush_comes_when_its_delay_is_over() {
 
 #[test]
 fn copies_of_a_large_value_leave_others_their_turn() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     let large = format!("set a 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000));
     assert_eq!(place.say(&mut client, &large), "STORED\r\n");
@@ -232,7 +238,7 @@ fn copies_of_a_large_value_leave_others_their_turn() {
         let (said, mut out) = (command.repeat(10), Vec::new());
         place.context(|context| {
             let (used, next) = client.session.run(context, said.as_bytes(), &mut out);
-            assert_eq!((used, next), (command.len(), Next::Again), "{command}");
+            assert_eq!((used, next), (command.len(), NextAction::Yield), "{command}");
             assert!(context.requests.get() > 900, "it costs its tenant more than a small one");
         });
     }
@@ -240,8 +246,8 @@ fn copies_of_a_large_value_leave_others_their_turn() {
 
 #[test]
 fn a_write_costs_its_tenant_what_it_evicts() {
-    let place = Place::new(Access::Read);
-    let table = NewTable { mode: Mode::Cache, quota_bytes: Some(4 << 20), ..NewTable::named("cache") };
+    let place = Place::new(GrantAccess::Read);
+    let table = NewTable { mode: StorageMode::Cache, quota_bytes: Some(4 << 20), ..NewTable::named("cache") };
     place.directory.create_table("shop", table).expect("a table");
     let mut client = place.client("shop", "cache");
     for number in 0..50_000 {
@@ -250,18 +256,18 @@ fn a_write_costs_its_tenant_what_it_evicts() {
     let (large, mut out) = (format!("set large 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000)), Vec::new());
     place.context(|context| {
         assert_eq!(client.session.run(context, large.as_bytes(), &mut out).0, large.len());
-        let (requests, worked) = (context.requests.get(), context.worked());
+        let (requests, worked) = (context.requests.get(), context.work_done());
         assert!(worked > 1000 && worked > requests, "{worked} for {requests}");
     });
     place.context(|context| {
         assert_eq!(client.session.run(context, b"get large\r\n", &mut out).0, 11);
-        assert_eq!(context.worked(), context.requests.get(), "others do not pay for it");
+        assert_eq!(context.work_done(), context.requests.get(), "others do not pay for it");
     });
 }
 
 #[test]
 fn emptying_a_table_and_statistics_cost_their_tenant_what_they_take() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let (mut text, mut binary) = (place.client("shop", "t"), place.client("shop", "t"));
     let frame = |op: u8| [&[0x80, op][..], &[0; 22]].concat();
     let texts = [(&b"flush_all\r\n"[..], 50), (b"flush_all noreply\r\n", 50), (b"stats\r\n", 20)];
@@ -274,14 +280,14 @@ fn emptying_a_table_and_statistics_cost_their_tenant_what_they_take() {
             while used < said.len() {
                 used += client.session.run(context, &said[used..], &mut out).0;
             }
-            assert!(context.worked() >= least, "{} for {said:?}", context.worked());
+            assert!(context.work_done() >= least, "{} for {said:?}", context.work_done());
         });
     }
 }
 
 #[test]
 fn a_datagram_is_answered_whole_or_has_an_end() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let (mut stream, mut wicket) = (place.client("shop", "t"), place.client("shop", "t"));
     let stores = |key: &str, len: usize| format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
     let value = |key: &str, len: usize| format!("VALUE {key} 0 {len}\r\n{}\r\n", "v".repeat(len));
@@ -302,7 +308,7 @@ fn a_datagram_is_answered_whole_or_has_an_end() {
 
 #[test]
 fn only_its_owner_empties_a_table() {
-    let place = Place::new(Access::ReadWrite);
+    let place = Place::new(GrantAccess::ReadWrite);
     let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
     assert_eq!(place.say(&mut guest, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
     for flush in ["flush_all\r\n", "flush_all 5\r\n"] {
@@ -313,22 +319,22 @@ fn only_its_owner_empties_a_table() {
 
 #[test]
 fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
-    use super::classic::refusal;
+    use super::classic::store_error_text;
     use sandstorm_store::StoreError;
-    assert_eq!(refusal(StoreError::OutOfMemory), "SERVER_ERROR out of memory storing object");
-    let no_memory = refusal(StoreError::NoMemory);
+    assert_eq!(store_error_text(StoreError::OutOfMemory), "SERVER_ERROR out of memory storing object");
+    let no_memory = store_error_text(StoreError::NoMemory);
     assert!(no_memory.starts_with("SERVER_ERROR out of memory storing object: the server's machine"), "{no_memory}");
-    let still_read = refusal(StoreError::StillRead);
+    let still_read = store_error_text(StoreError::ReclaimPressure);
     assert!(still_read.starts_with("SERVER_ERROR ") && still_read.ends_with("write again in a moment"), "{still_read}");
 }
 
 #[test]
 fn http_ends_a_connection_before_what_follows_it_is_run() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     for first in ["POST / HTTP/1.1", "GET / HTTP/1.1", "PUT /x HTTP/1.0", "OPTIONS * HTTP/1.1"] {
         let mut client = place.client("shop", "t");
         let said = format!("{first}\r\nset stolen 0 0 1\r\nx\r\n");
-        assert_eq!(place.hears(&mut client, said.as_bytes()), (String::new(), Next::Close), "{first}");
+        assert_eq!(place.hears(&mut client, said.as_bytes()), (String::new(), NextAction::Close), "{first}");
         let mut other = place.client("shop", "t");
         assert_eq!(place.say(&mut other, "get stolen\r\n"), "END\r\n", "{first}");
     }

@@ -1,26 +1,26 @@
 //! Commands on several bits of a value at once: BITOP, BITPOS, BITFIELD.
 
-use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is};
+use super::command_call::{CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
 use crate::limits::bits::{BITFIELD_OPS, BITOP_BYTES, BITOP_KEYS};
 use sandstorm_store::limits::MAX_VALUE_BYTES;
-use sandstorm_store::{Change, RecordRef, Value};
+use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
 /// What BITOP does with bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Combine {
+enum BitOperation {
     And,
     Or,
     Xor,
     Not,
 }
 
-impl Combine {
-    fn named(word: &[u8]) -> Option<Combine> {
+impl BitOperation {
+    fn named(word: &[u8]) -> Option<BitOperation> {
         match () {
-            () if is(word, "AND") => Some(Combine::And),
-            () if is(word, "OR") => Some(Combine::Or),
-            () if is(word, "XOR") => Some(Combine::Xor),
-            () if is(word, "NOT") => Some(Combine::Not),
+            () if is_word(word, "AND") => Some(BitOperation::And),
+            () if is_word(word, "OR") => Some(BitOperation::Or),
+            () if is_word(word, "XOR") => Some(BitOperation::Xor),
+            () if is_word(word, "NOT") => Some(BitOperation::Not),
             () => None,
         }
     }
@@ -29,23 +29,23 @@ impl Combine {
     fn take(self, result: &mut [u8], value: &[u8]) {
         let pairs = result.iter_mut().zip(value);
         match self {
-            Combine::And => {
+            BitOperation::And => {
                 pairs.for_each(|(byte, other)| *byte &= other);
                 if let Some(rest) = result.get_mut(value.len()..) {
                     rest.fill(0);
                 }
             }
-            Combine::Or => pairs.for_each(|(byte, other)| *byte |= other),
-            Combine::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
-            Combine::Not => pairs.for_each(|(byte, other)| *byte = !other),
+            BitOperation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+            BitOperation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+            BitOperation::Not => pairs.for_each(|(byte, other)| *byte = !other),
         }
     }
 }
 
-pub(super) fn bitop(call: &mut Call<'_, '_>) -> Outcome {
-    let combine = Combine::named(call.arg(1)).ok_or(SYNTAX)?;
+pub(super) fn bitop(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let combine = BitOperation::named(call.arg(1)).ok_or(SYNTAX)?;
     let (target, sources) = (call.arg(2), call.rest(3));
-    if combine == Combine::Not && sources.len() != 1 {
+    if combine == BitOperation::Not && sources.len() != 1 {
         return Err("ERR BITOP NOT must be called with a single source key.".into());
     }
     if sources.len() > BITOP_KEYS {
@@ -53,7 +53,7 @@ pub(super) fn bitop(call: &mut Call<'_, '_>) -> Outcome {
     }
     call.admit_keys(sources.len())?;
     let entry = call.table(true)?;
-    let found: Vec<Option<RecordRef<'_>>> = sources.iter().map(|key| call.get_of(&entry.table, key)).collect();
+    let found: Vec<Option<RecordRef<'_>>> = sources.iter().map(|key| call.get_in(&entry.table, key)).collect();
     let lens = || found.iter().flatten().map(|record| record.value().len());
     let (len, bytes) = (lens().max().unwrap_or(0), lens().sum::<usize>());
     if bytes > BITOP_BYTES {
@@ -62,15 +62,15 @@ pub(super) fn bitop(call: &mut Call<'_, '_>) -> Outcome {
     call.context.bytes(bytes);
     let mut values = found.iter().map(|found| found.as_ref().map_or(&b""[..], |record| record.value()));
     let mut result = vec![0; len];
-    if combine != Combine::Not
+    if combine != BitOperation::Not
         && let Some(first) = values.next()
     {
         result[..first.len()].copy_from_slice(first);
     }
     values.for_each(|value| combine.take(&mut result, value));
-    call.update_of(entry, target, |_| match result.is_empty() {
-        true => Change::Delete(()),
-        false => Change::Put { value: Value::Owned(result), flags: 0, expires_at_ms: 0, answer: () },
+    call.update_in(entry, target, |_| match result.is_empty() {
+        true => RecordUpdate::Delete(()),
+        false => RecordUpdate::Put { value: UpdateValue::Owned(result), flags: 0, expires_at_ms: 0, answer: () },
     })?;
     call.reply.integer(len as i64);
     Ok(())
@@ -107,7 +107,7 @@ fn first_bit_between(value: &[u8], bit: bool, from: usize, to: usize) -> Option<
 }
 
 /// Which bits BITPOS looks at in a value of so many bytes; `None`: none.
-fn span(call: &Call<'_, '_>, len: usize) -> Result<Option<(usize, usize)>, Fail> {
+fn bit_span(call: &CommandCall<'_, '_>, len: usize) -> Result<Option<(usize, usize)>, CommandError> {
     let count = call.args.len();
     if count > 6 {
         return Err(SYNTAX.into());
@@ -115,8 +115,8 @@ fn span(call: &Call<'_, '_>, len: usize) -> Result<Option<(usize, usize)>, Fail>
     let start = if count > 3 { call.integer(3)? } else { 0 };
     let bits = match call.args.get(5) {
         None => false,
-        Some(unit) if is(unit, "BIT") => true,
-        Some(unit) if is(unit, "BYTE") => false,
+        Some(unit) if is_word(unit, "BIT") => true,
+        Some(unit) if is_word(unit, "BYTE") => false,
         Some(_) => return Err(SYNTAX.into()),
     };
     let units = (len * if bits { 8 } else { 1 }) as i64;
@@ -130,7 +130,7 @@ fn span(call: &Call<'_, '_>, len: usize) -> Result<Option<(usize, usize)>, Fail>
     Ok(Some(if bits { (start, end) } else { (start * 8, end * 8 + 7) }))
 }
 
-pub(super) fn bitpos(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn bitpos(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let bit = match call.integer(2)? {
         0 => false,
         1 => true,
@@ -142,7 +142,7 @@ pub(super) fn bitpos(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(());
     };
     let value = record.value();
-    let span = span(call, value.len())?;
+    let span = bit_span(call, value.len())?;
     call.context.bytes(value.len());
     let position = match span {
         None => -1,
@@ -159,7 +159,7 @@ pub(super) fn bitpos(call: &mut Call<'_, '_>) -> Outcome {
 
 /// What happens to a number that does not fit into its field.
 #[derive(Clone, Copy)]
-enum Overflow {
+enum OverflowMode {
     Wrap,
     Saturate,
     Fail,
@@ -167,7 +167,7 @@ enum Overflow {
 
 /// What BITFIELD does with a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum BitfieldVerb {
     Get,
     Set,
     Add,
@@ -175,7 +175,7 @@ enum Verb {
 
 /// A field of a value.
 #[derive(Clone, Copy)]
-struct Field {
+struct IntegerField {
     signed: bool,
     bits: u32,
     /// In bits.
@@ -183,34 +183,34 @@ struct Field {
 }
 
 /// One operation of BITFIELD.
-struct Step {
-    verb: Verb,
-    field: Field,
+struct BitfieldOp {
+    verb: BitfieldVerb,
+    field: IntegerField,
     number: i64,
-    overflow: Overflow,
+    overflow: OverflowMode,
 }
 
 const BAD_FIELD: &str =
     "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.";
 
-impl Field {
-    fn read(kind: &[u8], offset: &[u8]) -> Result<Field, Fail> {
+impl IntegerField {
+    fn read(kind: &[u8], offset: &[u8]) -> Result<IntegerField, CommandError> {
         let signed = match kind.first() {
             Some(b'i') => true,
             Some(b'u') => false,
             _ => return Err(BAD_FIELD.into()),
         };
         let most = if signed { 64 } else { 63 };
-        let bits = integer(&kind[1..]).filter(|bits| (1..=most).contains(bits)).ok_or(BAD_FIELD)?;
+        let bits = parse_integer(&kind[1..]).filter(|bits| (1..=most).contains(bits)).ok_or(BAD_FIELD)?;
         // `#3`: three fields further.
         let (digits, unit) = match offset.strip_prefix(b"#") {
             Some(digits) => (digits, bits),
             None => (offset, 1),
         };
-        let offset = integer(digits).and_then(|offset| usize::try_from(offset.checked_mul(unit)?).ok());
+        let offset = parse_integer(digits).and_then(|offset| usize::try_from(offset.checked_mul(unit)?).ok());
         let offset = offset.filter(|offset| offset / 8 < MAX_VALUE_BYTES);
         let offset = offset.ok_or("ERR bit offset is not an integer or out of range")?;
-        Ok(Field { signed, bits: bits as u32, offset })
+        Ok(IntegerField { signed, bits: bits as u32, offset })
     }
 
     /// Bytes of a value that reaches to its end.
@@ -252,34 +252,34 @@ impl Field {
     }
 
     /// A number as it fits; `None`: it does not, and is not to be stored.
-    fn fit(self, number: i128, overflow: Overflow) -> Option<i128> {
+    fn fit(self, number: i128, overflow: OverflowMode) -> Option<i128> {
         let (least, most) = match self.signed {
             true => (-(1i128 << (self.bits - 1)), (1i128 << (self.bits - 1)) - 1),
             false => (0, (1i128 << self.bits) - 1),
         };
         match overflow {
             _ if (least..=most).contains(&number) => Some(number),
-            Overflow::Wrap => Some(self.of_bits(number as u128)),
-            Overflow::Saturate => Some(number.clamp(least, most)),
-            Overflow::Fail => None,
+            OverflowMode::Wrap => Some(self.of_bits(number as u128)),
+            OverflowMode::Saturate => Some(number.clamp(least, most)),
+            OverflowMode::Fail => None,
         }
     }
 }
 
-fn steps(call: &Call<'_, '_>) -> Result<Vec<Step>, Fail> {
-    let (mut steps, mut overflow, mut at) = (Vec::new(), Overflow::Wrap, 2);
+fn parse_bitfield_ops(call: &CommandCall<'_, '_>) -> Result<Vec<BitfieldOp>, CommandError> {
+    let (mut steps, mut overflow, mut at) = (Vec::new(), OverflowMode::Wrap, 2);
     while at < call.args.len() {
         let (word, left) = (call.arg(at), call.args.len() - at - 1);
         let verb = match () {
-            () if is(word, "GET") && left >= 2 => Verb::Get,
-            () if is(word, "SET") && left >= 3 => Verb::Set,
-            () if is(word, "INCRBY") && left >= 3 => Verb::Add,
-            () if is(word, "OVERFLOW") && left >= 1 => {
+            () if is_word(word, "GET") && left >= 2 => BitfieldVerb::Get,
+            () if is_word(word, "SET") && left >= 3 => BitfieldVerb::Set,
+            () if is_word(word, "INCRBY") && left >= 3 => BitfieldVerb::Add,
+            () if is_word(word, "OVERFLOW") && left >= 1 => {
                 let kind = call.arg(at + 1);
                 overflow = match () {
-                    () if is(kind, "WRAP") => Overflow::Wrap,
-                    () if is(kind, "SAT") => Overflow::Saturate,
-                    () if is(kind, "FAIL") => Overflow::Fail,
+                    () if is_word(kind, "WRAP") => OverflowMode::Wrap,
+                    () if is_word(kind, "SAT") => OverflowMode::Saturate,
+                    () if is_word(kind, "FAIL") => OverflowMode::Fail,
                     () => return Err("ERR Invalid OVERFLOW type specified".into()),
                 };
                 at += 2;
@@ -287,45 +287,46 @@ fn steps(call: &Call<'_, '_>) -> Result<Vec<Step>, Fail> {
             }
             () => return Err(SYNTAX.into()),
         };
-        let field = Field::read(call.arg(at + 1), call.arg(at + 2))?;
-        let number = if verb == Verb::Get { 0 } else { integer(call.arg(at + 3)).ok_or(NOT_AN_INTEGER)? };
+        let field = IntegerField::read(call.arg(at + 1), call.arg(at + 2))?;
+        let number =
+            if verb == BitfieldVerb::Get { 0 } else { parse_integer(call.arg(at + 3)).ok_or(NOT_AN_INTEGER)? };
         if steps.len() == BITFIELD_OPS {
             return Err(format!("ERR BITFIELD takes {BITFIELD_OPS} operations at most").into());
         }
-        steps.push(Step { verb, field, number, overflow });
-        at += if verb == Verb::Get { 3 } else { 4 };
+        steps.push(BitfieldOp { verb, field, number, overflow });
+        at += if verb == BitfieldVerb::Get { 3 } else { 4 };
     }
     Ok(steps)
 }
 
-impl Step {
+impl BitfieldOp {
     /// Does it; the answer, and whether anything was stored.
     fn run(&self, value: &mut [u8]) -> (Option<i128>, bool) {
         let old = self.field.get(value);
         let number = match self.verb {
-            Verb::Get => return (Some(old), false),
-            Verb::Add => old + i128::from(self.number),
-            Verb::Set if self.field.signed => self.number.into(),
+            BitfieldVerb::Get => return (Some(old), false),
+            BitfieldVerb::Add => old + i128::from(self.number),
+            BitfieldVerb::Set if self.field.signed => self.number.into(),
             // As Redis has it, a negative one is a very large one.
-            Verb::Set => i128::from(self.number as u64),
+            BitfieldVerb::Set => i128::from(self.number as u64),
         };
         let Some(new) = self.field.fit(number, self.overflow) else { return (None, false) };
         self.field.set(value, new);
-        (Some(if self.verb == Verb::Set { old } else { new }), true)
+        (Some(if self.verb == BitfieldVerb::Set { old } else { new }), true)
     }
 }
 
-pub(super) fn bitfield(call: &mut Call<'_, '_>) -> Outcome {
-    field_steps(call, false)
+pub(super) fn bitfield(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    run_bitfield(call, false)
 }
 
-pub(super) fn bitfield_ro(call: &mut Call<'_, '_>) -> Outcome {
-    field_steps(call, true)
+pub(super) fn bitfield_ro(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    run_bitfield(call, true)
 }
 
-fn field_steps(call: &mut Call<'_, '_>, read_only: bool) -> Outcome {
-    let steps = steps(call)?;
-    let writes = || steps.iter().filter(|step| step.verb != Verb::Get);
+fn run_bitfield(call: &mut CommandCall<'_, '_>, read_only: bool) -> CommandResult {
+    let steps = parse_bitfield_ops(call)?;
+    let writes = || steps.iter().filter(|step| step.verb != BitfieldVerb::Get);
     let answers: Vec<Option<i128>> = match writes().map(|step| step.field.end()).max() {
         None => {
             let found = call.get(call.arg(1))?;
@@ -337,17 +338,17 @@ fn field_steps(call: &mut Call<'_, '_>, read_only: bool) -> Outcome {
             let mut value = old.map_or_else(Vec::new, |record| record.value().to_vec());
             let mut changed = value.len() < end;
             value.resize(value.len().max(end), 0);
-            let run = |step: &Step| {
+            let run = |step: &BitfieldOp| {
                 let (answer, stored) = step.run(&mut value);
                 changed |= stored;
                 answer
             };
             let answers = steps.iter().map(run).collect();
             if !changed {
-                return Change::Keep(answers);
+                return RecordUpdate::Keep(answers);
             }
-            Change::Put {
-                value: Value::Owned(value),
+            RecordUpdate::Put {
+                value: UpdateValue::Owned(value),
                 flags: old.map_or(0, |record| record.flags()),
                 expires_at_ms: old.map_or(0, |record| record.expires_at_ms()),
                 answer: answers,
@@ -394,9 +395,9 @@ mod tests {
         for signed in [false, true] {
             for bits in 1..=63 + u32::from(signed) {
                 for offset in 0..18 {
-                    let field = Field { signed, bits, offset };
+                    let field = IntegerField { signed, bits, offset };
                     for number in [0, 1, -1, i128::from(i64::MAX), i128::from(i64::MIN), 0x5555_5555_5555_5555] {
-                        let Some(number) = field.fit(number, Overflow::Wrap) else { panic!("it wraps") };
+                        let Some(number) = field.fit(number, OverflowMode::Wrap) else { panic!("it wraps") };
                         for around in [0, 0xff] {
                             let mut value = [around; 11];
                             field.set(&mut value, number);

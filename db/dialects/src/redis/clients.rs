@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::call::{Call, Fail, Outcome, SYNTAX, integer, is, text};
+use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, is_word, lossy_text, parse_integer};
 use super::commands::COMMANDS;
-use crate::limits::redis::{CLIENTS_LISTED, CLIENTS_PER_REQUEST};
-use sandstorm_accounts::{Client, Clients};
+use crate::limits::redis::{CLIENTS_PER_REQUEST, MAX_CLIENTS_LISTED};
+use sandstorm_accounts::{ClientList, RedisClientEntry};
 
 const BAD_ID: &str = "ERR Invalid client ID";
 
 /// What is said of a connection, in one line.
-fn line(client: &Client, user: &str, now_ms: u64, out: &mut String) {
+fn describe_client(client: &RedisClientEntry, user: &str, now_ms: u64, out: &mut String) {
     use std::fmt::Write as _;
     let said = client.said.lock().clone();
     let stands = said.state;
@@ -28,118 +28,118 @@ fn line(client: &Client, user: &str, now_ms: u64, out: &mut String) {
          qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={command} \
          user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
-        text(&said.name),
+        lossy_text(&said.name),
         now_ms.saturating_sub(client.since_ms) / 1000,
-        now_ms.saturating_sub(client.heard_ms.load(Relaxed)) / 1000,
+        now_ms.saturating_sub(client.last_active_ms.load(Relaxed)) / 1000,
         if stands.queued >= 0 { "x" } else { "N" },
         stands.database,
         stands.queued,
         stands.watches,
         if stands.resp3 { 3 } else { 2 },
-        text(&said.library.0),
-        text(&said.library.1),
+        lossy_text(&said.library.0),
+        lossy_text(&said.library.1),
     );
 }
 
 /// All that are there, if they are not too many.
-fn all(clients: &Clients) -> Result<Vec<Arc<Client>>, Fail> {
+fn all_clients(clients: &ClientList) -> Result<Vec<Arc<RedisClientEntry>>, CommandError> {
     let count = clients.count();
-    if count > CLIENTS_LISTED {
+    if count > MAX_CLIENTS_LISTED {
         return Err(format!(
-            "ERR the tenant has {count} connections, of which {CLIENTS_LISTED} at most are listed: ask for some, CLIENT LIST ID id ..."
+            "ERR the tenant has {count} connections, of which {MAX_CLIENTS_LISTED} at most are listed: ask for some, CLIENT LIST ID id ..."
         )
         .into());
     }
     Ok(clients.which(|client| !client.is_killed()))
 }
 
-fn lines(call: &mut Call<'_, '_>, shown: &[Arc<Client>]) -> Outcome {
+fn reply_clients(call: &mut CommandCall<'_, '_>, shown: &[Arc<RedisClientEntry>]) -> CommandResult {
     let (user, now_ms) = (call.view()?.tenant.name.clone(), call.now_ms());
     call.context.work(shown.len() as u64);
     let mut out = String::new();
-    shown.iter().for_each(|client| line(client, &user, now_ms, &mut out));
+    shown.iter().for_each(|client| describe_client(client, &user, now_ms, &mut out));
     call.reply.verbatim(&out);
     Ok(())
 }
 
-pub(super) fn info(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.state.tell();
     let id = call.state.id();
     let own = call.view()?.tenant.usage.clients.of(id);
-    lines(call, own.as_slice())
+    reply_clients(call, own.as_slice())
 }
 
-pub(super) fn list(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn list(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.state.tell();
     let clients = &call.view()?.tenant.usage.clients;
     let shown = match call.rest(2) {
-        [] => all(clients)?,
-        [word, kind] if is(word, "TYPE") => match is_normal(kind)? {
-            true => all(clients)?,
+        [] => all_clients(clients)?,
+        [word, kind] if is_word(word, "TYPE") => match is_normal(kind)? {
+            true => all_clients(clients)?,
             false => Vec::new(),
         },
-        [word, ids @ ..] if is(word, "ID") && !ids.is_empty() => {
+        [word, ids @ ..] if is_word(word, "ID") && !ids.is_empty() => {
             let ids: Option<Vec<u64>> =
-                ids.iter().map(|id| integer(id)?.try_into().ok().filter(|id| *id > 0)).collect();
+                ids.iter().map(|id| parse_integer(id)?.try_into().ok().filter(|id| *id > 0)).collect();
             ids.ok_or(BAD_ID)?.into_iter().filter_map(|id| clients.of(id)).collect()
         }
         _ => return Err(SYNTAX.into()),
     };
-    lines(call, &shown)
+    reply_clients(call, &shown)
 }
 
 /// Whether a type of connection is that of all connections here.
-fn is_normal(kind: &[u8]) -> Result<bool, Fail> {
-    match ["normal", "master", "replica", "slave", "pubsub"].iter().find(|known| is(kind, known)) {
+fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
+    match ["normal", "master", "replica", "slave", "pubsub"].iter().find(|known| is_word(kind, known)) {
         Some(known) => Ok(*known == "normal"),
-        None => Err(format!("ERR Unknown client type '{}'", text(kind)).into()),
+        None => Err(format!("ERR Unknown client type '{}'", lossy_text(kind)).into()),
     }
 }
 
 /// An address that was asked for; none: what was said is no address, so no connection has it.
-type At = Option<SocketAddr>;
+type AddressFilter = Option<SocketAddr>;
 
-fn at(said: &[u8]) -> At {
+fn parse_address(said: &[u8]) -> AddressFilter {
     std::str::from_utf8(said).ok()?.parse().ok()
 }
 
 /// Which connections are to be ended.
-struct Wanted {
+struct ClientFilter {
     id: Option<u64>,
-    from: Option<At>,
-    to: Option<At>,
+    from: Option<AddressFilter>,
+    to: Option<AddressFilter>,
     /// In seconds.
     age: Option<u64>,
     /// None can be what was asked for.
     none: bool,
-    skips_own: bool,
+    skip_own: bool,
 }
 
-fn wanted(call: &Call<'_, '_>) -> Result<Wanted, Fail> {
-    let mut wanted = Wanted { id: None, from: None, to: None, age: None, none: false, skips_own: true };
+fn parse_filter(call: &CommandCall<'_, '_>) -> Result<ClientFilter, CommandError> {
+    let mut wanted = ClientFilter { id: None, from: None, to: None, age: None, none: false, skip_own: true };
     for pair in call.rest(2).chunks(2) {
         let [word, value] = *pair else { return Err(SYNTAX.into()) };
-        if is(word, "ID") {
-            let id = integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+        if is_word(word, "ID") {
+            let id = parse_integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
             wanted.id = Some(id.ok_or("ERR client-id should be greater than 0")?);
-        } else if is(word, "SKIPME") {
-            wanted.skips_own = match () {
-                () if is(value, "YES") => true,
-                () if is(value, "NO") => false,
+        } else if is_word(word, "SKIPME") {
+            wanted.skip_own = match () {
+                () if is_word(value, "YES") => true,
+                () if is_word(value, "NO") => false,
                 () => return Err(SYNTAX.into()),
             };
-        } else if is(word, "TYPE") {
+        } else if is_word(word, "TYPE") {
             wanted.none |= !is_normal(value)?;
-        } else if is(word, "ADDR") {
-            wanted.from = Some(at(value));
-        } else if is(word, "LADDR") {
-            wanted.to = Some(at(value));
-        } else if is(word, "USER") {
+        } else if is_word(word, "ADDR") {
+            wanted.from = Some(parse_address(value));
+        } else if is_word(word, "LADDR") {
+            wanted.to = Some(parse_address(value));
+        } else if is_word(word, "USER") {
             if call.view()?.tenant.name.as_bytes() != value {
-                return Err(format!("ERR No such user '{}'", text(value)).into());
+                return Err(format!("ERR No such user '{}'", lossy_text(value)).into());
             }
-        } else if is(word, "MAXAGE") {
-            let age = integer(value).and_then(|age| u64::try_from(age).ok());
+        } else if is_word(word, "MAXAGE") {
+            let age = parse_integer(value).and_then(|age| u64::try_from(age).ok());
             wanted.age = Some(age.ok_or("ERR maxage is not an integer or out of range")?);
         } else {
             return Err(SYNTAX.into());
@@ -148,9 +148,9 @@ fn wanted(call: &Call<'_, '_>) -> Result<Wanted, Fail> {
     Ok(wanted)
 }
 
-impl Wanted {
-    fn is(&self, client: &Client, now_ms: u64) -> bool {
-        let at = |wanted: Option<At>, address: Option<SocketAddr>| {
+impl ClientFilter {
+    fn is(&self, client: &RedisClientEntry, now_ms: u64) -> bool {
+        let at = |wanted: Option<AddressFilter>, address: Option<SocketAddr>| {
             wanted.is_none_or(|wanted| wanted.is_some() && wanted == address)
         };
         // One that was ended is told so with the next look of its worker.
@@ -163,11 +163,18 @@ impl Wanted {
     }
 }
 
-pub(super) fn kill(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn kill(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let old_form = call.args.len() == 3;
     let wanted = match old_form {
-        true => Wanted { from: Some(at(call.arg(2))), id: None, to: None, age: None, none: false, skips_own: false },
-        false => wanted(call)?,
+        true => ClientFilter {
+            from: Some(parse_address(call.arg(2))),
+            id: None,
+            to: None,
+            age: None,
+            none: false,
+            skip_own: false,
+        },
+        false => parse_filter(call)?,
     };
     let (clients, now_ms, own) = (&call.view()?.tenant.usage.clients, call.now_ms(), call.state.id());
     let found = match wanted.id {
@@ -182,8 +189,8 @@ pub(super) fn kill(call: &mut Call<'_, '_>) -> Outcome {
     for client in found {
         if client.id != own {
             call.state.kills.push(client.kill());
-        } else if !wanted.skips_own {
-            call.state.closes = true;
+        } else if !wanted.skip_own {
+            call.state.close_after_reply = true;
         } else {
             continue;
         }

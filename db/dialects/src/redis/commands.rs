@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use super::call::{Call, Fail, Outcome, is, text};
+use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text};
 use super::{
-    absent, bits, connection, expiry, functions, info, introspect, keys, lcs, numbers, server, settings, strings,
-    transactions,
+    bits, connection, expiry, functions, info, introspect, keys, lcs, numbers, server, settings, strings, transactions,
+    unsupported,
 };
 use crate::limits::redis::{QUICK_ARGS, QUICK_BYTES};
 
@@ -33,7 +33,7 @@ pub(super) const ALL_TABLES: u16 = 512;
 pub(super) const CONTAINER: u16 = 1024;
 
 /// A command.
-pub(super) struct Spec {
+pub(super) struct RedisCommandSpec {
     pub(super) name: &'static str,
     /// Number of arguments, the name included; negative: at least so many.
     pub(super) arity: i32,
@@ -45,11 +45,11 @@ pub(super) struct Spec {
     pub(super) group: &'static str,
     /// The version of Redis in which it came.
     pub(super) since: &'static str,
-    pub(super) run: fn(&mut Call<'_, '_>) -> Outcome,
+    pub(super) run: fn(&mut CommandCall<'_, '_>) -> CommandResult,
     pub(super) summary: &'static str,
 }
 
-impl Spec {
+impl RedisCommandSpec {
     /// Whether it has one of these flags.
     pub(super) fn is(&self, flags: u16) -> bool {
         self.flags & flags != 0
@@ -57,12 +57,12 @@ impl Spec {
 
     /// Its number among all commands.
     pub(super) fn number(&self) -> usize {
-        (std::ptr::from_ref(self).addr() - COMMANDS.as_ptr().addr()) / size_of::<Spec>()
+        (std::ptr::from_ref(self).addr() - COMMANDS.as_ptr().addr()) / size_of::<RedisCommandSpec>()
     }
 
     /// Whether it takes so many arguments.
     pub(super) fn takes(&self, count: usize) -> bool {
-        fits(self.arity, count)
+        fits_arity(self.arity, count)
     }
 
     /// Whether it cannot take long with such arguments, of so many bytes.
@@ -80,7 +80,7 @@ impl Spec {
     }
 }
 
-/// Subcommands, and how many arguments they take, as in [`Spec::arity`].
+/// Subcommands, and how many arguments they take, as in [`RedisCommandSpec::arity`].
 static SUBCOMMANDS: &[(&str, &[(&str, i32)])] = &[
     ("object", &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3), ("help", 2)]),
     ("memory", &[("usage", -3), ("doctor", 2), ("purge", 2), ("stats", 2), ("malloc-stats", 2), ("help", 2)]),
@@ -133,71 +133,71 @@ static SUBCOMMANDS: &[(&str, &[(&str, i32)])] = &[
 ];
 
 /// Whether so many arguments are as many as an arity says.
-fn fits(arity: i32, count: usize) -> bool {
+fn fits_arity(arity: i32, count: usize) -> bool {
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     if arity < 0 { count >= -arity } else { count == arity }
 }
 
 /// What is wrong about a command's number of arguments, or its subcommand.
-pub(super) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<Fail> {
+pub(super) fn arity_error(spec: &RedisCommandSpec, args: &[&[u8]]) -> Option<CommandError> {
     let wrong = |name: &str| Some(format!("ERR wrong number of arguments for '{name}' command").into());
     if !spec.takes(args.len()) {
         return wrong(spec.name);
     }
     let word = args.get(1).filter(|_| spec.is(CONTAINER))?;
     let (_, known) = SUBCOMMANDS.iter().find(|(name, _)| *name == spec.name)?;
-    match known.iter().find(|(name, _)| is(word, name)) {
+    match known.iter().find(|(name, _)| is_word(word, name)) {
         None => Some(unknown_subcommand(word, &spec.name.to_uppercase())),
-        Some((_, arity)) if fits(*arity, args.len()) => None,
+        Some((_, arity)) if fits_arity(*arity, args.len()) => None,
         Some((name, _)) => wrong(&format!("{}|{name}", spec.name)),
     }
 }
 
-pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> Fail {
-    let word = text(&word[..word.len().min(128)]);
+pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> CommandError {
+    let word = lossy_text(&word[..word.len().min(128)]);
     format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into()
 }
 
 /// Places of the index of commands: a few times as many.
-const PLACES: usize = 512;
+const INDEX_SLOTS: usize = 512;
 
 /// Where each command is in [`COMMANDS`], plus one, by the hash of its name; what is taken moves on to the next place.
-static INDEX: LazyLock<[u8; PLACES]> = LazyLock::new(|| {
-    let mut index = [0; PLACES];
+static INDEX: LazyLock<[u8; INDEX_SLOTS]> = LazyLock::new(|| {
+    let mut index = [0; INDEX_SLOTS];
     for (number, spec) in (1u8..).zip(COMMANDS) {
-        let mut place = place(spec.name.as_bytes());
+        let mut place = hash_slot(spec.name.as_bytes());
         while index[place] != 0 {
-            place = (place + 1) % PLACES;
+            place = (place + 1) % INDEX_SLOTS;
         }
         index[place] = number;
     }
     index
 });
 
-fn place(name: &[u8]) -> usize {
+fn hash_slot(name: &[u8]) -> usize {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte | 0x20)).wrapping_mul(0x0100_0193);
-    name.iter().fold(0x811c_9dc5, mix) as usize % PLACES
+    name.iter().fold(0x811c_9dc5, mix) as usize % INDEX_SLOTS
 }
 
 /// The command of that name, in capitals or not.
-pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
+pub(super) fn find(name: &[u8]) -> Option<&'static RedisCommandSpec> {
     if name.len() > 16 {
         return None;
     }
-    let mut place = place(name);
+    let mut place = hash_slot(name);
     loop {
         let spec = COMMANDS.get(usize::from(INDEX[place]).checked_sub(1)?)?;
         if name.eq_ignore_ascii_case(spec.name.as_bytes()) {
             return Some(spec);
         }
-        place = (place + 1) % PLACES;
+        place = (place + 1) % INDEX_SLOTS;
     }
 }
 
 macro_rules! commands {
     ($($name:literal $arity:literal [$($flag:ident)*] $first:literal $last:literal $step:literal
        $group:literal $since:literal $family:ident::$run:ident $summary:literal;)*) => {
-        &[$(Spec {
+        &[$(RedisCommandSpec {
             name: $name,
             arity: $arity,
             flags: 0 $(| $flag)*,
@@ -214,7 +214,7 @@ macro_rules! commands {
 
 /// All commands.
 #[rustfmt::skip]
-pub(super) static COMMANDS: &[Spec] = commands! {
+pub(super) static COMMANDS: &[RedisCommandSpec] = commands! {
     "get" 2 [READONLY FAST] 1 1 1 "string" "1.0.0" strings::get "The value of a key.";
     "set" -3 [WRITE DENYOOM] 1 1 1 "string" "1.0.0" strings::set "Stores a value, on conditions and with an expiry if wished.";
     "setnx" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" strings::setnx "Stores a value if there is none.";
@@ -286,7 +286,7 @@ pub(super) static COMMANDS: &[Spec] = commands! {
     "fcall" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
     "fcall_ro" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
     "function" -2 [CONTAINER] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
-    "script" -2 [CONTAINER] 0 0 0 "scripting" "2.6.0" absent::script "About scripts, of which there are none.";
+    "script" -2 [CONTAINER] 0 0 0 "scripting" "2.6.0" unsupported::script "About scripts, of which there are none.";
     "info" -1 [] 0 0 0 "server" "1.0.0" info::info "About the server, in sections.";
     "config" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.0.0" settings::config "Settings that tools ask for and set.";
     "command" -1 [CONTAINER] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
@@ -296,8 +296,8 @@ pub(super) static COMMANDS: &[Spec] = commands! {
     "readonly" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
     "readwrite" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
     "asking" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-    "latency" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.8.13" absent::latency "What is monitored of latency: nothing.";
-    "module" -2 [ADMIN CONTAINER] 0 0 0 "server" "4.0.0" absent::module "Lists modules, of which there are none.";
+    "latency" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.8.13" unsupported::latency "What is monitored of latency: nothing.";
+    "module" -2 [ADMIN CONTAINER] 0 0 0 "server" "4.0.0" unsupported::module "Lists modules, of which there are none.";
     "acl" -2 [ADMIN] 0 0 0 "server" "6.0.0" server::acl "Who the connection acts for.";
     "role" 1 [FAST] 0 0 0 "server" "2.8.12" server::role "A master without replicas.";
     "time" 1 [FAST] 0 0 0 "server" "2.6.0" server::time "The server's time.";

@@ -1,13 +1,15 @@
 //! Commands about the connection itself: who it acts for, which table it uses, what it is called.
 
-use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, no_auth, text};
+use super::command_call::{
+    CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, lossy_text, no_auth_error, parse_integer,
+};
 use super::commands::unknown_subcommand;
-use super::state::Replies;
+use super::session_state::ReplyMode;
 use super::{clients, tracking};
-use crate::Identity;
+use crate::ConnectionIdentity;
 use crate::limits::protocols::AUTH_FAILURES;
 
-pub(super) fn ping(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn ping(call: &mut CommandCall<'_, '_>) -> CommandResult {
     match call.args {
         [_] => call.reply.simple("PONG"),
         [_, message] => call.reply.bulk(message),
@@ -16,34 +18,34 @@ pub(super) fn ping(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn echo(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn echo(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.reply.bulk(call.arg(1));
     Ok(())
 }
 
-const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// Has the connection act for who shows this. Without a name, or as `default`, the token says whose it is.
-fn show(call: &mut Call<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> Outcome {
+fn authenticate(call: &mut CommandCall<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> CommandResult {
     let snapshot = &**call.context.snapshot;
     let named = user.filter(|user| *user != b"default" || snapshot.by_name("default").is_some());
-    let identity = match (named, &call.state.entrance.tenant) {
+    let identity = match (named, &call.state.service.tenant) {
         (Some(name), port) => {
             let name = std::str::from_utf8(name).unwrap_or_default();
             let here = port.as_ref().is_none_or(|port| port == name);
-            Identity::of_token(snapshot, name, token).filter(|_| here)
+            ConnectionIdentity::from_token(snapshot, name, token).filter(|_| here)
         }
-        (None, Some(port)) => Identity::of_token(snapshot, port, token),
+        (None, Some(port)) => ConnectionIdentity::from_token(snapshot, port, token),
         (None, None) => {
-            snapshot.by_token(token).and_then(|view| Identity::of_token(snapshot, &view.tenant.name, token))
+            snapshot.by_token(token).and_then(|view| ConnectionIdentity::from_token(snapshot, &view.tenant.name, token))
         }
     };
     let Some(identity) = identity else {
         // Whoever searches for a token begins anew each few tries, with a connection of which there are so many only.
         let failures = &mut call.state.more().failures;
         *failures += 1;
-        call.state.closes |= *failures >= AUTH_FAILURES;
-        return Err(WRONG.into());
+        call.state.close_after_reply |= *failures >= AUTH_FAILURES;
+        return Err(WRONG_PASSWORD.into());
     };
     match &mut call.state.identity {
         // The same tenant by another token: what was selected and watched stays.
@@ -54,24 +56,24 @@ fn show(call: &mut Call<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> Outcome {
     Ok(())
 }
 
-fn snapshot_of<'w>(call: &Call<'_, 'w>) -> &'w sandstorm_catalog::Snapshot {
+fn snapshot_of<'w>(call: &CommandCall<'_, 'w>) -> &'w sandstorm_catalog::DirectorySnapshot {
     call.context.snapshot
 }
 
-pub(super) fn auth(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn auth(call: &mut CommandCall<'_, '_>) -> CommandResult {
     match *call.args {
-        [_, token] => show(call, None, token)?,
-        [_, user, token] => show(call, Some(user), token)?,
+        [_, token] => authenticate(call, None, token)?,
+        [_, user, token] => authenticate(call, Some(user), token)?,
         _ => return Err(SYNTAX.into()),
     }
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn hello(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let (mut version, mut at) = (None, 2);
     if call.args.len() > 1 {
-        let number = integer(call.arg(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
+        let number = parse_integer(call.arg(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
         if !(2..=3).contains(&number) {
             return Err("NOPROTO unsupported protocol version".into());
         }
@@ -80,21 +82,21 @@ pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
     let (mut shown, mut name) = (None, None);
     while at < call.args.len() {
         let (word, left) = (call.arg(at), call.args.len() - at - 1);
-        if is(word, "AUTH") && left >= 2 {
+        if is_word(word, "AUTH") && left >= 2 {
             shown = Some((call.arg(at + 1), call.arg(at + 2)));
             at += 3;
-        } else if is(word, "SETNAME") && left >= 1 {
+        } else if is_word(word, "SETNAME") && left >= 1 {
             name = Some(check_name(call.arg(at + 1))?);
             at += 2;
         } else {
-            return Err(format!("ERR Syntax error in HELLO option '{}'", text(word)).into());
+            return Err(format!("ERR Syntax error in HELLO option '{}'", lossy_text(word)).into());
         }
     }
     if let Some((user, token)) = shown {
-        show(call, Some(user), token)?;
+        authenticate(call, Some(user), token)?;
     }
-    if call.view.is_none() && call.state.entrance.missing_tenant(call.context.snapshot).is_some() {
-        return Err(no_auth(call));
+    if call.view.is_none() && call.state.service.missing_tenant(call.context.snapshot).is_some() {
+        return Err(no_auth_error(call));
     }
     if call.view.is_none() {
         return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
@@ -104,7 +106,7 @@ pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
     }
     if let Some(name) = name {
         call.state.more().name = name.into();
-        call.state.untold = true;
+        call.state.needs_publish = true;
     }
     if let Some(version) = version {
         call.state.resp3 = version == 3;
@@ -130,21 +132,21 @@ pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn select(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn select(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let view = call.view()?;
     call.state.table = Some(call.state.selected(view, call.arg(1))?);
-    call.state.database = integer(call.arg(1)).unwrap_or(-1);
+    call.state.database = parse_integer(call.arg(1)).unwrap_or(-1);
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn quit(call: &mut Call<'_, '_>) -> Outcome {
-    call.state.closes = true;
+pub(super) fn quit(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    call.state.close_after_reply = true;
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn reset(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn reset(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.state.reset();
     call.view = None;
     call.reply.resp3 = false;
@@ -153,14 +155,14 @@ pub(super) fn reset(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// A name that can stand in the list of clients.
-fn check_name(name: &[u8]) -> Result<&[u8], Fail> {
+fn check_name(name: &[u8]) -> Result<&[u8], CommandError> {
     match name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         true => Ok(&name[..name.len().min(1024)]),
         false => Err("ERR Client names cannot contain spaces, newlines or special characters.".into()),
     }
 }
 
-pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn client(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let word = call.arg(1).to_ascii_uppercase();
     let count = call.args.len();
     match (word.as_slice(), count) {
@@ -171,23 +173,23 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
         }
         (b"SETNAME", 3) => {
             call.state.more().name = check_name(call.arg(2))?.into();
-            call.state.untold = true;
+            call.state.needs_publish = true;
             call.reply.ok();
         }
         (b"SETINFO", 4) => set_info(call)?,
         (b"INFO", 2) => clients::info(call)?,
         (b"LIST", _) => clients::list(call)?,
-        (b"NO-EVICT" | b"NO-TOUCH", 3) => match is(call.arg(2), "ON") || is(call.arg(2), "OFF") {
+        (b"NO-EVICT" | b"NO-TOUCH", 3) => match is_word(call.arg(2), "ON") || is_word(call.arg(2), "OFF") {
             true => call.reply.ok(),
             false => return Err(SYNTAX.into()),
         },
-        (b"REPLY", 3) => replies(call)?,
+        (b"REPLY", 3) => set_reply_mode(call)?,
         (b"KILL", 3..) => clients::kill(call)?,
         (b"UNBLOCK", 3 | 4) => {
-            if count == 4 && !is(call.arg(3), "TIMEOUT") && !is(call.arg(3), "ERROR") {
+            if count == 4 && !is_word(call.arg(3), "TIMEOUT") && !is_word(call.arg(3), "ERROR") {
                 return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
             }
-            integer(call.arg(2)).ok_or(NOT_AN_INTEGER)?;
+            parse_integer(call.arg(2)).ok_or(NOT_AN_INTEGER)?;
             call.reply.integer(0);
         }
         (b"PAUSE" | b"UNPAUSE", _) => return Err("ERR clients of other tenants would wait, too: not here".into()),
@@ -208,33 +210,33 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn set_info(call: &mut Call<'_, '_>) -> Outcome {
+fn set_info(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let value = call.arg(3);
-    let (word, name) = (call.arg(2), if is(call.arg(2), "LIB-NAME") { "lib-name" } else { "lib-ver" });
-    if !is(word, "LIB-NAME") && !is(word, "LIB-VER") {
-        return Err(format!("ERR Unrecognized option '{}'", text(word)).into());
+    let (word, name) = (call.arg(2), if is_word(call.arg(2), "LIB-NAME") { "lib-name" } else { "lib-ver" });
+    if !is_word(word, "LIB-NAME") && !is_word(word, "LIB-VER") {
+        return Err(format!("ERR Unrecognized option '{}'", lossy_text(word)).into());
     }
     if !value.iter().all(|byte| (b'!'..=b'~').contains(byte)) || value.len() > 1024 {
         return Err(format!("ERR {name} cannot contain spaces, newlines or special characters.").into());
     }
     let library = &mut call.state.more().library;
     *if name == "lib-name" { &mut library.0 } else { &mut library.1 } = value.into();
-    call.state.untold = true;
+    call.state.needs_publish = true;
     call.reply.ok();
     Ok(())
 }
 
-fn replies(call: &mut Call<'_, '_>) -> Outcome {
+fn set_reply_mode(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let word = call.arg(2);
     call.state.replies = match () {
-        () if is(word, "ON") => {
+        () if is_word(word, "ON") => {
             call.reply.ok();
-            Replies::On
+            ReplyMode::On
         }
-        () if is(word, "OFF") => Replies::Off,
+        () if is_word(word, "OFF") => ReplyMode::Off,
         // Nothing is told as it is.
-        () if is(word, "SKIP") && call.state.replies == Replies::Off => Replies::Off,
-        () if is(word, "SKIP") => Replies::SkipTwo,
+        () if is_word(word, "SKIP") && call.state.replies == ReplyMode::Off => ReplyMode::Off,
+        () if is_word(word, "SKIP") => ReplyMode::SkipTwo,
         () => return Err(SYNTAX.into()),
     };
     Ok(())

@@ -5,26 +5,26 @@ use crate::limits::redis::FLOAT_BYTES;
 
 /// Why there is no sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoSum {
+pub(super) enum FloatSumError {
     NotANumber,
     Infinite,
 }
 
 /// A number: `mantissa * 2^exponent`, with the highest bit of the mantissa set unless it is zero.
 #[derive(Clone, Copy, Debug)]
-struct Extended {
+struct ExtendedFloat {
     negative: bool,
     mantissa: u64,
     exponent: i32,
 }
 
 /// Rounds to 64 bits, to even; `sticky`: there is more behind the last bit.
-fn rounded(negative: bool, number: u128, exponent: i32, sticky: bool) -> Extended {
+fn rounded(negative: bool, number: u128, exponent: i32, sticky: bool) -> ExtendedFloat {
     let bits = (u128::BITS - number.leading_zeros()) as i32;
     let shift = bits - 64;
     if shift <= 0 {
         let mantissa = if number == 0 { 0 } else { (number as u64) << -shift };
-        return Extended { negative, mantissa, exponent: exponent + shift };
+        return ExtendedFloat { negative, mantissa, exponent: exponent + shift };
     }
     let (mut mantissa, rest) = (number >> shift, number & ((1 << shift) - 1));
     let half = 1u128 << (shift - 1);
@@ -35,11 +35,11 @@ fn rounded(negative: bool, number: u128, exponent: i32, sticky: bool) -> Extende
             (mantissa, exponent) = (mantissa >> 1, exponent + 1);
         }
     }
-    Extended { negative, mantissa: mantissa as u64, exponent }
+    ExtendedFloat { negative, mantissa: mantissa as u64, exponent }
 }
 
-impl Extended {
-    fn of_f64(number: f64) -> Extended {
+impl ExtendedFloat {
+    fn of_f64(number: f64) -> ExtendedFloat {
         let bits = number.to_bits();
         let (raw, fraction) = (bits >> 52 & 0x7ff, bits & ((1 << 52) - 1));
         let (mantissa, exponent) = if raw == 0 { (fraction, -1074) } else { (fraction | 1 << 52, raw as i32 - 1075) };
@@ -47,13 +47,13 @@ impl Extended {
     }
 
     /// Of digits and a power of ten: exact where 38 digits hold all that is before the point, else by way of 53 bits.
-    fn parse(text: &[u8]) -> Option<Extended> {
+    fn parse(text: &[u8]) -> Option<ExtendedFloat> {
         let text = std::str::from_utf8(text).ok()?;
         let plain = !text.is_empty()
             && text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E'));
         if !plain {
             let infinite = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
-            return matches!(&*infinite, "inf" | "infinity").then(|| Extended {
+            return matches!(&*infinite, "inf" | "infinity").then(|| ExtendedFloat {
                 negative: text.starts_with('-'),
                 mantissa: 1 << 63,
                 exponent: i32::MAX / 2,
@@ -63,10 +63,10 @@ impl Extended {
         if !approximate.is_finite() {
             return None;
         }
-        Some(Extended::exact(text).unwrap_or_else(|| Extended::of_f64(approximate)))
+        Some(ExtendedFloat::exact(text).unwrap_or_else(|| ExtendedFloat::of_f64(approximate)))
     }
 
-    fn exact(text: &str) -> Option<Extended> {
+    fn exact(text: &str) -> Option<ExtendedFloat> {
         let negative = text.starts_with('-');
         let (digits, power) = match text.split_once(['e', 'E']) {
             Some((digits, power)) => (digits, power.parse::<i32>().ok()?),
@@ -85,7 +85,7 @@ impl Extended {
         }
         let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?.checked_add(dropped)?;
         if number == 0 {
-            return Some(Extended { negative, mantissa: 0, exponent: 0 });
+            return Some(ExtendedFloat { negative, mantissa: 0, exponent: 0 });
         }
         if power >= 0 {
             let number = 10u128.checked_pow(power as u32)?.checked_mul(number)?;
@@ -104,7 +104,7 @@ impl Extended {
         Some(rounded(negative, quotient, shift, more || left != 0))
     }
 
-    fn plus(self, other: Extended) -> Extended {
+    fn plus(self, other: ExtendedFloat) -> ExtendedFloat {
         let (large, small) = if (self.mantissa, self.exponent) == (0, self.exponent)
             || other.mantissa != 0 && other.exponent > self.exponent
         {
@@ -128,7 +128,7 @@ impl Extended {
         }
         let low = low + u128::from(sticky);
         match high.checked_sub(low) {
-            Some(0) => Extended { negative: false, mantissa: 0, exponent: 0 },
+            Some(0) => ExtendedFloat { negative: false, mantissa: 0, exponent: 0 },
             Some(difference) => rounded(large.negative, difference, exponent, sticky),
             None => rounded(small.negative, low - high, exponent, sticky),
         }
@@ -161,14 +161,14 @@ impl Extended {
 }
 
 /// The sum of two numbers in decimal.
-pub(super) fn sum(a: &[u8], b: &[u8]) -> Result<String, NoSum> {
+pub(super) fn add_decimals(a: &[u8], b: &[u8]) -> Result<String, FloatSumError> {
     let parse = |text: &[u8]| {
-        let number = if text.len() < FLOAT_BYTES { Extended::parse(text) } else { None };
-        number.ok_or(NoSum::NotANumber)
+        let number = if text.len() < FLOAT_BYTES { ExtendedFloat::parse(text) } else { None };
+        number.ok_or(FloatSumError::NotANumber)
     };
     let sum = parse(a)?.plus(parse(b)?);
     if sum.exponent > 16_320 {
-        return Err(NoSum::Infinite);
+        return Err(FloatSumError::Infinite);
     }
     sum.text().map_or_else(
         || {
@@ -177,7 +177,7 @@ pub(super) fn sum(a: &[u8], b: &[u8]) -> Result<String, NoSum> {
             if value.is_finite() {
                 Ok(format!("{}{value:.0}", if sum.negative { "-" } else { "" }))
             } else {
-                Err(NoSum::Infinite)
+                Err(FloatSumError::Infinite)
             }
         },
         Ok,
@@ -204,11 +204,11 @@ mod tests {
             ("0.00000000000000000000000000000000000001", "1", "1"),
             ("12345678901234567890.1234567890123456789012345678901234567890", "0", "12345678901234567890"),
         ] {
-            assert_eq!(sum(a.as_bytes(), b.as_bytes()).as_deref(), Ok(expected), "{a} + {b}");
+            assert_eq!(add_decimals(a.as_bytes(), b.as_bytes()).as_deref(), Ok(expected), "{a} + {b}");
         }
         for bad in ["", "abc", " 1", "1 ", "nan", "1e", "--1", "0x1p"] {
-            assert_eq!(sum(bad.as_bytes(), b"1"), Err(NoSum::NotANumber), "{bad}");
+            assert_eq!(add_decimals(bad.as_bytes(), b"1"), Err(FloatSumError::NotANumber), "{bad}");
         }
-        assert_eq!(sum(b"1", b"inf"), Err(NoSum::Infinite));
+        assert_eq!(add_decimals(b"1", b"inf"), Err(FloatSumError::Infinite));
     }
 }

@@ -4,31 +4,31 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sandstorm_api::redis::encode;
-use sandstorm_net::resp::Reply;
-use sandstorm_net::rpc::Status;
+use sandstorm_net::resp::RespWriter;
+use sandstorm_net::rpc::RpcStatus;
 
-use super::call::{Call, Fail, Outcome, integer, is, text};
-use super::glob::Pattern;
-use crate::InvocationAnswer;
+use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text, parse_integer};
+use super::glob::GlobPattern;
+use crate::InvocationResult;
 use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
-use sandstorm_accounts::Preview;
+use sandstorm_accounts::CommandPreview;
 
-const PUSH: &str = "ERR extensions are pushed and unloaded over the control port: `sandstorm ext push DIR`";
+const PUSH_REQUIRED: &str = "ERR extensions are pushed and unloaded over the control port: `sandstorm ext push DIR`";
 
-pub(super) fn fcall(call: &mut Call<'_, '_>) -> Outcome {
-    let keys = called(call, call.args.len())?;
+pub(super) fn fcall(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let keys = key_count(call, call.args.len())?;
     let (keys, args) = call.rest(3).split_at(keys);
     invoke(call, encode(keys, args))
 }
 
 /// The number of keys of a call that has so many arguments.
-fn called(call: &Call<'_, '_>, count: usize) -> Result<usize, Fail> {
+fn key_count(call: &CommandCall<'_, '_>, count: usize) -> Result<usize, CommandError> {
     let view = call.view()?;
     let name = std::str::from_utf8(call.arg(1)).ok().filter(|name| view.extension(name).is_some());
     if name.is_none() {
         return Err("ERR Function not found".into());
     }
-    let keys = integer(call.arg(2)).ok_or("ERR Bad number of keys provided")?;
+    let keys = parse_integer(call.arg(2)).ok_or("ERR Bad number of keys provided")?;
     if keys > count as i64 - 3 {
         return Err("ERR Number of keys can't be greater than number of args".into());
     }
@@ -36,8 +36,8 @@ fn called(call: &Call<'_, '_>, count: usize) -> Result<usize, Fail> {
 }
 
 /// What [`encode`] makes of so many arguments begins with this; there is room for those of a command of so many bytes.
-pub(super) fn begin_encoding(call: &Call<'_, '_>, count: usize, bytes: usize) -> Result<Vec<u8>, Fail> {
-    let keys = called(call, count)?;
+pub(super) fn begin_encoding(call: &CommandCall<'_, '_>, count: usize, bytes: usize) -> Result<Vec<u8>, CommandError> {
+    let keys = key_count(call, count)?;
     // A length takes no more here than there.
     let mut out = Vec::with_capacity(bytes + 8);
     for count in [keys, count - 3] {
@@ -47,76 +47,76 @@ pub(super) fn begin_encoding(call: &Call<'_, '_>, count: usize, bytes: usize) ->
 }
 
 /// Has the extension called that the command names.
-pub(super) fn invoke(call: &mut Call<'_, '_>, args: Vec<u8>) -> Outcome {
-    let log = (Arc::clone(&call.view()?.tenant.usage), Preview::of(call.args), call.context.facts.slow_us);
-    call.state.invoked = Some(Box::new((Instant::now(), log)));
+pub(super) fn invoke(call: &mut CommandCall<'_, '_>, args: Vec<u8>) -> CommandResult {
+    let log = (Arc::clone(&call.view()?.tenant.usage), CommandPreview::of(call.args), call.context.facts.slow_us);
+    call.state.pending_slow_log = Some(Box::new((Instant::now(), log)));
     call.state.invokes = Some(Box::new((call.arg(1).to_vec(), args)));
     Ok(())
 }
 
 /// Writes what became of an invocation.
-pub(super) fn answer(ended: &InvocationAnswer<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(ended: &InvocationResult<'_>, reply: &mut RespWriter<'_>) {
     let word = match ended.status {
-        Status::Ok => return reply.bulk(ended.value),
-        Status::UnknownExtension => return reply.error(b"ERR Function not found"),
-        Status::Failed => "FAILED",
-        Status::Conflict => "CONFLICT",
-        Status::Killed => "KILLED",
-        Status::Suspended => "SUSPENDED",
-        Status::OverQuota => "OVERQUOTA",
-        Status::Overloaded => "BUSY",
-        Status::OutOfMemory => "OOM",
+        RpcStatus::Ok => return reply.bulk(ended.value),
+        RpcStatus::UnknownExtension => return reply.error(b"ERR Function not found"),
+        RpcStatus::Failed => "FAILED",
+        RpcStatus::Conflict => "CONFLICT",
+        RpcStatus::Killed => "KILLED",
+        RpcStatus::Suspended => "SUSPENDED",
+        RpcStatus::OverQuota => "OVERQUOTA",
+        RpcStatus::Overloaded => "BUSY",
+        RpcStatus::OutOfMemory => "OOM",
         _ => "ERR",
     };
     let what = match ended.status {
-        Status::Failed => format!(" (code {})", ended.number),
-        Status::Overloaded => " the server has no room for the call now; it was not run".to_owned(),
+        RpcStatus::Failed => format!(" (code {})", ended.number),
+        RpcStatus::Overloaded => " the server has no room for the call now; it was not run".to_owned(),
         _ => String::new(),
     };
-    let why = text(ended.value);
+    let why = lossy_text(ended.value);
     let why = if why.is_empty() { format!("{:?}", ended.status) } else { why };
     reply.error(format!("{word}{what} {why}").as_bytes());
 }
 
 /// What FUNCTION and SCRIPT FLUSH may say beside it.
-pub(super) fn how(call: &Call<'_, '_>, otherwise: &'static str) -> Outcome {
+pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>, otherwise: &'static str) -> CommandResult {
     match call.rest(2) {
         [] => Ok(()),
-        [how] if is(how, "ASYNC") || is(how, "SYNC") => Ok(()),
+        [how] if is_word(how, "ASYNC") || is_word(how, "SYNC") => Ok(()),
         _ => Err(otherwise.into()),
     }
 }
 
 /// Subcommands that would change what extensions there are. What there is nothing to do for is done: suites of other projects begin with it.
-fn change(call: &mut Call<'_, '_>, word: &[u8]) -> Option<Outcome> {
+fn run_library_command(call: &mut CommandCall<'_, '_>, word: &[u8]) -> Option<CommandResult> {
     let view = match call.view() {
         Ok(view) => view,
         Err(error) => return Some(Err(error)),
     };
     let known = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| view.extension(name).is_some());
     Some(match word.to_ascii_uppercase().as_slice() {
-        b"FLUSH" => how(call, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option").and_then(|()| {
+        b"FLUSH" => check_flush_mode(call, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option").and_then(|()| {
             match view.extensions.is_empty() {
                 true => {
                     call.reply.ok();
                     Ok(())
                 }
-                false => Err(PUSH.into()),
+                false => Err(PUSH_REQUIRED.into()),
             }
         }),
         b"DELETE" if !known(call.arg(2)) => Err("ERR Library not found".into()),
         b"KILL" => Err("NOTBUSY No scripts in execution right now.".into()),
-        b"LOAD" | b"DELETE" | b"RESTORE" | b"DUMP" => Err(PUSH.into()),
+        b"LOAD" | b"DELETE" | b"RESTORE" | b"DUMP" => Err(PUSH_REQUIRED.into()),
         _ => return None,
     })
 }
 
-pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn function(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let word = call.arg(1);
-    if let Some(answer) = change(call, word) {
+    if let Some(answer) = run_library_command(call, word) {
         return answer;
     }
-    if is(word, "STATS") {
+    if is_word(word, "STATS") {
         call.reply.map(2);
         call.reply.bulk(b"running_script");
         call.reply.null();
@@ -131,27 +131,27 @@ pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
         }
         return Ok(());
     }
-    if is(word, "HELP") {
+    if is_word(word, "HELP") {
         return super::server::help(
             call,
             &["FUNCTION <subcommand> [<arg> ...]. Subcommands are:", "FLUSH, LIST, STATS."],
         );
     }
-    if !is(word, "LIST") {
+    if !is_word(word, "LIST") {
         return Err(super::commands::unknown_subcommand(word, "FUNCTION"));
     }
     let (mut pattern, mut at) = (&b"*"[..], 2);
     while at < call.args.len() {
-        if is(call.arg(at), "LIBRARYNAME") {
+        if is_word(call.arg(at), "LIBRARYNAME") {
             at += 1;
             pattern = call.args.get(at).ok_or("ERR library name argument was not given")?;
-        } else if !is(call.arg(at), "WITHCODE") {
-            return Err(format!("ERR Unknown argument {}", text(call.arg(at))).into());
+        } else if !is_word(call.arg(at), "WITHCODE") {
+            return Err(format!("ERR Unknown argument {}", lossy_text(call.arg(at))).into());
         }
         at += 1;
     }
     let extensions = call.view()?.sorted_extensions();
-    let mut pattern = Pattern::new(pattern);
+    let mut pattern = GlobPattern::new(pattern);
     let shown: Vec<_> = extensions.iter().filter(|one| pattern.matches(one.name.as_bytes())).collect();
     call.context.work(pattern.steps() / PATTERN_STEPS_PER_REQUEST);
     let reply = &mut call.reply;

@@ -3,20 +3,20 @@
 use crate::limits::redis::PATTERN_STEPS;
 
 /// A pattern, and how much work may still go into it: a short text and a long pattern, or many texts, can take a very long time.
-pub(super) struct Pattern<'p> {
+pub(super) struct GlobPattern<'p> {
     bytes: &'p [u8],
     given: u64,
     left: u64,
 }
 
-impl<'p> Pattern<'p> {
-    pub(super) fn new(bytes: &'p [u8]) -> Pattern<'p> {
-        Pattern::within(bytes, PATTERN_STEPS)
+impl<'p> GlobPattern<'p> {
+    pub(super) fn new(bytes: &'p [u8]) -> GlobPattern<'p> {
+        GlobPattern::within(bytes, PATTERN_STEPS)
     }
 
     /// One of several that together may take no more steps than a single one.
-    pub(super) fn within(bytes: &'p [u8], steps: u64) -> Pattern<'p> {
-        Pattern { bytes, given: steps, left: steps }
+    pub(super) fn within(bytes: &'p [u8], steps: u64) -> GlobPattern<'p> {
+        GlobPattern { bytes, given: steps, left: steps }
     }
 
     /// Steps that were taken so far.
@@ -42,7 +42,7 @@ impl<'p> Pattern<'p> {
                 continue;
             }
             if let Some(byte) = text.get(t) {
-                let (matched, taken) = one(&pattern[p..], *byte);
+                let (matched, taken) = match_one(&pattern[p..], *byte);
                 self.left = self.left.saturating_sub(1 + taken as u64);
                 if matched {
                     (p, t) = (p + taken, t + 1);
@@ -64,13 +64,13 @@ impl<'p> Pattern<'p> {
 }
 
 /// Whether the first element of a pattern matches a byte; how long the element is.
-fn one(pattern: &[u8], byte: u8) -> (bool, usize) {
+fn match_one(pattern: &[u8], byte: u8) -> (bool, usize) {
     match pattern {
         [] => (false, 0),
         [b'?', ..] => (true, 1),
         [b'\\', escaped, ..] => (*escaped == byte, 2),
         [b'[', set @ ..] => {
-            let (matched, taken) = class(set, byte);
+            let (matched, taken) = match_class(set, byte);
             (matched, 1 + taken)
         }
         [plain, ..] => (*plain == byte, 1),
@@ -78,7 +78,7 @@ fn one(pattern: &[u8], byte: u8) -> (bool, usize) {
 }
 
 /// Whether a byte is in a set; how long its text is, the closing bracket included, which may be missing at the end.
-fn class(set: &[u8], byte: u8) -> (bool, usize) {
+fn match_class(set: &[u8], byte: u8) -> (bool, usize) {
     let negated = set.first() == Some(&b'^');
     let (mut at, mut matched) = (usize::from(negated), false);
     loop {
@@ -103,10 +103,10 @@ fn class(set: &[u8], byte: u8) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::Pattern;
+    use super::GlobPattern;
 
     fn matches(pattern: &[u8], text: &[u8]) -> bool {
-        Pattern::new(pattern).matches(text)
+        GlobPattern::new(pattern).matches(text)
     }
 
     #[test]
@@ -139,10 +139,10 @@ mod tests {
     #[test]
     fn work_on_a_pattern_is_bounded() {
         let long = [b"*".as_slice(), &[b'a'; 30_000], b"b"].concat();
-        let mut pattern = Pattern::new(&long);
+        let mut pattern = GlobPattern::new(&long);
         assert!(!pattern.matches(&[b'a'; 60_000]) && pattern.is_exhausted());
         let set = [b"*[".as_slice(), &[b'x'; 1 << 20], b"]"].concat();
-        let mut pattern = Pattern::new(&set);
+        let mut pattern = GlobPattern::new(&set);
         assert!((0..64).all(|_| !pattern.matches(b"abcd")) && pattern.is_exhausted());
     }
 }

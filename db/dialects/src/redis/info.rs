@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::call::{Call, Outcome, is};
+use super::command_call::{CommandCall, CommandResult, is_word};
 use super::commands::COMMANDS;
 use super::server::REDIS_VERSION;
 use super::settings::settings;
 use crate::limits::redis::COUNTERS_PER_REQUEST;
 use sandstorm_accounts::CommandStat;
-use sandstorm_metrics::{Counter, TenantCounters};
+use sandstorm_metrics::{SingleWriterCounter, TenantCounters};
 
 /// All sections; those that are told only if they are asked for are marked.
 const SECTIONS: [(&str, bool); 10] = [
@@ -24,8 +24,8 @@ const SECTIONS: [(&str, bool); 10] = [
     ("keyspace", false),
 ];
 
-pub(super) fn info(call: &mut Call<'_, '_>) -> Outcome {
-    let asked = |words: &[&str]| call.rest(1).iter().any(|word| words.iter().any(|known| is(word, known)));
+pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let asked = |words: &[&str]| call.rest(1).iter().any(|word| words.iter().any(|known| is_word(word, known)));
     let all = asked(&["all", "everything"]);
     let default = all || call.args.len() == 1 || asked(&["default"]);
     let mut out = String::new();
@@ -42,7 +42,7 @@ pub(super) fn info(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn describe(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::fmt::Result {
+fn describe(call: &CommandCall<'_, '_>, section: &str, out: &mut String) -> std::fmt::Result {
     let (facts, view) = (call.context.facts, call.view);
     let tables: Vec<_> = view.map_or_else(Vec::new, |view| view.sorted_tables());
     let stats: Vec<_> = tables.iter().map(|entry| (entry.id, entry.table.stats())).collect();
@@ -67,13 +67,13 @@ fn describe(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::fmt::R
             write!(out, "io_threads_active:{}\r\n", facts.workers)?;
         }
         "clients" => {
-            let connected = counted(call, |tenant| &tenant.connections).max(1);
+            let connected = sum_counter(call, |tenant| &tenant.connections).max(1);
             write!(out, "connected_clients:{connected}\r\nmaxclients:{}\r\nblocked_clients:0\r\n", facts.connections)?;
         }
         "memory" => {
             let (used, quota) = (sum(|stats| stats.bytes), sum(|stats| stats.quota_bytes));
-            write!(out, "used_memory:{used}\r\nused_memory_human:{}\r\n", human(used))?;
-            write!(out, "maxmemory:{quota}\r\nmaxmemory_human:{}\r\n", human(quota))?;
+            write!(out, "used_memory:{used}\r\nused_memory_human:{}\r\n", human_bytes(used))?;
+            write!(out, "maxmemory:{quota}\r\nmaxmemory_human:{}\r\n", human_bytes(quota))?;
             let policy = settings(call).into_iter().find(|(name, _)| *name == "maxmemory-policy");
             write!(
                 out,
@@ -86,10 +86,10 @@ fn describe(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::fmt::R
             "loading:0\r\nrdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:0\r\naof_rewrite_in_progress:0\r\n"
         )?,
         "stats" => {
-            let reads = counted(call, |tenant| &tenant.connection_reads);
-            let misses = counted(call, |tenant| &tenant.connection_misses);
-            write!(out, "total_connections_received:{}\r\n", counted(call, |tenant| &tenant.connections).max(1))?;
-            write!(out, "total_commands_processed:{}\r\n", counted(call, |tenant| &tenant.requests))?;
+            let reads = sum_counter(call, |tenant| &tenant.connection_reads);
+            let misses = sum_counter(call, |tenant| &tenant.connection_misses);
+            write!(out, "total_connections_received:{}\r\n", sum_counter(call, |tenant| &tenant.connections).max(1))?;
+            write!(out, "total_commands_processed:{}\r\n", sum_counter(call, |tenant| &tenant.requests))?;
             write!(out, "keyspace_hits:{}\r\nkeyspace_misses:{misses}\r\n", reads.saturating_sub(misses))?;
             write!(
                 out,
@@ -111,10 +111,10 @@ fn describe(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::fmt::R
 }
 
 /// What the tenant's clients have had done, and the CPU time that it took.
-fn describe_work(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::fmt::Result {
+fn describe_work(call: &CommandCall<'_, '_>, section: &str, out: &mut String) -> std::fmt::Result {
     if section == "cpu" {
         // The tenant's own: its commands', by those that were timed, and its invocations'.
-        let invocations_us = counted(call, |tenant| &tenant.invocation_cpu_ns) / 1000;
+        let invocations_us = sum_counter(call, |tenant| &tenant.invocation_cpu_ns) / 1000;
         let commands_us = stats_of_commands(call).iter().map(|(_, stat)| stat.total_us).sum::<u64>();
         let user_us = invocations_us + commands_us;
         write!(out, "used_cpu_sys:0.000000\r\nused_cpu_user:{}.{:06}\r\n", user_us / 1_000_000, user_us % 1_000_000)?;
@@ -130,7 +130,7 @@ fn describe_work(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::f
 }
 
 /// What the tenant's clients have said, and how often.
-fn stats_of_commands(call: &Call<'_, '_>) -> Vec<(&'static str, CommandStat)> {
+fn stats_of_commands(call: &CommandCall<'_, '_>) -> Vec<(&'static str, CommandStat)> {
     let stats = call.view.map_or_else(Vec::new, |view| view.tenant.usage.commands());
     let counters = stats.len() * call.context.facts.workers;
     call.context.work((counters / COUNTERS_PER_REQUEST) as u64);
@@ -139,14 +139,14 @@ fn stats_of_commands(call: &Call<'_, '_>) -> Vec<(&'static str, CommandStat)> {
 }
 
 /// What all workers have counted for the tenant.
-fn counted(call: &Call<'_, '_>, counter: fn(&TenantCounters) -> &Counter) -> u64 {
+fn sum_counter(call: &CommandCall<'_, '_>, counter: fn(&TenantCounters) -> &SingleWriterCounter) -> u64 {
     let usage = call.view.map(|view| &view.tenant.usage);
     let of_worker = |worker| usage.map_or(0, |usage| counter(usage.worker(worker)).get());
     (0..call.context.facts.workers).map(of_worker).sum()
 }
 
 /// A number of bytes as Redis shows it to people.
-fn human(bytes: u64) -> String {
+fn human_bytes(bytes: u64) -> String {
     let (mut value, mut units) = (bytes as f64, "BKMGTP".chars());
     let mut unit = units.next();
     while value >= 1024.0

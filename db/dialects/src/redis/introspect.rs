@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 
-use sandstorm_net::resp::Reply;
+use sandstorm_net::resp::RespWriter;
 
-use super::call::{Call, Outcome, SYNTAX, integer, is};
-use super::commands::{self, COMMANDS, Spec, unknown_subcommand};
-use super::glob::Pattern;
+use super::command_call::{CommandCall, CommandResult, SYNTAX, is_word, parse_integer};
+use super::commands::{self, COMMANDS, RedisCommandSpec, unknown_subcommand};
+use super::glob::GlobPattern;
 use super::strings::ANSWER_TOO_LONG;
 use crate::limits::redis::{ANSWER_BYTES, PATTERN_STEPS_PER_REQUEST};
 
-pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn command(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let (word, names) = (call.arg(1).to_ascii_uppercase(), call.rest(2));
     // Each is looked up, and answered with some hundred bytes.
     call.admit_keys(names.len())?;
@@ -28,8 +28,8 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
         b"INFO" => return describe_each(names, reply),
         b"LIST" => {
             let mut pattern = match *names {
-                [] => Pattern::new(b"*"),
-                [by, kind, pattern] if is(by, "FILTERBY") && is(kind, "PATTERN") => Pattern::new(pattern),
+                [] => GlobPattern::new(b"*"),
+                [by, kind, pattern] if is_word(by, "FILTERBY") && is_word(kind, "PATTERN") => GlobPattern::new(pattern),
                 _ => return Err(SYNTAX.into()),
             };
             let shown: Vec<_> = COMMANDS.iter().filter(|spec| pattern.matches(spec.name.as_bytes())).collect();
@@ -40,7 +40,7 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
         b"DOCS" => {
             let asked: HashSet<_> =
                 names.iter().filter_map(|name| commands::find(name)).map(|spec| spec.name).collect();
-            let is_shown = |spec: &&Spec| names.is_empty() || asked.contains(spec.name);
+            let is_shown = |spec: &&RedisCommandSpec| names.is_empty() || asked.contains(spec.name);
             let shown: Vec<_> = COMMANDS.iter().filter(is_shown).collect();
             reply.map(shown.len());
             for spec in shown {
@@ -63,7 +63,7 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// Describes the commands of those names; null for what is none.
-fn describe_each(names: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+fn describe_each(names: &[&[u8]], reply: &mut RespWriter<'_>) -> CommandResult {
     let start = reply.out.len();
     reply.array(names.len());
     for name in names {
@@ -79,7 +79,7 @@ fn describe_each(names: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
 }
 
 /// Name, arity, flags, places of the keys; categories, hints, key specifications and subcommands are left empty.
-fn describe(spec: &Spec, reply: &mut Reply<'_>) {
+fn describe(spec: &RedisCommandSpec, reply: &mut RespWriter<'_>) {
     let names = [
         (commands::WRITE, "write"),
         (commands::READONLY, "readonly"),
@@ -102,7 +102,7 @@ fn describe(spec: &Spec, reply: &mut Reply<'_>) {
     (0..3).for_each(|_| reply.array(0));
 }
 
-fn document(spec: &Spec, reply: &mut Reply<'_>) {
+fn document(spec: &RedisCommandSpec, reply: &mut RespWriter<'_>) {
     reply.bulk(spec.name.as_bytes());
     reply.map(3);
     for (name, text) in [("summary", spec.summary), ("since", spec.since), ("group", spec.group)] {
@@ -111,14 +111,14 @@ fn document(spec: &Spec, reply: &mut Reply<'_>) {
     }
 }
 
-fn keys(args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+fn keys(args: &[&[u8]], reply: &mut RespWriter<'_>) -> CommandResult {
     let spec = args.first().and_then(|name| commands::find(name)).ok_or("ERR Invalid command specified")?;
     if !spec.takes(args.len()) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
     let keys: Vec<_> = match spec.name {
         "fcall" | "fcall_ro" => {
-            let count = args.get(2).and_then(|count| usize::try_from(integer(count)?).ok()).unwrap_or(0);
+            let count = args.get(2).and_then(|count| usize::try_from(parse_integer(count)?).ok()).unwrap_or(0);
             let keys = args.get(3..).and_then(|rest| rest.get(..count));
             keys.ok_or("ERR Invalid arguments specified for command")?.to_vec()
         }

@@ -1,28 +1,30 @@
 //! Commands on keys, whatever is stored under them.
 
-use super::call::{Call, Fail, NO_KEY, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, reach};
+use super::command_call::{
+    CommandCall, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer, reach_table,
+};
 use super::commands::unknown_subcommand;
-use super::glob::Pattern;
+use super::glob::GlobPattern;
 use super::strings::ANSWER_TOO_LONG;
-use crate::limits::PLAN;
+use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{
-    ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS_AT_ONCE, SCAN_MATCHED,
-    SCAN_RECORDS,
+    ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SCAN_MATCH_CHUNK, SCAN_RECORDS,
+    TRANSACTION_RANDOM_SCANS,
 };
 use sandstorm_catalog::TableEntry;
-use sandstorm_store::{Change, RecordRef};
+use sandstorm_store::{RecordRef, RecordUpdate};
 
 /// Counts the keys for which a function says yes.
-fn count(
-    call: &mut Call<'_, '_>,
+fn count_keys(
+    call: &mut CommandCall<'_, '_>,
     write: bool,
-    mut f: impl FnMut(&mut Call<'_, '_>, &[u8]) -> Result<bool, Fail>,
-) -> Outcome {
+    mut f: impl FnMut(&mut CommandCall<'_, '_>, &[u8]) -> Result<bool, CommandError>,
+) -> CommandResult {
     let keys = call.rest(1);
     call.admit_keys(keys.len())?;
     let table = &call.table(write)?.table;
     let mut counted = 0;
-    for batch in keys.chunks(PLAN) {
+    for batch in keys.chunks(PLAN_OPERATIONS) {
         if keys.len() > 1 {
             table.prefetch_keys(call.guard, batch);
         }
@@ -34,34 +36,39 @@ fn count(
     Ok(())
 }
 
-pub(super) fn del(call: &mut Call<'_, '_>) -> Outcome {
-    count(call, true, |call, key| call.update(key, |old| Change::Delete(old.is_some())))
+pub(super) fn del(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    count_keys(call, true, |call, key| call.update(key, |old| RecordUpdate::Delete(old.is_some())))
 }
 
-pub(super) fn exists(call: &mut Call<'_, '_>) -> Outcome {
-    count(call, false, |call, key| Ok(call.get(key)?.is_some()))
+pub(super) fn exists(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    count_keys(call, false, |call, key| Ok(call.get(key)?.is_some()))
 }
 
-pub(super) fn type_of(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn type_of(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let there = call.get(call.arg(1))?.is_some();
     call.reply.simple(if there { "string" } else { "none" });
     Ok(())
 }
 
 /// Puts a record under another key.
-fn copy_to<'c, 'w>(call: &mut Call<'c, 'w>, record: RecordRef<'c>, to: &'w TableEntry, key: &[u8]) -> Outcome {
+fn copy_to<'c, 'w>(
+    call: &mut CommandCall<'c, 'w>,
+    record: RecordRef<'c>,
+    to: &'w TableEntry,
+    key: &[u8],
+) -> CommandResult {
     let (value, flags, expires_at_ms) = (record.value().into(), record.flags(), record.expires_at_ms());
-    call.update_of(to, key, |_| Change::Put { value, flags, expires_at_ms, answer: () })
+    call.update_in(to, key, |_| RecordUpdate::Put { value, flags, expires_at_ms, answer: () })
 }
 
-fn rename_if(call: &mut Call<'_, '_>, absent: bool) -> Outcome {
+fn rename_if(call: &mut CommandCall<'_, '_>, absent: bool) -> CommandResult {
     let (from, to) = (call.arg(1), call.arg(2));
     let entry = call.table(true)?;
     let Some(record) = call.get(from)? else { return Err(NO_KEY.into()) };
     let refused = absent && call.get(to)?.is_some();
     if !refused && from != to {
         copy_to(call, record, entry, to)?;
-        call.update(from, |_| Change::Delete(()))?;
+        call.update(from, |_| RecordUpdate::Delete(()))?;
     }
     match absent {
         true => call.reply.integer((!refused).into()),
@@ -70,25 +77,25 @@ fn rename_if(call: &mut Call<'_, '_>, absent: bool) -> Outcome {
     Ok(())
 }
 
-pub(super) fn rename(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn rename(call: &mut CommandCall<'_, '_>) -> CommandResult {
     rename_if(call, false)
 }
 
-pub(super) fn renamenx(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn renamenx(call: &mut CommandCall<'_, '_>) -> CommandResult {
     rename_if(call, true)
 }
 
 /// The table that COPY is to write to.
-pub(super) fn copied_to(call: &Call<'_, '_>) -> Result<u64, Fail> {
+pub(super) fn copy_destination(call: &CommandCall<'_, '_>) -> Result<u64, CommandError> {
     let view = call.view()?;
     let (mut id, mut at) = (call.state.table_id().unwrap_or(0), 3);
     while at < call.args.len() {
-        if is(call.arg(at), "DB") && at + 1 < call.args.len() {
-            let number = integer(call.arg(at + 1)).ok_or(NOT_AN_INTEGER)?;
+        if is_word(call.arg(at), "DB") && at + 1 < call.args.len() {
+            let number = parse_integer(call.arg(at + 1)).ok_or(NOT_AN_INTEGER)?;
             id =
                 call.state.selected(view, number.to_string().as_bytes()).map_err(|_| "ERR DB index is out of range")?;
             at += 1;
-        } else if !is(call.arg(at), "REPLACE") {
+        } else if !is_word(call.arg(at), "REPLACE") {
             return Err(SYNTAX.into());
         }
         at += 1;
@@ -96,19 +103,19 @@ pub(super) fn copied_to(call: &Call<'_, '_>) -> Result<u64, Fail> {
     Ok(id)
 }
 
-pub(super) fn copy(call: &mut Call<'_, '_>) -> Outcome {
-    let to = reach(call.view()?, copied_to(call)?, true)?;
+pub(super) fn copy(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let to = reach_table(call.view()?, copy_destination(call)?, true)?;
     let from = call.table(false)?;
     let (source, target) = (call.arg(1), call.arg(2));
-    let replace = call.rest(3).iter().any(|word| is(word, "REPLACE"));
+    let replace = call.rest(3).iter().any(|word| is_word(word, "REPLACE"));
     if std::ptr::eq(from, to) && source == target {
         return Err("ERR source and destination objects are the same".into());
     }
-    let Some(record) = call.get_of(&from.table, source) else {
+    let Some(record) = call.get_in(&from.table, source) else {
         call.reply.integer(0);
         return Ok(());
     };
-    let refused = !replace && call.get_of(&to.table, target).is_some();
+    let refused = !replace && call.get_in(&to.table, target).is_some();
     if !refused {
         copy_to(call, record, to, target)?;
     }
@@ -117,10 +124,10 @@ pub(super) fn copy(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// What RANDOMKEY is told that has found none for long.
-pub(super) const TOO_FEW: &str = "ERR too few of the table's places are taken to come upon one: use SCAN";
+pub(super) const TABLE_TOO_SPARSE: &str = "ERR too few of the table's places are taken to come upon one: use SCAN";
 
 /// A live record from a random place on, for a transaction.
-pub(super) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn randomkey(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let table = &call.table(false)?.table;
     let mut found: Option<RecordRef<'_>> = None;
     let start: u64 = rand::random();
@@ -129,8 +136,8 @@ pub(super) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
     while found.is_none() && table.stats().records > 0 {
         scans += 1;
         call.context.work(SCAN_WORK);
-        if scans > RANDOM_SCANS_AT_ONCE {
-            return Err(TOO_FEW.into());
+        if scans > TRANSACTION_RANDOM_SCANS {
+            return Err(TABLE_TOO_SPARSE.into());
         }
         match table.scan(call.guard, cursor, 1, call.now_ms(), &mut |record| found = Some(record)) {
             Some(next) if !(wrapped && next > start) => cursor = next,
@@ -143,7 +150,7 @@ pub(super) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn dbsize(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn dbsize(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let records = call.table(false)?.table.stats().records;
     call.reply.integer(records as i64);
     Ok(())
@@ -157,12 +164,12 @@ pub(super) const SLOW_PATTERN: &str =
 
 /// What KEYS is told in a table of more records than it looks at.
 #[cold]
-pub(super) fn too_many_records(most: u64) -> Fail {
+pub(super) fn too_many_records(most: u64) -> CommandError {
     format!("ERR KEYS looks at every record, and there are more than {most}: use SCAN").into()
 }
 
 /// Counts what went into a pattern, if that was not too much.
-fn settle(call: &Call<'_, '_>, pattern: &Pattern<'_>) -> Outcome {
+fn charge_pattern(call: &CommandCall<'_, '_>, pattern: &GlobPattern<'_>) -> CommandResult {
     call.context.work(pattern.steps() / PATTERN_STEPS_PER_REQUEST);
     if pattern.is_exhausted() { Err(SLOW_PATTERN.into()) } else { Ok(()) }
 }
@@ -170,7 +177,7 @@ fn settle(call: &Call<'_, '_>, pattern: &Pattern<'_>) -> Outcome {
 /// Bits of a cursor that clients do not see: many keep it as a number with 53 bits.
 const HIDDEN_BITS: u32 = 11;
 
-pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let cursor = std::str::from_utf8(call.arg(1)).ok().and_then(|cursor| cursor.parse::<u64>().ok());
     let Some(cursor) = cursor else { return Err("ERR invalid cursor".into()) };
     let (mut pattern, mut limit, mut strings, mut at) = (None, 10, true, 2);
@@ -178,15 +185,15 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
         let (word, value) = (call.arg(at), call.arg(at + 1));
         if at + 1 == call.args.len() {
             return Err(SYNTAX.into());
-        } else if is(word, "COUNT") {
-            limit = integer(value).ok_or(NOT_AN_INTEGER)?;
+        } else if is_word(word, "COUNT") {
+            limit = parse_integer(value).ok_or(NOT_AN_INTEGER)?;
             if limit < 1 {
                 return Err(SYNTAX.into());
             }
-        } else if is(word, "MATCH") {
+        } else if is_word(word, "MATCH") {
             pattern = Some(value);
-        } else if is(word, "TYPE") {
-            strings = is(value, "string");
+        } else if is_word(word, "TYPE") {
+            strings = is_word(value, "string");
         } else {
             return Err(SYNTAX.into());
         }
@@ -194,7 +201,7 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
     }
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(SCAN_RECORDS);
     let entry = call.table(false)?;
-    let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(Pattern::new));
+    let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(GlobPattern::new));
     let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
     let (mut looked, mut goes_on) = (0, true);
     // Rounded down, so that nothing is left out; so it goes on until that is not where it began.
@@ -202,7 +209,7 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
         && (goes_on || from >> HIDDEN_BITS == cursor)
     {
         // With a pattern a few at a time, so that one that takes its time ends the call early, and not in vain.
-        let (before, step) = (looked, if pattern.is_some() { SCAN_MATCHED } else { limit });
+        let (before, step) = (looked, if pattern.is_some() { SCAN_MATCH_CHUNK } else { limit });
         next = entry.table.scan(call.guard, from, step.min(limit), call.now_ms(), &mut |record| {
             looked += 1;
             if strings && pattern.as_mut().is_none_or(|pattern| pattern.matches(record.key())) {
@@ -212,10 +219,10 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
         // What comes upon as many as it may has not looked far for them.
         let is_dense = looked - before >= step.min(limit);
         call.context.work(if is_dense { SCAN_WORK / 10 } else { SCAN_WORK } + (looked - before) as u64 / 2);
-        let steps = pattern.as_ref().map_or(0, Pattern::steps);
+        let steps = pattern.as_ref().map_or(0, GlobPattern::steps);
         goes_on = looked < limit && is_dense && steps < PATTERN_STEPS / 2;
     }
-    pattern.map_or(Ok(()), |pattern| settle(call, &pattern))?;
+    pattern.map_or(Ok(()), |pattern| charge_pattern(call, &pattern))?;
     let next = next.map_or(0, |next| next >> HIDDEN_BITS);
     call.reply.array(2);
     call.reply.bulk(next.to_string().as_bytes());
@@ -225,8 +232,8 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// KEYS in a transaction, which is not cut.
-pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
-    let (entry, mut pattern) = (call.table(false)?, Pattern::new(call.arg(1)));
+pub(super) fn keys(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let (entry, mut pattern) = (call.table(false)?, GlobPattern::new(call.arg(1)));
     if entry.table.stats().records > ATOMIC_KEYS as u64 {
         return Err(too_many_records(ATOMIC_KEYS as u64));
     }
@@ -242,7 +249,7 @@ pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
         });
         call.context.work(SCAN_WORK + looked / 2);
     }
-    settle(call, &pattern)?;
+    charge_pattern(call, &pattern)?;
     if bytes >= ATOMIC_BYTES {
         return Err(ANSWER_TOO_LONG.into());
     }
@@ -253,20 +260,20 @@ pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn how(call: &Call<'_, '_>) -> Outcome {
+pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>) -> CommandResult {
     match call.args.len() {
         1 => Ok(()),
-        2 if is(call.arg(1), "ASYNC") || is(call.arg(1), "SYNC") => Ok(()),
+        2 if is_word(call.arg(1), "ASYNC") || is_word(call.arg(1), "SYNC") => Ok(()),
         _ => Err(SYNTAX.into()),
     }
 }
 
 /// Empties a table. Its records are freed in pieces, later.
-pub(super) fn clear<'w>(call: &mut Call<'_, 'w>, entry: &'w TableEntry) -> Outcome {
+pub(super) fn clear<'w>(call: &mut CommandCall<'_, 'w>, entry: &'w TableEntry) -> CommandResult {
     call.context.empties(&entry.table);
     match call.held.as_deref_mut().map(|held| held.of(&entry.table)) {
         Some(held) => {
-            if !held.is_some_and(sandstorm_store::Exclusive::clear) {
+            if !held.is_some_and(sandstorm_store::ExclusiveStripes::clear) {
                 return Err("ERR a table that the transaction did not name".into());
             }
         }
@@ -275,8 +282,8 @@ pub(super) fn clear<'w>(call: &mut Call<'_, 'w>, entry: &'w TableEntry) -> Outco
     Ok(())
 }
 
-pub(super) fn flushdb(call: &mut Call<'_, '_>) -> Outcome {
-    how(call)?;
+pub(super) fn flushdb(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    check_flush_mode(call)?;
     let entry = call.table(true)?;
     if call.view()?.table(entry.id).is_none_or(|own| !std::ptr::eq(&**own, entry)) {
         return Err("NOPERM only a table's owner may empty it".into());
@@ -286,8 +293,8 @@ pub(super) fn flushdb(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn flushall(call: &mut Call<'_, '_>) -> Outcome {
-    how(call)?;
+pub(super) fn flushall(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    check_flush_mode(call)?;
     let view = call.view()?;
     for entry in view.tables.values() {
         clear(call, entry)?;
@@ -296,15 +303,15 @@ pub(super) fn flushall(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn object(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn object(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let word = call.arg(1);
-    if is(word, "HELP") {
+    if is_word(word, "HELP") {
         return super::server::help(
             call,
             &["OBJECT <subcommand> [<arg> ...]. Subcommands are:", "ENCODING, FREQ, IDLETIME, REFCOUNT <key>."],
         );
     }
-    let known = ["ENCODING", "FREQ", "IDLETIME", "REFCOUNT"].iter().find(|known| is(word, known));
+    let known = ["ENCODING", "FREQ", "IDLETIME", "REFCOUNT"].iter().find(|known| is_word(word, known));
     let Some(known) = known else { return Err(unknown_subcommand(word, "OBJECT")) };
     let Some(record) = call.get(call.arg(2))? else {
         call.reply.null();
@@ -328,16 +335,16 @@ pub(super) fn object(call: &mut Call<'_, '_>) -> Outcome {
 /// What Redis would store such a value as.
 fn encoding(value: &[u8]) -> &'static [u8] {
     match value {
-        number if number.len() <= 20 && integer(number).is_some() => b"int",
+        number if number.len() <= 20 && parse_integer(number).is_some() => b"int",
         short if short.len() <= 44 => b"embstr",
         _ => b"raw",
     }
 }
 
-pub(super) fn memory(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn memory(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let word = call.arg(1);
-    if is(word, "USAGE") && call.args.len() >= 3 {
-        if call.args.len() != 3 && !(call.args.len() == 5 && is(call.arg(3), "SAMPLES")) {
+    if is_word(word, "USAGE") && call.args.len() >= 3 {
+        if call.args.len() != 3 && !(call.args.len() == 5 && is_word(call.arg(3), "SAMPLES")) {
             return Err(SYNTAX.into());
         }
         match call.get(call.arg(2))? {
@@ -365,7 +372,7 @@ pub(super) fn memory(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn memory_stats(call: &mut Call<'_, '_>) -> Outcome {
+fn memory_stats(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let stats = call.table(false)?.table.stats();
     let numbers = [("total.allocated", stats.bytes), ("keys.count", stats.records), ("quota.bytes", stats.quota_bytes)];
     call.reply.map(numbers.len());

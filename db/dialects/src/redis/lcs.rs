@@ -1,11 +1,11 @@
 //! LCS: the longest common subsequence of two values. Its time and memory are the product of both lengths, which is bounded.
 
-use super::call::{Call, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is};
+use super::command_call::{CommandCall, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
 use crate::limits::bits::LCS_CELLS;
 
 /// What is asked for.
 #[derive(Default)]
-struct Options {
+struct LcsOptions {
     len: bool,
     matches: bool,
     least: i64,
@@ -13,13 +13,13 @@ struct Options {
 }
 
 /// A stretch that both values have: where it begins and ends in each, both included.
-struct Match {
+struct LcsMatch {
     a: (usize, usize),
     b: (usize, usize),
 }
 
 /// Lengths of the longest common subsequences of all beginnings.
-struct Lengths {
+struct LcsTable {
     /// A row for each beginning of the first value. As one of the lengths is at most the root of [`LCS_CELLS`], they fit.
     cells: Vec<u16>,
     row: usize,
@@ -27,8 +27,8 @@ struct Lengths {
 
 const _: () = assert!(LCS_CELLS <= 1 << 32, "a length has 16 bits");
 
-impl Lengths {
-    fn of(a: &[u8], b: &[u8]) -> Lengths {
+impl LcsTable {
+    fn of(a: &[u8], b: &[u8]) -> LcsTable {
         let row = b.len() + 1;
         let mut cells = vec![0; (a.len() + 1) * row];
         for (i, x) in a.iter().enumerate() {
@@ -40,7 +40,7 @@ impl Lengths {
                 below[j + 1] = left;
             }
         }
-        Lengths { cells, row }
+        LcsTable { cells, row }
     }
 
     fn at(&self, i: usize, j: usize) -> usize {
@@ -49,17 +49,17 @@ impl Lengths {
 }
 
 /// Goes back through the lengths: the subsequence, and its stretches from the last to the first.
-fn trace(a: &[u8], b: &[u8], lengths: &Lengths) -> (Vec<u8>, Vec<Match>) {
+fn trace(a: &[u8], b: &[u8], lengths: &LcsTable) -> (Vec<u8>, Vec<LcsMatch>) {
     let (mut i, mut j) = (a.len(), b.len());
     let (mut common, mut matches) = (Vec::with_capacity(lengths.at(i, j)), Vec::new());
-    let mut open: Option<Match> = None;
+    let mut open: Option<LcsMatch> = None;
     while i > 0 && j > 0 {
         if a[i - 1] == b[j - 1] {
             common.push(a[i - 1]);
             (i, j) = (i - 1, j - 1);
             match &mut open {
                 Some(one) => (one.a.0, one.b.0) = (i, j),
-                None => open = Some(Match { a: (i, i), b: (j, j) }),
+                None => open = Some(LcsMatch { a: (i, i), b: (j, j) }),
             }
             continue;
         }
@@ -76,19 +76,19 @@ fn trace(a: &[u8], b: &[u8], lengths: &Lengths) -> (Vec<u8>, Vec<Match>) {
     (common, matches)
 }
 
-fn options(call: &Call<'_, '_>) -> Result<Options, super::call::Fail> {
-    let (mut options, mut at) = (Options::default(), 3);
+fn parse_options(call: &CommandCall<'_, '_>) -> Result<LcsOptions, super::command_call::CommandError> {
+    let (mut options, mut at) = (LcsOptions::default(), 3);
     while at < call.args.len() {
         let word = call.arg(at);
-        if is(word, "IDX") {
+        if is_word(word, "IDX") {
             options.matches = true;
-        } else if is(word, "LEN") {
+        } else if is_word(word, "LEN") {
             options.len = true;
-        } else if is(word, "WITHMATCHLEN") {
+        } else if is_word(word, "WITHMATCHLEN") {
             options.with_len = true;
-        } else if is(word, "MINMATCHLEN") && at + 1 < call.args.len() {
+        } else if is_word(word, "MINMATCHLEN") && at + 1 < call.args.len() {
             at += 1;
-            options.least = integer(call.arg(at)).ok_or(NOT_AN_INTEGER)?;
+            options.least = parse_integer(call.arg(at)).ok_or(NOT_AN_INTEGER)?;
         } else {
             return Err(SYNTAX.into());
         }
@@ -100,9 +100,9 @@ fn options(call: &Call<'_, '_>) -> Result<Options, super::call::Fail> {
     Ok(options)
 }
 
-pub(super) fn lcs(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn lcs(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let found = (call.get(call.arg(1))?, call.get(call.arg(2))?);
-    let options = options(call)?;
+    let options = parse_options(call)?;
     let a = found.0.as_ref().map_or(&b""[..], |record| record.value());
     let b = found.1.as_ref().map_or(&b""[..], |record| record.value());
     let cells = (a.len() + 1).saturating_mul(b.len() + 1);
@@ -113,7 +113,7 @@ pub(super) fn lcs(call: &mut Call<'_, '_>) -> Outcome {
         .into());
     }
     call.context.bytes(2 * cells);
-    let lengths = Lengths::of(a, b);
+    let lengths = LcsTable::of(a, b);
     let len = lengths.at(a.len(), b.len());
     if options.len {
         call.reply.integer(len as i64);
@@ -125,7 +125,7 @@ pub(super) fn lcs(call: &mut Call<'_, '_>) -> Outcome {
         reply.bulk(&common);
         return Ok(());
     }
-    let len_of = |one: &Match| (one.a.1 - one.a.0 + 1) as i64;
+    let len_of = |one: &LcsMatch| (one.a.1 - one.a.0 + 1) as i64;
     matches.retain(|one| len_of(one) >= options.least);
     reply.map(2);
     reply.bulk(b"matches");

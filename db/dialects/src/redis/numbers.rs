@@ -3,82 +3,84 @@
 use arrayvec::ArrayVec;
 use sandstorm_net::resp::push_decimal;
 
-use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is};
+use super::command_call::{CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
 use super::float;
-use super::strings::{ZEROS, part};
+use super::strings::{ZEROS, byte_range};
 use sandstorm_store::limits::MAX_VALUE_BYTES;
-use sandstorm_store::{Change, RecordRef, Value};
+use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
 /// A new value for a record that keeps what else it has.
-fn rewrite<'v, R>(old: Option<RecordRef<'_>>, value: Value<'v>, answer: R) -> Change<'v, R> {
+fn rewrite<'v, R>(old: Option<RecordRef<'_>>, value: UpdateValue<'v>, answer: R) -> RecordUpdate<'v, R> {
     let flags = old.map_or(0, |record| record.flags());
-    Change::Put { value, flags, expires_at_ms: old.map_or(0, |record| record.expires_at_ms()), answer }
+    RecordUpdate::Put { value, flags, expires_at_ms: old.map_or(0, |record| record.expires_at_ms()), answer }
 }
 
-fn add(call: &mut Call<'_, '_>, delta: i64) -> Outcome {
+fn add_integer(call: &mut CommandCall<'_, '_>, delta: i64) -> CommandResult {
     let sum = call.update(call.arg(1), |old| {
-        let Some(number) = old.map_or(Some(0), |record| integer(record.value())) else {
-            return Change::Keep(Err(NOT_AN_INTEGER));
+        let Some(number) = old.map_or(Some(0), |record| parse_integer(record.value())) else {
+            return RecordUpdate::Keep(Err(NOT_AN_INTEGER));
         };
         let Some(sum) = number.checked_add(delta) else {
-            return Change::Keep(Err("ERR increment or decrement would overflow"));
+            return RecordUpdate::Keep(Err("ERR increment or decrement would overflow"));
         };
         let mut digits = Vec::with_capacity(20);
         push_decimal(sum, &mut digits);
         let short = ArrayVec::try_from(digits.as_slice());
-        rewrite(old, short.map_or_else(|_| Value::Owned(digits), Value::Short), Ok(sum))
+        rewrite(old, short.map_or_else(|_| UpdateValue::Owned(digits), UpdateValue::Short), Ok(sum))
     })??;
     call.reply.integer(sum);
     Ok(())
 }
 
-impl From<std::convert::Infallible> for Fail {
-    fn from(never: std::convert::Infallible) -> Fail {
+impl From<std::convert::Infallible> for CommandError {
+    fn from(never: std::convert::Infallible) -> CommandError {
         match never {}
     }
 }
 
-pub(super) fn incr(call: &mut Call<'_, '_>) -> Outcome {
-    add(call, 1)
+pub(super) fn incr(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    add_integer(call, 1)
 }
 
-pub(super) fn decr(call: &mut Call<'_, '_>) -> Outcome {
-    add(call, -1)
+pub(super) fn decr(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    add_integer(call, -1)
 }
 
-pub(super) fn incrby(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn incrby(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let delta = call.integer(2)?;
-    add(call, delta)
+    add_integer(call, delta)
 }
 
-pub(super) fn decrby(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn decrby(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let delta = call.integer(2)?.checked_neg().ok_or("ERR decrement would overflow")?;
-    add(call, delta)
+    add_integer(call, delta)
 }
 
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 
-pub(super) fn incrbyfloat(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn incrbyfloat(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let delta = call.arg(2);
     let sum = call.update(call.arg(1), |old| {
         let before = old.map_or(&b"0"[..], |record| record.value());
-        match float::sum(before, delta) {
-            Ok(sum) => rewrite(old, Value::Owned(sum.clone().into_bytes()), Ok(sum)),
-            Err(float::NoSum::NotANumber) => Change::Keep(Err(NOT_A_FLOAT)),
-            Err(float::NoSum::Infinite) => Change::Keep(Err("ERR increment would produce NaN or Infinity")),
+        match float::add_decimals(before, delta) {
+            Ok(sum) => rewrite(old, UpdateValue::Owned(sum.clone().into_bytes()), Ok(sum)),
+            Err(float::FloatSumError::NotANumber) => RecordUpdate::Keep(Err(NOT_A_FLOAT)),
+            Err(float::FloatSumError::Infinite) => {
+                RecordUpdate::Keep(Err("ERR increment would produce NaN or Infinity"))
+            }
         }
     })??;
     call.reply.bulk(sum.as_bytes());
     Ok(())
 }
 
-fn bit_offset(call: &Call<'_, '_>) -> Result<usize, Fail> {
-    let offset = integer(call.arg(2)).and_then(|offset| usize::try_from(offset).ok());
+fn bit_offset(call: &CommandCall<'_, '_>) -> Result<usize, CommandError> {
+    let offset = parse_integer(call.arg(2)).and_then(|offset| usize::try_from(offset).ok());
     let offset = offset.filter(|offset| offset / 8 < MAX_VALUE_BYTES);
     offset.ok_or_else(|| "ERR bit offset is not an integer or out of range".into())
 }
 
-pub(super) fn getbit(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn getbit(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let offset = bit_offset(call)?;
     let found = call.get(call.arg(1))?;
     let byte = found.as_ref().and_then(|record| record.value().get(offset / 8)).copied().unwrap_or(0);
@@ -87,7 +89,7 @@ pub(super) fn getbit(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// Each byte, for a value that is put together of parts.
-static BYTES: [[u8; 1]; 256] = {
+static SINGLE_BYTES: [[u8; 1]; 256] = {
     let mut bytes = [[0]; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -97,7 +99,7 @@ static BYTES: [[u8; 1]; 256] = {
     bytes
 };
 
-pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn setbit(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let offset = bit_offset(call)?;
     let bit = match call.arg(3) {
         b"0" => 0,
@@ -107,19 +109,19 @@ pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
     let before = call.update(call.arg(1), |old| {
         let value = old.map_or(&b""[..], |record| record.value());
         let (byte, mask) = (value.get(offset / 8).copied().unwrap_or(0), 0x80 >> (offset % 8));
-        let new = &BYTES[usize::from(byte & !mask | (mask * bit))];
+        let new = &SINGLE_BYTES[usize::from(byte & !mask | (mask * bit))];
         // Copied once, into the record.
         let parts = match value.get(..offset / 8) {
             Some(head) => [head, new, value.get(offset / 8 + 1..).unwrap_or_default()],
             None => [value, ZEROS.get(..offset / 8 - value.len()).unwrap_or_default(), new],
         };
-        rewrite(old, Value::Parts(parts), byte & mask != 0)
+        rewrite(old, UpdateValue::Parts(parts), byte & mask != 0)
     })?;
     call.reply.integer(before.into());
     Ok(())
 }
 
-pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn bitcount(call: &mut CommandCall<'_, '_>) -> CommandResult {
     // Redis 7.0 looks for the key before it looks at what else was said.
     let Some(record) = call.get(call.arg(1))? else {
         call.reply.integer(0);
@@ -137,29 +139,29 @@ pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
     }
     let bits = match call.args.get(4) {
         None => false,
-        Some(unit) if is(unit, "BYTE") => false,
-        Some(unit) if is(unit, "BIT") => true,
+        Some(unit) if is_word(unit, "BYTE") => false,
+        Some(unit) if is_word(unit, "BIT") => true,
         Some(_) => return Err(SYNTAX.into()),
     };
     let value = record.value();
     call.context.bytes(value.len());
     let count = match range {
-        None => ones(value),
-        Some((start, end)) if bits => bits_in(value, start, end),
-        Some((start, end)) => ones(part(value, start, end)),
+        None => count_ones(value),
+        Some((start, end)) if bits => count_bits(value, start, end),
+        Some((start, end)) => count_ones(byte_range(value, start, end)),
     };
     call.reply.integer(count);
     Ok(())
 }
 
 /// Bits that are set; eight bytes at a time, since values may be long.
-fn ones(bytes: &[u8]) -> i64 {
+fn count_ones(bytes: &[u8]) -> i64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let words = words.iter().map(|word| i64::from(u64::from_ne_bytes(*word).count_ones())).sum::<i64>();
     words + rest.iter().map(|byte| i64::from(byte.count_ones())).sum::<i64>()
 }
 
-fn bits_in(value: &[u8], start: i64, end: i64) -> i64 {
+fn count_bits(value: &[u8], start: i64, end: i64) -> i64 {
     let len = value.len() as i64 * 8;
     if start < 0 && end < 0 && start > end {
         return 0;
@@ -171,7 +173,7 @@ fn bits_in(value: &[u8], start: i64, end: i64) -> i64 {
     }
     // Whole bytes, less what is before and behind.
     let bytes = value.get((start / 8) as usize..=(end / 8) as usize).unwrap_or_default();
-    let all = ones(bytes);
+    let all = count_ones(bytes);
     let before = bytes.first().map_or(0, |byte| (u32::from(*byte) >> (8 - start % 8)).count_ones());
     let behind = bytes.last().map_or(0, |byte| (byte & ((1u16 << (7 - end % 8)) - 1) as u8).count_ones());
     all - i64::from(before) - i64::from(behind)
@@ -179,7 +181,7 @@ fn bits_in(value: &[u8], start: i64, end: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::bits_in;
+    use super::count_bits;
 
     #[test]
     fn bits_are_counted_as_one_by_one() {
@@ -191,9 +193,9 @@ mod tests {
                 let swapped = start < 0 && end < 0 && start > end;
                 let (from, to) = if swapped { (1, 0) } else { (at(start), at(end).min(len - 1)) };
                 let one = |bit: &i64| value[(bit / 8) as usize] >> (7 - bit % 8) & 1 == 1;
-                assert_eq!(bits_in(&value, start, end), (from..=to).filter(one).count() as i64, "{start} {end}");
+                assert_eq!(count_bits(&value, start, end), (from..=to).filter(one).count() as i64, "{start} {end}");
             }
         }
-        assert_eq!(bits_in(b"", 0, -1), 0);
+        assert_eq!(count_bits(b"", 0, -1), 0);
     }
 }

@@ -1,19 +1,19 @@
 //! Commands about the server, as far as a tenant may know it.
 
-use super::call::{Call, Outcome, integer, text};
+use super::command_call::{CommandCall, CommandResult, lossy_text, parse_integer};
 use super::commands::unknown_subcommand;
 
 /// The version of Redis whose commands are answered.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 /// Answers lines for a person.
-pub(super) fn help(call: &mut Call<'_, '_>, lines: &[&str]) -> Outcome {
+pub(super) fn help(call: &mut CommandCall<'_, '_>, lines: &[&str]) -> CommandResult {
     call.reply.array(lines.len());
     lines.iter().for_each(|line| call.reply.simple(line));
     Ok(())
 }
 
-pub(super) fn time(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn time(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let now_ms = call.now_ms();
     call.reply.array(2);
     call.reply.bulk((now_ms / 1000).to_string().as_bytes());
@@ -21,14 +21,14 @@ pub(super) fn time(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn lastsave(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn lastsave(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.reply.integer((call.context.facts.started_ms / 1000) as i64);
     Ok(())
 }
 
-pub(super) fn wait(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn wait(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let (replicas, timeout) = (call.integer(1)?, call.arg(2));
-    if integer(timeout).ok_or("ERR timeout is not an integer or out of range")? < 0 {
+    if parse_integer(timeout).ok_or("ERR timeout is not an integer or out of range")? < 0 {
         return Err("ERR timeout is negative".into());
     }
     let _ = replicas;
@@ -36,7 +36,7 @@ pub(super) fn wait(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn role(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn role(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.reply.array(3);
     call.reply.bulk(b"master");
     call.reply.integer(0);
@@ -44,23 +44,23 @@ pub(super) fn role(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn debug(_call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn debug(_call: &mut CommandCall<'_, '_>) -> CommandResult {
     Err("ERR DEBUG command not allowed. Other tenants would notice.".into())
 }
 
-pub(super) fn cluster(_call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn cluster(_call: &mut CommandCall<'_, '_>) -> CommandResult {
     Err("ERR This instance has cluster support disabled".into())
 }
 
 const SLOWLOG_COUNT: &str = "ERR count should be greater than or equal to -1";
 
-pub(super) fn slowlog(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn slowlog(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let log = &call.view()?.tenant.usage.slow;
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"GET" => {
             let count = match call.args.len() {
                 2 => 10,
-                3 => integer(call.arg(2)).filter(|count| *count >= -1).ok_or(SLOWLOG_COUNT)?,
+                3 => parse_integer(call.arg(2)).filter(|count| *count >= -1).ok_or(SLOWLOG_COUNT)?,
                 _ => {
                     let text = "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.";
                     return Err(text.into());
@@ -92,7 +92,7 @@ pub(super) fn slowlog(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn acl(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn acl(call: &mut CommandCall<'_, '_>) -> CommandResult {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"WHOAMI" => {
             let name = call.view()?.tenant.name.as_bytes();
@@ -100,7 +100,8 @@ pub(super) fn acl(call: &mut Call<'_, '_>) -> Outcome {
             Ok(())
         }
         _ => {
-            Err(format!("ERR unknown subcommand '{}'. Users are tenants: `sandstorm tenant`", text(call.arg(1))).into())
+            Err(format!("ERR unknown subcommand '{}'. Users are tenants: `sandstorm tenant`", lossy_text(call.arg(1)))
+                .into())
         }
     }
 }

@@ -6,59 +6,59 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::limits::RESP_ARGUMENTS_AT_ONCE;
-use sandstorm_net::resp::{Command, Parsed, Parser, Reply};
+use sandstorm_net::limits::RESP_ARGUMENTS_PER_CALL;
+use sandstorm_net::resp::{RespCommand, RespParse, RespParser, RespWriter};
 
-use super::call::{Call, Fail, NO_AUTH, OVER_RATE, is, no_auth};
-use super::commands::{self, COMMANDS, Spec};
-use super::held::Wanted;
-use super::pieces::{self, Arguments, Left, Long};
-use super::state::{Replies, State};
+use super::command_call::{CommandCall, CommandError, NO_AUTH, OVER_RATE, is_word, no_auth_error};
+use super::commands::{self, COMMANDS, RedisCommandSpec};
+use super::long_commands::{self, CommandArguments, LongCommand, PieceOutcome};
+use super::session_state::{RedisSessionState, ReplyMode};
+use super::stripe_locks::StripeLockRequest;
 use super::tracking;
 use super::transactions;
-use super::{absent, functions, transactions::is_queued};
+use super::{functions, transactions::is_queued, unsupported};
 use crate::limits::redis::{ARGS_PER_REQUEST, ATOMIC_BYTES, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
-use crate::{Context, Entrance, Identity, InvocationAnswer, Next, http};
-use sandstorm_accounts::Preview;
+use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
+use sandstorm_accounts::CommandPreview;
 use sandstorm_catalog::TenantView;
-use sandstorm_store::Guard;
+use sandstorm_store::EpochGuard;
 
 /// What one connection has said so far.
-pub struct Session {
-    parser: Parser,
-    state: State,
+pub struct RedisSession {
+    parser: RespParser,
+    state: RedisSessionState,
     /// A command that is run in pieces, and has not ended. Its bytes are the first of the input.
-    under_way: Option<Box<UnderWay>>,
+    under_way: Option<Box<SuspendedCommand>>,
 }
 
 /// A command of which some pieces have been run.
-struct UnderWay {
-    command: Command,
-    spec: &'static Spec,
-    long: Long,
+struct SuspendedCommand {
+    command: RespCommand,
+    spec: &'static RedisCommandSpec,
+    long: LongCommand,
     /// For whom it was begun.
-    identity: Option<Identity>,
+    identity: Option<ConnectionIdentity>,
     /// Microseconds that its pieces have taken.
     took_us: u64,
 }
 
 /// A command of a batch, and where it begins.
-type Found = (usize, Command, Option<&'static Spec>);
+type BatchCommand = (usize, RespCommand, Option<&'static RedisCommandSpec>);
 
 /// What a command has come to: whom the connection acts for then, and the rest of it, if it goes on later.
-struct Ran<'w> {
+struct CommandOutcome<'w> {
     view: Option<&'w Arc<TenantView>>,
-    rest: Option<(Long, u64)>,
+    rest: Option<(LongCommand, u64)>,
 }
 
-impl Session {
+impl RedisSession {
     /// A connection to a port that is for this.
-    pub(crate) fn new(entrance: &Arc<Entrance>) -> Session {
-        Session { parser: Parser::default(), state: State::new(entrance), under_way: None }
+    pub(crate) fn new(service: &Arc<PortService>) -> RedisSession {
+        RedisSession { parser: RespParser::default(), state: RedisSessionState::new(service), under_way: None }
     }
 
     /// Whom it acts for.
-    pub(crate) fn identity(&self) -> Option<&Identity> {
+    pub(crate) fn identity(&self) -> Option<&ConnectionIdentity> {
         self.state.identity.as_ref()
     }
 
@@ -84,7 +84,7 @@ impl Session {
     }
 
     /// Whether a command has run in part.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub(crate) fn has_suspended(&self) -> bool {
         self.under_way.is_some()
     }
 
@@ -93,17 +93,17 @@ impl Session {
         std::mem::take(&mut self.state.kills)
     }
 
-    /// See [`super::super::Conversation::run`].
-    pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+    /// See [`super::super::ProtocolSession::run`].
+    pub(crate) fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         let done = self.run_batch(context, input, out);
         self.state.tell();
         done
     }
 
-    fn run_batch(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+    fn run_batch(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         let mut view = self.state.look(context.snapshot);
         if !self.state.enter(view, context.now_ms) {
-            return (input.len(), Next::Close);
+            return (input.len(), NextAction::Close);
         }
         if let Some(next) = self.hand_over() {
             self.parser.reset();
@@ -113,7 +113,7 @@ impl Session {
         if let Some(under_way) = self.under_way.take() {
             return self.continued(context, &guard, view, *under_way, input, out);
         }
-        let mut batch: ArrayVec<Found, BATCH> = ArrayVec::new();
+        let mut batch: ArrayVec<BatchCommand, BATCH> = ArrayVec::new();
         let (parsed, next) = self.find(context, input, view.is_none(), &mut batch);
         if batch.len() > 1 {
             prefetch(&batch, input, view, &self.state, &guard);
@@ -121,23 +121,23 @@ impl Session {
         let (begun, mut batch) = (out.len(), batch.into_iter().peekable());
         while let Some((at, command, spec)) = batch.next() {
             let end = at + command.len;
-            if command.is_line() && http::begins(command.args(&input[at..])) {
-                http::refuse(context, "a port for Redis");
-                Reply { out, resp3: false }.error(format!("ERR {}", http::REFUSED).as_bytes());
-                return (input.len(), Next::Close);
+            if command.is_inline() && http_detection::is_http_request(command.args(&input[at..])) {
+                http_detection::count_http_rejection(context, "a port for Redis");
+                RespWriter { out, resp3: false }.error(format!("ERR {}", http_detection::HTTP_REJECTED).as_bytes());
+                return (input.len(), NextAction::Close);
             }
             let ran = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
             view = ran.view;
             if let Some(((long, took_us), spec)) = ran.rest.zip(spec) {
                 let identity = self.state.identity;
-                self.under_way = Some(Box::new(UnderWay { command, spec, long, identity, took_us }));
+                self.under_way = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
                 self.parser.reset();
-                return (at, Next::Again);
+                return (at, NextAction::Yield);
             }
             self.parser.recycle(command);
             let stop = self.stop().or_else(|| {
                 let full = out.len() - begun > BATCH_ANSWER_BYTES || context.is_enough();
-                (full && batch.peek().is_some()).then_some(Next::Again)
+                (full && batch.peek().is_some()).then_some(NextAction::Yield)
             });
             if let Some(next) = stop {
                 self.parser.reset();
@@ -147,9 +147,9 @@ impl Session {
         match next {
             Ok(next) => (parsed, next),
             Err(error) => {
-                context.protocol_error();
-                Reply { out, resp3: false }.error(format!("ERR Protocol error: {error}").as_bytes());
-                (input.len(), Next::Close)
+                context.count_protocol_error();
+                RespWriter { out, resp3: false }.error(format!("ERR Protocol error: {error}").as_bytes());
+                (input.len(), NextAction::Close)
             }
         }
     }
@@ -157,57 +157,57 @@ impl Session {
     /// Goes on with a command of which some pieces have been run.
     fn continued<'w>(
         &mut self,
-        context: &Context<'w>,
-        guard: &Guard<'w>,
+        context: &CommandContext<'w>,
+        guard: &EpochGuard<'w>,
         view: Option<&'w Arc<TenantView>>,
-        under_way: UnderWay,
+        under_way: SuspendedCommand,
         input: &[u8],
         out: &mut Vec<u8>,
-    ) -> (usize, Next) {
-        let UnderWay { command, spec, long, identity, took_us } = under_way;
+    ) -> (usize, NextAction) {
+        let SuspendedCommand { command, spec, long, identity, took_us } = under_way;
         // There may be another tenant of that name by now.
         let view = view.filter(|_| self.state.identity == identity);
         let (start, begun) = (out.len(), Instant::now());
         let (left, took_us) = {
-            let arguments = Arguments { command: &command, input };
+            let arguments = CommandArguments { command: &command, input };
             let args: ArrayVec<&[u8], STEP_ARGS> = command.args(input).take(STEP_ARGS).collect();
-            let reply = Reply { out: &mut *out, resp3: self.state.resp3 };
-            let mut call = Call { context, guard, view, state: &mut self.state, held: None, args: &args, reply };
-            let left = pieces::go_on(&mut call, long, &arguments);
+            let reply = RespWriter { out: &mut *out, resp3: self.state.resp3 };
+            let mut call = CommandCall { context, guard, view, state: &mut self.state, held: None, args: &args, reply };
+            let left = long_commands::run_pieces(&mut call, long, &arguments);
             let took_us = took_us + begun.elapsed().as_micros() as u64;
-            if let (Left::Ended, Some(view)) = (&left, view) {
-                note_slow(&mut call, took_us, view);
+            if let (PieceOutcome::Finished, Some(view)) = (&left, view) {
+                log_slow(&mut call, took_us, view);
             }
-            if matches!(left, Left::Ended) {
-                note_end(&mut call, spec, &arguments, (start, took_us));
+            if matches!(left, PieceOutcome::Finished) {
+                record_end(&mut call, spec, &arguments, (start, took_us));
             }
             (left, took_us)
         };
         match left {
-            Left::GoesOn(long) => {
-                if self.state.replies != Replies::On {
+            PieceOutcome::Suspended(long) => {
+                if self.state.replies != ReplyMode::On {
                     out.truncate(start);
                 }
-                self.under_way = Some(Box::new(UnderWay { command, spec, long, identity, took_us }));
-                (0, Next::Again)
+                self.under_way = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
+                (0, NextAction::Yield)
             }
-            Left::Ended => {
+            PieceOutcome::Finished => {
                 self.heard(start, out);
-                (command.len, self.stop().unwrap_or(Next::Again))
+                (command.len, self.stop().unwrap_or(NextAction::Yield))
             }
         }
     }
 
     /// Takes back an answer that the client does not want to hear, after a command has ended.
     fn heard(&mut self, start: usize, out: &mut Vec<u8>) {
-        self.state.unheard = self.state.replies != Replies::On;
+        self.state.unheard = self.state.replies != ReplyMode::On;
         match self.state.replies {
-            Replies::On => {}
-            Replies::Off => out.truncate(start),
-            Replies::SkipTwo | Replies::SkipOne => {
+            ReplyMode::On => {}
+            ReplyMode::Off => out.truncate(start),
+            ReplyMode::SkipTwo | ReplyMode::SkipOne => {
                 out.truncate(start);
-                let skips = self.state.replies == Replies::SkipTwo;
-                self.state.replies = if skips { Replies::SkipOne } else { Replies::On };
+                let skips = self.state.replies == ReplyMode::SkipTwo;
+                self.state.replies = if skips { ReplyMode::SkipOne } else { ReplyMode::On };
             }
         }
     }
@@ -215,68 +215,68 @@ impl Session {
     /// Finds the commands of a batch. Tells how many bytes they take, and what is to come after them.
     fn find(
         &mut self,
-        context: &Context<'_>,
+        context: &CommandContext<'_>,
         input: &[u8],
         stranger: bool,
-        batch: &mut ArrayVec<Found, BATCH>,
-    ) -> (usize, Result<Next, sandstorm_net::resp::ProtocolError>) {
+        batch: &mut ArrayVec<BatchCommand, BATCH>,
+    ) -> (usize, Result<NextAction, sandstorm_net::resp::ProtocolError>) {
         let (mut at, mut args, mut empty) = (0, 0, 0);
         loop {
             // What a stranger says may change what is allowed next. Of many arguments no more are read than are run now.
             if batch.is_full() || stranger && !batch.is_empty() || args >= BATCH_ARGS || empty >= BATCH_ARGS {
                 context.work((empty / ARGS_PER_REQUEST) as u64);
-                return (at, Ok(Next::Again));
+                return (at, Ok(NextAction::Yield));
             }
             match self.parser.parse(&input[at..], stranger) {
-                Parsed::Command(command) if command.count() == 0 => {
+                RespParse::Command(command) if command.count() == 0 => {
                     empty += 1;
                     at += command.len;
                 }
-                Parsed::Command(command) => {
+                RespParse::Command(command) => {
                     args += command.count();
                     let spec = command.args(&input[at..]).next().and_then(commands::find);
                     let len = command.len;
                     batch.push((at, command, spec));
                     at += len;
                 }
-                Parsed::Incomplete(needed) => return (at, Ok(Next::More(needed))),
-                Parsed::Paused => {
-                    context.work((RESP_ARGUMENTS_AT_ONCE / ARGS_PER_REQUEST) as u64);
-                    return (at, Ok(Next::Again));
+                RespParse::Incomplete(needed) => return (at, Ok(NextAction::NeedMore(needed))),
+                RespParse::Paused => {
+                    context.work((RESP_ARGUMENTS_PER_CALL / ARGS_PER_REQUEST) as u64);
+                    return (at, Ok(NextAction::Yield));
                 }
-                Parsed::Broken(error) => return (at, Err(error)),
+                RespParse::Invalid(error) => return (at, Err(error)),
             }
         }
     }
 
     /// What has to happen before the next command.
-    fn stop(&mut self) -> Option<Next> {
+    fn stop(&mut self) -> Option<NextAction> {
         if let Some(invokes) = self.state.invokes.take() {
             let (extension, args) = *invokes;
-            return Some(Next::Invoke { extension, args });
+            return Some(NextAction::Invoke { extension, args });
         }
-        if self.state.closes {
-            return Some(Next::Close);
+        if self.state.close_after_reply {
+            return Some(NextAction::Close);
         }
         self.hand_over()
     }
 
-    fn hand_over(&mut self) -> Option<Next> {
+    fn hand_over(&mut self) -> Option<NextAction> {
         let identity = self.state.identity.filter(|_| !self.state.handed_over)?;
         self.state.handed_over = true;
-        Some(Next::HandOver(identity.tenant()))
+        Some(NextAction::HandOver(identity.tenant()))
     }
 
     /// Runs one command, or the first piece of it.
     fn one<'w>(
         &mut self,
-        context: &Context<'w>,
-        guard: &Guard<'w>,
+        context: &CommandContext<'w>,
+        guard: &EpochGuard<'w>,
         view: Option<&'w Arc<TenantView>>,
-        spec: Option<&'static Spec>,
-        (command, input): (&Command, &[u8]),
+        spec: Option<&'static RedisCommandSpec>,
+        (command, input): (&RespCommand, &[u8]),
         out: &mut Vec<u8>,
-    ) -> Ran<'w> {
+    ) -> CommandOutcome<'w> {
         let (few, many): (ArrayVec<&[u8], 8>, Vec<&[u8]>);
         let count = command.count();
         let args = match count {
@@ -286,44 +286,44 @@ impl Session {
             }
             _ => {
                 let queued = spec.is_some_and(|spec| is_queued(&self.state, spec));
-                let all = count <= pieces::collected(spec, queued);
+                let all = count <= long_commands::max_collected(spec, queued);
                 many = command.args(input).take(if all { count } else { STEP_ARGS }).collect();
                 &*many
             }
         };
         let start = out.len();
-        let reply = Reply { out, resp3: self.state.resp3 };
+        let reply = RespWriter { out, resp3: self.state.resp3 };
         let state = &mut self.state;
-        let mut call = Call { context, guard, view, state, held: None, args, reply };
+        let mut call = CommandCall { context, guard, view, state, held: None, args, reply };
         let begun = spec.is_some_and(|spec| !spec.is_quick(count, command.len)).then(Instant::now);
-        let left = dispatch(&mut call, spec, &Arguments { command, input });
+        let left = dispatch(&mut call, spec, &CommandArguments { command, input });
         context.work((args.len() / ARGS_PER_REQUEST) as u64);
         let took_us = begun.map_or(0, |begun| begun.elapsed().as_micros() as u64);
         let mut view = call.view;
-        if let Left::GoesOn(long) = left {
-            if self.state.replies != Replies::On {
+        if let PieceOutcome::Suspended(long) = left {
+            if self.state.replies != ReplyMode::On {
                 out.truncate(start);
             }
-            return Ran { view, rest: Some((long, took_us)) };
+            return CommandOutcome { view, rest: Some((long, took_us)) };
         }
         if let (Some(_), Some(view)) = (begun, view) {
-            note_slow(&mut call, took_us, view);
+            log_slow(&mut call, took_us, view);
         }
         self.heard(start, out);
         if self.state.looked_at != context.snapshot.generation() {
             view = self.state.look(context.snapshot);
         }
-        Ran { view, rest: None }
+        CommandOutcome { view, rest: None }
     }
 
     /// Runs a command that may be run, and writes what went wrong if it did.
-    pub(super) fn answer(call: &mut Call<'_, '_>, spec: &Spec) {
+    pub(super) fn answer(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpec) {
         let start = call.reply.out.len();
         let counted =
             call.view.map(|view| view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()));
         let quick = call.is_quick(spec);
         let begun = counted.is_some_and(|counted| counted.begin(quick)).then(Instant::now);
-        if let Err(Fail(text)) = (spec.run)(call) {
+        if let Err(CommandError(text)) = (spec.run)(call) {
             call.reply.out.truncate(start);
             call.reply.error(text.as_bytes());
             counted.inspect(|counted| counted.failed.add(1));
@@ -331,39 +331,45 @@ impl Session {
         if let Some((begun, counted)) = begun.zip(counted) {
             counted.end(quick, begun.elapsed().as_nanos() as u64);
         }
-        tracking::told(call, spec);
+        tracking::push_invalidation(call, spec);
         if let Some(entered) = &call.state.entered {
             entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
         }
         call.context.bytes(call.reply.out.len() - start);
     }
 
-    /// See [`super::super::Conversation::answered`].
-    pub(crate) fn answered(&mut self, ended: &InvocationAnswer<'_>, out: &mut Vec<u8>) {
-        if let Some(invoked) = self.state.invoked.take() {
-            let (begun, (usage, command, slow_us)) = *invoked;
+    /// See [`super::super::ProtocolSession::answered`].
+    pub(crate) fn answered(&mut self, ended: &InvocationResult<'_>, out: &mut Vec<u8>) {
+        if let Some(pending_slow_log) = self.state.pending_slow_log.take() {
+            let (begun, (usage, command, slow_us)) = *pending_slow_log;
             let took_us = begun.elapsed().as_micros() as u64;
             if took_us >= slow_us {
                 usage.slow.note(took_us, command, &self.state.more().name.clone());
             }
         }
         if !self.state.unheard {
-            functions::answer(ended, &mut Reply { out, resp3: self.state.resp3 });
+            functions::answer(ended, &mut RespWriter { out, resp3: self.state.resp3 });
         }
     }
 }
 
 /// Notes a command in the tenant's log if it took long.
-fn note_slow(call: &mut Call<'_, '_>, took_us: u64, view: &TenantView) {
+fn log_slow(call: &mut CommandCall<'_, '_>, took_us: u64, view: &TenantView) {
     // What an invocation takes is known when it has ended.
-    if took_us >= call.context.facts.slow_us && call.state.invokes.is_none() && !is(call.arg(0), "SLOWLOG") {
+    if took_us >= call.context.facts.slow_us && call.state.invokes.is_none() && !is_word(call.arg(0), "SLOWLOG") {
         let name = call.state.more().name.clone();
-        view.tenant.usage.slow.note(took_us, Preview::of(call.args), &name);
+        view.tenant.usage.slow.note(took_us, CommandPreview::of(call.args), &name);
     }
 }
 
 /// Asks the processor for the buckets of a batch's first keys, then for their records.
-fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state: &State, guard: &Guard<'_>) {
+fn prefetch(
+    batch: &[BatchCommand],
+    input: &[u8],
+    view: Option<&Arc<TenantView>>,
+    state: &RedisSessionState,
+    guard: &EpochGuard<'_>,
+) {
     let entry = view.and_then(|view| view.reach(state.table_id()?, false).ok());
     let Some(table) = entry.map(|entry| &entry.table) else { return };
     let mut hashes: ArrayVec<u64, BATCH> = ArrayVec::new();
@@ -380,76 +386,93 @@ fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state
 }
 
 /// Answers a command: runs it, keeps it for EXEC, or says why not.
-fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>, arguments: &Arguments<'_>) -> Left {
+fn dispatch(
+    call: &mut CommandCall<'_, '_>,
+    spec: Option<&'static RedisCommandSpec>,
+    arguments: &CommandArguments<'_>,
+) -> PieceOutcome {
     let refusal = match spec {
         None => {
             call.context.work(1);
-            Some(absent::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args)))
+            Some(unsupported::hint(call.args).unwrap_or_else(|| transactions::unknown_command(call.args)))
         }
-        Some(spec) => commands::refusal(spec, call.args).or_else(|| match call.view {
+        Some(spec) => commands::arity_error(spec, call.args).or_else(|| match call.view {
             // Its right has ended, and the connection ends with it.
-            None if call.state.closes => Some(NO_AUTH.into()),
-            _ if spec.is(commands::NO_AUTH) => too_much(call, spec, arguments),
-            None => Some(no_auth(call)),
+            None if call.state.close_after_reply => Some(NO_AUTH.into()),
+            _ if spec.is(commands::NO_AUTH) => check_size(call, spec, arguments),
+            None => Some(no_auth_error(call)),
             Some(view) if !call.context.admit(view, 1) => Some(OVER_RATE.into()),
-            Some(_) => too_much(call, spec, arguments),
+            Some(_) => check_size(call, spec, arguments),
         }),
     };
     if let (None, Some(spec)) = (&refusal, spec) {
-        return run(call, spec, arguments);
+        return queue_or_run(call, spec, arguments);
     }
-    transactions::refused(call.state);
+    transactions::mark_aborted(call.state);
     if let (Some(spec), Some(view)) = (spec, call.view) {
         view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()).rejected.add(1);
     }
-    if let Some(Fail(mut text)) = refusal {
+    if let Some(CommandError(mut text)) = refusal {
         if spec.is_some_and(|spec| spec.name == "exec") {
-            text = transactions::abort(call, &text).0;
+            text = transactions::abort_exec(call, &text).0;
         }
         call.reply.error(text.as_bytes());
     }
-    Left::Ended
+    PieceOutcome::Finished
 }
 
 /// What a command is told that has more arguments, or more bytes, than are looked at in one go.
 #[inline]
-fn too_much(call: &Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>) -> Option<Fail> {
+fn check_size(
+    call: &CommandCall<'_, '_>,
+    spec: &RedisCommandSpec,
+    arguments: &CommandArguments<'_>,
+) -> Option<CommandError> {
     if arguments.len() == call.args.len() && arguments.command.len <= ATOMIC_BYTES {
         return None;
     }
-    pieces::too_much(spec, arguments, is_queued(call.state, spec))
+    long_commands::size_error(spec, arguments, is_queued(call.state, spec))
 }
 
-fn run(call: &mut Call<'_, '_>, spec: &'static Spec, arguments: &Arguments<'_>) -> Left {
+fn queue_or_run(
+    call: &mut CommandCall<'_, '_>,
+    spec: &'static RedisCommandSpec,
+    arguments: &CommandArguments<'_>,
+) -> PieceOutcome {
     if is_queued(call.state, spec) {
-        if let Err(Fail(text)) = transactions::queue(call, spec) {
+        if let Err(CommandError(text)) = transactions::queue(call, spec) {
             call.reply.error(text.as_bytes());
         }
-        return Left::Ended;
+        return PieceOutcome::Finished;
     }
     let start = call.reply.out.len();
-    match Long::begin(call, spec, arguments) {
-        Ok(None) if spec.is(commands::ATOMIC) => at_once(call, spec),
-        Ok(None) => Session::answer(call, spec),
+    match LongCommand::begin(call, spec, arguments) {
+        Ok(None) if spec.is(commands::ATOMIC) => run_atomic(call, spec),
+        Ok(None) => RedisSession::answer(call, spec),
         Ok(Some(long)) => {
             let begun = Instant::now();
-            let left = pieces::go_on(call, long, arguments);
-            if matches!(left, Left::Ended) {
-                note_end(call, spec, arguments, (start, begun.elapsed().as_micros() as u64));
+            let left = long_commands::run_pieces(call, long, arguments);
+            if matches!(left, PieceOutcome::Finished) {
+                record_end(call, spec, arguments, (start, begun.elapsed().as_micros() as u64));
             }
             return left;
         }
-        Err(Fail(text)) => {
+        Err(CommandError(text)) => {
             call.reply.error(text.as_bytes());
-            note_end(call, spec, arguments, (start, 0));
+            record_end(call, spec, arguments, (start, 0));
         }
     }
-    Left::Ended
+    PieceOutcome::Finished
 }
 
-/// Notes of a command in pieces, which has ended, what [`Session::answer`] notes of others: where the answer to its last piece begins, and how
+/// Notes of a command in pieces, which has ended, what [`RedisSession::answer`] notes of others: where the answer to its last piece begins, and how
 /// long all of them took.
-fn note_end(call: &mut Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>, (start, took_us): (usize, u64)) {
+fn record_end(
+    call: &mut CommandCall<'_, '_>,
+    spec: &RedisCommandSpec,
+    arguments: &CommandArguments<'_>,
+    (start, took_us): (usize, u64),
+) {
     let failed = call.reply.out.get(start) == Some(&b'-');
     if let Some(view) = call.view {
         let counted = view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len());
@@ -457,21 +480,21 @@ fn note_end(call: &mut Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>, (st
         counted.end(false, took_us.saturating_mul(1_000));
         counted.failed.add(failed.into());
     }
-    tracking::told_of_all(call, spec, arguments);
+    tracking::push_invalidation_of_all(call, spec, arguments);
     if let Some(entered) = &call.state.entered {
         entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
     }
 }
 
 /// Runs a command while nobody else writes its keys.
-fn at_once(call: &mut Call<'_, '_>, spec: &'static Spec) {
-    let mut wanted = Wanted::default();
-    if let Err(Fail(text)) = transactions::want(call, spec, &mut wanted) {
+fn run_atomic(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) {
+    let mut wanted = StripeLockRequest::default();
+    if let Err(CommandError(text)) = transactions::collect_locks(call, spec, &mut wanted) {
         return call.reply.error(text.as_bytes());
     }
     let mut held = wanted.hold(call.context.participant);
-    let reply = Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
+    let reply = RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
     let (context, guard, view, args) = (call.context, call.guard, call.view, call.args);
     let state = &mut *call.state;
-    Session::answer(&mut Call { context, guard, view, state, held: Some(&mut held), args, reply }, spec);
+    RedisSession::answer(&mut CommandCall { context, guard, view, state, held: Some(&mut held), args, reply }, spec);
 }

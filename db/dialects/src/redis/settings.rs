@@ -1,17 +1,17 @@
 //! CONFIG: what tools ask for and set. Settings of the server are its operator's, of a table its tenant's; so a connection changes none of
 //! them. What it asks for is granted where it is so already, or where nothing that a client can see depends on it.
 
-use super::call::{Call, Fail, Outcome, integer, is, text};
+use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text, parse_integer};
 use super::commands::unknown_subcommand;
-use super::glob::Pattern;
+use super::glob::GlobPattern;
 use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST};
 use sandstorm_accounts::limits::SLOW_ENTRIES;
 
 /// What tools ask for, and what is true of it.
-pub(super) fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
+pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)> {
     let table = call.table(false).ok();
     let policy = match table.map(|table| table.mode) {
-        Some(sandstorm_store::Mode::Cache) => "allkeys-lfu",
+        Some(sandstorm_store::StorageMode::Cache) => "allkeys-lfu",
         _ => "noeviction",
     };
     let databases = call.view.map_or(0, |view| view.tables.keys().max().copied().unwrap_or(0)) + 1;
@@ -72,7 +72,7 @@ const WITHOUT_EFFECT: [&str; 33] = [
 ];
 
 /// Settings that would make a difference, and why they are not made here.
-const REFUSED: [(&str, &str); 16] = [
+const FIXED_SETTINGS: [(&str, &str); 16] = [
     ("save", "records are in memory and are not kept over a restart"),
     ("appendonly", "records are in memory and are not kept over a restart"),
     ("maxmemory", "a table's memory is its quota: `sandstorm table create --quota`"),
@@ -92,13 +92,13 @@ const REFUSED: [(&str, &str); 16] = [
 ];
 
 /// Whether a value says the same as that which holds.
-fn same(now: &str, asked: &[u8]) -> bool {
-    is(asked, now) || integer(asked).is_some_and(|number| now.parse() == Ok(number))
+fn is_same_value(now: &str, asked: &[u8]) -> bool {
+    is_word(asked, now) || parse_integer(asked).is_some_and(|number| now.parse() == Ok(number))
 }
 
 /// What speaks against setting this.
-fn objection(name: &[u8], value: &[u8], now: &[(&str, String)]) -> Option<Fail> {
-    if now.iter().any(|(known, now)| is(name, known) && same(now, value)) {
+fn set_error(name: &[u8], value: &[u8], now: &[(&str, String)]) -> Option<CommandError> {
+    if now.iter().any(|(known, now)| is_word(name, known) && is_same_value(now, value)) {
         return None;
     }
     let lower = name.to_ascii_lowercase();
@@ -109,16 +109,16 @@ fn objection(name: &[u8], value: &[u8], now: &[(&str, String)]) -> Option<Fail> 
     if WITHOUT_EFFECT.iter().any(without_effect) {
         return None;
     }
-    Some(match REFUSED.iter().find(|(known, _)| is(name, known)) {
+    Some(match FIXED_SETTINGS.iter().find(|(known, _)| is_word(name, known)) {
         Some((known, why)) => {
             let now = now.iter().find(|(name, _)| name == known).map(|(_, now)| format!(" (it is '{now}')"));
             format!("ERR CONFIG SET failed - '{known}' cannot be set here{}: {why}", now.unwrap_or_default()).into()
         }
-        None => format!("ERR Unknown option or number of arguments for CONFIG SET - '{}'", text(name)).into(),
+        None => format!("ERR Unknown option or number of arguments for CONFIG SET - '{}'", lossy_text(name)).into(),
     })
 }
 
-fn set(call: &mut Call<'_, '_>) -> Outcome {
+fn set(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let pairs = call.rest(2);
     if !pairs.len().is_multiple_of(2) {
         return Err("ERR wrong number of arguments for 'config|set' command".into());
@@ -132,11 +132,11 @@ fn set(call: &mut Call<'_, '_>) -> Outcome {
         if pairs.chunks(2).take(at).any(|before| before[0].eq_ignore_ascii_case(name)) {
             return Err(format!(
                 "ERR CONFIG SET failed (possibly related to argument '{}') - duplicate parameter",
-                text(name)
+                lossy_text(name)
             )
             .into());
         }
-        if let Some(objection) = objection(name, value, &now) {
+        if let Some(objection) = set_error(name, value, &now) {
             return Err(objection);
         }
     }
@@ -147,12 +147,12 @@ fn set(call: &mut Call<'_, '_>) -> Outcome {
 /// Settings that one CONFIG SET may name: each is compared with those before it.
 const SETTINGS_AT_ONCE: usize = 64;
 
-fn get(call: &mut Call<'_, '_>) -> Outcome {
+fn get(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let (mut shown, mut left) = (settings(call), PATTERN_STEPS);
     let patterns: Vec<_> = call.rest(2).iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
     shown.retain(|(name, _)| {
         patterns.iter().any(|pattern| {
-            let mut pattern = Pattern::within(pattern, left);
+            let mut pattern = GlobPattern::within(pattern, left);
             let matches = pattern.matches(name.as_bytes());
             left -= pattern.steps();
             matches
@@ -162,19 +162,19 @@ fn get(call: &mut Call<'_, '_>) -> Outcome {
     call.reply.map(shown.len());
     for (name, value) in shown {
         // A name comes back as it was said.
-        let said = call.rest(2).iter().find(|said| is(said, name));
+        let said = call.rest(2).iter().find(|said| is_word(said, name));
         call.reply.bulk(said.map_or(name.as_bytes(), |said| *said));
         call.reply.bulk(value.as_bytes());
     }
     Ok(())
 }
 
-pub(super) fn config(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn config(call: &mut CommandCall<'_, '_>) -> CommandResult {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"GET" if call.args.len() >= 3 => get(call),
         b"SET" => set(call),
         b"RESETSTAT" => {
-            call.view()?.tenant.usage.forget_commands();
+            call.view()?.tenant.usage.reset_commands();
             call.reply.ok();
             Ok(())
         }

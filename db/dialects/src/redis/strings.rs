@@ -1,15 +1,15 @@
 //! Commands on values: reading, writing, parts of them.
 
-use super::call::{Call, Fail, Outcome, SYNTAX, TOO_LONG, is};
-use super::expiry::{Expiry, expiry_option};
-use crate::limits::PLAN;
+use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, TOO_LONG, is_word};
+use super::expiry::{ExpiryUnit, expiry_option};
+use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use sandstorm_store::{Change, RecordRef, StoreError, Value};
+use sandstorm_store::{RecordRef, RecordUpdate, StoreError, UpdateValue};
 
 pub(super) const ANSWER_TOO_LONG: &str = "ERR the answer would be longer than one may be: ask for less at once";
 
-pub(super) fn get(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn get(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let found = call.get(call.arg(1))?;
     call.reply.optional(found.as_ref().map(RecordRef::value));
     Ok(())
@@ -17,32 +17,32 @@ pub(super) fn get(call: &mut Call<'_, '_>) -> Outcome {
 
 /// The options of SET and GETEX.
 #[derive(Default)]
-struct Options {
+struct SetOptions {
     absent: bool,
     present: bool,
     get: bool,
     keep_ttl: bool,
     persist: bool,
     /// How the time is said, and the number of the argument.
-    expiry: Option<(Expiry, usize)>,
+    expiry: Option<(ExpiryUnit, usize)>,
 }
 
-impl Options {
+impl SetOptions {
     /// Reads those from an argument on. As in Redis one may be said again, and the last one counts; what contradicts it may not.
-    fn read(call: &Call<'_, '_>, from: usize, set: bool) -> Result<Options, Fail> {
-        let (mut options, mut at) = (Options::default(), from);
+    fn read(call: &CommandCall<'_, '_>, from: usize, set: bool) -> Result<SetOptions, CommandError> {
+        let (mut options, mut at) = (SetOptions::default(), from);
         while at < call.args.len() {
             let word = call.arg(at);
             let before = options.expiry.map(|(kind, _)| kind);
-            if set && is(word, "NX") && !options.present {
+            if set && is_word(word, "NX") && !options.present {
                 options.absent = true;
-            } else if set && is(word, "XX") && !options.absent {
+            } else if set && is_word(word, "XX") && !options.absent {
                 options.present = true;
-            } else if set && is(word, "GET") {
+            } else if set && is_word(word, "GET") {
                 options.get = true;
-            } else if set && is(word, "KEEPTTL") && before.is_none() {
+            } else if set && is_word(word, "KEEPTTL") && before.is_none() {
                 options.keep_ttl = true;
-            } else if !set && is(word, "PERSIST") && before.is_none() {
+            } else if !set && is_word(word, "PERSIST") && before.is_none() {
                 options.persist = true;
             } else if let Some(kind) = expiry_option(word)
                 && before.is_none_or(|before| before == kind)
@@ -61,25 +61,25 @@ impl Options {
     }
 
     /// The moment that they name, as the store has it; 0: none.
-    fn expires_at_ms(&self, call: &Call<'_, '_>, name: &str) -> Result<u64, Fail> {
+    fn expires_at_ms(&self, call: &CommandCall<'_, '_>, name: &str) -> Result<u64, CommandError> {
         self.expiry.map_or(Ok(0), |(kind, at)| kind.at_ms(call, at, name))
     }
 }
 
-pub(super) fn set(call: &mut Call<'_, '_>) -> Outcome {
-    let options = if call.args.len() == 3 { Options::default() } else { Options::read(call, 3, true)? };
+pub(super) fn set(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let options = if call.args.len() == 3 { SetOptions::default() } else { SetOptions::read(call, 3, true)? };
     let new_ms = options.expires_at_ms(call, "set")?;
     let (value, now_ms) = (call.arg(2), call.now_ms());
     let (old, done) = call.update(call.arg(1), |old| {
         if old.is_some() && options.absent || old.is_none() && options.present {
-            return Change::Keep((old, false));
+            return RecordUpdate::Keep((old, false));
         }
         let kept = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
         let expires_at_ms = kept.unwrap_or(new_ms);
         if expires_at_ms != 0 && expires_at_ms <= now_ms {
-            return Change::Delete((old, true));
+            return RecordUpdate::Delete((old, true));
         }
-        Change::Put { value: value.into(), flags: 0, expires_at_ms, answer: (old, true) }
+        RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: (old, true) }
     })?;
     match (options.get, done) {
         (true, _) => call.reply.optional(old.as_ref().map(RecordRef::value)),
@@ -89,50 +89,50 @@ pub(super) fn set(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn put<'c, R>(value: &'c [u8], answer: R) -> Change<'c, R> {
-    Change::Put { value: value.into(), flags: 0, expires_at_ms: 0, answer }
+fn put_change<'c, R>(value: &'c [u8], answer: R) -> RecordUpdate<'c, R> {
+    RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms: 0, answer }
 }
 
-pub(super) fn setnx(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn setnx(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let value = call.arg(2);
     let done = call.update(call.arg(1), |old| match old {
-        Some(_) => Change::Keep(false),
-        None => put(value, true),
+        Some(_) => RecordUpdate::Keep(false),
+        None => put_change(value, true),
     })?;
     call.reply.integer(done.into());
     Ok(())
 }
 
-fn set_for(call: &mut Call<'_, '_>, kind: Expiry, name: &str) -> Outcome {
+fn set_with_expiry(call: &mut CommandCall<'_, '_>, kind: ExpiryUnit, name: &str) -> CommandResult {
     let (expires_at_ms, value) = (kind.at_ms(call, 2, name)?, call.arg(3));
-    call.update(call.arg(1), |_| Change::Put { value: value.into(), flags: 0, expires_at_ms, answer: () })?;
+    call.update(call.arg(1), |_| RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: () })?;
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn setex(call: &mut Call<'_, '_>) -> Outcome {
-    set_for(call, Expiry::InSeconds, "setex")
+pub(super) fn setex(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    set_with_expiry(call, ExpiryUnit::InSeconds, "setex")
 }
 
-pub(super) fn psetex(call: &mut Call<'_, '_>) -> Outcome {
-    set_for(call, Expiry::InMillis, "psetex")
+pub(super) fn psetex(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    set_with_expiry(call, ExpiryUnit::InMillis, "psetex")
 }
 
-pub(super) fn getset(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn getset(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let value = call.arg(2);
-    let old = call.update(call.arg(1), |old| put(value, old))?;
+    let old = call.update(call.arg(1), |old| put_change(value, old))?;
     call.reply.optional(old.as_ref().map(RecordRef::value));
     Ok(())
 }
 
-pub(super) fn getdel(call: &mut Call<'_, '_>) -> Outcome {
-    let old = call.update(call.arg(1), Change::Delete)?;
+pub(super) fn getdel(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let old = call.update(call.arg(1), RecordUpdate::Delete)?;
     call.reply.optional(old.as_ref().map(RecordRef::value));
     Ok(())
 }
 
-pub(super) fn getex(call: &mut Call<'_, '_>) -> Outcome {
-    let options = Options::read(call, 2, false)?;
+pub(super) fn getex(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let options = SetOptions::read(call, 2, false)?;
     if options.expiry.is_none() && !options.persist {
         return get(call);
     }
@@ -144,31 +144,34 @@ pub(super) fn getex(call: &mut Call<'_, '_>) -> Outcome {
     let expires_at_ms = options.expires_at_ms(call, "getex")?;
     let past_ms = call.clock_ms().saturating_add(1);
     let old = call.update(call.arg(1), |old| match old {
-        None => Change::Keep(None),
+        None => RecordUpdate::Keep(None),
         // For who watches it, nothing has happened.
-        Some(record) if options.persist && record.expires_at_ms() == 0 => Change::Keep(old),
-        Some(_) if expires_at_ms != 0 && expires_at_ms <= past_ms => Change::Delete(old),
-        Some(record) => {
-            Change::Put { value: record.value().into(), flags: record.flags(), expires_at_ms, answer: Some(record) }
-        }
+        Some(record) if options.persist && record.expires_at_ms() == 0 => RecordUpdate::Keep(old),
+        Some(_) if expires_at_ms != 0 && expires_at_ms <= past_ms => RecordUpdate::Delete(old),
+        Some(record) => RecordUpdate::Put {
+            value: record.value().into(),
+            flags: record.flags(),
+            expires_at_ms,
+            answer: Some(record),
+        },
     })?;
     call.reply.optional(old.as_ref().map(RecordRef::value));
     Ok(())
 }
 
 /// MGET of one key, or in a transaction, which is not cut.
-pub(super) fn mget(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn mget(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let keys = call.rest(1);
     call.admit_keys(keys.len())?;
     let table = &call.table(false)?.table;
     let start = call.reply.out.len();
     call.reply.array(keys.len());
-    for batch in keys.chunks(PLAN) {
+    for batch in keys.chunks(PLAN_OPERATIONS) {
         if keys.len() > 1 {
             table.prefetch_keys(call.guard, batch);
         }
         for key in batch {
-            let found = call.get_of(table, key);
+            let found = call.get_in(table, key);
             call.reply.optional(found.as_ref().map(RecordRef::value));
             if call.reply.out.len() - start > ATOMIC_BYTES {
                 return Err(ANSWER_TOO_LONG.into());
@@ -178,17 +181,17 @@ pub(super) fn mget(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn pairs(call: &Call<'_, '_>, name: &str) -> Outcome {
+fn admit_pairs(call: &CommandCall<'_, '_>, name: &str) -> CommandResult {
     match call.args.len() % 2 {
-        1 if call.args.len() / 2 > ATOMIC_KEYS => Err(all_at_once(name)),
-        1 if call.args.iter().map(|arg| arg.len()).sum::<usize>() > ATOMIC_BYTES => Err(all_at_once(name)),
+        1 if call.args.len() / 2 > ATOMIC_KEYS => Err(too_many_pairs(name)),
+        1 if call.args.iter().map(|arg| arg.len()).sum::<usize>() > ATOMIC_BYTES => Err(too_many_pairs(name)),
         1 => call.admit_keys(call.args.len() / 2),
         _ => Err(format!("ERR wrong number of arguments for '{name}' command").into()),
     }
 }
 
 #[cold]
-fn all_at_once(name: &str) -> Fail {
+fn too_many_pairs(name: &str) -> CommandError {
     format!(
         "ERR '{name}' stores all at once: no more than {ATOMIC_KEYS} keys, of {ATOMIC_BYTES} bytes with their values"
     )
@@ -196,9 +199,9 @@ fn all_at_once(name: &str) -> Fail {
 }
 
 // Pairs are not torn apart.
-const _: () = assert!(PLAN.is_multiple_of(2));
+const _: () = assert!(PLAN_OPERATIONS.is_multiple_of(2));
 
-fn put_pairs(call: &mut Call<'_, '_>) -> Outcome {
+fn put_pairs(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let entry = call.table(true)?;
     // All or nothing: what can be seen to fail, fails before anything is written.
     for pair in call.rest(1).chunks(2) {
@@ -209,29 +212,29 @@ fn put_pairs(call: &mut Call<'_, '_>) -> Outcome {
             return Err(StoreError::ValueTooLarge.into());
         }
     }
-    for batch in call.rest(1).chunks(PLAN) {
+    for batch in call.rest(1).chunks(PLAN_OPERATIONS) {
         batch.iter().step_by(2).for_each(|key| entry.table.prefetch_bucket(crate::hash_key(&entry.table, key)));
         for pair in batch.chunks(2) {
             if let [key, value] = *pair {
-                call.update_of(entry, key, |_| put(value, ()))?;
+                call.update_in(entry, key, |_| put_change(value, ()))?;
             }
         }
     }
     Ok(())
 }
 
-pub(super) fn mset(call: &mut Call<'_, '_>) -> Outcome {
-    pairs(call, "mset")?;
+pub(super) fn mset(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    admit_pairs(call, "mset")?;
     put_pairs(call)?;
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn msetnx(call: &mut Call<'_, '_>) -> Outcome {
-    pairs(call, "msetnx")?;
+pub(super) fn msetnx(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    admit_pairs(call, "msetnx")?;
     let table = &call.table(true)?.table;
     let keys = call.rest(1).iter().step_by(2);
-    if keys.clone().any(|key| call.get_of(table, key).is_some()) {
+    if keys.clone().any(|key| call.get_in(table, key).is_some()) {
         call.reply.integer(0);
         return Ok(());
     }
@@ -240,12 +243,12 @@ pub(super) fn msetnx(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn append(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn append(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let more = call.arg(2);
     let len = call.update(call.arg(1), |old| {
         let before = old.map_or(&b""[..], |record| record.value());
-        Change::Put {
-            value: Value::Parts([before, more, b""]),
+        RecordUpdate::Put {
+            value: UpdateValue::Parts([before, more, b""]),
             flags: old.map_or(0, |record| record.flags()),
             expires_at_ms: old.map_or(0, |record| record.expires_at_ms()),
             answer: before.len() + more.len(),
@@ -255,14 +258,14 @@ pub(super) fn append(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn strlen(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn strlen(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let found = call.get(call.arg(1))?;
     call.reply.integer(found.map_or(0, |record| record.value().len()) as i64);
     Ok(())
 }
 
 /// The part of a value that two numbers name; negative ones count from the end.
-pub(super) fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
+pub(super) fn byte_range(value: &[u8], start: i64, end: i64) -> &[u8] {
     let len = value.len() as i64;
     if start < 0 && end < 0 && start > end {
         return b"";
@@ -272,17 +275,17 @@ pub(super) fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     if len == 0 || start > end { b"" } else { value.get(start as usize..=end as usize).unwrap_or_default() }
 }
 
-pub(super) fn getrange(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn getrange(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let found = call.get(call.arg(1))?;
-    call.reply.bulk(part(found.as_ref().map_or(&b""[..], |record| record.value()), start, end));
+    call.reply.bulk(byte_range(found.as_ref().map_or(&b""[..], |record| record.value()), start, end));
     Ok(())
 }
 
 /// What lies between the end of a value and what is written behind it. It takes no memory until it is read.
 pub(super) static ZEROS: [u8; MAX_VALUE_BYTES] = [0; MAX_VALUE_BYTES];
 
-pub(super) fn setrange(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn setrange(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let (offset, new) = (call.integer(2)?, call.arg(3));
     let Ok(offset) = usize::try_from(offset) else { return Err("ERR offset is out of range".into()) };
     if !new.is_empty() && offset.saturating_add(new.len()) > sandstorm_store::limits::MAX_VALUE_BYTES {
@@ -291,14 +294,14 @@ pub(super) fn setrange(call: &mut Call<'_, '_>) -> Outcome {
     let len = call.update(call.arg(1), |old| {
         let before = old.map_or(&b""[..], |record| record.value());
         if new.is_empty() {
-            return Change::Keep(before.len());
+            return RecordUpdate::Keep(before.len());
         }
         let len = before.len().max(offset + new.len());
         let value = match before.get(..offset) {
-            Some(head) => Value::Parts([head, new, before.get(offset + new.len()..).unwrap_or_default()]),
-            None => Value::Parts([before, ZEROS.get(..offset - before.len()).unwrap_or_default(), new]),
+            Some(head) => UpdateValue::Parts([head, new, before.get(offset + new.len()..).unwrap_or_default()]),
+            None => UpdateValue::Parts([before, ZEROS.get(..offset - before.len()).unwrap_or_default(), new]),
         };
-        Change::Put {
+        RecordUpdate::Put {
             value,
             flags: old.map_or(0, |record| record.flags()),
             expires_at_ms: old.map_or(0, |record| record.expires_at_ms()),

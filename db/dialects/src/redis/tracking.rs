@@ -3,45 +3,45 @@
 //! tracked connection has read is told to be invalid right behind the answer. That is legal, and right: nothing stale is ever kept, and
 //! nothing else either.
 
-use sandstorm_net::resp::Reply;
+use sandstorm_net::resp::RespWriter;
 
-use super::call::{Call, Fail, Outcome, SYNTAX, is};
-use super::commands::{self, Spec};
-use super::pieces::Arguments;
+use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, is_word};
+use super::commands::{self, RedisCommandSpec};
+use super::long_commands::CommandArguments;
 
 /// How a connection is tracked, as it has asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tracking {
+pub(super) struct TrackingOptions {
     broadcast: bool,
     opt_in: bool,
     opt_out: bool,
     no_loop: bool,
     /// Whether it said for which keys.
-    prefixes: bool,
+    has_prefixes: bool,
 }
 
 /// What is kept of it.
 #[derive(Debug, Default)]
-pub(super) struct Tracked {
-    pub(super) how: Option<Tracking>,
+pub(super) struct TrackingState {
+    pub(super) how: Option<TrackingOptions>,
     /// Keys that commands of a transaction have read: they are told behind its answer.
     keys: Vec<Box<[u8]>>,
 }
 
-fn options(call: &Call<'_, '_>) -> Result<Tracking, Fail> {
-    let (mut how, mut at) = (Tracking::default(), 3);
+fn parse_options(call: &CommandCall<'_, '_>) -> Result<TrackingOptions, CommandError> {
+    let (mut how, mut at) = (TrackingOptions::default(), 3);
     while at < call.args.len() {
         let word = call.arg(at);
         match () {
-            () if is(word, "BCAST") => how.broadcast = true,
-            () if is(word, "OPTIN") => how.opt_in = true,
-            () if is(word, "OPTOUT") => how.opt_out = true,
-            () if is(word, "NOLOOP") => how.no_loop = true,
-            () if is(word, "PREFIX") && at + 1 < call.args.len() => {
-                how.prefixes = true;
+            () if is_word(word, "BCAST") => how.broadcast = true,
+            () if is_word(word, "OPTIN") => how.opt_in = true,
+            () if is_word(word, "OPTOUT") => how.opt_out = true,
+            () if is_word(word, "NOLOOP") => how.no_loop = true,
+            () if is_word(word, "PREFIX") && at + 1 < call.args.len() => {
+                how.has_prefixes = true;
                 at += 1;
             }
-            () if is(word, "REDIRECT") && at + 1 < call.args.len() => {
+            () if is_word(word, "REDIRECT") && at + 1 < call.args.len() => {
                 return Err(
                     "ERR no redirection here, there is no publish and subscribe: track by RESP3 (HELLO 3)".into()
                 );
@@ -50,7 +50,7 @@ fn options(call: &Call<'_, '_>) -> Result<Tracking, Fail> {
         }
         at += 1;
     }
-    if how.prefixes && !how.broadcast {
+    if how.has_prefixes && !how.broadcast {
         return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
     }
     if how.broadcast && (how.opt_in || how.opt_out) {
@@ -62,10 +62,10 @@ fn options(call: &Call<'_, '_>) -> Result<Tracking, Fail> {
     Ok(how)
 }
 
-pub(super) fn tracking(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn tracking(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let how = match () {
-        () if is(call.arg(2), "ON") => Some(options(call)?),
-        () if is(call.arg(2), "OFF") => None,
+        () if is_word(call.arg(2), "ON") => Some(parse_options(call)?),
+        () if is_word(call.arg(2), "OFF") => None,
         () => return Err(SYNTAX.into()),
     };
     if how.is_some() && !call.reply.resp3 {
@@ -73,22 +73,22 @@ pub(super) fn tracking(call: &mut Call<'_, '_>) -> Outcome {
             "ERR tracking is told by RESP3's pushes alone: say HELLO 3 first, or turn client-side caching off".into()
         );
     }
-    call.state.tracked = Tracked { how, keys: Vec::new() };
+    call.state.tracked = TrackingState { how, keys: Vec::new() };
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn caching(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn caching(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let how = call.state.tracked.how.unwrap_or_default();
     if !how.opt_in && !how.opt_out {
         return Err("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled".into());
     }
     match () {
-        () if is(call.arg(2), "YES") && how.opt_in || is(call.arg(2), "NO") && how.opt_out => call.reply.ok(),
-        () if is(call.arg(2), "YES") => {
+        () if is_word(call.arg(2), "YES") && how.opt_in || is_word(call.arg(2), "NO") && how.opt_out => call.reply.ok(),
+        () if is_word(call.arg(2), "YES") => {
             return Err("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.".into());
         }
-        () if is(call.arg(2), "NO") => {
+        () if is_word(call.arg(2), "NO") => {
             return Err("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.".into());
         }
         () => return Err(SYNTAX.into()),
@@ -96,7 +96,7 @@ pub(super) fn caching(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn info(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let how = call.state.tracked.how;
     let (on, how) = (how.is_some(), how.unwrap_or_default());
     let flags = [
@@ -121,11 +121,11 @@ pub(super) fn info(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// Tells a tracked connection, behind an answer, that what it has read may not be kept.
-pub(super) fn told(call: &mut Call<'_, '_>, spec: &Spec) {
+pub(super) fn push_invalidation(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpec) {
     if call.state.tracked.how.is_none() {
         return;
     }
-    if call.state.executes {
+    if call.state.in_exec {
         if spec.is(commands::READONLY) {
             call.state.tracked.keys.extend(spec.keys(call.args).map(Box::from));
         }
@@ -133,21 +133,25 @@ pub(super) fn told(call: &mut Call<'_, '_>, spec: &Spec) {
     }
     let ran = std::mem::take(&mut call.state.tracked.keys);
     if spec.name == "exec" {
-        push(&mut call.reply, ran.iter().map(|key| &**key), ran.len());
+        write_invalidation(&mut call.reply, ran.iter().map(|key| &**key), ran.len());
     } else if spec.is(commands::READONLY) {
-        push(&mut call.reply, spec.keys(call.args), spec.keys(call.args).count());
+        write_invalidation(&mut call.reply, spec.keys(call.args), spec.keys(call.args).count());
     }
 }
 
 /// The same behind the answer of a command that was run in pieces: all its arguments are keys.
-pub(super) fn told_of_all(call: &mut Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>) {
+pub(super) fn push_invalidation_of_all(
+    call: &mut CommandCall<'_, '_>,
+    spec: &RedisCommandSpec,
+    arguments: &CommandArguments<'_>,
+) {
     let names_keys = spec.first == 1 && spec.last == -1 && spec.is(commands::READONLY);
     if call.state.tracked.how.is_some() && names_keys {
-        push(&mut call.reply, arguments.behind_the_name(), arguments.len() - 1);
+        write_invalidation(&mut call.reply, arguments.after_name(), arguments.len() - 1);
     }
 }
 
-fn push<'k>(reply: &mut Reply<'_>, keys: impl Iterator<Item = &'k [u8]>, count: usize) {
+fn write_invalidation<'k>(reply: &mut RespWriter<'_>, keys: impl Iterator<Item = &'k [u8]>, count: usize) {
     if count > 0 && reply.resp3 {
         reply.push(2);
         reply.bulk(b"invalidate");

@@ -1,32 +1,32 @@
 //! MULTI and EXEC: commands that are kept, and then run while nobody else writes their keys.
 
-use super::call::{Call, Fail, Outcome, reach, text};
-use super::commands::{self, Spec};
-use super::held::{Held, Wanted};
-use super::keys::copied_to;
-use super::session::Session;
-use super::state::State;
+use super::command_call::{CommandCall, CommandError, CommandResult, lossy_text, reach_table};
+use super::commands::{self, RedisCommandSpec};
+use super::keys::copy_destination;
+use super::session::RedisSession;
+use super::session_state::RedisSessionState;
 use super::strings::ANSWER_TOO_LONG;
+use super::stripe_locks::{StripeLockRequest, StripeLocks};
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS};
 use sandstorm_catalog::TenantView;
-use sandstorm_store::Seen;
+use sandstorm_store::WatchedState;
 
 /// A command that waits for EXEC.
-pub(super) struct Queued {
-    pub(super) spec: &'static Spec,
+pub(super) struct QueuedCommand {
+    pub(super) spec: &'static RedisCommandSpec,
     bytes: Box<[u8]>,
     ends: Box<[u32]>,
 }
 
-impl Queued {
-    fn new(spec: &'static Spec, args: &[&[u8]]) -> Queued {
+impl QueuedCommand {
+    fn new(spec: &'static RedisCommandSpec, args: &[&[u8]]) -> QueuedCommand {
         let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
         let ends = args.iter().map(|arg| {
             bytes.extend_from_slice(arg);
             bytes.len() as u32
         });
         let ends = ends.collect();
-        Queued { spec, bytes: bytes.into(), ends }
+        QueuedCommand { spec, bytes: bytes.into(), ends }
     }
 
     fn args(&self) -> Vec<&[u8]> {
@@ -41,8 +41,8 @@ impl Queued {
 
 /// What a connection has queued since MULTI.
 #[derive(Default)]
-pub(super) struct Multi {
-    pub(super) queued: Vec<Queued>,
+pub(super) struct PendingTransaction {
+    pub(super) queued: Vec<QueuedCommand>,
     bytes: usize,
     /// Keys that the commands name, each command counted as one at least.
     keys: usize,
@@ -50,7 +50,7 @@ pub(super) struct Multi {
     pub(super) broken: bool,
 }
 
-impl Multi {
+impl PendingTransaction {
     /// Bytes that it holds.
     pub(super) fn held_bytes(&self) -> usize {
         if self.queued.is_empty() { 0 } else { self.bytes }
@@ -59,33 +59,33 @@ impl Multi {
 
 /// The keys that a connection watches.
 #[derive(Default)]
-pub(super) struct Watched {
-    keys: Vec<Watch>,
+pub(super) struct WatchedKeys {
+    keys: Vec<WatchedKey>,
     bytes: usize,
 }
 
-impl Watched {
+impl WatchedKeys {
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }
 
     /// Bytes that it holds.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.keys.capacity() * (size_of::<Watch>() + ABSENCE_BYTES)
+        self.bytes + self.keys.capacity() * (size_of::<WatchedKey>() + ABSENCE_BYTES)
     }
 }
 
 /// A key whose record must not change until EXEC.
-struct Watch {
+struct WatchedKey {
     table: u64,
     key: Box<[u8]>,
-    seen: Seen,
+    seen: WatchedState,
 }
 
 /// Bytes that the store takes for the watch of an absent key.
 const ABSENCE_BYTES: usize = 64;
 
-pub(super) fn multi(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn multi(call: &mut CommandCall<'_, '_>) -> CommandResult {
     if call.state.multi.is_some() {
         return Err("ERR MULTI calls can not be nested".into());
     }
@@ -94,16 +94,16 @@ pub(super) fn multi(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn discard(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn discard(call: &mut CommandCall<'_, '_>) -> CommandResult {
     if call.state.multi.take().is_none() {
         return Err("ERR DISCARD without MULTI".into());
     }
-    call.state.watched = Watched::default();
+    call.state.watched = WatchedKeys::default();
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn watch(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn watch(call: &mut CommandCall<'_, '_>) -> CommandResult {
     if call.state.multi.is_some() {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
@@ -117,26 +117,26 @@ pub(super) fn watch(call: &mut Call<'_, '_>) -> Outcome {
             )
             .into());
         }
-        let seen = match call.get_of(&entry.table, key) {
-            Some(record) => Seen::Version(record.version()),
+        let seen = match call.get_in(&entry.table, key) {
+            Some(record) => WatchedState::Version(record.version()),
             None => entry.table.watch(call.context.participant, crate::hash_key(&entry.table, key), key, call.now_ms()),
         };
         let watched = &mut call.state.watched;
         watched.bytes += key.len();
-        watched.keys.push(Watch { table: id, key: (*key).into(), seen });
+        watched.keys.push(WatchedKey { table: id, key: (*key).into(), seen });
     }
     call.reply.ok();
     Ok(())
 }
 
-pub(super) fn unwatch(call: &mut Call<'_, '_>) -> Outcome {
-    call.state.watched = Watched::default();
+pub(super) fn unwatch(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    call.state.watched = WatchedKeys::default();
     call.reply.ok();
     Ok(())
 }
 
 /// Keeps a command for EXEC.
-pub(super) fn queue(call: &mut Call<'_, '_>, spec: &'static Spec) -> Outcome {
+pub(super) fn queue(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) -> CommandResult {
     let Some(multi) = &mut call.state.multi else { return Ok(()) };
     if spec.is(commands::NO_MULTI) {
         multi.broken = true;
@@ -154,7 +154,7 @@ pub(super) fn queue(call: &mut Call<'_, '_>, spec: &'static Spec) -> Outcome {
         )
         .into());
     }
-    let queued = Queued::new(spec, call.args);
+    let queued = QueuedCommand::new(spec, call.args);
     (multi.keys, multi.bytes) = (keys, multi.bytes + queued.size());
     if !multi.broken {
         multi.queued.push(queued);
@@ -164,7 +164,11 @@ pub(super) fn queue(call: &mut Call<'_, '_>, spec: &'static Spec) -> Outcome {
 }
 
 /// Notes which keys a command will use, in the table that is selected when its turn comes.
-pub(super) fn want<'w>(call: &Call<'_, 'w>, spec: &Spec, wanted: &mut Wanted<'w>) -> Outcome {
+pub(super) fn collect_locks<'w>(
+    call: &CommandCall<'_, 'w>,
+    spec: &RedisCommandSpec,
+    wanted: &mut StripeLockRequest<'w>,
+) -> CommandResult {
     if spec.is(commands::ALL_TABLES) {
         call.view()?.tables.values().for_each(|entry| wanted.all(&entry.table));
     }
@@ -178,17 +182,17 @@ pub(super) fn want<'w>(call: &Call<'_, 'w>, spec: &Spec, wanted: &mut Wanted<'w>
     spec.keys(call.args).for_each(|key| wanted.key(table, key));
     if spec.name == "copy" {
         let view: &'w TenantView = call.view()?;
-        wanted.key(&reach(view, copied_to(call)?, true)?.table, call.arg(2));
+        wanted.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2));
     }
     Ok(())
 }
 
 /// What all commands of a transaction, and the watched keys, need; `SELECT`s are followed on the way.
-fn wanted<'w>(call: &mut Call<'_, 'w>, queued: &[Queued]) -> Wanted<'w> {
-    let mut wanted = Wanted::default();
+fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand]) -> StripeLockRequest<'w> {
+    let mut wanted = StripeLockRequest::default();
     if let Some(view) = call.view {
         for watch in &call.state.watched.keys {
-            if let Ok(entry) = reach(view, watch.table, false) {
+            if let Ok(entry) = reach_table(view, watch.table, false) {
                 wanted.key(&entry.table, &watch.key);
             }
         }
@@ -203,16 +207,20 @@ fn wanted<'w>(call: &mut Call<'_, 'w>, queued: &[Queued]) -> Wanted<'w> {
             continue;
         }
         // What fails here fails again when it is run, and is answered then.
-        let _ = sub(call, &args, |call| want(call, one.spec, &mut wanted));
+        let _ = with_args(call, &args, |call| collect_locks(call, one.spec, &mut wanted));
     }
     call.state.table = before;
     wanted
 }
 
 /// The same call with other arguments.
-fn sub<'w, R>(call: &mut Call<'_, 'w>, args: &[&[u8]], f: impl FnOnce(&mut Call<'_, 'w>) -> R) -> R {
-    let reply = sandstorm_net::resp::Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
-    f(&mut Call {
+fn with_args<'w, R>(
+    call: &mut CommandCall<'_, 'w>,
+    args: &[&[u8]],
+    f: impl FnOnce(&mut CommandCall<'_, 'w>) -> R,
+) -> R {
+    let reply = sandstorm_net::resp::RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
+    f(&mut CommandCall {
         context: call.context,
         guard: call.guard,
         view: call.view,
@@ -224,9 +232,9 @@ fn sub<'w, R>(call: &mut Call<'_, 'w>, args: &[&[u8]], f: impl FnOnce(&mut Call<
 }
 
 /// Whether nothing has happened to what is watched: neither a write, nor a deletion, nor both one after the other.
-fn unchanged<'w>(call: &Call<'_, 'w>, held: &mut Held<'w>, watched: &Watched) -> bool {
+fn watches_unchanged<'w>(call: &CommandCall<'_, 'w>, held: &mut StripeLocks<'w>, watched: &WatchedKeys) -> bool {
     watched.keys.iter().all(|watch| {
-        let entry = call.view.and_then(|view| reach(view, watch.table, false).ok());
+        let entry = call.view.and_then(|view| reach_table(view, watch.table, false).ok());
         entry.is_some_and(|entry| {
             let hash = crate::hash_key(&entry.table, &watch.key);
             // What is watched is among what is held.
@@ -235,23 +243,23 @@ fn unchanged<'w>(call: &Call<'_, 'w>, held: &mut Held<'w>, watched: &Watched) ->
     })
 }
 
-pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
+pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let Some(multi) = call.state.multi.take() else { return Err("ERR EXEC without MULTI".into()) };
     if multi.broken {
-        call.state.watched = Watched::default();
+        call.state.watched = WatchedKeys::default();
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     // Against the tenant's rate, all keys now, so that it refuses all of it or nothing: of each command those beyond the first, which was
     // counted when it was queued. The work is counted as it is done, below.
-    let further = |one: &Queued| one.spec.keys(&one.args()).count().saturating_sub(1);
-    if let Err(Fail(why)) = call.admit_rate(multi.queued.iter().map(further).sum()) {
-        call.state.watched = Watched::default();
+    let further = |one: &QueuedCommand| one.spec.keys(&one.args()).count().saturating_sub(1);
+    if let Err(CommandError(why)) = call.admit_rate(multi.queued.iter().map(further).sum()) {
+        call.state.watched = WatchedKeys::default();
         return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
     }
-    let wanted = wanted(call, &multi.queued);
+    let wanted = transaction_locks(call, &multi.queued);
     let watched = std::mem::take(&mut call.state.watched);
     let mut held = wanted.hold(call.context.participant);
-    if !unchanged(call, &mut held, &watched) {
+    if !watches_unchanged(call, &mut held, &watched) {
         call.reply.null_array();
         return Ok(());
     }
@@ -265,8 +273,8 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
             call.reply.error(TOO_MUCH_WORK.as_bytes());
             continue;
         }
-        let reply = sandstorm_net::resp::Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
-        let mut inner = Call {
+        let reply = sandstorm_net::resp::RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
+        let mut inner = CommandCall {
             context: call.context,
             guard: call.guard,
             view: call.view,
@@ -275,10 +283,10 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
             args: &args,
             reply,
         };
-        inner.state.executes = true;
+        inner.state.in_exec = true;
         inner.context.work(1);
-        Session::answer(&mut inner, one.spec);
-        inner.state.executes = false;
+        RedisSession::answer(&mut inner, one.spec);
+        inner.state.in_exec = false;
         let resp3 = inner.reply.resp3;
         call.reply.resp3 = resp3;
         too_long |= call.reply.out.len() - start > ATOMIC_BYTES;
@@ -293,26 +301,26 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
 const TOO_MUCH_WORK: &str = "ERR the transaction takes too long: this command was not run, those before it were";
 
 /// EXEC itself is refused: the transaction is over.
-pub(super) fn abort(call: &mut Call<'_, '_>, why: &str) -> Fail {
+pub(super) fn abort_exec(call: &mut CommandCall<'_, '_>, why: &str) -> CommandError {
     call.state.multi = None;
-    call.state.watched = Watched::default();
+    call.state.watched = WatchedKeys::default();
     format!("EXECABORT Transaction discarded because of: {}", why.strip_prefix("ERR ").unwrap_or(why)).into()
 }
 
 /// Whether a command that came after MULTI is queued, not run.
-pub(super) fn is_queued(state: &State, spec: &Spec) -> bool {
+pub(super) fn is_queued(state: &RedisSessionState, spec: &RedisCommandSpec) -> bool {
     state.multi.is_some() && !matches!(spec.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
 
 /// What a command that cannot be run does to the transaction in which it came.
-pub(super) fn refused(state: &mut State) {
+pub(super) fn mark_aborted(state: &mut RedisSessionState) {
     if let Some(multi) = &mut state.multi {
         multi.broken = true;
     }
 }
 
 /// The error for what is no command.
-pub(super) fn unknown(args: &[&[u8]]) -> Fail {
+pub(super) fn unknown_command(args: &[&[u8]]) -> CommandError {
     let mut preview = String::new();
     for arg in args.iter().skip(1) {
         if preview.len() >= 128 {
@@ -320,8 +328,9 @@ pub(super) fn unknown(args: &[&[u8]]) -> Fail {
         }
         let arg = arg.split(|byte| *byte == 0).next().unwrap_or_default();
         let shown = &arg[..arg.len().min(128 - preview.len())];
-        preview.push_str(&format!("'{}' ", text(shown)));
+        preview.push_str(&format!("'{}' ", lossy_text(shown)));
     }
     let name = args.first().copied().unwrap_or_default();
-    format!("ERR unknown command '{}', with args beginning with: {preview}", text(&name[..name.len().min(128)])).into()
+    format!("ERR unknown command '{}', with args beginning with: {preview}", lossy_text(&name[..name.len().min(128)]))
+        .into()
 }

@@ -35,23 +35,27 @@ fn what_an_invocation_awaits_is_fetched_once_and_once_more_where_it_lies_further
     for number in near.into_iter().take(100).chain(further.into_iter().take(100)) {
         let key = number.to_le_bytes();
         let mut invocation = world.begin(&extension, &key, long());
-        assert_eq!(world.engine.fetch_ahead(&mut invocation, &others, false), (0, false), "nothing is awaited yet");
-        assert_eq!(world.poll(&mut invocation), Polled::Pending);
+        assert_eq!(
+            world.engine.prefetch_awaited(&mut invocation, &others, false),
+            (0, false),
+            "nothing is awaited yet"
+        );
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Pending);
         let beside = if number % 2 == 0 { &others } else { &own };
         let lies_further = table.prefetch_record(&world.participant.guard(), table.hash(&key));
         kinds[usize::from(lies_further)] += 1;
         let before_ns = invocation.cpu_ns();
-        let (mut charge_ns, is_further) = world.engine.fetch_ahead(&mut invocation, beside, false);
+        let (mut charge_ns, is_further) = world.engine.prefetch_awaited(&mut invocation, beside, false);
         assert_eq!(is_further, lies_further);
         if is_further {
-            let (more_ns, is_further) = world.engine.fetch_ahead(&mut invocation, beside, true);
+            let (more_ns, is_further) = world.engine.prefetch_awaited(&mut invocation, beside, true);
             assert!(!is_further, "the second look is the last");
             charge_ns += more_ns;
         }
         assert_eq!(invocation.cpu_ns() - before_ns, charge_ns);
         assert!(number % 2 == 0 || charge_ns == 0, "beside its own tenant's it is charged with that poll");
-        assert_eq!(world.engine.fetch_ahead(&mut invocation, beside, false), (0, false), "it is on its way");
-        assert_eq!(world.complete(&mut invocation), Polled::Done);
+        assert_eq!(world.engine.prefetch_awaited(&mut invocation, beside, false), (0, false), "it is on its way");
+        assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
         assert_eq!(invocation.reply(), number.to_be_bytes());
         world.engine.finish(&world.participant, invocation);
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use sandstorm_api::abi;
 
 use super::*;
-use crate::limits::CROWDED_LIFE_US;
+use crate::limits::RECLAIM_PRESSURE_LIFE_US;
 use crate::{clock, host};
-use sandstorm_store::limits::CROWDED_BYTES;
+use sandstorm_store::limits::RECLAIM_PRESSURE_BYTES;
 
 /// Computes until the calling thread has used so much more CPU time.
 fn compute_us(us: u64) {
@@ -19,22 +19,22 @@ fn compute_us(us: u64) {
     }
 }
 
-unsafe extern "C" fn computes_300_us(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn computes_300_us(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     compute_us(300);
     abi::POLL_DONE
 }
 
-unsafe extern "C" fn computes_and_yields(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn computes_and_yields(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     compute_us(100);
     abi::POLL_PENDING
 }
 
-unsafe extern "C" fn yields(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn yields(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     abi::POLL_PENDING
 }
 
 /// Waits 2 ms without using the processor, in each of ten polls.
-unsafe extern "C" fn waits_at_first(slot: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn waits_at_first(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: the slot has 64 bytes.
     unsafe {
         slot.cast::<u32>().write(0);
@@ -42,7 +42,7 @@ unsafe extern "C" fn waits_at_first(slot: *mut u8, invocation: *mut abi::Invocat
     }
 }
 
-unsafe extern "C" fn waits(slot: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn waits(slot: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     std::thread::sleep(Duration::from_millis(2));
     // SAFETY: `waits_at_first` has written the number.
     let polls = unsafe { &mut *slot.cast::<u32>() };
@@ -50,7 +50,7 @@ unsafe extern "C" fn waits(slot: *mut u8, _: *mut abi::Invocation) -> u32 {
     if *polls < 10 { abi::POLL_PENDING } else { abi::POLL_DONE }
 }
 
-unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     loop {
         std::hint::spin_loop();
     }
@@ -60,10 +60,10 @@ unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::Invocation) -> u32 {
 fn the_total_budget_ends_what_yields_in_time() {
     let mut world = World::new();
     let budget = Budget { slice_us: 1_000_000, total_us: 5_000, ..Budget::default() };
-    for entry in [computes_and_yields as Entry, yields] {
+    for entry in [computes_and_yields as GuestFunction, yields] {
         let extension = native(entry);
         let mut invocation = world.begin(&extension, b"", budget);
-        assert_eq!(world.complete(&mut invocation), Polled::Killed(KillCause::TotalBudget));
+        assert_eq!(world.complete(&mut invocation), PollOutcome::Killed(KillCause::TotalBudget));
         assert!(invocation.cpu_ns() >= 5_000_000, "{} ns", invocation.cpu_ns());
         assert_eq!(invocation.text(), kill_text(KillCause::TotalBudget).as_bytes());
         world.engine.finish(&world.participant, invocation);
@@ -72,7 +72,7 @@ fn the_total_budget_ends_what_yields_in_time() {
         assert!(counts.cpu_us >= 5_000);
     }
     // In one poll that has less left of the total than a slice.
-    assert_eq!(world.run(&native(endless), b"", budget).0, Polled::Killed(KillCause::TotalBudget));
+    assert_eq!(world.run(&native(endless), b"", budget).0, PollOutcome::Killed(KillCause::TotalBudget));
 }
 
 #[test]
@@ -82,22 +82,22 @@ fn what_is_under_way_for_long_is_ended_when_much_memory_waits_for_it() {
     // By its budget it could be under way for a quarter of an hour.
     let mut invocation = world.begin(&native(yields), b"", long());
     assert_eq!(world.shared.epochs.stats().pins, 0, "what has not run has read nothing");
-    while world.poll(&mut invocation) == Polled::Preempted {}
+    while world.poll(&mut invocation) == PollOutcome::Preempted {}
     assert_eq!(world.shared.epochs.stats().pins, 1);
     let began = Instant::now();
-    while began.elapsed() < Duration::from_micros(2 * CROWDED_LIFE_US) {
+    while began.elapsed() < Duration::from_micros(2 * RECLAIM_PRESSURE_LIFE_US) {
         std::thread::sleep(Duration::from_millis(1));
-        assert!(matches!(world.poll(&mut invocation), Polled::Pending | Polled::Preempted), "nothing waits");
+        assert!(matches!(world.poll(&mut invocation), PollOutcome::Pending | PollOutcome::Preempted), "nothing waits");
     }
     let mut written = 0;
-    while matches!(world.poll(&mut invocation), Polled::Pending | Polled::Preempted) {
+    while matches!(world.poll(&mut invocation), PollOutcome::Pending | PollOutcome::Preempted) {
         world.put(b"key", &vec![0; VALUE]);
         world.participant.quiescent();
         written += VALUE as u64;
-        assert!(written < 2 * CROWDED_BYTES, "it is not ended: {:?}", world.shared.epochs.stats());
+        assert!(written < 2 * RECLAIM_PRESSURE_BYTES, "it is not ended: {:?}", world.shared.epochs.stats());
     }
-    assert!(written > CROWDED_BYTES, "ended before there was a reason: {written}");
-    assert_eq!(world.poll(&mut invocation), Polled::Killed(KillCause::Crowded));
+    assert!(written > RECLAIM_PRESSURE_BYTES, "ended before there was a reason: {written}");
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Killed(KillCause::ReclaimPressure));
     let text = String::from_utf8_lossy(invocation.text()).into_owned();
     assert!(text.contains("memory of replaced records"), "{text}");
     world.engine.finish(&world.participant, invocation);
@@ -112,17 +112,17 @@ fn what_is_under_way_for_long_is_ended_when_much_memory_waits_for_it() {
 fn what_is_under_way_for_too_long_is_ended_though_it_has_used_little() {
     let mut world = World::new();
     let budget = Budget { slice_us: 10, total_us: 9_000, ..Budget::default() };
-    for entry in [yields as Entry, endless] {
+    for entry in [yields as GuestFunction, endless] {
         let extension = native(entry);
         let mut invocation = world.begin(&extension, b"", budget);
         let first = world.poll(&mut invocation);
-        assert!(matches!(first, Polled::Pending | Polled::Preempted), "{first:?}");
+        assert!(matches!(first, PollOutcome::Pending | PollOutcome::Preempted), "{first:?}");
         // As if that had been two seconds ago.
         let passed = clock::TickLength::measured().ticks(2_000_000_000);
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
-        body.since_ticks -= passed;
-        assert_eq!(world.complete(&mut invocation), Polled::Killed(KillCause::TotalBudget));
+        body.first_poll_ticks -= passed;
+        assert_eq!(world.complete(&mut invocation), PollOutcome::Killed(KillCause::TotalBudget));
         assert!(String::from_utf8_lossy(invocation.text()).starts_with("the invocation was under way"));
         assert!(invocation.cpu_ns() < 9_000_000);
         world.engine.finish(&world.participant, invocation);
@@ -137,12 +137,12 @@ fn what_stood_still_for_longer_than_it_may_be_under_way_comes_to_its_end_if_that
     let extension = native_with(reads, replies_late, size_of::<Reader>(), 16);
     let budget = Budget { total_us: 9_000, ..Budget::default() };
     let mut invocation = world.begin(&extension, b"", budget);
-    while world.poll(&mut invocation) != Polled::Pending {
-        assert!(invocation.is_switched_out());
+    while world.poll(&mut invocation) != PollOutcome::Pending {
+        assert!(invocation.is_preempted());
     }
     // SAFETY: held alone.
-    unsafe { invocation.0.as_mut() }.since_ticks -= clock::TickLength::measured().ticks(2_000_000_000);
-    assert_eq!(world.complete(&mut invocation), Polled::Done);
+    unsafe { invocation.0.as_mut() }.first_poll_ticks -= clock::TickLength::measured().ticks(2_000_000_000);
+    assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
     assert_eq!(invocation.reply(), b"first");
     world.engine.finish(&world.participant, invocation);
 }
@@ -152,7 +152,7 @@ fn waiting_costs_nothing() {
     let mut world = World::new();
     let extension = native_with(waits_at_first, waits, 64, 16);
     let mut invocation = world.begin(&extension, b"", Budget::default());
-    assert_eq!(world.complete(&mut invocation), Polled::Done, "20 ms of waiting within a total of 10 ms");
+    assert_eq!(world.complete(&mut invocation), PollOutcome::Done, "20 ms of waiting within a total of 10 ms");
     assert!(invocation.cpu_ns() < 10_000_000);
     world.engine.finish(&world.participant, invocation);
 }
@@ -169,13 +169,13 @@ fn an_oversubscribed_machine_ends_no_innocent() {
                 }
             });
         }
-        let ends: Vec<Polled> = {
+        let ends: Vec<PollOutcome> = {
             let mut world = World::new();
             let honest = native(computes_300_us);
             (0..300).map(|_| world.run(&honest, b"", Budget::default()).0).collect()
         };
         stop.store(true, Ordering::Relaxed);
-        assert!(ends.iter().all(|end| *end == Polled::Done), "{ends:?}");
+        assert!(ends.iter().all(|end| *end == PollOutcome::Done), "{ends:?}");
     });
 }
 
@@ -193,7 +193,7 @@ fn the_watchdog_parks_when_idle_and_wakes_when_needed() {
         let samples = watchdog.samples();
         std::thread::sleep(Duration::from_millis(50));
         assert!(watchdog.samples() <= samples + 1, "it does nothing while it is parked");
-        assert_eq!(world.run(&bad, b"", short()).0, Polled::Killed(KillCause::TotalBudget), "round {round}");
+        assert_eq!(world.run(&bad, b"", short()).0, PollOutcome::Killed(KillCause::TotalBudget), "round {round}");
     }
     assert!(watchdog.requests() >= 10);
 }
@@ -211,14 +211,14 @@ fn the_watchdog_does_not_park_while_a_worker_that_was_stopped_may_yet_enter_tena
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::TotalBudget));
+    assert_eq!(world.run(&native(endless), b"", short()).0, PollOutcome::Killed(KillCause::TotalBudget));
 }
 
 static CALLS_ENDED: AtomicU32 = AtomicU32::new(0);
 static CODE_AFTER_RAN: AtomicBool = AtomicBool::new(false);
 
 /// A host function that takes many slices.
-unsafe extern "C" fn slow_host_call(invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn slow_host_call(invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: called by library code only, as a host function.
     unsafe {
         host::call(invocation, |_, _| {
@@ -229,7 +229,7 @@ unsafe extern "C" fn slow_host_call(invocation: *mut abi::Invocation) -> u32 {
     }
 }
 
-unsafe extern "C" fn calls_slowly(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn calls_slowly(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation.
     unsafe { slow_host_call(invocation) };
     // Far more instructions than lie between the call's end and the landing.
@@ -243,7 +243,7 @@ fn a_kill_waits_for_the_host_calls_end() {
     let mut world = World::new();
     let extension = native(calls_slowly);
     for round in 1..=20 {
-        assert_eq!(world.run(&extension, b"", short()).0, Polled::Killed(KillCause::TotalBudget));
+        assert_eq!(world.run(&extension, b"", short()).0, PollOutcome::Killed(KillCause::TotalBudget));
         assert_eq!(CALLS_ENDED.load(Ordering::Relaxed), round, "the call came to its end");
         assert!(!CODE_AFTER_RAN.load(Ordering::Relaxed), "nothing after it did");
     }
@@ -252,7 +252,7 @@ fn a_kill_waits_for_the_host_calls_end() {
 /// A future of one's own: polls so far, and a record that was read in the first.
 type Reader = (u32, abi::RawRecord);
 
-unsafe extern "C" fn reads(slot: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn reads(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let mut record = abi::RawRecord::EMPTY;
     // SAFETY: a live invocation; the slot has the size of a `Reader`.
     unsafe {
@@ -263,7 +263,7 @@ unsafe extern "C" fn reads(slot: *mut u8, invocation: *mut abi::Invocation) -> u
 }
 
 /// Yields seven times more, then replies with the record.
-unsafe extern "C" fn replies_late(slot: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn replies_late(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: the slot holds what `reads` left there; the record is kept for the invocation.
     unsafe {
         let (polls, record) = &mut *slot.cast::<Reader>();
@@ -280,7 +280,7 @@ unsafe extern "C" fn replies_late(slot: *mut u8, invocation: *mut abi::Invocatio
 fn an_invocation_goes_from_worker_to_worker() {
     let shared = SharedWorld::new();
     let extension = native_with(reads, replies_late, size_of::<Reader>(), 16);
-    let (to_thief, stolen) = std::sync::mpsc::channel::<Invocation>();
+    let (to_thief, stolen) = std::sync::mpsc::channel::<InvocationHandle>();
     let (to_owner, done) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let thief_shared = Arc::clone(&shared);
@@ -289,7 +289,7 @@ fn an_invocation_goes_from_worker_to_worker() {
             for mut invocation in stolen {
                 world.put(b"one", b"a longer value in place of the first");
                 world.participant.quiescent();
-                assert_eq!(world.complete(&mut invocation), Polled::Done);
+                assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
                 assert_eq!(invocation.reply(), b"first", "what was read before it was replaced");
                 world.engine.finish(&world.participant, invocation);
                 world.participant.quiescent();
@@ -301,8 +301,8 @@ fn an_invocation_goes_from_worker_to_worker() {
             world.put(b"one", b"first");
             // A slice is over by the clock on the wall: this worker may lose its processor before the read.
             let mut invocation = world.begin(&extension, b"", long());
-            while world.poll(&mut invocation) != Polled::Pending {
-                assert!(invocation.is_switched_out());
+            while world.poll(&mut invocation) != PollOutcome::Pending {
+                assert!(invocation.is_preempted());
             }
             world.participant.quiescent();
             to_thief.send(invocation).unwrap();

@@ -99,8 +99,8 @@ fn random_programs_of_host_calls_find_what_a_model_finds() {
         let budget = Budget { reply_bytes: 1 << 20, memory_bytes: 16 << 20, ..long() };
         let (end, reply, text) = world.run(&extension, &program, budget);
         match model.run(&program) {
-            Some(expected) => prop_assert_eq!((end, reply), (Polled::Done, expected), "{}", text),
-            None => prop_assert!(matches!(end, Polled::Failed { .. }) && text == "as told", "{:?} {}", end, text),
+            Some(expected) => prop_assert_eq!((end, reply), (PollOutcome::Done, expected), "{}", text),
+            None => prop_assert!(matches!(end, PollOutcome::Failed { .. }) && text == "as told", "{:?} {}", end, text),
         }
         Ok(())
     });
@@ -108,7 +108,7 @@ fn random_programs_of_host_calls_find_what_a_model_finds() {
 }
 
 /// Asks past the API for what its arguments say. Replies with the statuses.
-unsafe extern "C" fn asks_as_told(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn asks_as_told(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation, whose arguments the host keeps until it ends.
     let (host, steps) = unsafe {
         let invocation = &*invocation;
@@ -185,7 +185,7 @@ fn random_wild_requests_get_a_status_each_and_harm_nothing() {
     let result = runner(500).run(&steps, |steps| {
         let world = &mut *world.borrow_mut();
         let (end, reply, _) = world.run(&extension, &steps, Budget { reply_bytes: 64 << 10, ..long() });
-        prop_assert_eq!(end, Polled::Done);
+        prop_assert_eq!(end, PollOutcome::Done);
         // What was said before, by wild calls, stands in front; a call of `fail` drops it.
         let statuses = reply.len().checked_sub(steps.len() / WILD_STEP).map(|start| &reply[start..]);
         let statuses = statuses.ok_or_else(|| TestCaseError::fail("the statuses are not there"))?;
@@ -198,7 +198,7 @@ fn random_wild_requests_get_a_status_each_and_harm_nothing() {
 /// Set for a child of the test below, which is to break.
 const BREAKS: &str = "SANDSTORM_TEST_BREAKS_IN_A_HOST_CALL";
 
-unsafe extern "C" fn breaks(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn breaks(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: stands for a host function.
     unsafe { host::call(invocation, |_, _| panic!("a host call broke")) }
 }

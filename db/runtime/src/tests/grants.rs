@@ -1,7 +1,7 @@
 //! Host calls on granted tables: each asks what the grant allows at that moment, whatever the invocation began with.
 
 use super::*;
-use sandstorm_catalog::{Access, Granter};
+use sandstorm_catalog::{GrantAccess, GrantIssuer};
 
 /// Reads bob's table by name, then, after each yield, tries everything on it, with calls on its own table in between, and
 /// replies how that went.
@@ -49,8 +49,8 @@ pub async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
 fn a_running_invocation_is_bound_by_what_a_grant_allows_now_and_keeps_what_it_has_read() {
     let mut world = World::new();
     let directory = Arc::clone(&world.shared.directory);
-    let grant = |access| directory.grant("bob", "numbers", "ada", access, Granter::Owner).map(drop).unwrap();
-    grant(Access::Read);
+    let grant = |access| directory.grant("bob", "numbers", "ada", access, GrantIssuer::Owner).map(drop).unwrap();
+    grant(GrantAccess::Read);
     for (tenant, value) in [("ada", b"own,"), ("bob", b"lent")] {
         world.view = world.shared.view(tenant);
         world.put(b"k", value);
@@ -60,7 +60,7 @@ fn a_running_invocation_is_bound_by_what_a_grant_allows_now_and_keeps_what_it_ha
     let mut invocation = world.begin(&extension, b"", Budget { slice_us: 100_000, total_us: 1_000_000, ..long() });
     // Reads do not yield, so that a poll goes from one yield to the next.
     let begun = world.engine.poll(&world.participant, &mut invocation, NOW_MS, false);
-    assert_eq!((begun, invocation.reply().len()), (Polled::Pending, 0));
+    assert_eq!((begun, invocation.reply().len()), (PollOutcome::Pending, 0));
     let mut lines = 0;
     let mut poll = |world: &mut World, expected: [&str; 3]| {
         let polled = world.engine.poll(&world.participant, &mut invocation, NOW_MS, false);
@@ -76,15 +76,15 @@ fn a_running_invocation_is_bound_by_what_a_grant_allows_now_and_keeps_what_it_ha
         lines += 1;
         polled
     };
-    assert_eq!(poll(&mut world, ["Ok", "ReadOnly", "Ok"]), Polled::Pending);
-    grant(Access::ReadWrite);
-    assert_eq!(poll(&mut world, ["Ok", "Ok", "Ok"]), Polled::Pending);
+    assert_eq!(poll(&mut world, ["Ok", "ReadOnly", "Ok"]), PollOutcome::Pending);
+    grant(GrantAccess::ReadWrite);
+    assert_eq!(poll(&mut world, ["Ok", "Ok", "Ok"]), PollOutcome::Pending);
     // The table is gone, and what it held would be freed but for the invocation.
     directory.drop_table("bob", "numbers").unwrap();
     world.participant.quiescent();
     directory.reap();
-    assert_eq!(poll(&mut world, ["UnknownTable"; 3]), Polled::Done);
+    assert_eq!(poll(&mut world, ["UnknownTable"; 3]), PollOutcome::Done);
     world.engine.finish(&world.participant, invocation);
     let (end, _, text) = world.run(&extension, b"", long());
-    assert_eq!((end, text.as_str()), (Polled::Failed { code: 3 }, "the tenant has no table \"bob/numbers\""));
+    assert_eq!((end, text.as_str()), (PollOutcome::Failed { code: 3 }, "the tenant has no table \"bob/numbers\""));
 }

@@ -127,7 +127,7 @@ fn expected() -> impl Iterator<Item = (usize, u64)> {
 }
 
 /// Holds every register for a while; replies with the offsets of those that changed.
-pub(super) unsafe extern "C" fn spins(slot: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+pub(super) unsafe extern "C" fn spins(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: the slot is a picture; the processor has what the function uses.
     unsafe {
         match vectors().0 {
@@ -151,7 +151,7 @@ pub(super) unsafe extern "C" fn spins(slot: *mut u8, invocation: *mut abi::Invoc
 
 /// Computes for ever at the end of its stack: what a switch keeps does not fit there any more.
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn deep(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+pub(super) unsafe extern "C" fn deep(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     naked_asm!("lea rsp, [rsp - ({all} - 1024)]", "2:", "jmp 2b", all = const crate::limits::SIDE_STACK_BYTES)
 }
 
@@ -159,7 +159,7 @@ pub(super) unsafe extern "C" fn deep(_: *mut u8, _: *mut abi::Invocation) -> u32
 macro_rules! mark_registers {
     ($name:ident, $vectors:literal) => {
         #[unsafe(naked)]
-        unsafe extern "C" fn $name(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+        unsafe extern "C" fn $name(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
             naked_asm!(
                 "mov rax, 0x5ec2e75ec2e75ec2",
                 "mov [rsp - 16], rax",
@@ -199,7 +199,7 @@ mark_registers!(
 macro_rules! picture_registers {
     ($name:ident, $vectors:literal) => {
         #[unsafe(naked)]
-        unsafe extern "C" fn $name(slot: *mut u8, _: *mut abi::Invocation) -> u32 {
+        unsafe extern "C" fn $name(slot: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
             naked_asm!(
                 "mov [rdi], rbx",
                 "mov [rdi + 8], rcx",
@@ -240,7 +240,7 @@ picture_registers!(
 );
 
 /// Takes the picture, then replies with it.
-unsafe extern "C" fn shows_registers(slot: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn shows_registers(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: the slot holds the picture that the first poll left; a live invocation.
     unsafe { ((*(*invocation).host).reply)(invocation, slot, REGISTERS_BYTES) };
     abi::POLL_DONE
@@ -248,7 +248,7 @@ unsafe extern "C" fn shows_registers(slot: *mut u8, invocation: *mut abi::Invoca
 
 #[test]
 fn no_register_tells_one_tenant_what_another_had_in_it() {
-    let (mark, picture): (switch::Entry, switch::Entry) = match vectors().0 {
+    let (mark, picture): (stack_switch::GuestFunction, stack_switch::GuestFunction) = match vectors().0 {
         32 => (marks_avx512, pictures_avx512),
         16 => (marks_avx2, pictures_avx2),
         _ => return,
@@ -259,17 +259,17 @@ fn no_register_tells_one_tenant_what_another_had_in_it() {
         // The first poll of each is what is looked at: it enters at the function's first instruction.
         world.view = Arc::clone(&ada);
         let (marks, pictures) = (native(mark), native_with(yielding(picture), shows_registers, REGISTERS_BYTES, 64));
-        assert_eq!(world.run(&marks, b"", long()).0, Polled::Done);
+        assert_eq!(world.run(&marks, b"", long()).0, PollOutcome::Done);
         world.view = Arc::clone(&bob);
         let (end, reply, _) = world.run(&pictures, b"", long());
-        assert_eq!((end, reply.len()), (Polled::Done, REGISTERS_BYTES));
+        assert_eq!((end, reply.len()), (PollOutcome::Done, REGISTERS_BYTES));
         let left: Vec<usize> = reply.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
         assert!(left.is_empty(), "something is left at {left:?}");
     }
 }
 
 /// A first poll that goes on to a second: the picture's functions answer 1, which is `POLL_DONE`.
-fn yielding(entry: switch::Entry) -> switch::Entry {
+fn yielding(entry: stack_switch::GuestFunction) -> stack_switch::GuestFunction {
     PICTURE.store(entry as usize, Ordering::Relaxed);
     picture_then_yield
 }
@@ -278,18 +278,18 @@ static PICTURE: AtomicUsize = AtomicUsize::new(0);
 
 /// Jumps to the picture with every register as it is, and answers `POLL_PENDING`.
 #[unsafe(naked)]
-unsafe extern "C" fn picture_then_yield(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn picture_then_yield(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     naked_asm!("call [rip + {picture}]", "xor eax, eax", "ret", picture = sym PICTURE)
 }
 
 /// Writes over 300 KiB of the stack.
-unsafe extern "C" fn scribbles_below(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn scribbles_below(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     let bytes = std::hint::black_box([0xaa_u8; 300 << 10]);
     u32::from(bytes[std::hint::black_box(7)] == 0xaa)
 }
 
 /// Replies with how many bytes of the 900 KiB below it are not zero.
-unsafe extern "C" fn searches_below(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn searches_below(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let found: usize;
     // SAFETY: counts bytes of the unused part of this stack; changes nothing.
     unsafe {
@@ -315,11 +315,11 @@ unsafe extern "C" fn searches_below(_: *mut u8, invocation: *mut abi::Invocation
 
 fn found(world: &mut World) -> usize {
     let (end, reply, _) = world.run(&native(searches_below), b"", long());
-    assert_eq!(end, Polled::Done);
+    assert_eq!(end, PollOutcome::Done);
     usize::from_le_bytes(reply.try_into().unwrap())
 }
 
-unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     loop {
         std::hint::spin_loop();
     }
@@ -331,11 +331,11 @@ fn no_stack_tells_one_tenant_what_another_had_on_it() {
         let mut world = World::new();
         let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
         if !can_make_more {
-            world.engine.make_no_more_stacks();
+            world.engine.stop_making_stacks();
         }
         for round in 0..10 {
             world.view = Arc::clone(&ada);
-            assert_eq!(world.run(&native(scribbles_below), b"", long()).0, Polled::Done);
+            assert_eq!(world.run(&native(scribbles_below), b"", long()).0, PollOutcome::Done);
             assert!(found(&mut world) >= 290 << 10, "it sees its own");
             // A switched-out one of each tenant, one of them given up: their stacks go round as well.
             let parked = [&ada, &bob].map(|view| {

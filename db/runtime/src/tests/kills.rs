@@ -8,7 +8,7 @@ use sandstorm_api::abi;
 
 use super::*;
 
-unsafe extern "C" fn good(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn good(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation, its arguments, and locals.
     unsafe {
         let host = &*(*invocation).host;
@@ -26,14 +26,14 @@ unsafe extern "C" fn good(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
     abi::POLL_DONE
 }
 
-unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     let mut turns = 0_u64;
     loop {
         turns = black_box(turns.wrapping_add(1));
     }
 }
 
-unsafe extern "C" fn copies(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn copies(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     static FROM: [u8; 64 << 10] = [7; 64 << 10];
     let mut to = [0_u8; 64 << 10];
     loop {
@@ -42,7 +42,7 @@ unsafe extern "C" fn copies(_: *mut u8, _: *mut abi::Invocation) -> u32 {
     }
 }
 
-unsafe extern "C" fn host_calls(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn host_calls(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let mut record = abi::RawRecord::EMPTY;
     loop {
         // SAFETY: a live invocation and locals.
@@ -50,7 +50,7 @@ unsafe extern "C" fn host_calls(_: *mut u8, invocation: *mut abi::Invocation) ->
     }
 }
 
-unsafe extern "C" fn writes(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn writes(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let mut version = 0;
     loop {
         // SAFETY: a live invocation and locals.
@@ -67,11 +67,11 @@ fn recurse(depth: u64) -> u64 {
     black_box(recurse(depth + 1)) + here[0]
 }
 
-unsafe extern "C" fn recursion(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn recursion(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     recurse(0) as u32
 }
 
-unsafe extern "C" fn recursion_into_host_calls(slot: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn recursion_into_host_calls(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let mut record = abi::RawRecord::EMPTY;
     // Never true, but the compiler cannot know.
     if black_box(slot.is_null()) {
@@ -84,52 +84,52 @@ unsafe extern "C" fn recursion_into_host_calls(slot: *mut u8, invocation: *mut a
     }
 }
 
-unsafe extern "C" fn huge_frame(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn huge_frame(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     let frame = black_box([1_u8; 16 << 20]);
     u32::from(frame[black_box(5000)])
 }
 
-unsafe extern "C" fn division(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn division(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: traps; changes only the named registers.
     unsafe { asm!("xor ecx, ecx", "mov eax, 7", "cdq", "idiv ecx", out("eax") _, out("ecx") _, out("edx") _) };
     abi::POLL_DONE
 }
 
-unsafe extern "C" fn illegal(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn illegal(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: traps.
     unsafe { asm!("ud2") };
     abi::POLL_DONE
 }
 
-unsafe extern "C" fn breakpoint(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn breakpoint(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: traps.
     unsafe { asm!("int3") };
     abi::POLL_DONE
 }
 
-unsafe extern "C" fn wild_read(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn wild_read(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: not mapped: faults.
     unsafe { u32::from(black_box(16 as *const u8).read_volatile()) }
 }
 
-unsafe extern "C" fn wild_jump(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn wild_jump(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: not mapped, not even an address: faults.
     unsafe { asm!("mov rax, 0x1234567812345678", "jmp rax", options(noreturn)) };
 }
 
-unsafe extern "C" fn abort_panic(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn abort_panic(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let text = "as asked";
     // SAFETY: a live invocation.
     unsafe { ((*(*invocation).host).abort)(invocation, abi::ABORT_PANIC, text.as_ptr(), text.len()) }
 }
 
-unsafe extern "C" fn abort_memory(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn abort_memory(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation.
     unsafe { ((*(*invocation).host).abort)(invocation, abi::ABORT_OUT_OF_MEMORY, b"".as_ptr(), 0) }
 }
 
 /// Leaves flags and control words as no code may, then loops until it is ended.
-unsafe extern "C" fn upset_registers(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn upset_registers(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     let control = (0x0040_u16, 0x7f80_u32);
     // SAFETY: exactly what must be undone by the landing.
     unsafe {
@@ -141,7 +141,7 @@ unsafe extern "C" fn upset_registers(_: *mut u8, _: *mut abi::Invocation) -> u32
     }
 }
 
-const BAD: [(&str, Entry, KillCause); 16] = [
+const BAD: [(&str, GuestFunction, KillCause); 16] = [
     ("endless", endless, KillCause::TotalBudget),
     ("copies", copies, KillCause::TotalBudget),
     ("host_calls", host_calls, KillCause::TotalBudget),
@@ -170,12 +170,16 @@ fn bad_code_ends_with_its_cause_and_good_calls_between_are_right() {
             let bad = native(entry);
             let budget = if cause == KillCause::TotalBudget { short() } else { long() };
             let (end, reply, text) = world.run(&bad, b"", budget);
-            assert_eq!(end, Polled::Killed(cause), "{name} in round {round}");
+            assert_eq!(end, PollOutcome::Killed(cause), "{name} in round {round}");
             assert_eq!(reply, b"", "{name}");
             let expected = if name == "abort_panic" { "as asked" } else { kill_text(cause) };
             assert_eq!(text, expected, "{name}");
             let (end, reply, _) = world.run(&fine, b"one", long());
-            assert_eq!((end, reply.as_slice()), (Polled::Done, b"first".as_slice()), "after {name} in round {round}");
+            assert_eq!(
+                (end, reply.as_slice()),
+                (PollOutcome::Done, b"first".as_slice()),
+                "after {name} in round {round}"
+            );
             assert_eq!(black_box(1.0_f64) / black_box(3.0), 0.333_333_333_333_333_3, "after {name}");
             assert_eq!(bad.stats.read().killed_total(), 1);
         }
@@ -192,11 +196,11 @@ fn an_ended_invocation_answers_the_same_again_and_does_not_run() {
     // On a slow machine its slice may be over before its first instruction.
     let first = loop {
         match world.poll(&mut invocation) {
-            Polled::Preempted => {}
+            PollOutcome::Preempted => {}
             end => break end,
         }
     };
-    assert_eq!(first, Polled::Killed(KillCause::IllegalInstruction));
+    assert_eq!(first, PollOutcome::Killed(KillCause::IllegalInstruction));
     for _ in 0..2 {
         assert_eq!(world.poll(&mut invocation), first);
     }
@@ -209,7 +213,7 @@ fn a_killed_writer_leaves_whole_records() {
     let mut world = World::new();
     let bad = native(writes);
     for _ in 0..50 {
-        assert_eq!(world.run(&bad, b"", short()).0, Polled::Killed(KillCause::TotalBudget));
+        assert_eq!(world.run(&bad, b"", short()).0, PollOutcome::Killed(KillCause::TotalBudget));
         let table = &world.table().table;
         let guard = world.participant.guard();
         let record = table.get(&guard, table.hash(b"written"), b"written", NOW_MS).unwrap();
@@ -225,7 +229,7 @@ fn engines_come_and_go_on_one_thread_and_on_many() {
         let mut world = World::on(Arc::clone(&shared), 0);
         assert_ne!(signal_state(), before);
         assert!(Engine::new(&shared.watchdog, 1).is_err(), "one engine a thread");
-        assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::TotalBudget));
+        assert_eq!(world.run(&native(endless), b"", short()).0, PollOutcome::Killed(KillCause::TotalBudget));
         drop(world);
         assert_eq!(signal_state(), before, "stack and mask of signals are restored");
     }
@@ -236,9 +240,15 @@ fn engines_come_and_go_on_one_thread_and_on_many() {
                 let mut world = World::on(shared, worker);
                 world.put(b"one", b"first");
                 for _ in 0..20 {
-                    assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::TotalBudget));
-                    assert_eq!(world.run(&native(recursion), b"", long()).0, Polled::Killed(KillCause::StackOverflow));
-                    assert_eq!(world.run(&native(good), b"one", long()).0, Polled::Done);
+                    assert_eq!(
+                        world.run(&native(endless), b"", short()).0,
+                        PollOutcome::Killed(KillCause::TotalBudget)
+                    );
+                    assert_eq!(
+                        world.run(&native(recursion), b"", long()).0,
+                        PollOutcome::Killed(KillCause::StackOverflow)
+                    );
+                    assert_eq!(world.run(&native(good), b"one", long()).0, PollOutcome::Done);
                 }
             });
         }

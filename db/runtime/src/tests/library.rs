@@ -24,16 +24,16 @@ fn a_compiled_extension_yields_and_answers() {
     let get = compiled("get", GET);
     let args = table_args(&world, b"one");
     let mut invocation = world.begin(&get, &args, long());
-    assert_eq!(world.poll(&mut invocation), Polled::Pending, "the bucket is prefetched");
-    assert_eq!(world.poll(&mut invocation), Polled::Done);
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Pending, "the bucket is prefetched");
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Done);
     assert_eq!(invocation.reply(), b"first");
     world.engine.finish(&world.participant, invocation);
     let mut alone = world.begin(&get, &args, long());
-    assert_eq!(world.engine.poll(&world.participant, &mut alone, NOW_MS, false), Polled::Done);
+    assert_eq!(world.engine.poll(&world.participant, &mut alone, NOW_MS, false), PollOutcome::Done);
     world.engine.finish(&world.participant, alone);
     let absent = table_args(&world, b"two");
     let (end, _, text) = world.run(&get, &absent, long());
-    assert_eq!((end, text.as_str()), (Polled::Failed { code: 1 }, "no record under the key"));
+    assert_eq!((end, text.as_str()), (PollOutcome::Failed { code: 1 }, "no record under the key"));
 }
 
 #[test]
@@ -67,16 +67,16 @@ fn a_compiled_bad_extension_ends_in_each_way() {
             };
             let args = table_args(&world, kind.as_bytes());
             let (end, reply, text) = world.run(&bad, &args, budget);
-            assert_eq!((end, reply.as_slice()), (Polled::Killed(cause), b"".as_slice()), "{kind}: {text}");
+            assert_eq!((end, reply.as_slice()), (PollOutcome::Killed(cause), b"".as_slice()), "{kind}: {text}");
             if kind == "panic" {
                 assert!(text.starts_with("panicked as asked at src/lib.rs:"), "{text}");
             }
             let (end, reply, _) = world.run(&get, &good_args, long());
-            assert_eq!((end, reply.as_slice()), (Polled::Done, b"first".as_slice()), "after {kind}");
+            assert_eq!((end, reply.as_slice()), (PollOutcome::Done, b"first".as_slice()), "after {kind}");
         }
     }
     let args = table_args(&world, b"reply");
-    assert_eq!(world.run(&bad, &args, Budget { reply_bytes: 1 << 16, ..long() }).0, Polled::Failed { code: 5 });
+    assert_eq!(world.run(&bad, &args, Budget { reply_bytes: 1 << 16, ..long() }).0, PollOutcome::Failed { code: 5 });
 }
 
 const ODD: &str = r#"
@@ -133,11 +133,11 @@ fn memory_alignment_and_nested_panics_of_compiled_code() {
     let mut world = World::new();
     let odd = compiled("odd", ODD);
     for _ in 0..3 {
-        assert_eq!(world.run(&odd, b"reserve", long()), (Polled::Done, vec![7, 7], String::new()));
-        assert_eq!(world.run(&odd, b"wide", long()), (Polled::Done, vec![0], String::new()));
-        assert_eq!(world.run(&odd, b"churn", long()).0, Polled::Done);
-        assert!(matches!(world.run(&odd, b"loud", long()).0, Polled::Killed(_)));
-        assert_eq!(world.run(&odd, b"nothing", long()), (Polled::Done, vec![], String::new()));
+        assert_eq!(world.run(&odd, b"reserve", long()), (PollOutcome::Done, vec![7, 7], String::new()));
+        assert_eq!(world.run(&odd, b"wide", long()), (PollOutcome::Done, vec![0], String::new()));
+        assert_eq!(world.run(&odd, b"churn", long()).0, PollOutcome::Done);
+        assert!(matches!(world.run(&odd, b"loud", long()).0, PollOutcome::Killed(_)));
+        assert_eq!(world.run(&odd, b"nothing", long()), (PollOutcome::Done, vec![], String::new()));
         assert_eq!(world.run(&odd, b"12345", long()).2, "5 bytes");
     }
 }
@@ -163,15 +163,15 @@ fn an_unloaded_library_leaves_no_mapping_and_no_descriptor() {
     let file = compile("get", GET);
     let args = table_args(&world, b"one");
     for _ in 0..20 {
-        let library = Library::load(&file, builder::api_fingerprint()).unwrap();
+        let library = ExtensionLibrary::load(&file, builder::api_fingerprint()).unwrap();
         let inode = library.file().unwrap().metadata().unwrap().ino();
         assert!(mappings(inode) > 0 && descriptors(inode) == 1);
-        let extension = Arc::new(Extension::new("get", 1, library, BudgetOverride::default()));
+        let extension = Arc::new(LoadedExtension::new("get", 1, library, BudgetOverride::default()));
         let mut pending = world.begin(&extension, &args, long());
-        assert_eq!(world.poll(&mut pending), Polled::Pending);
+        assert_eq!(world.poll(&mut pending), PollOutcome::Pending);
         drop(extension);
         assert!(mappings(inode) > 0, "an invocation keeps its library");
-        assert_eq!(world.complete(&mut pending), Polled::Done);
+        assert_eq!(world.complete(&mut pending), PollOutcome::Done);
         assert_eq!(pending.reply(), b"first");
         world.engine.finish(&world.participant, pending);
         assert_eq!((mappings(inode), descriptors(inode)), (0, 0));
@@ -186,7 +186,7 @@ fn an_abandoned_invocation_is_forgotten_and_counted() {
     let fresh = world.begin(&get, &args, long());
     world.engine.finish(&world.participant, fresh);
     let mut pending = world.begin(&get, &args, long());
-    assert_eq!(world.poll(&mut pending), Polled::Pending);
+    assert_eq!(world.poll(&mut pending), PollOutcome::Pending);
     assert_eq!(get.stats.read().live(), 1);
     world.engine.finish(&world.participant, pending);
     let counts = get.stats.read();
@@ -237,7 +237,7 @@ fn number_at(file: &[u8], at: usize, bytes: usize) -> usize {
 }
 
 fn refusal(file: &[u8]) -> String {
-    Library::load(file, builder::api_fingerprint()).unwrap_err().to_string()
+    ExtensionLibrary::load(file, builder::api_fingerprint()).unwrap_err().to_string()
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn files_that_would_reach_outside_are_refused_each_with_its_reason() {
     for (found, expected) in reasons {
         assert!(found.contains(expected), "{found:?} should say {expected:?}");
     }
-    assert!(Library::load(&good, builder::api_fingerprint()).is_ok());
+    assert!(ExtensionLibrary::load(&good, builder::api_fingerprint()).is_ok());
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_loader_led_elsewhere_than_the_check_is_noticed() {
     };
     // An absolute symbol's address does not count from where the library is.
     let symbols = dynamic_value(&good, 6);
-    let size = size_of::<abi::Extension>();
+    let size = size_of::<abi::ExtensionVtable>();
     let vtable = (symbols..).step_by(24).find(|at| number_at(&good, at + 16, 8) == size).unwrap();
     let found = with(vtable + 6, &elf::SHN_ABS.0.to_le_bytes());
     assert!(found.contains("refused") && found.contains("elsewhere than the check"), "{found}");
@@ -333,13 +333,13 @@ fn nothing_but_a_librarys_own_data_is_made_read_only() {
 #[test]
 fn other_interfaces_are_refused_apart() {
     let good = compile("get", GET);
-    let found = Library::load(&good, 1).unwrap_err();
+    let found = ExtensionLibrary::load(&good, 1).unwrap_err();
     assert!(matches!(found, LoadError::OtherApi { server: 1, .. }), "{found}");
     let fingerprint = builder::api_fingerprint().to_le_bytes();
     let at = good.windows(8).position(|bytes| bytes == fingerprint).unwrap();
     let mut other = good;
     other[at - 8..at - 4].copy_from_slice(&9_u32.to_le_bytes());
-    let found = Library::load(&other, builder::api_fingerprint()).unwrap_err();
+    let found = ExtensionLibrary::load(&other, builder::api_fingerprint()).unwrap_err();
     assert!(matches!(found, LoadError::OtherAbi { library: 9, .. }), "{found}");
 }
 

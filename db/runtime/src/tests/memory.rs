@@ -10,7 +10,7 @@ use sandstorm_accounts::limits::ARENA_CHUNK_BYTES;
 use sandstorm_extension::limits::ARENA_BYTES;
 
 /// Fills as much of the arena as the arguments say and takes it from the allocator.
-unsafe extern "C" fn scribbles(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn scribbles(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation with eight bytes of arguments; the arena is its own.
     unsafe {
         let len = (*invocation).args.cast::<usize>().read_unaligned();
@@ -25,7 +25,7 @@ unsafe extern "C" fn scribbles(_: *mut u8, invocation: *mut abi::Invocation) -> 
 }
 
 /// Counts the bytes of the whole arena that are not zero, without the arguments.
-unsafe extern "C" fn searches(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn searches(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation; its arena begins at its arguments.
     unsafe {
         let (first, args) = ((*invocation).args, (*invocation).args_len);
@@ -38,7 +38,7 @@ unsafe extern "C" fn searches(_: *mut u8, invocation: *mut abi::Invocation) -> u
 
 fn found(world: &mut World) -> usize {
     let (end, reply, _) = world.run(&native(searches), b"", long());
-    assert_eq!(end, Polled::Done);
+    assert_eq!(end, PollOutcome::Done);
     usize::from_le_bytes(reply.try_into().unwrap())
 }
 
@@ -48,7 +48,7 @@ fn nothing_of_another_tenants_invocation_is_left() {
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
     for len in [1, 100, 4096, ARENA_HOT_BYTES - 200, ARENA_HOT_BYTES, ARENA_HOT_BYTES + 5000, (4 << 20) - 4096] {
         world.view = Arc::clone(&ada);
-        assert_eq!(world.run(&native(scribbles), &len.to_le_bytes(), long()).0, Polled::Done);
+        assert_eq!(world.run(&native(scribbles), &len.to_le_bytes(), long()).0, PollOutcome::Done);
         while world.engine.tidy() {}
         world.view = Arc::clone(&bob);
         assert_eq!(found(&mut world), 0, "after {len} bytes");
@@ -58,7 +58,7 @@ fn nothing_of_another_tenants_invocation_is_left() {
 #[test]
 fn a_new_tenant_finds_nothing_of_a_deleted_one_whose_id_it_has() {
     let mut world = World::new();
-    assert_eq!(world.run(&native(scribbles), &4096_usize.to_le_bytes(), long()).0, Polled::Done);
+    assert_eq!(world.run(&native(scribbles), &4096_usize.to_le_bytes(), long()).0, PollOutcome::Done);
     let (directory, id) = (Arc::clone(&world.shared.directory), world.view.tenant.id);
     directory.delete_tenant(id).unwrap();
     directory.create_tenant(NewTenant { id: Some(id), ..NewTenant::named("eve") }).unwrap();
@@ -73,7 +73,7 @@ fn a_tenant_gets_its_own_memory_again_where_it_can() {
     let both = [&ada, &bob].map(|view| {
         world.view = Arc::clone(view);
         let mut invocation = world.begin(&native(scribbles), &64_usize.to_le_bytes(), long());
-        assert_eq!(world.poll(&mut invocation), Polled::Done);
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Done);
         invocation
     });
     both.into_iter().for_each(|invocation| world.engine.finish(&world.participant, invocation));
@@ -89,9 +89,9 @@ fn megabytes_that_did_not_go_back_yet_wait_for_their_tenants_next_call_and_for_n
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
     let len = (4_usize << 20) - 4096;
     world.view = Arc::clone(&ada);
-    assert_eq!(world.run(&native(scribbles), &len.to_le_bytes(), long()).0, Polled::Done);
+    assert_eq!(world.run(&native(scribbles), &len.to_le_bytes(), long()).0, PollOutcome::Done);
     assert!(found(&mut world) >= len - 4096, "its own, without the wait for the kernel to take megabytes back");
-    assert_eq!(world.run(&native(scribbles), &64_usize.to_le_bytes(), long()).0, Polled::Done);
+    assert_eq!(world.run(&native(scribbles), &64_usize.to_le_bytes(), long()).0, PollOutcome::Done);
     world.view = Arc::clone(&bob);
     assert_eq!(found(&mut world), 0, "not while some of it is left");
     while world.engine.tidy() {}
@@ -100,7 +100,7 @@ fn megabytes_that_did_not_go_back_yet_wait_for_their_tenants_next_call_and_for_n
 
 static SLOT: AtomicUsize = AtomicUsize::new(0);
 
-unsafe extern "C" fn tells_slot(slot: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn tells_slot(slot: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     SLOT.store(slot.addr(), Ordering::Relaxed);
     abi::POLL_DONE
 }
@@ -111,7 +111,7 @@ fn futures_lie_where_their_alignment_says() {
     for align in [1, 2, 8, 16, 64, 512, 4096] {
         for args in [0, 1, 15, 16, 17, 4095, 5000] {
             let extension = native_with(tells_slot, tells_slot, 100, align);
-            assert_eq!(world.run(&extension, &vec![1; args], long()).0, Polled::Done);
+            assert_eq!(world.run(&extension, &vec![1; args], long()).0, PollOutcome::Done);
             assert_eq!(SLOT.load(Ordering::Relaxed) % align, 0);
         }
     }
@@ -129,15 +129,15 @@ fn what_does_not_fit_does_not_begin() {
         assert!(matches!(begun, Err(BeginError::TooLarge { quota: 4096, .. })), "{begun:?}");
     }
     assert_eq!(format!("{:?}", world.shared.epochs.stats()), pins, "nothing stays pinned");
-    assert_eq!(world.run(&fitting, &[0; 4000], small).0, Polled::Done);
+    assert_eq!(world.run(&fitting, &[0; 4000], small).0, PollOutcome::Done);
     // A quota above the usual one gets an arena of its own.
     let large = Budget { memory_bytes: 16 << 20, ..long() };
-    assert_eq!(world.run(&native(scribbles), &(15_usize << 20).to_le_bytes(), large).0, Polled::Done);
+    assert_eq!(world.run(&native(scribbles), &(15_usize << 20).to_le_bytes(), large).0, PollOutcome::Done);
     assert_eq!(fitting.stats.read().live(), 0);
 }
 
 /// Asks for what no honest library asks for; replies with the statuses.
-unsafe extern "C" fn asks_wildly(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn asks_wildly(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let (one, none, many) = ([1_u8].as_ptr(), std::ptr::null(), usize::MAX);
     let mut record = [abi::RawRecord::EMPTY; 300];
     let (mut number, mut sum, mut filled) = (0, 0, 0);
@@ -174,7 +174,7 @@ fn wild_requests_get_a_status_each() {
         world.put(&number.to_le_bytes(), b"value");
     }
     let (end, reply, _) = world.run(&native(asks_wildly), b"", long());
-    assert_eq!(end, Polled::Done);
+    assert_eq!(end, PollOutcome::Done);
     let statuses: Vec<u32> = reply.chunks_exact(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect();
     let filled = statuses[12];
     assert!((1..=256).contains(&filled), "a scan call is bounded: {filled}");
@@ -195,7 +195,7 @@ fn wild_requests_get_a_status_each() {
     assert_eq!(statuses[..12], expected);
 }
 
-unsafe extern "C" fn replies_for_ever(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn replies_for_ever(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation.
     unsafe {
         let host = &*(*invocation).host;
@@ -207,7 +207,7 @@ unsafe extern "C" fn replies_for_ever(_: *mut u8, invocation: *mut abi::Invocati
     abi::POLL_FAILED
 }
 
-unsafe extern "C" fn aborts_at_length(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn aborts_at_length(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let text = [b'x'; 2000];
     // SAFETY: a live invocation.
     unsafe { ((*(*invocation).host).abort)(invocation, abi::ABORT_PANIC, text.as_ptr(), usize::MAX) }
@@ -217,15 +217,15 @@ unsafe extern "C" fn aborts_at_length(_: *mut u8, invocation: *mut abi::Invocati
 fn replies_and_texts_are_bounded() {
     let mut world = World::new();
     let (end, reply, text) = world.run(&native(replies_for_ever), b"", Budget { reply_bytes: 10_500, ..long() });
-    assert_eq!(end, Polled::Failed { code: 42 });
+    assert_eq!(end, PollOutcome::Failed { code: 42 });
     assert_eq!(reply, b"", "an error drops the reply");
     assert_eq!(text, "\u{e4}".repeat(512));
     let (end, _, text) = world.run(&native(aborts_at_length), b"", long());
-    assert_eq!((end, text), (Polled::Killed(KillCause::Panic), "x".repeat(1024)));
+    assert_eq!((end, text), (PollOutcome::Killed(KillCause::Panic), "x".repeat(1024)));
 }
 
 /// Whether the allocator's free lists are empty; leaves something on one.
-unsafe extern "C" fn frees(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn frees(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let layout = std::alloc::Layout::new::<[u64; 4]>();
     // SAFETY: a live invocation, whose arena is this call's alone; the block is its own.
     unsafe {
@@ -243,7 +243,7 @@ unsafe extern "C" fn frees(_: *mut u8, invocation: *mut abi::Invocation) -> u32 
 fn each_invocation_begins_with_empty_free_lists() {
     let mut world = World::new();
     for extension in [native(frees), native(tells_slot), native(frees), native(frees)] {
-        assert_eq!(world.run(&extension, b"", long()).0, Polled::Done);
+        assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done);
     }
 }
 
@@ -281,7 +281,7 @@ fn nothing_is_lost_in_the_counters_of_many_workers() {
             let (shared, extension) = (Arc::clone(&shared), Arc::clone(&extension));
             scope.spawn(move || {
                 let mut world = World::on(shared, worker);
-                (0..200).for_each(|_| assert_eq!(world.run(&extension, b"", long()).0, Polled::Done));
+                (0..200).for_each(|_| assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done));
             });
         }
     });
@@ -290,7 +290,7 @@ fn nothing_is_lost_in_the_counters_of_many_workers() {
 }
 
 /// Grows its arena by steps as long as it may, and by amounts that nobody may have in between; replies with what it got.
-unsafe extern "C" fn grows(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn grows(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation, whose arena is this call's alone.
     unsafe {
         let host = &*(*invocation).host;
@@ -317,7 +317,7 @@ fn arenas_grow_up_to_their_own_quota_and_the_tenants_and_all_is_given_back() {
     let full = ARENA_BYTES as u64;
     let mut one = world.begin(&native(grows), b"", long());
     assert_eq!(usage.invocation_memory_bytes(), 0, "what every invocation has is charged where it is counted");
-    assert_eq!(world.poll(&mut one), Polled::Pending);
+    assert_eq!(world.poll(&mut one), PollOutcome::Pending);
     let answer: Vec<usize> = one.reply().chunks(8).map(|b| usize::from_le_bytes(b.try_into().unwrap())).collect();
     assert!(answer[0] > ARENA_BYTES - 10_000 && answer[1] == 0, "{answer:?} of {full}");
     assert_eq!(usage.invocation_memory_bytes(), full - ARENA_CHUNK_BYTES as u64);
@@ -328,7 +328,7 @@ fn arenas_grow_up_to_their_own_quota_and_the_tenants_and_all_is_given_back() {
     world.shared.directory.set_quotas("ada", &quotas).unwrap();
     world.view = world.shared.view("ada");
     let mut one = world.begin(&native(grows), b"", long());
-    assert_eq!(world.poll(&mut one), Polled::Pending);
+    assert_eq!(world.poll(&mut one), PollOutcome::Pending);
     assert_eq!(usage.invocation_memory_bytes(), 1 << 20);
     let begun = world.engine.begin(&world.view, &native(grows), &[0; 100_000], long());
     assert!(matches!(begun, Err(BeginError::OverQuota)), "{begun:?}");
@@ -348,7 +348,7 @@ fn a_long_reply_is_charged_and_ends_the_invocation_at_the_tenants_quota() {
     world.shared.directory.set_quotas("ada", &quotas).unwrap();
     world.view = world.shared.view("ada");
     let (end, reply, text) = world.run(&native(replies_for_ever), b"", long());
-    assert_eq!((end, reply.len()), (Polled::Killed(KillCause::OutOfMemory), 0));
+    assert_eq!((end, reply.len()), (PollOutcome::Killed(KillCause::OutOfMemory), 0));
     assert!(text.contains("reply") && text.contains("quota invocation_memory_bytes"), "{text}");
     assert_eq!(world.view.tenant.usage.invocation_memory_bytes(), 0);
 }

@@ -23,14 +23,15 @@ mod transactions;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use super::switch::Entry;
+use super::stack_switch::GuestFunction;
 use super::*;
 use sandstorm_builder as builder;
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TableEntry, TenantView};
 use sandstorm_extension::{
-    Budget, BudgetOverride, Extension, KillCause, Library, LoadError, Transactions, Vtable, kill_text,
+    Budget, BudgetOverride, ExtensionLibrary, KillCause, LibraryVtable, LoadError, LoadedExtension, TransactionCounts,
+    kill_text,
 };
-use sandstorm_store::{Epochs, Participant, Write};
+use sandstorm_store::{Epochs, Participant, WriteOptions};
 
 /// Milliseconds since the Unix epoch, as the tests' invocations see it.
 const NOW_MS: u64 = 1_700_000_000_000;
@@ -84,29 +85,29 @@ impl World {
 
     fn put(&self, key: &[u8], value: &[u8]) {
         let table = &self.table().table;
-        table.put(&self.participant, table.hash(key), key, value, &Write::default(), NOW_MS).unwrap();
+        table.put(&self.participant, table.hash(key), key, value, &WriteOptions::default(), NOW_MS).unwrap();
     }
 
-    fn begin(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> Invocation {
+    fn begin(&mut self, extension: &Arc<LoadedExtension>, args: &[u8], budget: Budget) -> InvocationHandle {
         self.engine.begin(&self.view, extension, args, budget).unwrap()
     }
 
-    fn poll(&mut self, invocation: &mut Invocation) -> Polled {
+    fn poll(&mut self, invocation: &mut InvocationHandle) -> PollOutcome {
         self.engine.poll(&self.participant, invocation, NOW_MS, true)
     }
 
     /// Polls until the end.
-    fn complete(&mut self, invocation: &mut Invocation) -> Polled {
+    fn complete(&mut self, invocation: &mut InvocationHandle) -> PollOutcome {
         loop {
             match self.poll(invocation) {
-                Polled::Pending | Polled::Preempted => {}
+                PollOutcome::Pending | PollOutcome::Preempted => {}
                 end => return end,
             }
         }
     }
 
     /// Runs one invocation; answers how it ended, its reply and its text.
-    fn run(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> (Polled, Vec<u8>, String) {
+    fn run(&mut self, extension: &Arc<LoadedExtension>, args: &[u8], budget: Budget) -> (PollOutcome, Vec<u8>, String) {
         let mut invocation = self.begin(extension, args, budget);
         let end = self.complete(&mut invocation);
         let answer = (end, invocation.reply().to_vec(), String::from_utf8(invocation.text().to_vec()).unwrap());
@@ -126,20 +127,25 @@ fn long() -> Budget {
 }
 
 /// An extension whose every poll is a call of `entry`.
-fn native(entry: Entry) -> Arc<Extension> {
+fn native(entry: GuestFunction) -> Arc<LoadedExtension> {
     native_with(entry, entry, 64, 16)
 }
 
 /// One whose first poll is a call of `start` and whose later ones are calls of `poll`, with a future of that shape.
-fn native_with(start: Entry, poll: Entry, future_size: usize, future_align: usize) -> Arc<Extension> {
-    let vtable = Vtable { future_size, future_align, start, poll };
-    Arc::new(Extension::new("native", 1, Library::of_this_program(vtable), BudgetOverride::default()))
+fn native_with(
+    start: GuestFunction,
+    poll: GuestFunction,
+    future_size: usize,
+    future_align: usize,
+) -> Arc<LoadedExtension> {
+    let vtable = LibraryVtable { future_size, future_align, start, poll };
+    Arc::new(LoadedExtension::new("native", 1, ExtensionLibrary::of_this_program(vtable), BudgetOverride::default()))
 }
 
 /// Compiles and loads an extension; the toolchain is prepared once per test run.
-fn compiled(name: &str, text: &str) -> Arc<Extension> {
-    let library = Library::load(&compile(name, text), builder::api_fingerprint()).unwrap();
-    Arc::new(Extension::new(name, 1, library, BudgetOverride::default()))
+fn compiled(name: &str, text: &str) -> Arc<LoadedExtension> {
+    let library = ExtensionLibrary::load(&compile(name, text), builder::api_fingerprint()).unwrap();
+    Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()))
 }
 
 fn compile(name: &str, text: &str) -> Vec<u8> {
@@ -154,7 +160,10 @@ fn try_compile(name: &str, text: &str) -> Result<Vec<u8>, builder::BuildError> {
     });
     let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
     let file = builder::SourceFile { path: "src/lib.rs".into(), text: text.into() };
-    let source = builder::Source::new(&manifest, vec![file]).unwrap();
-    let job = builder::Job { launcher: builder::Launcher::Unsandboxed, limits: builder::CompileLimits::default() };
+    let source = builder::PushedSource::new(&manifest, vec![file]).unwrap();
+    let job = builder::CompileJob {
+        launcher: builder::CompilerLauncher::Unsandboxed,
+        limits: builder::CompileLimits::default(),
+    };
     builder::compile(toolchain, &source, &job)
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use sandstorm_api::abi;
 
 use super::*;
-use sandstorm_extension::limits::PROVEN_CALLS;
+use sandstorm_extension::limits::TRUSTED_AFTER_CALLS;
 
 /// Returns at once, or never where it is given arguments.
-unsafe extern "C" fn returns_without_arguments(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn returns_without_arguments(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation.
     let is_endless = unsafe { (*invocation).args_len } != 0;
     loop {
@@ -23,10 +23,10 @@ unsafe extern "C" fn returns_without_arguments(_: *mut u8, invocation: *mut abi:
 }
 
 /// A world, and an extension that is proven there: with slices that no hiccup of the machine is longer than.
-fn proven() -> (World, Arc<Extension>) {
+fn proven() -> (World, Arc<LoadedExtension>) {
     let (mut world, extension) = (World::new(), native(returns_without_arguments));
-    for _ in 0..=PROVEN_CALLS {
-        assert_eq!(world.run(&extension, b"", long()).0, Polled::Done);
+    for _ in 0..=TRUSTED_AFTER_CALLS {
+        assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done);
     }
     assert!(extension.stats.begun(0), "it has had thousands of short calls");
     (world, extension)
@@ -40,7 +40,7 @@ fn the_watchdog_naps_while_only_proven_code_runs() {
     loop {
         let (looked, round) = (watchdog.samples(), Instant::now());
         while round.elapsed() < Duration::from_millis(300) {
-            assert_eq!(world.run(&extension, b"", long()).0, Polled::Done);
+            assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done);
         }
         // Awake it looks ten times in a millisecond; a nap is four.
         if u128::from(watchdog.samples() - looked) < round.elapsed().as_millis() {
@@ -54,11 +54,15 @@ fn the_watchdog_naps_while_only_proven_code_runs() {
 fn what_was_proven_and_runs_away_is_ended_and_no_longer_proven() {
     let (mut world, extension) = proven();
     for round in 0..10 {
-        assert_eq!(world.run(&extension, b"endless", short()).0, Polled::Killed(KillCause::TotalBudget), "{round}");
+        assert_eq!(
+            world.run(&extension, b"endless", short()).0,
+            PollOutcome::Killed(KillCause::TotalBudget),
+            "{round}"
+        );
         assert!(!extension.stats.begun(0), "it has to prove itself anew");
     }
-    for _ in 0..=PROVEN_CALLS {
-        assert_eq!(world.run(&extension, b"", long()).0, Polled::Done);
+    for _ in 0..=TRUSTED_AFTER_CALLS {
+        assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done);
     }
     assert!(extension.stats.begun(0), "and can");
 }
@@ -71,9 +75,13 @@ fn what_is_new_wakes_the_watchdog_from_its_nap() {
     for round in 0..10 {
         let asked = watchdog.requests();
         for _ in 0..1_000 {
-            assert_eq!(world.run(&extension, b"", long()).0, Polled::Done);
+            assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done);
         }
-        assert_eq!(world.run(&other, b"endless", short()).0, Polled::Killed(KillCause::TotalBudget), "round {round}");
+        assert_eq!(
+            world.run(&other, b"endless", short()).0,
+            PollOutcome::Killed(KillCause::TotalBudget),
+            "round {round}"
+        );
         assert!(watchdog.requests() > asked);
     }
     assert!(extension.stats.begun(0), "which is not the other's fault");

@@ -6,20 +6,20 @@ use sandstorm_api::abi;
 
 use super::preempt::{after_switches, endless};
 use super::*;
-use crate::limits::{PARKED_STACK_BYTES, SIDE_STACK_BYTES};
+use crate::limits::{SIDE_STACK_BYTES, SUSPENDED_STACK_BYTES};
 
 /// Bytes of the stack that [`far_down`] uses, and that [`back_up`] has used.
 const DEPTH_BYTES: usize = 300 << 10;
 
 /// Computes for ever, so far down its stack.
 #[unsafe(naked)]
-unsafe extern "C" fn far_down(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn far_down(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     naked_asm!("lea rsp, [rsp - {depth}]", "2:", "jmp 2b", depth = const DEPTH_BYTES)
 }
 
 /// Writes to every page down to there, comes back, and computes for ever.
 #[unsafe(naked)]
-unsafe extern "C" fn back_up(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn back_up(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     naked_asm!(
         "mov rax, {depth}",
         "mov rcx, rsp",
@@ -35,7 +35,7 @@ unsafe extern "C" fn back_up(_: *mut u8, _: *mut abi::Invocation) -> u32 {
 }
 
 /// Bytes of what is parked that are in memory.
-fn resident_bytes(invocation: &Invocation) -> usize {
+fn resident_bytes(invocation: &InvocationHandle) -> usize {
     // SAFETY: the test holds the invocation; the mapping lives on while the kernel writes a byte for each of its pages.
     unsafe {
         let stack = invocation.0.as_ref().parked.as_ref().unwrap().stack.mapping();
@@ -52,17 +52,17 @@ fn a_tenant_keeps_its_share_of_the_stacks_and_leaves_some_to_others() {
     lot.set_limit(30);
     let extension = native(endless);
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
-    let mut kept: Vec<Invocation> = (0..20).map(|_| after_switches(&mut world, &extension, 2)).collect();
+    let mut kept: Vec<InvocationHandle> = (0..20).map(|_| after_switches(&mut world, &extension, 2)).collect();
     // Twice as many as are free.
     assert!(!world.engine.has_stack_for(&ada.tenant.usage) && world.engine.has_stack_for(&bob.tenant.usage));
     let (end, _, text) = world.run(&extension, b"", Budget { slice_us: 1, ..long() });
-    assert_eq!(end, Polled::Killed(KillCause::OutOfMemory));
+    assert_eq!(end, PollOutcome::Killed(KillCause::OutOfMemory));
     assert!(text.contains("share of the side stacks"), "{text}");
     world.view = Arc::clone(&bob);
-    let others: Vec<Invocation> = (0..4).map(|_| after_switches(&mut world, &extension, 2)).collect();
+    let others: Vec<InvocationHandle> = (0..4).map(|_| after_switches(&mut world, &extension, 2)).collect();
     assert_eq!(lot.parked(), 24);
     for one in &mut kept {
-        assert_eq!(world.poll(one), Polled::Preempted, "who has a place keeps it, though fewer are free by now");
+        assert_eq!(world.poll(one), PollOutcome::Preempted, "who has a place keeps it, though fewer are free by now");
     }
     for ended in kept.into_iter().chain(others) {
         world.engine.finish(&world.participant, ended);
@@ -80,8 +80,8 @@ fn what_is_kept_is_charged_and_no_more_of_a_stack_stays_in_memory() {
     let mut world = World::new();
     let usage = Arc::clone(&world.view.tenant.usage);
     let shallow = after_switches(&mut world, &native(endless), 3);
-    assert_eq!(usage.invocation_memory_bytes(), PARKED_STACK_BYTES as u64, "as little as is ever charged");
-    assert!(resident_bytes(&shallow) <= PARKED_STACK_BYTES);
+    assert_eq!(usage.invocation_memory_bytes(), SUSPENDED_STACK_BYTES as u64, "as little as is ever charged");
+    assert!(resident_bytes(&shallow) <= SUSPENDED_STACK_BYTES);
     world.engine.finish(&world.participant, shallow);
     let deep = after_switches(&mut world, &native(far_down), 3);
     let charged = usage.invocation_memory_bytes() as usize;
@@ -91,9 +91,9 @@ fn what_is_kept_is_charged_and_no_more_of_a_stack_stays_in_memory() {
     // Time enough to have touched all of it.
     let budget = Budget { slice_us: 2_000, ..long() };
     let mut back = world.begin(&native(back_up), b"", budget);
-    assert_eq!(world.poll(&mut back), Polled::Preempted);
-    assert_eq!(usage.invocation_memory_bytes(), PARKED_STACK_BYTES as u64);
-    assert!(resident_bytes(&back) <= PARKED_STACK_BYTES, "{} bytes", resident_bytes(&back));
+    assert_eq!(world.poll(&mut back), PollOutcome::Preempted);
+    assert_eq!(usage.invocation_memory_bytes(), SUSPENDED_STACK_BYTES as u64);
+    assert!(resident_bytes(&back) <= SUSPENDED_STACK_BYTES, "{} bytes", resident_bytes(&back));
     world.engine.finish(&world.participant, back);
     assert_eq!(usage.invocation_memory_bytes(), 0);
     const { assert!(DEPTH_BYTES < SIDE_STACK_BYTES) };

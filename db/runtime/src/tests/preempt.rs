@@ -8,7 +8,7 @@ use sandstorm_api::abi;
 
 use super::isolation::{REGISTERS_BYTES, deep, spins};
 use super::*;
-use crate::limits::PARKED_STACK_BYTES;
+use crate::limits::SUSPENDED_STACK_BYTES;
 use sandstorm_catalog::QuotaChanges;
 
 /// Computes what `args` names and replies with a digest of it.
@@ -176,19 +176,19 @@ fn fill(world: &World) {
     }
 }
 
-fn programs() -> Arc<Extension> {
+fn programs() -> Arc<LoadedExtension> {
     static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
     let elf = PROGRAM.get_or_init(|| compile("programs", PROGRAMS));
-    let library = Library::load(elf, builder::api_fingerprint()).unwrap();
-    Arc::new(Extension::new("programs", 1, library, BudgetOverride::default()))
+    let library = ExtensionLibrary::load(elf, builder::api_fingerprint()).unwrap();
+    Arc::new(LoadedExtension::new("programs", 1, library, BudgetOverride::default()))
 }
 
 /// What each program replies when nothing interrupts it.
-fn undisturbed(world: &mut World, extension: &Arc<Extension>) -> Vec<Vec<u8>> {
+fn undisturbed(world: &mut World, extension: &Arc<LoadedExtension>) -> Vec<Vec<u8>> {
     let run = |name: &&str| {
         let budget = Budget { memory_bytes: 16 << 20, ..long() };
         let (end, reply, text) = world.run(extension, name.as_bytes(), budget);
-        assert_eq!(end, Polled::Done, "{name}: {text}");
+        assert_eq!(end, PollOutcome::Done, "{name}: {text}");
         reply
     };
     NAMES.iter().map(run).collect()
@@ -210,9 +210,9 @@ fn programs_that_are_switched_out_all_the_time_compute_the_same() {
         let mut invocation = world.begin(&extension, name.as_bytes(), shredding());
         loop {
             match world.poll(&mut invocation) {
-                Polled::Preempted => switches += 1,
-                Polled::Pending => {}
-                end => break assert_eq!(end, Polled::Done, "{name}"),
+                PollOutcome::Preempted => switches += 1,
+                PollOutcome::Pending => {}
+                end => break assert_eq!(end, PollOutcome::Done, "{name}"),
             }
         }
         let at = NAMES.iter().position(|other| other == name).unwrap();
@@ -233,7 +233,7 @@ fn programs_that_take_turns_on_one_thread_do_not_disturb_each_other() {
     while switches <= 100 {
         assert!(start.elapsed() < Duration::from_secs(60), "only {switches} switches");
         // The other tenant's table is empty: it runs what reads none.
-        let mut running: Vec<(usize, Invocation)> = Vec::new();
+        let mut running: Vec<(usize, InvocationHandle)> = Vec::new();
         for at in (0..NAMES.len()).filter(|at| NAMES[*at] != "writes") {
             for view in views.iter().take(if at < 8 { 2 } else { 1 }) {
                 world.view = Arc::clone(view);
@@ -244,12 +244,17 @@ fn programs_that_take_turns_on_one_thread_do_not_disturb_each_other() {
             let mut still = Vec::new();
             for (at, mut invocation) in running.drain(..) {
                 match world.poll(&mut invocation) {
-                    Polled::Pending | Polled::Preempted => {
+                    PollOutcome::Pending | PollOutcome::Preempted => {
                         switches += 1;
                         still.push((at, invocation));
                     }
                     end => {
-                        assert_eq!((end, invocation.reply()), (Polled::Done, expected[at].as_slice()), "{}", NAMES[at]);
+                        assert_eq!(
+                            (end, invocation.reply()),
+                            (PollOutcome::Done, expected[at].as_slice()),
+                            "{}",
+                            NAMES[at]
+                        );
                         world.engine.finish(&world.participant, invocation);
                     }
                 }
@@ -260,18 +265,18 @@ fn programs_that_take_turns_on_one_thread_do_not_disturb_each_other() {
 }
 
 /// An invocation on its way between threads, and how many have polled it.
-type Travelling = (Invocation, u32);
+type Travelling = (InvocationHandle, u32);
 
 /// Polls what comes in once and passes it on; gives back what has ended.
 fn pass_on(
     world: &mut World,
     from: &mpsc::Receiver<Travelling>,
     to: &mpsc::Sender<Travelling>,
-    end: &mpsc::Sender<(Polled, Vec<u8>, u32)>,
+    end: &mpsc::Sender<(PollOutcome, Vec<u8>, u32)>,
 ) {
     for (mut invocation, hops) in from {
         match world.poll(&mut invocation) {
-            Polled::Pending | Polled::Preempted => {
+            PollOutcome::Pending | PollOutcome::Preempted => {
                 world.participant.quiescent();
                 to.send((invocation, hops + 1)).unwrap();
             }
@@ -315,7 +320,7 @@ fn programs_that_move_between_threads_at_each_switch_compute_the_same() {
                 pass_on(&mut world, &for_a, &to_b, &a_end);
             });
             let (polled, digest, hops) = ended.recv().unwrap();
-            assert_eq!((polled, &digest), (Polled::Done, reply), "{name} after {hops} moves");
+            assert_eq!((polled, &digest), (PollOutcome::Done, reply), "{name} after {hops} moves");
             moved[at] = hops > 0;
         });
     }
@@ -331,8 +336,8 @@ fn every_register_and_the_red_zone_survive() {
         let mut invocation = world.begin(&extension, b"", shredding());
         loop {
             match world.poll(&mut invocation) {
-                Polled::Preempted => switches += 1,
-                end => break assert_eq!(end, Polled::Done),
+                PollOutcome::Preempted => switches += 1,
+                end => break assert_eq!(end, PollOutcome::Done),
             }
         }
         assert_eq!(invocation.reply(), b"", "registers that changed, after {switches} switches");
@@ -341,22 +346,22 @@ fn every_register_and_the_red_zone_survive() {
 }
 
 /// Switched out at least so often, then as `end` says.
-pub(super) fn after_switches(world: &mut World, extension: &Arc<Extension>, switches: u32) -> Invocation {
+pub(super) fn after_switches(world: &mut World, extension: &Arc<LoadedExtension>, switches: u32) -> InvocationHandle {
     let mut invocation = world.begin(extension, b"", Budget { slice_us: 1, ..long() });
     for _ in 0..switches {
-        assert_eq!(world.poll(&mut invocation), Polled::Preempted);
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Preempted);
     }
     invocation
 }
 
-pub(super) unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+pub(super) unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     loop {
         std::hint::spin_loop();
     }
 }
 
 /// Computes a little, then does what nobody may.
-unsafe extern "C" fn faults_late(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn faults_late(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     for _ in 0..300_000 {
         std::hint::spin_loop();
     }
@@ -370,14 +375,14 @@ fn recurse(depth: u64) -> u64 {
     std::hint::black_box(recurse(depth + 1)) + here[0]
 }
 
-unsafe extern "C" fn overflows_late(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn overflows_late(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     for _ in 0..300_000 {
         std::hint::spin_loop();
     }
     recurse(0) as u32
 }
 
-unsafe extern "C" fn panics_late(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn panics_late(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     for _ in 0..300_000 {
         std::hint::spin_loop();
     }
@@ -390,7 +395,7 @@ fn what_was_resumed_elsewhere_is_ended_there() {
     let shared = SharedWorld::new();
     let mut here = World::on(Arc::clone(&shared), 0);
     let kinds = [
-        (faults_late as switch::Entry, KillCause::MemoryFault),
+        (faults_late as stack_switch::GuestFunction, KillCause::MemoryFault),
         (overflows_late, KillCause::StackOverflow),
         (panics_late, KillCause::Panic),
     ];
@@ -402,7 +407,7 @@ fn what_was_resumed_elsewhere_is_ended_there() {
                 scope.spawn(|| {
                     let mut there = World::on(Arc::clone(&shared), 1);
                     let mut invocation = invocation;
-                    assert_eq!(there.complete(&mut invocation), Polled::Killed(cause));
+                    assert_eq!(there.complete(&mut invocation), PollOutcome::Killed(cause));
                     there.engine.finish(&there.participant, invocation);
                 });
             });
@@ -413,13 +418,13 @@ fn what_was_resumed_elsewhere_is_ended_there() {
 
 /// Switched out before it came to its end, if need be after many attempts; and how many came to it. The watchdog may get no
 /// processor while it computes.
-fn switched_out(world: &mut World, extension: &Arc<Extension>, cause: KillCause) -> (Invocation, u64) {
+fn switched_out(world: &mut World, extension: &Arc<LoadedExtension>, cause: KillCause) -> (InvocationHandle, u64) {
     let (start, mut ended) = (Instant::now(), 0);
     loop {
         let mut invocation = world.begin(extension, b"", Budget { slice_us: 1, ..long() });
         match world.poll(&mut invocation) {
-            Polled::Preempted => return (invocation, ended),
-            end => assert_eq!(end, Polled::Killed(cause)),
+            PollOutcome::Preempted => return (invocation, ended),
+            end => assert_eq!(end, PollOutcome::Killed(cause)),
         }
         world.engine.finish(&world.participant, invocation);
         ended += 1;
@@ -455,28 +460,28 @@ fn the_stack_of_what_is_switched_out_is_charged_and_no_stack_is_kept_past_the_qu
     let mut world = World::new();
     let usage = Arc::clone(&world.view.tenant.usage);
     let extension = native(endless);
-    let stack = PARKED_STACK_BYTES as u64;
+    let stack = SUSPENDED_STACK_BYTES as u64;
     let mut one = after_switches(&mut world, &extension, 1);
     let two = after_switches(&mut world, &extension, 3);
     assert_eq!(usage.invocation_memory_bytes(), 2 * stack, "once for each, however often");
     world.engine.finish(&world.participant, two);
     assert_eq!(usage.invocation_memory_bytes(), stack, "given up");
-    assert_eq!(world.poll(&mut one), Polled::Preempted);
+    assert_eq!(world.poll(&mut one), PollOutcome::Preempted);
     assert_eq!(usage.invocation_memory_bytes(), stack);
     world.engine.finish(&world.participant, one);
     let (end, reply, _) = world.run(&programs(), b"recursion", shredding());
-    assert_eq!((end, reply.len(), usage.invocation_memory_bytes()), (Polled::Done, 8, 0), "over");
+    assert_eq!((end, reply.len(), usage.invocation_memory_bytes()), (PollOutcome::Done, 8, 0), "over");
     // With memory for sixteen stacks, one more is not kept: its invocation ends, and the others go on.
     let quotas = QuotaChanges { invocation_memory_bytes: Some(16 * stack), ..Default::default() };
     world.shared.directory.set_quotas("ada", &quotas).unwrap();
     world.view = world.shared.view("ada");
-    let mut kept: Vec<Invocation> = (0..16).map(|_| after_switches(&mut world, &extension, 1)).collect();
+    let mut kept: Vec<InvocationHandle> = (0..16).map(|_| after_switches(&mut world, &extension, 1)).collect();
     let mut more = world.begin(&extension, b"", Budget { slice_us: 1, ..long() });
-    assert_eq!(world.poll(&mut more), Polled::Killed(KillCause::OutOfMemory));
+    assert_eq!(world.poll(&mut more), PollOutcome::Killed(KillCause::OutOfMemory));
     let text = String::from_utf8_lossy(more.text()).into_owned();
     assert!(text.contains("keep its stack") && text.contains("quota invocation_memory_bytes"), "{text}");
     world.engine.finish(&world.participant, more);
-    assert!(kept.iter_mut().all(|one| world.poll(one) == Polled::Preempted));
+    assert!(kept.iter_mut().all(|one| world.poll(one) == PollOutcome::Preempted));
     kept.into_iter().for_each(|one| world.engine.finish(&world.participant, one));
     assert_eq!(usage.invocation_memory_bytes(), 0);
 }
@@ -484,10 +489,10 @@ fn the_stack_of_what_is_switched_out_is_charged_and_no_stack_is_kept_past_the_qu
 #[test]
 fn without_another_stack_it_goes_on_until_its_total() {
     let mut world = World::new();
-    world.engine.make_no_more_stacks();
+    world.engine.stop_making_stacks();
     let budget = Budget { slice_us: 10, total_us: 2_000, ..Budget::default() };
     let mut invocation = world.begin(&native(endless), b"", budget);
-    assert_eq!(world.poll(&mut invocation), Polled::Killed(KillCause::TotalBudget), "in one poll");
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Killed(KillCause::TotalBudget), "in one poll");
     assert!(invocation.cpu_ns() >= 2_000_000);
     world.engine.finish(&world.participant, invocation);
     fill(&world);
@@ -495,7 +500,7 @@ fn without_another_stack_it_goes_on_until_its_total() {
     let expected = undisturbed(&mut world, &extension);
     for (name, reply) in NAMES.iter().zip(&expected) {
         let (end, digest, _) = world.run(&extension, name.as_bytes(), shredding());
-        assert_eq!((end, &digest), (Polled::Done, reply), "{name}");
+        assert_eq!((end, &digest), (PollOutcome::Done, reply), "{name}");
     }
 }
 
@@ -508,9 +513,9 @@ fn where_the_stack_has_no_room_for_a_switch_the_total_ends_it() {
     for _ in 0..1_000 {
         let mut invocation = world.begin(&native(deep), b"", budget);
         match world.poll(&mut invocation) {
-            Polled::Preempted => {}
+            PollOutcome::Preempted => {}
             end => {
-                assert_eq!(end, Polled::Killed(KillCause::TotalBudget), "in one poll");
+                assert_eq!(end, PollOutcome::Killed(KillCause::TotalBudget), "in one poll");
                 assert!(invocation.cpu_ns() >= 1_000_000, "{} ns", invocation.cpu_ns());
                 ended += 1;
             }
@@ -527,15 +532,15 @@ fn where_the_stack_has_no_room_for_a_switch_the_total_ends_it() {
 fn many_that_are_switched_out_at_once_go_on_in_any_order() {
     let mut world = World::new();
     let extension = native_with(spins, spins, REGISTERS_BYTES, 64);
-    let mut waiting: Vec<Invocation> = (0..100).map(|_| world.begin(&extension, b"", shredding())).collect();
+    let mut waiting: Vec<InvocationHandle> = (0..100).map(|_| world.begin(&extension, b"", shredding())).collect();
     let mut turn = 0;
     while !waiting.is_empty() {
         turn = (turn * 31 + 17) % 1009;
         let mut invocation = waiting.swap_remove(turn % waiting.len());
         match world.poll(&mut invocation) {
-            Polled::Preempted => waiting.push(invocation),
+            PollOutcome::Preempted => waiting.push(invocation),
             end => {
-                assert_eq!((end, invocation.reply()), (Polled::Done, b"".as_slice()));
+                assert_eq!((end, invocation.reply()), (PollOutcome::Done, b"".as_slice()));
                 world.engine.finish(&world.participant, invocation);
             }
         }

@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use sandstorm_api::abi;
 
 use super::*;
-use sandstorm_store::Condition;
+use sandstorm_store::StoreCondition;
 
 /// Does what its arguments say: each step is five bytes, an operation, two keys, a limit and a direction. The first byte of all tells
 /// whether a transaction does it. Replies with what the ranges hold.
@@ -117,12 +117,12 @@ fn world() -> World {
 
 fn put(world: &World, key: &[u8], value: &[u8]) {
     let table = &world.view.table_by_name("sorted").unwrap().table;
-    table.put(&world.participant, table.hash(key), key, value, &Write::default(), NOW_MS).unwrap();
+    table.put(&world.participant, table.hash(key), key, value, &WriteOptions::default(), NOW_MS).unwrap();
 }
 
 fn delete(world: &World, key: &[u8]) {
     let table = &world.view.table_by_name("sorted").unwrap().table;
-    table.delete(&world.participant, table.hash(key), key, Condition::Always, NOW_MS).unwrap();
+    table.delete(&world.participant, table.hash(key), key, StoreCondition::Always, NOW_MS).unwrap();
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn ranges_through_an_extension_are_those_of_a_sorted_map() {
         let args = [&[u8::from(in_transaction)][..], &steps.concat()].concat();
         let expected = expected(&mut model, &steps.concat());
         let (end, reply, text) = world.run(&program, &args, long());
-        assert_eq!((end, reply), (Polled::Done, expected), "{text}");
+        assert_eq!((end, reply), (PollOutcome::Done, expected), "{text}");
         world.participant.quiescent();
     }
     assert!(!model.is_empty());
@@ -158,10 +158,10 @@ fn a_transaction_whose_range_has_changed_runs_again() {
         let mut world = world();
         [&b"c"[..], b"x"].iter().for_each(|key| put(&world, key, b""));
         let mut invocation = world.begin(&counts, b"", long());
-        assert_eq!(world.poll(&mut invocation), Polled::Pending);
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Pending);
         meanwhile(&world);
-        assert_eq!(world.complete(&mut invocation), Polled::Done);
-        assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries, conflicts: 0 }));
+        assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
+        assert_eq!(invocation.transactions(), Some(TransactionCounts { commits: 1, retries, conflicts: 0 }));
         world.engine.finish(&world.participant, invocation);
         let table = &world.view.table_by_name("sorted").unwrap().table;
         let guard = world.participant.guard();
@@ -169,13 +169,13 @@ fn a_transaction_whose_range_has_changed_runs_again() {
         assert_eq!(count, Some(&[met][..]));
     }
     let (end, _, text) = world().run(&counts, b"hashed", long());
-    assert_eq!(end, Polled::Failed { code: abi::STATUS_INVALID });
+    assert_eq!(end, PollOutcome::Failed { code: abi::STATUS_INVALID });
     assert!(text.contains("--ordered"), "{text}");
 }
 
 /// Asks for ranges that there cannot be, and commits such. Replies with the statuses.
-unsafe extern "C" fn asks_nonsense(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
-    let mut out = [abi::RawRecord::EMPTY; abi::CALL_RANGE];
+unsafe extern "C" fn asks_nonsense(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
+    let mut out = [abi::RawRecord::EMPTY; abi::MAX_CALL_RECORDS];
     let (end, row) = (b"key", abi::RawRow { key: b"key".as_ptr(), key_len: 3, version: 1 });
     let range = abi::RawRange {
         from: end.as_ptr(),
@@ -247,8 +247,8 @@ fn nonsense_gets_a_status() {
     let (unknown, invalid, large) =
         (abi::STATUS_UNKNOWN_TABLE as u8, abi::STATUS_INVALID as u8, abi::STATUS_TOO_LARGE as u8);
     let (unordered, conflict, most) =
-        (abi::STATUS_NOT_ORDERED as u8, abi::STATUS_CONFLICT as u8, abi::CALL_RANGE as u8);
+        (abi::STATUS_NOT_ORDERED as u8, abi::STATUS_CONFLICT as u8, abi::MAX_CALL_RECORDS as u8);
     let asked = [[unordered, 0], [unknown, 0], [invalid, 0], [large, 0], [0, most], [0, 0], [0, 0]].concat();
     let committed = [invalid, large, unordered, unknown, invalid, large, large, conflict];
-    assert_eq!((end, reply), (Polled::Done, [&asked[..], &committed].concat()));
+    assert_eq!((end, reply), (PollOutcome::Done, [&asked[..], &committed].concat()));
 }

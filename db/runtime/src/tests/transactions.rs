@@ -5,7 +5,7 @@ use sandstorm_api::limits::TRANSACTION_TRIES;
 
 use super::*;
 use crate::limits::SWITCH_LATE_US;
-use sandstorm_catalog::{Access, Granter};
+use sandstorm_catalog::{GrantAccess, GrantIssuer};
 use sandstorm_store::transactions;
 
 const TRANSFER: &str = include_str!("../../../../ext/transfer/src/lib.rs");
@@ -71,44 +71,48 @@ fn a_transfer_that_meets_another_write_runs_again_and_does_not_yield_then() {
     let transfer = compiled("transfer", TRANSFER);
     let args = transfer_args(&world, 30, b"ann", b"bob");
     let mut invocation = world.begin(&transfer, &args, long());
-    assert_eq!([0; 2].map(|_| world.poll(&mut invocation)), [Polled::Pending; 2], "buckets and records are prefetched");
-    assert_eq!(world.poll(&mut invocation), Polled::Done);
+    assert_eq!(
+        [0; 2].map(|_| world.poll(&mut invocation)),
+        [PollOutcome::Pending; 2],
+        "buckets and records are prefetched"
+    );
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Done);
     assert_eq!(invocation.reply(), [70_u64.to_le_bytes(), 30_u64.to_le_bytes()].concat());
-    assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries: 0, conflicts: 0 }));
+    assert_eq!(invocation.transactions(), Some(TransactionCounts { commits: 1, retries: 0, conflicts: 0 }));
     world.engine.finish(&world.participant, invocation);
     let ends = compiled("ends", ENDS);
     let mut invocation = world.begin(&ends, b"yield", long());
     for _ in 0..2 {
-        assert_eq!(world.poll(&mut invocation), Polled::Pending);
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Pending);
     }
     world.put(b"one", b"12345");
-    assert_eq!(world.poll(&mut invocation), Polled::Pending, "it is to be run again");
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Pending, "it is to be run again");
     assert!(invocation.reply().is_empty());
-    assert_eq!(world.poll(&mut invocation), Polled::Pending, "its own yield alone");
-    assert_eq!(world.poll(&mut invocation), Polled::Done);
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Pending, "its own yield alone");
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Done);
     assert_eq!((invocation.reply(), get(&world, b"two").unwrap().len()), (&[5][..], 5));
-    assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries: 1, conflicts: 0 }));
+    assert_eq!(invocation.transactions(), Some(TransactionCounts { commits: 1, retries: 1, conflicts: 0 }));
     world.engine.finish(&world.participant, invocation);
-    assert_eq!(ends.stats.read().transactions, Transactions { commits: 1, retries: 1, conflicts: 0 });
+    assert_eq!(ends.stats.read().transactions, TransactionCounts { commits: 1, retries: 1, conflicts: 0 });
 }
 
 #[test]
 fn increments_of_a_transaction_are_made_together_and_none_is_lost() {
     let mut world = World::new();
     let adds = compiled("adds", ADDS);
-    assert_eq!(world.run(&adds, b"", long()), (Polled::Done, b"0".to_vec(), String::new()));
+    assert_eq!(world.run(&adds, b"", long()), (PollOutcome::Done, b"0".to_vec(), String::new()));
     assert_eq!((get(&world, b"one").unwrap(), get(&world, b"two").unwrap()), (b"2".to_vec(), b"-2".to_vec()));
     let mut invocation = world.begin(&adds, b"", long());
     for _ in 0..2 {
-        assert_eq!(world.poll(&mut invocation), Polled::Pending);
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Pending);
     }
     world.put(b"one", b"100");
-    assert_eq!(world.complete(&mut invocation), Polled::Done);
-    assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries: 1, conflicts: 0 }));
+    assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
+    assert_eq!(invocation.transactions(), Some(TransactionCounts { commits: 1, retries: 1, conflicts: 0 }));
     world.engine.finish(&world.participant, invocation);
     assert_eq!((get(&world, b"one").unwrap(), get(&world, b"two").unwrap()), (b"102".to_vec(), b"-4".to_vec()));
     world.put(b"two", b"+4");
-    assert_eq!(world.run(&adds, b"", long()).0, Polled::Failed { code: abi::STATUS_NOT_A_NUMBER });
+    assert_eq!(world.run(&adds, b"", long()).0, PollOutcome::Failed { code: abi::STATUS_NOT_A_NUMBER });
     assert_eq!(get(&world, b"one").unwrap(), b"102");
 }
 
@@ -120,18 +124,18 @@ fn so_many_conflicts_are_one_for_the_caller() {
     let end = loop {
         world.put(b"one", b"x");
         match world.poll(&mut invocation) {
-            Polled::Pending => {}
+            PollOutcome::Pending => {}
             end => break end,
         }
     };
-    assert_eq!(end, Polled::Failed { code: abi::STATUS_CONTENDED });
+    assert_eq!(end, PollOutcome::Failed { code: abi::STATUS_CONTENDED });
     assert!(String::from_utf8_lossy(invocation.text()).contains("call again"));
-    let counted = Transactions { commits: 0, retries: u64::from(TRANSACTION_TRIES) - 1, conflicts: 1 };
+    let counted = TransactionCounts { commits: 0, retries: u64::from(TRANSACTION_TRIES) - 1, conflicts: 1 };
     assert_eq!(invocation.transactions(), Some(counted));
     world.engine.finish(&world.participant, invocation);
     assert_eq!((ends.stats.read().transactions, get(&world, b"two")), (counted, None));
     // The body is used again, by an invocation that knows nothing of this.
-    assert_eq!(world.run(&ends, b"", long()).0, Polled::Done);
+    assert_eq!(world.run(&ends, b"", long()).0, PollOutcome::Done);
     assert_eq!(get(&world, b"two").unwrap().len(), 1);
 }
 
@@ -141,18 +145,18 @@ fn whatever_ends_a_call_nothing_of_its_transaction_is_written() {
     world.put(b"one", b"1");
     let ends = compiled("ends", ENDS);
     let kinds = [
-        ("panic", Polled::Killed(KillCause::Panic)),
-        ("memory", Polled::Killed(KillCause::OutOfMemory)),
-        ("loop", Polled::Killed(KillCause::TotalBudget)),
-        ("fail", Polled::Failed { code: 100 }),
-        ("large", Polled::Failed { code: abi::STATUS_OUT_OF_MEMORY }),
-        ("granted", Polled::Failed { code: abi::STATUS_READ_ONLY }),
+        ("panic", PollOutcome::Killed(KillCause::Panic)),
+        ("memory", PollOutcome::Killed(KillCause::OutOfMemory)),
+        ("loop", PollOutcome::Killed(KillCause::TotalBudget)),
+        ("fail", PollOutcome::Failed { code: 100 }),
+        ("large", PollOutcome::Failed { code: abi::STATUS_OUT_OF_MEMORY }),
+        ("granted", PollOutcome::Failed { code: abi::STATUS_READ_ONLY }),
     ];
     // As full as it can be, so that the large one does not fit.
     let filling = vec![0; 1 << 20];
     (0..63_u8).for_each(|key| world.put(&[key], &filling));
     world.put(b"rest", &filling[..200_000]);
-    world.shared.directory.grant("bob", "numbers", "ada", Access::Read, Granter::Owner).unwrap();
+    world.shared.directory.grant("bob", "numbers", "ada", GrantAccess::Read, GrantIssuer::Owner).unwrap();
     world.view = world.shared.view("ada");
     for (kind, expected) in kinds {
         let budget = if kind == "loop" { Budget { total_us: 2_000, ..Budget::default() } } else { long() };
@@ -160,7 +164,7 @@ fn whatever_ends_a_call_nothing_of_its_transaction_is_written() {
         assert_eq!(end, expected, "{kind}: {text}");
         assert_eq!((get(&world, b"one"), get(&world, b"two")), (Some(b"1".to_vec()), None), "{kind}");
     }
-    assert_eq!(ends.stats.read().transactions, Transactions::default());
+    assert_eq!(ends.stats.read().transactions, TransactionCounts::default());
 }
 
 /// Transfers on two workers, among calls that are killed or fail in the middle of the same accounts: the sum stays.
@@ -199,7 +203,7 @@ fn sums_stay_while_calls_are_killed() {
                     let mut next = Vec::new();
                     for mut invocation in under_way.drain(..) {
                         match world.poll(&mut invocation) {
-                            Polled::Pending | Polled::Preempted => next.push(invocation),
+                            PollOutcome::Pending | PollOutcome::Preempted => next.push(invocation),
                             _ => world.engine.finish(&world.participant, invocation),
                         }
                     }
@@ -223,7 +227,7 @@ fn sums_stay_while_calls_are_killed() {
 }
 
 /// Commits past the API. Replies with the statuses.
-unsafe extern "C" fn commits_nonsense(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn commits_nonsense(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let key = b"key";
     let read = abi::RawRead { table: 1, hash: 0, key: key.as_ptr(), key_len: 3, version: 0 };
     let change = abi::RawChange {
@@ -277,12 +281,12 @@ fn nonsense_gets_a_status_and_changes_nothing() {
     let (invalid, large) = (abi::STATUS_INVALID as u8, abi::STATUS_TOO_LARGE as u8);
     let unknown = abi::STATUS_UNKNOWN_TABLE as u8;
     let expected = [invalid, invalid, large, large, unknown, invalid, large, invalid, large, invalid, 0, large];
-    assert_eq!((end, &statuses[..]), (Polled::Done, &expected[..]));
+    assert_eq!((end, &statuses[..]), (PollOutcome::Done, &expected[..]));
     assert_eq!(get(&world, b"key"), None);
 }
 
 /// Commits twice. Replies with the statuses.
-unsafe extern "C" fn commits_twice(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+unsafe extern "C" fn commits_twice(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let (key, kind) = (b"key", abi::CHANGE_DELETE);
     let read = abi::RawRead { table: 1, hash: 0, key: key.as_ptr(), key_len: 3, version: 0 };
     let (value, value_len) = (key.as_ptr(), 0);
@@ -303,21 +307,21 @@ unsafe extern "C" fn commits_twice(_: *mut u8, invocation: *mut abi::Invocation)
 fn what_was_committed_is_not_committed_again() {
     let mut world = World::new();
     let (end, statuses, _) = world.run(&native(commits_twice), b"", long());
-    assert_eq!((end, &statuses[..]), (Polled::Done, &[0, abi::STATUS_INVALID as u8][..]));
+    assert_eq!((end, &statuses[..]), (PollOutcome::Done, &[0, abi::STATUS_INVALID as u8][..]));
 }
 
 /// Another worker's clock is ahead: a record that still lives by this one's was found expired.
 #[test]
 fn what_runs_again_reads_by_the_clock_of_commits() {
     let mut world = World::new();
-    let expiring = Write { expires_at_ms: NOW_MS + 3, ..Write::default() };
+    let expiring = WriteOptions { expires_at_ms: NOW_MS + 3, ..WriteOptions::default() };
     let table = &world.table().table;
     table.put(&world.participant, table.hash(b"one"), b"one", b"12345", &expiring, NOW_MS).unwrap();
     transactions::commit(&world.participant, &[], &mut [], NOW_MS + 5).unwrap();
     let ends = compiled("ends", ENDS);
     let mut invocation = world.begin(&ends, b"", long());
-    assert_eq!(world.complete(&mut invocation), Polled::Done);
-    assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries: 1, conflicts: 0 }));
+    assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
+    assert_eq!(invocation.transactions(), Some(TransactionCounts { commits: 1, retries: 1, conflicts: 0 }));
     world.engine.finish(&world.participant, invocation);
     assert_eq!(get(&world, b"two"), Some(Vec::new()), "none was found to count the bytes of");
 }
@@ -329,11 +333,17 @@ fn the_time_of_a_commit_is_charged_in_full() {
     let mut invocation = world.begin(&native(commits_twice), b"", budget);
     // SAFETY: held alone.
     let body = unsafe { invocation.0.as_mut() };
-    body.attempts.tried = true;
-    assert_eq!(engine::conclude(body, side::Ended::Returned(abi::POLL_PENDING), charge_ns), Polled::Pending);
+    body.transaction.tried = true;
+    assert_eq!(
+        engine::finish_poll(body, guest_runner::GuestExit::Returned(abi::POLL_PENDING), charge_ns),
+        PollOutcome::Pending
+    );
     assert_eq!(body.spent_ns, charge_ns);
     body.spent_ns = 0;
-    assert_eq!(engine::conclude(body, side::Ended::Returned(abi::POLL_PENDING), charge_ns), Polled::Pending);
+    assert_eq!(
+        engine::finish_poll(body, guest_runner::GuestExit::Returned(abi::POLL_PENDING), charge_ns),
+        PollOutcome::Pending
+    );
     let cut_ns = (budget.slice_us + SWITCH_LATE_US) * 1000;
     assert_eq!(body.spent_ns, cut_ns, "what else takes so long is time that the hypervisor took");
     world.engine.finish(&world.participant, invocation);

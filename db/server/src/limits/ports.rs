@@ -2,19 +2,19 @@
 
 /// Microseconds for which a server that stops goes on answering that it does, at most (longer only while an invocation runs): requests that were under
 /// way, and repeats of them, hear of it instead of waiting for their deadlines.
-pub const DRAIN_US: u64 = 150_000;
+pub const DRAIN_MAX_US: u64 = 150_000;
 /// Microseconds in which nothing was asked of a worker, after which it need not wait longer: a client repeats a request after 20 ms.
 pub const DRAIN_QUIET_US: u64 = 30_000;
 /// Microseconds that a worker which stops waits for answers of invocations that other workers run for its connections.
-pub const DRAIN_ANSWERS_US: u64 = 10 * DRAIN_US;
+pub const DRAIN_ANSWERS_US: u64 = 10 * DRAIN_MAX_US;
 /// Mode of a Unix socket's file, unless it is set: for the server's own user alone.
 pub const SOCKET_MODE: u32 = 0o700;
 /// Microseconds that a TLS handshake of one of these ports may take: as at the control port, with a worker that is busy in between.
-pub const TLS_HANDSHAKE_US: u64 = 10_000_000;
+pub const TLS_HANDSHAKE_TIMEOUT_US: u64 = 10_000_000;
 /// Bytes of a client's part of a TLS handshake: a hello of half a kilobyte, and as much again; some have long lists. No certificate is asked of it.
 pub const TLS_HANDSHAKE_BYTES: usize = 16 << 10;
 /// TLS handshakes that a worker goes on with in a turn: one takes 0.1 ms with an elliptic key and 1 ms with RSA, for which all others wait.
-pub const TLS_HANDSHAKES_AT_ONCE: usize = 1;
+pub const TLS_HANDSHAKES_PER_TURN: usize = 1;
 /// Nanoseconds of each second that a worker spends on TLS handshakes, at most: whoever connects may ask for one without a token. Addresses take turns
 /// at it; 100 a second with RSA, some 700 with an elliptic key.
 pub const TLS_HANDSHAKE_NS_PER_S: u64 = 100_000_000;
@@ -37,4 +37,4 @@ pub const TLS_RECORD_WORK: u32 = 3;
 /// The same of one without plaintext: new keys, and those of the answer.
 pub const TLS_BARE_RECORD_WORK: u32 = 25;
 /// What is decrypted of one connection at once, in plain requests: as a command's piece where other tenants ask, too.
-pub const TLS_SLICE_WORK: u32 = sandstorm_dialects::limits::protocols::SHARED_PIECE_WORK;
+pub const TLS_SLICE_WORK: u32 = sandstorm_dialects::limits::protocols::CONTENDED_PIECE_WORK;

@@ -2,12 +2,12 @@
 //! asks and up to a limit. A client that heard nothing would wait until its deadline.
 
 use super::Worker;
-use super::intake::Intake;
-use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_QUIET_US, DRAIN_US};
+use super::ingress::IngressScheduler;
+use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_QUIET_US};
 
 impl Worker {
     /// Serves until the worker has nothing under way and nobody asks any more.
-    pub(super) fn drain(&mut self, intake: &mut Intake) {
+    pub(super) fn drain(&mut self, intake: &mut IngressScheduler) {
         self.stops = true;
         let begun_us = self.shared.epoch.elapsed().as_micros() as u64;
         // A worker that nobody has asked anything of late has nobody to tell.
@@ -18,11 +18,11 @@ impl Worker {
             if done > 0 {
                 asked_us = self.now_us;
             }
-            let is_over = self.now_us >= begun_us + DRAIN_US || self.now_us >= asked_us + DRAIN_QUIET_US;
+            let is_over = self.now_us >= begun_us + DRAIN_MAX_US || self.now_us >= asked_us + DRAIN_QUIET_US;
             if is_over && self.live == 0 && self.offered.is_empty() {
                 // Invocations that another worker has taken answer here.
                 let is_late = self.now_us >= begun_us + DRAIN_ANSWERS_US;
-                if is_late || !self.connections.as_ref().is_some_and(|connections| connections.await_answers()) {
+                if is_late || !self.connections.as_ref().is_some_and(|connections| connections.has_invoking()) {
                     break;
                 }
             }

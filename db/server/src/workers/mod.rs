@@ -1,31 +1,31 @@
 //! Workers: pinned threads that serve requests, each on a port of its own.
 //!
-//! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admit`], the door; [`plain`], operations
-//! on records; [`connections`], clients of memcached and Redis; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`intake`] and [`overload`], fairness between
-//! those who send; [`port`], [`assembly`], [`sessions`], [`known`], [`kept`], what is remembered between packets.
+//! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admission`], the door; [`record_operations`], operations
+//! on records; [`connections`], clients of memcached and Redis; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`ingress`] and [`early_drop`], fairness between
+//! those who send; [`port`], [`response_assembly`], [`sessions`], [`verified_peers`], [`rx_zero_copy`], what is remembered between packets.
 
-mod admit;
-mod asked;
-mod assembly;
+mod admission;
 mod connections;
 mod drain;
-mod intake;
-mod kept;
-mod known;
-mod listening;
+mod early_drop;
+mod ingress;
+mod listeners;
 mod network;
-mod overload;
-mod plain;
+mod pending_queries;
 mod port;
-mod queries;
-mod refusals;
+mod recent_tenants;
+mod record_operations;
+mod rejections;
+mod response_assembly;
 mod run_queue;
+mod rx_zero_copy;
 mod serve;
 mod sessions;
 mod spin;
 mod start;
 mod steal;
 mod tasks;
+mod verified_peers;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -35,43 +35,43 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::{Stealer, Worker as Deque};
 use crossbeam_utils::CachePadded;
-use sandstorm_net::driver::Driver;
+use sandstorm_net::driver::DatagramDriver;
 
-use self::asked::Asked;
-use self::connections::{Connections, Inbox, Room};
-use self::intake::Intake;
-use self::overload::Overload;
-use self::port::{Port, PortState, Response};
+use self::connections::{ConnectionBudget, WorkerConnections, WorkerInbox};
+use self::early_drop::EarlyDropController;
+use self::ingress::IngressScheduler;
+use self::port::{ResponseBuffer, WorkerPort, WorkerPortState};
+use self::recent_tenants::RecentTenants;
 use self::run_queue::RunQueue;
-use self::spin::Spin;
-use self::steal::Offer;
-use self::tasks::{Ended, Task};
-use crate::limits::{DATE_US, STEAL_LOOK_MS};
-use sandstorm_catalog::{Directory, Snapshot};
-use sandstorm_dialects::Facts;
+use self::spin::SpinController;
+use self::steal::StealOffer;
+use self::tasks::{FinishedTask, InvocationTask};
+use crate::limits::{CLOCK_MAX_AGE_US, STEAL_POLL_MS};
+use sandstorm_catalog::{Directory, DirectorySnapshot};
+use sandstorm_dialects::ServerProperties;
 use sandstorm_metrics::WorkerCounters;
 use sandstorm_runtime::Engine;
 use sandstorm_store::Participant;
 
-pub use listening::{ListenAt, PortAddress};
+pub use listeners::{ListenerConfig, PortAddress};
 pub use network::NetworkOptions;
 pub use start::{WorkerOptions, WorkerStartError, Workers};
 
 /// What the workers share.
-struct Shared {
-    ports: Vec<Port>,
+struct SharedWorkerState {
+    ports: Vec<WorkerPort>,
     /// Where each worker's offered invocations can be taken.
-    stealers: Vec<Stealer<Task>>,
+    stealers: Vec<Stealer<InvocationTask>>,
     directory: Arc<Directory>,
     /// A bit for each worker that sleeps.
     idle: CachePadded<AtomicU64>,
     /// Set while a worker is in its tasks: its packets wait.
-    held_up: Vec<CachePadded<AtomicBool>>,
+    in_guest_code: Vec<CachePadded<AtomicBool>>,
     /// What workers send to each other's connections.
-    inboxes: Vec<CachePadded<Inbox>>,
+    inboxes: Vec<CachePadded<WorkerInbox>>,
     /// How many connections there are, and may be.
-    room: Room,
-    facts: Facts,
+    room: ConnectionBudget,
+    facts: ServerProperties,
     stop: AtomicBool,
     /// Where the workers' microseconds start.
     epoch: Instant,
@@ -92,35 +92,35 @@ struct Shared {
 /// One worker's own.
 struct Worker {
     index: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SharedWorkerState>,
     participant: Participant,
     engine: Engine,
     counters: Arc<CachePadded<WorkerCounters>>,
-    snapshot: Arc<Snapshot>,
-    queue: RunQueue<Task>,
-    asked: Asked,
-    offered: Deque<Task>,
-    offer: Offer,
-    ended: Vec<Ended>,
+    snapshot: Arc<DirectorySnapshot>,
+    queue: RunQueue<InvocationTask>,
+    asked: RecentTenants,
+    offered: Deque<InvocationTask>,
+    steal_offer: StealOffer,
+    ended: Vec<FinishedTask>,
     /// Invocations in the run queue or being interleaved.
     live: usize,
     /// The server is shutting down: nothing new is run.
     stops: bool,
     /// None on a server without ports for them.
-    connections: Option<Box<Connections>>,
-    last_turn_was_long: bool,
+    connections: Option<Box<WorkerConnections>>,
+    was_last_turn_long: bool,
     /// The polls of the last turn that had some were short.
-    polls_are_short: bool,
+    has_short_polls: bool,
     /// Turns with packets since the port's counts were taken over.
-    uncounted: usize,
+    uncounted_turns: usize,
     /// Answers of this turn wait for those of short invocations.
-    kept_back: bool,
-    overload: Overload,
+    is_transmit_deferred: bool,
+    overload: EarlyDropController,
     now_us: u64,
     now_ms: u64,
     /// When `now_ms` was read.
-    dated_us: u64,
-    spin: Spin,
+    clock_read_us: u64,
+    spin: SpinController,
     /// When the last turn ended that found something to do.
     idle_since_us: u64,
     /// It has slept since.
@@ -128,16 +128,16 @@ struct Worker {
     /// The turn before this one found something to do: it lasted until now.
     was_busy: bool,
     /// When an idle neighbour was last told to look around.
-    roused_us: u64,
+    neighbour_woken_us: u64,
     /// Response buffers of a burst's messages.
-    responses: Vec<Response>,
+    responses: Vec<ResponseBuffer>,
     /// Where one operation's answer is put together.
     answer: Vec<u8>,
 }
 
 impl Worker {
     /// Serves until the server stops, then finishes what is under way.
-    fn run(mut self, mut intake: Intake) {
+    fn run(mut self, mut intake: IngressScheduler) {
         while !self.shared.stop.load(Relaxed) {
             let was_busy = self.was_busy;
             let done = self.turn(&mut intake);
@@ -158,27 +158,27 @@ impl Worker {
         self.drain(&mut intake);
         let shared = Arc::clone(&self.shared);
         if let Some(state) = shared.ports[self.index].open(true) {
-            self.count_port(&state);
+            self.publish_port_counters(&state);
         }
     }
 
     /// Takes the time, and the directory if it has changed.
-    fn look_around(&mut self) {
+    fn refresh(&mut self) {
         let now_us = self.shared.epoch.elapsed().as_micros() as u64;
         if std::mem::take(&mut self.was_busy) {
             self.counters.busy_us.add(now_us - self.now_us);
         }
         self.now_us = now_us;
         // A turn may be shorter than it takes to read a clock.
-        if self.now_ms == 0 || now_us.saturating_sub(self.dated_us) >= DATE_US {
+        if self.now_ms == 0 || now_us.saturating_sub(self.clock_read_us) >= CLOCK_MAX_AGE_US {
             self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            self.dated_us = now_us;
+            self.clock_read_us = now_us;
         }
-        self.take_directory();
+        self.refresh_snapshot();
     }
 
     /// Takes the directory if it has changed.
-    fn take_directory(&mut self) {
+    fn refresh_snapshot(&mut self) {
         if self.shared.directory.generation() != self.snapshot.generation() {
             self.snapshot = self.shared.directory.snapshot();
             self.engine.sees(self.snapshot.generation());
@@ -195,23 +195,23 @@ impl Worker {
             || shared.inboxes[self.index].waits()
             || self.connections.as_ref().is_some_and(|connections| connections.has_work());
         if !offers && !shared.stop.load(SeqCst) && shared.directory.generation() == self.snapshot.generation() {
-            let Some((timer_us, for_room)) = self.lie_down() else {
+            let Some((timer_us, for_room)) = self.prepare_to_park() else {
                 shared.idle.fetch_and(!mark, SeqCst);
                 return;
             };
             let all_idle = idle.count_ones() as usize == shared.ports.len();
-            let look_us = (!all_idle && shared.steal).then_some(STEAL_LOOK_MS * 1000);
+            let look_us = (!all_idle && shared.steal).then_some(STEAL_POLL_MS * 1000);
             let timer_us = timer_us.map(|at_us| at_us.saturating_sub(self.now_us).max(1));
             let connections = self.connections.as_deref();
-            let due_us = connections.and_then(Connections::timer_us);
+            let due_us = connections.and_then(WorkerConnections::timer_us);
             let due_us = due_us.map(|at_us| at_us.saturating_sub(self.now_us).max(1));
             let timeout_us = [timer_us, look_us, due_us].into_iter().flatten().min();
             let selector = connections.map(|connections| connections.selector().as_fd());
             self.counters.sleeps.add(1);
             self.participant.offline();
-            if let Err(error) = shared.ports[self.index].waiter.wait_also(timeout_us, for_room, selector) {
+            if let Err(error) = shared.ports[self.index].waiter.wait_with(timeout_us, for_room, selector) {
                 tracing::error!(worker = self.index, %error, "cannot wait for packets");
-                std::thread::sleep(std::time::Duration::from_millis(STEAL_LOOK_MS));
+                std::thread::sleep(std::time::Duration::from_millis(STEAL_POLL_MS));
             }
             self.participant.online();
         }
@@ -219,10 +219,10 @@ impl Worker {
     }
 
     /// Whether it may sleep: then when its port wants to be looked at next, and whether something waits there for room. None: there is to be another turn before.
-    fn lie_down(&self) -> Option<(Option<u64>, bool)> {
+    fn prepare_to_park(&self) -> Option<(Option<u64>, bool)> {
         let Some(mut state) = self.shared.ports[self.index].open(true) else { return Some((None, false)) };
         let may = state.driver.may_sleep();
-        may.then(|| (state.desk.timer_us, !state.desk.outbox.is_empty()))
+        may.then(|| (state.context.timer_us, !state.context.outbox.is_empty()))
     }
 
     fn count_turn(&self, done: usize) {
@@ -234,24 +234,24 @@ impl Worker {
     }
 
     /// Takes over what the port's parts have counted.
-    fn count_port(&mut self, state: &PortState) {
+    fn publish_port_counters(&mut self, state: &WorkerPortState) {
         let counters = &self.counters;
-        counters.bursts.add(std::mem::take(&mut self.uncounted) as u64);
+        counters.bursts.add(std::mem::take(&mut self.uncounted_turns) as u64);
         let driver = state.driver.counters();
         counters.packets_in.set(driver.received);
         counters.packets_out.set(driver.sent);
         counters.bytes_in.set(driver.received_bytes);
         counters.bytes_out.set(driver.sent_bytes);
-        counters.packets_unsent.set(state.desk.outbox.dropped());
+        counters.packets_unsent.set(state.context.outbox.dropped());
         counters.packets_unsegmented.set(driver.unsegmented);
-        counters.refusals_unsent.set(state.desk.refusals.unsent());
-        let endpoint = state.desk.endpoint.counters();
-        let at_wickets = self.connections.as_deref().map_or(0, Connections::datagrams_dropped);
+        counters.refusals_unsent.set(state.context.refusals.unsent());
+        let endpoint = state.context.endpoint.counters();
+        let at_wickets = self.connections.as_deref().map_or(0, WorkerConnections::datagrams_dropped);
         counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated + at_wickets);
         counters.retransmissions.set(endpoint.retransmissions);
-        counters.sessions.set(state.desk.once.sessions() as u64);
-        counters.sealed_sessions.set(state.desk.seal.sessions() as u64);
-        let seal = state.desk.seal.counters();
+        counters.sessions.set(state.context.once.sessions() as u64);
+        counters.sealed_sessions.set(state.context.seal.sessions() as u64);
+        let seal = state.context.seal.counters();
         counters.handshakes.set(seal.handshakes);
         for (counter, (_, refused)) in counters.sealed_refused.iter().zip(seal.refused_by_reason()) {
             counter.set(refused);

@@ -1,13 +1,13 @@
 //! What the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
 
-use sandstorm_net::driver::{AnyDriver, Driver, UdpDriver, UdpOptions};
-use sandstorm_net::kept::Kept;
+use sandstorm_net::driver::{AnyDriver, DatagramDriver, UdpDriver, UdpOptions};
+use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::stack::{InterfaceOptions, open_interface};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::start::{WorkerOptions, WorkerStartError};
-use sandstorm_metrics::AskDevice;
+use sandstorm_metrics::DeviceProbe;
 #[cfg(feature = "dpdk")]
 use sandstorm_metrics::DeviceState;
 
@@ -24,41 +24,41 @@ pub enum NetworkOptions {
 }
 
 /// The network, open.
-pub(super) struct Opened {
+pub(super) struct OpenNetwork {
     /// One for each worker.
     pub(super) drivers: Vec<AnyDriver>,
     /// The buffers of each one's queue in which values may stay; for a device alone.
-    pub(super) kept: Vec<Option<Arc<Kept>>>,
+    pub(super) kept: Vec<Option<Arc<RxBufferBudget>>>,
     /// What it is, and who brings packets to their workers, in words.
     pub(super) about: String,
-    pub(super) device: KeptDevice,
+    pub(super) device: DeviceHandle,
 }
 
 /// What has to stay while the drivers are used.
 #[cfg(feature = "dpdk")]
-pub(super) type KeptDevice = Option<sandstorm_net::dpdk::Device>;
+pub(super) type DeviceHandle = Option<sandstorm_net::dpdk::DpdkDevice>;
 /// Nothing has to.
 #[cfg(not(feature = "dpdk"))]
-pub(super) type KeptDevice = ();
+pub(super) type DeviceHandle = ();
 
 /// Asks the device how it stands.
 #[cfg(feature = "dpdk")]
-pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
-    use sandstorm_net::dpdk::{NoInterrupts, PortCounters, PortState};
+pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> {
+    use sandstorm_net::dpdk::{InterruptsUnavailable, PortCounters, PortStatus};
     let device = device.as_ref()?;
-    let (watch, comes_and_goes) = (device.watch(), device.info().is_shared_memory());
+    let (watch, is_peer_process) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
-        let PortState { up, refused, counters, without_interrupts } = watch.look()?;
+        let PortStatus { up, refused, counters, interrupts_unavailable } = watch.look()?;
         let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = counters;
         let PortCounters { in_place, copied, reads_bytes, interrupts, .. } = counters;
-        let wakes = match without_interrupts {
+        let wakes = match interrupts_unavailable {
             None => "interrupt".to_owned(),
-            Some(NoInterrupts::Unasked) => "nothing (workers never sleep)".to_owned(),
+            Some(InterruptsUnavailable::NotRequested) => "nothing (workers never sleep)".to_owned(),
             Some(why) => format!("clock ({why})"),
         };
         Some(DeviceState {
             up,
-            comes_and_goes,
+            is_peer_process,
             wakes,
             missed,
             no_buffer,
@@ -77,19 +77,19 @@ pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
 
 /// There is none.
 #[cfg(not(feature = "dpdk"))]
-pub(super) fn ask(_device: &KeptDevice) -> Option<AskDevice> {
+pub(super) fn device_state_reader(_device: &DeviceHandle) -> Option<DeviceProbe> {
     None
 }
 
 /// Packet buffers that are out.
 #[cfg(feature = "dpdk")]
-pub(super) fn buffers_in_use(device: &KeptDevice) -> Option<u32> {
-    device.as_ref().map(sandstorm_net::dpdk::Device::buffers_in_use)
+pub(super) fn buffers_in_use(device: &DeviceHandle) -> Option<u32> {
+    device.as_ref().map(sandstorm_net::dpdk::DpdkDevice::buffers_in_use)
 }
 
 /// There are none.
 #[cfg(not(feature = "dpdk"))]
-pub(super) fn buffers_in_use((): &KeptDevice) -> Option<u32> {
+pub(super) fn buffers_in_use((): &DeviceHandle) -> Option<u32> {
     None
 }
 
@@ -104,11 +104,16 @@ impl NetworkOptions {
 }
 
 /// Opens a driver for each worker.
-pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> {
+pub(super) fn open_network(options: &WorkerOptions) -> Result<OpenNetwork, WorkerStartError> {
     match &options.network {
         NetworkOptions::Sockets(udp) => {
             let drivers = bind_all(options, *udp)?.into_iter().map(AnyDriver::from).collect();
-            Ok(Opened { drivers, kept: Vec::new(), about: "kernel sockets".to_owned(), device: KeptDevice::default() })
+            Ok(OpenNetwork {
+                drivers,
+                kept: Vec::new(),
+                about: "kernel sockets".to_owned(),
+                device: DeviceHandle::default(),
+            })
         }
         NetworkOptions::Packets(interface) => {
             let (port, workers) = (options.address.port(), options.workers);
@@ -116,22 +121,22 @@ pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> 
             let about = format!("packet sockets, {about}");
             tracing::info!("network: {about}");
             let drivers = drivers.into_iter().map(AnyDriver::other).collect();
-            Ok(Opened { drivers, kept: Vec::new(), about, device: KeptDevice::default() })
+            Ok(OpenNetwork { drivers, kept: Vec::new(), about, device: DeviceHandle::default() })
         }
         #[cfg(feature = "dpdk")]
         NetworkOptions::Device(device) => {
             let (port, workers) = (options.address.port(), options.workers);
             let sleeps = !options.poll;
             let wanted = sandstorm_net::dpdk::DeviceOptions { port, workers, sleeps, ..device.clone() };
-            let (device, drivers) = sandstorm_net::dpdk::Device::open(&wanted)?;
+            let (device, drivers) = sandstorm_net::dpdk::DpdkDevice::open(&wanted)?;
             if let Some(dma) = device.dma() {
-                sandstorm_store::take_extents_from(Arc::<sandstorm_net::dpdk::Dma>::clone(dma));
+                sandstorm_store::set_extent_source(Arc::<sandstorm_net::dpdk::DmaMemory>::clone(dma));
             }
             let about = format!("DPDK, {device}");
             tracing::info!("network: {about}");
             let kept = drivers.iter().map(|driver| driver.port().kept().cloned()).collect();
             let drivers = drivers.into_iter().map(AnyDriver::other).collect();
-            Ok(Opened { drivers, kept, about, device: Some(device) })
+            Ok(OpenNetwork { drivers, kept, about, device: Some(device) })
         }
     }
 }
@@ -143,7 +148,7 @@ fn bind_all(options: &WorkerOptions, udp: UdpOptions) -> Result<Vec<UdpDriver>, 
     let tries = if options.address.port() == 0 { FREE_PORT_TRIES } else { 1 };
     let mut last = WorkerStartError::Workers(options.workers);
     for _ in 0..tries {
-        match bind_row(options.address, options.workers, udp) {
+        match bind_consecutive(options.address, options.workers, udp) {
             Ok(drivers) => return Ok(drivers),
             Err(error) => last = error,
         }
@@ -151,7 +156,7 @@ fn bind_all(options: &WorkerOptions, udp: UdpOptions) -> Result<Vec<UdpDriver>, 
     Err(last)
 }
 
-fn bind_row(address: SocketAddr, workers: usize, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
+fn bind_consecutive(address: SocketAddr, workers: usize, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
     let first = UdpDriver::bind(address, udp)?;
     let mut address = first.local();
     let mut drivers = vec![first];

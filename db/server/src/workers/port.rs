@@ -4,55 +4,55 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, Waiter, Waker};
-use sandstorm_net::kept::Kept;
-use sandstorm_net::once::OnceWindow;
-use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
-use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_to_be_opened, session_of};
-use sandstorm_net::share::Share;
+use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, DriverWaiter, DriverWaker, Outbox};
+use sandstorm_net::r2p2::{PeerAddr, R2p2Request, ServerEndpoint};
+use sandstorm_net::reply_cache::ReplyCache;
+use sandstorm_net::rx_budget::RxBufferBudget;
+use sandstorm_net::seal::{ServerSeal, TokenSource, TokenVerifier, peer_session, requires_opening};
+use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::assembly::{Assembly, Origin, Ticket, start_response};
-use super::known::Known;
-use super::refusals::Refusals;
-use super::sessions::Sessions;
+use super::rejections::RejectionLimiter;
+use super::response_assembly::{RequestOrigin, ResponseAssembler, ResponseId, start_response};
+use super::sessions::AuthenticatedSessions;
+use super::verified_peers::VerifiedPeers;
 use crate::limits::{POOLED_RESPONSE_BYTES, SESSIONS_PER_PORT};
-use sandstorm_catalog::Snapshot;
+use sandstorm_catalog::DirectorySnapshot;
 
 /// A response that is being written.
 #[derive(Default)]
-pub(super) struct Response {
+pub(super) struct ResponseBuffer {
     pub(super) bytes: Vec<u8>,
     /// The value behind them, if it is to be sent from where it is stored.
-    pub(super) tail: Option<Share>,
+    pub(super) tail: Option<SharedBytes>,
 }
 
 /// What a port remembers of its peers, and the way to them.
-pub(super) struct PortState {
+pub(super) struct WorkerPortState {
     pub(super) driver: AnyDriver,
-    pub(super) desk: Desk,
+    pub(super) context: PortContext,
 }
 
 /// Everything of a port but its driver: what requests are admitted against and responses leave through.
-pub(super) struct Desk {
+pub(super) struct PortContext {
     pub(super) endpoint: ServerEndpoint,
-    pub(super) once: OnceWindow,
+    pub(super) once: ReplyCache,
     /// What stands between the outbox and the rest for peers that are sealed sessions.
     pub(super) seal: ServerSeal,
-    pub(super) sessions: Sessions<Peer>,
-    pub(super) assembly: Assembly<Peer>,
+    pub(super) sessions: AuthenticatedSessions<PeerAddr>,
+    pub(super) assembly: ResponseAssembler<PeerAddr>,
     pub(super) outbox: Outbox,
     /// Addresses that have shown a token.
-    pub(super) known: Known,
+    pub(super) known: VerifiedPeers,
     /// Answers to those that have not.
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RejectionLimiter,
     /// Messages that the door has refused since this was last read.
     pub(super) refused: u64,
     /// Buffers of its queue in which values may stay; none if it has no such.
-    pub(super) kept: Option<Arc<Kept>>,
+    pub(super) kept: Option<Arc<RxBufferBudget>>,
     /// What the endpoint had thrown out when it was last asked.
     malformed: u64,
     /// When a throttle is to be looked at again, in the workers' microseconds.
-    pub(super) lift_us: Option<u64>,
+    pub(super) throttle_check_us: Option<u64>,
     /// When the endpoint wants to be looked at next, in the workers' microseconds.
     pub(super) timer_us: Option<u64>,
     /// Where a response of several parts is put together.
@@ -62,47 +62,51 @@ pub(super) struct Desk {
 }
 
 /// One worker's socket, shared with the workers that may steal from it.
-pub(super) struct Port {
-    state: Mutex<PortState>,
+pub(super) struct WorkerPort {
+    state: Mutex<WorkerPortState>,
     /// To sleep on until a packet or a signal comes.
-    pub(super) waiter: Waiter,
+    pub(super) waiter: DriverWaiter,
     /// To end that sleep.
-    pub(super) waker: Waker,
+    pub(super) waker: DriverWaker,
 }
 
-impl Port {
-    pub(super) fn new(driver: AnyDriver, desk: Desk) -> Port {
-        Port { waiter: driver.waiter(), waker: driver.waker(), state: Mutex::new(PortState { driver, desk }) }
+impl WorkerPort {
+    pub(super) fn new(driver: AnyDriver, context: PortContext) -> WorkerPort {
+        WorkerPort {
+            waiter: driver.waiter(),
+            waker: driver.waker(),
+            state: Mutex::new(WorkerPortState { driver, context }),
+        }
     }
 
     /// Opens the port: its own worker waits for a neighbour to be done, a neighbour does not wait.
-    pub(super) fn open(&self, own: bool) -> Option<MutexGuard<'_, PortState>> {
+    pub(super) fn open(&self, own: bool) -> Option<MutexGuard<'_, WorkerPortState>> {
         if own { Some(self.state.lock()) } else { self.state.try_lock() }
     }
 }
 
-impl Desk {
+impl PortContext {
     pub(super) fn new(
         endpoint: ServerEndpoint,
-        once: OnceWindow,
+        once: ReplyCache,
         seal: ServerSeal,
-        sessions: Sessions<Peer>,
+        sessions: AuthenticatedSessions<PeerAddr>,
         outbox: Outbox,
-        kept: Option<Arc<Kept>>,
-    ) -> Desk {
-        Desk {
+        kept: Option<Arc<RxBufferBudget>>,
+    ) -> PortContext {
+        PortContext {
             endpoint,
             once,
             seal,
             sessions,
-            assembly: Assembly::new(),
+            assembly: ResponseAssembler::new(),
             outbox,
-            known: Known::new(SESSIONS_PER_PORT),
-            refusals: Refusals::default(),
+            known: VerifiedPeers::new(SESSIONS_PER_PORT),
+            refusals: RejectionLimiter::default(),
             refused: 0,
             kept,
             malformed: 0,
-            lift_us: None,
+            throttle_check_us: None,
             timer_us: None,
             response: Vec::new(),
             answer: Vec::new(),
@@ -110,7 +114,7 @@ impl Desk {
     }
 
     /// Sends a response, and remembers it if its request must not run twice.
-    pub(super) fn answer(&mut self, now_us: u64, origin: &Origin<Peer>, response: &[u8]) {
+    pub(super) fn answer(&mut self, now_us: u64, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
         if origin.remembered {
             let header = &origin.header;
             self.once.complete(origin.peer, header.tenant, header.session, header.sequence, response);
@@ -120,22 +124,28 @@ impl Desk {
     }
 
     /// Sends a response to somebody who has not shown who it is: once, and nothing of it is held.
-    pub(super) fn refuse(&mut self, origin: &Origin<Peer>, response: &[u8]) {
+    pub(super) fn refuse(&mut self, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
         let tx = &mut self.seal.through(&mut self.outbox);
-        self.endpoint.respond_once(origin.peer, origin.request_id, response, tx);
+        self.endpoint.respond_without_retry(origin.peer, origin.request_id, response, tx);
     }
 
     /// Sends a response that ends with a value where it is stored. Nothing of it is remembered.
-    pub(super) fn answer_shared(&mut self, now_us: u64, origin: &Origin<Peer>, response: &[u8], tail: Share) {
+    pub(super) fn respond_shared(
+        &mut self,
+        now_us: u64,
+        origin: &RequestOrigin<PeerAddr>,
+        response: &[u8],
+        tail: SharedBytes,
+    ) {
         debug_assert!(!origin.remembered, "it would be remembered without its end");
         let tx = &mut self.seal.through(&mut self.outbox);
         self.endpoint.respond_shared(now_us, origin.peer, origin.request_id, (response, tail), tx);
     }
 
     /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is missing.
-    pub(super) fn deliver(&mut self, now_us: u64, ticket: Ticket, part: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn deliver(&mut self, now_us: u64, ticket: ResponseId, part: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let mut answer = std::mem::take(&mut self.answer);
-        if let Some(origin) = self.assembly.take_alone(ticket) {
+        if let Some(origin) = self.assembly.take_single(ticket) {
             start_response(&origin.header, 1, &mut answer);
             write(&mut answer);
             self.answer(now_us, &origin, &answer);
@@ -146,10 +156,10 @@ impl Desk {
             if let Some(origin) = self.assembly.part(ticket, part, &answer, &mut response) {
                 self.answer(now_us, &origin, &response);
             }
-            pooled(&mut response);
+            shrink_to_pool(&mut response);
             self.response = response;
         }
-        pooled(&mut answer);
+        shrink_to_pool(&mut answer);
         self.answer = answer;
     }
 
@@ -161,42 +171,49 @@ impl Desk {
     pub(super) fn receive<'p>(
         &mut self,
         now_us: u64,
-        peer: Peer,
+        peer: PeerAddr,
         datagram: &'p [u8],
-    ) -> Result<Option<Request<'p>>, ThrownOut> {
+    ) -> Result<Option<R2p2Request<'p>>, MalformedDatagram> {
         let owner = || self.known.whose(peer, now_us).unwrap_or(0);
-        let request = self.endpoint.receive_of(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner);
+        let request =
+            self.endpoint.receive_for_owner(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner);
         if request.is_none() {
             let malformed = self.endpoint.counters().malformed.total();
             if std::mem::replace(&mut self.malformed, malformed) != malformed {
-                return Err(ThrownOut);
+                return Err(MalformedDatagram);
             }
         }
         Ok(request)
     }
 
     /// Lets the endpoint resend what was not acknowledged in time, and handshakes go on.
-    pub(super) fn timers(&mut self, now_us: u64) {
+    pub(super) fn run_timers(&mut self, now_us: u64) {
         self.seal.work(now_us, &mut self.outbox);
         let resend_us = self.endpoint.poll_timers(now_us, &mut self.seal.through(&mut self.outbox));
-        self.timer_us = [resend_us, self.seal.timer_us(now_us), self.lift_us].into_iter().flatten().min();
+        self.timer_us = [resend_us, self.seal.timer_us(now_us), self.throttle_check_us].into_iter().flatten().min();
     }
 
     /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's address, from
     /// which no other packet may come. Tells how many were thrown out, which is one at most.
     #[inline]
-    pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, index: usize, snapshot: &Snapshot) -> u64 {
-        let sealed = burst.get(index).is_some_and(|(peer, datagram)| is_to_be_opened(peer, datagram));
+    pub(super) fn open_sealed(
+        &mut self,
+        now_us: u64,
+        burst: &mut Burst,
+        index: usize,
+        snapshot: &DirectorySnapshot,
+    ) -> u64 {
+        let sealed = burst.get(index).is_some_and(|(peer, datagram)| requires_opening(peer, datagram));
         if !sealed {
             return 0;
         }
         let before = self.seal.counters().refused();
         burst.open(index, |peer, datagram| {
-            if session_of(peer).is_some() {
+            if peer_session(peer).is_some() {
                 return None;
             }
-            let opened = self.seal.receive(now_us, peer, datagram, &Tokens(snapshot), &mut self.outbox)?;
-            if let Some((tenant, _)) = session_of(opened.0) {
+            let opened = self.seal.receive(now_us, peer, datagram, &SnapshotTokens(snapshot), &mut self.outbox)?;
+            if let Some((tenant, _)) = peer_session(opened.0) {
                 self.known.note(peer, tenant, now_us);
             }
             Some(opened)
@@ -207,29 +224,29 @@ impl Desk {
 
 /// A datagram was none of R2P2's, or not what it said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ThrownOut;
+pub(super) struct MalformedDatagram;
 
 /// The tenants' tokens, as sealed sessions want them.
-struct Tokens<'s>(&'s Snapshot);
+struct SnapshotTokens<'s>(&'s DirectorySnapshot);
 
-impl Doorkeeper for Tokens<'_> {
-    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+impl TokenSource for SnapshotTokens<'_> {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)> {
         let (credential, token) = self.0.tenant(tenant)?.tenant.verifiers().nth(which)?;
         Some((*token.verifier(), credential))
     }
 }
 
-impl PortState {
+impl WorkerPortState {
     /// Sends what is queued.
     pub(super) fn transmit(&mut self) {
-        if !self.desk.outbox.is_empty() {
-            self.driver.transmit(&mut self.desk.outbox);
+        if !self.context.outbox.is_empty() {
+            self.driver.transmit(&mut self.context.outbox);
         }
     }
 }
 
 /// Makes a buffer ready to be kept for the next use: not larger than what most responses take.
-pub(super) fn pooled(buffer: &mut Vec<u8>) {
+pub(super) fn shrink_to_pool(buffer: &mut Vec<u8>) {
     if buffer.capacity() > POOLED_RESPONSE_BYTES {
         buffer.clear();
         buffer.shrink_to(POOLED_RESPONSE_BYTES);

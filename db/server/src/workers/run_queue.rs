@@ -6,7 +6,7 @@
 //! rounds. A share that nobody claims is lent: rounds only wait for tenants that have work, and when all are in debt the
 //! rounds in between are skipped at once. Unused credit is not saved up.
 //!
-//! Up to [`INTERLEAVED`] tasks, of all tenants that have credit, take turns poll by poll: their cache misses overlap. They
+//! Up to [`MAX_INTERLEAVED`] tasks, of all tenants that have credit, take turns poll by poll: their cache misses overlap. They
 //! leave these places when their tenant's credit is used up, so the places follow the shares.
 //!
 //! The bound: between two moments at which a tenant always had work, it gets its share of the CPU time used but for
@@ -16,10 +16,12 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::limits::{FURTHER_AHEAD, INTERLEAVED, LANES_KEPT, POLLS_AHEAD, POLLS_IN_A_ROW, QUANTUM_NS};
+use crate::limits::{
+    MAX_INTERLEAVED, MAX_TENANT_QUEUES, POLLS_IN_A_ROW, PREFETCH_POLLS_AHEAD, QUANTUM_NS, SECOND_PREFETCH_POLLS_AHEAD,
+};
 
 /// One tenant on this worker.
-struct Lane<T> {
+struct TenantQueue<T> {
     tenant: u32,
     weight: u32,
     /// Tasks that wait for a place among those that take turns.
@@ -30,10 +32,10 @@ struct Lane<T> {
     credit_ns: i64,
     round: u64,
     /// Whether it stands in one of the rings.
-    ringed: bool,
+    in_ring: bool,
 }
 
-impl<T> Lane<T> {
+impl<T> TenantQueue<T> {
     fn quantum_ns(&self) -> i64 {
         QUANTUM_NS * i64::from(self.weight.max(1))
     }
@@ -61,26 +63,26 @@ impl<T> Lane<T> {
 }
 
 /// A task whose turn it is, or was.
-pub(crate) struct Turn<T> {
+pub(crate) struct ScheduledTask<T> {
     pub(crate) task: T,
     lane: u32,
     polls: u32,
     /// What it awaits lies further on than was seen at the first look ahead.
-    is_further: bool,
+    needs_second_prefetch: bool,
 }
 
 /// Which look ahead at a task: in a full ring it has both between two of its polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    /// [`POLLS_AHEAD`] before its poll.
+enum PrefetchPass {
+    /// [`PREFETCH_POLLS_AHEAD`] before its poll.
     First,
-    /// [`FURTHER_AHEAD`] before it, for those that are further.
+    /// [`SECOND_PREFETCH_POLLS_AHEAD`] before it, for those that are further.
     Second,
 }
 
 /// Tasks by tenant. Keeps a tenant's lane when it runs empty, so the steady state allocates nothing.
 pub(crate) struct RunQueue<T> {
-    lanes: Vec<Lane<T>>,
+    lanes: Vec<TenantQueue<T>>,
     by_tenant: HashMap<u32, u32>,
     free: Vec<u32>,
     /// The lane that was looked up last: requests come in runs.
@@ -89,7 +91,7 @@ pub(crate) struct RunQueue<T> {
     fresh: VecDeque<u32>,
     spent: VecDeque<u32>,
     /// Tasks that take turns.
-    turns: VecDeque<Turn<T>>,
+    turns: VecDeque<ScheduledTask<T>>,
     round: u64,
     /// Tasks that wait.
     waiting: usize,
@@ -106,7 +108,7 @@ impl<T> RunQueue<T> {
             last: None,
             fresh: VecDeque::new(),
             spent: VecDeque::new(),
-            turns: VecDeque::with_capacity(INTERLEAVED),
+            turns: VecDeque::with_capacity(MAX_INTERLEAVED),
             round: 0,
             waiting: 0,
             active: 0,
@@ -119,7 +121,7 @@ impl<T> RunQueue<T> {
     }
 
     /// Whether there are tasks that take turns with the one that is being polled.
-    pub(crate) fn interleaves(&self) -> bool {
+    pub(crate) fn has_interleaved(&self) -> bool {
         !self.turns.is_empty()
     }
 
@@ -128,17 +130,17 @@ impl<T> RunQueue<T> {
     /// whether this is the last look, and answers the CPU time that the task's tenant is charged, and whether it lies further on.
     /// Tells the CPU time in all, nanoseconds.
     #[inline]
-    pub(crate) fn look_ahead(&mut self, mut fetch: impl FnMut(&mut T, bool) -> (u64, bool)) -> u64 {
+    pub(crate) fn prefetch_ahead(&mut self, mut fetch: impl FnMut(&mut T, bool) -> (u64, bool)) -> u64 {
         let mut cpu_ns = 0;
-        for look in [Look::First, Look::Second] {
-            let at = self.ahead_at(look);
+        for look in [PrefetchPass::First, PrefetchPass::Second] {
+            let at = self.prefetch_position(look);
             let Some(ahead) = self.turns.get_mut(at) else { break };
-            let is_last = look == Look::Second;
-            if is_last && !ahead.is_further {
+            let is_last = look == PrefetchPass::Second;
+            if is_last && !ahead.needs_second_prefetch {
                 break;
             }
-            let (charge_ns, is_further) = fetch(&mut ahead.task, is_last);
-            ahead.is_further = is_further;
+            let (charge_ns, needs_second_prefetch) = fetch(&mut ahead.task, is_last);
+            ahead.needs_second_prefetch = needs_second_prefetch;
             if charge_ns > 0 {
                 let lane = &mut self.lanes[ahead.lane as usize];
                 lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(charge_ns).unwrap_or(i64::MAX));
@@ -149,16 +151,16 @@ impl<T> RunQueue<T> {
     }
 
     #[inline]
-    fn ahead_at(&self, look: Look) -> usize {
+    fn prefetch_position(&self, look: PrefetchPass) -> usize {
         match look {
-            Look::First => POLLS_AHEAD.min(self.turns.len() / 2),
-            Look::Second => FURTHER_AHEAD.min(self.turns.len() / 4),
+            PrefetchPass::First => PREFETCH_POLLS_AHEAD.min(self.turns.len() / 2),
+            PrefetchPass::Second => SECOND_PREFETCH_POLLS_AHEAD.min(self.turns.len() / 4),
         }
     }
 
     /// Whether another task would have its first turn soon.
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting == 0 && self.turns.len() < INTERLEAVED
+        self.waiting == 0 && self.turns.len() < MAX_INTERLEAVED
     }
 
     /// Whether any tenant has a task here.
@@ -175,7 +177,7 @@ impl<T> RunQueue<T> {
             self.active += 1;
         }
         found.running += 1;
-        let turn = Turn { task, lane, polls: 0, is_further: false };
+        let turn = ScheduledTask { task, lane, polls: 0, needs_second_prefetch: false };
         // Where nobody waits for a turn there is nothing to queue for.
         if has_room { self.turns.push_back(turn) } else { self.wait(turn) }
     }
@@ -183,23 +185,31 @@ impl<T> RunQueue<T> {
     fn lane(&mut self, tenant: u32, weight: u32) -> u32 {
         let lane = match self.last {
             Some((last, lane)) if last == tenant => lane,
-            _ => self.find_lane(tenant),
+            _ => self.find_queue(tenant),
         };
         self.last = Some((tenant, lane));
         self.lanes[lane as usize].weight = weight;
         lane
     }
 
-    fn find_lane(&mut self, tenant: u32) -> u32 {
+    fn find_queue(&mut self, tenant: u32) -> u32 {
         if let Some(lane) = self.by_tenant.get(&tenant) {
             return *lane;
         }
-        if self.free.is_empty() && self.lanes.len() >= LANES_KEPT {
-            self.forget_idle_lanes();
+        if self.free.is_empty() && self.lanes.len() >= MAX_TENANT_QUEUES {
+            self.reclaim_idle_queues();
         }
         let lane = self.free.pop().unwrap_or_else(|| {
             let tasks = VecDeque::new();
-            self.lanes.push(Lane { tenant, weight: 1, tasks, running: 0, credit_ns: 0, round: 0, ringed: false });
+            self.lanes.push(TenantQueue {
+                tenant,
+                weight: 1,
+                tasks,
+                running: 0,
+                credit_ns: 0,
+                round: 0,
+                in_ring: false,
+            });
             (self.lanes.len() - 1) as u32
         });
         let found = &mut self.lanes[lane as usize];
@@ -209,10 +219,10 @@ impl<T> RunQueue<T> {
     }
 
     #[cold]
-    fn forget_idle_lanes(&mut self) {
+    fn reclaim_idle_queues(&mut self) {
         self.last = None;
         for (number, lane) in (0u32..).zip(&self.lanes) {
-            if lane.is_idle() && !lane.ringed && self.by_tenant.remove(&lane.tenant).is_some() {
+            if lane.is_idle() && !lane.in_ring && self.by_tenant.remove(&lane.tenant).is_some() {
                 self.free.push(number);
             }
         }
@@ -220,7 +230,7 @@ impl<T> RunQueue<T> {
 
     /// The task to poll next. It is to be given back with [`RunQueue::again`], [`RunQueue::switched_out`] or
     /// [`RunQueue::done`].
-    pub(crate) fn next(&mut self) -> Option<Turn<T>> {
+    pub(crate) fn next(&mut self) -> Option<ScheduledTask<T>> {
         loop {
             self.fill();
             let Some(turn) = self.turns.pop_front() else {
@@ -248,22 +258,22 @@ impl<T> RunQueue<T> {
 
     /// Fills the places of those that take turns, a task from each lane that has credit, and again.
     fn fill(&mut self) {
-        while self.turns.len() < INTERLEAVED
+        while self.turns.len() < MAX_INTERLEAVED
             && let Some(lane) = self.fresh.pop_front()
         {
             let found = &mut self.lanes[lane as usize];
             if found.tasks.is_empty() {
-                found.ringed = false;
+                found.in_ring = false;
             } else if found.credit(self.round) <= 0 {
                 self.spent.push_back(lane);
             } else if let Some(task) = found.tasks.pop_front() {
                 found.running += 1;
-                found.ringed = !found.tasks.is_empty();
-                if found.ringed {
+                found.in_ring = !found.tasks.is_empty();
+                if found.in_ring {
                     self.fresh.push_back(lane);
                 }
                 self.waiting -= 1;
-                self.turns.push_back(Turn { task, lane, polls: 0, is_further: false });
+                self.turns.push_back(ScheduledTask { task, lane, polls: 0, needs_second_prefetch: false });
             }
         }
     }
@@ -284,45 +294,45 @@ impl<T> RunQueue<T> {
 
     /// Charges the tenant of a task for CPU time that a poll of it used.
     #[inline]
-    pub(crate) fn charge(&mut self, turn: &Turn<T>, cpu_ns: u64) {
+    pub(crate) fn charge(&mut self, turn: &ScheduledTask<T>, cpu_ns: u64) {
         let lane = &mut self.lanes[turn.lane as usize];
         lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
     }
 
-    /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`BILL_ROUNDS`] rounds: more would
+    /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds: more would
     /// shut it out for long after it has stopped.
     pub(crate) fn bill(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
         let (lane, round) = (self.lane(tenant, weight), self.round);
         let lane = &mut self.lanes[lane as usize];
-        let floor_ns = (-BILL_ROUNDS * lane.quantum_ns()).min(lane.credit(round));
+        let floor_ns = (-MAX_DEBT_ROUNDS * lane.quantum_ns()).min(lane.credit(round));
         lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX)).max(floor_ns);
     }
 
     /// Gives back a task that has yielded: it keeps its place until it has had [`POLLS_IN_A_ROW`] polls.
-    pub(crate) fn again(&mut self, mut turn: Turn<T>) {
+    pub(crate) fn again(&mut self, mut turn: ScheduledTask<T>) {
         turn.polls += 1;
-        turn.is_further = false;
+        turn.needs_second_prefetch = false;
         if turn.polls < POLLS_IN_A_ROW as u32 { self.turns.push_back(turn) } else { self.wait(turn) }
     }
 
     /// The tenant of a task.
     #[inline]
-    pub(crate) fn tenant(&self, turn: &Turn<T>) -> u32 {
+    pub(crate) fn tenant(&self, turn: &ScheduledTask<T>) -> u32 {
         self.lanes[turn.lane as usize].tenant
     }
 
     /// Gives back a task that was not polled: it is the next one.
-    pub(crate) fn put_back(&mut self, turn: Turn<T>) {
+    pub(crate) fn put_back(&mut self, turn: ScheduledTask<T>) {
         self.turns.push_front(turn);
     }
 
     /// Gives back a task that was switched out: it goes to the back of its tenant's lane.
-    pub(crate) fn switched_out(&mut self, turn: Turn<T>) {
+    pub(crate) fn switched_out(&mut self, turn: ScheduledTask<T>) {
         self.wait(turn);
     }
 
     /// Gives back a task that has ended.
-    pub(crate) fn done(&mut self, turn: Turn<T>) -> T {
+    pub(crate) fn done(&mut self, turn: ScheduledTask<T>) -> T {
         let lane = &mut self.lanes[turn.lane as usize];
         lane.running -= 1;
         if lane.is_idle() {
@@ -339,13 +349,13 @@ impl<T> RunQueue<T> {
     }
 
     /// Puts a task at the end of its tenant's lane.
-    fn wait(&mut self, turn: Turn<T>) {
+    fn wait(&mut self, turn: ScheduledTask<T>) {
         let lane = &mut self.lanes[turn.lane as usize];
         lane.running -= 1;
         lane.tasks.push_back(turn.task);
         self.waiting += 1;
-        if !lane.ringed {
-            lane.ringed = true;
+        if !lane.in_ring {
+            lane.in_ring = true;
             let ring = if lane.credit(self.round) > 0 { &mut self.fresh } else { &mut self.spent };
             ring.push_back(turn.lane);
         }
@@ -355,19 +365,19 @@ impl<T> RunQueue<T> {
     fn left(&mut self, lanes: usize) {
         self.active -= lanes;
         if self.active == 0 {
-            self.round += FORGIVING_ROUNDS;
+            self.round += DEBT_RESET_ROUNDS;
         }
     }
 
     /// Takes up to `count` waiting tasks from the lanes' far ends, for a thief; first of those that would wait longest.
-    pub(crate) fn surrender(&mut self, count: usize, mut take: impl FnMut(T)) {
+    pub(crate) fn take_from_back(&mut self, count: usize, mut take: impl FnMut(T)) {
         let mut left = count.min(self.waiting);
         while left > 0 {
             let Some(lane) = self.spent.pop_back().or_else(|| self.fresh.pop_back()) else { return };
             let found = &mut self.lanes[lane as usize];
             let task = found.tasks.pop_back();
-            found.ringed = !found.tasks.is_empty();
-            if found.ringed {
+            found.in_ring = !found.tasks.is_empty();
+            if found.in_ring {
                 // To the other end: the next one comes from another lane.
                 let ring = if found.credit(self.round) > 0 { &mut self.fresh } else { &mut self.spent };
                 ring.push_front(lane);
@@ -385,9 +395,9 @@ impl<T> RunQueue<T> {
 }
 
 /// Rounds of debt that [`RunQueue::bill`] leaves at most.
-const BILL_ROUNDS: i64 = 8;
+const MAX_DEBT_ROUNDS: i64 = 8;
 /// Rounds that pay any debt of a second; few enough that their number does not run out.
-const FORGIVING_ROUNDS: u64 = 1 << 16;
+const DEBT_RESET_ROUNDS: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! its token again.
 //!
 //! A session has a home, which is a part of its name: the address that its token came from, or, of a bound session, one that stands for all
-//! addresses ([`sandstorm_net::once::home_of`]). Of such a session it is known where it was heard last.
+//! addresses ([`sandstorm_net::reply_cache::session_addr`]). Of such a session it is known where it was heard last.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
@@ -12,45 +12,51 @@ use std::hash::Hash;
 use hashbrown::HashMap;
 
 /// Home, session number and tenant.
-type Name<P> = (P, u64, u32);
+type SessionKey<P> = (P, u64, u32);
 
 /// What is known of a session.
 #[derive(Clone, Copy)]
-struct Shown<P> {
+struct SessionCredential<P> {
     credential: u64,
     /// Where its last message came from.
     heard: P,
 }
 
 /// Authenticated sessions of one port.
-pub(crate) struct Sessions<P> {
+pub(crate) struct AuthenticatedSessions<P> {
     limit: usize,
     /// The credentials that were shown.
-    shown: HashMap<Name<P>, Shown<P>>,
+    shown: HashMap<SessionKey<P>, SessionCredential<P>>,
     /// Each tenant's sessions in the order in which they were let in.
     tenants: HashMap<u32, VecDeque<(P, u64)>>,
     /// The tenants by the number of their sessions.
-    by_number: BTreeSet<(usize, u32)>,
+    tenants_by_count: BTreeSet<(usize, u32)>,
     /// The session that was looked up last: packets come in runs.
-    last: Option<(Name<P>, Shown<P>)>,
+    last: Option<(SessionKey<P>, SessionCredential<P>)>,
 }
 
-impl<P: Copy + Eq + Hash> Sessions<P> {
+impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
     /// Room for `limit` sessions.
-    pub(crate) fn new(limit: usize) -> Sessions<P> {
-        Sessions { limit, shown: HashMap::new(), tenants: HashMap::new(), by_number: BTreeSet::new(), last: None }
+    pub(crate) fn new(limit: usize) -> AuthenticatedSessions<P> {
+        AuthenticatedSessions {
+            limit,
+            shown: HashMap::new(),
+            tenants: HashMap::new(),
+            tenants_by_count: BTreeSet::new(),
+            last: None,
+        }
     }
 
     /// Lets a session act for a tenant under this credential from here on, and under no other of that tenant.
     pub(crate) fn admit(&mut self, (home, heard): (P, P), session: u64, tenant: u32, credential: u64) {
         self.last = None;
-        if self.shown.insert((home, session, tenant), Shown { credential, heard }).is_some() {
+        if self.shown.insert((home, session, tenant), SessionCredential { credential, heard }).is_some() {
             return;
         }
         let name = (home, session);
         self.change(tenant, |own| own.push_back(name));
         while self.shown.len() > self.limit {
-            let Some(&(_, largest)) = self.by_number.last() else { return };
+            let Some(&(_, largest)) = self.tenants_by_count.last() else { return };
             let mut oldest = None;
             self.change(largest, |own| oldest = own.pop_front());
             let Some((home, session)) = oldest else { return };
@@ -61,12 +67,12 @@ impl<P: Copy + Eq + Hash> Sessions<P> {
     /// Changes the list of a tenant's sessions, and its place among the tenants.
     fn change(&mut self, tenant: u32, change: impl FnOnce(&mut VecDeque<(P, u64)>)) {
         let own = self.tenants.entry(tenant).or_default();
-        self.by_number.remove(&(own.len(), tenant));
+        self.tenants_by_count.remove(&(own.len(), tenant));
         change(own);
         if own.is_empty() {
             self.tenants.remove(&tenant);
         } else {
-            self.by_number.insert((own.len(), tenant));
+            self.tenants_by_count.insert((own.len(), tenant));
         }
     }
 
@@ -75,12 +81,12 @@ impl<P: Copy + Eq + Hash> Sessions<P> {
     pub(crate) fn shown(&mut self, home: P, session: u64, tenant: u32) -> Option<u64> {
         match &self.last {
             Some(((last, of, by), shown)) if (*of, *by) == (session, tenant) && *last == home => Some(shown.credential),
-            _ => self.shown_by_other((home, session, tenant)),
+            _ => self.find_credential((home, session, tenant)),
         }
     }
 
     /// The same of a session that is not the last one.
-    fn shown_by_other(&mut self, name: Name<P>) -> Option<u64> {
+    fn find_credential(&mut self, name: SessionKey<P>) -> Option<u64> {
         let shown = *self.shown.get(&name)?;
         self.last = Some((name, shown));
         Some(shown.credential)
@@ -99,7 +105,7 @@ impl<P: Copy + Eq + Hash> Sessions<P> {
 }
 
 #[cfg(test)]
-impl<P: Copy + Eq + Hash> Sessions<P> {
+impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
     /// Whether the session has shown that credential of the tenant.
     fn allows(&mut self, home: P, session: u64, tenant: u32, credential: u64) -> bool {
         self.shown(home, session, tenant) == Some(credential)
@@ -112,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_session_acts_for_the_tenant_whose_token_it_showed_and_no_other() {
-        let mut sessions = Sessions::new(10);
+        let mut sessions = AuthenticatedSessions::new(10);
         sessions.admit((1u8, 1), 100, 1, 7);
         assert!(sessions.allows(1, 100, 1, 7));
         assert!(!sessions.allows(1, 100, 1, 8) && !sessions.allows(1, 101, 1, 7) && !sessions.allows(2, 100, 1, 7));
@@ -123,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_session_that_is_heard_from_elsewhere_is_known_to_have_moved() {
-        let mut sessions = Sessions::new(10);
+        let mut sessions = AuthenticatedSessions::new(10);
         sessions.admit((0u8, 1), 100, 1, 7);
         assert!(sessions.allows(0, 100, 1, 7) && !sessions.heard(1), "where its token came from");
         assert!(sessions.heard(2) && !sessions.heard(2));
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_oldest_sessions_leave_when_there_is_no_room() {
-        let mut sessions = Sessions::new(3);
+        let mut sessions = AuthenticatedSessions::new(3);
         for session in 0..10 {
             sessions.admit((1u8, 1), session, 1, 7);
             sessions.admit((1u8, 1), session, 1, 7);
@@ -147,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_tenant_that_opens_sessions_without_end_pushes_out_its_own() {
-        let mut sessions = Sessions::new(100);
+        let mut sessions = AuthenticatedSessions::new(100);
         for session in 0..20 {
             sessions.admit((1u8, 1), session, 1, 7);
         }
@@ -160,6 +166,6 @@ mod tests {
         assert!((0..20).all(|session| sessions.allows(1, session, 1, 7)), "who holds little keeps it");
         assert!(sessions.allows(3, 99_000, 3, 9), "and who comes late gets in");
         assert_eq!(sessions.shown.len(), 100);
-        assert_eq!(sessions.by_number.iter().map(|(number, _)| number).sum::<usize>(), 100);
+        assert_eq!(sessions.tenants_by_count.iter().map(|(number, _)| number).sum::<usize>(), 100);
     }
 }

@@ -1,25 +1,25 @@
 //! How long an idle worker looks for work before it sleeps.
 //!
 //! A sleep costs a system call, what the kernel and the machine take to end it, and cold caches: for a worker whose next packet comes in a moment that is
-//! most of what it could do. So it spins for [`SPIN_US`] first, and where its sleeps turn out to be short for longer, up to [`SPIN_MOST_US`], as Linux'
+//! most of what it could do. So it spins for [`SPIN_US`] first, and where its sleeps turn out to be short for longer, up to [`SPIN_MAX_US`], as Linux'
 //! haltpoll does for a virtual processor. Unlike a kernel it does not see whether somebody else wants the processor, such as the very client whose next
 //! packet it waits for; so a longer spin has to show that it ends sleeps, or is given up for a while.
 
-use crate::limits::{SPIN_BAR_US, SPIN_MISSES, SPIN_MOST_US, SPIN_US};
+use crate::limits::{SPIN_BACKOFF_US, SPIN_MAX_MISSES, SPIN_MAX_US, SPIN_US};
 
 /// What one worker has learned.
 #[derive(Debug)]
-pub(super) struct Spin {
+pub(super) struct SpinController {
     us: u64,
     /// Sleeps in spite of a longer spin, since one was spared.
     missed: u32,
     /// Until then no longer ones are tried.
-    barred_until_us: u64,
+    backoff_until_us: u64,
 }
 
-impl Spin {
-    pub(super) fn new() -> Spin {
-        Spin { us: SPIN_US, missed: 0, barred_until_us: 0 }
+impl SpinController {
+    pub(super) fn new() -> SpinController {
+        SpinController { us: SPIN_US, missed: 0, backoff_until_us: 0 }
     }
 
     /// Whether to look again after so long without work.
@@ -41,12 +41,12 @@ impl Spin {
 
     fn learn(&mut self, now_us: u64, idle_us: u64) {
         self.missed += u32::from(self.us > SPIN_US);
-        if self.missed >= SPIN_MISSES {
-            *self = Spin { barred_until_us: now_us + SPIN_BAR_US, ..Spin::new() };
-        } else if idle_us > SPIN_MOST_US {
+        if self.missed >= SPIN_MAX_MISSES {
+            *self = SpinController { backoff_until_us: now_us + SPIN_BACKOFF_US, ..SpinController::new() };
+        } else if idle_us > SPIN_MAX_US {
             self.us = SPIN_US;
-        } else if now_us >= self.barred_until_us {
-            self.us = (2 * self.us).min(SPIN_MOST_US);
+        } else if now_us >= self.backoff_until_us {
+            self.us = (2 * self.us).min(SPIN_MAX_US);
         }
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     /// What a worker does that finds work so long after the last, sleeping for `sleep_us` longer than it has to. Tells how many times it slept.
-    fn sleeps(spin: &mut Spin, now_us: &mut u64, gaps: impl Iterator<Item = u64>, sleep_us: u64) -> usize {
+    fn sleeps(spin: &mut SpinController, now_us: &mut u64, gaps: impl Iterator<Item = u64>, sleep_us: u64) -> usize {
         let mut sleeps = 0;
         for gap_us in gaps {
             let slept = !spin.goes_on(gap_us);
@@ -70,21 +70,21 @@ mod tests {
 
     #[test]
     fn short_gaps_are_spun_through_and_long_ones_slept() {
-        let (mut spin, mut now_us) = (Spin::new(), 0);
+        let (mut spin, mut now_us) = (SpinController::new(), 0);
         assert_eq!(sleeps(&mut spin, &mut now_us, [SPIN_US; 100].into_iter(), 50), 0);
-        assert!(sleeps(&mut spin, &mut now_us, [SPIN_MOST_US - 60; 100].into_iter(), 50) <= 2, "it learns");
-        assert_eq!(sleeps(&mut spin, &mut now_us, [SPIN_MOST_US + 1; 100].into_iter(), 50), 100);
+        assert!(sleeps(&mut spin, &mut now_us, [SPIN_MAX_US - 60; 100].into_iter(), 50) <= 2, "it learns");
+        assert_eq!(sleeps(&mut spin, &mut now_us, [SPIN_MAX_US + 1; 100].into_iter(), 50), 100);
         assert!(!spin.goes_on(SPIN_US + 1), "who sleeps long does not spin long");
-        assert!(sleeps(&mut spin, &mut now_us, [SPIN_MOST_US - 60; 100].into_iter(), 50) <= 2, "it learns again");
+        assert!(sleeps(&mut spin, &mut now_us, [SPIN_MAX_US - 60; 100].into_iter(), 50) <= 2, "it learns again");
     }
 
     #[test]
     fn a_longer_spin_that_ends_no_sleep_is_given_up_for_a_while() {
-        let mut spin = Spin::new();
+        let mut spin = SpinController::new();
         // Work comes only once this worker sleeps: whoever sends it wants the same processor.
         for wake_us in [20, 60, 120] {
             let (mut now_us, mut longer_us) = (0, 0);
-            while now_us < 10 * SPIN_BAR_US {
+            while now_us < 10 * SPIN_BACKOFF_US {
                 let idle_us = spin.us + wake_us;
                 longer_us += spin.us - SPIN_US;
                 now_us += idle_us;
@@ -92,7 +92,7 @@ mod tests {
             }
             assert!(longer_us > 0, "it is tried");
             assert!(longer_us * 20 < now_us, "{longer_us} us of {now_us} for nothing");
-            spin = Spin::new();
+            spin = SpinController::new();
         }
     }
 }

@@ -10,32 +10,32 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
-use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError};
-use sandstorm_net::kept::Kept;
+use sandstorm_net::driver::{AnyDriver, DatagramDriver, ListenError, UdpBindError};
 use sandstorm_net::limits as net_limits;
-use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
+use sandstorm_net::reply_cache::ReplyCache;
+use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
 use tokio_rustls::rustls::ServerConfig;
 
-use super::asked::Asked;
-use super::connections::{Connections, Room};
-use super::intake::Intake;
-use super::listening::{Doors, ListenAt, listen};
-use super::network::{self, KeptDevice, NetworkOptions, Opened};
-use super::overload::Overload;
-use super::port::{Desk, Port, Response};
+use super::connections::{ConnectionBudget, WorkerConnections};
+use super::early_drop::EarlyDropController;
+use super::ingress::IngressScheduler;
+use super::listeners::{ConnectionPorts, ListenerConfig, bind_listeners};
+use super::network::{self, DeviceHandle, NetworkOptions, OpenNetwork};
+use super::port::{PortContext, ResponseBuffer, WorkerPort};
+use super::recent_tenants::RecentTenants;
 use super::run_queue::RunQueue;
-use super::sessions::Sessions;
-use super::spin::Spin;
-use super::steal::Offer;
-use super::{Shared, Worker};
+use super::sessions::AuthenticatedSessions;
+use super::spin::SpinController;
+use super::steal::StealOffer;
+use super::{SharedWorkerState, Worker};
+use crate::cpu_affinity;
 use crate::limits::{BURST, SESSIONS_PER_PORT};
-use crate::processors;
 use sandstorm_catalog::Directory;
-use sandstorm_dialects::Facts;
+use sandstorm_dialects::ServerProperties;
 use sandstorm_metrics::limits::MAX_WORKERS;
-use sandstorm_metrics::{AskDevice, Metrics};
+use sandstorm_metrics::{DeviceProbe, ServerMetrics};
 use sandstorm_runtime::{Engine, Watchdog};
 use sandstorm_store::Epochs;
 
@@ -61,7 +61,7 @@ pub struct WorkerOptions {
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub allow_plaintext: bool,
     /// Ports for connections; every worker listens there.
-    pub listen: Vec<ListenAt>,
+    pub listen: Vec<ListenerConfig>,
     /// TLS of those that have it.
     pub tls: Option<Arc<ServerConfig>>,
 }
@@ -71,7 +71,7 @@ pub struct WorkerOptions {
 pub enum WorkerStartError {
     /// A port cannot be had.
     #[error(transparent)]
-    Bind(#[from] BindError),
+    Bind(#[from] UdpBindError),
     /// A port for connections could not be had.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -95,14 +95,14 @@ pub enum WorkerStartError {
 
 /// The running workers.
 pub struct Workers {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWorkerState>,
     address: SocketAddr,
     listening: Vec<SocketAddr>,
-    listen: Vec<ListenAt>,
+    listen: Vec<ListenerConfig>,
     threads: Vec<JoinHandle<()>>,
     about: String,
     /// Goes after the threads.
-    device: KeptDevice,
+    device: DeviceHandle,
 }
 
 impl Workers {
@@ -115,33 +115,33 @@ impl Workers {
         directory: Arc<Directory>,
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
-        metrics: &Arc<Metrics>,
+        metrics: &Arc<ServerMetrics>,
     ) -> Result<Workers, WorkerStartError> {
         if options.workers == 0 || options.workers > MAX_WORKERS {
             return Err(WorkerStartError::Workers(options.workers));
         }
-        let Opened { drivers, kept, about, device } = network::open(options)?;
+        let OpenNetwork { drivers, kept, about, device } = network::open_network(options)?;
         let address = drivers[0].local();
         let kept = kept.into_iter().chain(std::iter::repeat(None));
-        let (listen, doors) = listen(options)?;
-        let listening = listen.iter().filter_map(ListenAt::tcp).collect();
-        let room = Room::new();
-        let facts = Facts {
+        let (listen, doors) = bind_listeners(options)?;
+        let listening = listen.iter().filter_map(ListenerConfig::tcp).collect();
+        let room = ConnectionBudget::new();
+        let facts = ServerProperties {
             slow_us: crate::limits::SLOW_US,
             metrics: Arc::clone(metrics),
             workers: options.workers,
-            started_ms: clock_ms(),
+            started_ms: unix_ms(),
             connections: room.limit(),
         };
-        let restart = (rand::random::<u32>().max(1), directory.was_there_before());
+        let restart = (rand::random::<u32>().max(1), directory.was_restored());
         let deques: Vec<Deque<_>> = drivers.iter().map(|_| Deque::new_lifo()).collect();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedWorkerState {
             stealers: deques.iter().map(Deque::stealer).collect(),
-            held_up: drivers.iter().map(|_| Default::default()).collect(),
+            in_guest_code: drivers.iter().map(|_| Default::default()).collect(),
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
             room,
             facts,
-            ports: drivers.into_iter().zip(kept).map(|(driver, kept)| port(driver, kept, restart)).collect(),
+            ports: drivers.into_iter().zip(kept).map(|(driver, kept)| new_port(driver, kept, restart)).collect(),
             directory,
             idle: Default::default(),
             stop: AtomicBool::new(false),
@@ -170,25 +170,25 @@ impl Workers {
     fn start_one(
         &mut self,
         index: usize,
-        (offered, doors): (Deque<super::tasks::Task>, Doors),
+        (offered, doors): (Deque<super::tasks::InvocationTask>, ConnectionPorts),
         pin: bool,
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
-        metrics: &Metrics,
+        metrics: &ServerMetrics,
     ) -> Result<(), WorkerStartError> {
         let (shared, epochs, watchdog) = (Arc::clone(&self.shared), Arc::clone(epochs), Arc::clone(watchdog));
         let counters = metrics.worker(index).cloned().unwrap_or_default();
         let (report, started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            if let Err(error) = if pin { processors::bind_worker(index) } else { Ok(()) } {
+            if let Err(error) = if pin { cpu_affinity::bind_worker(index) } else { Ok(()) } {
                 tracing::warn!(worker = index, %error, "cannot bind the worker to a processor; it runs where the kernel puts it");
             }
             let mut engine = match Engine::new(&watchdog, index) {
                 Ok(engine) => engine,
                 Err(error) => return drop(report.send(Err(error))),
             };
-            let Doors { gates, wickets } = doors;
-            let connections = match (!gates.is_empty()).then(|| Connections::new(gates, wickets)).transpose() {
+            let ConnectionPorts { stream_ports, udp_ports } = doors;
+            let connections = match (!stream_ports.is_empty()).then(|| WorkerConnections::new(stream_ports, udp_ports)).transpose() {
                 Ok(connections) => connections,
                 Err(error) => return drop(report.send(Err(error))),
             };
@@ -201,32 +201,32 @@ impl Workers {
                 counters,
                 snapshot,
                 queue: RunQueue::new(),
-                asked: Asked::default(),
+                asked: RecentTenants::default(),
                 offered,
-                offer: Offer::default(),
+                steal_offer: StealOffer::default(),
                 ended: Vec::new(),
                 live: 0,
                 stops: false,
                 connections: connections.map(Box::new),
-                last_turn_was_long: false,
-                polls_are_short: false,
-                uncounted: 0,
-                kept_back: false,
-                overload: Overload::new(),
+                was_last_turn_long: false,
+                has_short_polls: false,
+                uncounted_turns: 0,
+                is_transmit_deferred: false,
+                overload: EarlyDropController::new(),
                 now_us: 0,
                 now_ms: 0,
-                dated_us: 0,
-                spin: Spin::new(),
+                clock_read_us: 0,
+                spin: SpinController::new(),
                 idle_since_us: 0,
                 has_slept: false,
                 was_busy: false,
-                roused_us: 0,
-                responses: (0..BURST).map(|_| Response::default()).collect(),
+                neighbour_woken_us: 0,
+                responses: (0..BURST).map(|_| ResponseBuffer::default()).collect(),
                 answer: Vec::new(),
                 shared,
             };
             let _starter_waits = report.send(Ok(()));
-            worker.run(Intake::new());
+            worker.run(IngressScheduler::new());
         })?;
         self.threads.push(thread);
         started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended before it began")))?;
@@ -244,7 +244,7 @@ impl Workers {
     }
 
     /// All ports for connections, at the addresses that were bound.
-    pub fn ports(&self) -> &[ListenAt] {
+    pub fn ports(&self) -> &[ListenerConfig] {
         &self.listen
     }
 
@@ -254,8 +254,8 @@ impl Workers {
     }
 
     /// Asks the device that the workers' datagrams come and go through how it stands, if they do through one.
-    pub fn device(&self) -> Option<AskDevice> {
-        network::ask(&self.device)
+    pub fn device(&self) -> Option<DeviceProbe> {
+        network::device_state_reader(&self.device)
     }
 
     /// Packet buffers of the network's device that are out: in its queues, or held. None without such a device.
@@ -282,18 +282,25 @@ impl Drop for Workers {
     }
 }
 
-fn clock_ms() -> u64 {
+fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// A port of that start of the server; whether there was one before.
-fn port(driver: AnyDriver, kept: Option<Arc<Kept>>, (start, was_there_before): (u32, bool)) -> Port {
+fn new_port(
+    driver: AnyDriver,
+    kept: Option<Arc<RxBufferBudget>>,
+    (start, was_there_before): (u32, bool),
+) -> WorkerPort {
     let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
     let limits = net_limits::ServerLimits { max_datagram, largest_datagram, ..Default::default() };
-    let endpoint = ServerEndpoint::new(limits).of_start(start);
-    let once = OnceWindow::new(net_limits::OnceLimits::default()).of_start(0, start, was_there_before);
+    let endpoint = ServerEndpoint::new(limits).with_server_start(start);
+    let once = ReplyCache::new(net_limits::ReplyCacheLimits::default()).with_server_start(0, start, was_there_before);
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
-    let seal = ServerSeal::new(SealLimits::default(), clock_ms());
+    let seal = ServerSeal::new(SealLimits::default(), unix_ms());
     let outbox = driver.outbox();
-    Port::new(driver, Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), outbox, kept))
+    WorkerPort::new(
+        driver,
+        PortContext::new(endpoint, once, seal, AuthenticatedSessions::new(SESSIONS_PER_PORT), outbox, kept),
+    )
 }

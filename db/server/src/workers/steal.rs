@@ -7,39 +7,39 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crossbeam_deque::Steal;
 
 use super::Worker;
-use super::intake::Intake;
+use super::ingress::IngressScheduler;
 use super::run_queue::RunQueue;
-use crate::limits::{INTERLEAVED, OFFERED_TURNS, STEAL_BATCH, STEAL_LOOK_MS};
+use crate::limits::{MAX_INTERLEAVED, STEAL_BATCH, STEAL_OFFER_TURNS, STEAL_POLL_MS};
 
 /// What a worker has on offer, and for how long.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Offer {
+pub(super) struct StealOffer {
     /// Turns since then.
     turns: u32,
     /// They take long.
     long: bool,
 }
 
-impl Offer {
+impl StealOffer {
     /// Begins an offer by a worker with so many waiting invocations, and tells of how many. Long ones are worth sharing at once, short
     /// ones are done before a thief has woken.
     fn begin(&mut self, waiting: usize, long: bool) -> usize {
-        *self = Offer { turns: 0, long };
-        let surplus = if long { waiting / 2 } else { waiting.saturating_sub(INTERLEAVED) };
+        *self = StealOffer { turns: 0, long };
+        let surplus = if long { waiting / 2 } else { waiting.saturating_sub(MAX_INTERLEAVED) };
         surplus.min(STEAL_BATCH)
     }
 
     /// Whether the worker takes one back to run it itself. A thief that was asleep comes some polls later: until then long ones wait for
     /// it while there is anything else to do, since of two that are in each other's way both take twice as long.
     #[inline]
-    pub(super) fn comes_back<T>(&self, queue: &RunQueue<T>) -> bool {
+    pub(super) fn should_reclaim<T>(&self, queue: &RunQueue<T>) -> bool {
         if self.long { !queue.is_active() } else { queue.has_room() }
     }
 
     /// Counts a turn; whether there was time enough for a thief.
-    fn has_waited(&mut self) -> bool {
+    fn has_expired(&mut self) -> bool {
         self.turns += 1;
-        self.turns > OFFERED_TURNS
+        self.turns > STEAL_OFFER_TURNS
     }
 }
 
@@ -49,27 +49,27 @@ impl Worker {
         if !self.shared.steal || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
             return;
         }
-        let surplus = self.offer.begin(self.queue.waiting(), self.last_turn_was_long);
+        let surplus = self.steal_offer.begin(self.queue.waiting(), self.was_last_turn_long);
         let (offered, live, worker) = (&self.offered, &mut self.live, self.index);
-        self.queue.surrender(surplus, |task| {
+        self.queue.take_from_back(surplus, |task| {
             *live -= 1;
-            task.count_place(worker, -1);
+            task.count_live(worker, -1);
             offered.push(task);
         });
         if surplus > 0 {
-            self.wake_an_idle_one();
+            self.wake_one_idle();
         }
     }
 
     /// Takes tasks back that nobody took although there was time: while they are on offer it is nobody's turn to run them,
     /// and others of the same tenants go on.
-    pub(super) fn take_back_offered(&mut self) {
+    pub(super) fn reclaim_offered(&mut self) {
         if self.offered.is_empty() {
             return;
         }
-        if self.offer.has_waited() || self.shared.idle.load(Relaxed) == 0 {
+        if self.steal_offer.has_expired() || self.shared.idle.load(Relaxed) == 0 {
             while let Some(task) = self.offered.pop() {
-                self.take_task(task);
+                self.enqueue_task(task);
             }
         }
     }
@@ -78,15 +78,15 @@ impl Worker {
     pub(super) fn rouse(&mut self) {
         if self.shared.steal
             && self.shared.idle.load(Relaxed) != 0
-            && self.now_us.saturating_sub(self.roused_us) > STEAL_LOOK_MS * 1000
+            && self.now_us.saturating_sub(self.neighbour_woken_us) > STEAL_POLL_MS * 1000
         {
-            self.roused_us = self.now_us;
-            self.wake_an_idle_one();
+            self.neighbour_woken_us = self.now_us;
+            self.wake_one_idle();
         }
     }
 
     /// Wakes one sleeping worker, if there is one.
-    fn wake_an_idle_one(&self) {
+    fn wake_one_idle(&self) {
         let idle = self.shared.idle.load(SeqCst) & !(1 << self.index);
         if idle != 0 {
             self.shared.ports[idle.trailing_zeros() as usize].waker.wake();
@@ -95,7 +95,7 @@ impl Worker {
 
     /// Looks for work at the neighbours: invocations that they offer, then packets that they do not come to. Tells how
     /// much was found.
-    pub(super) fn steal(&mut self, intake: &mut Intake) -> usize {
+    pub(super) fn steal(&mut self, intake: &mut IngressScheduler) -> usize {
         if !self.shared.steal {
             return 0;
         }
@@ -105,7 +105,7 @@ impl Worker {
             let victim = (self.index + step) % workers;
             match shared.stealers[victim].steal() {
                 Steal::Success(task) => {
-                    self.take_task(task);
+                    self.enqueue_task(task);
                     self.counters.steals.add(1);
                     return 1;
                 }
@@ -115,7 +115,7 @@ impl Worker {
         for step in 1..workers {
             let victim = (self.index + step) % workers;
             // A neighbour that turns its loop will come to its packets itself.
-            if !shared.held_up[victim].load(Relaxed) {
+            if !shared.in_guest_code[victim].load(Relaxed) {
                 continue;
             }
             let packets = self.serve(victim, intake);

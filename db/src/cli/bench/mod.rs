@@ -2,25 +2,25 @@
 //! ratios with their spread. What they find is printed, and with `--out` written as a page and as JSON.
 
 mod backends;
-mod disturbed;
+mod bench_server;
 mod echo;
-mod economy;
+mod interference;
 mod isolation;
 mod load;
 mod measure;
 mod neighbours;
-mod own;
-mod peer;
+mod peer_server;
 mod peers;
 mod placement;
 mod pools;
-mod pushed;
 mod report;
+mod scripts;
+mod single_server;
 mod sizes;
-mod stage;
 mod table;
 mod tao;
 mod tenants;
+mod transfers;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -28,9 +28,9 @@ use std::time::Instant;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-use self::report::machine::Machine;
-use self::report::{Findings, Report};
-use crate::cli::output::{Failure, Out};
+use self::report::machine::MachineDescription;
+use self::report::{BenchReport, ExperimentFindings};
+use crate::cli::output::{CliError, OutputPrinter};
 
 /// Records in a table, if nothing else is said.
 const RECORDS: u64 = 1_000_000;
@@ -46,10 +46,10 @@ struct Experiment {
     canonical: bool,
     /// Peers that have to be installed.
     peers: &'static [&'static str],
-    run: fn(&BenchArgs) -> Result<Findings, Failure>,
+    run: fn(&BenchArgs) -> Result<ExperimentFindings, CliError>,
 }
 
-const BOTH_PEERS: &[&str] = &[peer::MEMCACHED, peer::REDIS];
+const BOTH_PEERS: &[&str] = &[peer_server::MEMCACHED, peer_server::REDIS];
 
 /// What there is to measure, in the order in which it is run.
 const EXPERIMENTS: &[Experiment] = &[
@@ -58,28 +58,28 @@ const EXPERIMENTS: &[Experiment] = &[
         help: "A plain get against a call of an extension that does one get",
         canonical: true,
         peers: &[],
-        run: own::invoke,
+        run: single_server::invoke,
     },
     Experiment {
         name: "chain",
         help: "One call of a chain of 8 against eight gets, one after another",
         canonical: true,
         peers: &[],
-        run: own::chain,
+        run: single_server::chain,
     },
     Experiment {
         name: "sealed",
         help: "Gets in a sealed session against plain ones, at depth 1 and at the depth given",
         canonical: true,
         peers: &[],
-        run: own::sealed,
+        run: single_server::sealed,
     },
     Experiment {
         name: "runaway",
         help: "A tenant's latency while another's code runs away once in so many calls",
         canonical: true,
         peers: &[],
-        run: own::runaway,
+        run: single_server::runaway,
     },
     Experiment {
         name: "peers",
@@ -92,22 +92,22 @@ const EXPERIMENTS: &[Experiment] = &[
         name: "scripts",
         help: "Calls of extensions beside Redis' scripts (EVALSHA) and functions (FCALL)",
         canonical: true,
-        peers: &[peer::REDIS],
-        run: pushed::scripts,
+        peers: &[peer_server::REDIS],
+        run: scripts::scripts,
     },
     Experiment {
         name: "depth",
         help: "Chains of 1 to 32 records: called, by gets of the client, by Redis' scripts and functions",
         canonical: true,
-        peers: &[peer::REDIS],
-        run: pushed::depth,
+        peers: &[peer_server::REDIS],
+        run: scripts::depth,
     },
     Experiment {
         name: "aggregate",
         help: "Sums of 1 to 64 records: called, by gets of the client, by Redis' scripts and functions",
         canonical: true,
-        peers: &[peer::REDIS],
-        run: pushed::aggregate,
+        peers: &[peer_server::REDIS],
+        run: scripts::aggregate,
     },
     Experiment {
         name: "load",
@@ -149,14 +149,14 @@ const EXPERIMENTS: &[Experiment] = &[
         help: "A tenant's latency beside 1 to 1,000 endless calls in a million",
         canonical: false,
         peers: &[],
-        run: disturbed::misbehave,
+        run: interference::misbehave,
     },
     Experiment {
         name: "long",
         help: "Short calls beside long ones that yield more or less often",
         canonical: false,
         peers: &[],
-        run: disturbed::long,
+        run: interference::long,
     },
     Experiment {
         name: "tenants",
@@ -226,7 +226,7 @@ const EXPERIMENTS: &[Experiment] = &[
         help: "Transfers between accounts in transactions, over how much they get in each other's way",
         canonical: false,
         peers: &[],
-        run: economy::ycsb_t,
+        run: transfers::ycsb_t,
     },
     Experiment {
         name: "pools",
@@ -279,7 +279,7 @@ pub(super) struct BenchArgs {
     depth: usize,
     /// Be the other process of `isolation`
     #[arg(long, hide = true)]
-    partner: Option<isolation::Partner>,
+    partner: Option<isolation::SwitchPartner>,
     /// Be the echo of `backends`, over the driver of these options
     #[arg(long, hide = true, num_args = 0.., allow_hyphen_values = true)]
     echo: Option<Vec<String>>,
@@ -319,7 +319,7 @@ impl BenchArgs {
     }
 }
 
-pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn bench(args: &BenchArgs, out: &OutputPrinter) -> Result<(), CliError> {
     if let Some(partner) = args.partner {
         return partner.serve();
     }
@@ -328,10 +328,10 @@ pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
     }
     let asked = args.asked();
     for peer in asked.iter().flat_map(|experiment| experiment.peers) {
-        peer::is_installed(peer)?;
+        peer_server::is_installed(peer)?;
     }
     let words = std::env::args().skip_while(|word| word != "bench").skip(1).collect();
-    let mut report = Report::new(Machine::look(), words);
+    let mut report = BenchReport::new(MachineDescription::look(), words);
     if !out.json {
         out.line("the server's worker has the first core; generator, control plane and builder share the others")?;
     }

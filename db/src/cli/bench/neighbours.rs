@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use sandstorm_client::PutOptions;
-use sandstorm_client::control::{CreateTable, CreateTenant, TableMode};
+use sandstorm_client::control::{TableMode, TableSpec, TenantSpec};
 use sandstorm_client::raw::Connection;
 use sandstorm_extension::limits::SLICE_US;
-use sandstorm_net::rpc::Status;
+use sandstorm_net::rpc::RpcStatus;
 
-use self::attackers::{Attack, Attacker, push_for_ever};
-use self::samples::{Clock, Seen, stolen_ms};
-use super::report::{Findings, Ratio, Spread, Table, Target};
-use super::{BenchArgs, stage};
-use crate::cli::local::{BAD, GET, LONG, LocalServer, LocalTenant};
-use crate::cli::output::Failure;
+use self::attackers::{AttackDriver, AttackKind, push_continuously};
+use self::samples::{StallClock, VictimSamples, stolen_ms};
+use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
+use super::{BenchArgs, bench_server};
+use crate::cli::local_server::{BAD, GET, LONG, LocalServer, LocalTenant};
+use crate::cli::output::CliError;
 
 mod attackers;
 mod samples;
@@ -27,56 +27,56 @@ mod samples;
 /// Records of either tenant.
 const RECORDS: u64 = 1_000;
 /// The victim's requests a second.
-const RATE: u64 = 5_000;
+const VICTIM_RATE_PER_S: u64 = 5_000;
 /// Of each round, what the victim asks in so much time is not counted: the attack is beginning, or the last one has just ended.
-const SETTLE: Duration = Duration::from_millis(40);
+const SETTLE_TIME: Duration = Duration::from_millis(40);
 /// How long to wait for what an attack has left under way.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-const ATTACKS: [(&str, &[Attack]); 14] = [
-    ("endless loops", &[Attack::Calls("loop")]),
-    ("recursion", &[Attack::Calls("recursion")]),
-    ("allocation", &[Attack::Calls("allocation")]),
-    ("copying memory", &[Attack::Calls("memcpy")]),
-    ("scans without a yield", &[Attack::Calls("loop-scans")]),
-    ("gets without end", &[Attack::Calls("loop-gets")]),
-    ("long honest calls", &[Attack::LongCalls]),
-    ("large reads", &[Attack::LargeReads]),
-    ("large writes", &[Attack::LargeWrites]),
-    ("flood of gets", &[Attack::FloodGets]),
-    ("flood of calls", &[Attack::FloodCalls]),
-    ("junk and forged packets", &[Attack::Junk]),
-    ("pushes", &[Attack::Pushes]),
+const ATTACKS: [(&str, &[AttackKind]); 14] = [
+    ("endless loops", &[AttackKind::Calls("loop")]),
+    ("recursion", &[AttackKind::Calls("recursion")]),
+    ("allocation", &[AttackKind::Calls("allocation")]),
+    ("copying memory", &[AttackKind::Calls("memcpy")]),
+    ("scans without a yield", &[AttackKind::Calls("loop-scans")]),
+    ("gets without end", &[AttackKind::Calls("loop-gets")]),
+    ("long honest calls", &[AttackKind::LongCalls]),
+    ("large reads", &[AttackKind::LargeReads]),
+    ("large writes", &[AttackKind::LargeWrites]),
+    ("flood of gets", &[AttackKind::FloodGets]),
+    ("flood of calls", &[AttackKind::FloodCalls]),
+    ("junk and forged packets", &[AttackKind::Junk]),
+    ("pushes", &[AttackKind::Pushes]),
     (
         "all at once",
         &[
-            Attack::Calls("loop"),
-            Attack::Calls("recursion"),
-            Attack::Calls("allocation"),
-            Attack::Calls("loop-scans"),
-            Attack::LargeReads,
-            Attack::FloodGets,
-            Attack::FloodCalls,
-            Attack::Junk,
-            Attack::Pushes,
+            AttackKind::Calls("loop"),
+            AttackKind::Calls("recursion"),
+            AttackKind::Calls("allocation"),
+            AttackKind::Calls("loop-scans"),
+            AttackKind::LargeReads,
+            AttackKind::FloodGets,
+            AttackKind::FloodCalls,
+            AttackKind::Junk,
+            AttackKind::Pushes,
         ],
     ),
 ];
 
 /// The victim's latencies under one attack, and in the quiet rounds between.
-struct Found {
+struct AttackResult {
     attack: &'static str,
-    quiet: Seen,
-    attacked: Seen,
+    quiet: VictimSamples,
+    attacked: VictimSamples,
     /// p99 under attack over the quiet one, round by round.
-    ratios: Spread,
+    ratios: RoundSpread,
     /// Thousand packets a second that the attack sent, and of them shed by the worker and dropped by the kernel (in its messages).
     sent: f64,
     shed: f64,
     dropped_early: f64,
 }
 
-impl Found {
+impl AttackResult {
     fn lost(&self) -> u64 {
         self.quiet.lost + self.attacked.lost
     }
@@ -86,39 +86,39 @@ impl Found {
     }
 
     /// The victim's latencies, pooled.
-    fn latencies(&mut self) -> Vec<Spread> {
+    fn latencies(&mut self) -> Vec<RoundSpread> {
         let mut cells = Vec::new();
         for share in [0.5, 0.99, 0.999] {
             cells.extend([self.quiet.us(share), self.attacked.us(share)]);
         }
-        cells.extend([self.quiet.attended_us(0.99), self.attacked.attended_us(0.99)]);
-        let mut cells: Vec<Spread> = cells.into_iter().map(Spread::once).collect();
+        cells.extend([self.quiet.attended_quantile_us(0.99), self.attacked.attended_quantile_us(0.99)]);
+        let mut cells: Vec<RoundSpread> = cells.into_iter().map(RoundSpread::once).collect();
         cells.push(self.ratios.clone());
         cells
     }
 
-    fn counts(&self) -> Vec<Spread> {
+    fn counts(&self) -> Vec<RoundSpread> {
         let sides = [&self.quiet, &self.attacked];
         let mut counts: Vec<f64> = sides.map(|side| side.count() as f64).into();
         counts.extend(sides.map(|side| side.unattended() as f64));
         counts.extend(sides.map(|side| side.gaps as f64));
         counts.extend(sides.map(|side| side.stolen_ms as f64));
         counts.extend([self.lost() as f64, self.wrong() as f64, self.sent, self.shed, self.dropped_early]);
-        counts.into_iter().map(Spread::once).collect()
+        counts.into_iter().map(RoundSpread::once).collect()
     }
 
     /// p99 under attack over the quiet one, of all samples, and of those that the measuring thread attended.
-    fn verdicts(&mut self) -> [Ratio; 2] {
+    fn verdicts(&mut self) -> [RatioResult; 2] {
         let answered = self.lost() + self.wrong() == 0;
         let attack = self.attack;
         let verdict = |what: String, quiet_us: f64, attacked_us: f64| {
             let bound_us = (2.0 * quiet_us).max(SLICE_US as f64 + 100.0);
-            Ratio {
+            RatioResult {
                 what,
-                ratio: Spread::once(attacked_us / quiet_us),
+                ratio: RoundSpread::once(attacked_us / quiet_us),
                 sides: [attacked_us, quiet_us],
                 unit: "us",
-                target: Some(Target::AtMost(bound_us / quiet_us)),
+                target: Some(RatioTarget::AtMost(bound_us / quiet_us)),
                 reached: Some(attacked_us <= bound_us && answered),
             }
         };
@@ -126,8 +126,8 @@ impl Found {
             verdict(format!("p99 beside {attack} / quiet"), self.quiet.us(0.99), self.attacked.us(0.99)),
             verdict(
                 format!("p99 beside {attack} / quiet, attended samples alone"),
-                self.quiet.attended_us(0.99),
-                self.attacked.attended_us(0.99),
+                self.quiet.attended_quantile_us(0.99),
+                self.attacked.attended_quantile_us(0.99),
             ),
         ]
     }
@@ -165,17 +165,18 @@ const COUNTS: [&str; 13] = [
 const SECONDS: f64 = 0.2;
 const ROUNDS: usize = 15;
 
-pub(super) fn neighbours(args: &BenchArgs) -> Result<Findings, Failure> {
-    let server = stage::server(1, |_| {})?;
+pub(super) fn neighbours(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
+    let server = bench_server::start_bench_server(1, |_| {})?;
     let about = format!(
-        "One worker, a victim that asks {RATE} times a second (gets and calls by turns), a tenant that does its worst: short \
+        "One worker, a victim that asks {VICTIM_RATE_PER_S} times a second (gets and calls by turns), a tenant that does its worst: short \
          rounds, quiet and under attack by turns. p99 is to be at most twice the quiet one, or a slice and 100 us, whichever is larger, \
          and every request answered rightly."
     );
-    let mut findings = Findings::new("neighbours", about);
-    let mut bench = Neighbours::new(&server, args.seconds(SECONDS))?;
-    let mut latencies = Table::new("The victim's latency, us; all samples of all rounds together", "attack", LATENCIES);
-    let mut counts = Table::new("What was counted", "attack", COUNTS);
+    let mut findings = ExperimentFindings::new("neighbours", about);
+    let mut bench = NeighboursSetup::new(&server, args.seconds(SECONDS))?;
+    let mut latencies =
+        ReportTable::new("The victim's latency, us; all samples of all rounds together", "attack", LATENCIES);
+    let mut counts = ReportTable::new("What was counted", "attack", COUNTS);
     let only = args.attack.as_deref().unwrap_or("");
     for (name, attacks) in ATTACKS.into_iter().filter(|(name, _)| name.contains(only)) {
         let mut found = bench.attack(name, attacks, args.rounds(ROUNDS))?;
@@ -185,7 +186,7 @@ pub(super) fn neighbours(args: &BenchArgs) -> Result<Findings, Failure> {
     }
     if latencies.rows.is_empty() {
         let names = ATTACKS.map(|(name, _)| name).join(", ");
-        return Err(Failure::new(format!("no attack has {only:?} in its name")).hint(format!("there are: {names}")));
+        return Err(CliError::new(format!("no attack has {only:?} in its name")).hint(format!("there are: {names}")));
     }
     findings.tables.extend([latencies, counts]);
     findings
@@ -194,7 +195,7 @@ pub(super) fn neighbours(args: &BenchArgs) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-struct Neighbours<'s> {
+struct NeighboursSetup<'s> {
     server: &'s LocalServer,
     victim: LocalTenant,
     mallory: LocalTenant,
@@ -202,17 +203,17 @@ struct Neighbours<'s> {
     seconds: f64,
 }
 
-impl<'s> Neighbours<'s> {
+impl<'s> NeighboursSetup<'s> {
     /// Makes the two tenants, their records and extensions.
-    fn new(server: &'s LocalServer, seconds: f64) -> Result<Neighbours<'s>, Failure> {
+    fn new(server: &'s LocalServer, seconds: f64) -> Result<NeighboursSetup<'s>, CliError> {
         let victim = server.tenant("victim", "t", TableMode::Store)?;
         // Neither slowed down nor suspended: what is measured is what holds while that has not happened yet.
         let quotas = [("slow_after_kills", 0), ("suspend_after_kills", 0), ("pushes_per_hour", 100_000)];
         let quotas = quotas.map(|(name, value)| (name.to_owned(), value)).into();
         let control = server.control();
         let created =
-            control.create_tenant(&CreateTenant { name: "attacker".into(), quotas, ..CreateTenant::default() })?;
-        let table = CreateTable { name: "t".into(), mode: TableMode::Store, ..CreateTable::default() };
+            control.create_tenant(&TenantSpec { name: "attacker".into(), quotas, ..TenantSpec::default() })?;
+        let table = TableSpec { name: "t".into(), mode: TableMode::Store, ..TableSpec::default() };
         let table = control.create_table("attacker", &table)?.id;
         let mallory = LocalTenant { id: created.tenant.id, token: created.token, table };
         server.push("victim", &GET)?;
@@ -222,15 +223,15 @@ impl<'s> Neighbours<'s> {
         let mut connection = Connection::connect(&server.client(&victim))?;
         fill(&mut connection, victim.table)?;
         fill(&mut Connection::connect(&server.client(&mallory))?, mallory.table)?;
-        Ok(Neighbours { server, victim, mallory, connection, seconds })
+        Ok(NeighboursSetup { server, victim, mallory, connection, seconds })
     }
 
-    fn attack(&mut self, name: &'static str, attacks: &[Attack], rounds: usize) -> Result<Found, Failure> {
+    fn attack(&mut self, name: &'static str, attacks: &[AttackKind], rounds: usize) -> Result<AttackResult, CliError> {
         let mut attackers = Vec::new();
         for attack in attacks {
-            attackers.extend(Attacker::new(self.server, &self.mallory, &self.victim, *attack)?);
+            attackers.extend(AttackDriver::new(self.server, &self.mallory, &self.victim, *attack)?);
         }
-        let (mut quiet, mut attacked, mut ratios) = (Seen::default(), Seen::default(), Vec::new());
+        let (mut quiet, mut attacked, mut ratios) = (VictimSamples::default(), VictimSamples::default(), Vec::new());
         let before = self.server.counters();
         for round in 0..rounds {
             // By turns, too, which of the two comes first.
@@ -246,25 +247,25 @@ impl<'s> Neighbours<'s> {
         }
         let after = self.server.counters();
         let thousands = |count: u64| count as f64 / 1000.0 / (self.seconds * rounds as f64);
-        Ok(Found {
+        Ok(AttackResult {
             attack: name,
             sent: thousands(attacked.sent),
             quiet,
             attacked,
-            ratios: Spread::of(ratios),
+            ratios: RoundSpread::of(ratios),
             shed: thousands(after.0 - before.0),
             dropped_early: thousands(after.1 - before.1),
         })
     }
 
     /// Measures the victim while the attacks run; returns when nothing of them is under way any more.
-    fn measure(&mut self, attacks: &[Attack], attackers: &mut [Attacker]) -> Result<Seen, Failure> {
+    fn measure(&mut self, attacks: &[AttackKind], attackers: &mut [AttackDriver]) -> Result<VictimSamples, CliError> {
         let stop = AtomicBool::new(false);
         let pushed = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            if attacks.contains(&Attack::Pushes) {
+            if attacks.contains(&AttackKind::Pushes) {
                 let (server, stop, pushed) = (self.server, &stop, &pushed);
-                scope.spawn(move || push_for_ever(server, stop, pushed));
+                scope.spawn(move || push_continuously(server, stop, pushed));
             }
             let seen = self.measure_beside(attackers);
             stop.store(true, Relaxed);
@@ -274,18 +275,19 @@ impl<'s> Neighbours<'s> {
         })
     }
 
-    fn measure_beside(&mut self, attackers: &mut [Attacker]) -> Result<Seen, Failure> {
-        let mut seen = Seen::default();
-        self.victims_turns(attackers, SETTLE, &mut Seen::default())?;
-        let (stolen, sent) = (stolen_ms(), |attackers: &[Attacker]| attackers.iter().map(|one| one.sent).sum::<u64>());
+    fn measure_beside(&mut self, attackers: &mut [AttackDriver]) -> Result<VictimSamples, CliError> {
+        let mut seen = VictimSamples::default();
+        self.drive_victim(attackers, SETTLE_TIME, &mut VictimSamples::default())?;
+        let (stolen, sent) =
+            (stolen_ms(), |attackers: &[AttackDriver]| attackers.iter().map(|one| one.sent).sum::<u64>());
         let sent_before = sent(attackers);
-        self.victims_turns(attackers, Duration::from_secs_f64(self.seconds), &mut seen)?;
+        self.drive_victim(attackers, Duration::from_secs_f64(self.seconds), &mut seen)?;
         (seen.stolen_ms, seen.sent) = (stolen_ms() - stolen, sent(attackers) - sent_before);
         let begun = Instant::now();
         // All of them each time: an answer that nobody takes is sent again.
-        while attackers.iter_mut().map(Attacker::has_ended).filter(|ended| !ended).count() > 0 {
-            if begun.elapsed() > DRAIN {
-                return Err(Failure::new("what an attack has left under way does not end"));
+        while attackers.iter_mut().map(AttackDriver::has_ended).filter(|ended| !ended).count() > 0 {
+            if begun.elapsed() > DRAIN_TIMEOUT {
+                return Err(CliError::new("what an attack has left under way does not end"));
             }
             std::thread::yield_now();
         }
@@ -293,9 +295,14 @@ impl<'s> Neighbours<'s> {
     }
 
     /// Sends the victim's requests at their times, and turns the attackers between them.
-    fn victims_turns(&mut self, attackers: &mut [Attacker], time: Duration, seen: &mut Seen) -> Result<(), Failure> {
-        let gap = Duration::from_nanos(1_000_000_000 / RATE);
-        let (mut clock, mut next, mut number) = (Clock::new(), Duration::ZERO, 0u64);
+    fn drive_victim(
+        &mut self,
+        attackers: &mut [AttackDriver],
+        time: Duration,
+        seen: &mut VictimSamples,
+    ) -> Result<(), CliError> {
+        let gap = Duration::from_nanos(1_000_000_000 / VICTIM_RATE_PER_S);
+        let (mut clock, mut next, mut number) = (StallClock::new(), Duration::ZERO, 0u64);
         let mut under_way = std::collections::HashMap::new();
         let mut turn = 0;
         while next < time || !under_way.is_empty() {
@@ -317,7 +324,7 @@ impl<'s> Neighbours<'s> {
                 seen.answered(&mut clock, due);
                 let Ok(answer) = answer else { return seen.lost += 1 };
                 let right = answer.operations().next().is_some_and(|operation| {
-                    operation.is_ok_and(|o| o.status == Status::Ok && o.value == value(mark % RECORDS))
+                    operation.is_ok_and(|o| o.status == RpcStatus::Ok && o.value == value(mark % RECORDS))
                 });
                 seen.wrong += u64::from(!right);
             });
@@ -348,7 +355,7 @@ fn value(number: u64) -> [u8; 100] {
     [number as u8; 100]
 }
 
-fn fill(connection: &mut Connection, table: u64) -> Result<(), Failure> {
+fn fill(connection: &mut Connection, table: u64) -> Result<(), CliError> {
     for number in 0..RECORDS {
         let mut message = connection.message();
         message.put(table, &key(number), &value(number), &PutOptions::default());

@@ -4,12 +4,16 @@
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Pace, Skew, TenantLoad, fill};
 
-use super::measure::{Measured, P50_US, Sweep, THOUSAND_PER_S, alone, axis, by_turns, sweep};
-use super::own::table_of;
-use super::report::{Findings, Ratio, Scale, Target};
-use super::{BenchArgs, stage};
-use crate::cli::local::{AGGREGATE, ANALYSIS, AUTH, CHAIN, CHECKSUM, Example, LONG, LocalServer, LocalTenant};
-use crate::cli::output::Failure;
+use super::measure::{
+    LoadMeasurement, P50_US, ParameterSweep, THOUSAND_PER_S, axis, measure_interleaved, measure_sweep, run_single_class,
+};
+use super::report::{AxisScale, ExperimentFindings, RatioResult, RatioTarget};
+use super::single_server::table_of;
+use super::{BenchArgs, bench_server};
+use crate::cli::local_server::{
+    AGGREGATE, ANALYSIS, AUTH, CHAIN, CHECKSUM, ExampleExtension, LONG, LocalServer, LocalTenant,
+};
+use crate::cli::output::CliError;
 
 /// Messages under way: enough for clients that compute for a while each.
 const DEPTH: usize = 256;
@@ -31,21 +35,21 @@ const INTERLEAVE_ROUNDS: usize = 5;
 const INTERLEAVE_TARGET: f64 = 3.0;
 
 /// A server with a tenant and its records.
-struct Placed {
+struct PlacementSetup {
     server: LocalServer,
     tenant: LocalTenant,
     data: Data,
 }
 
-impl Placed {
-    fn start(server: LocalServer, examples: &[&Example], data: Data) -> Result<Placed, Failure> {
+impl PlacementSetup {
+    fn start(server: LocalServer, examples: &[&ExampleExtension], data: Data) -> Result<PlacementSetup, CliError> {
         let tenant = server.tenant("bench", "t", TableMode::Store)?;
         for example in examples {
             server.push("bench", example)?;
         }
         let data = Data { table: tenant.table, ..data };
         fill(&server.client(&tenant), &data, &mut |_, _| {})?;
-        Ok(Placed { server, tenant, data })
+        Ok(PlacementSetup { server, tenant, data })
     }
 
     fn load(&self, class: Class) -> TenantLoad {
@@ -54,50 +58,50 @@ impl Placed {
     }
 }
 
-pub(super) fn crossover(args: &BenchArgs) -> Result<Findings, Failure> {
-    let mix: Mix = "get,aggregate".parse().map_err(Failure::new)?;
+pub(super) fn crossover(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
+    let mix: Mix = "get,aggregate".parse().map_err(CliError::new)?;
     let data = Data { list_len: SUMMED, ..Data::new(0, args.records()) }.for_mix(&mix);
-    let mut placed = Placed::start(stage::server(1, |_| {})?, &[&AGGREGATE], data)?;
+    let mut placed = PlacementSetup::start(bench_server::start_bench_server(1, |_| {})?, &[&AGGREGATE], data)?;
     let about = format!(
         "Sums over {SUMMED} records that a list names, with ever more rounds of arithmetic for each: as a call, which the server's one worker \
          computes, and by clients that get the list and the records in two round trips. Clients on cores of their own are played: the \
          time that the computing takes here is waited for, with {DEPTH} under way; one client core computes for all."
     );
-    let mut findings = Findings::new("crossover", about);
+    let mut findings = ExperimentFindings::new("crossover", about);
     let seconds = args.seconds(SECONDS);
     let names = ["calls", "by gets, clients on cores of their own", "by gets, one client core"];
-    let x = axis("rounds of arithmetic of a call", Scale::Log);
+    let x = axis("rounds of arithmetic of a call", AxisScale::Log);
     let values = ROUNDS_OF_ARITHMETIC.map(|rounds| rounds * f64::from(SUMMED));
-    let sweep = sweep(args.rounds(ROUNDS), x, &values, &names, |value, side| {
+    let sweep = measure_sweep(args.rounds(ROUNDS), x, &values, &names, |value, side| {
         placed.data.rounds = (value / f64::from(SUMMED)) as u32;
         match side {
-            CALLS => alone(placed.load(Class::Aggregate), Class::Aggregate, seconds),
+            CALLS => run_single_class(placed.load(Class::Aggregate), Class::Aggregate, seconds),
             MANY_CLIENTS => {
-                let takes = placed.data.computing_takes(Class::AggregateGets)?;
-                alone(placed.load(Class::AggregateGets).client_takes(takes), Class::AggregateGets, seconds)
+                let takes = placed.data.measure_compute_time(Class::AggregateGets)?;
+                run_single_class(placed.load(Class::AggregateGets).client_takes(takes), Class::AggregateGets, seconds)
             }
-            _ => alone(placed.load(Class::AggregateGets), Class::AggregateGets, seconds),
+            _ => run_single_class(placed.load(Class::AggregateGets), Class::AggregateGets, seconds),
         }
     })?;
-    sweep.show(&mut findings, "Sums a second", "thousand/s", Scale::Log, THOUSAND_PER_S);
-    sweep.show(&mut findings, "Median latency of a sum", "p50, us", Scale::Log, P50_US);
+    sweep.show(&mut findings, "Sums a second", "thousand/s", AxisScale::Log, THOUSAND_PER_S);
+    sweep.show(&mut findings, "Median latency of a sum", "p50, us", AxisScale::Log, P50_US);
     for (value, [over, side]) in
         values.iter().flat_map(|value| [[CALLS, MANY_CLIENTS], [CALLS, 2]].map(|of| (value, of)))
     {
         if let (Some(over), Some(side)) = (sweep.side(*value, over), sweep.side(*value, side)) {
             let what = format!("{value} rounds: {} / {}", over.name, side.name);
             let sides = [&over.spread(THOUSAND_PER_S), &side.spread(THOUSAND_PER_S)];
-            findings.ratios.push(Ratio::of(what, "thousand/s", sides, None));
+            findings.ratios.push(RatioResult::of(what, "thousand/s", sides, None));
         }
     }
     let takes = |rounds: f64| {
         let data = Data { rounds: rounds as u32, ..placed.data.clone() };
-        data.computing_takes(Class::AggregateGets).map(|took| took.as_secs_f64() * 1e6)
+        data.measure_compute_time(Class::AggregateGets).map(|took| took.as_secs_f64() * 1e6)
     };
     let [.., most] = ROUNDS_OF_ARITHMETIC;
     findings.notes.push(format!(
         "{} {} rounds take {:.2} us here.",
-        crossing(&sweep),
+        describe_crossover(&sweep),
         most * f64::from(SUMMED),
         takes(most)?
     ));
@@ -105,13 +109,13 @@ pub(super) fn crossover(args: &BenchArgs) -> Result<Findings, Failure> {
 }
 
 /// Where calls stop to be faster than clients on cores of their own, between which values, in words.
-fn crossing(sweep: &Sweep) -> String {
-    let ratio = |(value, sides): &(f64, Vec<super::measure::Side>)| {
+fn describe_crossover(sweep: &ParameterSweep) -> String {
+    let ratio = |(value, sides): &(f64, Vec<super::measure::MeasuredSide>)| {
         let of = |side: usize| sides.get(side).map_or(f64::NAN, |side| side.spread(THOUSAND_PER_S).median);
         (*value, of(CALLS) / of(MANY_CLIENTS))
     };
     let ratios: Vec<(f64, f64)> = sweep.at.iter().map(ratio).collect();
-    match where_it_crosses(&ratios) {
+    match crossover_point(&ratios) {
         Some(value) => format!(
             "The server does as many by calls as by gets of clients at about {value:.0} rounds of arithmetic a call."
         ),
@@ -122,7 +126,7 @@ fn crossing(sweep: &Sweep) -> String {
 }
 
 /// Where a ratio falls below 1, between the two values beside it in proportion, on logarithmic scales.
-fn where_it_crosses(ratios: &[(f64, f64)]) -> Option<f64> {
+fn crossover_point(ratios: &[(f64, f64)]) -> Option<f64> {
     ratios.windows(2).find_map(|pair| {
         let [(from, above), (to, below)] = *pair else { return None };
         let part = above.ln() / (above.ln() - below.ln());
@@ -130,7 +134,7 @@ fn where_it_crosses(ratios: &[(f64, f64)]) -> Option<f64> {
     })
 }
 
-pub(super) fn extensions(args: &BenchArgs) -> Result<Findings, Failure> {
+pub(super) fn extensions(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let pairs = [
         ("aggregate, 30 records", Class::Aggregate, Class::AggregateGets),
         ("checksum, 30 records of 100 B", Class::Checksum, Class::ChecksumGets),
@@ -138,35 +142,39 @@ pub(super) fn extensions(args: &BenchArgs) -> Result<Findings, Failure> {
         ("auth, 1,000 rounds of hashing", Class::Auth, Class::AuthGets),
         ("long, 128 gets in batches of 8", Class::Long, Class::LongGets),
     ];
-    let mix: Mix = "get,aggregate,checksum,analysis,auth,long".parse().map_err(Failure::new)?;
+    let mix: Mix = "get,aggregate,checksum,analysis,auth,long".parse().map_err(CliError::new)?;
     let examples = [&AGGREGATE, &CHECKSUM, &ANALYSIS, &AUTH, &LONG];
-    let placed = Placed::start(stage::server(1, |_| {})?, &examples, Data::new(0, args.records()).for_mix(&mix))?;
+    let placed = PlacementSetup::start(
+        bench_server::start_bench_server(1, |_| {})?,
+        &examples,
+        Data::new(0, args.records()).for_mix(&mix),
+    )?;
     let about = format!(
         "What the example extensions do, called, and done by one client core that gets the records and computes the same; {} under way. \
          The client of auth is trusted with the hash, that of analysis has the tree.",
         args.depth
     );
-    let mut findings = Findings::new("extensions", about);
+    let mut findings = ExperimentFindings::new("extensions", about);
     let seconds = args.seconds(SECONDS);
     for (name, call, gets) in pairs {
         let classes = [call, gets];
-        let sides = by_turns(args.rounds(ROUNDS), &["calls", "the client by gets"], |side| {
+        let sides = measure_interleaved(args.rounds(ROUNDS), &["calls", "the client by gets"], |side| {
             let load = placed.load(classes[side]).pace(Pace::Closed { depth: args.depth });
-            alone(load, classes[side], seconds)
+            run_single_class(load, classes[side], seconds)
         })?;
         findings.tables.push(table_of(name, &sides));
         let spreads = [sides[0].spread(THOUSAND_PER_S), sides[1].spread(THOUSAND_PER_S)];
         let what = format!("{name}: calls / the client by gets");
-        findings.ratios.push(Ratio::of(what, "thousand/s", [&spreads[0], &spreads[1]], None));
+        findings.ratios.push(RatioResult::of(what, "thousand/s", [&spreads[0], &spreads[1]], None));
     }
     Ok(findings)
 }
 
-pub(super) fn interleave(args: &BenchArgs) -> Result<Findings, Failure> {
+pub(super) fn interleave(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let links = args.records.unwrap_or(LINKS);
     let place = |interleave| {
-        let server = stage::server(1, |overrides| overrides.interleave = Some(interleave))?;
-        Placed::start(server, &[&CHAIN], Data { links, ..Data::new(0, 1) })
+        let server = bench_server::start_bench_server(1, |overrides| overrides.interleave = Some(interleave))?;
+        PlacementSetup::start(server, &[&CHAIN], Data { links, ..Data::new(0, 1) })
     };
     let placed = [place(true)?, place(false)?];
     let about = format!(
@@ -174,17 +182,18 @@ pub(super) fn interleave(args: &BenchArgs) -> Result<Findings, Failure> {
          whose calls give way while their record comes from memory, and one with --no-interleave, by turns.",
         placed[0].data.depth
     );
-    let mut findings = Findings::new("interleave", about);
+    let mut findings = ExperimentFindings::new("interleave", about);
     let seconds = args.seconds(SECONDS);
     let names = ["interleaved", "--no-interleave"];
-    let sides = by_turns(args.rounds(INTERLEAVE_ROUNDS), &names, |side| -> Result<Measured, Failure> {
-        alone(placed[side].load(Class::Chain).skew(Skew::Uniform), Class::Chain, seconds)
-    })?;
+    let sides =
+        measure_interleaved(args.rounds(INTERLEAVE_ROUNDS), &names, |side| -> Result<LoadMeasurement, CliError> {
+            run_single_class(placed[side].load(Class::Chain).skew(Skew::Uniform), Class::Chain, seconds)
+        })?;
     findings.tables.push(table_of("Chains", &sides));
     let spreads = [sides[0].spread(THOUSAND_PER_S), sides[1].spread(THOUSAND_PER_S)];
     let what = format!("chains of {}: interleaved / --no-interleave", placed[0].data.depth);
-    let target = Some(Target::AtLeast(INTERLEAVE_TARGET));
-    findings.ratios.push(Ratio::of(what, "thousand/s", [&spreads[0], &spreads[1]], target));
+    let target = Some(RatioTarget::AtLeast(INTERLEAVE_TARGET));
+    findings.ratios.push(RatioResult::of(what, "thousand/s", [&spreads[0], &spreads[1]], target));
     Ok(findings)
 }
 
@@ -195,10 +204,10 @@ mod tests {
     #[test]
     fn a_crossing_lies_where_the_ratio_is_one() {
         assert_eq!(
-            where_it_crosses(&[(1.0, 4.0), (10.0, 2.0), (100.0, 0.5), (1000.0, 0.1)]).map(f64::round),
+            crossover_point(&[(1.0, 4.0), (10.0, 2.0), (100.0, 0.5), (1000.0, 0.1)]).map(f64::round),
             Some(32.0)
         );
-        assert_eq!(where_it_crosses(&[(1.0, 4.0), (10.0, 2.0)]), None);
-        assert_eq!(where_it_crosses(&[(1.0, 0.5), (10.0, 0.2)]), None);
+        assert_eq!(crossover_point(&[(1.0, 4.0), (10.0, 2.0)]), None);
+        assert_eq!(crossover_point(&[(1.0, 0.5), (10.0, 0.2)]), None);
     }
 }

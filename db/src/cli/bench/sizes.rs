@@ -1,18 +1,19 @@
 //! `sandstorm bench sizes`: plain gets by the size of the value; `growth`: gets while the table doubles.
 
-use sandstorm_client::control::{CreateTable, TableMode};
-use sandstorm_client::load::peer::{self, Ask, PeerLoad, Speech};
+use sandstorm_client::control::{TableMode, TableSpec};
+use sandstorm_client::load::peer::{self, PeerLoad, PeerProtocol, PeerWorkload};
 use sandstorm_client::load::{Class, Data, Mix, Pace, Skew, TenantLoad, fill};
 
 use super::measure::{
-    Measured, P50_US, P99_US, P999_US, THOUSAND_PER_S, alone, axis, by_turns, row, run_peer, run_well, sweep,
+    LoadMeasurement, P50_US, P99_US, P999_US, THOUSAND_PER_S, axis, measure_interleaved, measure_sweep, row,
+    run_checked, run_peer, run_single_class,
 };
-use super::own::table_of;
-use super::peer::Peer;
-use super::report::{Findings, Ratio, Scale, Target};
-use super::{BenchArgs, stage};
-use crate::cli::local::LocalTenant;
-use crate::cli::output::Failure;
+use super::peer_server::PeerServer;
+use super::report::{AxisScale, ExperimentFindings, RatioResult, RatioTarget};
+use super::single_server::table_of;
+use super::{BenchArgs, bench_server};
+use crate::cli::local_server::LocalTenant;
+use crate::cli::output::CliError;
 
 const SIZES: [f64; 7] = [16.0, 64.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0];
 /// Bytes of all values of one size, at most.
@@ -44,19 +45,19 @@ fn data(args: &BenchArgs, table: u64, size: f64) -> Data {
     data
 }
 
-pub(super) fn sizes(args: &BenchArgs) -> Result<Findings, Failure> {
-    let server = stage::server(1, |_| {})?;
+pub(super) fn sizes(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
+    let server = bench_server::start_bench_server(1, |_| {})?;
     let tenant = server.tenant("bench", "t", TableMode::Store)?;
-    let (memcached, redis) = (Peer::memcached()?, Peer::redis()?);
-    let peers = [(memcached.address, Speech::Memcached), (redis.address, Speech::Redis)];
-    let load = |peer: usize, size: f64, ask: Ask| {
+    let (memcached, redis) = (PeerServer::memcached()?, PeerServer::redis()?);
+    let peers = [(memcached.address, PeerProtocol::Memcached), (redis.address, PeerProtocol::Redis)];
+    let load = |peer: usize, size: f64, ask: PeerWorkload| {
         let (address, speech) = peers[peer];
         PeerLoad { pipeline: PIPELINE, ..PeerLoad::new(address, speech, ask, data(args, tenant.table, size)) }
     };
     for size in SIZES {
         fill(&server.client(&tenant), &data(args, tenant.table, size), &mut |_, _| {})?;
         for peer in 0..peers.len() {
-            peer::fill(&load(peer, size, Ask::Set))?;
+            peer::fill(&load(peer, size, PeerWorkload::Set))?;
         }
     }
     let about = format!(
@@ -64,26 +65,26 @@ pub(super) fn sizes(args: &BenchArgs) -> Result<Findings, Failure> {
          requests each at the peers, all on the first core.",
         BYTES >> 20
     );
-    let mut findings = Findings::new("sizes", about);
+    let mut findings = ExperimentFindings::new("sizes", about);
     let seconds = args.seconds(SECONDS);
     let names = ["sandstorm, own protocol", "memcached, TCP", "Redis, TCP"];
-    let x = axis("bytes of a value", Scale::Log);
-    let sweep = sweep(args.rounds(ROUNDS), x, &SIZES, &names, |size, side| {
+    let x = axis("bytes of a value", AxisScale::Log);
+    let sweep = measure_sweep(args.rounds(ROUNDS), x, &SIZES, &names, |size, side| {
         if side > 0 {
-            return run_peer(&load(side - 1, size, Ask::Get(1)), seconds);
+            return run_peer(&load(side - 1, size, PeerWorkload::Get(1)), seconds);
         }
         let data = data(args, tenant.table, size);
         let load = TenantLoad::new("bench", server.client(&tenant), data, Mix::only(Class::Get));
-        alone(load.pace(Pace::Closed { depth: DEPTH }), Class::Get, seconds)
+        run_single_class(load.pace(Pace::Closed { depth: DEPTH }), Class::Get, seconds)
     })?;
-    sweep.show(&mut findings, "Gets a second", "thousand/s", Scale::Log, THOUSAND_PER_S);
-    sweep.show(&mut findings, "Median latency", "p50, us", Scale::Log, P50_US);
-    sweep.show(&mut findings, "Tail latency", "p99, us", Scale::Log, P99_US);
+    sweep.show(&mut findings, "Gets a second", "thousand/s", AxisScale::Log, THOUSAND_PER_S);
+    sweep.show(&mut findings, "Median latency", "p50, us", AxisScale::Log, P50_US);
+    sweep.show(&mut findings, "Tail latency", "p99, us", AxisScale::Log, P99_US);
     Ok(findings)
 }
 
-pub(super) fn growth(args: &BenchArgs) -> Result<Findings, Failure> {
-    let server = stage::server(1, |_| {})?;
+pub(super) fn growth(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
+    let server = bench_server::start_bench_server(1, |_| {})?;
     let tenant = server.tenant("bench", "t", TableMode::Store)?;
     let seconds = args.seconds(GROWTH_SECONDS);
     // With the time to warm up, and as many again that may be drawn twice.
@@ -93,13 +94,13 @@ pub(super) fn growth(args: &BenchArgs) -> Result<Findings, Failure> {
         "{GROWTH_GETS_PER_S:.0} gets/s of {there} records, beside {GROWTH_PUTS_PER_S:.0} puts/s: of new records, so that the table grows to more than \
          twice its size meanwhile, and of those that are there, so that it does not. A table of its own for each."
     );
-    let mut findings = Findings::new("growth", about);
+    let mut findings = ExperimentFindings::new("growth", about);
     let mut table = 0;
     let names = ["while the table doubles", "quiet"];
-    let sides = by_turns(args.rounds(GROWTH_ROUNDS), &names, |side| -> Result<Measured, Failure> {
+    let sides = measure_interleaved(args.rounds(GROWTH_ROUNDS), &names, |side| -> Result<LoadMeasurement, CliError> {
         table += 1;
         let name = format!("growing-{table}");
-        let create = CreateTable { name: name.clone(), mode: TableMode::Store, ..CreateTable::default() };
+        let create = TableSpec { name: name.clone(), mode: TableMode::Store, ..TableSpec::default() };
         let id = server.control().create_table("bench", &create)?.id;
         let at = LocalTenant { id: tenant.id, token: tenant.token.clone(), table: id };
         fill(&server.client(&at), &Data::new(id, there), &mut |_, _| {})?;
@@ -107,7 +108,7 @@ pub(super) fn growth(args: &BenchArgs) -> Result<Findings, Failure> {
         let of_writer = if side == 0 { there + 2 * put } else { there };
         let writer = TenantLoad::new("writer", server.client(&at), Data::new(id, of_writer), Mix::only(Class::Put));
         let writer = writer.skew(Skew::Uniform).batch(GROWTH_BATCH).pace(Pace::per_second(GROWTH_PUTS_PER_S));
-        let report = run_well(vec![reader.pace(Pace::per_second(GROWTH_GETS_PER_S)), writer], seconds)?;
+        let report = run_checked(vec![reader.pace(Pace::per_second(GROWTH_GETS_PER_S)), writer], seconds)?;
         server.control().drop_table("bench", &name)?;
         Ok(row(&report, "reader", Class::Get))
     })?;
@@ -119,6 +120,11 @@ pub(super) fn growth(args: &BenchArgs) -> Result<Findings, Failure> {
     findings.tables.push(table);
     let spreads = [sides[0].spread(P999_US), sides[1].spread(P999_US)];
     let what = "p99.9 of gets while the table doubles / quiet";
-    findings.ratios.push(Ratio::of(what, "us", [&spreads[0], &spreads[1]], Some(Target::AtMost(GROWTH_TARGET))));
+    findings.ratios.push(RatioResult::of(
+        what,
+        "us",
+        [&spreads[0], &spreads[1]],
+        Some(RatioTarget::AtMost(GROWTH_TARGET)),
+    ));
     Ok(findings)
 }

@@ -5,11 +5,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sandstorm_store::{Epochs, Participant, Table, TableConfig, Write};
+use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig, WriteOptions};
 
 use super::BenchArgs;
-use super::report::{Axis, Findings, Plot, Point, Scale, Series, Spread, Table as ReportTable};
-use crate::cli::output::Failure;
+use super::report::{
+    AxisScale, ExperimentFindings, LinePlot, PlotAxis, PlotPoint, PlotSeries, ReportTable, RoundSpread,
+};
+use crate::cli::output::CliError;
 
 const KEY_BYTES: usize = 30;
 const VALUE: [u8; 100] = [7; 100];
@@ -24,8 +26,8 @@ const SEED: u64 = 1;
 const QUIESCENT_EVERY: u64 = 16;
 
 /// A table, filled to somewhere between two growths.
-struct Filled {
-    table: Table,
+struct FilledTable {
+    table: RecordTable,
     participant: Participant,
     records: u64,
     shuffle: u64,
@@ -37,18 +39,18 @@ fn key_of(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-fn put(table: &Table, participant: &Participant, number: u64) -> Result<(), Failure> {
+fn put(table: &RecordTable, participant: &Participant, number: u64) -> Result<(), CliError> {
     let key = key_of(number);
-    let put = table.put(participant, table.hash(&key), &key, &VALUE, &Write::default(), 0);
-    put.map(drop).map_err(|error| Failure::new(format!("put: {error:?}")))
+    let put = table.put(participant, table.hash(&key), &key, &VALUE, &WriteOptions::default(), 0);
+    put.map(drop).map_err(|error| CliError::new(format!("put: {error:?}")))
 }
 
-impl Filled {
+impl FilledTable {
     /// Puts records until the table has grown to hold at least so many and its growth is over.
-    fn just_grown(records: u64) -> Result<Filled, Failure> {
+    fn just_grown(records: u64) -> Result<FilledTable, CliError> {
         let epochs = Epochs::new();
-        let table = Table::with_seed(TableConfig::default(), Arc::clone(&epochs), SEED);
-        let mut filled = Filled { participant: epochs.register(), table, records: 0, shuffle: 1 };
+        let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), SEED);
+        let mut filled = FilledTable { participant: epochs.register(), table, records: 0, shuffle: 1 };
         while filled.records < records {
             filled.add()?;
         }
@@ -61,15 +63,15 @@ impl Filled {
 
     /// The same, filled on until the next record would make it grow. How full it may become shows when one grows: so a second
     /// one is filled to just before that.
-    fn about_to_grow(records: u64) -> Result<Filled, Failure> {
-        let mut first = Filled::just_grown(records)?;
+    fn about_to_grow(records: u64) -> Result<FilledTable, CliError> {
+        let mut first = FilledTable::just_grown(records)?;
         let capacity = first.table.stats().capacity;
         while first.table.stats().capacity == capacity && !first.is_growing() {
             first.add()?;
         }
         let full = first.records.saturating_sub(1);
         drop(first);
-        let mut filled = Filled::just_grown(records)?;
+        let mut filled = FilledTable::just_grown(records)?;
         while filled.records < full {
             filled.add()?;
         }
@@ -80,7 +82,7 @@ impl Filled {
         self.table.is_growing(&self.participant.guard())
     }
 
-    fn add(&mut self) -> Result<(), Failure> {
+    fn add(&mut self) -> Result<(), CliError> {
         put(&self.table, &self.participant, self.records)?;
         self.records += 1;
         if self.records.is_multiple_of(QUIESCENT_EVERY) {
@@ -95,7 +97,7 @@ impl Filled {
     }
 
     /// Times gets, or puts over what is there, one by one; nanoseconds, sorted, the clock's own time taken off.
-    fn time(&mut self, puts: bool, clock_ns: u64) -> Result<Vec<u64>, Failure> {
+    fn time(&mut self, puts: bool, clock_ns: u64) -> Result<Vec<u64>, CliError> {
         let mut took_ns = Vec::with_capacity(SAMPLES as usize);
         for number in 0..SAMPLES {
             let drawn = self.draw();
@@ -126,13 +128,14 @@ fn clock_ns() -> u64 {
     times.get(times.len() / 2).copied().unwrap_or(0)
 }
 
-pub(super) fn table(args: &BenchArgs) -> Result<Findings, Failure> {
+pub(super) fn table(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let about = "Single gets and puts (over what is there) of uniformly drawn records, in this process, without a network: in a table that has \
         just doubled, and in one that is about to. The time that reading the clock takes is taken off.";
-    let mut findings = Findings::new("table", about);
+    let mut findings = ExperimentFindings::new("table", about);
     // What is asked for is about what the fuller one holds.
     let least = (args.records() / 2).max(1);
-    let mut tables = [("just doubled", Filled::just_grown(least)?), ("about to double", Filled::about_to_grow(least)?)];
+    let mut tables =
+        [("just doubled", FilledTable::just_grown(least)?), ("about to double", FilledTable::about_to_grow(least)?)];
     let clock_ns = clock_ns();
     let mut kinds: Vec<(String, Vec<Vec<f64>>)> = Vec::new();
     for _ in 0..args.rounds(ROUNDS) {
@@ -150,21 +153,21 @@ pub(super) fn table(args: &BenchArgs) -> Result<Findings, Failure> {
             }
         }
     }
-    let spread = |rounds: &[Vec<f64>], index: usize| Spread::of(rounds.iter().map(|round| round[index]).collect());
+    let spread = |rounds: &[Vec<f64>], index: usize| RoundSpread::of(rounds.iter().map(|round| round[index]).collect());
     let names = SHARES.map(|share| format!("{} %", share * 100.0));
     let mut rows = ReportTable::new("Nanoseconds within which so many are done", "", names);
     let mut series = Vec::new();
     for (name, rounds) in &kinds {
-        let cells: Vec<Spread> = (0..SHARES.len()).map(|index| spread(rounds, index)).collect();
+        let cells: Vec<RoundSpread> = (0..SHARES.len()).map(|index| spread(rounds, index)).collect();
         let points =
-            cells.iter().zip(SHARES).map(|(y, share)| Point { x: 1.0 / (1.0 - share), y: y.clone() }).collect();
-        series.push(Series { name: name.clone(), points });
+            cells.iter().zip(SHARES).map(|(y, share)| PlotPoint { x: 1.0 / (1.0 - share), y: y.clone() }).collect();
+        series.push(PlotSeries { name: name.clone(), points });
         rows.row(name, cells);
     }
     findings.tables.push(rows);
-    let axis = |name: &str| Axis { name: name.into(), scale: Scale::Log };
+    let axis = |name: &str| PlotAxis { name: name.into(), scale: AxisScale::Log };
     let (x, y) = (axis("one in so many takes longer"), axis("ns"));
-    findings.plots.push(Plot { title: "Distribution of single operations".into(), x, y, series });
+    findings.plots.push(LinePlot { title: "Distribution of single operations".into(), x, y, series });
     let fill = tables.each_ref().map(|(state, filled)| {
         let stats = filled.table.stats();
         format!("{state}: {} records in {} slots", stats.records, stats.capacity)

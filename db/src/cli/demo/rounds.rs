@@ -1,18 +1,18 @@
 //! What was measured by turns, alone and beside runaways, and how it is shown: medians of the rounds, with what the machine
 //! itself did meanwhile. One bad moment of the machine is then one round's, and does not look like the server's doing.
 
-use sandstorm_client::load::Row;
+use sandstorm_client::load::ClassReport;
 
-use super::machine::Machine;
+use super::machine_activity::MachineActivity;
 
 /// Part of the processors that others may take before the figures are said to be theirs as well.
 const QUIET_SHARE: f64 = 0.05;
 
 /// One measurement, and the machine during it.
 #[derive(Clone, Debug)]
-pub(super) struct Round {
-    pub(super) row: Row,
-    pub(super) machine: Machine,
+pub(super) struct MeasuredRound {
+    pub(super) row: ClassReport,
+    pub(super) machine: MachineActivity,
 }
 
 /// The middle one of them; of an even number the upper of the two. 0 of none.
@@ -27,9 +27,9 @@ fn longest(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Two lines: what Alice's calls took, and what the machine did.
-pub(super) fn shown(when: &str, rounds: &[Round]) -> String {
-    let of = |value: fn(&Round) -> f64| rounds.iter().map(value);
-    let sum = |value: fn(&Row) -> u64| rounds.iter().map(|round| value(&round.row)).sum::<u64>();
+pub(super) fn render_rounds(when: &str, rounds: &[MeasuredRound]) -> String {
+    let of = |value: fn(&MeasuredRound) -> f64| rounds.iter().map(value);
+    let sum = |value: fn(&ClassReport) -> u64| rounds.iter().map(|round| value(&round.row)).sum::<u64>();
     let (p99, p99_most) = (median(of(|round| round.row.p99_us)), longest(of(|round| round.row.p99_us)));
     format!(
         "{when:>15}: {:>7.0} calls/s, each over 30 records; p50 {:.0} us, p99 {p99:.0} us (worst round {p99_most:.0}), longest {:.0} us; \
@@ -45,8 +45,8 @@ pub(super) fn shown(when: &str, rounds: &[Round]) -> String {
     )
 }
 
-fn machine(rounds: &[Round]) -> String {
-    let of = |value: fn(&Machine) -> f64| rounds.iter().map(move |round| value(&round.machine));
+fn machine(rounds: &[MeasuredRound]) -> String {
+    let of = |value: fn(&MachineActivity) -> f64| rounds.iter().map(move |round| value(&round.machine));
     format!(
         "the machine meanwhile: an idle thread was woken {:.0} us late at p99, {:.0} us at most; other programs took {:.2} of {} \
          processors, the hypervisor {:.2}",
@@ -59,7 +59,7 @@ fn machine(rounds: &[Round]) -> String {
 }
 
 /// What has to be said of figures that were taken on a machine which did other things, if it did.
-pub(super) fn remark<'a>(rounds: impl Iterator<Item = &'a Round> + Clone) -> Option<String> {
+pub(super) fn remark<'a>(rounds: impl Iterator<Item = &'a MeasuredRound> + Clone) -> Option<String> {
     let processors = rounds.clone().next()?.machine.processors.max(1) as f64;
     let taken = median(rounds.map(|round| round.machine.others + round.machine.stolen));
     (taken / processors > QUIET_SHARE).then(|| {
@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
 
-    fn round(per_s: f64, p99_us: f64, others: f64) -> Round {
-        let row = Row {
+    fn round(per_s: f64, p99_us: f64, others: f64) -> MeasuredRound {
+        let row = ClassReport {
             class: Class::Aggregate,
             count: 100,
             ok: 99,
@@ -94,15 +94,16 @@ mod tests {
             p999_us: 3.0,
             max_us: p99_us * 2.0,
         };
-        let machine = Machine { late_p99_us: p99_us + 1.0, late_max_us: 9_000.0, others, stolen: 0.0, processors: 4 };
-        Round { row, machine }
+        let machine =
+            MachineActivity { late_p99_us: p99_us + 1.0, late_max_us: 9_000.0, others, stolen: 0.0, processors: 4 };
+        MeasuredRound { row, machine }
     }
 
     #[test]
     fn one_bad_round_of_the_machine_is_shown_as_one() {
         let rounds = [round(900.0, 100.0, 0.0), round(50.0, 30_000.0, 3.0), round(1000.0, 120.0, 0.02)];
         assert_eq!(
-            shown("beside runaways", &rounds),
+            render_rounds("beside runaways", &rounds),
             "beside runaways:     900 calls/s, each over 30 records; p50 12 us, p99 120 us (worst round 30000), longest 60000 us; \
              3 failed, 0 of 30 checked were wrong\n                 the machine meanwhile: an idle thread was woken 121 us late at \
              p99, 9000 us at most; other programs took 0.02 of 4 processors, the hypervisor 0.00"

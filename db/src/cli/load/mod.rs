@@ -1,7 +1,7 @@
 //! `sandstorm load`: a load on a running server, as one tenant or as hundreds, and a report of what came of it.
 
-mod shape;
 mod tenants;
+mod workload_shape;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,16 +11,16 @@ use clap::{Args, ValueEnum};
 use sandstorm_client::limits::MAX_DEADLINE;
 use sandstorm_client::load::keys::MIN_KEY_LEN;
 use sandstorm_client::load::{
-    Arrivals, Class, Options, Pace, Plan, Progress, Report, Skew, TenantLoad, audit, fill, run,
+    Arrivals, Class, LoadProgress, Options, Pace, Plan, Report, Skew, TenantLoad, audit, fill, run,
 };
 use sandstorm_control::config::DriverName;
 use serde::Serialize;
 
-use super::device::DeviceArgs;
-use super::output::{Failure, Out};
-use super::session::Session;
-use shape::Shape;
-use tenants::{Target, Tenants};
+use super::device_args::DeviceArgs;
+use super::output::{CliError, OutputPrinter};
+use super::session::CliSession;
+use tenants::{LoadTenants, TargetTenant};
+use workload_shape::WorkloadShape;
 
 /// The mix, if nothing else is said.
 const DEFAULT_MIX: &str = "ycsb-b";
@@ -52,8 +52,8 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "PER_S", value_parser = positive, conflicts_with = "depth")]
     rate: Option<f64>,
     /// How they arrive at a set rate
-    #[arg(long, value_enum, default_value_t = Arrive::Poisson, requires = "rate")]
-    arrivals: Arrive,
+    #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
+    arrivals: ArrivalKind,
     /// Messages under way on each connection, where no rate is set
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1023))]
     depth: u16,
@@ -91,7 +91,7 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "SKEW")]
     keys: Option<Skew>,
     #[command(flatten, next_help_heading = "The shape of what is asked")]
-    shape: Shape,
+    shape: WorkloadShape,
     /// Connections of each tenant
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
@@ -136,7 +136,7 @@ pub(super) struct LoadArgs {
 
 /// How requests arrive at a set rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Arrive {
+enum ArrivalKind {
     /// At random
     Poisson,
     /// With equal gaps
@@ -167,34 +167,34 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// What was written before.
 #[derive(Debug, Serialize)]
-struct FilledAll {
+struct FillResult {
     records: u64,
     seconds: f64,
 }
 
 /// What came of it, for programs.
 #[derive(Debug, Serialize)]
-struct Outcome<'r> {
+struct LoadOutcome<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    filled: Option<FilledAll>,
+    filled: Option<FillResult>,
     #[serde(flatten)]
     report: Option<&'r Report>,
 }
 
 impl LoadArgs {
     /// The plan with what the options say otherwise.
-    fn plan(&self) -> Result<Plan, Failure> {
+    fn plan(&self) -> Result<Plan, CliError> {
         let named = self.workload.as_ref().or(self.mix.as_ref()).cloned();
-        let mut plan = named.map_or_else(|| DEFAULT_MIX.parse().map_err(Failure::new), Ok)?;
+        let mut plan = named.map_or_else(|| DEFAULT_MIX.parse().map_err(CliError::new), Ok)?;
         plan.skew = self.keys.unwrap_or(plan.skew);
         plan.pool = self.shape.sizes.or(plan.pool);
-        plan.check().map_err(Failure::new)?;
+        plan.check().map_err(CliError::new)?;
         if plan.mix.classes().any(Class::is_of_graph) {
             let answer = "--limit and --edge-bytes say how much a query asks for";
-            self.shape.graph(0).check().map_err(|error| Failure::new(error).hint(answer))?;
+            self.shape.graph(0).check().map_err(|error| CliError::new(error).hint(answer))?;
         }
         if plan.mix.has(Class::Scan) && usize::from(self.shape.key_bytes) < MIN_KEY_LEN {
-            return Err(Failure::new(format!(
+            return Err(CliError::new(format!(
                 "scan reads keys of one length that follow one another: --key-bytes is at least {MIN_KEY_LEN} then"
             )));
         }
@@ -211,7 +211,7 @@ impl LoadArgs {
     }
 
     /// What tenant number `index` of `count` does.
-    fn load(&self, plan: &Plan, target: &Target, shares: &[f64], index: usize) -> TenantLoad {
+    fn load(&self, plan: &Plan, target: &TargetTenant, shares: &[f64], index: usize) -> TenantLoad {
         let mut data = plan.data(target.table.id, self.records);
         self.shape.give(&mut data, target.lists.as_ref().map(|table| table.id));
         data.bad.clone_from(&self.bad);
@@ -221,9 +221,9 @@ impl LoadArgs {
         let pace = match self.rate {
             Some(rate) => {
                 let arrivals = match self.arrivals {
-                    Arrive::Poisson => Arrivals::Poisson,
-                    Arrive::Even => Arrivals::Fixed,
-                    Arrive::Pareto => Arrivals::Pareto,
+                    ArrivalKind::Poisson => Arrivals::Poisson,
+                    ArrivalKind::Even => Arrivals::Fixed,
+                    ArrivalKind::Pareto => Arrivals::Pareto,
                 };
                 Pace::Open { per_s: rate * shares.get(index).copied().unwrap_or_default(), arrivals }
             }
@@ -243,10 +243,10 @@ fn shares(tenants: usize, exponent: f64) -> Vec<f64> {
     weights.iter().map(|weight| weight / total).collect()
 }
 
-pub(super) fn load(session: &Session, args: &LoadArgs, out: &Out) -> Result<(), Failure> {
+pub(super) fn load(session: &CliSession, args: &LoadArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let plan = args.plan()?;
     if args.seconds == 0.0 && !args.fill {
-        return Err(Failure::new("there is nothing to do in 0 seconds").hint("--fill writes the records"));
+        return Err(CliError::new("there is nothing to do in 0 seconds").hint("--fill writes the records"));
     }
     let tell = |text: &str| {
         if !args.quiet {
@@ -257,8 +257,8 @@ pub(super) fn load(session: &Session, args: &LoadArgs, out: &Out) -> Result<(), 
         Some(count) => (1..=count).map(|number| format!("{}-{number}", args.tenant_prefix)).collect(),
         None => vec![session.tenant()?],
     };
-    raise_open_files();
-    let mut tenants = Tenants::new(session, args.create);
+    raise_file_limit();
+    let mut tenants = LoadTenants::new(session, args.create);
     let result = prepare_and_run(args, &plan, &names, &mut tenants, &tell, out);
     if args.remove {
         tenants.remove(&tell)?;
@@ -271,9 +271,9 @@ fn targets(
     args: &LoadArgs,
     plan: &Plan,
     names: &[String],
-    tenants: &mut Tenants<'_>,
+    tenants: &mut LoadTenants<'_>,
     tell: &dyn Fn(&str),
-) -> Result<Vec<Target>, Failure> {
+) -> Result<Vec<TargetTenant>, CliError> {
     let lists = plan.mix.classes().any(Class::is_of_graph).then(|| format!("{}_lists", args.table));
     let mut targets = tenants.prepare(names, (&args.table, lists.as_deref()), &args.extensions(plan), tell)?;
     if let Some(driver) = args.driver
@@ -290,10 +290,10 @@ fn prepare_and_run(
     args: &LoadArgs,
     plan: &Plan,
     names: &[String],
-    tenants: &mut Tenants<'_>,
+    tenants: &mut LoadTenants<'_>,
     tell: &dyn Fn(&str),
-    out: &Out,
-) -> Result<(), Failure> {
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
     let targets = targets(args, plan, names, tenants, tell)?;
     let shares = shares(targets.len(), args.tenant_skew);
     let loads: Vec<TenantLoad> =
@@ -307,7 +307,7 @@ fn prepare_and_run(
     if args.seconds == 0.0 {
         let Some(filled) = filled else { return Ok(()) };
         let words = format!("{} records written in {:.1} s", filled.records, filled.seconds);
-        return if out.json { out.json(&Outcome { filled: Some(filled), report: None }) } else { out.line(&words) };
+        return if out.json { out.json(&LoadOutcome { filled: Some(filled), report: None }) } else { out.line(&words) };
     }
     let accounts = plan.mix.has(Class::Transfer).then(|| loads.clone());
     let options = Options {
@@ -320,27 +320,27 @@ fn prepare_and_run(
         ..Options::new(loads)
     };
     stop_when_interrupted(&options.stop);
-    let report = run(&options, &mut |second: &Progress| tell(&second.to_string()))?;
+    let report = run(&options, &mut |second: &LoadProgress| tell(&second.to_string()))?;
     if out.json {
-        out.json(&Outcome { filled, report: Some(&report) })?;
+        out.json(&LoadOutcome { filled, report: Some(&report) })?;
     } else {
         out.line(&report.to_string())?;
     }
     accounts.unwrap_or_default().iter().try_for_each(audit_accounts)?;
-    judge(&report, args.unanswered)
+    check_outcome(&report, args.unanswered)
 }
 
 /// What was moved between accounts is neither lost nor more than it was.
-fn audit_accounts(load: &TenantLoad) -> Result<(), Failure> {
+fn audit_accounts(load: &TenantLoad) -> Result<(), CliError> {
     let found = audit(&load.config, &load.data)?;
     if found.is_right() {
         return Ok(());
     }
     let text = format!("the accounts of tenant {:?} have {} in all, and had {}", load.name, found.sum, found.wanted);
-    Err(Failure::new(text).hint("were they filled with the same --records? else it is a bug").code("wrong"))
+    Err(CliError::new(text).hint("were they filled with the same --records? else it is a bug").code("wrong"))
 }
 
-fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FilledAll, Failure> {
+fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FillResult, CliError> {
     let begun = Instant::now();
     let mut records = 0;
     for load in loads {
@@ -352,18 +352,18 @@ fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FilledAll, Fail
             }
         });
         let filled = filled.map_err(|error| {
-            let failure = Failure::from(error);
+            let failure = CliError::from(error);
             failure.about(&format!("filling the table of tenant {:?}", load.name))
         })?;
         records += filled.records;
     }
     let seconds = begun.elapsed().as_secs_f64();
     tell(&format!("{records} records written in {seconds:.1} s"));
-    Ok(FilledAll { records, seconds })
+    Ok(FillResult { records, seconds })
 }
 
 /// Each connection is a socket: hundreds of tenants need more than a shell allows at first.
-fn raise_open_files() {
+fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let files = getrlimit(Resource::Nofile);
     // Where that is refused, connecting will say so.
@@ -383,30 +383,30 @@ fn stop_when_interrupted(stop: &Arc<AtomicBool>) {
 
 /// A run fails when a reply was wrong, when nothing succeeded, when the server stopped in the midst of it, or when more than so many percent of its
 /// operations were not answered.
-fn judge(report: &Report, may_lack_percent: f64) -> Result<(), Failure> {
+fn check_outcome(report: &Report, may_lack_percent: f64) -> Result<(), CliError> {
     if report.wrong > 0 {
         let checked: u64 = report.classes.iter().map(|row| row.verified).sum();
-        return Err(Failure::new(format!("{} of {checked} replies that were checked were wrong", report.wrong))
+        return Err(CliError::new(format!("{} of {checked} replies that were checked were wrong", report.wrong))
             .hint("was the table filled with the same --records, sizes and mix? else it is a bug")
             .code("wrong"));
     }
     if report.server_stopped() {
-        return Err(Failure::new(format!("the server shut down after {:.1} s", report.seconds)).code("shutting_down"));
+        return Err(CliError::new(format!("the server shut down after {:.1} s", report.seconds)).code("shutting_down"));
     }
     // To be ended is the expected end of bad calls.
     let succeeded = report.classes.iter().any(|row| row.ok > 0 || row.class == Class::Bad);
     if !succeeded {
         let errors = report.classes.iter().flat_map(|row| &row.errors);
         return Err(match errors.max_by_key(|(_, count)| **count) {
-            Some((code, _)) => Failure::new(format!("no operation succeeded: {code}")).code(code),
-            None => Failure::new("nothing was asked: a higher --rate or more --seconds").code("nothing"),
+            Some((code, _)) => CliError::new(format!("no operation succeeded: {code}")).code(code),
+            None => CliError::new("nothing was asked: a higher --rate or more --seconds").code("nothing"),
         });
     }
     let (unanswered, count) = (report.unanswered(), report.count());
     let percent = 100.0 * unanswered as f64 / count.max(1) as f64;
     if percent > may_lack_percent {
         let text = format!("{unanswered} of {count} operations ({percent:.1} %) were not answered");
-        return Err(Failure::new(text)
+        return Err(CliError::new(text)
             .hint(format!(
                 "more than {may_lack_percent} % is a failure: --unanswered says otherwise; or ask less with --rate"
             ))
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_run_fails_when_more_than_the_named_part_was_not_answered_or_the_server_stopped() {
-        let code = |report: &Report, percent| judge(report, percent).err().map(|failure| failure.code);
+        let code = |report: &Report, percent| check_outcome(report, percent).err().map(|failure| failure.code);
         assert_eq!(code(&report(990, &[("timeout", 5), ("unsent", 5)]), 1.0), None);
         assert_eq!(code(&report(989, &[("timeout", 6), ("unsent", 5)]), 1.0).as_deref(), Some("unanswered"));
         assert_eq!(code(&report(10, &[("timeout", 20)]), 70.0), None);

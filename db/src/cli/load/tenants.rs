@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use sandstorm_client::Config;
-use sandstorm_client::control::{CreateTable, CreateTenant, Table, TableMode, Tenant};
+use sandstorm_client::control::{TableMode, TableSpec, TableStatus, TenantSpec, TenantStatus};
 
-use super::super::local::Example;
-use super::super::output::Failure;
-use super::super::session::Session;
+use super::super::local_server::ExampleExtension;
+use super::super::output::CliError;
+use super::super::session::CliSession;
 
 /// A tenant that is ready.
-pub(super) struct Target {
+pub(super) struct TargetTenant {
     pub(super) name: String,
     pub(super) config: Config,
-    pub(super) table: Table,
+    pub(super) table: TableStatus,
     /// Of a graph: the table of its lists' order.
-    pub(super) lists: Option<Table>,
+    pub(super) lists: Option<TableStatus>,
 }
 
-impl Target {
+impl TargetTenant {
     /// Whether records may be gone: the table is a cache.
     pub(super) fn evicts(&self) -> bool {
         self.table.mode == TableMode::Cache
@@ -26,32 +26,32 @@ impl Target {
 
     /// # Errors
     /// The table has fewer records than the load asks for.
-    pub(super) fn check_filled(&self, wanted: u64) -> Result<(), Failure> {
+    pub(super) fn check_filled(&self, wanted: u64) -> Result<(), CliError> {
         if self.evicts() || self.table.records >= wanted {
             return Ok(());
         }
-        let Target { name, table, .. } = self;
+        let TargetTenant { name, table, .. } = self;
         let text =
             format!("table {:?} of tenant {name:?} has {} records, the load needs {wanted}", table.name, table.records);
-        Err(Failure::new(text).hint("--fill writes them, over what is there; or say --records").code("not_filled"))
+        Err(CliError::new(text).hint("--fill writes them, over what is there; or say --records").code("not_filled"))
     }
 }
 
 /// Finds and makes tenants, and remembers what it made.
-pub(super) struct Tenants<'s> {
-    session: &'s Session,
+pub(super) struct LoadTenants<'s> {
+    session: &'s CliSession,
     create: bool,
     /// Tenants that were made here.
     made: Vec<String>,
     /// Tables that were made for tenants that had been there.
-    made_tables: Vec<(String, String)>,
+    created_tables: Vec<(String, String)>,
     /// The same of extensions.
     pushed: Vec<(String, &'static str)>,
 }
 
-impl<'s> Tenants<'s> {
-    pub(super) fn new(session: &'s Session, create: bool) -> Tenants<'s> {
-        Tenants { session, create, made: Vec::new(), made_tables: Vec::new(), pushed: Vec::new() }
+impl<'s> LoadTenants<'s> {
+    pub(super) fn new(session: &'s CliSession, create: bool) -> LoadTenants<'s> {
+        LoadTenants { session, create, made: Vec::new(), created_tables: Vec::new(), pushed: Vec::new() }
     }
 
     /// All of these tenants with their table, an ordered one as well if there is a name for that, and extensions.
@@ -64,9 +64,9 @@ impl<'s> Tenants<'s> {
         (table, lists): (&str, Option<&str>),
         extensions: &[&'static str],
         tell: &dyn Fn(&str),
-    ) -> Result<Vec<Target>, Failure> {
+    ) -> Result<Vec<TargetTenant>, CliError> {
         let control = self.session.control();
-        let mut there: BTreeMap<String, Tenant> =
+        let mut there: BTreeMap<String, TenantStatus> =
             control.tenants()?.into_iter().map(|tenant| (tenant.name.clone(), tenant)).collect();
         let lacking: Vec<&String> = names.iter().filter(|name| !there.contains_key(*name)).collect();
         if let (Some(first), false) = (lacking.first(), self.create) {
@@ -74,7 +74,7 @@ impl<'s> Tenants<'s> {
                 1 => format!("there is no tenant {first:?}"),
                 more => format!("{more} of {} tenants are not there: {first:?} …", names.len()),
             };
-            return Err(Failure::new(text).hint("--create makes them (and tables, and pushes)").code("not_found"));
+            return Err(CliError::new(text).hint("--create makes them (and tables, and pushes)").code("not_found"));
         }
         let address = self.session.data_address()?;
         let mut targets = Vec::new();
@@ -91,9 +91,9 @@ impl<'s> Tenants<'s> {
             let table = self.table(name, table, false)?;
             let lists = lists.map(|lists| self.table(name, lists, true)).transpose()?;
             self.extensions(name, extensions, tell)?;
-            targets.push(Target { name: name.clone(), config, table, lists });
+            targets.push(TargetTenant { name: name.clone(), config, table, lists });
         }
-        let (tenants, tables, pushed) = (self.made.len(), self.made_tables.len(), self.pushed.len());
+        let (tenants, tables, pushed) = (self.made.len(), self.created_tables.len(), self.pushed.len());
         if tenants + tables + pushed > 0 {
             tell(&format!("created: {tenants} tenants, {tables} tables of others, {pushed} extensions pushed"));
         }
@@ -101,19 +101,19 @@ impl<'s> Tenants<'s> {
     }
 
     /// How many workers the server has.
-    pub(super) fn workers(&self) -> Result<u32, Failure> {
+    pub(super) fn workers(&self) -> Result<u32, CliError> {
         Ok(self.session.control().health()?.workers)
     }
 
-    fn make(&mut self, name: &str) -> Result<(Tenant, Option<String>), Failure> {
-        let new = CreateTenant { name: name.to_owned(), ..CreateTenant::default() };
+    fn make(&mut self, name: &str) -> Result<(TenantStatus, Option<String>), CliError> {
+        let new = TenantSpec { name: name.to_owned(), ..TenantSpec::default() };
         let created = self.session.control().create_tenant(&new)?;
         self.session.save_token(name, &created.token);
         self.made.push(name.to_owned());
         Ok((created.tenant, Some(created.token)))
     }
 
-    fn table(&mut self, tenant: &str, table: &str, ordered: bool) -> Result<Table, Failure> {
+    fn table(&mut self, tenant: &str, table: &str, ordered: bool) -> Result<TableStatus, CliError> {
         let control = self.session.control();
         if let Some(found) = control.tables(tenant)?.into_iter().find(|one| one.name == table) {
             return Ok(found);
@@ -123,25 +123,25 @@ impl<'s> Tenants<'s> {
             let hint =
                 format!("--create makes it, as does `sandstorm table create {table} --tenant {tenant}{options}`");
             let text = format!("tenant {tenant:?} has no table {table:?}");
-            return Err(Failure::new(text).hint(hint).code("not_found"));
+            return Err(CliError::new(text).hint(hint).code("not_found"));
         }
-        let create = CreateTable { name: table.to_owned(), ordered, ..CreateTable::default() };
+        let create = TableSpec { name: table.to_owned(), ordered, ..TableSpec::default() };
         let made = control.create_table(tenant, &create)?;
         if !self.made.iter().any(|name| name == tenant) {
-            self.made_tables.push((tenant.to_owned(), table.to_owned()));
+            self.created_tables.push((tenant.to_owned(), table.to_owned()));
         }
         Ok(made)
     }
 
-    fn extensions(&mut self, tenant: &str, names: &[&'static str], tell: &dyn Fn(&str)) -> Result<(), Failure> {
+    fn extensions(&mut self, tenant: &str, names: &[&'static str], tell: &dyn Fn(&str)) -> Result<(), CliError> {
         if names.is_empty() {
             return Ok(());
         }
         let control = self.session.control();
         let there = control.extensions(tenant)?;
         for name in names.iter().copied().filter(|name| !there.iter().any(|one| one.name == *name)) {
-            let example = Example::named(name).filter(|_| self.create).ok_or_else(|| {
-                Failure::new(format!("tenant {tenant:?} has no extension {name:?}, and the mix calls it"))
+            let example = ExampleExtension::named(name).filter(|_| self.create).ok_or_else(|| {
+                CliError::new(format!("tenant {tenant:?} has no extension {name:?}, and the mix calls it"))
                     .hint("--create pushes it, as does `sandstorm ext push` with its folder in ext/")
                     .code("unknown_extension")
             })?;
@@ -158,20 +158,20 @@ impl<'s> Tenants<'s> {
     ///
     /// # Errors
     /// The first that could not be deleted; the others are, as far as they can be.
-    pub(super) fn remove(self, tell: &dyn Fn(&str)) -> Result<(), Failure> {
+    pub(super) fn remove(self, tell: &dyn Fn(&str)) -> Result<(), CliError> {
         let control = self.session.control();
         let mut result = Ok(());
         for (tenant, name) in &self.pushed {
             result = result.and(control.unload(tenant, name).map(|_| ()));
         }
-        for (tenant, table) in &self.made_tables {
+        for (tenant, table) in &self.created_tables {
             result = result.and(control.drop_table(tenant, table));
         }
         for tenant in &self.made {
             result = result.and(control.delete_tenant(tenant));
             self.session.forget_token(tenant);
         }
-        tell(&format!("removed: {} tenants, {} tables of others", self.made.len(), self.made_tables.len()));
-        result.map_err(Failure::from)
+        tell(&format!("removed: {} tenants, {} tables of others", self.made.len(), self.created_tables.len()));
+        result.map_err(CliError::from)
     }
 }

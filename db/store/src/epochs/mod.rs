@@ -1,16 +1,16 @@
 //! Quiescent-state reclamation: replaced records stay until nobody can be reading them.
 //!
 //! A worker announces a quiescent point once a loop turn, which costs about a nanosecond; readers do nothing else.
-//! Invocations outlive loop turns and move between threads, so each takes a [`Pin`] of its own. The protocol, its
-//! memory orderings and the proof are in `core`; `model.rs` checks it with loom, as a test program of its own (`epochs`);
+//! Invocations outlive loop turns and move between threads, so each takes a [`EpochPin`] of its own. The protocol, its
+//! memory orderings and the proof are in `protocol`; `model.rs` checks it with loom, as a test program of its own (`epochs`);
 //! its twins, with a rule broken on purpose, must fail.
 //!
 //! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or away frees what it can and hands
 //! the rest to a common queue, from which every thread takes at its quiescent points.
 
-mod core;
 mod garbage;
-mod holds;
+mod protocol;
+mod refcount;
 mod sync;
 
 use std::cell::{Cell, RefCell};
@@ -21,18 +21,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-use self::core::{Core, LAG, Member};
-pub(super) use self::garbage::{Charge, Garbage, OwnedRecord, Piecemeal, Tally};
-pub(super) use self::holds::Holds;
+pub(super) use self::garbage::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop, OwnedRecord};
+use self::protocol::{EpochCore, EpochMember, GRACE_EPOCHS};
+pub(super) use self::refcount::RecordRefCount;
 use crate::limits::{
-    COMMIT_AHEAD_MS, CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, TURNS_PER_SIZE_GIVEN_BACK,
+    COMMIT_AHEAD_MS, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, RECLAIM_PRESSURE_BYTES, TURNS_PER_SIZE_GIVEN_BACK,
 };
 use crate::slabs;
 
 /// Quiescent-state reclamation, shared by all threads that read or write tables.
 pub struct Epochs {
-    core: Core,
-    orphans: Mutex<Limbo>,
+    core: EpochCore,
+    orphans: Mutex<LimboQueue>,
     /// Length of `orphans`, to look at without the lock.
     orphan_count: AtomicU64,
     limbo_items: AtomicU64,
@@ -62,13 +62,13 @@ pub struct EpochStats {
 }
 
 /// Garbage, the epoch in which it was unlinked, and who is charged for it.
-struct Waiting {
+struct PendingGarbage {
     stamp: u64,
     garbage: Garbage,
-    charge: Charge,
+    charge: GarbageCharge,
 }
 
-impl Waiting {
+impl PendingGarbage {
     /// What it counts of [`Epochs::waiting_bytes`].
     fn waiting_bytes(&self) -> u64 {
         if matches!(self.garbage, Garbage::Record(_)) { self.charge.bytes() } else { 0 }
@@ -76,10 +76,10 @@ impl Waiting {
 }
 
 /// Bytes that garbage takes beside itself while it waits.
-pub(super) const WAITING_BYTES: u64 = size_of::<Waiting>() as u64;
+pub(super) const PENDING_OVERHEAD_BYTES: u64 = size_of::<PendingGarbage>() as u64;
 
 /// Garbage, oldest first (nearly: handed-over queues are appended).
-type Limbo = VecDeque<Waiting>;
+type LimboQueue = VecDeque<PendingGarbage>;
 
 impl std::fmt::Debug for Epochs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -91,7 +91,7 @@ impl Epochs {
     /// No participants yet.
     pub fn new() -> Arc<Epochs> {
         Arc::new(Epochs {
-            core: Core::new(),
+            core: EpochCore::new(),
             orphans: Mutex::default(),
             orphan_count: AtomicU64::new(0),
             limbo_items: AtomicU64::new(0),
@@ -114,14 +114,14 @@ impl Epochs {
             retired: Cell::new(0),
             counted: Cell::new(0),
             uncounted_bytes: Cell::new(0),
-            uncounted_waiting: Cell::new(0),
+            uncounted_waiting_bytes: Cell::new(0),
             turns: 0,
         }
     }
 
     /// Whether so many replaced records wait to be freed that whoever has been reading for long should stop.
     pub fn is_crowded(&self) -> bool {
-        self.waiting_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
+        self.waiting_bytes.load(Ordering::Relaxed) > RECLAIM_PRESSURE_BYTES
     }
 
     /// The time that a commit goes by whose thread brings `now_ms`: never before that of a commit that was over when it began, so
@@ -157,11 +157,11 @@ impl Epochs {
     }
 
     /// Takes garbage from a thread that is no participant.
-    pub(super) fn retire_from_outside(&self, garbage: Garbage) {
-        let stamp = self.core.epoch_between_steps();
+    pub(super) fn retire_unregistered(&self, garbage: Garbage) {
+        let stamp = self.core.epoch_locked();
         self.count(1, garbage.bytes() as u64, 0);
         let mut orphans = self.orphans.lock();
-        orphans.push_back(Waiting { stamp, garbage, charge: Charge::NONE });
+        orphans.push_back(PendingGarbage { stamp, garbage, charge: GarbageCharge::NONE });
         self.orphan_count.store(orphans.len() as u64, Ordering::Relaxed);
     }
 
@@ -172,14 +172,14 @@ impl Epochs {
     }
 
     /// Frees what is old enough from the front of a queue, up to `units` records' worth.
-    fn free_ready(&self, limbo: &mut Limbo, units: usize) {
+    fn free_ready(&self, limbo: &mut LimboQueue, units: usize) {
         let epoch = self.core.epoch();
         let (mut left, mut items, mut bytes, mut waiting_bytes) = (units, 0, 0, 0);
-        let mut charge = Charge::NONE;
+        let mut charge = GarbageCharge::NONE;
         while left > 0 {
             match limbo.front_mut() {
-                Some(Waiting { stamp, garbage, .. }) if *stamp + LAG <= epoch => {
-                    if let Garbage::Piecemeal(garbage) = garbage {
+                Some(PendingGarbage { stamp, garbage, .. }) if *stamp + GRACE_EPOCHS <= epoch => {
+                    if let Garbage::Incremental(garbage) = garbage {
                         let used = garbage.free_some(left);
                         left = left.saturating_sub(used.max(1));
                         if used != 0 {
@@ -219,14 +219,14 @@ impl Epochs {
 /// One thread's part in reclamation. `Send`, not `Sync`. When it is dropped, its garbage goes to the others.
 pub struct Participant {
     epochs: Arc<Epochs>,
-    member: Member,
-    limbo: RefCell<Limbo>,
+    member: EpochMember,
+    limbo: RefCell<LimboQueue>,
     /// Items retired so far.
     retired: Cell<u64>,
     /// Of these, those that are in the common counters, which are touched once a turn, not once a write.
     counted: Cell<u64>,
     uncounted_bytes: Cell<u64>,
-    uncounted_waiting: Cell<u64>,
+    uncounted_waiting_bytes: Cell<u64>,
     /// Quiescent points, modulo 2^32.
     turns: u32,
 }
@@ -239,11 +239,11 @@ impl std::fmt::Debug for Participant {
 
 /// Proof that the thread is online and announces no quiescent point while this lives. No destructor.
 #[derive(Clone, Copy, Debug)]
-pub struct Guard<'p> {
+pub struct EpochGuard<'p> {
     participant: &'p Participant,
 }
 
-impl Guard<'_> {
+impl EpochGuard<'_> {
     /// The epochs that the guard belongs to.
     pub(super) fn epochs(&self) -> &Arc<Epochs> {
         &self.participant.epochs
@@ -254,7 +254,7 @@ impl Guard<'_> {
 /// is lost holds reclamation up for ever.
 #[derive(Debug)]
 #[must_use = "a pin that is not given to unpin holds reclamation up for ever"]
-pub struct Pin {
+pub struct EpochPin {
     /// Address of the epochs that it belongs to.
     epochs: usize,
     parity: usize,
@@ -262,7 +262,7 @@ pub struct Pin {
 
 impl Participant {
     /// Announces that this thread holds no reference to a record, except under pins; frees what is safe, bounded work
-    /// per call. Takes `&mut self`, so that no [`Guard`] can be alive.
+    /// per call. Takes `&mut self`, so that no [`EpochGuard`] can be alive.
     pub fn quiescent(&mut self) {
         self.member.quiescent(&self.epochs.core);
         let waiting = self.limbo.get_mut().len();
@@ -272,7 +272,7 @@ impl Participant {
         // A thread that never sleeps would keep a few objects, and the slabs that they are of, of each size that it ever used.
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_PER_SIZE_GIVEN_BACK) {
-            slabs::give_back_size((self.turns / TURNS_PER_SIZE_GIVEN_BACK) as usize);
+            slabs::flush_size_class((self.turns / TURNS_PER_SIZE_GIVEN_BACK) as usize);
         }
     }
 
@@ -280,7 +280,7 @@ impl Participant {
     /// it keeps at hand.
     pub fn offline(&mut self) {
         self.hand_over();
-        slabs::give_back_cached();
+        slabs::flush_thread_cache();
     }
 
     fn hand_over(&mut self) {
@@ -305,23 +305,23 @@ impl Participant {
     }
 
     /// Permission to read.
-    pub fn guard(&self) -> Guard<'_> {
+    pub fn guard(&self) -> EpochGuard<'_> {
         self.enter();
-        Guard { participant: self }
+        EpochGuard { participant: self }
     }
 
-    /// Pins the current epoch for an invocation: every record that it reads from now on, through [`super::Table::get_pinned`]
+    /// Pins the current epoch for an invocation: every record that it reads from now on, through [`super::RecordTable::get_pinned`]
     /// or a guard, stays until the pin ends.
-    pub fn pin(&self) -> Pin {
+    pub fn pin(&self) -> EpochPin {
         self.enter();
-        Pin { epochs: Arc::as_ptr(&self.epochs).addr(), parity: self.member.pin() }
+        EpochPin { epochs: Arc::as_ptr(&self.epochs).addr(), parity: self.member.pin() }
     }
 
     /// Ends a pin; any participant may end any pin of the same [`Epochs`].
     ///
     /// # Panics
     /// When it is a pin of other epochs: counted here, it would let go of somebody else's.
-    pub fn unpin(&self, pin: Pin) {
+    pub fn unpin(&self, pin: EpochPin) {
         assert_eq!(
             pin.epochs,
             Arc::as_ptr(&self.epochs).addr(),
@@ -343,7 +343,7 @@ impl Participant {
 
     fn reclaim(&mut self, units: usize) {
         self.count();
-        self.epochs.core.try_step();
+        self.epochs.core.try_advance();
         self.member.quiescent(&self.epochs.core);
         self.epochs.free_ready(self.limbo.get_mut(), units);
         self.epochs.free_orphans(units);
@@ -353,7 +353,7 @@ impl Participant {
         let retired = self.retired.get();
         let (items, bytes) = (retired - self.counted.replace(retired), self.uncounted_bytes.take());
         if items != 0 {
-            self.epochs.count(items, bytes, self.uncounted_waiting.take());
+            self.epochs.count(items, bytes, self.uncounted_waiting_bytes.take());
         }
     }
 
@@ -367,19 +367,19 @@ impl Participant {
     /// with any other reader.
     pub(super) fn reclaim_early(&self) {
         self.count();
-        self.epochs.core.try_step();
+        self.epochs.core.try_advance();
         self.epochs.free_ready(&mut self.limbo.borrow_mut(), 8 * RECLAIM_PER_TURN);
         self.epochs.free_orphans(8 * RECLAIM_PER_TURN);
     }
 
     /// Keeps `garbage` until nobody can be reading it. It was unlinked before, by this thread, under a guard. What is
     /// charged for it is given back then.
-    pub(super) fn retire(&self, garbage: Garbage, charge: Charge) {
+    pub(super) fn retire(&self, garbage: Garbage, charge: GarbageCharge) {
         self.enter();
-        let waiting = Waiting { stamp: self.member.seen(), garbage, charge };
+        let waiting = PendingGarbage { stamp: self.member.seen(), garbage, charge };
         self.retired.set(self.retired.get() + 1);
         self.uncounted_bytes.set(self.uncounted_bytes.get() + waiting.garbage.bytes() as u64);
-        self.uncounted_waiting.set(self.uncounted_waiting.get() + waiting.waiting_bytes());
+        self.uncounted_waiting_bytes.set(self.uncounted_waiting_bytes.get() + waiting.waiting_bytes());
         self.limbo.borrow_mut().push_back(waiting);
     }
 }

@@ -70,15 +70,15 @@ mod sync {
     }
 }
 
-#[path = "core.rs"]
+#[path = "protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
 
-#[path = "holds.rs"]
-mod holds;
+#[path = "refcount.rs"]
+mod refcount;
 
-use self::holds::Holds;
-use self::protocol::{Core, LAG, Member};
+use self::protocol::{EpochCore, EpochMember, GRACE_EPOCHS};
+use self::refcount::RecordRefCount;
 use self::sync::Ordering;
 
 thread_local! {
@@ -89,22 +89,22 @@ thread_local! {
 
 /// What a twin takes away, on each of its threads.
 #[derive(Clone, Copy)]
-enum Weak {
+enum WeakenedOrdering {
     Nothing,
     Stores,
     Loads,
 }
 
-impl Weak {
+impl WeakenedOrdering {
     fn apply(self) {
-        RELAXED_STORES.set(matches!(self, Weak::Stores));
-        RELAXED_LOADS.set(matches!(self, Weak::Loads));
+        RELAXED_STORES.set(matches!(self, WeakenedOrdering::Stores));
+        RELAXED_LOADS.set(matches!(self, WeakenedOrdering::Loads));
     }
 }
 
 /// Two records, the first of which is current; `with_mut` stands for freeing.
-struct Shared {
-    core: Core,
+struct EpochModel {
+    core: EpochCore,
     current: AtomicUsize,
     records: [UnsafeCell<u64>; 2],
 }
@@ -123,10 +123,10 @@ mod cells {
     }
 }
 
-impl Shared {
-    fn new() -> Arc<Shared> {
-        Arc::new(Shared {
-            core: Core::new(),
+impl EpochModel {
+    fn new() -> Arc<EpochModel> {
+        Arc::new(EpochModel {
+            core: EpochCore::new(),
             current: AtomicUsize::new(0),
             records: [UnsafeCell::new(1), UnsafeCell::new(2)],
         })
@@ -141,12 +141,12 @@ impl Shared {
     }
 
     /// Replaces record 0, then makes steps until it may be freed, or gives up.
-    fn replace_and_free(&self, member: &Member, lag: u64) {
+    fn replace_and_free(&self, member: &EpochMember, lag: u64) {
         self.current.store(1, Ordering::Release);
         let stamp = member.seen();
         for _ in 0..lag + 1 {
             member.quiescent(&self.core);
-            self.core.try_step();
+            self.core.try_advance();
             if self.core.epoch() >= stamp + lag {
                 cells::free(&self.records[0]);
                 return;
@@ -155,15 +155,15 @@ impl Shared {
     }
 
     /// The same, giving the reader its turns between the steps.
-    fn replace_and_free_in_turns(&self, member: &Member, steps: bool) {
+    fn replace_and_free_in_turns(&self, member: &EpochMember, steps: bool) {
         self.current.store(1, Ordering::Release);
         let stamp = member.seen();
-        for _ in 0..2 * LAG {
+        for _ in 0..2 * GRACE_EPOCHS {
             member.quiescent(&self.core);
             if steps {
-                self.core.try_step();
+                self.core.try_advance();
             }
-            if self.core.epoch() >= stamp + LAG {
+            if self.core.epoch() >= stamp + GRACE_EPOCHS {
                 cells::free(&self.records[0]);
                 return;
             }
@@ -172,7 +172,7 @@ impl Shared {
     }
 
     /// Quiescent points of `member` until it has announced another epoch, or gives up.
-    fn announce(&self, member: &Member) {
+    fn announce(&self, member: &EpochMember) {
         let before = member.seen();
         for _ in 0..2 {
             member.quiescent(&self.core);
@@ -196,7 +196,7 @@ fn explore_up_to(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
 
 fn reader_and_writer(lag: u64) {
     explore(move || {
-        let shared = Shared::new();
+        let shared = EpochModel::new();
         let writer = shared.core.join();
         writer.online(&shared.core);
         let reader = {
@@ -204,7 +204,7 @@ fn reader_and_writer(lag: u64) {
             thread::spawn(move || {
                 let member = shared.core.join();
                 member.online(&shared.core);
-                shared.core.try_step();
+                shared.core.try_advance();
                 member.quiescent(&shared.core);
                 let index = shared.read_current();
                 shared.check(index);
@@ -219,7 +219,7 @@ fn reader_and_writer(lag: u64) {
 fn coming_online(without_fences: bool) {
     explore(move || {
         WITHOUT_FENCES.set(without_fences);
-        let shared = Shared::new();
+        let shared = EpochModel::new();
         let (writer, member) = (shared.core.join(), shared.core.join());
         writer.online(&shared.core);
         let reader = {
@@ -232,14 +232,14 @@ fn coming_online(without_fences: bool) {
                 member.offline();
             })
         };
-        shared.replace_and_free(&writer, LAG);
+        shared.replace_and_free(&writer, GRACE_EPOCHS);
         drop(reader.join());
     });
 }
 
 fn stolen_pin(counted: bool) {
     explore(move || {
-        let shared = Shared::new();
+        let shared = EpochModel::new();
         let writer = shared.core.join();
         writer.online(&shared.core);
         let reader = {
@@ -256,16 +256,16 @@ fn stolen_pin(counted: bool) {
                 }
             })
         };
-        shared.replace_and_free(&writer, LAG);
+        shared.replace_and_free(&writer, GRACE_EPOCHS);
         drop(reader.join());
     });
 }
 
 /// A reader that stays online: it announces so many epochs, reads, and announces so many more. Only the writer steps.
-fn online_reader(weak: Weak, before: usize, after: usize) {
+fn online_reader(weak: WeakenedOrdering, before: usize, after: usize) {
     explore(move || {
         weak.apply();
-        let shared = Shared::new();
+        let shared = EpochModel::new();
         let (writer, member) = (shared.core.join(), shared.core.join());
         writer.online(&shared.core);
         member.online(&shared.core);
@@ -285,11 +285,11 @@ fn online_reader(weak: Weak, before: usize, after: usize) {
 }
 
 /// A third thread makes the steps; the writer looks at the epoch alone, so that nothing else orders its freeing.
-fn stranger_that_steps(weak: Weak) {
+fn stranger_that_steps(weak: WeakenedOrdering) {
     // Two preemptions: three threads have many more interleavings.
     explore_up_to(2, move || {
         weak.apply();
-        let shared = Shared::new();
+        let shared = EpochModel::new();
         let (writer, member) = (shared.core.join(), shared.core.join());
         writer.online(&shared.core);
         member.online(&shared.core);
@@ -299,7 +299,7 @@ fn stranger_that_steps(weak: Weak) {
                 weak.apply();
                 let index = shared.read_current();
                 shared.check(index);
-                (1..LAG).for_each(|_| shared.announce(&member));
+                (1..GRACE_EPOCHS).for_each(|_| shared.announce(&member));
             })
         };
         let freer = {
@@ -309,8 +309,8 @@ fn stranger_that_steps(weak: Weak) {
                 shared.replace_and_free_in_turns(&writer, false);
             })
         };
-        for _ in 0..LAG {
-            shared.core.try_step();
+        for _ in 0..GRACE_EPOCHS {
+            shared.core.try_advance();
             thread::yield_now();
         }
         drop((reader.join(), freer.join()));
@@ -319,13 +319,13 @@ fn stranger_that_steps(weak: Weak) {
 
 /// The oldest stamp that a pinned invocation can meet: the writer is an epoch behind. The last read under the pin comes
 /// after the last announcement, so that nothing but the end of the pin orders it before the freeing.
-fn pin_that_ends_last(weak: Weak) {
+fn pin_that_ends_last(weak: WeakenedOrdering) {
     explore(move || {
         weak.apply();
-        let shared = Shared::new();
+        let shared = EpochModel::new();
         let (writer, owner, thief) = (shared.core.join(), shared.core.join(), shared.core.join());
         writer.online(&shared.core);
-        assert!(shared.core.try_step());
+        assert!(shared.core.try_advance());
         owner.online(&shared.core);
         let reader = {
             let shared = Arc::clone(&shared);
@@ -346,7 +346,7 @@ fn pin_that_ends_last(weak: Weak) {
 /// A writer that comes online while the epoch moves: a stamp of the past would free at once what others still read.
 fn late_writer() {
     explore(move || {
-        let shared = Shared::new();
+        let shared = EpochModel::new();
         let (late, reader) = (shared.core.join(), shared.core.join());
         reader.online(&shared.core);
         let writer = {
@@ -354,13 +354,13 @@ fn late_writer() {
             thread::spawn(move || {
                 late.online(&shared.core);
                 shared.current.store(1, Ordering::Release);
-                if shared.core.epoch() >= late.seen() + LAG {
+                if shared.core.epoch() >= late.seen() + GRACE_EPOCHS {
                     cells::free(&shared.records[0]);
                 }
             })
         };
-        for _ in 0..LAG {
-            shared.core.try_step();
+        for _ in 0..GRACE_EPOCHS {
+            shared.core.try_advance();
             reader.quiescent(&shared.core);
         }
         let index = shared.read_current();
@@ -370,10 +370,10 @@ fn late_writer() {
 }
 
 /// A reader that holds the record, and reads it when it is no reader any more; whoever lets go last frees it.
-fn held_record(weak: Weak, holds_first: bool) {
+fn held_record(weak: WeakenedOrdering, holds_first: bool) {
     explore(move || {
         weak.apply();
-        let (shared, holds) = (Shared::new(), Arc::new(Holds::one()));
+        let (shared, holds) = (EpochModel::new(), Arc::new(RecordRefCount::one()));
         let (writer, member) = (shared.core.join(), shared.core.join());
         writer.online(&shared.core);
         member.online(&shared.core);
@@ -399,10 +399,10 @@ fn held_record(weak: Weak, holds_first: bool) {
         };
         shared.current.store(1, Ordering::Release);
         let stamp = writer.seen();
-        for _ in 0..LAG + 1 {
+        for _ in 0..GRACE_EPOCHS + 1 {
             writer.quiescent(&shared.core);
-            shared.core.try_step();
-            if shared.core.epoch() >= stamp + LAG {
+            shared.core.try_advance();
+            if shared.core.epoch() >= stamp + GRACE_EPOCHS {
                 if holds.let_go() {
                     cells::free(&shared.records[0]);
                 }
@@ -415,78 +415,78 @@ fn held_record(weak: Weak, holds_first: bool) {
 
 #[test]
 fn a_held_record_stays_when_its_reader_has_gone_and_is_freed_by_the_last() {
-    held_record(Weak::Nothing, true);
+    held_record(WeakenedOrdering::Nothing, true);
 }
 
 #[test]
 #[should_panic]
 fn holding_a_record_that_is_read_no_more_would_not_do() {
-    held_record(Weak::Nothing, false);
+    held_record(WeakenedOrdering::Nothing, false);
 }
 
 #[test]
 #[should_panic]
 fn letting_go_without_releasing_would_not_do() {
-    held_record(Weak::Stores, true);
+    held_record(WeakenedOrdering::Stores, true);
 }
 
 #[test]
 #[should_panic]
 fn letting_go_without_acquiring_would_not_do() {
-    held_record(Weak::Loads, true);
+    held_record(WeakenedOrdering::Loads, true);
 }
 
 #[test]
 fn a_reader_that_stays_online_is_waited_for() {
-    online_reader(Weak::Nothing, 0, 2);
-    online_reader(Weak::Nothing, 1, 1);
-    online_reader(Weak::Nothing, 2, 0);
+    online_reader(WeakenedOrdering::Nothing, 0, 2);
+    online_reader(WeakenedOrdering::Nothing, 1, 1);
+    online_reader(WeakenedOrdering::Nothing, 2, 0);
 }
 
 #[test]
 #[should_panic]
 fn announcements_that_release_nothing_would_not_do() {
-    online_reader(Weak::Stores, 0, 2);
+    online_reader(WeakenedOrdering::Stores, 0, 2);
 }
 
 #[test]
 #[should_panic]
 fn announcements_that_acquire_nothing_would_not_do() {
-    online_reader(Weak::Loads, 2, 0);
+    online_reader(WeakenedOrdering::Loads, 2, 0);
 }
 
 #[test]
 fn the_epoch_alone_tells_that_all_have_let_go() {
-    stranger_that_steps(Weak::Nothing);
+    stranger_that_steps(WeakenedOrdering::Nothing);
 }
 
 #[test]
 #[should_panic]
 fn steps_that_release_nothing_would_not_do() {
-    stranger_that_steps(Weak::Stores);
+    stranger_that_steps(WeakenedOrdering::Stores);
 }
 
 #[test]
 #[should_panic]
 fn looks_at_the_epoch_that_acquire_nothing_would_not_do() {
-    stranger_that_steps(Weak::Loads);
+    stranger_that_steps(WeakenedOrdering::Loads);
 }
 
 #[test]
 fn the_end_of_a_pin_comes_after_what_was_read_under_it() {
-    pin_that_ends_last(Weak::Nothing);
+    pin_that_ends_last(WeakenedOrdering::Nothing);
 }
 
 #[test]
 #[should_panic]
 fn ends_of_pins_that_release_nothing_would_not_do() {
-    pin_that_ends_last(Weak::Stores);
+    pin_that_ends_last(WeakenedOrdering::Stores);
 }
 
 #[test]
 #[should_panic]
 fn counts_of_pins_that_acquire_nothing_would_not_do() {
-    pin_that_ends_last(Weak::Loads);
+    pin_that_ends_last(WeakenedOrdering::Loads);
 }
 
 #[test]
@@ -496,13 +496,13 @@ fn a_writer_that_comes_online_stamps_with_the_epoch_of_now() {
 
 #[test]
 fn a_reader_never_meets_a_freed_record() {
-    reader_and_writer(LAG);
+    reader_and_writer(GRACE_EPOCHS);
 }
 
 #[test]
 #[should_panic]
 fn a_lag_of_two_would_free_too_early() {
-    reader_and_writer(LAG - 1);
+    reader_and_writer(GRACE_EPOCHS - 1);
 }
 
 #[test]

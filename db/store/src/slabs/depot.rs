@@ -5,7 +5,7 @@
 //! slab whose last object comes back leaves its size, and may serve another one.
 //!
 //! What this module guarantees: an object that [`Depot::take`] hands out is nobody else's until it comes back by [`Depot::give`],
-//! has [`size_bytes`] bytes, is aligned to [`STEP`], and to a cache line if that divides its size.
+//! has [`class_bytes`] bytes, is aligned to [`SIZE_STEP_BYTES`], and to a cache line if that divides its size.
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
@@ -15,63 +15,66 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::extents::{Extent, Extents};
+use super::extents::{Extent, ExtentPool};
 use crate::limits::SLAB_BYTES;
 
 /// Sizes are multiples of this.
-pub(super) const STEP: usize = 8;
-/// Up to here there is a size for each multiple of [`STEP`].
-const STEPPED_BYTES: usize = 1024;
-const HEADER_BYTES: usize = size_of::<Slab>();
-const ROOM_BYTES: usize = SLAB_BYTES - HEADER_BYTES;
-/// Objects of the largest size in a slab. Sizes above [`STEPPED_BYTES`] are such that a slab has no room left over.
-const FEWEST: usize = 8;
+pub(super) const SIZE_STEP_BYTES: usize = 8;
+/// Up to here there is a size for each multiple of [`SIZE_STEP_BYTES`].
+const LINEAR_CLASSES_MAX_BYTES: usize = 1024;
+const HEADER_BYTES: usize = size_of::<SlabHeader>();
+const SLAB_PAYLOAD_BYTES: usize = SLAB_BYTES - HEADER_BYTES;
+/// Objects of the largest size in a slab. Sizes above [`LINEAR_CLASSES_MAX_BYTES`] are such that a slab has no room left over.
+const MIN_OBJECTS_PER_SLAB: usize = 8;
 /// Objects of the smallest of those sizes in a slab.
-const MOST: usize = ROOM_BYTES / (STEPPED_BYTES + STEP);
+const MAX_LARGE_CLASS_OBJECTS: usize = SLAB_PAYLOAD_BYTES / (LINEAR_CLASSES_MAX_BYTES + SIZE_STEP_BYTES);
 /// The largest size.
-pub(super) const LARGEST_BYTES: usize = ROOM_BYTES / FEWEST / STEP * STEP;
+pub(super) const MAX_SLAB_OBJECT_BYTES: usize =
+    SLAB_PAYLOAD_BYTES / MIN_OBJECTS_PER_SLAB / SIZE_STEP_BYTES * SIZE_STEP_BYTES;
 /// How many sizes there are.
-pub(super) const SIZES: usize = STEPPED_BYTES / STEP + 1 + MOST - FEWEST + 1;
+pub(super) const SIZE_CLASSES: usize =
+    LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES + 1 + MAX_LARGE_CLASS_OBJECTS - MIN_OBJECTS_PER_SLAB + 1;
 const _: () = assert!(HEADER_BYTES == 64);
 
-/// The size that has room for so many bytes (at most [`LARGEST_BYTES`]).
-pub(super) const fn size_of_bytes(bytes: usize) -> usize {
-    let steps = if bytes <= 2 * STEP { 2 } else { bytes.div_ceil(STEP) };
-    if steps <= STEPPED_BYTES / STEP {
+/// The size that has room for so many bytes (at most [`MAX_SLAB_OBJECT_BYTES`]).
+pub(super) const fn size_class_for(bytes: usize) -> usize {
+    let steps = if bytes <= 2 * SIZE_STEP_BYTES { 2 } else { bytes.div_ceil(SIZE_STEP_BYTES) };
+    if steps <= LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES {
         return steps;
     }
-    STEPPED_BYTES / STEP + 1 + MOST - ROOM_BYTES / (steps * STEP)
+    LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES + 1 + MAX_LARGE_CLASS_OBJECTS
+        - SLAB_PAYLOAD_BYTES / (steps * SIZE_STEP_BYTES)
 }
 
 /// Bytes of an object of a size.
-pub(super) const fn size_bytes(size: usize) -> usize {
-    if size <= STEPPED_BYTES / STEP {
-        return size * STEP;
+pub(super) const fn class_bytes(size: usize) -> usize {
+    if size <= LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES {
+        return size * SIZE_STEP_BYTES;
     }
-    let objects = MOST + STEPPED_BYTES / STEP + 1 - size;
-    ROOM_BYTES / objects / STEP * STEP
+    let objects = MAX_LARGE_CLASS_OBJECTS + LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES + 1 - size;
+    SLAB_PAYLOAD_BYTES / objects / SIZE_STEP_BYTES * SIZE_STEP_BYTES
 }
 
-const fn objects(size: usize) -> u32 {
-    (ROOM_BYTES / size_bytes(size)) as u32
+const fn objects_per_slab(size: usize) -> u32 {
+    (SLAB_PAYLOAD_BYTES / class_bytes(size)) as u32
 }
 
 /// An object that is free: it holds the next one.
-struct Free {
-    next: *mut Free,
+struct FreeObject {
+    next: *mut FreeObject,
 }
 
 /// Free objects of one size, one behind the other. Whoever drops one loses them.
-pub(super) struct Chain {
-    first: *mut Free,
+pub(super) struct FreeList {
+    first: *mut FreeObject,
     len: usize,
 }
 
 // SAFETY: the only owner of its objects.
-unsafe impl Send for Chain {}
+unsafe impl Send for FreeList {}
 
-impl Chain {
-    pub(super) const EMPTY: Chain = Chain { first: ptr::null_mut(), len: 0 };
+impl FreeList {
+    pub(super) const EMPTY: FreeList = FreeList { first: ptr::null_mut(), len: 0 };
 
     pub(super) fn len(&self) -> usize {
         self.len
@@ -88,9 +91,9 @@ impl Chain {
     /// # Safety
     /// `object` is one of a depot, of the chain's size, and the caller has it to give away.
     pub(super) unsafe fn push(&mut self, object: NonNull<u8>) {
-        let object: NonNull<Free> = object.cast();
+        let object: NonNull<FreeObject> = object.cast();
         // SAFETY: the caller's promise: at least 16 bytes, aligned to 8, and nobody else's.
-        unsafe { object.write(Free { next: self.first }) };
+        unsafe { object.write(FreeObject { next: self.first }) };
         self.first = object.as_ptr();
         self.len += 1;
     }
@@ -98,12 +101,12 @@ impl Chain {
 
 /// The header of a slab. Read and written under the lock of its size.
 #[repr(C, align(64))]
-struct Slab {
+struct SlabHeader {
     /// Objects that came back.
-    free: *mut Free,
+    free: *mut FreeObject,
     /// Neighbours in the list of the size.
-    before: *mut Slab,
-    behind: *mut Slab,
+    before: *mut SlabHeader,
+    behind: *mut SlabHeader,
     /// Objects that are handed out.
     used: u32,
     /// Objects that were handed out at least once: the first ones.
@@ -111,18 +114,18 @@ struct Slab {
 }
 
 /// The slabs of one size that have free objects and used ones.
-struct Size {
-    first: *mut Slab,
-    last: *mut Slab,
+struct SizeClass {
+    first: *mut SlabHeader,
+    last: *mut SlabHeader,
 }
 
 // SAFETY: the list and its slabs belong to whoever holds the lock.
-unsafe impl Send for Size {}
+unsafe impl Send for SizeClass {}
 
-impl Size {
+impl SizeClass {
     /// # Safety
     /// `slab` is alive, and of this size, and in no list. The same for `remove`, but that it is in this list.
-    unsafe fn append(&mut self, slab: NonNull<Slab>) {
+    unsafe fn append(&mut self, slab: NonNull<SlabHeader>) {
         // SAFETY: the caller's promise; all slabs in the list are alive.
         unsafe {
             (*slab.as_ptr()).before = self.last;
@@ -135,7 +138,7 @@ impl Size {
         self.last = slab.as_ptr();
     }
 
-    unsafe fn remove(&mut self, slab: NonNull<Slab>) {
+    unsafe fn remove(&mut self, slab: NonNull<SlabHeader>) {
         // SAFETY: as for `append`.
         unsafe {
             let (before, behind) = ((*slab.as_ptr()).before, (*slab.as_ptr()).behind);
@@ -153,9 +156,9 @@ impl Size {
 
 /// All slabs.
 pub(super) struct Depot {
-    sizes: [CachePadded<Mutex<Size>>; SIZES],
+    sizes: [CachePadded<Mutex<SizeClass>>; SIZE_CLASSES],
     /// Locked within the lock of a size, never the other way round.
-    extents: Mutex<Extents>,
+    extents: Mutex<ExtentPool>,
     /// Bytes of the slabs that sizes have.
     slabs_bytes: AtomicUsize,
     /// Bytes of the objects that are handed out.
@@ -168,9 +171,9 @@ impl Depot {
     /// `waste_bytes`: while more than that of its slabs is free, and more than half as much as is used, only who must gets new ones.
     pub(super) const fn new(waste_bytes: usize) -> Depot {
         Depot {
-            sizes: [const { CachePadded::new(Mutex::new(Size { first: ptr::null_mut(), last: ptr::null_mut() })) };
-                SIZES],
-            extents: Mutex::new(Extents::new()),
+            sizes: [const { CachePadded::new(Mutex::new(SizeClass { first: ptr::null_mut(), last: ptr::null_mut() })) };
+                SIZE_CLASSES],
+            extents: Mutex::new(ExtentPool::new()),
             slabs_bytes: AtomicUsize::new(0),
             used_bytes: AtomicUsize::new(0),
             waste_bytes,
@@ -179,7 +182,7 @@ impl Depot {
 
     /// Whether so much of the slabs is free, and of use to one size only, that nobody but who must is to get further ones: whoever
     /// fills slabs and empties all but one object of each could otherwise hold on to many times what it is charged, size by size.
-    fn is_wasteful(&self) -> bool {
+    fn is_fragmented(&self) -> bool {
         let used = self.used_bytes.load(Relaxed);
         self.slabs_bytes.load(Relaxed).saturating_sub(used) > self.waste_bytes.max(used / 2)
     }
@@ -191,12 +194,12 @@ impl Depot {
     }
 
     /// Up to `count` objects of a size; fewer, or none, when memory is out, or when slabs are mostly empty and this is not a must.
-    pub(super) fn take(&self, size: usize, count: usize, is_must: bool) -> Chain {
+    pub(super) fn take(&self, size: usize, count: usize, is_must: bool) -> FreeList {
         let mut list = self.sizes[size].lock();
-        let mut taken = Chain::EMPTY;
+        let mut taken = FreeList::EMPTY;
         while taken.len < count {
             let Some(slab) = NonNull::new(list.first) else {
-                if taken.len != 0 || !is_must && self.is_wasteful() {
+                if taken.len != 0 || !is_must && self.is_fragmented() {
                     break;
                 }
                 // Not under the lock: the kernel may have to make a huge page, and to zero it. Others may do the same meanwhile.
@@ -207,18 +210,18 @@ impl Depot {
             };
             // SAFETY: a slab in the list is alive, has free objects, and is ours while the list is locked.
             unsafe {
-                take_from(slab, size, count, &mut taken);
-                if (*slab.as_ptr()).used == objects(size) {
+                take_from_slab(slab, size, count, &mut taken);
+                if (*slab.as_ptr()).used == objects_per_slab(size) {
                     list.remove(slab);
                 }
             }
         }
-        self.used_bytes.fetch_add(taken.len * size_bytes(size), Relaxed);
+        self.used_bytes.fetch_add(taken.len * class_bytes(size), Relaxed);
         taken
     }
 
     /// Memory of a slab; of a new extent if there is none.
-    fn free_slab(&self) -> Option<NonNull<u8>> {
+    fn obtain_slab(&self) -> Option<NonNull<u8>> {
         if let Some(slab) = { self.extents.lock().take() } {
             return Some(slab);
         }
@@ -235,12 +238,14 @@ impl Depot {
     }
 
     /// A slab that is nobody's and in no list, without an object handed out.
-    fn new_slab(&self) -> Option<NonNull<Slab>> {
-        let slab: NonNull<Slab> = self.free_slab()?.cast();
+    fn new_slab(&self) -> Option<NonNull<SlabHeader>> {
+        let slab: NonNull<SlabHeader> = self.obtain_slab()?.cast();
         self.slabs_bytes.fetch_add(SLAB_BYTES, Relaxed);
         let nothing = ptr::null_mut();
         // SAFETY: memory of a slab, aligned to its size, which is nobody else's.
-        unsafe { slab.write(Slab { free: ptr::null_mut(), before: nothing, behind: nothing, used: 0, begun: 0 }) };
+        unsafe {
+            slab.write(SlabHeader { free: ptr::null_mut(), before: nothing, behind: nothing, used: 0, begun: 0 })
+        };
         Some(slab)
     }
 
@@ -248,22 +253,22 @@ impl Depot {
     ///
     /// # Safety
     /// The objects of the chain are of this size, came from this depot, and nobody uses them.
-    pub(super) unsafe fn give(&self, size: usize, chain: &mut Chain, kept: usize) {
-        self.used_bytes.fetch_sub(chain.len.saturating_sub(kept) * size_bytes(size), Relaxed);
+    pub(super) unsafe fn give(&self, size: usize, chain: &mut FreeList, kept: usize) {
+        self.used_bytes.fetch_sub(chain.len.saturating_sub(kept) * class_bytes(size), Relaxed);
         let mut list = self.sizes[size].lock();
         while chain.len > kept {
             let Some(object) = chain.pop() else { break };
             // The header lies in the same extent, whose pointer `take` derived the object from.
             let slab = object.as_ptr().map_addr(|address| address & !(SLAB_BYTES - 1)).cast();
-            let Some(slab) = NonNull::<Slab>::new(slab) else { break };
+            let Some(slab) = NonNull::<SlabHeader>::new(slab) else { break };
             // SAFETY: the slab is alive as long as one of its objects is handed out, and ours while the list is locked.
             let emptied = unsafe {
                 let header = &mut *slab.as_ptr();
-                let object: NonNull<Free> = object.cast();
-                object.write(Free { next: header.free });
+                let object: NonNull<FreeObject> = object.cast();
+                object.write(FreeObject { next: header.free });
                 header.free = object.as_ptr();
                 header.used -= 1;
-                let (used, was_full) = (header.used, header.used + 1 == objects(size));
+                let (used, was_full) = (header.used, header.used + 1 == objects_per_slab(size));
                 if was_full && used != 0 {
                     list.append(slab);
                 } else if used == 0 && !was_full {
@@ -272,7 +277,7 @@ impl Depot {
                 used == 0
             };
             if emptied {
-                // SAFETY: all its objects are free, it is in no list, and it came from `Extents::take`.
+                // SAFETY: all its objects are free, it is in no list, and it came from `ExtentPool::take`.
                 let extent = unsafe { self.extents.lock().give(slab.cast()) };
                 self.slabs_bytes.fetch_sub(SLAB_BYTES, Relaxed);
                 if extent.is_some() {
@@ -288,7 +293,7 @@ impl Depot {
 ///
 /// # Safety
 /// The slab is alive and of this size, and the caller holds its lock.
-unsafe fn take_from(slab: NonNull<Slab>, size: usize, count: usize, taken: &mut Chain) {
+unsafe fn take_from_slab(slab: NonNull<SlabHeader>, size: usize, count: usize, taken: &mut FreeList) {
     // SAFETY: the caller's promise.
     let header = unsafe { &mut *slab.as_ptr() };
     while taken.len < count {
@@ -296,8 +301,8 @@ unsafe fn take_from(slab: NonNull<Slab>, size: usize, count: usize, taken: &mut 
             // SAFETY: an object that came back holds the next one.
             header.free = unsafe { free.as_ref() }.next;
             free.cast()
-        } else if header.begun < objects(size) {
-            let offset = HEADER_BYTES + header.begun as usize * size_bytes(size);
+        } else if header.begun < objects_per_slab(size) {
+            let offset = HEADER_BYTES + header.begun as usize * class_bytes(size);
             header.begun += 1;
             // SAFETY: it lies in the slab, as far as there are objects.
             unsafe { slab.cast::<u8>().add(offset) }
@@ -317,17 +322,25 @@ mod tests {
 
     #[test]
     fn every_length_fits_its_size_and_none_is_much_larger() {
-        for bytes in 0..=LARGEST_BYTES {
-            let size = size_of_bytes(bytes);
-            let taken = size_bytes(size);
-            assert!(size < SIZES && taken >= bytes && taken.is_multiple_of(STEP), "{bytes}: {size}, {taken}");
+        for bytes in 0..=MAX_SLAB_OBJECT_BYTES {
+            let size = size_class_for(bytes);
+            let taken = class_bytes(size);
+            assert!(
+                size < SIZE_CLASSES && taken >= bytes && taken.is_multiple_of(SIZE_STEP_BYTES),
+                "{bytes}: {size}, {taken}"
+            );
             let lost = taken - bytes;
-            assert!(lost < STEP || bytes <= STEP || (bytes > STEPPED_BYTES && lost * 7 < bytes), "{bytes}: {taken}");
-            assert!(size == 2 || size_bytes(size - 1) < bytes, "{bytes}: a smaller one does");
-            let unused = ROOM_BYTES - objects(size) as usize * taken;
+            assert!(
+                lost < SIZE_STEP_BYTES
+                    || bytes <= SIZE_STEP_BYTES
+                    || (bytes > LINEAR_CLASSES_MAX_BYTES && lost * 7 < bytes),
+                "{bytes}: {taken}"
+            );
+            assert!(size == 2 || class_bytes(size - 1) < bytes, "{bytes}: a smaller one does");
+            let unused = SLAB_PAYLOAD_BYTES - objects_per_slab(size) as usize * taken;
             assert!(unused * 64 <= SLAB_BYTES, "{taken}: {unused} bytes of a slab are of no use");
         }
-        assert_eq!((size_of_bytes(LARGEST_BYTES), size_bytes(size_of_bytes(146))), (SIZES - 1, 152));
+        assert_eq!((size_class_for(MAX_SLAB_OBJECT_BYTES), class_bytes(size_class_for(146))), (SIZE_CLASSES - 1, 152));
     }
 
     #[test]
@@ -335,11 +348,11 @@ mod tests {
         let depot = Depot::new(usize::MAX);
         let (mut out, mut most) = (Vec::new(), 0);
         for round in 0..if cfg!(miri) { 2 } else { 20 } {
-            for size in [2, 8, 19, 128, 129, 150, SIZES - 1] {
+            for size in [2, 8, 19, 128, 129, 150, SIZE_CLASSES - 1] {
                 let mut chain = depot.take(size, if size > 128 { 20 } else { 300 }, true);
                 while let Some(object) = chain.pop() {
                     // SAFETY: an object of this size that is ours.
-                    unsafe { object.as_ptr().write_bytes(round, size_bytes(size)) };
+                    unsafe { object.as_ptr().write_bytes(round, class_bytes(size)) };
                     out.push((object, size));
                 }
             }
@@ -347,9 +360,10 @@ mod tests {
             for (object, size) in &out {
                 let first = object.as_ptr().addr();
                 assert!(
-                    first.is_multiple_of(STEP) && (!size.is_multiple_of(8) || *size > 128 || first.is_multiple_of(64))
+                    first.is_multiple_of(SIZE_STEP_BYTES)
+                        && (!size.is_multiple_of(8) || *size > 128 || first.is_multiple_of(64))
                 );
-                ends.insert((first, first + size_bytes(*size)));
+                ends.insert((first, first + class_bytes(*size)));
             }
             let ends: Vec<_> = ends.into_iter().collect();
             assert!(ends.len() == out.len() && ends.windows(2).all(|two| two[0].1 <= two[1].0), "they overlap");
@@ -370,13 +384,13 @@ mod tests {
             let mut out = Vec::new();
             while let Some(object) = depot.take(size, 1, false).pop() {
                 out.push(object);
-                if out.len() * size_bytes(size) >= 64 * SLAB_BYTES {
+                if out.len() * class_bytes(size) >= 64 * SLAB_BYTES {
                     break;
                 }
             }
             most = most.max(depot.slabs_bytes.load(Relaxed));
             for (number, object) in out.into_iter().enumerate() {
-                if number % objects(size) as usize == 0 {
+                if number % objects_per_slab(size) as usize == 0 {
                     kept.push((object, size));
                 } else {
                     give_one(&depot, size, object);
@@ -394,7 +408,7 @@ mod tests {
     }
 
     fn give_one(depot: &Depot, size: usize, object: NonNull<u8>) {
-        let mut chain = Chain::EMPTY;
+        let mut chain = FreeList::EMPTY;
         // SAFETY: an object of this size of this depot, which nobody uses any more.
         unsafe {
             chain.push(object);

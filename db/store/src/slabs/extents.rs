@@ -4,8 +4,8 @@
 //! The lowest extent with a free slab is used first, so that the highest ones empty. A few free slabs are kept in reserve: a table
 //! that is emptied and filled again does not go to the kernel each time.
 //!
-//! What this module guarantees: what [`Extents::take`] answers is [`SLAB_BYTES`] of readable and writable memory, aligned to that,
-//! which nobody else has until it is handed to [`Extents::give`]; a pointer to it may be used for all of it.
+//! What this module guarantees: what [`ExtentPool::take`] answers is [`SLAB_BYTES`] of readable and writable memory, aligned to that,
+//! which nobody else has until it is handed to [`ExtentPool::give`]; a pointer to it may be used for all of it.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ use sandstorm_net::extents::ExtentSource;
 
 use crate::limits::{EXTENT_BYTES, SLAB_BYTES, SPARE_SLABS};
 
-const SLABS: usize = EXTENT_BYTES / SLAB_BYTES;
-const ALL_FREE: u32 = u32::MAX >> (u32::BITS as usize - SLABS);
+const SLABS_PER_EXTENT: usize = EXTENT_BYTES / SLAB_BYTES;
+const ALL_FREE: u32 = u32::MAX >> (u32::BITS as usize - SLABS_PER_EXTENT);
 const _: () = assert!(EXTENT_BYTES.is_power_of_two() && SLAB_BYTES.is_power_of_two());
 
 /// One piece of memory, given back when dropped.
@@ -34,7 +34,7 @@ impl Drop for Extent {
     fn drop(&mut self) {
         // SAFETY: it came from `of_source` or `map`, and nothing of it is used, or was handed out.
         unsafe {
-            match SOURCE.get().filter(|source| source.has(self.base.as_ptr().addr())) {
+            match EXTENT_SOURCE.get().filter(|source| source.has(self.base.as_ptr().addr())) {
                 Some(source) => source.give(self.base),
                 None => unmap(self.base, EXTENT_BYTES),
             }
@@ -44,13 +44,13 @@ impl Drop for Extent {
 
 impl Extent {
     /// Of the memory that a device reads; none if there is no such device, or no more of it.
-    pub(super) fn of_source() -> Option<Extent> {
-        Some(Extent { base: SOURCE.get()?.take()?, free: ALL_FREE })
+    pub(super) fn from_source() -> Option<Extent> {
+        Some(Extent { base: EXTENT_SOURCE.get()?.take()?, free: ALL_FREE })
     }
 
     /// A new one; none when memory is out. Takes a while: the kernel may have to make a huge page, and a device be told of it.
     pub(super) fn make() -> Option<Extent> {
-        Extent::of_source().or_else(Extent::map)
+        Extent::from_source().or_else(Extent::map)
     }
 
     /// Of the kernel's.
@@ -65,31 +65,31 @@ impl Extent {
 }
 
 /// Where extents come from before the kernel is asked.
-static SOURCE: OnceLock<Arc<dyn ExtentSource>> = OnceLock::new();
+static EXTENT_SOURCE: OnceLock<Arc<dyn ExtentSource>> = OnceLock::new();
 
 /// Takes extents from there from now on, as long as it has some. Of several sources the first counts.
-pub(super) fn take_from(source: Arc<dyn ExtentSource>) {
-    let _another_is_there = SOURCE.set(source);
+pub(super) fn set_source(source: Arc<dyn ExtentSource>) {
+    let _another_is_there = EXTENT_SOURCE.set(source);
 }
 
 /// Whether there is a source.
 #[inline]
 pub(super) fn has_source() -> bool {
-    SOURCE.get().is_some()
+    EXTENT_SOURCE.get().is_some()
 }
 
 /// All extents, by address.
 #[derive(Default)]
-pub(super) struct Extents {
+pub(super) struct ExtentPool {
     all: BTreeMap<usize, Extent>,
     /// Addresses of those with a free slab.
     with_free: BTreeSet<usize>,
     free_slabs: usize,
 }
 
-impl Extents {
-    pub(super) const fn new() -> Extents {
-        Extents { all: BTreeMap::new(), with_free: BTreeSet::new(), free_slabs: 0 }
+impl ExtentPool {
+    pub(super) const fn new() -> ExtentPool {
+        ExtentPool { all: BTreeMap::new(), with_free: BTreeSet::new(), free_slabs: 0 }
     }
 
     /// Bytes that the extents have of the kernel.
@@ -116,7 +116,7 @@ impl Extents {
         let address = extent.base.as_ptr().addr();
         self.all.insert(address, extent);
         self.with_free.insert(address);
-        self.free_slabs += SLABS;
+        self.free_slabs += SLABS_PER_EXTENT;
     }
 
     /// Takes a slab back. What is answered goes back to the kernel when it is dropped: best without the lock.
@@ -130,11 +130,11 @@ impl Extents {
         extent.free |= 1 << ((address - base) / SLAB_BYTES);
         self.with_free.insert(base);
         self.free_slabs += 1;
-        if extent.free != ALL_FREE || self.free_slabs < SLABS + SPARE_SLABS {
+        if extent.free != ALL_FREE || self.free_slabs < SLABS_PER_EXTENT + SPARE_SLABS {
             return None;
         }
         self.with_free.remove(&base);
-        self.free_slabs -= SLABS;
+        self.free_slabs -= SLABS_PER_EXTENT;
         self.all.remove(&base)
     }
 }
@@ -209,14 +209,14 @@ mod tests {
 
     #[test]
     fn slabs_are_apart_and_what_is_free_is_used_again_before_the_kernel_is_asked() {
-        let mut extents = Extents::new();
-        let take = |extents: &mut Extents| {
+        let mut extents = ExtentPool::new();
+        let take = |extents: &mut ExtentPool| {
             extents.take().unwrap_or_else(|| {
                 extents.add(Extent::map().expect("memory"));
                 extents.take().expect("a slab")
             })
         };
-        let mut slabs: Vec<_> = (0..2 * SLABS + 1).map(|_| take(&mut extents)).collect();
+        let mut slabs: Vec<_> = (0..2 * SLABS_PER_EXTENT + 1).map(|_| take(&mut extents)).collect();
         slabs.sort_unstable();
         assert!(slabs.windows(2).all(|two| two[1].as_ptr().addr() - two[0].as_ptr().addr() >= SLAB_BYTES));
         assert!(slabs.iter().all(|slab| slab.as_ptr().addr().is_multiple_of(SLAB_BYTES)));

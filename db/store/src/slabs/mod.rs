@@ -3,7 +3,7 @@
 //! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it knows nothing of
 //! huge pages, and keeps what it once had. Here memory comes in extents of a huge page each ([`extents`]), cut into slabs
 //! ([`depot`]), and every thread keeps a few free objects of each size at hand, so that it seldom takes a lock. Any thread may free
-//! what another one has allocated. What is larger than the largest size comes from [`spans`], and the largest from [`mapped`].
+//! what another one has allocated. What is larger than the largest size comes from [`spans`], and the largest from [`mapping_cache`].
 //!
 //! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end; `depot` and
 //! `extents` have tests of their own for them.
@@ -14,7 +14,7 @@
 
 mod depot;
 mod extents;
-mod mapped;
+mod mapping_cache;
 mod spans;
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -25,37 +25,37 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sandstorm_net::extents::ExtentSource;
 
-use self::depot::{Chain, Depot, LARGEST_BYTES, SIZES, STEP, size_bytes, size_of_bytes};
+use self::depot::{Depot, FreeList, MAX_SLAB_OBJECT_BYTES, SIZE_CLASSES, SIZE_STEP_BYTES, class_bytes, size_class_for};
 use self::extents::Extent;
-use self::mapped::{Mapped, mapped_bytes};
-use self::spans::Spans;
+use self::mapping_cache::{MappingCache, mapped_bytes};
+use self::spans::SpanAllocator;
 use crate::limits::{CACHED_BYTES_PER_SIZE, EXTENT_BYTES, LONGEST_SPAN_BYTES, SLAB_WASTE_BYTES, SPAN_STEP_BYTES};
 
 /// Whether everything comes from the system's allocator.
-const PLAIN: bool = cfg!(any(miri, sanitized));
+const SYSTEM_ALLOCATOR_ONLY: bool = cfg!(any(miri, sanitized));
 
 /// The system's allocator, as far as is known: a word before each, and all is rounded up to this.
-const SYSTEM_STEP: usize = 16;
+const SYSTEM_ROUNDING_BYTES: usize = 16;
 
 static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
 
 /// Larger records.
-static SPANS: Mutex<Spans> = Mutex::new(Spans::new(SLAB_WASTE_BYTES));
+static SPANS: Mutex<SpanAllocator> = Mutex::new(SpanAllocator::new(SLAB_WASTE_BYTES));
 
 /// Extents of theirs that are empty: for the next that is needed, or the kernel, to which the janitor gives them. A device's go back at once.
-static EMPTY: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
+static EMPTY_EXTENTS: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
 
 /// The largest records.
-static MAPPED: Mutex<Mapped> = Mutex::new(Mapped::new());
+static LARGE_MAPPINGS: Mutex<MappingCache> = Mutex::new(MappingCache::new());
 
 thread_local! {
-    static CACHE: RefCell<Cache> = const { RefCell::new(Cache([const { Chain::EMPTY }; SIZES])) };
+    static CACHE: RefCell<ThreadCache> = const { RefCell::new(ThreadCache([const { FreeList::EMPTY }; SIZE_CLASSES])) };
 }
 
 /// Free objects that a thread keeps at hand.
-struct Cache([Chain; SIZES]);
+struct ThreadCache([FreeList; SIZE_CLASSES]);
 
-impl Cache {
+impl ThreadCache {
     fn give_back(&mut self) {
         for (size, chain) in self.0.iter_mut().enumerate().filter(|(_, chain)| chain.len() != 0) {
             // SAFETY: free objects of this size, all from the depot.
@@ -64,60 +64,60 @@ impl Cache {
     }
 }
 
-impl Drop for Cache {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
         self.give_back();
     }
 }
 
 /// How many objects of a size are fetched at once; a thread keeps up to twice as many.
-fn batch(size: usize) -> usize {
-    (CACHED_BYTES_PER_SIZE / 2 / size_bytes(size)).clamp(2, 64)
+fn refill_count(size: usize) -> usize {
+    (CACHED_BYTES_PER_SIZE / 2 / class_bytes(size)).clamp(2, 64)
 }
 
 /// Bytes that an allocation takes, with all that is lost to rounding.
-pub(super) const fn taken_bytes(bytes: usize) -> usize {
-    if bytes <= LARGEST_BYTES {
-        return size_bytes(size_of_bytes(bytes));
+pub(super) const fn allocation_size(bytes: usize) -> usize {
+    if bytes <= MAX_SLAB_OBJECT_BYTES {
+        return class_bytes(size_class_for(bytes));
     }
     // Of the system's allocator, and of a span or a mapping.
-    let system = (bytes + STEP).next_multiple_of(SYSTEM_STEP);
+    let system = (bytes + SIZE_STEP_BYTES).next_multiple_of(SYSTEM_ROUNDING_BYTES);
     let ours = if bytes > LONGEST_SPAN_BYTES { mapped_bytes(bytes) } else { bytes.next_multiple_of(SPAN_STEP_BYTES) };
     if system > ours { system } else { ours }
 }
 
 /// Bytes that the records of all tables have of the kernel, in slabs and, larger ones, beside them; free ones included.
 pub fn slab_bytes() -> usize {
-    held().0
+    memory_totals().0
 }
 
 /// Of these, those that are free.
 pub fn slab_free_bytes() -> usize {
-    held().1
+    memory_totals().1
 }
 
-fn held() -> (usize, usize) {
+fn memory_totals() -> (usize, usize) {
     let slabs = DEPOT.bytes();
     let spans = { SPANS.lock() };
     let spans = (spans.bytes(), spans.free_bytes());
-    let (empty, mapped) = (EMPTY.lock().len() * EXTENT_BYTES, MAPPED.lock().bytes());
+    let (empty, mapped) = (EMPTY_EXTENTS.lock().len() * EXTENT_BYTES, LARGE_MAPPINGS.lock().bytes());
     (slabs.0 + spans.0 + empty + mapped.0, slabs.1 + spans.1 + empty + mapped.1)
 }
 
 /// Gives the kernel what is free, beyond some for what comes next: in pieces, and not by a thread that others wait for.
-pub fn give_back_free() {
-    let empty = std::mem::take(&mut *EMPTY.lock());
+pub fn release_free_memory() {
+    let empty = std::mem::take(&mut *EMPTY_EXTENTS.lock());
     drop(empty);
-    while let Some(piece) = { MAPPED.lock().surplus() } {
+    while let Some(piece) = { LARGE_MAPPINGS.lock().take_surplus() } {
         drop(piece);
     }
 }
 
 /// Has records lie in memory from there, as long as it has some: where a device reads them by itself. Before there are any; of several sources in one
 /// process the first counts.
-pub fn take_extents_from(source: Arc<dyn ExtentSource>) {
-    if !PLAIN {
-        extents::take_from(source);
+pub fn set_extent_source(source: Arc<dyn ExtentSource>) {
+    if !SYSTEM_ALLOCATOR_ONLY {
+        extents::set_source(source);
     }
 }
 
@@ -129,25 +129,29 @@ pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
     if !scarce::take() {
         return None;
     }
-    if PLAIN || bytes > LARGEST_BYTES { allocate_plain(bytes) } else { from_slab(bytes, true) }
+    if SYSTEM_ALLOCATOR_ONLY || bytes > MAX_SLAB_OBJECT_BYTES {
+        allocate_unslabbed(bytes)
+    } else {
+        from_slab(bytes, true)
+    }
 }
 
-/// The same, and whether it is for [`free_plain`]: while slabs are mostly empty, nobody gets a new one for records.
+/// The same, and whether it is for [`free_unslabbed`]: while slabs are mostly empty, nobody gets a new one for records.
 #[inline(never)]
 pub(super) fn allocate_record(bytes: usize) -> Option<(NonNull<u8>, bool)> {
-    if PLAIN || bytes > LARGEST_BYTES {
-        return allocate_plain(bytes).map(|at| (at, false));
+    if SYSTEM_ALLOCATOR_ONLY || bytes > MAX_SLAB_OBJECT_BYTES {
+        return allocate_unslabbed(bytes).map(|at| (at, false));
     }
     let from_slab = from_slab(bytes, false).map(|at| (at, false));
-    from_slab.or_else(|| allocate_plain(bytes).map(|at| (at, true)))
+    from_slab.or_else(|| allocate_unslabbed(bytes).map(|at| (at, true)))
 }
 
 fn from_slab(bytes: usize, is_must: bool) -> Option<NonNull<u8>> {
-    let size = size_of_bytes(bytes);
+    let size = size_class_for(bytes);
     let cached = CACHE.try_with(|cache| {
         let chain = &mut cache.borrow_mut().0[size];
         if chain.len() == 0 {
-            *chain = DEPOT.take(size, batch(size), is_must);
+            *chain = DEPOT.take(size, refill_count(size), is_must);
         }
         chain.pop()
     });
@@ -169,8 +173,8 @@ fn from_span(bytes: usize) -> Option<NonNull<u8>> {
     }
     // Not under the lock: the kernel may have to make a huge page, or a device be told of it. Others may do the same meanwhile; then it is not needed.
     let extent = match extents::has_source() {
-        true => Extent::of_source()?,
-        false => { EMPTY.lock().pop() }.or_else(Extent::map)?,
+        true => Extent::from_source()?,
+        false => { EMPTY_EXTENTS.lock().pop() }.or_else(Extent::map)?,
     };
     let mut spans = SPANS.lock();
     if let Some(at) = spans.take(bytes) {
@@ -182,12 +186,12 @@ fn from_span(bytes: usize) -> Option<NonNull<u8>> {
     spans.take(bytes)
 }
 
-fn allocate_plain(bytes: usize) -> Option<NonNull<u8>> {
-    if !PLAIN && bytes > LONGEST_SPAN_BYTES {
+fn allocate_unslabbed(bytes: usize) -> Option<NonNull<u8>> {
+    if !SYSTEM_ALLOCATOR_ONLY && bytes > LONGEST_SPAN_BYTES {
         return from_mapped(bytes);
     }
-    if !PLAIN
-        && bytes > LARGEST_BYTES
+    if !SYSTEM_ALLOCATOR_ONLY
+        && bytes > MAX_SLAB_OBJECT_BYTES
         && let Some(at) = from_span(bytes)
     {
         return Some(at);
@@ -199,13 +203,13 @@ fn allocate_plain(bytes: usize) -> Option<NonNull<u8>> {
 
 #[cold]
 fn from_mapped(bytes: usize) -> Option<NonNull<u8>> {
-    if let Some((at, rest)) = { MAPPED.lock().take(bytes) } {
+    if let Some((at, rest)) = { LARGE_MAPPINGS.lock().take(bytes) } {
         // The kernel takes it back: not under the lock.
         drop(rest);
         return Some(at);
     }
-    let at = mapped::map(bytes)?;
-    MAPPED.lock().count(bytes);
+    let at = mapping_cache::map(bytes)?;
+    LARGE_MAPPINGS.lock().count(bytes);
     Some(at)
 }
 
@@ -213,39 +217,39 @@ fn from_mapped(bytes: usize) -> Option<NonNull<u8>> {
 ///
 /// # Safety
 /// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given back once.
-pub(super) unsafe fn free_plain(at: NonNull<u8>, bytes: usize) {
-    if !PLAIN && bytes > LONGEST_SPAN_BYTES {
+pub(super) unsafe fn free_unslabbed(at: NonNull<u8>, bytes: usize) {
+    if !SYSTEM_ALLOCATOR_ONLY && bytes > LONGEST_SPAN_BYTES {
         // SAFETY: the caller's promise; all as long as this come from there.
-        return unsafe { MAPPED.lock().give(at, bytes) };
+        return unsafe { LARGE_MAPPINGS.lock().give(at, bytes) };
     }
-    if !PLAIN && bytes > LARGEST_BYTES {
+    if !SYSTEM_ALLOCATOR_ONLY && bytes > MAX_SLAB_OBJECT_BYTES {
         let mut spans = SPANS.lock();
         if spans.has(at) {
             // SAFETY: the caller's promise; what lies in one of these extents came from there.
             let empty = unsafe { spans.give(at, bytes) };
             drop(spans);
             match empty {
-                Some(empty) if !extents::has_source() => EMPTY.lock().push(empty),
+                Some(empty) if !extents::has_source() => EMPTY_EXTENTS.lock().push(empty),
                 // Without the lock: the device has to forget it.
                 empty => drop(empty),
             }
             return;
         }
     }
-    // SAFETY: the caller's promise; the layout is the one of `allocate_plain`.
+    // SAFETY: the caller's promise; the layout is the one of `allocate_unslabbed`.
     unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) }
 }
 
 /// Hands what this thread keeps at hand to the depot: a few objects of many slabs would keep these while it sleeps.
 #[inline(never)]
-pub(super) fn give_back_cached() {
+pub(super) fn flush_thread_cache() {
     let _a_thread_that_ends_has_none = CACHE.try_with(|cache| cache.borrow_mut().give_back());
 }
 
 /// The same of one size, of which any number stands for one.
 #[inline(never)]
-pub(super) fn give_back_size(number: usize) {
-    let size = number % SIZES;
+pub(super) fn flush_size_class(number: usize) {
+    let size = number % SIZE_CLASSES;
     let _a_thread_that_ends_has_none = CACHE.try_with(|cache| {
         let chain = &mut cache.borrow_mut().0[size];
         if chain.len() != 0 {
@@ -258,7 +262,7 @@ pub(super) fn give_back_size(number: usize) {
 /// Objects that this thread keeps at hand.
 #[cfg(test)]
 pub(super) fn cached_objects() -> usize {
-    CACHE.with(|cache| cache.borrow().0.iter().map(Chain::len).sum())
+    CACHE.with(|cache| cache.borrow().0.iter().map(FreeList::len).sum())
 }
 
 /// Gives memory back.
@@ -267,12 +271,12 @@ pub(super) fn cached_objects() -> usize {
 /// `at` came from [`allocate`] of as many bytes, or from [`allocate_record`] that answered false, nobody uses it any more, and it is given back once.
 #[inline(never)]
 pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
-    if PLAIN || bytes > LARGEST_BYTES {
+    if SYSTEM_ALLOCATOR_ONLY || bytes > MAX_SLAB_OBJECT_BYTES {
         // SAFETY: the caller's promise, and it did not come from a slab.
-        return unsafe { free_plain(at, bytes) };
+        return unsafe { free_unslabbed(at, bytes) };
     }
-    let size = size_of_bytes(bytes);
-    let give = |chain: &mut Chain, most: usize, kept: usize| {
+    let size = size_class_for(bytes);
+    let give = |chain: &mut FreeList, most: usize, kept: usize| {
         // SAFETY: an object of this size of the depot (caller), as are all of the chain.
         unsafe {
             chain.push(at);
@@ -281,16 +285,16 @@ pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
             }
         }
     };
-    let batch = batch(size);
+    let batch = refill_count(size);
     let cached = CACHE.try_with(|cache| give(&mut cache.borrow_mut().0[size], 2 * batch, batch));
     if cached.is_err() {
-        let mut alone = Chain::EMPTY;
+        let mut alone = FreeList::EMPTY;
         give(&mut alone, 0, 0);
     }
 }
 
 fn align(bytes: usize) -> usize {
-    if bytes == 64 { 64 } else { STEP }
+    if bytes == 64 { 64 } else { SIZE_STEP_BYTES }
 }
 
 /// Asks the kernel for huge pages, which spare most lookups of translations; it may decline.

@@ -3,8 +3,8 @@
 //! The system's allocator knows nothing of devices, and keeps what it once had. A piece is taken from the shortest run of free bytes that is long
 //! enough, the lowest of these, and joins its free neighbours when it comes back. An extent whose bytes are all free goes back, unless little else is free.
 //!
-//! What this module guarantees: what [`Spans::take`] answers is as much memory as was asked for, aligned to [`SPAN_STEP_BYTES`], which is nobody else's
-//! until it is handed to [`Spans::give`].
+//! What this module guarantees: what [`SpanAllocator::take`] answers is as much memory as was asked for, aligned to [`SPAN_STEP_BYTES`], which is nobody else's
+//! until it is handed to [`SpanAllocator::give`].
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +15,16 @@ use crate::limits::{EXTENT_BYTES, LONGEST_SPAN_BYTES, SPAN_STEP_BYTES, SPARE_SPA
 
 /// Free bytes, as runs that never touch each other within an extent.
 #[derive(Default)]
-struct Runs {
+struct FreeRuns {
     /// Length by address.
     by_start: BTreeMap<usize, usize>,
     /// Length and address.
     by_length: BTreeSet<(usize, usize)>,
 }
 
-impl Runs {
-    const fn new() -> Runs {
-        Runs { by_start: BTreeMap::new(), by_length: BTreeSet::new() }
+impl FreeRuns {
+    const fn new() -> FreeRuns {
+        FreeRuns { by_start: BTreeMap::new(), by_length: BTreeSet::new() }
     }
 
     fn insert(&mut self, start: usize, length: usize) {
@@ -67,18 +67,18 @@ impl Runs {
 }
 
 /// All extents that are cut into pieces.
-pub(super) struct Spans {
-    runs: Runs,
+pub(super) struct SpanAllocator {
+    runs: FreeRuns,
     extents: BTreeMap<usize, Extent>,
     free_bytes: usize,
     /// So much may be free, whatever is used.
     waste_bytes: usize,
 }
 
-impl Spans {
-    /// `waste_bytes`: see [`Spans::may_grow`].
-    pub(super) const fn new(waste_bytes: usize) -> Spans {
-        Spans { runs: Runs::new(), extents: BTreeMap::new(), free_bytes: 0, waste_bytes }
+impl SpanAllocator {
+    /// `waste_bytes`: see [`SpanAllocator::may_grow`].
+    pub(super) const fn new(waste_bytes: usize) -> SpanAllocator {
+        SpanAllocator { runs: FreeRuns::new(), extents: BTreeMap::new(), free_bytes: 0, waste_bytes }
     }
 
     /// Bytes of the extents.
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-    fn take(spans: &mut Spans, bytes: usize) -> Option<NonNull<u8>> {
+    fn take(spans: &mut SpanAllocator, bytes: usize) -> Option<NonNull<u8>> {
         if let Some(at) = spans.take(bytes) {
             return Some(at);
         }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn pieces_do_not_overlap_and_extents_go_back() {
         let mut random = SmallRng::seed_from_u64(7);
-        let (mut spans, mut has) = (Spans::new(64 << 20), Vec::<(NonNull<u8>, usize, u8)>::new());
+        let (mut spans, mut has) = (SpanAllocator::new(64 << 20), Vec::<(NonNull<u8>, usize, u8)>::new());
         let rounds = if cfg!(miri) { 60 } else { 6000 };
         for round in 0..rounds {
             if has.len() < 40 && random.random_bool(0.55) {
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn who_empties_all_but_one_piece_of_each_extent_gets_no_further_ones() {
-        let mut spans = Spans::new(EXTENT_BYTES);
+        let mut spans = SpanAllocator::new(EXTENT_BYTES);
         let length = LONGEST_SPAN_BYTES / 2;
         let pieces: Vec<_> = (0..128).map(|_| take(&mut spans, length).expect("memory")).collect();
         for at in pieces.iter().step_by(2) {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn where_there_is_no_extent_there_is_no_piece() {
-        let mut spans = Spans::new(1 << 30);
+        let mut spans = SpanAllocator::new(1 << 30);
         assert!(spans.take(9000).is_none() && spans.may_grow(9000));
         let at = take(&mut spans, 9000).expect("memory");
         assert!(take(&mut spans, usize::MAX).is_none() && take(&mut spans, LONGEST_SPAN_BYTES + 1).is_none());

@@ -3,7 +3,7 @@
 //! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
 //! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
 //! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
-//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`crowds`).
+//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`chain_limits`).
 //!
 //! # A stripe while it grows
 //! The stripe's hashes from left to right, in the array that is left (`previous`) and in the larger one; each box is a bucket and what
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! The stripe's lock keeps how far that is. A record that moves is in both for a moment. When all are moved, the stripe's bit is set in
-//! `moved_stripes`, and its part of `previous` is neither looked at nor kept; when all stripes are, `previous` is null.
+//! `rehashed_stripes`, and its part of `previous` is neither looked at nor kept; when all stripes are, `previous` is null.
 //!
 //! # What readers rely on
 //! - A record that stays in the table while a reader walks is met: within an array, records move only forward in the
@@ -36,65 +36,65 @@
 //! array's address) and *locked* (the caller holds the lock of the stripe of `hash`).
 #![allow(unsafe_code)]
 
-mod crowds;
+mod chain_limits;
 mod garbage;
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-pub(super) use self::crowds::{Room, Spares};
-use self::garbage::Part;
-pub(super) use self::garbage::{Discarded, Retired, Unlinked};
-use super::pages::Pages;
-use crate::epochs::Piecemeal;
+pub(super) use self::chain_limits::{ChainCapacity, SpareBuckets};
+use self::garbage::ReleasedRange;
+pub(super) use self::garbage::{DiscardedArray, OwnedBucket, RetiredArray};
+use super::zeroed_pages::ZeroedPages;
+use crate::epochs::IncrementalDrop;
 use crate::limits::{MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS, STRIPES};
 use crate::record::{RecordPtr, RecordRef};
 
-const SLOTS: usize = 4;
-const LINK_SLOT: usize = SLOTS - 1;
+const SLOTS_PER_BUCKET: usize = 4;
+const LINK_SLOT: usize = SLOTS_PER_BUCKET - 1;
 pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>();
 const _: () = assert!(BUCKET_BYTES == 64 && STRIPES.is_power_of_two());
 
 /// 16 bytes: which hash, and where. Empty: pointer null.
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct BucketSlot {
     hash: AtomicU64,
     pointer: AtomicPtr<u8>,
 }
 
 #[repr(C, align(64))]
 struct Bucket {
-    slots: [Slot; SLOTS],
+    slots: [BucketSlot; SLOTS_PER_BUCKET],
 }
 
 /// What a slot's pointer says.
-enum Pointer {
+enum SlotPointer {
     Empty,
     Record(RecordPtr),
     Link(NonNull<Bucket>),
 }
 
-impl Slot {
-    fn pointer(&self) -> Pointer {
+impl BucketSlot {
+    fn pointer(&self) -> SlotPointer {
         let raw = self.pointer.load(Ordering::Acquire);
         if raw.addr() & 1 == 1 {
             let bucket = raw.map_addr(|addr| addr & !1).cast();
-            return NonNull::new(bucket).map_or(Pointer::Empty, Pointer::Link);
+            return NonNull::new(bucket).map_or(SlotPointer::Empty, SlotPointer::Link);
         }
         // SAFETY: slots hold nothing but null, links (odd) and records; making the handle reads nothing.
-        unsafe { RecordPtr::from_ptr(raw) }.map_or(Pointer::Empty, Pointer::Record)
+        unsafe { RecordPtr::from_ptr(raw) }.map_or(SlotPointer::Empty, SlotPointer::Record)
     }
 
     fn is_empty(&self) -> bool {
-        matches!(self.pointer(), Pointer::Empty)
+        matches!(self.pointer(), SlotPointer::Empty)
     }
 
     /// The record, if the slot holds one.
     pub(super) fn record(&self) -> Option<RecordPtr> {
         match self.pointer() {
-            Pointer::Record(record) => Some(record),
+            SlotPointer::Record(record) => Some(record),
             _ => None,
         }
     }
@@ -118,7 +118,7 @@ impl Slot {
 impl Bucket {
     fn link(&self) -> Option<NonNull<Bucket>> {
         match self.slots[LINK_SLOT].pointer() {
-            Pointer::Link(bucket) => Some(bucket),
+            SlotPointer::Link(bucket) => Some(bucket),
             _ => None,
         }
     }
@@ -136,7 +136,7 @@ impl Bucket {
     ///
     /// # Safety
     /// Locked.
-    unsafe fn unlink_rest(&self, unlinked: &mut impl FnMut(Unlinked)) {
+    unsafe fn unlink_following(&self, unlinked: &mut impl FnMut(OwnedBucket)) {
         let mut link = self.link();
         if link.is_some() {
             self.slots[LINK_SLOT].empty();
@@ -144,22 +144,22 @@ impl Bucket {
         while let Some(bucket) = link {
             // SAFETY: it was linked up to here, and is freed when `unlinked` drops it, after this read.
             link = unsafe { bucket.as_ref() }.link();
-            unlinked(Unlinked(bucket));
+            unlinked(OwnedBucket(bucket));
         }
     }
 }
 
 /// Why a record could not be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRoom {
+pub(super) enum InsertError {
     /// Its chain is as long as inserts make one.
-    Chain,
+    ChainFull,
     /// There is no memory for a bucket.
-    Memory,
+    OutOfMemory,
 }
 
 /// Where an inserted record is.
-struct Inserted {
+struct InsertPosition {
     /// Buckets in its chain up to it.
     length: usize,
     /// The last of them was added for it.
@@ -168,7 +168,7 @@ struct Inserted {
 
 /// What moving a bucket has made of the chains that its records went to, also if memory ran out on the way.
 #[derive(Default)]
-pub(super) struct Moved {
+pub(super) struct RehashStats {
     /// Buckets in the longest of them.
     pub(super) longest: usize,
     /// Overflow buckets that were added.
@@ -176,20 +176,20 @@ pub(super) struct Moved {
 }
 
 /// A bucket array and, while records move, the one they come from.
-pub(super) struct Buckets {
+pub(super) struct BucketArray {
     /// The first bucket: of `pages`, and there as long as they are.
     first: NonNull<Bucket>,
     /// Shared with what waits to give a part of them back.
-    pages: Arc<Pages>,
+    pages: Arc<ZeroedPages>,
     count: usize,
     /// Bytes at the front of the pages that go back, or went, before the rest.
     released: AtomicUsize,
     /// Distinguishes arrays of a table, also when an address is used again.
     pub(super) generation: u64,
     /// The array that records still move from; null when all have moved. Owned: freed with this one, unless taken.
-    previous: AtomicPtr<Buckets>,
+    previous: AtomicPtr<BucketArray>,
     /// A bit for each stripe whose buckets have all been moved from `previous`.
-    moved_stripes: AtomicU64,
+    rehashed_stripes: AtomicU64,
 }
 
 /// The stripe of a hash, in arrays of any size.
@@ -197,25 +197,25 @@ pub(super) fn stripe_of(hash: u64) -> usize {
     (hash >> (64 - STRIPES.trailing_zeros())) as usize
 }
 
-fn scale(hash: u64, count: usize) -> usize {
+fn bucket_index(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
-impl Buckets {
+impl BucketArray {
     /// An array of `count` empty buckets, rounded up to a multiple of the stripes; records are to move in from
     /// `previous` (which the new array then owns), if that is not null. `None` when memory is out.
-    pub(super) fn new(count: usize, generation: u64, previous: *mut Buckets) -> Option<Box<Buckets>> {
+    pub(super) fn new(count: usize, generation: u64, previous: *mut BucketArray) -> Option<Box<BucketArray>> {
         let count = count.max(STRIPES).checked_next_multiple_of(STRIPES)?;
         // All-zero bytes are empty buckets: null pointers, hash 0.
-        let pages = Pages::new(count.checked_mul(BUCKET_BYTES)?)?;
-        Some(Box::new(Buckets {
+        let pages = ZeroedPages::new(count.checked_mul(BUCKET_BYTES)?)?;
+        Some(Box::new(BucketArray {
             first: pages.base().cast(),
             pages: Arc::new(pages),
             count,
             released: AtomicUsize::new(0),
             generation,
             previous: AtomicPtr::new(previous),
-            moved_stripes: AtomicU64::new(0),
+            rehashed_stripes: AtomicU64::new(0),
         }))
     }
 
@@ -224,7 +224,7 @@ impl Buckets {
     }
 
     pub(super) fn slots(&self) -> usize {
-        self.count * SLOTS
+        self.count * SLOTS_PER_BUCKET
     }
 
     pub(super) fn is_growing(&self) -> bool {
@@ -244,14 +244,14 @@ impl Buckets {
     }
 
     fn home(&self, hash: u64) -> &Bucket {
-        self.bucket(scale(hash, self.count))
+        self.bucket(bucket_index(hash, self.count))
     }
 
     /// The array that records still move from.
     ///
     /// # Safety
     /// Protected.
-    unsafe fn previous<'a>(&self) -> Option<&'a Buckets> {
+    unsafe fn previous<'a>(&self) -> Option<&'a BucketArray> {
         // SAFETY: it is retired after `previous` was cleared.
         unsafe { self.previous.load(Ordering::Acquire).as_ref() }
     }
@@ -261,17 +261,17 @@ impl Buckets {
     ///
     /// # Safety
     /// Protected.
-    unsafe fn previous_of<'a>(&self, hash: u64) -> Option<&'a Buckets> {
+    unsafe fn previous_for<'a>(&self, hash: u64) -> Option<&'a BucketArray> {
         // SAFETY: protected (caller).
         let previous = unsafe { self.previous() }?;
-        (self.moved_stripes.load(Ordering::Acquire) >> stripe_of(hash) & 1 == 0).then_some(previous)
+        (self.rehashed_stripes.load(Ordering::Acquire) >> stripe_of(hash) & 1 == 0).then_some(previous)
     }
 
     /// Calls `f` for every slot of the chain of `hash` in this array, until it answers `Some`.
     ///
     /// # Safety
     /// Protected.
-    unsafe fn walk<'a, T>(&'a self, hash: u64, mut f: impl FnMut(&'a Slot) -> Option<T>) -> Option<T> {
+    unsafe fn walk<'a, T>(&'a self, hash: u64, mut f: impl FnMut(&'a BucketSlot) -> Option<T>) -> Option<T> {
         let mut bucket = self.home(hash);
         loop {
             for slot in &bucket.slots {
@@ -292,8 +292,8 @@ impl Buckets {
         &'a self,
         hash: u64,
         mut matches: impl FnMut(RecordRef<'a>) -> bool,
-    ) -> Option<(&'a Slot, RecordPtr)> {
-        let mut check = |slot: &'a Slot| {
+    ) -> Option<(&'a BucketSlot, RecordPtr)> {
+        let mut check = |slot: &'a BucketSlot| {
             if slot.hash.load(Ordering::Acquire) != hash {
                 return None;
             }
@@ -303,7 +303,7 @@ impl Buckets {
         };
         // SAFETY: protected (caller).
         unsafe {
-            if let Some(previous) = self.previous_of(hash)
+            if let Some(previous) = self.previous_for(hash)
                 && let Some(found) = previous.walk(hash, &mut check)
             {
                 return Some(found);
@@ -329,7 +329,7 @@ impl Buckets {
             }
         }
         // SAFETY: protected (caller).
-        let previous = unsafe { self.previous_of(hash) };
+        let previous = unsafe { self.previous_for(hash) };
         if let Some(previous) = previous {
             prefetch(previous.base(), bucket_offset(hash, previous.count), 1);
         }
@@ -344,7 +344,7 @@ impl Buckets {
     ///
     /// # Safety
     /// Protected.
-    pub(super) unsafe fn prefetch_further(&self, hash: u64, lines: usize) {
+    pub(super) unsafe fn prefetch_chained(&self, hash: u64, lines: usize) {
         // SAFETY: protected (caller).
         let found = unsafe { self.find(hash, |_| true) };
         if let Some((_, record)) = found {
@@ -361,16 +361,16 @@ impl Buckets {
         hash: u64,
         record: RecordPtr,
         most: usize,
-        spares: &mut Spares,
-    ) -> Result<Inserted, NoRoom> {
+        spares: &mut SpareBuckets,
+    ) -> Result<InsertPosition, InsertError> {
         let (mut bucket, mut length) = (self.home(hash), 1);
         let last = loop {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.is_empty()) {
                 slot.fill(hash, record);
-                return Ok(Inserted { length, added: false });
+                return Ok(InsertPosition { length, added: false });
             }
             if length >= most {
-                return Err(NoRoom::Chain);
+                return Err(InsertError::ChainFull);
             }
             // SAFETY: locked (caller).
             match unsafe { bucket.next() } {
@@ -378,8 +378,8 @@ impl Buckets {
                 None => break &bucket.slots[LINK_SLOT],
             }
         };
-        let place: NonNull<Bucket> = spares.take().ok_or(NoRoom::Memory)?;
-        let overflow = Bucket { slots: std::array::from_fn(|_| Slot::default()) };
+        let place: NonNull<Bucket> = spares.take().ok_or(InsertError::OutOfMemory)?;
+        let overflow = Bucket { slots: std::array::from_fn(|_| BucketSlot::default()) };
         // Neither empty nor a link: a record, which makes way for the link.
         if let Some(moved) = last.record() {
             overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
@@ -390,7 +390,7 @@ impl Buckets {
         // The pointer first: a reader that sees the hash gone then sees the link.
         last.pointer.store(place.as_ptr().map_addr(|addr| addr | 1).cast(), Ordering::Release);
         last.hash.store(0, Ordering::Release);
-        Ok(Inserted { length: length + 1, added: true })
+        Ok(InsertPosition { length: length + 1, added: true })
     }
 
     /// The array that takes new records of `hash`, of whose stripe the first `moved` buckets have been moved if it grows: the previous
@@ -398,9 +398,9 @@ impl Buckets {
     ///
     /// # Safety
     /// Locked.
-    unsafe fn target(&self, hash: u64, moved: usize) -> &Buckets {
+    unsafe fn target(&self, hash: u64, moved: usize) -> &BucketArray {
         // SAFETY: locked (caller).
-        match unsafe { self.previous_of(hash) } {
+        match unsafe { self.previous_for(hash) } {
             Some(previous) if previous.index_of(hash) >= stripe_of(hash) * (previous.count / STRIPES) + moved => {
                 previous
             }
@@ -408,7 +408,7 @@ impl Buckets {
         }
     }
 
-    /// Inserts a record that is not in the table; answers whether a bucket was added for it. `moved` as for [`Buckets::target`].
+    /// Inserts a record that is not in the table; answers whether a bucket was added for it. `moved` as for [`BucketArray::target`].
     ///
     /// # Safety
     /// Locked.
@@ -417,8 +417,8 @@ impl Buckets {
         hash: u64,
         record: RecordPtr,
         moved: usize,
-        spares: &mut Spares,
-    ) -> Result<bool, NoRoom> {
+        spares: &mut SpareBuckets,
+    ) -> Result<bool, InsertError> {
         // SAFETY: locked (caller).
         unsafe { self.target(hash, moved).insert(hash, record, MAX_CHAIN_BUCKETS, spares) }.map(|to| to.added)
     }
@@ -427,19 +427,19 @@ impl Buckets {
     ///
     /// # Safety
     /// Locked, since before the `find`.
-    pub(super) unsafe fn remove(&self, hash: u64, slot: &Slot, mut unlinked: impl FnMut(Unlinked)) {
+    pub(super) unsafe fn remove(&self, hash: u64, slot: &BucketSlot, mut unlinked: impl FnMut(OwnedBucket)) {
         slot.empty();
         // SAFETY: locked (caller).
         unsafe {
             self.unlink_empty(hash, &mut unlinked);
-            if let Some(previous) = self.previous_of(hash) {
+            if let Some(previous) = self.previous_for(hash) {
                 previous.unlink_empty(hash, &mut unlinked);
             }
         }
     }
 
     /// Unlinks the overflow buckets at the end of a chain that are empty: all that have become so, in whatever order.
-    unsafe fn unlink_empty(&self, hash: u64, unlinked: &mut impl FnMut(Unlinked)) {
+    unsafe fn unlink_empty(&self, hash: u64, unlinked: &mut impl FnMut(OwnedBucket)) {
         let (mut bucket, mut last_used) = (self.home(hash), self.home(hash));
         // SAFETY: the callers of this private function hold the lock.
         while let Some(next) = unsafe { bucket.next() } {
@@ -449,7 +449,7 @@ impl Buckets {
             bucket = next;
         }
         // SAFETY: as above; nothing is left behind it.
-        unsafe { last_used.unlink_rest(unlinked) };
+        unsafe { last_used.unlink_following(unlinked) };
     }
 
     /// Moves bucket `index` of this stripe's part of the previous array here, however long chains become of it, which `moved` tells;
@@ -458,13 +458,13 @@ impl Buckets {
     ///
     /// # Safety
     /// The lock of the stripe is held.
-    pub(super) unsafe fn move_bucket(
+    pub(super) unsafe fn rehash_bucket(
         &self,
         stripe: usize,
         index: usize,
-        moved: &mut Moved,
-        mut unlinked: impl FnMut(Unlinked),
-    ) -> Result<bool, NoRoom> {
+        moved: &mut RehashStats,
+        mut unlinked: impl FnMut(OwnedBucket),
+    ) -> Result<bool, InsertError> {
         // SAFETY: the array is retired after the last stripe is done, which this one is not: we hold its lock.
         let Some(previous) = (unsafe { self.previous() }) else { return Ok(true) };
         let part = previous.count / STRIPES;
@@ -475,8 +475,8 @@ impl Buckets {
                 if let Some(record) = slot.record() {
                     let hash = slot.hash.load(Ordering::Relaxed);
                     // SAFETY: a bucket of the stripe holds hashes of the stripe only, whose lock the caller holds.
-                    let Inserted { length, added } =
-                        unsafe { self.insert(hash, record, usize::MAX, &mut Spares::default())? };
+                    let InsertPosition { length, added } =
+                        unsafe { self.insert(hash, record, usize::MAX, &mut SpareBuckets::default())? };
                     debug_assert!(length <= MAX_MOVED_CHAIN_BUCKETS, "{length} buckets: see `crowds`");
                     moved.longest = moved.longest.max(length);
                     moved.added += usize::from(added);
@@ -487,7 +487,7 @@ impl Buckets {
             next = unsafe { bucket.next() };
         }
         // SAFETY: locked (caller).
-        unsafe { home.unlink_rest(&mut unlinked) };
+        unsafe { home.unlink_following(&mut unlinked) };
         Ok(index + 1 >= part)
     }
 
@@ -495,23 +495,23 @@ impl Buckets {
     ///
     /// # Safety
     /// The lock of the stripe is held.
-    pub(super) unsafe fn stripe_moved(&self, stripe: usize) -> Option<Box<dyn Piecemeal>> {
-        let before = self.moved_stripes.fetch_or(1 << stripe, Ordering::AcqRel);
+    pub(super) unsafe fn finish_stripe(&self, stripe: usize) -> Option<Box<dyn IncrementalDrop>> {
+        let before = self.rehashed_stripes.fetch_or(1 << stripe, Ordering::AcqRel);
         let moved = before | 1 << stripe;
         if before == moved {
             return None;
         }
         if moved == u64::MAX {
-            return self.take_previous().map(|emptied| Box::new(emptied) as Box<dyn Piecemeal>);
+            return self.take_previous().map(|emptied| Box::new(emptied) as Box<dyn IncrementalDrop>);
         }
         // SAFETY: locked (caller).
         let previous = unsafe { self.previous() }?;
         let first = moved.trailing_ones() as usize * (previous.count / STRIPES) * BUCKET_BYTES;
-        let end = previous.pages.pieces_before(first);
+        let end = previous.pages.releasable_end(first);
         let from = previous.released.fetch_max(end, Ordering::AcqRel);
         // SAFETY: the stripes up to here have been moved, and only this call has got from here to there.
-        let part = || unsafe { Part::new(Arc::clone(&previous.pages), from, end) };
-        (from < end).then(|| Box::new(part()) as Box<dyn Piecemeal>)
+        let part = || unsafe { ReleasedRange::new(Arc::clone(&previous.pages), from, end) };
+        (from < end).then(|| Box::new(part()) as Box<dyn IncrementalDrop>)
     }
 
     /// Bytes of the previous array that went back, or wait to.
@@ -519,13 +519,13 @@ impl Buckets {
     /// # Safety
     /// Protected.
     #[cfg(test)]
-    pub(super) unsafe fn bytes_given_back(&self) -> usize {
+    pub(super) unsafe fn released_bytes(&self) -> usize {
         // SAFETY: protected (caller).
         unsafe { self.previous() }.map_or(0, |previous| previous.released.load(Ordering::Acquire))
     }
 
-    fn take_previous(&self) -> Option<Retired> {
-        NonNull::new(self.previous.swap(ptr::null_mut(), Ordering::AcqRel)).map(Retired)
+    fn take_previous(&self) -> Option<RetiredArray> {
+        NonNull::new(self.previous.swap(ptr::null_mut(), Ordering::AcqRel)).map(RetiredArray)
     }
 
     /// First hash of bucket `index`; 2^64 for the one after the last.
@@ -535,7 +535,7 @@ impl Buckets {
 
     /// Index of the bucket of a hash.
     pub(super) fn index_of(&self, hash: u64) -> usize {
-        scale(hash, self.count)
+        bucket_index(hash, self.count)
     }
 
     /// Shows every record with a hash in `first..end`, the range of one bucket of this array or a part of it. Records
@@ -545,7 +545,7 @@ impl Buckets {
     /// # Safety
     /// Protected.
     pub(super) unsafe fn collect(&self, first: u64, end: u128, f: &mut dyn FnMut(u64, RecordPtr)) {
-        let mut show = |slot: &Slot| -> Option<()> {
+        let mut show = |slot: &BucketSlot| -> Option<()> {
             let hash = slot.hash.load(Ordering::Acquire);
             if hash >= first && u128::from(hash) < end {
                 slot.record().into_iter().for_each(|record| f(hash, record));
@@ -554,7 +554,7 @@ impl Buckets {
         };
         // SAFETY: protected (caller).
         unsafe {
-            if let Some(previous) = self.previous_of(first) {
+            if let Some(previous) = self.previous_for(first) {
                 let mut from = first;
                 loop {
                     previous.walk(from, &mut show);
@@ -569,7 +569,7 @@ impl Buckets {
     }
 }
 
-impl Drop for Buckets {
+impl Drop for BucketArray {
     fn drop(&mut self) {
         drop(self.take_previous());
     }
@@ -591,5 +591,5 @@ pub(super) fn prefetch(base: *mut u8, offset: usize, lines: usize) {
 
 /// Offset of the bucket of `hash` in an array of `count` buckets.
 pub(super) fn bucket_offset(hash: u64, count: usize) -> usize {
-    scale(hash, count) * BUCKET_BYTES
+    bucket_index(hash, count) * BUCKET_BYTES
 }

@@ -3,36 +3,36 @@
 
 use std::sync::atomic::Ordering;
 
-use super::buckets::{BUCKET_BYTES, Spares, stripe_of};
-use super::locked::{Found, Fresh, Locked, charge};
-use super::{Exclusive, Stripes, Table};
+use super::buckets::{BUCKET_BYTES, SpareBuckets, stripe_of};
+use super::locked_stripe::{FoundRecord, LockedStripe, UnpublishedRecord, record_charge};
+use super::{ExclusiveStripes, RecordTable, StripeSet};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
-use crate::transactions::{KeyChange, core};
-use crate::{Guard, Mode, Participant, StoreError};
+use crate::transactions::{KeyChange, protocol};
+use crate::{EpochGuard, Participant, StorageMode, StoreError};
 
 /// While this lives, whoever looks for a key of these stripes waits for their locks.
-pub(crate) struct Installing<'t> {
-    table: &'t Table,
-    stripes: Stripes,
+pub(crate) struct CommitAnnouncement<'t> {
+    table: &'t RecordTable,
+    stripes: StripeSet,
 }
 
-impl Drop for Installing<'_> {
+impl Drop for CommitAnnouncement<'_> {
     fn drop(&mut self) {
-        self.table.installing.take_back(self.stripes.0);
+        self.table.commit_mask.take_back(self.stripes.0);
     }
 }
 
 /// All that a table's part of a commit needs: what was accounted for, and the new records in the order of the changes.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedWrites {
     /// Bytes. What is less than none is accounted for when it is certain: others might take the room meanwhile.
     growth: i64,
-    records: Vec<Option<Fresh>>,
+    records: Vec<Option<UnpublishedRecord>>,
     /// Memory for the overflow buckets that they need, all of them accounted for.
-    spares: Spares,
+    buffers: SpareBuckets,
 }
 
 /// What changes take together.
-struct Growth {
+struct CommitGrowth {
     /// Bytes that the table has more when all of them are made.
     bytes: i64,
     /// Bytes of what is new alone.
@@ -56,7 +56,7 @@ struct ChainTally {
 
 impl ChainTally {
     /// One more: whether there is room for it, and whether a bucket has to be added.
-    fn add(&mut self, locked: &Locked<'_>, hash: u64) -> Option<bool> {
+    fn add(&mut self, locked: &LockedStripe<'_>, hash: u64) -> Option<bool> {
         let (room, bucket) = (locked.room(hash), locked.buckets.index_of(hash));
         let chain = Some((locked.index, room.chain));
         self.inserts = if self.chain == chain { self.inserts + 1 } else { 1 };
@@ -67,47 +67,47 @@ impl ChainTally {
         }
         self.bucket.1 += 1;
         let fits = room.takes(self.inserts) && !locked.is_crowded(hash, self.before + self.bucket.1);
-        fits.then(|| room.adds_for(self.inserts))
+        fits.then(|| room.adds_bucket_for(self.inserts))
     }
 }
 
-impl Table {
+impl RecordTable {
     /// Waits until the commit that is writing to the stripe of `hash`, if any, has installed all of its changes: it holds
     /// the stripe's lock until then, and waits for nothing itself. Takes its variables of the thread here, within the call.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_for_commit(&self, hash: u64) {
         let stripe = stripe_of(hash);
-        self.installing.wait(stripe, &self.stripes[stripe].state);
+        self.commit_mask.wait(stripe, &self.stripes[stripe].state);
     }
 
     /// Has readers of some stripes wait, whose locks the caller holds.
-    pub(crate) fn announce(&self, stripes: Stripes) -> Installing<'_> {
-        self.installing.add(stripes.0);
-        Installing { table: self, stripes }
+    pub(crate) fn announce(&self, stripes: StripeSet) -> CommitAnnouncement<'_> {
+        self.commit_mask.add(stripes.0);
+        CommitAnnouncement { table: self, stripes }
     }
 
     /// Whether somebody is writing to the stripe of `hash`. If not, then what was written before the caller's last fence is
     /// seen by what the caller reads next.
-    pub(crate) fn is_written(&self, hash: u64) -> bool {
-        core::is_written(&self.stripes[stripe_of(hash)].state)
+    pub(crate) fn is_write_locked(&self, hash: u64) -> bool {
+        protocol::is_write_locked(&self.stripes[stripe_of(hash)].state)
     }
 
     /// Whether readers of the key of that hash are to wait.
     #[cfg(test)]
-    pub(crate) fn is_announced(&self, hash: u64) -> bool {
-        self.installing.has(stripe_of(hash))
+    pub(crate) fn is_commit_announced(&self, hash: u64) -> bool {
+        self.commit_mask.has(stripe_of(hash))
     }
 
     /// The version of the live record of `key` at this moment, also in the middle of a commit.
-    pub(crate) fn version_now(&self, guard: &Guard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
+    pub(crate) fn current_version(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard; the record is not kept.
         unsafe { self.look(hash, key, now_ms) }.map(|record| record.version())
     }
 
     /// What as many writes do for the growth of the table, one lock at a time: a larger array is made while nobody waits.
-    pub(crate) fn grow_with(&self, participant: &Participant, changes: &[KeyChange<'_>]) {
+    pub(crate) fn grow_for(&self, participant: &Participant, changes: &[KeyChange<'_>]) {
         for change in changes {
             let _nothing = self.write(participant, change.hash, change.key, |_| Ok(()));
         }
@@ -123,7 +123,7 @@ impl Table {
     }
 }
 
-impl<'t> Exclusive<'t> {
+impl<'t> ExclusiveStripes<'t> {
     /// The version of the live record of `key`, which stays while this lives.
     pub(crate) fn version(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
         let index = self.index_of(hash)?;
@@ -132,7 +132,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Takes room and memory for all changes, which are in the order of their hashes and of stripes that are held; or for none.
-    pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>]) -> Result<Prepared, StoreError> {
+    pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>]) -> Result<PreparedWrites, StoreError> {
         // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but nothing moves
         // there out of stripes that are held.
         for locked in &mut self.locked {
@@ -141,28 +141,28 @@ impl<'t> Exclusive<'t> {
         if changes.iter().any(|change| change.becomes.is_some())
             && let Some(locked) = self.locked.first_mut()
         {
-            locked.bound_garbage()?;
+            locked.check_garbage_limit()?;
         }
-        let Growth { bytes: growth, buckets, .. } = self.reserve(changes)?;
+        let CommitGrowth { bytes: growth, buckets, .. } = self.reserve(changes)?;
         let records = self.records_of(changes, buckets).inspect_err(|_| self.give_back(growth));
-        records.map(|(records, spares)| Prepared { growth, records, spares })
+        records.map(|(records, buffers)| PreparedWrites { growth, records, buffers })
     }
 
     /// Gives back what was prepared.
-    pub(crate) fn abandon(&self, prepared: Prepared) {
+    pub(crate) fn abandon(&self, prepared: PreparedWrites) {
         self.give_back(prepared.growth);
     }
 
     /// Makes the changes that were prepared.
-    pub(crate) fn install(&mut self, mut prepared: Prepared, changes: &[KeyChange<'_>], now_ms: u64) {
+    pub(crate) fn install(&mut self, mut prepared: PreparedWrites, changes: &[KeyChange<'_>], now_ms: u64) {
         self.account(prepared.growth.min(0));
-        let (accounted, mut added) = (prepared.spares.left(), 0);
+        let (accounted, mut added) = (prepared.buffers.left(), 0);
         // First what is new: a bucket that deletes empty would be unlinked, and was counted as room.
         for (change, record) in changes.iter().zip(&mut prepared.records) {
             if let Some((record, index)) = record.take().zip(self.index_of(change.hash)) {
                 let found = self.found(index, change, now_ms);
                 let locked = &mut self.locked[index];
-                added += usize::from(locked.publish_fresh(change.hash, record, found, &mut prepared.spares));
+                added += usize::from(locked.publish_prepared(change.hash, record, found, &mut prepared.buffers));
             }
         }
         self.table.account_buckets(added, accounted);
@@ -170,13 +170,13 @@ impl<'t> Exclusive<'t> {
             if let Some(index) = self.index_of(change.hash)
                 && let Some(found) = self.found(index, change, now_ms)
             {
-                self.locked[index].take_out(change.hash, found);
+                self.locked[index].unlink(change.hash, found);
             }
         }
     }
 
     /// The record that a change replaces or removes, counted if it has expired.
-    fn found(&self, index: usize, change: &KeyChange<'_>, now_ms: u64) -> Option<Found<'t>> {
+    fn found(&self, index: usize, change: &KeyChange<'_>, now_ms: u64) -> Option<FoundRecord<'t>> {
         let locked = &self.locked[index];
         let found = locked.find(change.hash, change.key);
         if found.is_some_and(|found| found.record.is_expired(now_ms)) {
@@ -196,7 +196,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Accounts for what the table grows by, making room in a cache.
-    fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<Growth, StoreError> {
+    fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, StoreError> {
         let config = &self.table.config;
         for _ in 0..COMMIT_EVICTION_ROUNDS {
             let growth = self.growth_of(changes)?;
@@ -205,7 +205,7 @@ impl<'t> Exclusive<'t> {
             }
             self.give_back(growth.bytes);
             // For all that is new: what is evicted may be what was to be replaced. So it is added up again, too.
-            if config.mode != Mode::Cache || growth.new > config.quota_bytes || !self.evict(growth.new) {
+            if config.mode != StorageMode::Cache || growth.new > config.quota_bytes || !self.evict(growth.new) {
                 break;
             }
         }
@@ -216,7 +216,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// What the changes take, if there is room for each new record in its chain.
-    fn growth_of(&self, changes: &[KeyChange<'_>]) -> Result<Growth, StoreError> {
+    fn growth_of(&self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, StoreError> {
         let (mut old_bytes, mut new_bytes, mut buckets) = (0, 0, 0);
         let mut tally = ChainTally::default();
         for change in changes {
@@ -227,14 +227,14 @@ impl<'t> Exclusive<'t> {
             let key_bytes = self.table.key_charge(change.key.len());
             old_bytes += found.map_or(0, |found| found.record.charged_bytes() + key_bytes);
             if let Some(new) = &change.becomes {
-                new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms) + key_bytes;
+                new_bytes += record_charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms) + key_bytes;
                 if found.is_none() {
                     buckets += usize::from(tally.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?);
                 }
             }
         }
         new_bytes += (buckets * BUCKET_BYTES) as u64;
-        Ok(Growth { bytes: new_bytes as i64 - old_bytes as i64, new: new_bytes, buckets })
+        Ok(CommitGrowth { bytes: new_bytes as i64 - old_bytes as i64, new: new_bytes, buckets })
     }
 
     /// Evicts until there is room for so many bytes, from the stripes that are held first; whether anything was.
@@ -245,7 +245,7 @@ impl<'t> Exclusive<'t> {
         let full = || table.bytes.load(Ordering::Relaxed).saturating_add(bytes) > table.config.quota_bytes;
         let most = table.evictions_per_write();
         let mut left = most;
-        let mut evict = |locked: &mut Locked<'_>| {
+        let mut evict = |locked: &mut LockedStripe<'_>| {
             while left != 0 && full() && locked.evict_one(NONE) {
                 left -= 1;
             }
@@ -265,10 +265,10 @@ impl<'t> Exclusive<'t> {
         &mut self,
         changes: &[KeyChange<'_>],
         buckets: usize,
-    ) -> Result<(Vec<Option<Fresh>>, Spares), StoreError> {
-        let (mut records, mut spares) = (Vec::with_capacity(changes.len()), Spares::default());
-        if !(0..buckets).all(|_| spares.add()) {
-            return Err(self.locked.first().map_or(StoreError::NoMemory, Locked::no_memory));
+    ) -> Result<(Vec<Option<UnpublishedRecord>>, SpareBuckets), StoreError> {
+        let (mut records, mut buffers) = (Vec::with_capacity(changes.len()), SpareBuckets::default());
+        if !(0..buckets).all(|_| buffers.add()) {
+            return Err(self.locked.first().map_or(StoreError::NoMemory, LockedStripe::no_memory));
         }
         for change in changes {
             let Some(new) = &change.becomes else {
@@ -281,6 +281,6 @@ impl<'t> Exclusive<'t> {
             let record = locked.fresh((change.key, is_new), new.value, new.flags, new.expires_at_ms);
             records.push(Some(record.ok_or_else(|| locked.no_memory())?));
         }
-        Ok((records, spares))
+        Ok((records, buffers))
     }
 }

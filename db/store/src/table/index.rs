@@ -17,23 +17,23 @@ use arrayvec::ArrayVec;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 
-use crate::epochs::Piecemeal;
-use crate::limits::{INDEX_CHARGE_BYTES, INDEX_INLINE_KEY_BYTES, RANGE_LOOKS_PER_CALL};
+use crate::epochs::IncrementalDrop;
+use crate::limits::{INDEX_CHARGE_BYTES, INDEX_INLINE_KEY_BYTES, RANGE_KEYS_PER_CALL};
 
 /// A key in the order.
-pub(super) type Entry = SmallVec<[u8; INDEX_INLINE_KEY_BYTES]>;
-type Keys = BTreeSet<Entry>;
+pub(super) type IndexKey = SmallVec<[u8; INDEX_INLINE_KEY_BYTES]>;
+type IndexKeys = BTreeSet<IndexKey>;
 
 /// The keys of an ordered table.
-pub(super) struct Index(RwLock<Keys>);
+pub(super) struct KeyIndex(RwLock<IndexKeys>);
 
-impl Index {
-    pub(super) fn new() -> Index {
-        Index(RwLock::new(Keys::new()))
+impl KeyIndex {
+    pub(super) fn new() -> KeyIndex {
+        KeyIndex(RwLock::new(IndexKeys::new()))
     }
 
-    /// Enters a key, for which [`copy_of`] has taken memory. The stripe of the key is locked.
-    pub(super) fn insert(&self, key: Entry) {
+    /// Enters a key, for which [`copy_key`] has taken memory. The stripe of the key is locked.
+    pub(super) fn insert(&self, key: IndexKey) {
         self.0.write().insert(key);
     }
 
@@ -45,14 +45,14 @@ impl Index {
     }
 
     /// Puts an empty set in place. All stripes are locked. What is answered must be retired.
-    pub(super) fn clear(&self) -> Box<dyn Piecemeal> {
+    pub(super) fn clear(&self) -> Box<dyn IncrementalDrop> {
         let old = std::mem::take(&mut *self.0.write());
-        Box::new(Emptied(old.into_iter()))
+        Box::new(ClearedIndex(old.into_iter()))
     }
 
     /// Copies the first keys of a span in its order, after what was in the batch before: up to `limit` of them, and, but for the last
     /// one, of up to `bytes` bytes.
-    pub(super) fn read(&self, span: &Span<'_>, limit: usize, bytes: usize, batch: &mut Batch) {
+    pub(super) fn read(&self, span: &KeyRange<'_>, limit: usize, bytes: usize, batch: &mut KeyBatch) {
         batch.clear();
         if span.is_empty() {
             batch.is_last = true;
@@ -60,8 +60,8 @@ impl Index {
         }
         let keys = self.0.read();
         // One end is looked for in the tree, the other by the keys that are met: most spans hold few.
-        let mut keys = keys.range::<[u8], _>(span.first_end());
-        while batch.ends.len() < limit.min(RANGE_LOOKS_PER_CALL) && batch.keys.len() < bytes {
+        let mut keys = keys.range::<[u8], _>(span.read_bound());
+        while batch.ends.len() < limit.min(RANGE_KEYS_PER_CALL) && batch.keys.len() < bytes {
             let key = if span.backward { keys.next_back() } else { keys.next() };
             let Some(key) = key.filter(|key| !span.is_beyond(key)) else {
                 batch.is_last = true;
@@ -74,8 +74,8 @@ impl Index {
 }
 
 /// A copy of a key for the index; `None` when memory is out.
-pub(super) fn copy_of(key: &[u8]) -> Option<Entry> {
-    let mut copy = Entry::new();
+pub(super) fn copy_key(key: &[u8]) -> Option<IndexKey> {
+    let mut copy = IndexKey::new();
     copy.try_reserve_exact(key.len()).ok()?;
     copy.extend_from_slice(key);
     Some(copy)
@@ -83,14 +83,14 @@ pub(super) fn copy_of(key: &[u8]) -> Option<Entry> {
 
 /// Copies of keys that follow each other.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct KeyBatch {
     keys: Vec<u8>,
-    ends: ArrayVec<usize, RANGE_LOOKS_PER_CALL>,
+    ends: ArrayVec<usize, RANGE_KEYS_PER_CALL>,
     /// Nothing of the span comes after them.
     pub(super) is_last: bool,
 }
 
-impl Batch {
+impl KeyBatch {
     fn clear(&mut self) {
         self.keys.clear();
         self.ends.clear();
@@ -110,14 +110,14 @@ impl Batch {
 }
 
 /// Bytes that the key of a record counts against the quota beside the record.
-pub(super) fn charge(key_len: usize) -> u64 {
+pub(super) fn index_charge(key_len: usize) -> u64 {
     key_len as u64 + INDEX_CHARGE_BYTES
 }
 
 /// What is left of a set that nobody looks at any more.
-struct Emptied(std::collections::btree_set::IntoIter<Entry>);
+struct ClearedIndex(std::collections::btree_set::IntoIter<IndexKey>);
 
-impl Piecemeal for Emptied {
+impl IncrementalDrop for ClearedIndex {
     fn free_some(&mut self, units: usize) -> usize {
         self.0.by_ref().take(units).count()
     }
@@ -129,7 +129,7 @@ impl Piecemeal for Emptied {
 
 /// A stretch of keys, and from which end it is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Span<'k> {
+pub struct KeyRange<'k> {
     /// The smallest key that may be part of it.
     pub from: &'k [u8],
     /// `from` itself is no part of it.
@@ -142,10 +142,10 @@ pub struct Span<'k> {
     pub backward: bool,
 }
 
-impl<'k> Span<'k> {
+impl<'k> KeyRange<'k> {
     /// The keys with `from <= key < to`; an empty `to` stands for no end.
-    pub fn new(from: &'k [u8], to: &'k [u8], backward: bool) -> Span<'k> {
-        Span { from, past: false, to: Some(to).filter(|to| !to.is_empty()), included: false, backward }
+    pub fn new(from: &'k [u8], to: &'k [u8], backward: bool) -> KeyRange<'k> {
+        KeyRange { from, past: false, to: Some(to).filter(|to| !to.is_empty()), included: false, backward }
     }
 
     /// Whether no key can be part of it.
@@ -164,7 +164,7 @@ impl<'k> Span<'k> {
     }
 
     /// The end at which it is read, as ordered collections take it, and none at the other.
-    fn first_end(&self) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
+    fn read_bound(&self) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
         let end = match self.to {
             _ if !self.backward && self.past => Bound::Excluded(self.from),
             _ if !self.backward => Bound::Included(self.from),

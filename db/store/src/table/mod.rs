@@ -2,28 +2,28 @@
 //!
 //! Reads take no lock and write nothing (but, in a cache, one bit of a record, when it is not set yet). Writes take the
 //! lock of one of 64 stripes. The bucket array grows without a stall: a larger one is put in place, and every write moves
-//! a few buckets; meanwhile reads look in both. See `buckets` for what makes that right, `locked` for the writes.
+//! a few buckets; meanwhile reads look in both. See `buckets` for what makes that right, `locked_stripe` for the writes.
 //!
-//! What this module guarantees: its safe functions are sound for every caller. A [`Guard`] or a borrowed [`Participant`] of
+//! What this module guarantees: its safe functions are sound for every caller. A [`EpochGuard`] or a borrowed [`Participant`] of
 //! the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point happens while it is borrowed, so the
 //! arrays and records that are reached stay. What leaves the table is retired, never freed at once.
 #![allow(unsafe_code)]
 
-mod absences;
-mod ahead;
+mod bucket_records;
 mod buckets;
 mod commit;
-mod growth;
+mod eviction;
 mod index;
-mod locked;
-mod numbers;
-mod page;
-mod pages;
-mod queues;
+mod key_watch;
+mod locked_stripe;
+mod prefetch;
 mod range;
+mod rehash;
 mod stripe;
 mod tablets;
+mod unique_version;
 mod update;
+mod zeroed_pages;
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -33,108 +33,111 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-pub use self::absences::Seen;
-pub use self::ahead::BATCH_AHEAD;
-use self::buckets::{Buckets, Discarded, Retired, stripe_of};
-pub(crate) use self::commit::{Installing, Prepared};
-use self::index::Index;
-pub use self::index::Span;
-use self::locked::Locked;
-use self::page::Page;
-pub use self::pages::bucket_array_bytes;
-pub(crate) use self::range::ExpiredLeft;
-pub use self::range::{Looks, NotOrdered, Progress};
-use self::stripe::{State, Stripe};
+use self::bucket_records::BucketRecords;
+use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
+pub(crate) use self::commit::{CommitAnnouncement, PreparedWrites};
+use self::index::KeyIndex;
+pub use self::index::KeyRange;
+pub use self::key_watch::WatchedState;
+use self::locked_stripe::LockedStripe;
+pub use self::prefetch::PREFETCH_BATCH;
+pub(crate) use self::range::ExpiryBudget;
+pub use self::range::{NotOrdered, RangeProgress, ScanBudget};
+use self::stripe::{StripeState, TableStripe};
 pub use self::tablets::Tablet;
-use self::tablets::Tablets;
-pub use self::update::{Change, Exclusive, Stripes, Value};
-use super::epochs::{Charge, Garbage, Piecemeal, Tally};
+use self::tablets::TabletSet;
+pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
+pub use self::zeroed_pages::bucket_array_bytes;
+use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
-use super::transactions::core::Announced;
-use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
+use super::transactions::protocol::CommitMask;
+use super::{
+    EpochGuard, Epochs, Participant, RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats,
+    WriteOptions,
+};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
     SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
 
 /// Lines of a record that are asked for ahead of a read before anything is known of what is in the table.
-const FIRST_LINES: usize = 2;
+const INITIAL_RECORD_LINES: usize = 2;
 
 /// One tenant's named map from keys to records.
 ///
-/// Calls take the key's hash, [`Table::hash`], which callers compute once. A wrong one finds nothing, harms nobody.
-pub struct Table {
+/// Calls take the key's hash, [`RecordTable::hash`], which callers compute once. A wrong one finds nothing, harms nobody.
+pub struct RecordTable {
     config: TableConfig,
     secrets: RapidSecrets,
     epochs: Arc<Epochs>,
-    tablets: Tablets,
-    current: AtomicPtr<Buckets>,
-    /// Stripes that a transaction is writing to: a set as in [`Stripes`]. Whoever looks for a key of theirs waits, so that it
+    tablets: TabletSet,
+    current: AtomicPtr<BucketArray>,
+    /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Whoever looks for a key of theirs waits, so that it
     /// sees all of what the transaction writes or nothing. Beside `current`, so that looking here costs no cache line.
-    installing: Announced,
+    commit_mask: CommitMask,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
     count: AtomicUsize,
-    /// Lines of a record that are worth asking for ahead of a read; see `ahead`.
+    /// Lines of a record that are worth asking for ahead of a read; see `prefetch`.
     record_lines: AtomicUsize,
-    stripes: Box<[Stripe]>,
+    stripes: Box<[TableStripe]>,
     growth: Mutex<()>,
     growths: AtomicU64,
     /// Hash at which the next sweep goes on.
-    sweep_at: AtomicU64,
+    sweep_cursor: AtomicU64,
     /// The stripe to which writers lend a hand while the table grows.
-    helped: AtomicUsize,
+    rehash_stripe: AtomicUsize,
     bytes: CachePadded<AtomicU64>,
     /// The keys in order, of an ordered table.
-    index: Option<Index>,
+    index: Option<KeyIndex>,
     /// Bytes of what left the table and is not freed yet.
-    garbage: Tally,
+    garbage: GarbageAccount,
     /// What they may be before nothing is put any more.
     garbage_limit: u64,
     /// Absent keys that are watched; made by the first watch.
-    absences: OnceLock<Arc<absences::Absences>>,
+    absences: OnceLock<Arc<key_watch::KeyWatches>>,
 }
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for RecordTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-impl Table {
+impl RecordTable {
     /// An empty table with a random hash seed. Takes 12 KiB.
-    pub fn new(config: TableConfig, epochs: Arc<Epochs>) -> Table {
-        Table::with_seed(config, epochs, rand::random())
+    pub fn new(config: TableConfig, epochs: Arc<Epochs>) -> RecordTable {
+        RecordTable::with_seed(config, epochs, rand::random())
     }
 
     /// An empty table with a given hash seed, for tests and figures that must repeat.
-    pub fn with_seed(config: TableConfig, epochs: Arc<Epochs>, seed: u64) -> Table {
-        let buckets = Table::first_buckets(1);
-        Table {
+    pub fn with_seed(config: TableConfig, epochs: Arc<Epochs>, seed: u64) -> RecordTable {
+        let buckets = RecordTable::initial_buckets(1);
+        RecordTable {
             config,
             secrets: RapidSecrets::seed(seed),
             epochs,
-            tablets: Tablets::all(),
+            tablets: TabletSet::all(),
             base: AtomicPtr::new(buckets.base()),
             count: AtomicUsize::new(buckets.count()),
-            record_lines: AtomicUsize::new(FIRST_LINES),
+            record_lines: AtomicUsize::new(INITIAL_RECORD_LINES),
             current: AtomicPtr::new(Box::into_raw(buckets)),
-            installing: Announced::new(),
-            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            commit_mask: CommitMask::new(),
+            stripes: (0..STRIPES).map(|_| TableStripe::default()).collect(),
             growth: Mutex::new(()),
             growths: AtomicU64::new(0),
-            sweep_at: AtomicU64::new(0),
-            helped: AtomicUsize::new(0),
+            sweep_cursor: AtomicU64::new(0),
+            rehash_stripe: AtomicUsize::new(0),
             bytes: CachePadded::new(AtomicU64::new(0)),
-            index: config.ordered.then(Index::new),
-            garbage: Tally::new(),
+            index: config.ordered.then(KeyIndex::new),
+            garbage: GarbageAccount::new(),
             garbage_limit: (config.quota_bytes / GARBAGE_ONE_IN).max(GARBAGE_MIN_BYTES),
             absences: OnceLock::new(),
         }
     }
 
-    fn first_buckets(generation: u64) -> Box<Buckets> {
-        match Buckets::new(STRIPES, generation, ptr::null_mut()) {
+    fn initial_buckets(generation: u64) -> Box<BucketArray> {
+        match BucketArray::new(STRIPES, generation, ptr::null_mut()) {
             Some(buckets) => buckets,
             // As any other small allocation that fails.
             None => std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; 64 * STRIPES]>()),
@@ -151,8 +154,8 @@ impl Table {
         self.tablets.owns(hash)
     }
 
-    /// The live record of `key`. `hash` is [`Table::hash`] of the key.
-    pub fn get<'g>(&'g self, guard: &'g Guard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
+    /// The live record of `key`. `hash` is [`RecordTable::hash`] of the key.
+    pub fn get<'g>(&'g self, guard: &'g EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
         unsafe { self.get_pinned(hash, key, now_ms) }
@@ -161,14 +164,14 @@ impl Table {
     /// The same for an invocation, without a guard.
     ///
     /// # Safety
-    /// The caller holds a [`super::Pin`] of the table's epochs, and keeps it during 'a.
+    /// The caller holds a [`super::EpochPin`] of the table's epochs, and keeps it during 'a.
     pub unsafe fn get_pinned<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
-        if self.installing.any() {
+        if self.commit_mask.any() {
             self.wait_for_commit(hash);
         }
         // SAFETY: the caller's promise.
         let record: RecordRef<'a> = unsafe { self.look(hash, key, now_ms) }?;
-        if self.config.mode == Mode::Cache {
+        if self.config.mode == StorageMode::Cache {
             record.touch();
         }
         Some(record)
@@ -177,19 +180,19 @@ impl Table {
     /// The live record of `key` as it is at this moment, also in the middle of a commit.
     ///
     /// # Safety
-    /// As for [`Table::get_pinned`].
+    /// As for [`RecordTable::get_pinned`].
     #[inline(always)]
     unsafe fn look<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
         // SAFETY: the caller's promise.
-        unsafe { self.find_now(hash, key) }.filter(|record| !record.is_expired(now_ms))
+        unsafe { self.find_any(hash, key) }.filter(|record| !record.is_expired(now_ms))
     }
 
     /// The same, expired or not.
     ///
     /// # Safety
-    /// As for [`Table::get_pinned`].
+    /// As for [`RecordTable::get_pinned`].
     #[inline(always)]
-    unsafe fn find_now<'a>(&self, hash: u64, key: &[u8]) -> Option<RecordRef<'a>> {
+    unsafe fn find_any<'a>(&self, hash: u64, key: &[u8]) -> Option<RecordRef<'a>> {
         loop {
             // SAFETY: protected by the pin (caller), and the table lives during the call.
             let (found, buckets) = unsafe {
@@ -218,7 +221,7 @@ impl Table {
         hash: u64,
         key: &[u8],
         value: &[u8],
-        write: &Write,
+        write: &WriteOptions,
         now_ms: u64,
     ) -> Result<u64, StoreError> {
         if value.len() > self.config.max_value_len {
@@ -236,7 +239,7 @@ impl Table {
         participant: &Participant,
         hash: u64,
         key: &[u8],
-        condition: Condition,
+        condition: StoreCondition,
         now_ms: u64,
     ) -> Result<bool, StoreError> {
         self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
@@ -245,7 +248,7 @@ impl Table {
     /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; answers the sum and the new version.
     ///
     /// # Errors
-    /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`Table::put`].
+    /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`RecordTable::put`].
     pub fn increment(
         &self,
         participant: &Participant,
@@ -263,7 +266,7 @@ impl Table {
         participant: &'t Participant,
         hash: u64,
         key: &[u8],
-        f: impl FnOnce(&mut Locked<'t>) -> Result<T, StoreError>,
+        f: impl FnOnce(&mut LockedStripe<'t>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.check_key(hash, key)?;
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
@@ -272,7 +275,7 @@ impl Table {
         if locked.buckets.is_growing() {
             let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
             let own = locked.index;
-            if !self.help(participant, buckets, |stripe| stripe == own) && !locked.move_some(buckets) {
+            if !self.help(participant, buckets, |stripe| stripe == own) && !locked.rehash_some(buckets) {
                 self.pass_on(own);
             }
         } else if is_full {
@@ -313,14 +316,14 @@ impl Table {
         let larger = if count < DOUBLING_BUCKETS { count * 2 } else { count + count / 2 };
         let previous = self.current.load(Ordering::Relaxed);
         // Without memory for a larger array, chains grow instead, up to their bound.
-        let Some(larger) = Buckets::new(larger, buckets.generation + 1, previous) else { return };
-        self.helped.store(0, Ordering::Relaxed);
+        let Some(larger) = BucketArray::new(larger, buckets.generation + 1, previous) else { return };
+        self.rehash_stripe.store(0, Ordering::Relaxed);
         self.install(larger);
         self.growths.fetch_add(1, Ordering::Relaxed);
         let _ = guard;
     }
 
-    fn install(&self, buckets: Box<Buckets>) {
+    fn install(&self, buckets: Box<BucketArray>) {
         self.count.store(buckets.count(), Ordering::Relaxed);
         self.base.store(buckets.base(), Ordering::Relaxed);
         self.current.store(Box::into_raw(buckets), Ordering::Release);
@@ -332,7 +335,7 @@ impl Table {
     /// `limit`, or none, without being at the end.
     pub fn scan<'g>(
         &'g self,
-        guard: &'g Guard<'_>,
+        guard: &'g EpochGuard<'_>,
         cursor: u64,
         limit: usize,
         now_ms: u64,
@@ -340,7 +343,7 @@ impl Table {
     ) -> Option<u64> {
         self.check(guard.epochs());
         let (mut at, mut shown) = (cursor, 0);
-        let mut page = Page::default();
+        let mut page = BucketRecords::default();
         for _ in 0..SCAN_BUCKETS_PER_CALL {
             let end = self.fill_page(guard, at, &mut page);
             for (hash, record) in page.in_order() {
@@ -365,7 +368,7 @@ impl Table {
     }
 
     /// Collects the records from `first` to the end of its bucket; answers the end.
-    fn fill_page(&self, _guard: &Guard<'_>, first: u64, page: &mut Page) -> u128 {
+    fn fill_page(&self, _guard: &EpochGuard<'_>, first: u64, page: &mut BucketRecords) -> u128 {
         loop {
             // SAFETY: protected by the guard.
             let buckets = unsafe { self.current() };
@@ -383,9 +386,9 @@ impl Table {
     /// the table; answers how many. Parts of the table in which nothing will expire are skipped. A table that grows is helped.
     pub fn sweep(&self, participant: &Participant, now_ms: u64, slots: usize) -> usize {
         if self.is_growing(&participant.guard()) {
-            self.help_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
+            self.rehash_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
         }
-        let mut at = self.sweep_at.load(Ordering::Relaxed);
+        let mut at = self.sweep_cursor.load(Ordering::Relaxed);
         let mut removed = 0;
         for _ in 0..slots.div_ceil(4) {
             let stripe = stripe_of(at);
@@ -400,15 +403,15 @@ impl Table {
             };
             at = next;
         }
-        self.sweep_at.store(at, Ordering::Relaxed);
+        self.sweep_cursor.store(at, Ordering::Relaxed);
         removed
     }
 
     fn sweep_bucket(&self, participant: &Participant, at: u64, now_ms: u64, removed: &mut usize) -> u128 {
         let mut locked = self.lock_stripe(participant, stripe_of(at));
-        let mut page = Page::default();
+        let mut page = BucketRecords::default();
         let end = locked.buckets.first_hash(locked.buckets.index_of(at) + 1);
-        // SAFETY: protected, as all of `Locked` is.
+        // SAFETY: protected, as all of `LockedStripe` is.
         unsafe { locked.buckets.collect(at, end, &mut |hash, record| page.push(hash, record)) };
         for (hash, record) in page.in_order() {
             // SAFETY: nobody else removes records while the stripe is locked.
@@ -439,13 +442,13 @@ impl Table {
             stats.expirations += stripe.expirations.get();
             stats.refusals += stripe.refusals.get();
             stats.held_back += stripe.held_back.get();
-            stats.without_memory += stripe.without_memory.get();
+            stats.no_memory_refusals += stripe.no_memory_refusals.get();
         }
         stats
     }
 
     /// Whether records are being moved to a larger bucket array.
-    pub fn is_growing(&self, guard: &Guard<'_>) -> bool {
+    pub fn is_growing(&self, guard: &EpochGuard<'_>) -> bool {
         self.check(guard.epochs());
         // SAFETY: protected by the guard.
         unsafe { self.current() }.is_growing()
@@ -453,21 +456,21 @@ impl Table {
 
     /// Bytes of the previous array that went back, or wait to, before the rest of it.
     #[cfg(test)]
-    pub(super) fn bytes_given_back(&self, _guard: &Guard<'_>) -> usize {
+    pub(super) fn released_bytes(&self, _guard: &EpochGuard<'_>) -> usize {
         // SAFETY: protected by the guard.
-        unsafe { self.current().bytes_given_back() }
+        unsafe { self.current().released_bytes() }
     }
 
     /// Buckets of the longest chain.
     #[cfg(test)]
-    pub(super) fn longest_chain(&self, _guard: &Guard<'_>) -> usize {
+    pub(super) fn longest_chain(&self, _guard: &EpochGuard<'_>) -> usize {
         // SAFETY: protected by the guard.
         unsafe { self.current().longest_chain() }
     }
 
     /// Overflow buckets.
     #[cfg(test)]
-    pub(super) fn overflow_buckets(&self, _guard: &Guard<'_>) -> usize {
+    pub(super) fn overflow_buckets(&self, _guard: &EpochGuard<'_>) -> usize {
         // SAFETY: protected by the guard.
         unsafe { self.current().overflow_buckets() }
     }
@@ -480,11 +483,11 @@ impl Table {
 
     /// Removes every record, at once for whoever looks; the memory is given back piece by piece.
     pub fn clear(&self, participant: &Participant) {
-        self.exclusive(participant, Stripes::ALL).clear();
+        self.exclusive(participant, StripeSet::ALL).clear();
     }
 
     /// The same for who holds the locks of growth and of all stripes.
-    fn clear_locked<'s>(&self, participant: &Participant, states: impl Iterator<Item = &'s mut State>) {
+    fn clear_locked<'s>(&self, participant: &Participant, states: impl Iterator<Item = &'s mut StripeState>) {
         let guard = participant.guard();
         self.check(guard.epochs());
         let old = self.current.load(Ordering::Relaxed);
@@ -495,7 +498,7 @@ impl Table {
             return;
         }
         let generation = now.generation + 1;
-        self.install(Table::first_buckets(generation));
+        self.install(RecordTable::initial_buckets(generation));
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         for (stripe, state) in self.stripes.iter().zip(states) {
             stripe.records.set(0);
@@ -505,14 +508,14 @@ impl Table {
         }
         // First, so that it is freed before the records, with which the charge goes back.
         if let Some(index) = &self.index {
-            participant.retire(Garbage::Piecemeal(index.clear()), Charge::NONE);
+            participant.retire(Garbage::Incremental(index.clear()), GarbageCharge::NONE);
         }
         if let Some(old) = NonNull::new(old) {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
-            let discarded = Discarded::new(unsafe { Retired::new(old) }, bytes as usize);
+            let discarded = DiscardedArray::new(unsafe { RetiredArray::new(old) }, bytes as usize);
             // In part: who empties a full table fills it again at once. Who does so over and over is stopped.
             let charge = self.garbage.charge((discarded.bytes() as u64).min(self.garbage_limit / 4));
-            participant.retire(Garbage::Piecemeal(Box::new(discarded)), charge);
+            participant.retire(Garbage::Incremental(Box::new(discarded)), charge);
         }
     }
 
@@ -520,42 +523,47 @@ impl Table {
     ///
     /// # Safety
     /// The caller's thread is protected (a guard or a pin of the table's epochs) during 'a.
-    unsafe fn current<'a>(&self) -> &'a Buckets {
+    unsafe fn current<'a>(&self) -> &'a BucketArray {
         // SAFETY: never null; it is retired after it was replaced.
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
-    fn lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> Locked<'t> {
+    fn lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> LockedStripe<'t> {
         let stripe = &self.stripes[index % STRIPES];
         self.locked(participant, index % STRIPES, stripe.state.lock())
     }
 
-    fn try_lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> Option<Locked<'t>> {
+    fn try_lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> Option<LockedStripe<'t>> {
         let stripe = &self.stripes[index % STRIPES];
         Some(self.locked(participant, index % STRIPES, stripe.state.try_lock()?))
     }
 
-    fn locked<'t>(&'t self, participant: &'t Participant, index: usize, state: MutexGuard<'t, State>) -> Locked<'t> {
+    fn locked<'t>(
+        &'t self,
+        participant: &'t Participant,
+        index: usize,
+        state: MutexGuard<'t, StripeState>,
+    ) -> LockedStripe<'t> {
         let guard = participant.guard();
         self.check(guard.epochs());
         // SAFETY: the participant came online above and stays so for 't: its quiescent points take `&mut`. Loaded under the
         // lock, so that a write never goes to an array from which this stripe has already been moved.
         let buckets = unsafe { self.current() };
-        Locked {
+        LockedStripe {
             table: self,
             participant,
             buckets,
             index,
             stripe: &self.stripes[index],
             state,
-            marks: Marks::default(),
+            marks: RecordMarks::default(),
         }
     }
 
     /// Has a lock that is held for long see the array of now: another thread may have put a larger one in place.
-    fn refresh<'t>(&'t self, locked: &mut Locked<'t>) {
+    fn refresh<'t>(&'t self, locked: &mut LockedStripe<'t>) {
         debug_assert!(ptr::eq(self, locked.table));
-        // SAFETY: protected by the participant that `locked` borrows during 't; a lock taken now would see this array, too.
+        // SAFETY: protected by the participant that `locked_stripe` borrows during 't; a lock taken now would see this array, too.
         locked.buckets = unsafe { self.current() };
     }
 
@@ -565,17 +573,17 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for RecordTable {
     fn drop(&mut self) {
         let buckets = std::mem::replace(self.current.get_mut(), ptr::null_mut());
         let bytes = *self.bytes.get_mut() as usize;
         if let Some(buckets) = NonNull::new(buckets) {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach it.
-            let discarded = Discarded::new(unsafe { Retired::new(buckets) }, bytes);
-            self.epochs.retire_from_outside(Garbage::Piecemeal(Box::new(discarded)));
+            let discarded = DiscardedArray::new(unsafe { RetiredArray::new(buckets) }, bytes);
+            self.epochs.retire_unregistered(Garbage::Incremental(Box::new(discarded)));
         }
         if let Some(index) = &self.index {
-            self.epochs.retire_from_outside(Garbage::Piecemeal(index.clear()));
+            self.epochs.retire_unregistered(Garbage::Incremental(index.clear()));
         }
     }
 }

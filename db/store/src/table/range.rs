@@ -5,15 +5,15 @@
 
 use arrayvec::ArrayVec;
 
-use super::index::{Batch, Index, Span};
-use super::{Exclusive, Table};
+use super::index::{KeyBatch, KeyIndex, KeyRange};
+use super::{ExclusiveStripes, RecordTable};
 use crate::limits::{
     EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_HELD,
     RANGE_EXPIRED_KEY_BYTES_HELD, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT, RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP,
-    RANGE_KEY_BYTES_BEYOND, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_LOOKS_AT_LEAST,
-    RANGE_LOOKS_PER_CALL, RANGE_LOOKS_PER_MESSAGE,
+    RANGE_KEY_BYTES_BEYOND, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_KEYS_PER_CALL,
+    RANGE_KEYS_PER_MESSAGE, RANGE_MIN_KEYS,
 };
-use crate::{Guard, Participant, RecordRef};
+use crate::{EpochGuard, Participant, RecordRef};
 
 /// The table was not made as an ordered one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub struct NotOrdered;
 
 /// How far a look at a range has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum RangeProgress {
     /// There may be more in what is left of the span.
     More,
     /// There is nothing left.
@@ -31,20 +31,20 @@ pub enum Progress {
 
 /// The keys that ranges may look at, expired and vanished ones included, and those that they have.
 #[derive(Clone, Copy, Debug)]
-pub struct Looks {
-    most_keys: usize,
-    most_bytes: usize,
+pub struct ScanBudget {
+    max_keys: usize,
+    max_bytes: usize,
     keys: usize,
     bytes: usize,
 }
 
-impl Looks {
+impl ScanBudget {
     /// Of one call.
-    pub const CALL: Looks =
-        Looks { most_keys: RANGE_LOOKS_PER_CALL, most_bytes: RANGE_CALL_KEY_BYTES, keys: 0, bytes: 0 };
+    pub const CALL: ScanBudget =
+        ScanBudget { max_keys: RANGE_KEYS_PER_CALL, max_bytes: RANGE_CALL_KEY_BYTES, keys: 0, bytes: 0 };
     /// Of all ranges of one message.
-    pub const MESSAGE: Looks =
-        Looks { most_keys: RANGE_LOOKS_PER_MESSAGE, most_bytes: RANGE_KEY_BYTES_PER_MESSAGE, keys: 0, bytes: 0 };
+    pub const MESSAGE: ScanBudget =
+        ScanBudget { max_keys: RANGE_KEYS_PER_MESSAGE, max_bytes: RANGE_KEY_BYTES_PER_MESSAGE, keys: 0, bytes: 0 };
 
     /// Keys that were looked at.
     pub fn keys(&self) -> usize {
@@ -52,24 +52,24 @@ impl Looks {
     }
 
     /// Whether there are none left.
-    pub fn are_spent(&self) -> bool {
-        self.keys >= self.most_keys || self.bytes >= self.most_bytes
+    pub fn is_spent(&self) -> bool {
+        self.keys >= self.max_keys || self.bytes >= self.max_bytes
     }
 
     /// Whether so much has been looked at that nothing further of the message is.
-    pub fn are_exceeded(&self) -> bool {
-        self.bytes >= self.most_bytes + RANGE_KEY_BYTES_BEYOND
+    pub fn is_exceeded(&self) -> bool {
+        self.bytes >= self.max_bytes + RANGE_KEY_BYTES_BEYOND
     }
 
     /// What the next call may look at: some, however much was looked at before.
-    pub fn next_call(&self) -> Looks {
-        let keys = self.most_keys.saturating_sub(self.keys).clamp(RANGE_LOOKS_AT_LEAST, RANGE_LOOKS_PER_CALL);
-        let bytes = self.most_bytes.saturating_sub(self.bytes).clamp(1, RANGE_CALL_KEY_BYTES);
-        Looks { most_keys: keys, most_bytes: bytes, keys: 0, bytes: 0 }
+    pub fn for_next_call(&self) -> ScanBudget {
+        let keys = self.max_keys.saturating_sub(self.keys).clamp(RANGE_MIN_KEYS, RANGE_KEYS_PER_CALL);
+        let bytes = self.max_bytes.saturating_sub(self.bytes).clamp(1, RANGE_CALL_KEY_BYTES);
+        ScanBudget { max_keys: keys, max_bytes: bytes, keys: 0, bytes: 0 }
     }
 
     /// Counts what a call has looked at.
-    pub fn add(&mut self, call: &Looks) {
+    pub fn add(&mut self, call: &ScanBudget) {
         (self.keys, self.bytes) = (self.keys + call.keys, self.bytes + call.bytes);
     }
 
@@ -79,7 +79,7 @@ impl Looks {
     }
 }
 
-impl Table {
+impl RecordTable {
     /// Whether the table is ordered.
     pub fn is_ordered(&self) -> bool {
         self.index.is_some()
@@ -87,7 +87,7 @@ impl Table {
 
     /// Bytes that a key counts in the table beside its record.
     pub(super) fn key_charge(&self, key_len: usize) -> u64 {
-        if self.index.is_some() { super::index::charge(key_len) } else { 0 }
+        if self.index.is_some() { super::index::index_charge(key_len) } else { 0 }
     }
 
     /// Records that one write evicts at most.
@@ -102,13 +102,13 @@ impl Table {
     /// [`NotOrdered`].
     pub fn range<'g>(
         &'g self,
-        guard: &'g Guard<'_>,
-        span: &mut Span<'g>,
+        guard: &'g EpochGuard<'_>,
+        span: &mut KeyRange<'g>,
         limit: usize,
         now_ms: u64,
         f: &mut dyn FnMut(RecordRef<'g>),
-    ) -> Result<Progress, NotOrdered> {
-        self.range_within(guard, span, limit, now_ms, &mut { Looks::CALL }, f)
+    ) -> Result<RangeProgress, NotOrdered> {
+        self.range_within(guard, span, limit, now_ms, &mut { ScanBudget::CALL }, f)
     }
 
     /// The same within what may be looked at, to which what was is added.
@@ -117,13 +117,13 @@ impl Table {
     /// [`NotOrdered`].
     pub fn range_within<'g>(
         &'g self,
-        guard: &'g Guard<'_>,
-        span: &mut Span<'g>,
+        guard: &'g EpochGuard<'_>,
+        span: &mut KeyRange<'g>,
         limit: usize,
         now_ms: u64,
-        looks: &mut Looks,
+        looks: &mut ScanBudget,
         f: &mut dyn FnMut(RecordRef<'g>),
-    ) -> Result<Progress, NotOrdered> {
+    ) -> Result<RangeProgress, NotOrdered> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
         unsafe { self.range_pinned(span, limit, now_ms, looks, f) }
@@ -132,24 +132,24 @@ impl Table {
     /// The same for an invocation, without a guard.
     ///
     /// # Safety
-    /// The caller holds a [`crate::Pin`] of the table's epochs, and keeps it during 'a.
+    /// The caller holds a [`crate::EpochPin`] of the table's epochs, and keeps it during 'a.
     pub unsafe fn range_pinned<'a>(
         &self,
-        span: &mut Span<'a>,
+        span: &mut KeyRange<'a>,
         limit: usize,
         now_ms: u64,
-        looks: &mut Looks,
+        looks: &mut ScanBudget,
         f: &mut dyn FnMut(RecordRef<'a>),
-    ) -> Result<Progress, NotOrdered> {
+    ) -> Result<RangeProgress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
-        let (mut left, mut met, mut walk) = (limit, None, Walk::along(*span));
-        while left != 0 && !looks.are_spent() {
-            let (keys, bytes) = (left.min(looks.most_keys - looks.keys), looks.most_bytes - looks.bytes);
+        let (mut left, mut met, mut walk) = (limit, None, IndexCursor::along(*span));
+        while left != 0 && !looks.is_spent() {
+            let (keys, bytes) = (left.min(looks.max_keys - looks.keys), looks.max_bytes - looks.bytes);
             let Some(batch) = walk.next(index, keys, bytes) else { break };
-            looks.add(&Looks { keys: batch.keys().count(), bytes: batch.bytes(), ..*looks });
+            looks.add(&ScanBudget { keys: batch.keys().count(), bytes: batch.bytes(), ..*looks });
             // SAFETY: protected by the pin (caller).
             unsafe {
-                self.ahead_of(batch, |hash, key| {
+                self.visit_prefetched(batch, |hash, key| {
                     if let Some(record) = self.find_settled(hash, key) {
                         met = Some(record.key());
                         if !record.is_expired(now_ms) {
@@ -164,7 +164,7 @@ impl Table {
         if let Some(met) = met {
             span.advance(met);
         }
-        Ok(if walk.is_finished() { Progress::Finished } else { Progress::More })
+        Ok(if walk.is_finished() { RangeProgress::Finished } else { RangeProgress::More })
     }
 
     /// Shows the first keys of a span in its order, `limit` and so many bytes as one call may look at, until `f` answers `false`, which then
@@ -174,24 +174,24 @@ impl Table {
     /// [`NotOrdered`].
     pub fn range_keys(
         &self,
-        span: &Span<'_>,
+        span: &KeyRange<'_>,
         limit: usize,
         f: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<Progress, NotOrdered> {
+    ) -> Result<RangeProgress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
-        let mut batch = Batch::default();
+        let mut batch = KeyBatch::default();
         index.read(span, limit, RANGE_CALL_KEY_BYTES, &mut batch);
         // Not under the index's lock: who takes them may be held up.
         let took_all = batch.keys().all(f);
-        Ok(if took_all && batch.is_last { Progress::Finished } else { Progress::More })
+        Ok(if took_all && batch.is_last { RangeProgress::Finished } else { RangeProgress::More })
     }
 
     /// Shows the keys of a batch and their hashes until `f` answers `false`; whether it saw them all. The records are asked for in groups, so
     /// that their cache misses overlap.
     ///
     /// # Safety
-    /// As for [`Table::get_pinned`].
-    unsafe fn ahead_of<'b>(&self, batch: &'b Batch, mut f: impl FnMut(u64, &'b [u8]) -> bool) -> bool {
+    /// As for [`RecordTable::get_pinned`].
+    unsafe fn visit_prefetched<'b>(&self, batch: &'b KeyBatch, mut f: impl FnMut(u64, &'b [u8]) -> bool) -> bool {
         let mut keys = batch.keys();
         loop {
             let mut group = ArrayVec::<_, RANGE_GROUP>::new();
@@ -214,33 +214,33 @@ impl Table {
     /// The record of `key`, expired or not, after a commit that is writing to it.
     ///
     /// # Safety
-    /// As for [`Table::get_pinned`].
+    /// As for [`RecordTable::get_pinned`].
     unsafe fn find_settled<'a>(&self, hash: u64, key: &[u8]) -> Option<RecordRef<'a>> {
-        if self.installing.any() {
+        if self.commit_mask.any() {
             self.wait_for_commit(hash);
         }
         // SAFETY: the caller's promise.
-        unsafe { self.find_now(hash, key) }
+        unsafe { self.find_any(hash, key) }
     }
 }
 
-impl Table {
+impl RecordTable {
     /// Removes expired records of a span, a stripe at a time, as any writer would: as many as may be, and until it has met more than `live`
     /// others.
     pub(crate) fn remove_expired(
         &self,
         participant: &Participant,
-        span: &Span<'_>,
+        span: &KeyRange<'_>,
         now_ms: u64,
         mut live: usize,
-        left: &mut ExpiredLeft,
+        left: &mut ExpiryBudget,
     ) {
         self.check(participant.epochs());
         let Some(index) = &self.index else { return };
-        let mut walk = Walk::along(*span);
+        let mut walk = IndexCursor::along(*span);
         let mut meet = |hash, key: &[u8]| {
             // SAFETY: protected by the participant, which is borrowed; the record is not kept.
-            let Some(record) = (unsafe { self.find_now(hash, key) }) else { return true };
+            let Some(record) = (unsafe { self.find_any(hash, key) }) else { return true };
             if !record.is_expired(now_ms) {
                 live = live.wrapping_sub(1);
                 return live != usize::MAX;
@@ -254,7 +254,7 @@ impl Table {
         };
         while let Some(batch) = walk.next(index, usize::MAX, RANGE_CALL_KEY_BYTES) {
             // SAFETY: as above.
-            if !unsafe { self.ahead_of(batch, &mut meet) } {
+            if !unsafe { self.visit_prefetched(batch, &mut meet) } {
                 return;
             }
         }
@@ -267,27 +267,27 @@ impl Table {
     }
 }
 
-impl Exclusive<'_> {
+impl ExclusiveStripes<'_> {
     /// Whether a span holds exactly some records: `is_next` is shown key and version of each live one, in the span's order, until it
     /// answers `false`. All stripes are held. Expired records that are met go; after so many of them, and of their keys' bytes, as may
     /// still be, it answers `None`.
-    pub(crate) fn holds_exactly(
+    pub(crate) fn contains_exactly(
         &mut self,
-        span: &Span<'_>,
+        span: &KeyRange<'_>,
         now_ms: u64,
-        expired: &mut ExpiredLeft,
+        expired: &mut ExpiryBudget,
         mut is_next: impl FnMut(&[u8], u64) -> bool,
     ) -> Option<bool> {
         let table = self.table;
         let Some(index) = &table.index else { return Some(true) };
-        let (mut holds, mut walk) = (Some(true), Walk::along(*span));
+        let (mut holds, mut walk) = (Some(true), IndexCursor::along(*span));
         while let Some(batch) = walk.next(index, usize::MAX, RANGE_CALL_KEY_BYTES) {
             let meet = |hash, key: &[u8]| {
                 holds = self.meets(hash, key, now_ms, expired, &mut is_next);
                 holds == Some(true)
             };
             // SAFETY: protected by the participant, which is borrowed as long as the stripes are held.
-            if !unsafe { table.ahead_of(batch, meet) } {
+            if !unsafe { table.visit_prefetched(batch, meet) } {
                 return holds;
             }
         }
@@ -300,7 +300,7 @@ impl Exclusive<'_> {
         hash: u64,
         key: &[u8],
         now_ms: u64,
-        expired: &mut ExpiredLeft,
+        expired: &mut ExpiryBudget,
         is_next: &mut impl FnMut(&[u8], u64) -> bool,
     ) -> Option<bool> {
         let locked = self.index_of(hash).and_then(|index| self.locked.get_mut(index))?;
@@ -317,25 +317,25 @@ impl Exclusive<'_> {
 }
 
 /// Goes along a span, whose keys the index copies out in batches.
-struct Walk<'s> {
-    span: Span<'s>,
-    batch: Batch,
+struct IndexCursor<'s> {
+    span: KeyRange<'s>,
+    batch: KeyBatch,
     /// The last key of the batches so far. Keys without a record, which others are entering or removing at this moment, are passed by
     /// within one walk; after it they are no step forward, as nothing keeps their bytes.
     passed: Option<Vec<u8>>,
 }
 
-impl<'s> Walk<'s> {
-    fn along(span: Span<'s>) -> Walk<'s> {
-        Walk { span, batch: Batch::default(), passed: None }
+impl<'s> IndexCursor<'s> {
+    fn along(span: KeyRange<'s>) -> IndexCursor<'s> {
+        IndexCursor { span, batch: KeyBatch::default(), passed: None }
     }
 
-    /// The next keys, as [`Index::read`] bounds them; `None` behind the last.
-    fn next(&mut self, index: &Index, keys: usize, bytes: usize) -> Option<&Batch> {
+    /// The next keys, as [`KeyIndex::read`] bounds them; `None` behind the last.
+    fn next(&mut self, index: &KeyIndex, keys: usize, bytes: usize) -> Option<&KeyBatch> {
         if self.batch.is_last {
             return None;
         }
-        let mut rest: Span<'_> = self.span;
+        let mut rest: KeyRange<'_> = self.span;
         if let Some(passed) = &self.passed {
             rest.advance(passed);
         }
@@ -355,18 +355,18 @@ impl<'s> Walk<'s> {
 }
 
 /// What a commit may still remove because its time is over.
-pub(crate) struct ExpiredLeft {
+pub(crate) struct ExpiryBudget {
     records: usize,
     key_bytes: usize,
 }
 
-impl ExpiredLeft {
+impl ExpiryBudget {
     /// While all stripes of a table are held.
-    pub(crate) const HELD: ExpiredLeft =
-        ExpiredLeft { records: RANGE_EXPIRED_HELD, key_bytes: RANGE_EXPIRED_KEY_BYTES_HELD };
+    pub(crate) const WHILE_LOCKED: ExpiryBudget =
+        ExpiryBudget { records: RANGE_EXPIRED_HELD, key_bytes: RANGE_EXPIRED_KEY_BYTES_HELD };
     /// While nothing is.
-    pub(crate) const AFTER: ExpiredLeft =
-        ExpiredLeft { records: RANGE_EXPIRED_PER_COMMIT, key_bytes: RANGE_EXPIRED_KEY_BYTES_PER_COMMIT };
+    pub(crate) const AFTER_COMMIT: ExpiryBudget =
+        ExpiryBudget { records: RANGE_EXPIRED_PER_COMMIT, key_bytes: RANGE_EXPIRED_KEY_BYTES_PER_COMMIT };
 
     fn take(&mut self, key_len: usize) -> Option<()> {
         self.records = self.records.checked_sub(1)?;
@@ -378,11 +378,11 @@ impl ExpiredLeft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epochs, Stripes, TableConfig, Write};
+    use crate::{Epochs, StripeSet, TableConfig, WriteOptions};
 
     /// Shows what one call does: records, and how it ended.
-    fn one_call(table: &Table, guard: &Guard<'_>, backward: bool) -> (usize, Progress) {
-        let (mut span, mut shown) = (Span::new(b"", b"", backward), 0);
+    fn one_call(table: &RecordTable, guard: &EpochGuard<'_>, backward: bool) -> (usize, RangeProgress) {
+        let (mut span, mut shown) = (KeyRange::new(b"", b"", backward), 0);
         let progress = table.range(guard, &mut span, 100, 0, &mut |_| shown += 1).expect("the table is ordered");
         (shown, progress)
     }
@@ -391,39 +391,39 @@ mod tests {
     fn keys_without_a_record_are_passed_by_a_bounded_number_at_a_time() {
         let epochs = Epochs::new();
         let config = TableConfig { ordered: true, ..TableConfig::default() };
-        let table = Table::with_seed(config, std::sync::Arc::clone(&epochs), 1);
+        let table = RecordTable::with_seed(config, std::sync::Arc::clone(&epochs), 1);
         let participant = epochs.register();
         let middle = [128; 4];
-        table.put(&participant, table.hash(&middle), &middle, b"", &Write::default(), 0).expect("room");
+        table.put(&participant, table.hash(&middle), &middle, b"", &WriteOptions::default(), 0).expect("room");
         let index = table.index.as_ref().expect("the table is ordered");
-        let enter = |key: &[u8]| index.insert(super::super::index::copy_of(key).expect("memory"));
+        let enter = |key: &[u8]| index.insert(super::super::index::copy_key(key).expect("memory"));
         // As many as may be passed by, on either side.
-        for number in 1..RANGE_LOOKS_PER_CALL as u8 {
+        for number in 1..RANGE_KEYS_PER_CALL as u8 {
             enter(&[number; 4]);
             enter(&[128 + number; 4]);
         }
         let guard = participant.guard();
         for backward in [false, true] {
-            assert_eq!(one_call(&table, &guard, backward), (1, Progress::More), "the record was met");
+            assert_eq!(one_call(&table, &guard, backward), (1, RangeProgress::More), "the record was met");
         }
         // One more, and the call ends before it comes to the record; as it does after a number of bytes.
         enter(&[0; 4]);
-        assert_eq!(one_call(&table, &guard, false), (0, Progress::More));
+        assert_eq!(one_call(&table, &guard, false), (0, RangeProgress::More));
         for number in 200..=204 {
             enter(&vec![number; RANGE_CALL_KEY_BYTES]);
         }
-        let mut batch = Batch::default();
-        index.read(&Span::new(&[204], b"", true), usize::MAX, RANGE_CALL_KEY_BYTES, &mut batch);
+        let mut batch = KeyBatch::default();
+        index.read(&KeyRange::new(&[204], b"", true), usize::MAX, RANGE_CALL_KEY_BYTES, &mut batch);
         assert_eq!((batch.keys().count(), batch.is_last), (1, false));
         // A range that met a clear goes on in what is there now.
         drop(index.clear());
         enter(&middle);
-        assert_eq!(one_call(&table, &guard, true), (1, Progress::Finished));
+        assert_eq!(one_call(&table, &guard, true), (1, RangeProgress::Finished));
     }
     /// An ordered table with so many records, under their numbers.
-    fn filled(epochs: &std::sync::Arc<Epochs>, records: u32, write: &Write) -> (Table, Participant) {
+    fn filled(epochs: &std::sync::Arc<Epochs>, records: u32, write: &WriteOptions) -> (RecordTable, Participant) {
         let config = TableConfig { ordered: true, ..TableConfig::default() };
-        let (table, mut participant) = (Table::with_seed(config, epochs.clone(), 1), epochs.register());
+        let (table, mut participant) = (RecordTable::with_seed(config, epochs.clone(), 1), epochs.register());
         for number in 0..records {
             let key = number.to_be_bytes();
             table.put(&participant, table.hash(&key), &key, &[7; 100], write, 0).expect("room");
@@ -437,53 +437,53 @@ mod tests {
 
     /// A scaled-down table where each access is interpreted.
     const RECORDS: u32 = if cfg!(miri) { 600 } else { 10_000 };
-    const ALL: Span<'_> = Span { from: b"", past: false, to: None, included: false, backward: false };
+    const ALL: KeyRange<'_> = KeyRange { from: b"", past: false, to: None, included: false, backward: false };
 
     #[test]
     fn all_that_go_along_a_range_ask_for_its_records_ahead() {
-        let (table, participant) = filled(&Epochs::new(), RECORDS, &Write::default());
+        let (table, participant) = filled(&Epochs::new(), RECORDS, &WriteOptions::default());
         let guard = participant.guard();
         let hashes = (0..RECORDS).map(|number| table.hash(&number.to_be_bytes()));
         // Those that need a second look, in which it is noted.
         let further: Vec<u64> = hashes.filter(|hash| table.prefetch_record(&guard, *hash)).collect();
         assert!(!further.is_empty());
-        let looked_up = crate::table::ahead::looked_up::take;
+        let looked_up = crate::table::prefetch::looked_up::take;
         looked_up();
-        let mut held = table.exclusive(&participant, Stripes::ALL);
+        let mut held = table.exclusive(&participant, StripeSet::ALL);
         let mut rows = 0;
         let mut is_next = |key: &[u8], _| {
             rows += 1;
             key == (rows - 1_u32).to_be_bytes()
         };
-        assert_eq!(held.holds_exactly(&ALL, 0, &mut { ExpiredLeft::HELD }, &mut is_next), Some(true));
+        assert_eq!(held.contains_exactly(&ALL, 0, &mut { ExpiryBudget::WHILE_LOCKED }, &mut is_next), Some(true));
         assert_eq!((rows, looked_up() == further), (RECORDS, true), "of a commit");
         drop(held);
         let mut span = ALL;
-        while table.range(&guard, &mut span, 1000, 0, &mut |_| {}).expect("ordered") == Progress::More {}
+        while table.range(&guard, &mut span, 1000, 0, &mut |_| {}).expect("ordered") == RangeProgress::More {}
         assert!(looked_up() == further, "of a reader");
     }
 
     #[test]
     fn while_all_writers_wait_few_expired_records_go_and_the_others_when_nobody_does() {
-        let expired = Write { expires_at_ms: 5, ..Write::default() };
+        let expired = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
         let (table, participant) = filled(&Epochs::new(), RECORDS, &expired);
         let records = || table.stats().records as usize;
-        let mut held = table.exclusive(&participant, Stripes::ALL);
-        assert_eq!(held.holds_exactly(&ALL, 10, &mut { ExpiredLeft::HELD }, |_, _| true), None);
+        let mut held = table.exclusive(&participant, StripeSet::ALL);
+        assert_eq!(held.contains_exactly(&ALL, 10, &mut { ExpiryBudget::WHILE_LOCKED }, |_, _| true), None);
         drop(held);
         let mut left = RECORDS as usize - RANGE_EXPIRED_HELD;
         assert_eq!(records(), left);
         // Behind more live ones than the range is said to have, none are looked for.
         for number in [500_u32, 510, 520] {
             let key = number.to_be_bytes();
-            table.put(&participant, table.hash(&key), &key, b"", &Write::default(), 0).expect("room");
+            table.put(&participant, table.hash(&key), &key, b"", &WriteOptions::default(), 0).expect("room");
         }
-        table.remove_expired(&participant, &ALL, 10, 2, &mut { ExpiredLeft::AFTER });
+        table.remove_expired(&participant, &ALL, 10, 2, &mut { ExpiryBudget::AFTER_COMMIT });
         left -= 520 - RANGE_EXPIRED_HELD - 2;
         assert_eq!(records(), left);
         // A bounded number at a time, until only those are left.
         while left > 3 {
-            table.remove_expired(&participant, &ALL, 10, 3, &mut { ExpiredLeft::AFTER });
+            table.remove_expired(&participant, &ALL, 10, 3, &mut { ExpiryBudget::AFTER_COMMIT });
             assert!(records() < left && left - records() <= RANGE_EXPIRED_PER_COMMIT + 1, "{} of {left}", records());
             left = records();
         }

@@ -4,29 +4,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::queues::Queues;
+use super::eviction::EvictionQueues;
 
 /// Lock and counters of a stripe, on its own cache lines. Counters are written under the lock and read without.
 #[repr(align(128))]
 #[derive(Default)]
-pub(super) struct Stripe {
-    pub(super) state: Mutex<State>,
+pub(super) struct TableStripe {
+    pub(super) state: Mutex<StripeState>,
     /// Records, expired ones included.
-    pub(super) records: Counter,
+    pub(super) records: StripeCounter,
     /// Records that will expire: a stripe without any is not swept.
-    pub(super) expiring: Counter,
-    pub(super) evictions: Counter,
-    pub(super) expirations: Counter,
-    pub(super) refusals: Counter,
+    pub(super) expiring: StripeCounter,
+    pub(super) evictions: StripeCounter,
+    pub(super) expirations: StripeCounter,
+    pub(super) refusals: StripeCounter,
     /// Writes refused because too much garbage of the table is still being read.
-    pub(super) held_back: Counter,
+    pub(super) held_back: StripeCounter,
     /// Writes refused because the system gave no memory.
-    pub(super) without_memory: Counter,
+    pub(super) no_memory_refusals: StripeCounter,
 }
 
 /// What the lock of a stripe guards beside its buckets.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct StripeState {
     /// The version given last. Never goes back, so versions of a key grow across delete and re-insert.
     pub(super) last_version: u64,
     /// The generation of the array that `moved` is about.
@@ -36,14 +36,14 @@ pub(super) struct State {
     pub(super) all_moved: bool,
     /// A chain became longer than inserts make them, in this array or an earlier one: see `buckets::crowds`.
     pub(super) crowded: bool,
-    pub(super) queues: Queues,
+    pub(super) queues: EvictionQueues,
 }
 
 /// A counter with one writer at a time.
 #[derive(Default)]
-pub(super) struct Counter(AtomicU64);
+pub(super) struct StripeCounter(AtomicU64);
 
-impl Counter {
+impl StripeCounter {
     pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

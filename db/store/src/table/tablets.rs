@@ -11,22 +11,22 @@ pub struct Tablet {
 
 /// Owned tablets, sorted and disjoint.
 #[derive(Clone, Debug)]
-pub(super) struct Tablets {
+pub(super) struct TabletSet {
     list: Box<[Tablet]>,
     /// One that covers all: there is nothing to look for then.
     is_all: bool,
 }
 
-impl Tablets {
+impl TabletSet {
     /// A single server owns it all.
-    pub(super) fn all() -> Tablets {
-        Tablets::new(vec![Tablet { first: 0, last: u64::MAX }])
+    pub(super) fn all() -> TabletSet {
+        TabletSet::new(vec![Tablet { first: 0, last: u64::MAX }])
     }
 
-    pub(super) fn new(mut tablets: Vec<Tablet>) -> Tablets {
+    pub(super) fn new(mut tablets: Vec<Tablet>) -> TabletSet {
         tablets.sort_by_key(|tablet| tablet.first);
         let is_all = tablets.contains(&Tablet { first: 0, last: u64::MAX });
-        Tablets { list: tablets.into(), is_all }
+        TabletSet { list: tablets.into(), is_all }
     }
 
     #[inline]
@@ -46,11 +46,11 @@ mod tests {
 
     #[test]
     fn ownership_ends_where_a_tablet_ends() {
-        let tablets = Tablets::new(vec![Tablet { first: 100, last: 199 }, Tablet { first: 10, last: 19 }]);
+        let tablets = TabletSet::new(vec![Tablet { first: 100, last: 199 }, Tablet { first: 10, last: 19 }]);
         for (hash, owned) in [(0, false), (10, true), (19, true), (20, false), (99, false), (150, true), (200, false)] {
             assert_eq!(tablets.owns(hash), owned, "{hash}");
         }
-        assert!(Tablets::all().owns(0) && Tablets::all().owns(u64::MAX));
-        assert!(!Tablets::new(Vec::new()).owns(7));
+        assert!(TabletSet::all().owns(0) && TabletSet::all().owns(u64::MAX));
+        assert!(!TabletSet::new(Vec::new()).owns(7));
     }
 }

@@ -1,6 +1,6 @@
 //! Read-modify-write: a function sees the record under the lock of its stripe and says what becomes of it. Append, add, expire,
-//! compare-and-set and the rest of what caches' protocols do to one key stand on [`Table::update`]; what has to happen to
-//! several keys at once stands on [`Table::exclusive`].
+//! compare-and-set and the rest of what caches' protocols do to one key stand on [`RecordTable::update`]; what has to happen to
+//! several keys at once stands on [`RecordTable::exclusive`].
 //!
 //! Locks are taken in one order: growth, then stripes by number, tables by whatever order their callers keep (the redis half: by
 //! address). A write that makes room in a cache only tries further locks, so it never waits for one that it would deadlock with.
@@ -9,26 +9,26 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use parking_lot::MutexGuard;
-use sandstorm_net::share::Share;
+use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::Table;
+use super::RecordTable;
 use super::buckets::{BUCKET_BYTES, stripe_of};
-use super::locked::{Found, Locked, charge};
+use super::locked_stripe::{FoundRecord, LockedStripe, record_charge};
 use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, STRIPES};
-use crate::record::{Content, VALUE_PARTS, parts_len};
-use crate::{Marks, Mode, Participant, RecordRef, StoreError, Write};
+use crate::record::{VALUE_PARTS, ValueSource, parts_len};
+use crate::{Participant, RecordMarks, RecordRef, StorageMode, StoreError, WriteOptions};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
 /// What becomes of a record, and what the caller is told.
 #[derive(Clone, Debug)]
-pub enum Change<'a, R> {
+pub enum RecordUpdate<'a, R> {
     /// It stays as it is.
     Keep(R),
     /// It is replaced, or made.
     Put {
         /// The new value.
-        value: Value<'a>,
+        value: UpdateValue<'a>,
         /// The new flags.
         flags: u32,
         /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
@@ -42,7 +42,7 @@ pub enum Change<'a, R> {
 
 /// A value to be written.
 #[derive(Clone, Debug)]
-pub enum Value<'a> {
+pub enum UpdateValue<'a> {
     /// These bytes, one part after the other: parts of the old value and new ones need no buffer.
     Parts([&'a [u8]; VALUE_PARTS]),
     /// A number's digits.
@@ -51,30 +51,30 @@ pub enum Value<'a> {
     Owned(Vec<u8>),
 }
 
-impl<'a> From<&'a [u8]> for Value<'a> {
+impl<'a> From<&'a [u8]> for UpdateValue<'a> {
     fn from(value: &'a [u8]) -> Self {
-        Value::Parts([value, b"", b""])
+        UpdateValue::Parts([value, b"", b""])
     }
 }
 
-impl Value<'_> {
+impl UpdateValue<'_> {
     /// The value's bytes, in parts.
     pub fn parts(&self) -> [&[u8]; VALUE_PARTS] {
         match self {
-            Value::Parts(parts) => *parts,
-            Value::Short(bytes) => [bytes, b"", b""],
-            Value::Owned(bytes) => [bytes, b"", b""],
+            UpdateValue::Parts(parts) => *parts,
+            UpdateValue::Short(bytes) => [bytes, b"", b""],
+            UpdateValue::Owned(bytes) => [bytes, b"", b""],
         }
     }
 }
 
 /// The stripes whose writers are to be held off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stripes(pub(crate) u64);
+pub struct StripeSet(pub(crate) u64);
 
-impl Stripes {
+impl StripeSet {
     /// All of a table.
-    pub const ALL: Stripes = Stripes(u64::MAX);
+    pub const ALL: StripeSet = StripeSet(u64::MAX);
 
     /// Adds the stripe of a key's hash.
     pub fn add(&mut self, hash: u64) {
@@ -96,24 +96,24 @@ impl Stripes {
     }
 }
 
-impl Table {
-    /// As [`Table::put`] for a value that stays where it is, which the record holds as long as it is there. It counts as if it were copied.
+impl RecordTable {
+    /// As [`RecordTable::put`] for a value that stays where it is, which the record holds as long as it is there. It counts as if it were copied.
     ///
     /// # Errors
-    /// As [`Table::put`].
+    /// As [`RecordTable::put`].
     pub fn put_shared(
         &self,
         participant: &Participant,
         hash: u64,
         key: &[u8],
-        value: &Share,
-        write: &Write,
+        value: &SharedBytes,
+        write: &WriteOptions,
         now_ms: u64,
     ) -> Result<u64, StoreError> {
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
         }
-        self.write(participant, hash, key, |locked| locked.put(hash, key, Content::Outside(value), write, now_ms))
+        self.write(participant, hash, key, |locked| locked.put(hash, key, ValueSource::External(value), write, now_ms))
     }
 
     /// Shows `f` the live record of `key`, under the lock of its stripe, and does what it answers. Tells the answer, and the version
@@ -127,26 +127,26 @@ impl Table {
         hash: u64,
         key: &[u8],
         now_ms: u64,
-        f: impl FnOnce(Option<RecordRef<'a>>) -> Change<'a, R>,
+        f: impl FnOnce(Option<RecordRef<'a>>) -> RecordUpdate<'a, R>,
     ) -> Result<(R, u64), StoreError> {
-        self.update_marked(participant, hash, key, now_ms, |found| (f(found), Marks::default()))
+        self.update_marked(participant, hash, key, now_ms, |found| (f(found), RecordMarks::default()))
     }
 
     /// The same where what is written has marks. `f` may also change those of the record that it is shown, and keep it.
     ///
     /// # Errors
-    /// As [`Table::update`].
+    /// As [`RecordTable::update`].
     pub fn update_marked<'a, R>(
         &'a self,
         participant: &'a Participant,
         hash: u64,
         key: &[u8],
         now_ms: u64,
-        f: impl FnOnce(Option<RecordRef<'a>>) -> (Change<'a, R>, Marks),
+        f: impl FnOnce(Option<RecordRef<'a>>) -> (RecordUpdate<'a, R>, RecordMarks),
     ) -> Result<(R, u64), StoreError> {
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
-            let (change, marks) = f(live(found, now_ms));
+            let (change, marks) = f(live_record(found, now_ms));
             locked.marks = marks;
             locked.change(found, hash, key, now_ms, &change).map(|version| (change.answer(), version))
         })
@@ -155,44 +155,44 @@ impl Table {
     /// Holds off all writers of some stripes while what is answered lives. Readers go on, and see each change when it is made. Who
     /// takes more than one table's takes them in one order everywhere, and waits for nothing else meanwhile.
     #[must_use = "writers are held off only as long as this lives"]
-    pub fn exclusive<'t>(&'t self, participant: &'t Participant, stripes: Stripes) -> Exclusive<'t> {
-        let growth = (stripes == Stripes::ALL).then(|| self.growth.lock());
+    pub fn exclusive<'t>(&'t self, participant: &'t Participant, stripes: StripeSet) -> ExclusiveStripes<'t> {
+        let growth = (stripes == StripeSet::ALL).then(|| self.growth.lock());
         let chosen = (0..STRIPES).filter(|stripe| stripes.contains(*stripe));
         let locked = chosen.map(|stripe| self.lock_stripe(participant, stripe)).collect();
-        Exclusive { table: self, participant, stripes, locked, growth }
+        ExclusiveStripes { table: self, participant, stripes, locked, growth }
     }
 }
 
-fn live<'t>(found: Option<Found<'t>>, now_ms: u64) -> Option<RecordRef<'t>> {
+fn live_record<'t>(found: Option<FoundRecord<'t>>, now_ms: u64) -> Option<RecordRef<'t>> {
     found.map(|found| found.record).filter(|record| !record.is_expired(now_ms))
 }
 
-impl<R> Change<'_, R> {
+impl<R> RecordUpdate<'_, R> {
     fn answer(self) -> R {
         match self {
-            Change::Keep(answer) | Change::Delete(answer) | Change::Put { answer, .. } => answer,
+            RecordUpdate::Keep(answer) | RecordUpdate::Delete(answer) | RecordUpdate::Put { answer, .. } => answer,
         }
     }
 }
 
-impl<'t> Locked<'t> {
+impl<'t> LockedStripe<'t> {
     /// Makes a change to what was found under this lock; answers the version of what is there then.
     fn change<R>(
         &mut self,
-        found: Option<Found<'t>>,
+        found: Option<FoundRecord<'t>>,
         hash: u64,
         key: &[u8],
         now_ms: u64,
-        change: &Change<'_, R>,
+        change: &RecordUpdate<'_, R>,
     ) -> Result<u64, StoreError> {
         match change {
-            Change::Keep(_) => Ok(live(found, now_ms).map_or(0, |record| {
-                if self.table.config.mode == Mode::Cache {
+            RecordUpdate::Keep(_) => Ok(live_record(found, now_ms).map_or(0, |record| {
+                if self.table.config.mode == StorageMode::Cache {
                     record.touch();
                 }
                 record.version()
             })),
-            Change::Delete(_) => {
+            RecordUpdate::Delete(_) => {
                 match found {
                     Some(found) if found.record.is_expired(now_ms) => self.expire(hash, found),
                     Some(found) => self.remove(hash, found),
@@ -200,49 +200,56 @@ impl<'t> Locked<'t> {
                 }
                 Ok(0)
             }
-            Change::Put { value, flags, expires_at_ms, .. } => {
+            RecordUpdate::Put { value, flags, expires_at_ms, .. } => {
                 if parts_len(value.parts()) > self.table.config.max_value_len {
                     return Err(StoreError::ValueTooLarge);
                 }
-                self.write_over(found, hash, key, Content::Parts(value.parts()), (*flags, *expires_at_ms), now_ms)
+                self.replace_found(
+                    found,
+                    hash,
+                    key,
+                    ValueSource::Parts(value.parts()),
+                    (*flags, *expires_at_ms),
+                    now_ms,
+                )
             }
         }
     }
 }
 
 /// The right to change the records of some stripes while nobody else writes them.
-pub struct Exclusive<'t> {
-    pub(super) table: &'t Table,
+pub struct ExclusiveStripes<'t> {
+    pub(super) table: &'t RecordTable,
     pub(super) participant: &'t Participant,
-    pub(super) stripes: Stripes,
+    pub(super) stripes: StripeSet,
     /// Of `stripes`, by number.
-    pub(super) locked: Vec<Locked<'t>>,
+    pub(super) locked: Vec<LockedStripe<'t>>,
     /// Held if `stripes` are all.
     growth: Option<MutexGuard<'t, ()>>,
 }
 
-impl std::fmt::Debug for Exclusive<'_> {
+impl std::fmt::Debug for ExclusiveStripes<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exclusive").field("table", self.table).field("stripes", &self.stripes).finish_non_exhaustive()
     }
 }
 
-impl<'t> Exclusive<'t> {
+impl<'t> ExclusiveStripes<'t> {
     /// The table.
-    pub fn table(&self) -> &'t Table {
+    pub fn table(&self) -> &'t RecordTable {
         self.table
     }
 
-    /// As [`Table::update`], for a key of the stripes that are held.
+    /// As [`RecordTable::update`], for a key of the stripes that are held.
     ///
     /// # Errors
-    /// As [`Table::update`]; `Conflict` for a key of another stripe, which is a mistake in the program.
+    /// As [`RecordTable::update`]; `Conflict` for a key of another stripe, which is a mistake in the program.
     pub fn update<'a, R>(
         &mut self,
         hash: u64,
         key: &[u8],
         now_ms: u64,
-        f: impl FnOnce(Option<RecordRef<'a>>) -> Change<'a, R>,
+        f: impl FnOnce(Option<RecordRef<'a>>) -> RecordUpdate<'a, R>,
     ) -> Result<(R, u64), StoreError>
     where
         't: 'a,
@@ -252,14 +259,14 @@ impl<'t> Exclusive<'t> {
         let locked = &mut self.locked[index];
         self.table.refresh(locked);
         let found = locked.find(hash, key);
-        let change = f(live(found, now_ms));
+        let change = f(live_record(found, now_ms));
         let mut result = locked.change(found, hash, key, now_ms, &change);
         if result == Err(StoreError::OutOfMemory) && self.make_room(&change, hash, key.len()) {
             let locked = &mut self.locked[index];
             let found = locked.find(hash, key);
             result = locked.change(found, hash, key, now_ms, &change);
         }
-        self.keep_up(index);
+        self.grow_after_write(index);
         result.map(|version| (change.answer(), version))
     }
 
@@ -274,10 +281,10 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Lets go of all stripes but those.
-    pub(crate) fn keep(&mut self, kept: Stripes) {
+    pub(crate) fn keep(&mut self, kept: StripeSet) {
         self.stripes.0 &= kept.0;
         self.locked.retain(|locked| kept.contains(locked.index));
-        if self.stripes != Stripes::ALL {
+        if self.stripes != StripeSet::ALL {
             self.growth = None;
         }
     }
@@ -288,20 +295,20 @@ impl<'t> Exclusive<'t> {
             for locked in &mut self.locked {
                 self.table.refresh(locked);
             }
-            self.tell_watchers();
+            self.notify_watchers();
             self.table.clear_locked(self.participant, self.locked.iter_mut().map(|locked| &mut *locked.state));
         }
         self.growth.is_some()
     }
 
     /// Evicts from the stripes held here, which the write itself could not: it only tries locks, and these are taken.
-    fn make_room<R>(&mut self, change: &Change<'_, R>, spared: u64, key_len: usize) -> bool {
+    fn make_room<R>(&mut self, change: &RecordUpdate<'_, R>, spared: u64, key_len: usize) -> bool {
         let config = &self.table.config;
-        let Change::Put { value, flags, expires_at_ms, .. } = change else { return false };
+        let RecordUpdate::Put { value, flags, expires_at_ms, .. } = change else { return false };
         // Whatever the old record gives back left aside, and with the bucket that it may need.
-        let record = charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms);
+        let record = record_charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms);
         let needed = record + self.table.key_charge(key_len) + BUCKET_BYTES as u64;
-        if config.mode != Mode::Cache || needed > config.quota_bytes {
+        if config.mode != StorageMode::Cache || needed > config.quota_bytes {
             return false;
         }
         let most = self.table.evictions_per_write();
@@ -319,7 +326,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// What a write does for the growth of the table, with the locks that are held.
-    pub(super) fn keep_up(&mut self, index: usize) {
+    pub(super) fn grow_after_write(&mut self, index: usize) {
         let locked = &mut self.locked[index];
         let is_full = locked.is_full();
         let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
@@ -330,14 +337,14 @@ impl<'t> Exclusive<'t> {
             }
             for held in &mut self.locked {
                 self.table.refresh(held);
-                if held.move_some(buckets) {
+                if held.rehash_some(buckets) {
                     return;
                 }
                 self.table.pass_on(held.index);
             }
             let others = (0..STRIPES).filter(|stripe| !self.stripes.contains(*stripe));
             let mut others = others.filter_map(|stripe| self.table.try_lock_stripe(self.participant, stripe));
-            others.any(|mut other| other.move_some(buckets));
+            others.any(|mut other| other.rehash_some(buckets));
         } else if is_full {
             match &self.growth {
                 Some(_) => self.table.grow_locked(self.participant),

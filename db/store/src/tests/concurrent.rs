@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
-use crate::{Condition, StoreError};
+use crate::{StoreCondition, StoreError};
 
 /// A value that tells when it is torn or of another record: key, number, length-dependent filling, checksum.
 fn sealed(key: u64, number: u64) -> Vec<u8> {
@@ -67,7 +67,7 @@ fn readers_see_whole_records_whose_versions_never_go_back() {
                         let bytes = key.to_le_bytes();
                         table.prefetch_bucket(table.hash(&bytes));
                         if table.prefetch_record(&guard, table.hash(&bytes)) {
-                            table.prefetch_further(&guard, table.hash(&bytes));
+                            table.prefetch_chained(&guard, table.hash(&bytes));
                         }
                         let record = table.get(&guard, table.hash(&bytes), &bytes, 0);
                         let record = record.expect("a key that is never deleted is never missing");
@@ -111,17 +111,17 @@ fn conditional_writes_and_increments_lose_nothing() {
     assert_eq!(get(&table, &participant, b"by version"), Some(expected));
 }
 
-fn add_one_by_version(table: &Table, participant: &Participant) -> bool {
+fn add_one_by_version(table: &RecordTable, participant: &Participant) -> bool {
     let (key, guard) = (b"by version", participant.guard());
     let hash = table.hash(key);
     let (count, condition) = match table.get(&guard, hash, key, 0) {
-        None => (0, Condition::Absent),
+        None => (0, StoreCondition::Absent),
         Some(record) => {
             let text = std::str::from_utf8(record.value()).expect("digits");
-            (text.parse::<u64>().expect("a number"), Condition::Version(record.version()))
+            (text.parse::<u64>().expect("a number"), StoreCondition::Version(record.version()))
         }
     };
-    let write = Write { condition, ..Write::default() };
+    let write = WriteOptions { condition, ..WriteOptions::default() };
     match table.put(participant, hash, key, (count + 1).to_string().as_bytes(), &write, 0) {
         Ok(_) => true,
         Err(error) => {
@@ -143,13 +143,13 @@ fn of_racing_inserts_one_wins_and_of_racing_deletes_one() {
                 let hash = table.hash(b"key");
                 for _ in 0..scaled(10_000, 40) {
                     let before = highest.load(Ordering::SeqCst);
-                    let write = Write { condition: Condition::Absent, ..Write::default() };
+                    let write = WriteOptions { condition: StoreCondition::Absent, ..WriteOptions::default() };
                     if let Ok(version) = table.put(&participant, hash, b"key", b"v", &write, 0) {
                         inserts.fetch_add(1, Ordering::SeqCst);
                         assert!(version > before, "a version that was given before came again");
                         highest.fetch_max(version, Ordering::SeqCst);
                     }
-                    if table.delete(&participant, hash, b"key", Condition::Present, 0).is_ok() {
+                    if table.delete(&participant, hash, b"key", StoreCondition::Present, 0).is_ok() {
                         deletes.fetch_add(1, Ordering::SeqCst);
                     }
                     participant.quiescent();
@@ -182,7 +182,7 @@ fn a_scan_sees_what_stays_while_others_write_and_the_table_grows() {
                     // Waves: grows to tens of thousands, most of which leave again.
                     if n > 500 && !n.is_multiple_of(8) {
                         let gone = (stable + (n - 500) * 2 + half).to_le_bytes();
-                        let _ = table.delete(&participant, table.hash(&gone), &gone, Condition::Always, 0);
+                        let _ = table.delete(&participant, table.hash(&gone), &gone, StoreCondition::Always, 0);
                     }
                     n += 1;
                     participant.quiescent();
@@ -203,7 +203,7 @@ fn a_scan_sees_what_stays_while_others_write_and_the_table_grows() {
 
 #[test]
 fn readers_of_a_cache_that_evicts_and_is_cleared_see_whole_records() {
-    let (epochs, table) = table(Mode::Cache, 40_000);
+    let (epochs, table) = table(StorageMode::Cache, 40_000);
     let writes = scaled(60_000, 80) as u64;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -216,7 +216,7 @@ fn readers_of_a_cache_that_evicts_and_is_cleared_see_whole_records() {
                     // Making room may give up when the other writer holds the stripes that it needs.
                     let value = sealed(key, number);
                     let hash = table.hash(&key.to_le_bytes());
-                    let _ = table.put(&participant, hash, &key.to_le_bytes(), &value, &Write::default(), 0);
+                    let _ = table.put(&participant, hash, &key.to_le_bytes(), &value, &WriteOptions::default(), 0);
                     if number % 20_000 == 19_999 {
                         table.clear(&participant);
                     }

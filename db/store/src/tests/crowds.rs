@@ -3,15 +3,15 @@
 use super::*;
 use crate::limits::{CHAIN_RECORDS, DOUBLING_BUCKETS, MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS};
 use crate::slabs::scarce;
-use crate::transactions::{CommitError, KeyChange, New, commit};
-use crate::{Condition, StoreError};
+use crate::transactions::{CommitError, KeyChange, NewRecord, commit};
+use crate::{StoreCondition, StoreError};
 
 /// A record whose hash is said, since callers say it: what finding a key of that hash would take some time for.
-fn put_at(table: &Table, participant: &Participant, hash: u64) -> Result<u64, StoreError> {
-    table.put(participant, hash, &hash.to_le_bytes(), b"value", &Write::default(), 0)
+fn put_at(table: &RecordTable, participant: &Participant, hash: u64) -> Result<u64, StoreError> {
+    table.put(participant, hash, &hash.to_le_bytes(), b"value", &WriteOptions::default(), 0)
 }
 
-fn is_at(table: &Table, participant: &Participant, hash: u64) -> bool {
+fn is_at(table: &RecordTable, participant: &Participant, hash: u64) -> bool {
     table.get(&participant.guard(), hash, &hash.to_le_bytes(), 0).is_some_and(|record| record.value() == b"value")
 }
 
@@ -25,12 +25,12 @@ fn others(are: impl Fn(u64) -> bool) -> impl Iterator<Item = u64> {
     (0..u64::MAX).map(spread).filter(move |hash| are(hash >> 56))
 }
 
-fn buckets(table: &Table) -> u64 {
+fn buckets(table: &RecordTable) -> u64 {
     table.stats().capacity / 4
 }
 
 /// Where bucket `index` of the table's array begins.
-fn border(table: &Table, index: u64) -> u64 {
+fn border(table: &RecordTable, index: u64) -> u64 {
     (u128::from(index) << 64).div_ceil(u128::from(buckets(table))) as u64
 }
 
@@ -58,7 +58,7 @@ fn chosen_keys_of_one_bucket_do_not_stop_growth() {
     }
     for key in second {
         // It may be refused, for good or until the bucket has moved; what is acknowledged is there.
-        match table.put(&participant, table.hash(key), key, b"chosen", &Write::default(), 0) {
+        match table.put(&participant, table.hash(key), key, b"chosen", &WriteOptions::default(), 0) {
             Ok(_) => there.push(*key),
             Err(error) => assert_eq!(error, StoreError::OutOfMemory),
         }
@@ -158,11 +158,11 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
     (1..=4).for_each(|hash| assert!(put(hash).is_ok(), "a bucket has four slots"));
     let fifth = scarce::with(0, || put(5));
     assert_eq!(fifth, Err(StoreError::NoMemory));
-    assert_eq!((table.stats().without_memory, table.stats().refusals), (1, 0), "no quota was reached");
+    assert_eq!((table.stats().no_memory_refusals, table.stats().refusals), (1, 0), "no quota was reached");
     let before = table.stats();
     let keys: Vec<_> = (5..13u64).map(u64::to_le_bytes).collect();
     let commit_all = |memory| {
-        let becomes = Some(New { value: b"value", flags: 0, expires_at_ms: 0 });
+        let becomes = Some(NewRecord { value: b"value", flags: 0, expires_at_ms: 0 });
         let change = |key: &'_ [u8; 8]| u64::from_le_bytes(*key);
         let mut changes: Vec<_> =
             keys.iter().map(|key| KeyChange { table: &table, hash: change(key), key, becomes }).collect();
@@ -180,7 +180,7 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
     assert_eq!(table.stats().bytes, before.bytes * 3 + 3 * 64, "twelve records rather than four, and the buckets");
     // In an order in which the buckets in the midst of the row are empty before the last.
     for hash in 1..=12u64 {
-        assert_eq!(table.delete(&participant, hash, &hash.to_le_bytes(), Condition::Always, 0), Ok(true));
+        assert_eq!(table.delete(&participant, hash, &hash.to_le_bytes(), StoreCondition::Always, 0), Ok(true));
     }
     assert_eq!((table.stats().bytes, table.overflow_buckets(&participant.guard())), (0, 0));
 }
@@ -189,7 +189,7 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
 #[test]
 fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
     const QUOTA: u64 = 8_000;
-    let (epochs, table) = super::table(Mode::Store, QUOTA);
+    let (epochs, table) = super::table(StorageMode::Store, QUOTA);
     let mut participant = epochs.register();
     let held = |participant: &Participant| {
         let overflow = table.overflow_buckets(&participant.guard()) as u64 * 64;
@@ -202,7 +202,7 @@ fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
             refused |= put_at(&table, &participant, hash).is_err();
         }
         for hash in first..first + CHAIN_RECORDS as u64 - 1 {
-            let _may_not_be_there = table.delete(&participant, hash, &hash.to_le_bytes(), Condition::Always, 0);
+            let _may_not_be_there = table.delete(&participant, hash, &hash.to_le_bytes(), StoreCondition::Always, 0);
         }
         participant.quiescent();
         let (_, all) = held(&participant);
@@ -214,7 +214,7 @@ fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
     // What is left is deleted, and all of it is there again.
     for index in 0..buckets(&table) {
         let last = border(&table, index) + CHAIN_RECORDS as u64;
-        let _may_not_be_there = table.delete(&participant, last, &last.to_le_bytes(), Condition::Always, 0);
+        let _may_not_be_there = table.delete(&participant, last, &last.to_le_bytes(), StoreCondition::Always, 0);
     }
     assert_eq!((table.stats().bytes, held(&participant)), (0, (0, 0)));
 }

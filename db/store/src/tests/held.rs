@@ -2,10 +2,10 @@
 
 use super::super::record::COUNTED_HELD;
 use super::*;
-use crate::Condition;
-use crate::limits::HELD_VALUE_BYTES;
+use crate::StoreCondition;
+use crate::limits::ZERO_COPY_MIN_VALUE_BYTES;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_net::share::Share;
+use sandstorm_net::shared_bytes::SharedBytes;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ fn value(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| random.random()).collect()
 }
 
-fn hold(table: &Table, participant: &Participant, key: &[u8]) -> Option<Share> {
+fn hold(table: &RecordTable, participant: &Participant, key: &[u8]) -> Option<SharedBytes> {
     let guard = participant.guard();
     table.get(&guard, table.hash(key), key, 0)?.hold()
 }
@@ -33,13 +33,13 @@ fn only_large_values_are_held_and_none_for_a_key_that_is_longer() {
     let (epochs, table) = open_table();
     let participant = epochs.register();
     for (key_len, len, is_held) in [
-        (5, HELD_VALUE_BYTES - 1, false),
-        (5, HELD_VALUE_BYTES, true),
-        (HELD_VALUE_BYTES, HELD_VALUE_BYTES, true),
-        (HELD_VALUE_BYTES + 1, HELD_VALUE_BYTES, false),
+        (5, ZERO_COPY_MIN_VALUE_BYTES - 1, false),
+        (5, ZERO_COPY_MIN_VALUE_BYTES, true),
+        (ZERO_COPY_MIN_VALUE_BYTES, ZERO_COPY_MIN_VALUE_BYTES, true),
+        (ZERO_COPY_MIN_VALUE_BYTES + 1, ZERO_COPY_MIN_VALUE_BYTES, false),
         (1, 100_000, true),
     ] {
-        for write in [Write::default(), Write { flags: 9, expires_at_ms: 5, ..Write::default() }] {
+        for write in [WriteOptions::default(), WriteOptions { flags: 9, expires_at_ms: 5, ..WriteOptions::default() }] {
             let (key, value) = (vec![b'k'; key_len], value(1, len));
             table.put(&participant, table.hash(&key), &key, &value, &write, 0).expect("there is room");
             let held = hold(&table, &participant, &key);
@@ -50,21 +50,21 @@ fn only_large_values_are_held_and_none_for_a_key_that_is_longer() {
 }
 
 /// Everything that can happen to records while some of them are held.
-fn play(seed: u64, mode: Mode) {
+fn play(seed: u64, mode: StorageMode) {
     let (epochs, table) = table(mode, 150_000);
     let (mut participant, mut random) = (epochs.register(), SmallRng::seed_from_u64(seed));
-    let (mut held, mut now_ms): (Vec<(Share, Vec<u8>)>, u64) = (Vec::new(), 0);
+    let (mut held, mut now_ms): (Vec<(SharedBytes, Vec<u8>)>, u64) = (Vec::new(), 0);
     for step in 0..scaled(4_000, 80) as u64 {
         let key = key(random.random_range(0..12));
         match random.random_range(0..20) {
             0..=7 => {
                 let len = random.random_range(0..[1_000, 4_000, 20_000][step as usize % 3]);
                 let expires_at_ms = if random.random_bool(0.2) { now_ms + random.random_range(1..50) } else { 0 };
-                let write = Write { flags: random.random_range(0..2), expires_at_ms, ..Write::default() };
+                let write = WriteOptions { flags: random.random_range(0..2), expires_at_ms, ..WriteOptions::default() };
                 let _full = table.put(&participant, table.hash(&key), &key, &value(step, len), &write, now_ms);
             }
             8 => {
-                let _gone = table.delete(&participant, table.hash(&key), &key, Condition::Always, now_ms);
+                let _gone = table.delete(&participant, table.hash(&key), &key, StoreCondition::Always, now_ms);
             }
             9 => {
                 now_ms += random.random_range(1..40);
@@ -90,9 +90,9 @@ fn play(seed: u64, mode: Mode) {
     drop(table);
     settle(&epochs, &mut participant);
     assert!(held.iter().all(|(share, value)| **share == *value));
-    let mut owners: Vec<&Share> = Vec::new();
+    let mut owners: Vec<&SharedBytes> = Vec::new();
     for (share, _) in &held {
-        if !owners.iter().any(|owner| owner.has_owner_of(share)) {
+        if !owners.iter().any(|owner| owner.same_owner(share)) {
             owners.push(share);
         }
     }
@@ -105,7 +105,7 @@ fn play(seed: u64, mode: Mode) {
 fn held_values_stay_whatever_becomes_of_their_records() {
     let _alone = ONE_AT_A_TIME.lock();
     for seed in 0..scaled(12, 1) as u64 {
-        play(seed, if seed % 2 == 0 { Mode::Store } else { Mode::Cache });
+        play(seed, if seed % 2 == 0 { StorageMode::Store } else { StorageMode::Cache });
     }
 }
 
@@ -114,12 +114,12 @@ fn holders_on_other_threads_and_the_writer_free_each_record_once() {
     let _alone = ONE_AT_A_TIME.lock();
     let (epochs, table) = open_table();
     let rounds = scaled(5_000, 60) as u64;
-    let (sender, receiver) = std::sync::mpsc::channel::<Share>();
+    let (sender, receiver) = std::sync::mpsc::channel::<SharedBytes>();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut writer = epochs.register();
             for round in 0..rounds {
-                put(&table, &writer, &key(round % 3), &[round as u8; HELD_VALUE_BYTES + 100]);
+                put(&table, &writer, &key(round % 3), &[round as u8; ZERO_COPY_MIN_VALUE_BYTES + 100]);
                 writer.quiescent();
             }
         });

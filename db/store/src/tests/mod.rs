@@ -12,37 +12,39 @@ mod update;
 
 use std::sync::Arc;
 
-use super::{Epochs, Guard, Mode, Participant, Progress, Span, Table, TableConfig, Write};
+use super::{
+    EpochGuard, Epochs, KeyRange, Participant, RangeProgress, RecordTable, StorageMode, TableConfig, WriteOptions,
+};
 
 /// Work is cut down under miri, which is some hundred times slower.
 const fn scaled(work: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { work }
 }
 
-fn table(mode: Mode, quota_bytes: u64) -> (Arc<Epochs>, Table) {
+fn table(mode: StorageMode, quota_bytes: u64) -> (Arc<Epochs>, RecordTable) {
     table_with(mode, quota_bytes, false)
 }
 
-fn table_with(mode: Mode, quota_bytes: u64, ordered: bool) -> (Arc<Epochs>, Table) {
+fn table_with(mode: StorageMode, quota_bytes: u64, ordered: bool) -> (Arc<Epochs>, RecordTable) {
     let epochs = Epochs::new();
     let config = TableConfig { mode, quota_bytes, ordered, ..TableConfig::default() };
-    (Arc::clone(&epochs), Table::with_seed(config, epochs, 7))
+    (Arc::clone(&epochs), RecordTable::with_seed(config, epochs, 7))
 }
 
-fn open_table() -> (Arc<Epochs>, Table) {
-    table(Mode::Store, u64::MAX)
+fn open_table() -> (Arc<Epochs>, RecordTable) {
+    table(StorageMode::Store, u64::MAX)
 }
 
-fn put(table: &Table, participant: &Participant, key: &[u8], value: &[u8]) -> u64 {
-    table.put(participant, table.hash(key), key, value, &Write::default(), 0).expect("there is room")
+fn put(table: &RecordTable, participant: &Participant, key: &[u8], value: &[u8]) -> u64 {
+    table.put(participant, table.hash(key), key, value, &WriteOptions::default(), 0).expect("there is room")
 }
 
-fn get(table: &Table, participant: &Participant, key: &[u8]) -> Option<Vec<u8>> {
+fn get(table: &RecordTable, participant: &Participant, key: &[u8]) -> Option<Vec<u8>> {
     let guard = participant.guard();
     table.get(&guard, table.hash(key), key, 0).map(|record| record.value().to_vec())
 }
 
-fn scan_all(table: &Table, participant: &mut Participant, limit: usize, now_ms: u64) -> Vec<Vec<u8>> {
+fn scan_all(table: &RecordTable, participant: &mut Participant, limit: usize, now_ms: u64) -> Vec<Vec<u8>> {
     let (mut cursor, mut seen) = (0, Vec::new());
     loop {
         let guard = participant.guard();
@@ -61,14 +63,20 @@ fn scan_all(table: &Table, participant: &mut Participant, limit: usize, now_ms: 
 }
 
 /// The keys of a span, `limit` at most, read in as many calls as it takes.
-fn range_all(table: &Table, guard: &Guard<'_>, span: Span<'_>, limit: usize, now_ms: u64) -> Vec<Vec<u8>> {
+fn range_all(
+    table: &RecordTable,
+    guard: &EpochGuard<'_>,
+    span: KeyRange<'_>,
+    limit: usize,
+    now_ms: u64,
+) -> Vec<Vec<u8>> {
     let (mut left, mut seen) = (span, Vec::new());
     while seen.len() < limit {
         let most = limit - seen.len();
         let before = seen.len();
         let progress = table.range(guard, &mut left, most, now_ms, &mut |record| seen.push(record.key().to_vec()));
         assert!(seen.len() - before <= most, "a range shows no more than it was asked for");
-        if progress.expect("the table is ordered") == Progress::Finished {
+        if progress.expect("the table is ordered") == RangeProgress::Finished {
             break;
         }
     }

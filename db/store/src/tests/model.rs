@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sandstorm_net::share::Share;
+use sandstorm_net::shared_bytes::SharedBytes;
 
 use super::super::record::allocation_bytes;
 use super::*;
 use crate::limits::{INDEX_CHARGE_BYTES, RECORD_CHARGE_BYTES};
-use crate::{Condition, NotOrdered, Span, StoreError};
+use crate::{KeyRange, NotOrdered, StoreCondition, StoreError};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -97,18 +97,18 @@ fn range() -> impl Strategy<Value = Op> {
     )
 }
 
-fn condition(which: Which, current: Option<&Entry>) -> Condition {
+fn condition(which: Which, current: Option<&Entry>) -> StoreCondition {
     match which {
-        Which::Always => Condition::Always,
-        Which::Absent => Condition::Absent,
-        Which::Present => Condition::Present,
-        Which::Current => Condition::Version(current.map_or(1, |entry| entry.version)),
-        Which::Older => Condition::Version(current.map_or(0, |entry| entry.version.wrapping_sub(1))),
+        Which::Always => StoreCondition::Always,
+        Which::Absent => StoreCondition::Absent,
+        Which::Present => StoreCondition::Present,
+        Which::Current => StoreCondition::Version(current.map_or(1, |entry| entry.version)),
+        Which::Older => StoreCondition::Version(current.map_or(0, |entry| entry.version.wrapping_sub(1))),
     }
 }
 
 struct Run {
-    table: Table,
+    table: RecordTable,
     participant: Participant,
     model: Model,
     now_ms: u64,
@@ -124,7 +124,7 @@ impl Run {
             Op::Scan { limit } => self.scan(limit),
             Op::Range { from, past, to, included, backward, limit } => {
                 let (from, to) = (key_of(from), to.map(key_of));
-                self.range(Span { from: &from, past, to: to.as_deref(), included, backward }, limit);
+                self.range(KeyRange { from: &from, past, to: to.as_deref(), included, backward }, limit);
             }
             Op::Sweep { slots } => {
                 self.table.sweep(&self.participant, self.now_ms, slots);
@@ -145,11 +145,11 @@ impl Run {
         let condition = condition(which, current);
         let holds = condition.holds(current.map(|entry| entry.version));
         let expires_at_ms = if ttl_ms == 0 { 0 } else { self.now_ms + ttl_ms };
-        let write = Write { condition, flags, expires_at_ms };
+        let write = WriteOptions { condition, flags, expires_at_ms };
         let hash = self.table.hash(&key);
         // Some stay where they are.
         let result = if len.is_multiple_of(3) {
-            let shared = Share::of(Arc::new(value.clone()));
+            let shared = SharedBytes::of(Arc::new(value.clone()));
             self.table.put_shared(&self.participant, hash, &key, &shared, &write, self.now_ms)
         } else {
             self.table.put(&self.participant, hash, &key, &value, &write, self.now_ms)
@@ -206,7 +206,7 @@ impl Run {
         assert!(seen.iter().eq(live), "an undisturbed scan sees every live record once");
     }
 
-    fn range(&mut self, span: Span<'_>, limit: usize) {
+    fn range(&mut self, span: KeyRange<'_>, limit: usize) {
         let guard = self.participant.guard();
         if !self.table.is_ordered() {
             let refused = self.table.range(&guard, &mut span.clone(), limit, self.now_ms, &mut |_| ());
@@ -240,7 +240,7 @@ impl Run {
         while self.table.sweep(&self.participant, self.now_ms, 100_000) != 0 {}
         self.table.sweep(&self.participant, self.now_ms, 100_000);
         let ordered = self.table.is_ordered();
-        self.range(Span::new(b"", b"", false), usize::MAX);
+        self.range(KeyRange::new(b"", b"", false), usize::MAX);
         let live = self.model.entries.iter().filter(|(key, _)| self.model.live(key, self.now_ms).is_some());
         let bytes = |(key, e): (&Vec<u8>, &Entry)| {
             let record = allocation_bytes(key.len(), e.value.len(), e.flags, e.expires_at_ms) as u64;
@@ -266,7 +266,7 @@ proptest! {
         ops in prop::collection::vec(prop_oneof![60 => op(), 1 => Just(Op::Clear)], 0..scaled(400, 60)),
         ordered in any::<bool>(),
     ) {
-        let (epochs, table) = table_with(Mode::Store, u64::MAX, ordered);
+        let (epochs, table) = table_with(StorageMode::Store, u64::MAX, ordered);
         let mut run = Run { table, participant: epochs.register(), model: Model::default(), now_ms: 1_000 };
         ops.iter().for_each(|op| run.step(op));
         run.finish();
@@ -281,7 +281,7 @@ proptest! {
         ordered in any::<bool>(),
     ) {
         const QUOTA: u64 = 2_000;
-        let (epochs, table) = table_with(Mode::Store, QUOTA, ordered);
+        let (epochs, table) = table_with(StorageMode::Store, QUOTA, ordered);
         let entry = if ordered { 1 + INDEX_CHARGE_BYTES } else { 0 };
         let mut participant = epochs.register();
         let mut sizes = BTreeMap::new();
@@ -291,13 +291,13 @@ proptest! {
             let overflow = |participant: &Participant| 64 * table.overflow_buckets(&participant.guard()) as u64;
             let used: u64 = sizes.values().sum::<u64>() + overflow(&participant);
             if delete {
-                let deleted = table.delete(&participant, hash, &key, Condition::Always, 0);
+                let deleted = table.delete(&participant, hash, &key, StoreCondition::Always, 0);
                 prop_assert_eq!(deleted, Ok(sizes.remove(&key).is_some()), "a delete always works");
             } else {
                 let new = allocation_bytes(1, len, 0, 0) as u64 + RECORD_CHARGE_BYTES + entry;
                 let old = sizes.get(&key).copied().unwrap_or(0);
                 let bucket = if old == 0 { table.bucket_charge(&participant, hash) } else { 0 };
-                let written = table.put(&participant, hash, &key, &value, &Write::default(), 0);
+                let written = table.put(&participant, hash, &key, &value, &WriteOptions::default(), 0);
                 if new <= old || used - old + new + bucket <= QUOTA {
                     prop_assert!(written.is_ok());
                     sizes.insert(key, new);
@@ -316,7 +316,7 @@ proptest! {
         ordered in any::<bool>(),
     ) {
         const QUOTA: u64 = 20_000;
-        let (epochs, table) = table_with(Mode::Cache, QUOTA, ordered);
+        let (epochs, table) = table_with(StorageMode::Cache, QUOTA, ordered);
         let mut participant = epochs.register();
         for (key, len) in ops {
             let key = key.to_le_bytes();
@@ -331,7 +331,7 @@ proptest! {
         if ordered {
             scanned.sort();
             let guard = participant.guard();
-            prop_assert_eq!(range_all(&table, &guard, Span::new(b"", b"", false), usize::MAX, 0), scanned);
+            prop_assert_eq!(range_all(&table, &guard, KeyRange::new(b"", b"", false), usize::MAX, 0), scanned);
         }
     }
 }

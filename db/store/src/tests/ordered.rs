@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::{Change, Condition, Stripes};
+use crate::{RecordUpdate, StoreCondition, StripeSet};
 
 /// Keys that come and go, and those that stay, of a thread.
 const COMING: u32 = 400;
@@ -35,24 +35,24 @@ fn random(state: &mut u64) -> u64 {
 }
 
 /// Writes one of a thread's own keys, or deletes it, by one of all the ways that there are.
-fn step(table: &Table, participant: &Participant, thread: u32, state: &mut u64) {
+fn step(table: &RecordTable, participant: &Participant, thread: u32, state: &mut u64) {
     let number = (random(state) as u32 % COMING) * 8 + thread;
     let key = key_of(number);
     let hash = table.hash(&key);
     match random(state) % 8 {
         0..3 => drop(put(table, participant, &key, &key)),
         3 => {
-            let expiring = Write { expires_at_ms: 5, ..Write::default() };
+            let expiring = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
             table.put(participant, hash, &key, &key, &expiring, 0).expect("there is room");
         }
         4 => {
             let change =
-                |_: Option<_>| Change::Put { value: (&key[..]).into(), flags: 0, expires_at_ms: 0, answer: () };
+                |_: Option<_>| RecordUpdate::Put { value: (&key[..]).into(), flags: 0, expires_at_ms: 0, answer: () };
             table.update(participant, hash, &key, 0, change).expect("there is room");
         }
-        5 => drop(table.update(participant, hash, &key, 0, |_| Change::Delete(()))),
+        5 => drop(table.update(participant, hash, &key, 0, |_| RecordUpdate::Delete(()))),
         6 => {
-            table.delete(participant, hash, &key, Condition::Always, 0).expect("a delete always works");
+            table.delete(participant, hash, &key, StoreCondition::Always, 0).expect("a delete always works");
         }
         _ => {
             table.sweep(participant, 10, 64);
@@ -61,9 +61,9 @@ fn step(table: &Table, participant: &Participant, thread: u32, state: &mut u64) 
 }
 
 /// What a range must be, whoever writes meanwhile.
-fn check(table: &Table, participant: &Participant, backward: bool, threads: u32) {
+fn check(table: &RecordTable, participant: &Participant, backward: bool, threads: u32) {
     let guard = participant.guard();
-    let mut keys = range_all(table, &guard, Span::new(b"", b"", backward), usize::MAX, 0);
+    let mut keys = range_all(table, &guard, KeyRange::new(b"", b"", backward), usize::MAX, 0);
     if backward {
         keys.reverse();
     }
@@ -75,7 +75,7 @@ fn check(table: &Table, participant: &Participant, backward: bool, threads: u32)
 #[test]
 fn ranges_miss_nothing_that_stays_while_others_write_and_the_table_grows() {
     let rounds = scaled(6_000, 20);
-    let (epochs, table) = table_with(Mode::Store, u64::MAX, true);
+    let (epochs, table) = table_with(StorageMode::Store, u64::MAX, true);
     let (threads, done) = (3, AtomicBool::new(false));
     let first = epochs.register();
     for number in 0..STAYING * threads {
@@ -114,13 +114,13 @@ fn ranges_miss_nothing_that_stays_while_others_write_and_the_table_grows() {
     let scanned: BTreeSet<_> = scan_all(&table, &mut participant, 100, 0).into_iter().collect();
     assert!(table.stats().growths > 0 || cfg!(miri));
     let guard = participant.guard();
-    assert!(range_all(&table, &guard, Span::new(b"", b"", false), usize::MAX, 0).iter().eq(&scanned));
-    assert!(range_all(&table, &guard, Span::new(b"", b"", true), usize::MAX, 0).iter().eq(scanned.iter().rev()));
+    assert!(range_all(&table, &guard, KeyRange::new(b"", b"", false), usize::MAX, 0).iter().eq(&scanned));
+    assert!(range_all(&table, &guard, KeyRange::new(b"", b"", true), usize::MAX, 0).iter().eq(scanned.iter().rev()));
 }
 
 #[test]
 fn nothing_is_left_after_a_clear_whoever_writes_meanwhile() {
-    let (epochs, table) = table_with(Mode::Store, u64::MAX, true);
+    let (epochs, table) = table_with(StorageMode::Store, u64::MAX, true);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (epochs, table, done) = (&epochs, &table, &done);
@@ -145,24 +145,24 @@ fn nothing_is_left_after_a_clear_whoever_writes_meanwhile() {
     let mut participant = epochs.register();
     let mut scanned = scan_all(&table, &mut participant, 100, 0);
     scanned.sort();
-    assert_eq!(range_all(&table, &participant.guard(), Span::new(b"", b"", false), usize::MAX, 0), scanned);
+    assert_eq!(range_all(&table, &participant.guard(), KeyRange::new(b"", b"", false), usize::MAX, 0), scanned);
     table.clear(&participant);
     assert_eq!(
-        range_all(&table, &participant.guard(), Span::new(b"", b"", true), usize::MAX, 0),
+        range_all(&table, &participant.guard(), KeyRange::new(b"", b"", true), usize::MAX, 0),
         Vec::<Vec<u8>>::new()
     );
     assert_eq!((table.stats().records, table.stats().bytes), (0, 0));
     put(&table, &participant, b"", b"");
-    assert_eq!(range_all(&table, &participant.guard(), Span::new(b"", b"", true), usize::MAX, 0), [b""]);
+    assert_eq!(range_all(&table, &participant.guard(), KeyRange::new(b"", b"", true), usize::MAX, 0), [b""]);
     drop(table);
     settle(&epochs, &mut participant);
 }
 
 #[test]
 fn a_call_looks_at_a_bounded_number_of_keys_and_goes_on_behind_them() {
-    let (epochs, table) = table_with(Mode::Store, u64::MAX, true);
+    let (epochs, table) = table_with(StorageMode::Store, u64::MAX, true);
     let participant = epochs.register();
-    let expired = Write { expires_at_ms: 1, ..Write::default() };
+    let expired = WriteOptions { expires_at_ms: 1, ..WriteOptions::default() };
     for number in 0..1000 {
         let key = key_of(number);
         table.put(&participant, table.hash(&key), &key, b"", &expired, 0).unwrap();
@@ -170,8 +170,8 @@ fn a_call_looks_at_a_bounded_number_of_keys_and_goes_on_behind_them() {
     put(&table, &participant, &key_of(1000), b"");
     for backward in [false, true] {
         let guard = participant.guard();
-        let (mut span, mut calls, mut shown) = (Span::new(b"", b"", backward), 0, 0);
-        while table.range(&guard, &mut span, 100, 5, &mut |_| shown += 1).unwrap() == Progress::More {
+        let (mut span, mut calls, mut shown) = (KeyRange::new(b"", b"", backward), 0, 0);
+        while table.range(&guard, &mut span, 100, 5, &mut |_| shown += 1).unwrap() == RangeProgress::More {
             calls += 1;
         }
         assert!(shown == 1 && calls >= 10, "{calls} calls for a thousand that have expired");
@@ -181,46 +181,47 @@ fn a_call_looks_at_a_bounded_number_of_keys_and_goes_on_behind_them() {
         put(&table, &participant, &vec![200 + number; 64 << 10], b"");
     }
     let guard = participant.guard();
-    let (mut span, mut shown) = (Span::new(&[200], b"", true), 0);
+    let (mut span, mut shown) = (KeyRange::new(&[200], b"", true), 0);
     let progress = table.range(&guard, &mut span, 100, 5, &mut |_| shown += 1);
-    assert_eq!((progress, shown), (Ok(Progress::More), 1));
+    assert_eq!((progress, shown), (Ok(RangeProgress::More), 1));
     assert_eq!(range_all(&table, &guard, span, 100, 5).len(), 3);
 }
 
 #[test]
 fn keys_of_a_cleared_table_are_not_shown_to_who_writes_under_all_locks() {
-    let (epochs, table) = table_with(Mode::Store, u64::MAX, true);
+    let (epochs, table) = table_with(StorageMode::Store, u64::MAX, true);
     let participant = epochs.register();
     put(&table, &participant, b"a", b"");
-    let mut all = table.exclusive(&participant, Stripes::ALL);
+    let mut all = table.exclusive(&participant, StripeSet::ALL);
     assert!(all.clear());
-    let make = |_: Option<_>| Change::Put { value: (&b"1"[..]).into(), flags: 0, expires_at_ms: 0, answer: () };
+    let make = |_: Option<_>| RecordUpdate::Put { value: (&b"1"[..]).into(), flags: 0, expires_at_ms: 0, answer: () };
     all.update(table.hash(b"b"), b"b", 0, make).unwrap();
     drop(all);
-    assert_eq!(range_all(&table, &participant.guard(), Span::new(b"", b"", false), 10, 0), [b"b"]);
+    assert_eq!(range_all(&table, &participant.guard(), KeyRange::new(b"", b"", false), 10, 0), [b"b"]);
 }
 
 #[test]
 fn a_write_to_an_ordered_cache_evicts_a_bounded_number_and_one_under_all_locks_makes_room_for_its_key_too() {
-    let (epochs, table) = table_with(Mode::Cache, 1 << 20, true);
+    let (epochs, table) = table_with(StorageMode::Cache, 1 << 20, true);
     let mut participant = epochs.register();
     for number in 0..8_000_u32 {
         put(&table, &participant, &number.to_be_bytes(), b"");
         participant.quiescent();
     }
     let (before, large) = (table.stats(), vec![7; 512 << 10]);
-    let result = table.put(&participant, table.hash(b"large"), b"large", &large, &Write::default(), 0);
+    let result = table.put(&participant, table.hash(b"large"), b"large", &large, &WriteOptions::default(), 0);
     assert_eq!(result, Err(crate::StoreError::OutOfMemory), "half of all would have to go");
     let evicted = table.stats().evictions - before.evictions;
     assert!((1..=crate::limits::ORDERED_EVICTIONS_PER_WRITE as u64).contains(&evicted), "{evicted} were evicted");
     drop(table);
     // Few records: most stripes have none, and those that a write finds in its own are no help.
-    let (epochs, table) = table_with(Mode::Cache, 100 << 10, true);
+    let (epochs, table) = table_with(StorageMode::Cache, 100 << 10, true);
     let participant = epochs.register();
-    let mut all = table.exclusive(&participant, Stripes::ALL);
+    let mut all = table.exclusive(&participant, StripeSet::ALL);
     for number in 0..100_u32 {
         let key = [&number.to_be_bytes()[..], &[7; 4_000]].concat();
-        let make = |_: Option<_>| Change::Put { value: (&b"1"[..]).into(), flags: 0, expires_at_ms: 0, answer: () };
+        let make =
+            |_: Option<_>| RecordUpdate::Put { value: (&b"1"[..]).into(), flags: 0, expires_at_ms: 0, answer: () };
         all.update(table.hash(&key), &key, 0, make).expect("room is made");
     }
 }

@@ -1,19 +1,19 @@
 //! Values that stay where they came, such as in a packet's buffer: records that hold them are like any others, and let go of them.
 
 use super::*;
-use crate::limits::{HELD_VALUE_BYTES, MAX_KEY_BYTES};
-use crate::{Condition, StoreError};
+use crate::limits::{MAX_KEY_BYTES, ZERO_COPY_MIN_VALUE_BYTES};
+use crate::{StoreCondition, StoreError};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_net::share::Share;
+use sandstorm_net::shared_bytes::SharedBytes;
 
 /// Where values come: each owner has more bytes than the value.
 struct Buffers(Vec<Arc<Vec<u8>>>);
 
 impl Buffers {
-    fn share(&mut self, value: &[u8]) -> Share {
+    fn share(&mut self, value: &[u8]) -> SharedBytes {
         let buffer = Arc::new([&[0xEE; 42], value, &[0xEE; 3]].concat());
         self.0.push(Arc::clone(&buffer));
-        Share::of(buffer).into_part(42..42 + value.len()).expect("it is there")
+        SharedBytes::of(buffer).into_slice(42..42 + value.len()).expect("it is there")
     }
 
     /// Those that something holds.
@@ -22,7 +22,7 @@ impl Buffers {
     }
 }
 
-fn put_shared(table: &Table, participant: &Participant, key: &[u8], value: Share, write: &Write) {
+fn put_shared(table: &RecordTable, participant: &Participant, key: &[u8], value: SharedBytes, write: &WriteOptions) {
     table.put_shared(participant, table.hash(key), key, &value, write, 0).expect("there is room");
 }
 
@@ -33,10 +33,10 @@ fn a_value_outside_is_read_and_counted_like_one_in_its_record() {
     let mut buffers = Buffers(Vec::new());
     let lengths = scaled(5, 3);
     for key_len in [0, 1, 7, 8, 9, 300, usize::from(u16::MAX), MAX_KEY_BYTES].into_iter().rev().take(lengths + 3) {
-        for len in [0, 1, 100, HELD_VALUE_BYTES - 1, HELD_VALUE_BYTES, 10_000] {
+        for len in [0, 1, 100, ZERO_COPY_MIN_VALUE_BYTES - 1, ZERO_COPY_MIN_VALUE_BYTES, 10_000] {
             for (flags, expires_at_ms) in [(0, 0), (9, 0), (0, 5), (9, 5)] {
                 let (key, value) = (vec![b'k'; key_len], vec![len as u8; len]);
-                let write = Write { flags, expires_at_ms, ..Write::default() };
+                let write = WriteOptions { flags, expires_at_ms, ..WriteOptions::default() };
                 table.put(&participant, table.hash(&key), &key, &value, &write, 0).expect("there is room");
                 let before = table.stats().bytes;
                 put_shared(&table, &participant, &key, buffers.share(&value), &write);
@@ -46,7 +46,7 @@ fn a_value_outside_is_read_and_counted_like_one_in_its_record() {
                 assert!(record.key_and_value() == (&key, &value) && record.value().len() == len);
                 assert_eq!((record.flags(), record.expires_at_ms()), (flags, expires_at_ms));
                 let held = record.hold();
-                assert_eq!(held.is_some(), len >= HELD_VALUE_BYTES.max(key_len));
+                assert_eq!(held.is_some(), len >= ZERO_COPY_MIN_VALUE_BYTES.max(key_len));
                 assert!(held.is_none_or(|held| *held == value));
                 participant.quiescent();
             }
@@ -61,32 +61,32 @@ fn a_value_outside_is_read_and_counted_like_one_in_its_record() {
 
 #[test]
 fn a_value_is_let_go_of_when_its_record_goes_and_when_it_was_refused() {
-    let (epochs, table) = table(Mode::Store, 20_000);
+    let (epochs, table) = table(StorageMode::Store, 20_000);
     let mut participant = epochs.register();
     let mut buffers = Buffers(Vec::new());
     let (key, other) = (b"one", b"other");
-    put_shared(&table, &participant, key, buffers.share(&[7; 5000]), &Write::default());
+    put_shared(&table, &participant, key, buffers.share(&[7; 5000]), &WriteOptions::default());
     let reader = epochs.register();
     let guard = reader.guard();
     let read = table.get(&guard, table.hash(key), key, 0).expect("it is there");
     // Refused: nothing holds it.
-    let write = Write { condition: Condition::Absent, ..Write::default() };
+    let write = WriteOptions { condition: StoreCondition::Absent, ..WriteOptions::default() };
     let refused = buffers.share(&[8; 100]);
     assert_eq!(table.put_shared(&participant, table.hash(key), key, &refused, &write, 0), Err(StoreError::Conflict));
     let large = buffers.share(&[9; 20_000]);
-    let put = table.put_shared(&participant, table.hash(other), other, &large, &Write::default(), 0);
+    let put = table.put_shared(&participant, table.hash(other), other, &large, &WriteOptions::default(), 0);
     assert_eq!(put, Err(StoreError::OutOfMemory));
     drop((refused, large));
     assert_eq!(buffers.held(), 1);
     // Replaced and deleted: it goes after who reads it.
     assert_eq!(table.increment(&participant, table.hash(key), key, 1, 0), Err(StoreError::NotANumber));
-    put_shared(&table, &participant, key, buffers.share(b"41"), &Write::default());
+    put_shared(&table, &participant, key, buffers.share(b"41"), &WriteOptions::default());
     assert_eq!(table.increment(&participant, table.hash(key), key, 1, 0).map(|(sum, _)| sum), Ok(42));
     participant.quiescent();
     assert!(read.value().iter().all(|byte| *byte == 7) && buffers.held() >= 1);
     let share = read.hold().expect("it is large");
     drop(reader);
-    table.delete(&participant, table.hash(key), key, Condition::Always, 0).expect("it is there");
+    table.delete(&participant, table.hash(key), key, StoreCondition::Always, 0).expect("it is there");
     settle(&epochs, &mut participant);
     assert_eq!(buffers.held(), 1, "a share holds it without its record");
     assert!(share.iter().all(|byte| *byte == 7));
@@ -96,7 +96,7 @@ fn a_value_is_let_go_of_when_its_record_goes_and_when_it_was_refused() {
 
 #[test]
 fn readers_see_whole_values_wherever_they_lie() {
-    let (epochs, table) = table(Mode::Cache, 60_000);
+    let (epochs, table) = table(StorageMode::Cache, 60_000);
     let rounds = scaled(20_000, 100) as u64;
     let value = |round: u64| vec![round as u8; 500 + (round % 7) as usize * 400];
     std::thread::scope(|scope| {
@@ -104,13 +104,13 @@ fn readers_see_whole_values_wherever_they_lie() {
             let (mut writer, mut random) = (epochs.register(), SmallRng::seed_from_u64(3));
             for round in 0..rounds {
                 let key = (round % 30).to_le_bytes();
-                let (hash, write) = (table.hash(&key), Write::default());
+                let (hash, write) = (table.hash(&key), WriteOptions::default());
                 let put = if random.random_bool(0.7) {
-                    table.put_shared(&writer, hash, &key, &Share::of(Arc::new(value(round))), &write, 0)
+                    table.put_shared(&writer, hash, &key, &SharedBytes::of(Arc::new(value(round))), &write, 0)
                 } else {
                     table.put(&writer, hash, &key, &value(round), &write, 0)
                 };
-                assert!(matches!(put, Ok(_) | Err(StoreError::StillRead)), "{put:?}");
+                assert!(matches!(put, Ok(_) | Err(StoreError::ReclaimPressure)), "{put:?}");
                 writer.quiescent();
             }
         });
@@ -127,7 +127,7 @@ fn readers_see_whole_values_wherever_they_lie() {
                         held = record.hold().or(held);
                     }
                     reader.quiescent();
-                    assert!(held.as_ref().is_none_or(|held: &Share| held.iter().all(|byte| *byte == held[0])));
+                    assert!(held.as_ref().is_none_or(|held: &SharedBytes| held.iter().all(|byte| *byte == held[0])));
                 }
             });
         }

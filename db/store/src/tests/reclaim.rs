@@ -3,7 +3,7 @@
 use super::super::record::COUNTED;
 use super::*;
 use crate::limits::{GARBAGE_MIN_BYTES, TURNS_PER_SIZE_GIVEN_BACK};
-use crate::{Condition, StoreError, slabs};
+use crate::{StoreCondition, StoreError, slabs};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -74,7 +74,7 @@ fn a_thread_that_goes_leaves_its_garbage_to_the_others() {
 
 #[test]
 fn every_record_that_was_allocated_is_in_the_table_or_freed() {
-    let (epochs, table) = table(Mode::Cache, 60_000);
+    let (epochs, table) = table(StorageMode::Cache, 60_000);
     let rounds = scaled(20_000, 150) as u64;
     std::thread::scope(|scope| {
         for seed in 0..3u64 {
@@ -85,13 +85,13 @@ fn every_record_that_was_allocated_is_in_the_table_or_freed() {
                     let key = format!("counted:{}", n.wrapping_mul(seed * 2 + 0x9e37_79b9) % 3_000);
                     let key = key.as_bytes();
                     if n % 7 == 0 {
-                        let _ = table.delete(&participant, table.hash(key), key, Condition::Always, 0);
+                        let _ = table.delete(&participant, table.hash(key), key, StoreCondition::Always, 0);
                     } else if n % 7 == 1 {
                         let _ = get(table, &participant, key);
                     } else {
                         // Making room may give up when the others hold the stripes that it needs.
                         let value = vec![0; n as usize % 200];
-                        let _ = table.put(&participant, table.hash(key), key, &value, &Write::default(), 0);
+                        let _ = table.put(&participant, table.hash(key), key, &value, &WriteOptions::default(), 0);
                     }
                     if n % 3 == 0 {
                         participant.quiescent();
@@ -120,14 +120,14 @@ fn every_record_that_was_allocated_is_in_the_table_or_freed() {
 #[cfg(not(miri))]
 fn what_is_replaced_is_bounded_though_a_reader_never_ends() {
     const VALUE: usize = 8 << 20;
-    let (epochs, table) = table(Mode::Store, 64 << 20);
-    let other = Table::new(TableConfig::default(), Arc::clone(&epochs));
+    let (epochs, table) = table(StorageMode::Store, 64 << 20);
+    let other = RecordTable::new(TableConfig::default(), Arc::clone(&epochs));
     let mut writer = epochs.register();
     let pin = writer.pin();
     let value = vec![7; VALUE];
     let key = |n: usize| [b"one", b"two"][n % 2];
-    let try_put = |writer: &Participant, table: &Table, n: usize| {
-        table.put(writer, table.hash(key(n)), key(n), &value, &Write::default(), 0)
+    let try_put = |writer: &Participant, table: &RecordTable, n: usize| {
+        table.put(writer, table.hash(key(n)), key(n), &value, &WriteOptions::default(), 0)
     };
     let mut written = 0;
     while try_put(&writer, &table, written).is_ok() {
@@ -136,12 +136,12 @@ fn what_is_replaced_is_bounded_though_a_reader_never_ends() {
         assert!(table.stats().garbage_bytes <= GARBAGE_MIN_BYTES + 2 * VALUE as u64, "it is bounded");
     }
     assert!(written as u64 > GARBAGE_MIN_BYTES / VALUE as u64, "not refused before the limit: {written}");
-    assert_eq!(try_put(&writer, &table, 0), Err(StoreError::StillRead));
+    assert_eq!(try_put(&writer, &table, 0), Err(StoreError::ReclaimPressure));
     assert_eq!(table.stats().held_back, 2);
     assert!(epochs.is_crowded());
     // Another table's writes do not suffer, and what only takes away is never refused.
     assert!(try_put(&writer, &other, 0).is_ok());
-    assert_eq!(table.delete(&writer, table.hash(key(0)), key(0), Condition::Always, 0), Ok(true));
+    assert_eq!(table.delete(&writer, table.hash(key(0)), key(0), StoreCondition::Always, 0), Ok(true));
     assert_eq!(get(&table, &writer, key(1)).map(|value| value.len()), Some(VALUE), "it is as it was");
     writer.unpin(pin);
     settle(&epochs, &mut writer);
@@ -151,7 +151,7 @@ fn what_is_replaced_is_bounded_though_a_reader_never_ends() {
 
 #[test]
 fn a_table_that_is_emptied_over_and_over_is_charged_for_it() {
-    let (epochs, table) = table(Mode::Store, 8 << 20);
+    let (epochs, table) = table(StorageMode::Store, 8 << 20);
     let mut writer = epochs.register();
     let pin = writer.pin();
     let mut before = 0;
@@ -170,7 +170,7 @@ fn a_table_that_is_emptied_over_and_over_is_charged_for_it() {
 
 #[test]
 fn the_array_of_a_table_that_is_emptied_is_charged_for_and_an_empty_one_leaves_nothing() {
-    let (epochs, table) = table(Mode::Store, 64 << 20);
+    let (epochs, table) = table(StorageMode::Store, 64 << 20);
     let mut writer = epochs.register();
     let pin = writer.pin();
     for n in 0..20_000u64 {

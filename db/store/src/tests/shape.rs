@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use crate::{Condition, StoreError};
+use crate::{StoreCondition, StoreError};
 
 #[test]
 fn the_largest_key_and_value_fit_and_one_byte_more_does_not() {
@@ -10,7 +10,7 @@ fn the_largest_key_and_value_fit_and_one_byte_more_does_not() {
     let participant = epochs.register();
     for (key_len, value_len) in [(MAX_KEY_BYTES, 3), (3, MAX_VALUE_BYTES), (MAX_KEY_BYTES - 1, 0), (0, 0)] {
         let (key, value) = (vec![1; key_len], vec![2; value_len]);
-        let write = Write { flags: 9, expires_at_ms: 5, ..Write::default() };
+        let write = WriteOptions { flags: 9, expires_at_ms: 5, ..WriteOptions::default() };
         table.put(&participant, table.hash(&key), &key, &value, &write, 0).expect("within the limits");
         let guard = participant.guard();
         let record = table.get(&guard, table.hash(&key), &key, 4).expect("just written");
@@ -19,9 +19,9 @@ fn the_largest_key_and_value_fit_and_one_byte_more_does_not() {
     }
     let (key, value) = (vec![1; MAX_KEY_BYTES + 1], vec![2; MAX_VALUE_BYTES + 1]);
     let hash = table.hash(&key);
-    let result = table.put(&participant, hash, &key, b"", &Write::default(), 0);
+    let result = table.put(&participant, hash, &key, b"", &WriteOptions::default(), 0);
     assert_eq!(result, Err(StoreError::KeyTooLarge));
-    let result = table.put(&participant, table.hash(b"k"), b"k", &value, &Write::default(), 0);
+    let result = table.put(&participant, table.hash(b"k"), b"k", &value, &WriteOptions::default(), 0);
     assert_eq!(result, Err(StoreError::ValueTooLarge));
 }
 
@@ -50,7 +50,7 @@ fn records_survive_growth_and_the_array_is_used_well() {
     assert!(lowest > 0.36, "an array never grows before it is three quarters full: {lowest}");
     for key in 0..keys {
         let key = key.to_le_bytes();
-        assert_eq!(table.delete(&participant, table.hash(&key), &key, Condition::Present, 0), Ok(true));
+        assert_eq!(table.delete(&participant, table.hash(&key), &key, StoreCondition::Present, 0), Ok(true));
         participant.quiescent();
     }
     assert_eq!((table.stats().records, table.stats().bytes), (0, 0));
@@ -68,7 +68,7 @@ fn a_growing_table_gives_back_what_has_moved_and_an_idle_one_ends_its_growth() {
         participant.quiescent();
         keys += 1;
         let guard = participant.guard();
-        most = table.bytes_given_back(&guard);
+        most = table.released_bytes(&guard);
         assert!(keys < 2_000_000, "nothing is given back: {:?}", table.stats());
     }
     (0..100).for_each(|_| participant.quiescent());
@@ -79,7 +79,7 @@ fn a_growing_table_gives_back_what_has_moved_and_an_idle_one_ends_its_growth() {
     assert_eq!(scan_all(&table, &mut participant, 1_000, 0).len() as u64, keys, "a record is shown once");
     for key in (0..keys).step_by(7) {
         let key = key.to_le_bytes();
-        assert_eq!(table.delete(&participant, table.hash(&key), &key, Condition::Present, 0), Ok(true));
+        assert_eq!(table.delete(&participant, table.hash(&key), &key, StoreCondition::Present, 0), Ok(true));
         put(&table, &participant, &key, &u64::from_le_bytes(key).to_be_bytes());
     }
     while table.is_growing(&participant.guard()) {
@@ -97,7 +97,7 @@ fn a_growing_table_gives_back_what_has_moved_and_an_idle_one_ends_its_growth() {
 #[cfg_attr(miri, ignore = "needs more records than stripes by far, since each stripe has queues of its own")]
 fn in_a_cache_what_is_read_again_outlives_a_stream_of_what_is_not() {
     let hot = scaled(2_000, 20) as u64;
-    let (epochs, table) = table(Mode::Cache, hot * 3 * 100);
+    let (epochs, table) = table(StorageMode::Cache, hot * 3 * 100);
     let mut participant = epochs.register();
     for key in 0..hot {
         put(&table, &participant, &key.to_le_bytes(), &[0; 32]);
@@ -123,7 +123,7 @@ fn a_sweep_removes_what_expired_and_nothing_else() {
     let mut participant = epochs.register();
     let keys = scaled(5_000, 200) as u64;
     for key in 0..keys {
-        let write = Write { expires_at_ms: if key % 2 == 0 { 0 } else { 1 + key }, ..Write::default() };
+        let write = WriteOptions { expires_at_ms: if key % 2 == 0 { 0 } else { 1 + key }, ..WriteOptions::default() };
         table.put(&participant, table.hash(&key.to_le_bytes()), &key.to_le_bytes(), b"v", &write, 0).expect("room");
     }
     let half = keys / 2;

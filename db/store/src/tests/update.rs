@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Change, StoreError, Stripes, Value};
+use crate::{RecordUpdate, StoreError, StripeSet, UpdateValue};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -56,14 +56,16 @@ fn model(op: &Op, old: Option<&Entry>, now_ms: u64) -> Option<Entry> {
     }
 }
 
-fn change<'a>(op: &'a Op, old: Option<crate::RecordRef<'a>>, now_ms: u64) -> Change<'a, bool> {
+fn change<'a>(op: &'a Op, old: Option<crate::RecordRef<'a>>, now_ms: u64) -> RecordUpdate<'a, bool> {
     let answer = old.is_some();
     match op {
-        Op::Keep | Op::Wait { .. } => Change::Keep(answer),
-        Op::Delete => Change::Delete(answer),
-        Op::Owned { len } => Change::Put { value: Value::Owned(vec![7; *len]), flags: 0, expires_at_ms: 0, answer },
-        Op::Surround { before, after, flags, ttl_ms } => Change::Put {
-            value: Value::Parts([before, old.map_or(&[][..], |record| record.value()), after]),
+        Op::Keep | Op::Wait { .. } => RecordUpdate::Keep(answer),
+        Op::Delete => RecordUpdate::Delete(answer),
+        Op::Owned { len } => {
+            RecordUpdate::Put { value: UpdateValue::Owned(vec![7; *len]), flags: 0, expires_at_ms: 0, answer }
+        }
+        Op::Surround { before, after, flags, ttl_ms } => RecordUpdate::Put {
+            value: UpdateValue::Parts([before, old.map_or(&[][..], |record| record.value()), after]),
             flags: *flags,
             expires_at_ms: if *ttl_ms == 0 { 0 } else { now_ms + ttl_ms },
             answer,
@@ -93,7 +95,7 @@ proptest! {
             let bytes = [key];
             let hash = table.hash(&bytes);
             let result = if exclusively {
-                let mut stripes = Stripes::default();
+                let mut stripes = StripeSet::default();
                 stripes.add(hash);
                 table.exclusive(&participant, stripes).update(hash, &bytes, now_ms, |old| change(&op, old, now_ms))
             } else {
@@ -120,13 +122,13 @@ proptest! {
 }
 
 /// Adds to a number of eight bytes.
-fn plus<'a>(old: Option<crate::RecordRef<'a>>, delta: i64) -> Change<'a, i64> {
+fn plus<'a>(old: Option<crate::RecordRef<'a>>, delta: i64) -> RecordUpdate<'a, i64> {
     let old = old.map_or(0, |record| i64::from_le_bytes(record.value().try_into().expect("eight bytes")));
-    let value = Value::Owned((old + delta).to_le_bytes().to_vec());
-    Change::Put { value, flags: 0, expires_at_ms: 0, answer: old + delta }
+    let value = UpdateValue::Owned((old + delta).to_le_bytes().to_vec());
+    RecordUpdate::Put { value, flags: 0, expires_at_ms: 0, answer: old + delta }
 }
 
-fn number(table: &Table, participant: &Participant, key: &[u8]) -> i64 {
+fn number(table: &RecordTable, participant: &Participant, key: &[u8]) -> i64 {
     get(table, participant, key).map_or(0, |value| i64::from_le_bytes(value.try_into().expect("eight bytes")))
 }
 
@@ -145,7 +147,7 @@ fn racing_updates_lose_nothing_and_stripes_are_held_together() {
                 for round in 0..rounds as usize {
                     let (from, to) = (&keys[(round + seed) % 8], &keys[(round * 3 + seed + 1) % 8]);
                     let (of_from, of_to) = (table.hash(from), table.hash(to));
-                    let mut stripes = Stripes::default();
+                    let mut stripes = StripeSet::default();
                     stripes.add(of_from);
                     stripes.add(of_to);
                     let mut held = table.exclusive(&participant, stripes);
@@ -169,7 +171,7 @@ fn racing_updates_lose_nothing_and_stripes_are_held_together() {
         });
         let mut participant = epochs.register();
         while done.load(Ordering::SeqCst) != 0 {
-            let held = table.exclusive(&participant, Stripes::ALL);
+            let held = table.exclusive(&participant, StripeSet::ALL);
             let sum: i64 = keys.iter().map(|key| number(&table, &participant, key)).sum();
             assert_eq!(sum, 0, "who holds all stripes sees no half of a transfer");
             drop(held);
@@ -199,16 +201,17 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
             }
         });
         let mut participant = epochs.register();
-        for stripes in [Stripes::ALL, Stripes(u64::MAX >> 1)] {
+        for stripes in [StripeSet::ALL, StripeSet(u64::MAX >> 1)] {
             let mut held = table.exclusive(&participant, stripes);
             let mut written = Vec::new();
             for n in 0..keys {
                 let key = n.to_le_bytes().repeat(2);
                 let hash = table.hash(&key);
                 if stripes.contains((hash >> 58) as usize) {
-                    let put = |_| Change::Put { value: b"v".as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
+                    let put =
+                        |_| RecordUpdate::Put { value: b"v".as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
                     while held.update(hash, &key, 0, put).is_err() {
-                        assert_ne!(stripes, Stripes::ALL, "the table grows with what is put in");
+                        assert_ne!(stripes, StripeSet::ALL, "the table grows with what is put in");
                         // Who clears the table has its growth in hand and waits for these stripes. What is written may be gone then.
                         drop(held);
                         written.clear();
@@ -219,8 +222,8 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
                 }
             }
             assert!(written.iter().all(|key| get(&table, &participant, key).is_some()));
-            assert_eq!(held.clear(), stripes == Stripes::ALL);
-            assert_eq!(written.iter().any(|key| get(&table, &participant, key).is_some()), stripes != Stripes::ALL);
+            assert_eq!(held.clear(), stripes == StripeSet::ALL);
+            assert_eq!(written.iter().any(|key| get(&table, &participant, key).is_some()), stripes != StripeSet::ALL);
             drop(held);
             participant.quiescent();
         }
@@ -232,19 +235,20 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
 
 #[test]
 fn a_cache_makes_room_from_whichever_stripes_are_held() {
-    let (epochs, table) = table(Mode::Cache, 60_000);
+    let (epochs, table) = table(StorageMode::Cache, 60_000);
     let participant = epochs.register();
     for n in 0..2_000u32 {
         put(&table, &participant, &n.to_le_bytes(), &[0; 50]);
     }
-    let mut held = table.exclusive(&participant, Stripes::ALL);
+    let mut held = table.exclusive(&participant, StripeSet::ALL);
     for n in 0..100u32 {
         // Ten times what one stripe holds.
         let (key, value) = (n.to_be_bytes(), vec![1; 10_000]);
-        let put = |_| Change::Put { value: value.as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
+        let put = |_| RecordUpdate::Put { value: value.as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
         held.update(table.hash(&key), &key, 0, put).expect("the cache evicts");
         assert!(table.stats().bytes <= 60_000);
     }
-    let too_large = |_| Change::Put { value: Value::Owned(vec![1; 70_000]), flags: 0, expires_at_ms: 0, answer: () };
+    let too_large =
+        |_| RecordUpdate::Put { value: UpdateValue::Owned(vec![1; 70_000]), flags: 0, expires_at_ms: 0, answer: () };
     assert_eq!(held.update(table.hash(b"k"), b"k", 0, too_large), Err(StoreError::OutOfMemory));
 }

@@ -6,7 +6,7 @@
 //! 2. looks at the ranges that it has read, with all stripes of their tables locked: nobody adds, removes or writes a record there until
 //!    they are let go in step 5, so what a range holds now is what it holds at the moment of the transaction. This takes as long as
 //!    ranges are; writers of these tables wait for it, and readers do not;
-//! 3. has readers of the stripes that it changes wait (in [`Table::get`]), so that they see all of the changes or none;
+//! 3. has readers of the stripes that it changes wait (in [`RecordTable::get`]), so that they see all of the changes or none;
 //! 4. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at which the
 //!    transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a writer whose
 //!    moment was before would have its lock still, or have installed everything. If one is, all that was read is locked as well,
@@ -20,7 +20,7 @@
 //! does not. Why it need not stay locked: who writes it after the look comes after this transaction, and whoever sees that
 //! write sees by then that readers have to wait for the changes, since that was announced before the lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
 
-pub(crate) mod core;
+pub(crate) mod protocol;
 mod range;
 mod snapshot;
 mod sync;
@@ -30,18 +30,18 @@ mod tests;
 use std::ops::Range;
 use std::ptr;
 
-use self::core::{Steps, in_order, is_by_itself};
-pub use self::range::{Fits, Stretch, Wanted, read_range, snapshot_range};
+use self::protocol::{CommitSteps, needs_no_announcement, run_steps};
+pub use self::range::{FitPredicate, RangeQuery, RangeSlice, read_range, snapshot_range};
 pub use self::snapshot::snapshot;
-use super::table::{ExpiredLeft, Installing, Prepared};
-use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};
+use super::table::{CommitAnnouncement, ExpiryBudget, PreparedWrites};
+use super::{ExclusiveStripes, KeyRange, Participant, RecordTable, StoreError, StripeSet};
 
 /// What a transaction has read.
 #[derive(Clone, Copy, Debug)]
-pub struct Read<'k> {
+pub struct KeyRead<'k> {
     /// Where.
-    pub table: &'k Table,
-    /// [`Table::hash`] of the key.
+    pub table: &'k RecordTable,
+    /// [`RecordTable::hash`] of the key.
     pub hash: u64,
     /// The key.
     pub key: &'k [u8],
@@ -53,9 +53,9 @@ pub struct Read<'k> {
 #[derive(Clone, Debug)]
 pub struct RangeRead<'k> {
     /// Where.
-    pub table: &'k Table,
+    pub table: &'k RecordTable,
     /// Between which keys.
-    pub span: Span<'k>,
+    pub span: KeyRange<'k>,
     /// Key and version of each record, in the order in which the span is read.
     pub rows: Vec<(&'k [u8], u64)>,
 }
@@ -64,18 +64,18 @@ pub struct RangeRead<'k> {
 #[derive(Clone, Copy, Debug)]
 pub struct KeyChange<'k> {
     /// Where.
-    pub table: &'k Table,
-    /// [`Table::hash`] of the key.
+    pub table: &'k RecordTable,
+    /// [`RecordTable::hash`] of the key.
     pub hash: u64,
     /// The key.
     pub key: &'k [u8],
     /// The record that is to be there; `None`: there is to be none.
-    pub becomes: Option<New<'k>>,
+    pub becomes: Option<NewRecord<'k>>,
 }
 
 /// A record to be.
 #[derive(Clone, Copy, Debug)]
-pub struct New<'k> {
+pub struct NewRecord<'k> {
     /// Its value.
     pub value: &'k [u8],
     /// Its flags.
@@ -95,7 +95,7 @@ pub enum CommitError {
     Refused(#[from] StoreError),
     /// Two changes of one key.
     #[error("the transaction changes a key twice: say only what becomes of it in the end")]
-    Twice,
+    DuplicateKey,
 }
 
 /// Makes all changes at one moment at which everything that was read is so, or none. Puts the changes into its own order.
@@ -104,7 +104,7 @@ pub enum CommitError {
 /// See [`CommitError`]; nothing has changed then.
 pub fn commit(
     participant: &Participant,
-    reads: &[Read<'_>],
+    reads: &[KeyRead<'_>],
     changes: &mut [KeyChange<'_>],
     now_ms: u64,
 ) -> Result<(), CommitError> {
@@ -117,31 +117,31 @@ pub fn commit(
 /// As [`commit`].
 pub fn commit_with_ranges(
     participant: &Participant,
-    reads: &[Read<'_>],
+    reads: &[KeyRead<'_>],
     ranges: &[RangeRead<'_>],
     changes: &mut [KeyChange<'_>],
     now_ms: u64,
 ) -> Result<(), CommitError> {
-    changes.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
-    if changes.windows(2).any(|pair| place(&pair[0]) == place(&pair[1])) {
-        return Err(CommitError::Twice);
+    changes.sort_unstable_by(|a, b| lock_order(a).cmp(&lock_order(b)));
+    if changes.windows(2).any(|pair| lock_order(&pair[0]) == lock_order(&pair[1])) {
+        return Err(CommitError::DuplicateKey);
     }
     for change in &*changes {
         change.table.check_change(change)?;
     }
-    for reach in [Reach::Necessary, Reach::All] {
-        let mut attempt = Attempt::new(participant, (reads, ranges), changes, now_ms, reach);
+    for reach in [LockScope::Necessary, LockScope::All] {
+        let mut attempt = CommitAttempt::new(participant, (reads, ranges), changes, now_ms, reach);
         match attempt.run() {
-            Err(Failure::Unsure) => {}
-            Err(Failure::Expired) => {
+            Err(AttemptFailure::Contended) => {}
+            Err(AttemptFailure::Expired) => {
                 drop(attempt);
                 let now_ms = participant.epochs().commit_time(now_ms);
-                let mut left = ExpiredLeft::AFTER;
+                let mut left = ExpiryBudget::AFTER_COMMIT;
                 for range in ranges {
                     range.table.remove_expired(participant, &range.span, now_ms, range.rows.len(), &mut left);
                 }
             }
-            Err(Failure::Final(error)) => return Err(error),
+            Err(AttemptFailure::Final(error)) => return Err(error),
             Ok(()) => return Ok(()),
         }
     }
@@ -150,43 +150,48 @@ pub fn commit_with_ranges(
 }
 
 /// The order of changes: by table, as they are locked, and by hash, as they lie in it.
-fn place<'c>(change: &KeyChange<'c>) -> (usize, u64, &'c [u8]) {
+fn lock_order<'c>(change: &KeyChange<'c>) -> (usize, u64, &'c [u8]) {
     (ptr::from_ref(change.table).addr(), change.hash, change.key)
 }
 
 /// What is locked beside the stripes of changes and of absent keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum LockScope {
     Necessary,
     All,
 }
 
-enum Failure {
+enum AttemptFailure {
     /// Somebody is writing to a stripe of what was read.
-    Unsure,
+    Contended,
     /// More records of a range have expired than may be removed while all wait.
     Expired,
     Final(CommitError),
 }
 
 /// What a transaction does with one table.
-struct Part<'t> {
-    table: &'t Table,
+struct TableLocks<'t> {
+    table: &'t RecordTable,
     /// To be locked.
-    stripes: Stripes,
+    stripes: StripeSet,
     /// Of them, those that are changed.
-    changed: Stripes,
+    changed: StripeSet,
     /// Its changes among all.
     changes: Range<usize>,
-    held: Option<Exclusive<'t>>,
+    held: Option<ExclusiveStripes<'t>>,
 }
 
-impl<'t> Part<'t> {
+impl<'t> TableLocks<'t> {
     /// The parts of a transaction, in the order of locks.
-    fn of(reads: &[Read<'t>], ranges: &[RangeRead<'t>], changes: &[KeyChange<'t>], reach: Reach) -> Vec<Part<'t>> {
+    fn of(
+        reads: &[KeyRead<'t>],
+        ranges: &[RangeRead<'t>],
+        changes: &[KeyChange<'t>],
+        reach: LockScope,
+    ) -> Vec<TableLocks<'t>> {
         let mut parts = Vec::new();
         for (index, change) in changes.iter().enumerate() {
-            let part = Part::find(&mut parts, change.table);
+            let part = TableLocks::find(&mut parts, change.table);
             if part.changed.is_empty() {
                 part.changes = index..index;
             }
@@ -195,39 +200,39 @@ impl<'t> Part<'t> {
             part.changes.end = index + 1;
         }
         for read in reads {
-            let part = Part::find(&mut parts, read.table);
-            if read.version == 0 || reach == Reach::All {
+            let part = TableLocks::find(&mut parts, read.table);
+            if read.version == 0 || reach == LockScope::All {
                 part.stripes.add(read.hash);
             }
         }
         for range in ranges {
-            Part::find(&mut parts, range.table).stripes = Stripes::ALL;
+            TableLocks::find(&mut parts, range.table).stripes = StripeSet::ALL;
         }
         parts.sort_unstable_by_key(|part| ptr::from_ref(part.table).addr());
         parts
     }
 
-    fn find<'p>(parts: &'p mut Vec<Part<'t>>, table: &'t Table) -> &'p mut Part<'t> {
+    fn find<'p>(parts: &'p mut Vec<TableLocks<'t>>, table: &'t RecordTable) -> &'p mut TableLocks<'t> {
         let index = parts.iter().position(|part| ptr::eq(part.table, table)).unwrap_or_else(|| {
-            let none = Stripes::default();
-            parts.push(Part { table, stripes: none, changed: none, changes: 0..0, held: None });
+            let none = StripeSet::default();
+            parts.push(TableLocks { table, stripes: none, changed: none, changes: 0..0, held: None });
             parts.len() - 1
         });
         &mut parts[index]
     }
 
     /// Whether the stripe of what was read is to be locked.
-    fn locks(&self, read: &Read<'_>) -> bool {
+    fn locks(&self, read: &KeyRead<'_>) -> bool {
         ptr::eq(self.table, read.table) && self.stripes.has(read.hash)
     }
 
     /// Whether it is locked for as long as changes are made.
-    fn changes_beside(&self, read: &Read<'_>) -> bool {
+    fn keeps_read_locked(&self, read: &KeyRead<'_>) -> bool {
         ptr::eq(self.table, read.table) && self.changed.has(read.hash)
     }
 
     /// Lets go of what is not changed.
-    fn keep_changed(&mut self) {
+    fn unlock_unchanged(&mut self) {
         match &mut self.held {
             Some(held) if !self.changed.is_empty() => held.keep(self.changed),
             held => *held = None,
@@ -235,118 +240,118 @@ impl<'t> Part<'t> {
     }
 
     /// Whether a read is so at this moment, and stays so or was not touched by an earlier commit.
-    fn holds(&mut self, participant: &Participant, read: &Read<'_>, now_ms: u64) -> Result<bool, Failure> {
+    fn holds(&mut self, participant: &Participant, read: &KeyRead<'_>, now_ms: u64) -> Result<bool, AttemptFailure> {
         let noted = (read.version != 0).then_some(read.version);
         if self.locks(read)
             && let Some(held) = &mut self.held
         {
             return Ok(held.version(read.hash, read.key, now_ms) == noted);
         }
-        if read.table.is_written(read.hash) {
-            return Err(Failure::Unsure);
+        if read.table.is_write_locked(read.hash) {
+            return Err(AttemptFailure::Contended);
         }
-        Ok(read.table.version_now(&participant.guard(), read.hash, read.key, now_ms) == noted)
+        Ok(read.table.current_version(&participant.guard(), read.hash, read.key, now_ms) == noted)
     }
 }
 
 /// One attempt at a commit.
-struct Attempt<'a, 't> {
+struct CommitAttempt<'a, 't> {
     participant: &'t Participant,
-    reads: &'a [Read<'t>],
+    reads: &'a [KeyRead<'t>],
     ranges: &'a [RangeRead<'t>],
     changes: &'a [KeyChange<'t>],
-    parts: Vec<Part<'t>>,
-    /// It takes place at one moment though no reader waits: see [`is_by_itself`].
-    by_itself: bool,
+    parts: Vec<TableLocks<'t>>,
+    /// It takes place at one moment though no reader waits: see [`needs_no_announcement`].
+    unannounced: bool,
     now_ms: u64,
 }
 
-impl<'a, 't> Attempt<'a, 't> {
+impl<'a, 't> CommitAttempt<'a, 't> {
     fn new(
         participant: &'t Participant,
-        (reads, ranges): (&'a [Read<'t>], &'a [RangeRead<'t>]),
+        (reads, ranges): (&'a [KeyRead<'t>], &'a [RangeRead<'t>]),
         changes: &'a [KeyChange<'t>],
         now_ms: u64,
-        reach: Reach,
-    ) -> Attempt<'a, 't> {
-        let parts = Part::of(reads, ranges, changes, reach);
-        let stays_locked = |read| parts.iter().any(|part| part.changes_beside(read));
+        reach: LockScope,
+    ) -> CommitAttempt<'a, 't> {
+        let parts = TableLocks::of(reads, ranges, changes, reach);
+        let stays_locked = |read| parts.iter().any(|part| part.keeps_read_locked(read));
         // Ranges are of a whole table, which is let go.
         let stay_locked = reads.iter().map(stays_locked).chain(ranges.iter().map(|_| false));
-        let by_itself = is_by_itself(changes.len(), stay_locked);
-        Attempt { participant, reads, ranges, changes, parts, by_itself, now_ms }
+        let unannounced = needs_no_announcement(changes.len(), stay_locked);
+        CommitAttempt { participant, reads, ranges, changes, parts, unannounced, now_ms }
     }
 
     /// Steps 1 to 8.
-    fn run(&mut self) -> Result<(), Failure> {
+    fn run(&mut self) -> Result<(), AttemptFailure> {
         for part in self.parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
             part.held = Some(part.table.exclusive(self.participant, part.stripes));
         }
-        in_order(self)?;
+        run_steps(self)?;
         self.parts.iter_mut().for_each(|part| part.held = None);
         for part in &self.parts {
-            part.table.grow_with(self.participant, &self.changes[part.changes.clone()]);
+            part.table.grow_for(self.participant, &self.changes[part.changes.clone()]);
         }
         Ok(())
     }
 }
 
-impl<'t> Steps for Attempt<'_, 't> {
-    type Announced = Vec<Installing<'t>>;
-    type Failure = Failure;
+impl<'t> CommitSteps for CommitAttempt<'_, 't> {
+    type Announced = Vec<CommitAnnouncement<'t>>;
+    type Failure = AttemptFailure;
 
     /// Whether all ranges hold what they did.
-    fn check_locked(&mut self) -> Result<(), Failure> {
+    fn check_locked(&mut self) -> Result<(), AttemptFailure> {
         // With the locks, so that who wrote before has had the time of before, and who writes after has a later one.
         self.now_ms = self.participant.epochs().commit_time(self.now_ms);
         #[cfg(test)]
         tests::pause::at_ranges();
-        let mut expired = ExpiredLeft::HELD;
+        let mut expired = ExpiryBudget::WHILE_LOCKED;
         for range in self.ranges {
             let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
             let mut rows = range.rows.iter();
             let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
-            let conflict = Err(Failure::Final(CommitError::Conflict));
+            let conflict = Err(AttemptFailure::Final(CommitError::Conflict));
             let Some(held) = part.and_then(|part| part.held.as_mut()) else { return conflict };
-            match held.holds_exactly(&range.span, self.now_ms, &mut expired, is_next) {
+            match held.contains_exactly(&range.span, self.now_ms, &mut expired, is_next) {
                 Some(true) if rows.next().is_none() => {}
                 Some(_) => return conflict,
-                None => return Err(Failure::Expired),
+                None => return Err(AttemptFailure::Expired),
             }
         }
         Ok(())
     }
 
-    fn announce(&mut self) -> Vec<Installing<'t>> {
-        let announced = self.parts.iter().filter(|part| !self.by_itself && !part.changed.is_empty());
+    fn announce(&mut self) -> Vec<CommitAnnouncement<'t>> {
+        let announced = self.parts.iter().filter(|part| !self.unannounced && !part.changed.is_empty());
         announced.map(|part| part.table.announce(part.changed)).collect()
     }
 
     /// Whether all records that were read are so at this moment.
-    fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), AttemptFailure> {
         for read in self.reads {
             let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
             if !part.map_or(Ok(false), |part| part.holds(self.participant, read, self.now_ms))? {
-                return Err(Failure::Final(CommitError::Conflict));
+                return Err(AttemptFailure::Final(CommitError::Conflict));
             }
         }
         Ok(())
     }
 
     fn let_go(&mut self) {
-        self.parts.iter_mut().for_each(Part::keep_changed);
+        self.parts.iter_mut().for_each(TableLocks::unlock_unchanged);
         #[cfg(test)]
         tests::pause::here();
     }
 
-    fn make(&mut self) -> Result<(), Failure> {
-        make(&mut self.parts, self.changes, self.now_ms).map_err(|error| Failure::Final(error.into()))
+    fn make(&mut self) -> Result<(), AttemptFailure> {
+        install_writes(&mut self.parts, self.changes, self.now_ms).map_err(|error| AttemptFailure::Final(error.into()))
     }
 }
 
 /// Prepares the changes of all tables, then installs them; or none.
-fn make(parts: &mut [Part<'_>], changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
-    let mut prepared: Vec<Option<Prepared>> = Vec::with_capacity(parts.len());
+fn install_writes(parts: &mut [TableLocks<'_>], changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
+    let mut prepared: Vec<Option<PreparedWrites>> = Vec::with_capacity(parts.len());
     for part in &mut *parts {
         let next = match part.held.as_mut().filter(|_| !part.changes.is_empty()) {
             Some(held) => held.prepare(&changes[part.changes.clone()]).map(Some),

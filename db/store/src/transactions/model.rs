@@ -7,7 +7,7 @@
 //!
 //! *Modelled*, as the real code does it: a stripe's lock (loom's mutex, and a word that tells whether it is held, read as relaxed as
 //! parking_lot does), a record (one word: its version; 0: none; stored with release under the lock and loaded with acquire, as a slot's
-//! pointer is), two keys in two tables, in one table, or in one stripe of it, what [`Commit`] locks, in which order, and how it checks
+//! pointer is), two keys in two tables, in one table, or in one stripe of it, what [`ModelCommit`] locks, in which order, and how it checks
 //! what it has read (`Part::of`, `Part::holds` and `commit` in `mod.rs`), a snapshot (`snapshot.rs`, without its last resort), and who
 //! retries. A range is one of a key: its stripe stands for all of its table's. There is no growth, no expiry and no quota.
 //!
@@ -28,7 +28,7 @@ mod sync {
     use loom::sync::atomic::AtomicBool;
     pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{LEFT_OUT, Left};
+    use super::{LEFT_OUT, OmittedStep};
 
     /// A mutex that tells whether it is held. That word is all that who does not take it sees of it.
     pub(super) struct Lock<T> {
@@ -37,17 +37,17 @@ mod sync {
         of: PhantomData<T>,
     }
 
-    pub(super) struct Guard<'l, T>(&'l Lock<T>, Option<loom::sync::MutexGuard<'l, ()>>);
+    pub(super) struct ModelLockGuard<'l, T>(&'l Lock<T>, Option<loom::sync::MutexGuard<'l, ()>>);
 
     impl<T> Lock<T> {
         pub(super) fn new() -> Lock<T> {
             Lock { mutex: loom::sync::Mutex::new(()), held: AtomicBool::new(false), of: PhantomData }
         }
 
-        pub(super) fn lock(&self) -> Guard<'_, T> {
+        pub(super) fn lock(&self) -> ModelLockGuard<'_, T> {
             let guard = self.mutex.lock().ok();
             self.held.swap(true, Ordering::Acquire);
-            Guard(self, guard)
+            ModelLockGuard(self, guard)
         }
 
         pub(super) fn is_locked(&self) -> bool {
@@ -55,7 +55,7 @@ mod sync {
         }
     }
 
-    impl<T> Drop for Guard<'_, T> {
+    impl<T> Drop for ModelLockGuard<'_, T> {
         fn drop(&mut self) {
             self.0.held.store(false, Ordering::Release);
             drop(self.1.take());
@@ -63,22 +63,22 @@ mod sync {
     }
 
     pub(super) fn fence(ordering: Ordering) {
-        if LEFT_OUT.get() != Left::Fence || ordering != Ordering::SeqCst {
+        if LEFT_OUT.get() != OmittedStep::Fence || ordering != Ordering::SeqCst {
             loom::sync::atomic::fence(ordering);
         }
     }
 }
 
-#[path = "core.rs"]
+#[path = "protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
 
-use self::protocol::{Announced, Steps, in_order, is_by_itself, is_written};
-use self::sync::{AtomicU64, Guard, Lock, Ordering};
+use self::protocol::{CommitMask, CommitSteps, is_write_locked, needs_no_announcement, run_steps};
+use self::sync::{AtomicU64, Lock, ModelLockGuard, Ordering};
 
 /// The step that a twin leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
+enum OmittedStep {
     Nothing,
     Fence,
     Announcement,
@@ -89,13 +89,13 @@ enum Left {
     /// Nobody looks whether what was read is locked.
     Writers,
     /// A single change is announced only where something that was read was never locked.
-    LetGo,
+    UnlockReads,
     /// The lock of a range is let go when it was looked at, before the changes are announced.
     RangeLock,
 }
 
 thread_local! {
-    static LEFT_OUT: Cell<Left> = const { Cell::new(Left::Nothing) };
+    static LEFT_OUT: Cell<OmittedStep> = const { Cell::new(OmittedStep::Nothing) };
 }
 
 const KEYS: usize = 2;
@@ -103,16 +103,16 @@ const X: usize = 0;
 const Y: usize = 1;
 
 /// Two keys: their versions, the locks of their stripes, and what is announced of their tables.
-struct Store {
-    announced: [Announced; KEYS],
+struct ModelStore {
+    announced: [CommitMask; KEYS],
     versions: [AtomicU64; KEYS],
     locks: [Lock<()>; KEYS],
-    place: Place,
+    place: KeyPlacement,
 }
 
 /// Where the keys are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum KeyPlacement {
     TwoTables,
     TwoStripes,
     OneStripe,
@@ -120,41 +120,41 @@ enum Place {
 
 /// A transaction: what it read (key, version), as records and as ranges, and what it writes (key, version).
 #[derive(Default)]
-struct Commit {
+struct ModelCommit {
     reads: Vec<(usize, u64)>,
     ranges: Vec<(usize, u64)>,
     writes: Vec<(usize, u64)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Failure {
+enum ModelFailure {
     Unsure,
     Conflict,
 }
 
 /// The locks that a commit holds, by stripe.
-type Held<'s> = [Option<Guard<'s, ()>>; KEYS];
+type ModelLocks<'s> = [Option<ModelLockGuard<'s, ()>>; KEYS];
 
 /// What was announced; taken back when dropped.
-struct Installing<'s>(&'s Announced, u64);
+struct ModelAnnouncement<'s>(&'s CommitMask, u64);
 
-impl<'s> Installing<'s> {
-    fn new(announced: &'s Announced, stripes: u64) -> Installing<'s> {
+impl<'s> ModelAnnouncement<'s> {
+    fn new(announced: &'s CommitMask, stripes: u64) -> ModelAnnouncement<'s> {
         announced.add(stripes);
-        Installing(announced, stripes)
+        ModelAnnouncement(announced, stripes)
     }
 }
 
-impl Drop for Installing<'_> {
+impl Drop for ModelAnnouncement<'_> {
     fn drop(&mut self) {
         self.0.take_back(self.1);
     }
 }
 
-impl Store {
-    fn new(versions: [u64; KEYS], place: Place) -> Arc<Store> {
-        Arc::new(Store {
-            announced: [Announced::new(), Announced::new()],
+impl ModelStore {
+    fn new(versions: [u64; KEYS], place: KeyPlacement) -> Arc<ModelStore> {
+        Arc::new(ModelStore {
+            announced: [CommitMask::new(), CommitMask::new()],
             versions: versions.map(AtomicU64::new),
             locks: [Lock::new(), Lock::new()],
             place,
@@ -162,11 +162,11 @@ impl Store {
     }
 
     fn stripe(&self, key: usize) -> usize {
-        if self.place == Place::OneStripe { 0 } else { key }
+        if self.place == KeyPlacement::OneStripe { 0 } else { key }
     }
 
-    fn table(&self, key: usize) -> &Announced {
-        &self.announced[if self.place == Place::TwoTables { key } else { 0 }]
+    fn table(&self, key: usize) -> &CommitMask {
+        &self.announced[if self.place == KeyPlacement::TwoTables { key } else { 0 }]
     }
 
     fn look(&self, key: usize) -> u64 {
@@ -180,7 +180,7 @@ impl Store {
 
     /// `Table::get`.
     fn get(&self, key: usize) -> u64 {
-        if self.table(key).any() && LEFT_OUT.get() != Left::Wait {
+        if self.table(key).any() && LEFT_OUT.get() != OmittedStep::Wait {
             let stripe = self.stripe(key);
             self.table(key).wait(stripe, &self.locks[stripe]);
         }
@@ -197,78 +197,78 @@ impl Store {
     fn snapshot(&self) -> Option<[u64; KEYS]> {
         let versions = [self.get(X), self.get(Y)];
         let reads = vec![(X, versions[X]), (Y, versions[Y])];
-        self.commit(&Commit { reads, ..Commit::default() }).then_some(versions)
+        self.commit(&ModelCommit { reads, ..ModelCommit::default() }).then_some(versions)
     }
 
     /// Whether it was made.
-    fn commit(&self, commit: &Commit) -> bool {
+    fn commit(&self, commit: &ModelCommit) -> bool {
         for all in [false, true] {
             match self.attempt(commit, all) {
-                Err(Failure::Unsure) => {}
+                Err(ModelFailure::Unsure) => {}
                 outcome => return outcome.is_ok(),
             }
         }
         false
     }
 
-    fn attempt(&self, commit: &Commit, all: bool) -> Result<(), Failure> {
+    fn attempt(&self, commit: &ModelCommit, all: bool) -> Result<(), ModelFailure> {
         let bit = |key: &usize| 1_u64 << self.stripe(*key);
         let changed = commit.writes.iter().fold(0, |stripes, (key, _)| stripes | bit(key));
         let read = commit.reads.iter().filter(|(_, version)| all || *version == 0);
         let stripes = read.chain(&commit.ranges).fold(changed, |stripes, (key, _)| stripes | bit(key));
         let lock = |stripe: usize| (stripes >> stripe & 1 == 1).then(|| self.locks[stripe].lock());
-        let held: Held<'_> = [lock(0), lock(1)];
-        let stays = if LEFT_OUT.get() == Left::LetGo { stripes } else { changed };
+        let held: ModelLocks<'_> = [lock(0), lock(1)];
+        let stays = if LEFT_OUT.get() == OmittedStep::UnlockReads { stripes } else { changed };
         let reads = commit.reads.iter();
         let stay_locked = reads.map(|(key, _)| stays & bit(key) != 0).chain(commit.ranges.iter().map(|_| false));
-        let by_itself = is_by_itself(commit.writes.len(), stay_locked);
-        in_order(&mut Attempt { store: self, commit, changed, by_itself, held })
+        let unannounced = needs_no_announcement(commit.writes.len(), stay_locked);
+        run_steps(&mut ModelAttempt { store: self, commit, changed, unannounced, held })
     }
 }
 
-/// `Attempt` in `mod.rs`.
-struct Attempt<'s> {
-    store: &'s Store,
-    commit: &'s Commit,
+/// `ModelAttempt` in `mod.rs`.
+struct ModelAttempt<'s> {
+    store: &'s ModelStore,
+    commit: &'s ModelCommit,
     /// Stripes, a bit each.
     changed: u64,
-    by_itself: bool,
-    held: Held<'s>,
+    unannounced: bool,
+    held: ModelLocks<'s>,
 }
 
-impl<'s> Steps for Attempt<'s> {
-    type Announced = Vec<Installing<'s>>;
-    type Failure = Failure;
+impl<'s> CommitSteps for ModelAttempt<'s> {
+    type Announced = Vec<ModelAnnouncement<'s>>;
+    type Failure = ModelFailure;
 
-    fn check_locked(&mut self) -> Result<(), Failure> {
+    fn check_locked(&mut self) -> Result<(), ModelFailure> {
         let same = |(key, version): &(usize, u64)| self.store.look_held(*key) == *version;
-        if !self.commit.ranges.iter().all(same) && LEFT_OUT.get() != Left::Validation {
-            return Err(Failure::Conflict);
+        if !self.commit.ranges.iter().all(same) && LEFT_OUT.get() != OmittedStep::Validation {
+            return Err(ModelFailure::Conflict);
         }
-        if LEFT_OUT.get() == Left::RangeLock {
+        if LEFT_OUT.get() == OmittedStep::RangeLock {
             self.let_go();
         }
         Ok(())
     }
 
-    fn announce(&mut self) -> Vec<Installing<'s>> {
-        let announces = !self.by_itself && LEFT_OUT.get() != Left::Announcement;
+    fn announce(&mut self) -> Vec<ModelAnnouncement<'s>> {
+        let announces = !self.unannounced && LEFT_OUT.get() != OmittedStep::Announcement;
         let (store, changes) = (self.store, self.commit.writes.iter().filter(|_| announces));
-        changes.map(|(key, _)| Installing::new(store.table(*key), 1 << store.stripe(*key))).collect()
+        changes.map(|(key, _)| ModelAnnouncement::new(store.table(*key), 1 << store.stripe(*key))).collect()
     }
 
-    fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), ModelFailure> {
         for (key, version) in &self.commit.reads {
             let stripe = self.store.stripe(*key);
             let found = match &self.held[stripe] {
                 Some(_) => self.store.look_held(*key),
-                None if LEFT_OUT.get() != Left::Writers && is_written(&self.store.locks[stripe]) => {
-                    return Err(Failure::Unsure);
+                None if LEFT_OUT.get() != OmittedStep::Writers && is_write_locked(&self.store.locks[stripe]) => {
+                    return Err(ModelFailure::Unsure);
                 }
                 None => self.store.look(*key),
             };
-            if found != *version && LEFT_OUT.get() != Left::Validation {
-                return Err(Failure::Conflict);
+            if found != *version && LEFT_OUT.get() != OmittedStep::Validation {
+                return Err(ModelFailure::Conflict);
             }
         }
         Ok(())
@@ -282,7 +282,7 @@ impl<'s> Steps for Attempt<'s> {
         }
     }
 
-    fn make(&mut self) -> Result<(), Failure> {
+    fn make(&mut self) -> Result<(), ModelFailure> {
         for (key, version) in &self.commit.writes {
             self.store.versions[*key].store(*version, Ordering::Release);
         }
@@ -292,11 +292,11 @@ impl<'s> Steps for Attempt<'s> {
 
 /// Runs threads in every interleaving (of so many preemptions, where that is said), then looks at what has become of the store.
 fn explore(
-    left_out: Left,
+    left_out: OmittedStep,
     preemptions: Option<usize>,
-    store: impl Fn() -> Arc<Store> + Sync + Send + 'static,
-    threads: &'static [fn(&Store)],
-    at_the_end: fn(&Store),
+    store: impl Fn() -> Arc<ModelStore> + Sync + Send + 'static,
+    threads: &'static [fn(&ModelStore)],
+    at_the_end: fn(&ModelStore),
 ) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
@@ -321,92 +321,93 @@ fn explore(
     });
 }
 
-const PLACES: [Place; 3] = [Place::TwoTables, Place::TwoStripes, Place::OneStripe];
+const PLACEMENTS: [KeyPlacement; 3] = [KeyPlacement::TwoTables, KeyPlacement::TwoStripes, KeyPlacement::OneStripe];
 
 /// A commit of both keys, which are at that version.
-fn writes_both(store: &Store, before: u64) {
+fn writes_both(store: &ModelStore, before: u64) {
     let reads = vec![(X, before), (Y, before)];
-    let made = store.commit(&Commit { reads, writes: vec![(X, 10), (Y, 10)], ..Commit::default() });
+    let made = store.commit(&ModelCommit { reads, writes: vec![(X, 10), (Y, 10)], ..ModelCommit::default() });
     assert!(made, "nobody else writes");
 }
 
-fn gets_x_first(store: &Store) {
+fn gets_x_first(store: &ModelStore) {
     let (x, y) = (store.get(X), store.get(Y));
     assert!(x != 10 || y == 10, "the first change was seen, then not the second: {x} {y}");
 }
 
-fn gets_y_first(store: &Store) {
+fn gets_y_first(store: &ModelStore) {
     let (y, x) = (store.get(Y), store.get(X));
     assert!(y != 10 || x == 10, "the second change was seen, then not the first: {y} {x}");
 }
 
 /// Gets of both keys, one after the other: who has seen the commit sees all of it from then on.
-fn all_or_nothing_by_gets(left_out: Left, place: Place) {
-    let at_the_end = |store: &Store| {
+fn all_or_nothing_by_gets(left_out: OmittedStep, place: KeyPlacement) {
+    let at_the_end = |store: &ModelStore| {
         assert_eq!([store.get(X), store.get(Y)], [10, 10]);
-        assert!(!store.announced.iter().any(Announced::any), "nobody waits any more");
+        assert!(!store.announced.iter().any(CommitMask::any), "nobody waits any more");
     };
-    let pairs: [&[fn(&Store)]; 2] =
+    let pairs: [&[fn(&ModelStore)]; 2] =
         [&[gets_x_first, |store| writes_both(store, 1)], &[gets_y_first, |store| writes_both(store, 1)]];
     for threads in pairs {
-        explore(left_out, None, move || Store::new([1, 1], place), threads, at_the_end);
+        explore(left_out, None, move || ModelStore::new([1, 1], place), threads, at_the_end);
     }
-    if place == Place::TwoTables {
-        let threads: &[fn(&Store)] = &[gets_x_first, |store| writes_both(store, 1), gets_y_first];
-        explore(left_out, Some(2), move || Store::new([1, 1], place), threads, at_the_end);
+    if place == KeyPlacement::TwoTables {
+        let threads: &[fn(&ModelStore)] = &[gets_x_first, |store| writes_both(store, 1), gets_y_first];
+        explore(left_out, Some(2), move || ModelStore::new([1, 1], place), threads, at_the_end);
     }
 }
 
 #[test]
 fn who_gets_one_change_of_a_commit_gets_all_from_then_on() {
-    PLACES.into_iter().for_each(|place| all_or_nothing_by_gets(Left::Nothing, place));
+    PLACEMENTS.into_iter().for_each(|place| all_or_nothing_by_gets(OmittedStep::Nothing, place));
 }
 
 #[test]
 #[should_panic(expected = "was seen, then not")]
 fn without_announcing_half_a_commit_is_seen() {
-    all_or_nothing_by_gets(Left::Announcement, Place::TwoStripes);
+    all_or_nothing_by_gets(OmittedStep::Announcement, KeyPlacement::TwoStripes);
 }
 
 #[test]
 #[should_panic(expected = "was seen, then not")]
 fn without_waiting_half_a_commit_is_seen() {
-    all_or_nothing_by_gets(Left::Wait, Place::TwoTables);
+    all_or_nothing_by_gets(OmittedStep::Wait, KeyPlacement::TwoTables);
 }
 
 /// A snapshot, of keys that are there or come with the commit.
-fn all_or_nothing_by_snapshot(left_out: Left, absent: bool, place: Place) {
-    fn snapshot(store: &Store) {
+fn all_or_nothing_by_snapshot(left_out: OmittedStep, absent: bool, place: KeyPlacement) {
+    fn snapshot(store: &ModelStore) {
         if let Some(versions) = store.snapshot() {
             assert_eq!(versions[X], versions[Y], "a snapshot of half a commit");
         }
     }
-    let present: &[fn(&Store)] = &[snapshot, |store| writes_both(store, 1)];
-    let coming: &[fn(&Store)] = &[snapshot, |store| writes_both(store, 0)];
+    let present: &[fn(&ModelStore)] = &[snapshot, |store| writes_both(store, 1)];
+    let coming: &[fn(&ModelStore)] = &[snapshot, |store| writes_both(store, 0)];
     let threads = if absent { coming } else { present };
     let before = if absent { 0 } else { 1 };
-    explore(left_out, Some(3), move || Store::new([before; KEYS], place), threads, |_| {});
+    explore(left_out, Some(3), move || ModelStore::new([before; KEYS], place), threads, |_| {});
 }
 
 #[test]
 fn a_snapshot_holds_all_of_a_commit_or_nothing() {
-    for place in PLACES {
-        all_or_nothing_by_snapshot(Left::Nothing, false, place);
-        all_or_nothing_by_snapshot(Left::Nothing, true, place);
+    for place in PLACEMENTS {
+        all_or_nothing_by_snapshot(OmittedStep::Nothing, false, place);
+        all_or_nothing_by_snapshot(OmittedStep::Nothing, true, place);
     }
 }
 
 #[test]
 #[should_panic(expected = "a snapshot of half a commit")]
 fn without_validation_a_snapshot_holds_half_a_commit() {
-    all_or_nothing_by_snapshot(Left::Validation, false, Place::TwoTables);
+    all_or_nothing_by_snapshot(OmittedStep::Validation, false, KeyPlacement::TwoTables);
 }
 
 /// Adds one to a key, in a transaction that is begun anew where others wrote. Its one change is not announced.
-fn adds_one(store: &Store) {
+fn adds_one(store: &ModelStore) {
     loop {
         let version = store.get(X);
-        let commit = Commit { reads: vec![(X, version)], writes: vec![(X, version + 1)], ..Commit::default() };
+        let commit =
+            ModelCommit { reads: vec![(X, version)], writes: vec![(X, version + 1)], ..ModelCommit::default() };
         if store.commit(&commit) {
             return;
         }
@@ -414,12 +415,12 @@ fn adds_one(store: &Store) {
     }
 }
 
-fn additions(left_out: Left) {
-    let threads: &[fn(&Store)] = &[adds_one, adds_one, |store| store.update(X, |version| version + 1)];
+fn additions(left_out: OmittedStep) {
+    let threads: &[fn(&ModelStore)] = &[adds_one, adds_one, |store| store.update(X, |version| version + 1)];
     explore(
         left_out,
         Some(2),
-        || Store::new([1, 1], Place::TwoStripes),
+        || ModelStore::new([1, 1], KeyPlacement::TwoStripes),
         threads,
         |store| {
             assert_eq!(store.get(X), 4, "an addition was lost");
@@ -429,18 +430,18 @@ fn additions(left_out: Left) {
 
 #[test]
 fn no_update_is_lost() {
-    additions(Left::Nothing);
+    additions(OmittedStep::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "an addition was lost")]
 fn without_validation_an_update_is_lost() {
-    additions(Left::Validation);
+    additions(OmittedStep::Validation);
 }
 
 /// Each reads what the other one writes, as records or as ranges: both cannot have found the other's as it was.
-fn crossed(left_out: Left, place: Place, before: u64, ranges: usize) {
-    let threads: &[fn(&Store)] = match ranges {
+fn crossed(left_out: OmittedStep, place: KeyPlacement, before: u64, ranges: usize) {
+    let threads: &[fn(&ModelStore)] = match ranges {
         0 => &[|store| crosses(store, X, Y, false), |store| crosses(store, Y, X, false)],
         1 => &[|store| crosses(store, X, Y, false), |store| crosses(store, Y, X, true)],
         _ => &[|store| crosses(store, X, Y, true), |store| crosses(store, Y, X, true)],
@@ -448,7 +449,7 @@ fn crossed(left_out: Left, place: Place, before: u64, ranges: usize) {
     explore(
         left_out,
         None,
-        move || Store::new([before; KEYS], place),
+        move || ModelStore::new([before; KEYS], place),
         threads,
         |store| {
             let versions = [store.look(X), store.look(Y)];
@@ -458,23 +459,23 @@ fn crossed(left_out: Left, place: Place, before: u64, ranges: usize) {
     );
 }
 
-fn crosses(store: &Store, read: usize, written: usize, as_range: bool) {
+fn crosses(store: &ModelStore, read: usize, written: usize, as_range: bool) {
     let version = store.get(read);
     // What it met is no conflict if the other one's change was seen at once.
     if version != 10 {
         let (read, writes) = (vec![(read, version)], vec![(written, 10)]);
         let (ranges, reads) = if as_range { (read, Vec::new()) } else { (Vec::new(), read) };
-        store.commit(&Commit { reads, ranges, writes });
+        store.commit(&ModelCommit { reads, ranges, writes });
     }
 }
 
 #[test]
 fn of_two_that_read_what_the_other_writes_one_is_made() {
-    for place in PLACES {
+    for place in PLACEMENTS {
         for ranges in 0..=2 {
-            crossed(Left::Nothing, place, 1, ranges);
+            crossed(OmittedStep::Nothing, place, 1, ranges);
             // Absent keys, which are locked.
-            crossed(Left::Nothing, place, 0, ranges);
+            crossed(OmittedStep::Nothing, place, 0, ranges);
         }
     }
 }
@@ -482,37 +483,37 @@ fn of_two_that_read_what_the_other_writes_one_is_made() {
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_looking_at_ranges_both_are_made() {
-    crossed(Left::Validation, Place::TwoTables, 1, 2);
+    crossed(OmittedStep::Validation, KeyPlacement::TwoTables, 1, 2);
 }
 
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_the_fence_both_are_made() {
     // In two tables: in one, what is announced has one order itself.
-    crossed(Left::Fence, Place::TwoTables, 1, 0);
+    crossed(OmittedStep::Fence, KeyPlacement::TwoTables, 1, 0);
 }
 
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_looking_for_writers_both_are_made() {
-    crossed(Left::Writers, Place::TwoTables, 1, 0);
+    crossed(OmittedStep::Writers, KeyPlacement::TwoTables, 1, 0);
 }
 
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_validation_both_are_made() {
-    crossed(Left::Validation, Place::TwoTables, 1, 0);
+    crossed(OmittedStep::Validation, KeyPlacement::TwoTables, 1, 0);
 }
 
-fn writes_y_without_x(store: &Store) {
-    store.commit(&Commit { reads: vec![(X, 0)], writes: vec![(Y, 10)], ..Commit::default() });
+fn writes_y_without_x(store: &ModelStore) {
+    store.commit(&ModelCommit { reads: vec![(X, 0)], writes: vec![(Y, 10)], ..ModelCommit::default() });
 }
 
-fn writes_y_without_a_range(store: &Store) {
-    store.commit(&Commit { ranges: vec![(X, 0)], writes: vec![(Y, 10)], ..Commit::default() });
+fn writes_y_without_a_range(store: &ModelStore) {
+    store.commit(&ModelCommit { ranges: vec![(X, 0)], writes: vec![(Y, 10)], ..ModelCommit::default() });
 }
 
-fn writes_x_and_looks_for_y(store: &Store) {
+fn writes_x_and_looks_for_y(store: &ModelStore) {
     store.update(X, |_| 5);
     let y = store.get(Y);
     // What is there now was there then, for who came after X.
@@ -522,14 +523,14 @@ fn writes_x_and_looks_for_y(store: &Store) {
 
 /// A transaction has found X absent, or an empty range, and writes Y. Somebody writes X, and then looks for Y: the transaction was
 /// before, or it did not happen. Its one change has to be announced, since the lock of X is let go before it is made.
-fn a_single_change(left_out: Left, place: Place, as_range: bool) {
-    let by_key: &[fn(&Store)] = &[writes_y_without_x, writes_x_and_looks_for_y];
-    let by_range: &[fn(&Store)] = &[writes_y_without_a_range, writes_x_and_looks_for_y];
+fn a_single_change(left_out: OmittedStep, place: KeyPlacement, as_range: bool) {
+    let by_key: &[fn(&ModelStore)] = &[writes_y_without_x, writes_x_and_looks_for_y];
+    let by_range: &[fn(&ModelStore)] = &[writes_y_without_a_range, writes_x_and_looks_for_y];
     let threads = if as_range { by_range } else { by_key };
     explore(
         left_out,
         None,
-        move || Store::new([0, 0], place),
+        move || ModelStore::new([0, 0], place),
         threads,
         |store| {
             assert!([0, 10].contains(&store.get(Y)));
@@ -539,19 +540,19 @@ fn a_single_change(left_out: Left, place: Place, as_range: bool) {
 
 #[test]
 fn a_single_change_is_made_at_the_moment_of_what_was_read() {
-    for place in PLACES {
-        [false, true].into_iter().for_each(|as_range| a_single_change(Left::Nothing, place, as_range));
+    for place in PLACEMENTS {
+        [false, true].into_iter().for_each(|as_range| a_single_change(OmittedStep::Nothing, place, as_range));
     }
 }
 
 #[test]
 #[should_panic(expected = "was made after X was written")]
 fn a_range_that_is_let_go_before_the_changes_are_announced_is_not_what_it_was() {
-    a_single_change(Left::RangeLock, Place::TwoStripes, true);
+    a_single_change(OmittedStep::RangeLock, KeyPlacement::TwoStripes, true);
 }
 
 #[test]
 #[should_panic(expected = "was made after X was written")]
 fn a_single_change_that_is_not_announced_is_made_later() {
-    a_single_change(Left::LetGo, Place::TwoStripes, false);
+    a_single_change(OmittedStep::UnlockReads, KeyPlacement::TwoStripes, false);
 }

@@ -2,19 +2,21 @@
 
 use super::{RangeRead, commit_with_ranges};
 use crate::limits::SNAPSHOT_TRIES;
-use crate::{Guard, Looks, NotOrdered, Participant, Progress, RecordRef, Span, Stripes, Table};
+use crate::{
+    EpochGuard, KeyRange, NotOrdered, Participant, RangeProgress, RecordRef, RecordTable, ScanBudget, StripeSet,
+};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'g> {
+pub struct RangeQuery<'g> {
     /// Who asks.
     pub participant: &'g Participant,
     /// Protects the records.
-    pub guard: &'g Guard<'g>,
+    pub guard: &'g EpochGuard<'g>,
     /// The table, which must be an ordered one.
-    pub table: &'g Table,
+    pub table: &'g RecordTable,
     /// The range.
-    pub span: Span<'g>,
+    pub span: KeyRange<'g>,
     /// Records at most, 1 at the least.
     pub limit: usize,
     /// The time, milliseconds since the Unix epoch.
@@ -23,7 +25,7 @@ pub struct Wanted<'g> {
 
 /// The beginning of a range.
 #[derive(Debug, Default)]
-pub struct Stretch<'g> {
+pub struct RangeSlice<'g> {
     /// The records.
     pub records: Vec<RecordRef<'g>>,
     /// The key behind which it goes on; `None`: this was all of it, or not even the first record fits.
@@ -32,7 +34,7 @@ pub struct Stretch<'g> {
     pub is_full: bool,
 }
 
-impl Stretch<'_> {
+impl RangeSlice<'_> {
     /// Whether there is no room even for the first record.
     pub fn none_fits(&self) -> bool {
         self.is_full && self.records.is_empty()
@@ -40,7 +42,7 @@ impl Stretch<'_> {
 }
 
 /// Tells of each record, by its place among those of the answer, whether there is room for it.
-pub type Fits<'f, 'g> = dyn FnMut(usize, &RecordRef<'g>) -> bool + 'f;
+pub type FitPredicate<'f, 'g> = dyn FnMut(usize, &RecordRef<'g>) -> bool + 'f;
 
 /// Reads the first records of a range, as long as `fits` says of each that there is room for it. Ends before, too, when it has looked at
 /// as many keys as it may, of which many may have expired; what it looked at is counted.
@@ -48,11 +50,11 @@ pub type Fits<'f, 'g> = dyn FnMut(usize, &RecordRef<'g>) -> bool + 'f;
 /// # Errors
 /// [`NotOrdered`].
 pub fn read_range<'g>(
-    wanted: &Wanted<'g>,
-    looks: &mut Looks,
-    fits: &mut Fits<'_, 'g>,
-) -> Result<Stretch<'g>, NotOrdered> {
-    match attempt(wanted, wanted.now_ms, looks, fits)? {
+    wanted: &RangeQuery<'g>,
+    looks: &mut ScanBudget,
+    fits: &mut FitPredicate<'_, 'g>,
+) -> Result<RangeSlice<'g>, NotOrdered> {
+    match try_read_range(wanted, wanted.now_ms, looks, fits)? {
         Some(stretch) => Ok(stretch),
         None => read_locked(wanted, &|| wanted.now_ms, looks, fits),
     }
@@ -60,29 +62,29 @@ pub fn read_range<'g>(
 
 /// The same while nobody writes: every key has its record. The clock is read when nobody does any more.
 fn read_locked<'g>(
-    wanted: &Wanted<'g>,
+    wanted: &RangeQuery<'g>,
     clock: &dyn Fn() -> u64,
-    looks: &mut Looks,
-    fits: &mut Fits<'_, 'g>,
-) -> Result<Stretch<'g>, NotOrdered> {
-    let held = wanted.table.exclusive(wanted.participant, Stripes::ALL);
-    let stretch = attempt(wanted, clock(), looks, fits);
+    looks: &mut ScanBudget,
+    fits: &mut FitPredicate<'_, 'g>,
+) -> Result<RangeSlice<'g>, NotOrdered> {
+    let held = wanted.table.exclusive(wanted.participant, StripeSet::ALL);
+    let stretch = try_read_range(wanted, clock(), looks, fits);
     drop(held);
     // Each call has moved on, or was the last.
     stretch.map(Option::unwrap_or_default)
 }
 
 /// `None`: it met nothing but keys that others were entering or removing, and there would be nowhere to go on from.
-fn attempt<'g>(
-    wanted: &Wanted<'g>,
+fn try_read_range<'g>(
+    wanted: &RangeQuery<'g>,
     now_ms: u64,
-    looks: &mut Looks,
-    fits: &mut Fits<'_, 'g>,
-) -> Result<Option<Stretch<'g>>, NotOrdered> {
-    let Wanted { guard, table, span, limit, .. } = *wanted;
+    looks: &mut ScanBudget,
+    fits: &mut FitPredicate<'_, 'g>,
+) -> Result<Option<RangeSlice<'g>>, NotOrdered> {
+    let RangeQuery { guard, table, span, limit, .. } = *wanted;
     let (mut left, mut records, mut is_full) = (span, Vec::new(), false);
     loop {
-        let mut call = looks.next_call();
+        let mut call = looks.for_next_call();
         // One more than is asked for, which tells whether there is more.
         let most = limit + 1 - records.len();
         let progress = table.range_within(guard, &mut left, most, now_ms, &mut call, &mut |record| {
@@ -92,25 +94,25 @@ fn attempt<'g>(
             }
         });
         looks.add(&call);
-        if progress? == Progress::Finished && !is_full {
-            return Ok(Some(Stretch { records, on: None, is_full }));
+        if progress? == RangeProgress::Finished && !is_full {
+            return Ok(Some(RangeSlice { records, on: None, is_full }));
         }
-        if is_full || looks.are_spent() {
+        if is_full || looks.is_spent() {
             break;
         }
     }
     // What did not fit was looked at, and is still to come.
-    let on = if is_full { records.last().map(|record| record.key()) } else { moved_to(&span, &left) };
+    let on = if is_full { records.last().map(|record| record.key()) } else { read_up_to(&span, &left) };
     if on.is_none() && !is_full {
         return Ok(None);
     }
     // Before the empty key there is nothing.
     let at_start = span.backward && on.is_some_and(<[u8]>::is_empty);
-    Ok(Some(Stretch { records, on: on.filter(|_| !at_start), is_full }))
+    Ok(Some(RangeSlice { records, on: on.filter(|_| !at_start), is_full }))
 }
 
 /// The key up to which a span was looked at; `None` where nothing of it was.
-fn moved_to<'k>(span: &Span<'k>, left: &Span<'k>) -> Option<&'k [u8]> {
+fn read_up_to<'k>(span: &KeyRange<'k>, left: &KeyRange<'k>) -> Option<&'k [u8]> {
     if span.backward {
         left.to.filter(|_| left.to != span.to)
     } else {
@@ -123,22 +125,22 @@ fn moved_to<'k>(span: &Span<'k>, left: &Span<'k>) -> Option<&'k [u8]> {
 /// # Errors
 /// [`NotOrdered`].
 pub fn snapshot_range<'g>(
-    wanted: &Wanted<'g>,
-    looks: &mut Looks,
-    fits: &mut Fits<'_, 'g>,
-) -> Result<Stretch<'g>, NotOrdered> {
-    let Wanted { participant, table, span, .. } = *wanted;
+    wanted: &RangeQuery<'g>,
+    looks: &mut ScanBudget,
+    fits: &mut FitPredicate<'_, 'g>,
+) -> Result<RangeSlice<'g>, NotOrdered> {
+    let RangeQuery { participant, table, span, .. } = *wanted;
     // The clock of commits, as with the records of single keys.
     let clock = || participant.epochs().commit_time(wanted.now_ms);
     for _ in 0..SNAPSHOT_TRIES {
         let now_ms = clock();
-        let Some(stretch) = attempt(wanted, now_ms, looks, fits)? else { continue };
+        let Some(stretch) = try_read_range(wanted, now_ms, looks, fits)? else { continue };
         if stretch.none_fits() {
             // It shows nothing, so there is nothing to look at again.
             return Ok(stretch);
         }
         let rows = stretch.records.iter().map(|record| (record.key(), record.version())).collect();
-        let seen = RangeRead { table, span: up_to(&span, stretch.on), rows };
+        let seen = RangeRead { table, span: clip_to(&span, stretch.on), rows };
         if commit_with_ranges(participant, &[], &[seen], &mut [], now_ms).is_ok() {
             return Ok(stretch);
         }
@@ -147,59 +149,60 @@ pub fn snapshot_range<'g>(
 }
 
 /// The part of a span up to a key, that included, from the end at which it is read; all of it where there is none.
-fn up_to<'k>(span: &Span<'k>, last: Option<&'k [u8]>) -> Span<'k> {
+fn clip_to<'k>(span: &KeyRange<'k>, last: Option<&'k [u8]>) -> KeyRange<'k> {
     match last {
         None => *span,
-        Some(last) if span.backward => Span { from: last, past: false, ..*span },
-        Some(last) => Span { to: Some(last), included: true, ..*span },
+        Some(last) if span.backward => KeyRange { from: last, past: false, ..*span },
+        Some(last) => KeyRange { to: Some(last), included: true, ..*span },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epochs, TableConfig, Write};
+    use crate::{Epochs, TableConfig, WriteOptions};
 
     #[test]
     fn a_span_of_which_nothing_was_looked_at_has_not_moved() {
-        for (span, met) in [(Span::new(b"", b"", false), &b""[..]), (Span::new(b"b", b"y", true), b"m")] {
+        for (span, met) in [(KeyRange::new(b"", b"", false), &b""[..]), (KeyRange::new(b"b", b"y", true), b"m")] {
             let mut left = span;
-            assert_eq!(moved_to(&span, &left), None);
+            assert_eq!(read_up_to(&span, &left), None);
             left.advance(met);
-            assert_eq!(moved_to(&span, &left), Some(met));
+            assert_eq!(read_up_to(&span, &left), Some(met));
         }
     }
 
     #[test]
     fn a_span_is_cut_behind_the_last_key_that_was_read() {
-        let (forward, backward) = (Span::new(b"b", b"y", false), Span::new(b"b", b"y", true));
-        let cut = up_to(&forward, Some(b"m"));
+        let (forward, backward) = (KeyRange::new(b"b", b"y", false), KeyRange::new(b"b", b"y", true));
+        let cut = clip_to(&forward, Some(b"m"));
         assert_eq!((cut.from, cut.to, cut.included), (&b"b"[..], Some(&b"m"[..]), true));
-        let cut = up_to(&backward, Some(b"m"));
+        let cut = clip_to(&backward, Some(b"m"));
         assert_eq!((cut.from, cut.past, cut.to, cut.included), (&b"m"[..], false, Some(&b"y"[..]), false));
-        assert_eq!(up_to(&forward, None).to, Some(&b"y"[..]));
+        assert_eq!(clip_to(&forward, None).to, Some(&b"y"[..]));
     }
 
-    fn with_table(test: impl FnOnce(&Table, &Participant)) {
+    fn with_table(test: impl FnOnce(&RecordTable, &Participant)) {
         let epochs = Epochs::new();
         let config = TableConfig { ordered: true, ..TableConfig::default() };
-        let table = Table::with_seed(config, std::sync::Arc::clone(&epochs), 1);
+        let table = RecordTable::with_seed(config, std::sync::Arc::clone(&epochs), 1);
         test(&table, &epochs.register());
     }
 
-    fn whole<'g>(participant: &'g Participant, guard: &'g Guard<'g>, table: &'g Table) -> Wanted<'g> {
-        Wanted { participant, guard, table, span: Span::new(b"", b"", false), limit: 10, now_ms: 0 }
+    fn whole<'g>(participant: &'g Participant, guard: &'g EpochGuard<'g>, table: &'g RecordTable) -> RangeQuery<'g> {
+        RangeQuery { participant, guard, table, span: KeyRange::new(b"", b"", false), limit: 10, now_ms: 0 }
     }
 
     /// Else a commit that the locks are waited for may have found expired what is live by an earlier clock.
     #[test]
     fn the_clock_is_read_when_nobody_else_writes_any_more() {
         with_table(|table, participant| {
-            let write = Write { expires_at_ms: 5, ..Write::default() };
+            let write = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
             table.put(participant, table.hash(b"k"), b"k", b"", &write, 0).expect("room");
             let guard = participant.guard();
             let clock = || if table.is_all_locked() { 5 } else { 4 };
-            let read = read_locked(&whole(participant, &guard, table), &clock, &mut { Looks::CALL }, &mut |_, _| true);
+            let read =
+                read_locked(&whole(participant, &guard, table), &clock, &mut { ScanBudget::CALL }, &mut |_, _| true);
             assert_eq!(read.expect("the table is ordered").records.len(), 0, "it has expired by then");
             assert!(!table.is_all_locked());
         });
@@ -209,12 +212,12 @@ mod tests {
     fn where_not_even_the_first_record_fits_nothing_is_tried_again() {
         with_table(|table, participant| {
             for key in [b"k", b"l"] {
-                table.put(participant, table.hash(key), key, b"", &Write::default(), 0).expect("room");
+                table.put(participant, table.hash(key), key, b"", &WriteOptions::default(), 0).expect("room");
             }
             let guard = participant.guard();
             let (wanted, mut shown) = (whole(participant, &guard, table), 0);
             for (fitting, found) in [(0, 0), (1, 1), (2, 2)] {
-                let mut looks = Looks::MESSAGE;
+                let mut looks = ScanBudget::MESSAGE;
                 let mut fits = |index: usize, _: &RecordRef<'_>| {
                     shown += usize::from(index == 0);
                     index < fitting

@@ -1,14 +1,14 @@
 //! Several records of one moment.
 
-use super::{Read, commit};
+use super::{KeyRead, commit};
 use crate::limits::SNAPSHOT_TRIES;
-use crate::{Guard, Participant, RecordRef, Stripes, Table};
+use crate::{EpochGuard, Participant, RecordRef, RecordTable, StripeSet};
 
 /// The live records of some keys, given with their hashes, as they all were at one moment.
 pub fn snapshot<'g>(
     participant: &'g Participant,
-    guard: &'g Guard<'_>,
-    table: &'g Table,
+    guard: &'g EpochGuard<'_>,
+    table: &'g RecordTable,
     keys: &[(u64, &[u8])],
     now_ms: u64,
 ) -> Vec<Option<RecordRef<'g>>> {
@@ -19,7 +19,7 @@ pub fn snapshot<'g>(
         let now_ms = clock();
         let records = get(now_ms);
         let reads: Vec<_> = (keys.iter().zip(&records))
-            .map(|((hash, key), record)| Read {
+            .map(|((hash, key), record)| KeyRead {
                 table,
                 hash: *hash,
                 key,
@@ -30,7 +30,7 @@ pub fn snapshot<'g>(
             return records;
         }
     }
-    let mut stripes = Stripes::default();
+    let mut stripes = StripeSet::default();
     keys.iter().for_each(|(hash, _)| stripes.add(*hash));
     let held = table.exclusive(participant, stripes);
     let records = get(clock());

@@ -1,6 +1,6 @@
 //! The numbers of the protocol: commands, statuses, and an answer's header.
 
-use super::ANSWER_MAGIC;
+use super::RESPONSE_MAGIC;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 24;
@@ -117,7 +117,7 @@ opcodes! {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Status {
+pub enum BinaryStatus {
     /// Well.
     Done = 0x00,
     /// There is no such key.
@@ -142,33 +142,33 @@ pub enum Status {
     OutOfMemory = 0x82,
 }
 
-impl Status {
+impl BinaryStatus {
     /// What memcached says beside it.
     pub fn text(self) -> &'static str {
         match self {
-            Status::Done | Status::Continue => "",
-            Status::NotFound => "Not found",
-            Status::Exists => "Data exists for key.",
-            Status::TooLarge => "Too large.",
-            Status::Invalid => "Invalid arguments",
-            Status::NotStored => "Not stored.",
-            Status::NotANumber => "Non-numeric server-side value for incr or decr",
-            Status::Unauthorized => "Auth failure.",
-            Status::UnknownCommand => "Unknown command",
-            Status::OutOfMemory => "Out of memory",
+            BinaryStatus::Done | BinaryStatus::Continue => "",
+            BinaryStatus::NotFound => "Not found",
+            BinaryStatus::Exists => "Data exists for key.",
+            BinaryStatus::TooLarge => "Too large.",
+            BinaryStatus::Invalid => "Invalid arguments",
+            BinaryStatus::NotStored => "Not stored.",
+            BinaryStatus::NotANumber => "Non-numeric server-side value for incr or decr",
+            BinaryStatus::Unauthorized => "Auth failure.",
+            BinaryStatus::UnknownCommand => "Unknown command",
+            BinaryStatus::OutOfMemory => "Out of memory",
         }
     }
 }
 
 /// An answer but for its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct BinaryResponseHeader<'a> {
     /// The command's number.
     pub opcode: u8,
     /// The client's number of the request.
     pub opaque: u32,
     /// How it ended.
-    pub status: Status,
+    pub status: BinaryStatus,
     /// The record's number, or 0.
     pub cas: u64,
     /// What stands before the key.
@@ -177,13 +177,13 @@ pub struct Answer<'a> {
     pub key: &'a [u8],
 }
 
-impl Answer<'_> {
+impl BinaryResponseHeader<'_> {
     /// Appends the answer with its value.
     #[inline]
     pub fn push(&self, value: &[u8], out: &mut Vec<u8>) {
         let front = self.extras.len() + self.key.len();
         out.reserve(HEADER_LEN + front + value.len());
-        out.extend_from_slice(&[ANSWER_MAGIC, self.opcode]);
+        out.extend_from_slice(&[RESPONSE_MAGIC, self.opcode]);
         out.extend_from_slice(&(self.key.len() as u16).to_be_bytes());
         out.extend_from_slice(&[self.extras.len() as u8, 0]);
         out.extend_from_slice(&(self.status as u16).to_be_bytes());

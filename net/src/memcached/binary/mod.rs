@@ -6,19 +6,19 @@
 
 mod header;
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod slow;
+pub mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use header::{Answer, HEADER_LEN, Opcode, Status};
+pub use header::{BinaryResponseHeader, BinaryStatus, HEADER_LEN, Opcode};
 
 use super::MAX_KEY_LEN;
-use super::request::{Store, Verb};
+use super::request::{StoreMode, StoreRequest};
 
 /// With what requests begin.
 pub const MAGIC: u8 = 0x80;
 /// With what answers begin.
-pub const ANSWER_MAGIC: u8 = 0x81;
+pub const RESPONSE_MAGIC: u8 = 0x81;
 /// Longest body, bytes. A longer one ends the connection, as in memcached: a gigabyte is not worth to be skipped.
 pub const MAX_BODY_LEN: u32 = 1 << 30;
 /// Longest name of a SASL mechanism, bytes.
@@ -28,7 +28,7 @@ pub const MAX_CREDENTIALS_LEN: usize = 1 << 10;
 
 /// One step of SASL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sasl<'i> {
+pub enum SaslMessage<'i> {
     /// Asks for the mechanisms.
     List,
     /// Begins.
@@ -47,7 +47,7 @@ pub enum Sasl<'i> {
 
 /// What a frame asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'i> {
+pub enum BinaryCommand<'i> {
     /// get, gat.
     Get {
         /// The key.
@@ -64,10 +64,10 @@ pub enum Command<'i> {
         /// The new time of expiry.
         exptime: u32,
     },
-    /// set, add, replace, append, prepend; with a number, which the record has to have, in the place of the first three: [`Verb::Cas`].
+    /// set, add, replace, append, prepend; with a number, which the record has to have, in the place of the first three: [`StoreMode::Cas`].
     Store {
         /// What is stored, and how.
-        store: Store<'i>,
+        store: StoreRequest<'i>,
         /// The number that the record has to have which is appended to; 0: any.
         cas: u64,
     },
@@ -111,26 +111,26 @@ pub enum Command<'i> {
         name: &'i [u8],
     },
     /// noop, and what else is taken and does nothing.
-    Nothing,
+    Noop,
     /// version.
     Version,
     /// quit.
     Quit,
     /// The steps of SASL.
-    Sasl(Sasl<'i>),
+    Sasl(SaslMessage<'i>),
     /// No command; its body is skipped.
     Unknown,
     /// A command whose parts have lengths that it cannot have. It is answered with this status, and the connection ends.
-    Malformed(Status),
+    Malformed(BinaryStatus),
     /// A mechanism's name or credentials of a length that they cannot have; skipped, and answered with this status.
-    Refused(Status),
+    Refused(BinaryStatus),
 }
 
 /// A frame that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'i> {
+pub struct BinaryFrame<'i> {
     /// What it asks for.
-    pub command: Command<'i>,
+    pub command: BinaryCommand<'i>,
     /// The command's number, which the answer has, too.
     pub opcode: u8,
     /// The client's own number of the request, which the answer has, too.
@@ -141,25 +141,25 @@ pub struct Frame<'i> {
 
 /// What stands at the front of what has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed<'i> {
+pub enum BinaryParse<'i> {
     /// A part of a frame: it takes at least so many bytes.
-    More(usize),
+    Incomplete(usize),
     /// A frame.
     Frame {
         /// What it asks for.
-        frame: Frame<'i>,
+        frame: BinaryFrame<'i>,
         /// Bytes that it takes of those that have come.
         used: usize,
         /// Bytes that are to be skipped of those behind them, which may not have come yet.
         skip: u64,
     },
     /// No request at all: the connection ends.
-    Hopeless,
+    Fatal,
 }
 
 /// The lengths of a frame's parts, and what else its header says.
 #[derive(Clone, Copy)]
-struct Head {
+struct BinaryFrameHeader {
     opcode: Option<Opcode>,
     number: u8,
     extras: usize,
@@ -170,28 +170,30 @@ struct Head {
 }
 
 /// What a header permits.
-enum Permit {
+enum BodyPolicy {
     /// The frame is waited for.
-    Whole,
+    Read,
     /// Extras and key are waited for; the value is skipped.
-    WithoutValue,
+    SkipValue,
     /// It is answered at once, and its body skipped.
-    Skipped(Status),
+    Skip(BinaryStatus),
     /// It is answered at once, and the connection ends.
-    Malformed(Status),
+    Close(BinaryStatus),
 }
 
 /// The frame at the front of `input`. Values longer than `max_value` are to be skipped.
 #[inline]
-pub fn parse(input: &[u8], max_value: usize) -> Parsed<'_> {
+pub fn parse(input: &[u8], max_value: usize) -> BinaryParse<'_> {
     match input.first() {
-        None => return Parsed::More(HEADER_LEN),
+        None => return BinaryParse::Incomplete(HEADER_LEN),
         Some(&MAGIC) => {}
-        Some(_) => return Parsed::Hopeless,
+        Some(_) => return BinaryParse::Fatal,
     }
-    let Some((header, rest)) = input.split_first_chunk::<HEADER_LEN>() else { return Parsed::More(HEADER_LEN) };
+    let Some((header, rest)) = input.split_first_chunk::<HEADER_LEN>() else {
+        return BinaryParse::Incomplete(HEADER_LEN);
+    };
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let head = Head {
+    let head = BinaryFrameHeader {
         opcode: Opcode::of(header[1]),
         number: header[1],
         extras: usize::from(header[4]),
@@ -200,39 +202,39 @@ pub fn parse(input: &[u8], max_value: usize) -> Parsed<'_> {
         opaque: word(12),
         cas: u64::from(word(16)) << 32 | u64::from(word(20)),
     };
-    let permit = permit(&head, max_value);
+    let permit = body_policy(&head, max_value);
     let front = head.extras + head.key;
     let taken = match permit {
-        Permit::Whole => head.body as usize,
-        Permit::WithoutValue => front,
-        Permit::Skipped(_) | Permit::Malformed(_) => 0,
+        BodyPolicy::Read => head.body as usize,
+        BodyPolicy::SkipValue => front,
+        BodyPolicy::Skip(_) | BodyPolicy::Close(_) => 0,
     };
-    let Some(body) = rest.get(..taken) else { return Parsed::More(HEADER_LEN + taken) };
+    let Some(body) = rest.get(..taken) else { return BinaryParse::Incomplete(HEADER_LEN + taken) };
     let (command, skip) = match permit {
-        Permit::Whole => (command(&head, body), 0),
-        Permit::WithoutValue => {
+        BodyPolicy::Read => (decode_command(&head, body), 0),
+        BodyPolicy::SkipValue => {
             let set = head.opcode.is_some_and(|opcode| opcode.plain() == Opcode::Set);
-            (Command::TooLarge { key: &body[head.extras..], set }, head.body as usize - front)
+            (BinaryCommand::TooLarge { key: &body[head.extras..], set }, head.body as usize - front)
         }
-        Permit::Skipped(Status::UnknownCommand) => (Command::Unknown, head.body as usize),
-        Permit::Skipped(status) => (Command::Refused(status), head.body as usize),
-        Permit::Malformed(status) => (Command::Malformed(status), 0),
+        BodyPolicy::Skip(BinaryStatus::UnknownCommand) => (BinaryCommand::Unknown, head.body as usize),
+        BodyPolicy::Skip(status) => (BinaryCommand::Refused(status), head.body as usize),
+        BodyPolicy::Close(status) => (BinaryCommand::Malformed(status), 0),
     };
     let quiet = head.opcode.is_some_and(|opcode| opcode.plain() != opcode);
-    let frame = Frame { command, opcode: head.number, opaque: head.opaque, quiet };
-    Parsed::Frame { frame, used: HEADER_LEN + taken, skip: skip as u64 }
+    let frame = BinaryFrame { command, opcode: head.number, opaque: head.opaque, quiet };
+    BinaryParse::Frame { frame, used: HEADER_LEN + taken, skip: skip as u64 }
 }
 
 /// Looks at the lengths. Nothing of a body is waited for before that.
-fn permit(head: &Head, max_value: usize) -> Permit {
+fn body_policy(head: &BinaryFrameHeader, max_value: usize) -> BodyPolicy {
     let (body, front) = (head.body as usize, head.extras + head.key);
     if front > body {
-        return Permit::Malformed(Status::UnknownCommand);
+        return BodyPolicy::Close(BinaryStatus::UnknownCommand);
     }
     if head.body > MAX_BODY_LEN || head.key > MAX_KEY_LEN {
-        return Permit::Malformed(Status::Invalid);
+        return BodyPolicy::Close(BinaryStatus::Invalid);
     }
-    let Some(opcode) = head.opcode else { return Permit::Skipped(Status::UnknownCommand) };
+    let Some(opcode) = head.opcode else { return BodyPolicy::Skip(BinaryStatus::UnknownCommand) };
     let value = body - front;
     let may_be = |extras: bool, key: bool, no_value: bool| extras && key && (no_value || value == 0);
     let (has_key, no_key) = (head.key > 0, head.key == 0);
@@ -251,18 +253,20 @@ fn permit(head: &Head, max_value: usize) -> Permit {
         _ => false,
     };
     match opcode.plain() {
-        _ if !whole => Permit::Malformed(Status::Invalid),
-        Opcode::SaslAuth | Opcode::SaslStep if head.key > MAX_MECHANISM_LEN => Permit::Skipped(Status::Invalid),
-        Opcode::SaslAuth | Opcode::SaslStep if value > MAX_CREDENTIALS_LEN => Permit::Skipped(Status::OutOfMemory),
-        Opcode::Set | Opcode::Add | Opcode::Replace | Opcode::Append | Opcode::Prepend if value > max_value => {
-            Permit::WithoutValue
+        _ if !whole => BodyPolicy::Close(BinaryStatus::Invalid),
+        Opcode::SaslAuth | Opcode::SaslStep if head.key > MAX_MECHANISM_LEN => BodyPolicy::Skip(BinaryStatus::Invalid),
+        Opcode::SaslAuth | Opcode::SaslStep if value > MAX_CREDENTIALS_LEN => {
+            BodyPolicy::Skip(BinaryStatus::OutOfMemory)
         }
-        _ => Permit::Whole,
+        Opcode::Set | Opcode::Add | Opcode::Replace | Opcode::Append | Opcode::Prepend if value > max_value => {
+            BodyPolicy::SkipValue
+        }
+        _ => BodyPolicy::Read,
     }
 }
 
 /// The command of a frame whose lengths are permitted and whose body is there.
-fn command<'i>(head: &Head, body: &'i [u8]) -> Command<'i> {
+fn decode_command<'i>(head: &BinaryFrameHeader, body: &'i [u8]) -> BinaryCommand<'i> {
     let (extras, rest) = body.split_at(head.extras);
     let (key, value) = rest.split_at(head.key);
     let word =
@@ -271,23 +275,25 @@ fn command<'i>(head: &Head, body: &'i [u8]) -> Command<'i> {
     let cas = head.cas;
     let store = |verb, flags, exptime: u32| {
         let (exptime, noreply) = (i64::from(exptime), false);
-        Command::Store { store: Store { verb, key, flags, exptime, value, noreply }, cas }
+        BinaryCommand::Store { store: StoreRequest { verb, key, flags, exptime, value, noreply }, cas }
     };
-    let verb = |verb| if cas == 0 { verb } else { Verb::Cas(cas) };
-    let Some(opcode) = head.opcode else { return Command::Unknown };
+    let verb = |verb| if cas == 0 { verb } else { StoreMode::Cas(cas) };
+    let Some(opcode) = head.opcode else { return BinaryCommand::Unknown };
     match opcode.plain() {
-        Opcode::Get | Opcode::GetK => Command::Get { key, exptime: None, with_key: opcode.plain() == Opcode::GetK },
-        Opcode::Gat | Opcode::GatK => {
-            Command::Get { key, exptime: Some(word(0)), with_key: opcode.plain() == Opcode::GatK }
+        Opcode::Get | Opcode::GetK => {
+            BinaryCommand::Get { key, exptime: None, with_key: opcode.plain() == Opcode::GetK }
         }
-        Opcode::Touch => Command::Touch { key, exptime: word(0) },
-        Opcode::Set => store(verb(Verb::Set), word(0), word(4)),
-        Opcode::Add => store(verb(Verb::Add), word(0), word(4)),
-        Opcode::Replace => store(verb(Verb::Replace), word(0), word(4)),
-        Opcode::Append => store(Verb::Append, 0, 0),
-        Opcode::Prepend => store(Verb::Prepend, 0, 0),
-        Opcode::Delete => Command::Delete { key, cas },
-        up @ (Opcode::Increment | Opcode::Decrement) => Command::Arithmetic {
+        Opcode::Gat | Opcode::GatK => {
+            BinaryCommand::Get { key, exptime: Some(word(0)), with_key: opcode.plain() == Opcode::GatK }
+        }
+        Opcode::Touch => BinaryCommand::Touch { key, exptime: word(0) },
+        Opcode::Set => store(verb(StoreMode::Set), word(0), word(4)),
+        Opcode::Add => store(verb(StoreMode::Add), word(0), word(4)),
+        Opcode::Replace => store(verb(StoreMode::Replace), word(0), word(4)),
+        Opcode::Append => store(StoreMode::Append, 0, 0),
+        Opcode::Prepend => store(StoreMode::Prepend, 0, 0),
+        Opcode::Delete => BinaryCommand::Delete { key, cas },
+        up @ (Opcode::Increment | Opcode::Decrement) => BinaryCommand::Arithmetic {
             key,
             delta: long(0),
             initial: long(8),
@@ -295,13 +301,13 @@ fn command<'i>(head: &Head, body: &'i [u8]) -> Command<'i> {
             up: up == Opcode::Increment,
             cas,
         },
-        Opcode::Flush => Command::Flush { delay: word(0) },
-        Opcode::Stat => Command::Stat { name: key },
-        Opcode::Version => Command::Version,
-        Opcode::Quit => Command::Quit,
-        Opcode::SaslList => Command::Sasl(Sasl::List),
-        Opcode::SaslAuth => Command::Sasl(Sasl::Begin { mechanism: key, data: value }),
-        Opcode::SaslStep => Command::Sasl(Sasl::Step { data: value }),
-        _ => Command::Nothing,
+        Opcode::Flush => BinaryCommand::Flush { delay: word(0) },
+        Opcode::Stat => BinaryCommand::Stat { name: key },
+        Opcode::Version => BinaryCommand::Version,
+        Opcode::Quit => BinaryCommand::Quit,
+        Opcode::SaslList => BinaryCommand::Sasl(SaslMessage::List),
+        Opcode::SaslAuth => BinaryCommand::Sasl(SaslMessage::Begin { mechanism: key, data: value }),
+        Opcode::SaslStep => BinaryCommand::Sasl(SaslMessage::Step { data: value }),
+        _ => BinaryCommand::Noop,
     }
 }

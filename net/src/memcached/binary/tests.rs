@@ -1,6 +1,6 @@
 //! The reading of frames against the slow one, whole and in pieces, and answers.
 
-use super::slow::{self, agrees};
+use super::reference::{self, assert_agrees};
 use super::*;
 use proptest::prelude::*;
 
@@ -28,9 +28,9 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn both_readings_agree_on_frames_cut_anywhere(frame in frame(), cut in any::<prop::sample::Index>()) {
-        agrees(&frame);
-        agrees(&frame[..cut.index(frame.len())]);
-        agrees(&frame[..cut.index(25).min(frame.len())]);
+        assert_agrees(&frame);
+        assert_agrees(&frame[..cut.index(frame.len())]);
+        assert_agrees(&frame[..cut.index(25).min(frame.len())]);
     }
 
     #[test]
@@ -38,8 +38,8 @@ proptest! {
         frames in prop::collection::vec(frame(), 0..6),
         junk in prop::collection::vec(any::<u8>(), 0..60),
     ) {
-        slow::fuzz(&[frames.concat(), junk.clone()].concat());
-        slow::fuzz(&[&[MAGIC][..], &junk].concat());
+        reference::fuzz(&[frames.concat(), junk.clone()].concat());
+        reference::fuzz(&[&[MAGIC][..], &junk].concat());
     }
 }
 
@@ -57,7 +57,7 @@ fn header(opcode: u8, key: u16, extras: u8, body: u32) -> Vec<u8> {
 fn no_more_is_waited_for_than_a_permitted_command_can_need() {
     for opcode in 0..=255 {
         for (key, extras, body) in [(0, 0, u32::MAX), (u16::MAX, 255, u32::MAX), (3, 8, 1 << 30), (250, 20, 2000)] {
-            if let Parsed::More(needed) = parse(&header(opcode, key, extras, body), 300) {
+            if let BinaryParse::Incomplete(needed) = parse(&header(opcode, key, extras, body), 300) {
                 assert!(needed <= HEADER_LEN + 20 + MAX_KEY_LEN + 300, "{opcode:#x} waits for {needed} bytes");
             }
         }
@@ -67,8 +67,8 @@ fn no_more_is_waited_for_than_a_permitted_command_can_need() {
 #[test]
 fn an_answer_has_its_parts_in_order() {
     let mut out = Vec::new();
-    let (status, extras, key) = (Status::NotFound, &b"ex"[..], &b"key"[..]);
-    Answer { opcode: 0x0c, opaque: 0x0102_0304, status, cas: 5, extras, key }.push(b"value", &mut out);
+    let (status, extras, key) = (BinaryStatus::NotFound, &b"ex"[..], &b"key"[..]);
+    BinaryResponseHeader { opcode: 0x0c, opaque: 0x0102_0304, status, cas: 5, extras, key }.push(b"value", &mut out);
     let head = b"\x81\x0c\0\x03\x02\0\0\x01\0\0\0\x0a\x01\x02\x03\x04\0\0\0\0\0\0\0\x05";
     assert_eq!(out, [&head[..], b"exkeyvalue"].concat());
 }

@@ -37,9 +37,10 @@ fn who_has_one_address_is_not_let_in_as_many() {
 fn forged_cookies_end_no_handshake_and_cost_little() {
     let mut pair = Pair::new();
     let hello = pair.hello();
-    let head = Head { kind: Kind::Retry, flags: 0, tenant: TENANT, session: pair.client.session(), number: 1 };
+    let head =
+        SealHeader { kind: SealPacketKind::Retry, flags: 0, tenant: TENANT, session: pair.client.session(), number: 1 };
     let hellos: usize = (0..100u8).map(|byte| pair.bring(&[&head.encode()[..], &[byte; 16]].concat()).1.len()).sum();
-    assert_eq!(hellos, limits::COOKIE_TRIES as usize);
+    assert_eq!(hellos, limits::MAX_COOKIE_HELLOS as usize);
     let (_, sent) = pair.deliver(&hello);
     pair.bring(&sent[0].1);
     pair.talk();

@@ -1,10 +1,10 @@
 //! Clients whose address changes.
 
-use super::limits::{HELD_BYTES, HELD_BYTES_IN_ALL, HELD_PACKETS};
+use super::limits::{PATH_QUEUE_BYTES, PATH_QUEUE_BYTES_TOTAL, PATH_QUEUE_PACKETS};
 use super::*;
 
 /// A client asks from an address that it has not proven: its session's address, and the probe.
-fn ask_from(pair: &mut Pair, last: u8) -> (Peer, Vec<u8>) {
+fn ask_from(pair: &mut Pair, last: u8) -> (PeerAddr, Vec<u8>) {
     (pair.at, pair.now_us) = (address(last), pair.now_us + 1_000_000);
     let request = pair.seal(b"request");
     let (opened, mut probes) = pair.deliver(&request);
@@ -54,9 +54,9 @@ fn what_waits_for_proofs_is_bounded_and_leaves_with_its_session() {
         let answer = [&number.to_le_bytes()[..], &[0; 1000]].concat();
         assert!(pair.answer(peer, &answer).is_empty());
     }
-    assert!(pair.server.held_bytes() > HELD_PACKETS * 1000 && pair.server.held_bytes() <= HELD_BYTES);
-    assert_eq!(pair.server.counters().unproven, 1000 - HELD_PACKETS as u64);
-    const { assert!(HELD_BYTES_IN_ALL > 10 * HELD_BYTES) };
+    assert!(pair.server.held_bytes() > PATH_QUEUE_PACKETS * 1000 && pair.server.held_bytes() <= PATH_QUEUE_BYTES);
+    assert_eq!(pair.server.counters().unproven, 1000 - PATH_QUEUE_PACKETS as u64);
+    const { assert!(PATH_QUEUE_BYTES_TOTAL > 10 * PATH_QUEUE_BYTES) };
     pair.server.end(peer);
     assert_eq!((pair.server.held_bytes(), pair.server.sessions()), (0, 0));
 }

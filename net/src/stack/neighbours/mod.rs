@@ -12,13 +12,14 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-use super::Mac;
-use crate::driver::rate::Rate;
+use super::MacAddress;
+use crate::driver::interval_limiter::IntervalLimiter;
 use crate::limits::{
-    NEIGHBOUR_HOLD_US, NEIGHBOUR_LOCK_US, NEIGHBOUR_LOCKS, NEIGHBOUR_PROBES, NEIGHBOUR_QUESTIONS_PER_S,
-    NEIGHBOUR_REACHABLE_US, NEIGHBOUR_RETRIES_US, NEIGHBOUR_SEEN_US, NEIGHBOUR_YIELD_US, NEIGHBOURS_PER_BUCKET,
+    NEIGHBOUR_DISPUTE_US, NEIGHBOUR_FAILED_US, NEIGHBOUR_LOCKS, NEIGHBOUR_PROBE_EVICT_US, NEIGHBOUR_PROBES_PER_S,
+    NEIGHBOUR_REACHABLE_US, NEIGHBOUR_REFRESH_US, NEIGHBOUR_RETRIES_US, NEIGHBOUR_UNICAST_PROBES,
+    NEIGHBOURS_PER_BUCKET,
 };
-use slot::{Entry, Slot, State, address, number};
+use slot::{NeighbourEntry, NeighbourSlot, NeighbourState, ip_from_key, ip_key};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
@@ -27,39 +28,39 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the table says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum NeighbourLookup {
     /// Send there.
-    Here(Mac),
-    /// Send there, and [`Neighbours::ask`] whether it is still true.
-    Doubtful(Mac),
+    Reachable(MacAddress),
+    /// Send there, and [`NeighbourTable::ask`] whether it is still true.
+    Stale(MacAddress),
     /// An answer is waited for until this time.
-    Wait(u64),
+    Resolving(u64),
     /// Nobody answered.
-    Nobody,
-    /// [`Neighbours::ask`].
+    Unreachable,
+    /// [`NeighbourTable::ask`].
     Unknown,
 }
 
 /// What is to be done for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum ProbeAction {
     /// Ask everybody.
-    Everybody,
+    Broadcast,
     /// Ask the one who had it.
-    One(Mac),
+    Unicast(MacAddress),
     /// Nothing now.
-    Nothing,
+    Skip,
 }
 
 /// How a neighbour's address was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum NeighbourEvidence {
     /// It answered who had asked.
-    Answer,
+    Reply,
     /// It asked for an address of ours.
-    Question,
+    Request,
     /// It told everybody.
-    Claim,
+    Announcement,
 }
 
 /// What the table has counted.
@@ -68,7 +69,7 @@ pub struct NeighbourCounters {
     /// Questions sent.
     pub questions: u64,
     /// Questions not sent because of their rate.
-    pub questions_saved: u64,
+    pub probes_limited: u64,
     /// Answers to questions of ours.
     pub answers: u64,
     /// Claims that contradict what a neighbour has answered.
@@ -80,52 +81,52 @@ pub struct NeighbourCounters {
 }
 
 #[derive(Debug)]
-struct Book {
-    rate: Rate,
+struct ProbeState {
+    rate: IntervalLimiter,
     counters: NeighbourCounters,
 }
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct Neighbours {
-    slots: Box<[Slot]>,
+pub(super) struct NeighbourTable {
+    slots: Box<[NeighbourSlot]>,
     /// Keys the buckets: two halves of an address are folded with them.
     keys: [u64; 2],
     /// Whoever changes a slot has this.
-    book: Mutex<Book>,
+    book: Mutex<ProbeState>,
     /// Grows when an address becomes known that somebody waits for.
-    news: AtomicU64,
+    generation: AtomicU64,
     routers: Vec<u128>,
-    /// See [`Neighbours::seen_lock`].
+    /// See [`NeighbourTable::source_lock`].
     seen: [Mutex<()>; NEIGHBOUR_LOCKS],
 }
 
-impl Neighbours {
+impl NeighbourTable {
     /// A table of at least so many places. Questions for `routers` have no rate, and their places are nobody else's.
-    pub(super) fn new(places: usize, routers: &[IpAddr]) -> Neighbours {
+    pub(super) fn new(places: usize, routers: &[IpAddr]) -> NeighbourTable {
         let buckets = places.div_ceil(NEIGHBOURS_PER_BUCKET).next_power_of_two();
         let random = RandomState::new();
-        let table = Neighbours {
-            slots: (0..buckets * NEIGHBOURS_PER_BUCKET).map(|_| Slot::default()).collect(),
+        let table = NeighbourTable {
+            slots: (0..buckets * NEIGHBOURS_PER_BUCKET).map(|_| NeighbourSlot::default()).collect(),
             keys: [random.hash_one(1), random.hash_one(2)],
-            book: Mutex::new(Book {
-                rate: Rate::new(NEIGHBOUR_QUESTIONS_PER_S),
+            book: Mutex::new(ProbeState {
+                rate: IntervalLimiter::new(NEIGHBOUR_PROBES_PER_S),
                 counters: NeighbourCounters::default(),
             }),
-            news: AtomicU64::new(0),
-            routers: routers.iter().copied().map(number).collect(),
+            generation: AtomicU64::new(0),
+            routers: routers.iter().copied().map(ip_key).collect(),
             seen: std::array::from_fn(|_| Mutex::new(())),
         };
         for ip in &table.routers {
-            if let Some(slot) = table.bucket(*ip).iter().find(|slot| slot.load().state == State::Empty) {
-                slot.store(&Entry { ip: *ip, state: State::Reserved, ..Entry::default() });
+            if let Some(slot) = table.bucket(*ip).iter().find(|slot| slot.load().state == NeighbourState::Empty) {
+                slot.store(&NeighbourEntry { ip: *ip, state: NeighbourState::Reserved, ..NeighbourEntry::default() });
             }
         }
         table
     }
 
     #[inline]
-    fn bucket(&self, ip: u128) -> &[Slot] {
+    fn bucket(&self, ip: u128) -> &[NeighbourSlot] {
         let [one, two] = self.keys;
         let product = u128::from(ip as u64 ^ one) * u128::from((ip >> 64) as u64 ^ two | 1);
         let folded = (product as u64 ^ (product >> 64) as u64).wrapping_mul(one | 1);
@@ -136,18 +137,18 @@ impl Neighbours {
 
     /// Looks an address up, without a lock.
     #[inline]
-    pub(super) fn find(&self, now_us: u64, ip: IpAddr) -> Found {
-        let ip = number(ip);
+    pub(super) fn find(&self, now_us: u64, ip: IpAddr) -> NeighbourLookup {
+        let ip = ip_key(ip);
         match self.bucket(ip).iter().find_map(|slot| slot.find(ip)) {
-            Some(entry) => judge(now_us, &entry),
-            None => Found::Unknown,
+            Some(entry) => lookup_result(now_us, &entry),
+            None => NeighbourLookup::Unknown,
         }
     }
 
     /// Grows when an address becomes known that somebody waits for.
     #[inline]
-    pub(super) fn news(&self) -> u64 {
-        self.news.load(Acquire)
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Acquire)
     }
 
     /// What was counted.
@@ -155,96 +156,114 @@ impl Neighbours {
         self.lock().counters
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, ProbeState> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What to do for an address that is not known, or in doubt, and is wanted now. Who is told to ask does.
-    pub(super) fn ask(&self, now_us: u64, ip: IpAddr) -> Ask {
-        let ip = number(ip);
+    pub(super) fn ask(&self, now_us: u64, ip: IpAddr) -> ProbeAction {
+        let ip = ip_key(ip);
         let mut book = self.lock();
         let bucket = self.bucket(ip);
         let found = bucket.iter().find_map(|slot| slot.find(ip).map(|entry| (slot, entry)));
         let (slot, mut entry) = match found {
-            Some((slot, entry)) => match judge(now_us, &entry) {
-                Found::Here(_) | Found::Wait(_) | Found::Nobody => return Ask::Nothing,
-                // It was given up once, or never asked: it begins anew.
-                Found::Unknown if matches!(entry.state, State::Failed | State::Reserved) => {
-                    (slot, Entry { ip, state: State::Asking, ..Entry::default() })
+            Some((slot, entry)) => match lookup_result(now_us, &entry) {
+                NeighbourLookup::Reachable(_) | NeighbourLookup::Resolving(_) | NeighbourLookup::Unreachable => {
+                    return ProbeAction::Skip;
                 }
-                Found::Doubtful(_) | Found::Unknown => (slot, entry),
+                // It was given up once, or never asked: it begins anew.
+                NeighbourLookup::Unknown
+                    if matches!(entry.state, NeighbourState::Failed | NeighbourState::Reserved) =>
+                {
+                    (slot, NeighbourEntry { ip, state: NeighbourState::Probing, ..NeighbourEntry::default() })
+                }
+                NeighbourLookup::Stale(_) | NeighbourLookup::Unknown => (slot, entry),
             },
             None => match self.place(bucket, now_us, true) {
-                Some(slot) => (slot, Entry { ip, state: State::Asking, ..Entry::default() }),
+                Some(slot) => {
+                    (slot, NeighbourEntry { ip, state: NeighbourState::Probing, ..NeighbourEntry::default() })
+                }
                 None => {
                     book.counters.no_room += 1;
-                    return Ask::Nothing;
+                    return ProbeAction::Skip;
                 }
             },
         };
-        let probes = if matches!(entry.state, State::Known | State::Doubted) { NEIGHBOUR_PROBES } else { 0 };
+        let probes = if matches!(entry.state, NeighbourState::Known | NeighbourState::Disputed) {
+            NEIGHBOUR_UNICAST_PROBES
+        } else {
+            0
+        };
         let round = entry.asked.saturating_sub(probes);
         let Some(wait_us) = NEIGHBOUR_RETRIES_US.get(usize::from(round)) else {
-            entry = Entry { state: State::Failed, quiet_us: now_us + NEIGHBOUR_HOLD_US, ..entry };
+            entry =
+                NeighbourEntry { state: NeighbourState::Failed, next_action_us: now_us + NEIGHBOUR_FAILED_US, ..entry };
             book.counters.failures += 1;
             slot.store(&entry);
-            return Ask::Nothing;
+            return ProbeAction::Skip;
         };
         if !self.routers.contains(&ip) && !book.rate.take(now_us) {
-            book.counters.questions_saved += 1;
-            entry.quiet_us = now_us + NEIGHBOUR_YIELD_US;
+            book.counters.probes_limited += 1;
+            entry.next_action_us = now_us + NEIGHBOUR_PROBE_EVICT_US;
             slot.store(&entry);
-            return Ask::Nothing;
+            return ProbeAction::Skip;
         }
         let one = entry.asked < probes;
         entry.asked += 1;
-        entry.quiet_us = now_us + if one { NEIGHBOUR_RETRIES_US[0] } else { *wait_us };
+        entry.next_action_us = now_us + if one { NEIGHBOUR_RETRIES_US[0] } else { *wait_us };
         book.counters.questions += 1;
         slot.store(&entry);
-        if one { Ask::One(entry.mac) } else { Ask::Everybody }
+        if one { ProbeAction::Unicast(entry.mac) } else { ProbeAction::Broadcast }
     }
 
     /// Takes note of what a neighbour said. The caller has checked that it can be a neighbour's address.
-    pub(super) fn heard(&self, now_us: u64, ip: IpAddr, mac: Mac, how: Heard) {
-        let ip = number(ip);
+    pub(super) fn heard(&self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
+        let ip = ip_key(ip);
         let mut book = self.lock();
         let bucket = self.bucket(ip);
         let found = bucket.iter().find_map(|slot| slot.find(ip).map(|entry| (slot, entry)));
-        let Some((slot, entry)) = found.filter(|(_, entry)| entry.state != State::Reserved) else {
-            if how == Heard::Question
+        let Some((slot, entry)) = found.filter(|(_, entry)| entry.state != NeighbourState::Reserved) else {
+            if how == NeighbourEvidence::Request
                 && let Some(slot) = found.map(|(slot, _)| slot).or_else(|| self.place(bucket, now_us, false))
             {
-                slot.store(&unasked(ip, mac, 0, now_us));
+                slot.store(&unsolicited_entry(ip, mac, 0, now_us));
             }
             return;
         };
-        let confirmed = Entry { ip, mac, state: State::Known, asked: 0, confirmed_us: now_us, quiet_us: now_us };
+        let confirmed = NeighbourEntry {
+            ip,
+            mac,
+            state: NeighbourState::Known,
+            asked: 0,
+            confirmed_us: now_us,
+            next_action_us: now_us,
+        };
         match (entry.state, how) {
-            (State::Empty | State::Reserved, _) => {}
+            (NeighbourState::Empty | NeighbourState::Reserved, _) => {}
             // From the one who was believed; or after a question to everybody.
-            (State::Known | State::Doubted, Heard::Answer)
-                if entry.mac == mac && entry.confirmed_us > 0 || entry.asked > NEIGHBOUR_PROBES =>
+            (NeighbourState::Known | NeighbourState::Disputed, NeighbourEvidence::Reply)
+                if entry.mac == mac && entry.confirmed_us > 0 || entry.asked > NEIGHBOUR_UNICAST_PROBES =>
             {
                 book.counters.answers += 1;
                 slot.store(&confirmed);
             }
-            (State::Known | State::Doubted, _) if entry.mac == mac => {}
-            (State::Known, _) if entry.confirmed_us > 0 && entry.asked == 0 => {
+            (NeighbourState::Known | NeighbourState::Disputed, _) if entry.mac == mac => {}
+            (NeighbourState::Known, _) if entry.confirmed_us > 0 && entry.asked == 0 => {
                 book.counters.contradictions += 1;
-                let quiet_us = now_us.max(entry.confirmed_us + NEIGHBOUR_LOCK_US);
-                slot.store(&Entry { state: State::Doubted, quiet_us, ..entry });
+                let next_action_us = now_us.max(entry.confirmed_us + NEIGHBOUR_DISPUTE_US);
+                slot.store(&NeighbourEntry { state: NeighbourState::Disputed, next_action_us, ..entry });
             }
-            (State::Known | State::Doubted, _) => book.counters.contradictions += 1,
-            (State::Asking | State::Failed, Heard::Answer) => {
+            (NeighbourState::Known | NeighbourState::Disputed, _) => book.counters.contradictions += 1,
+            (NeighbourState::Probing | NeighbourState::Failed, NeighbourEvidence::Reply) => {
                 book.counters.answers += 1;
                 slot.store(&confirmed);
-                self.news.fetch_add(1, Release);
+                self.generation.fetch_add(1, Release);
             }
             (state, _) => {
                 // An answer to what was asked meanwhile still counts.
-                let rounds = if state == State::Asking { entry.asked } else { 0 };
-                slot.store(&unasked(ip, mac, rounds, now_us));
-                self.news.fetch_add(1, Release);
+                let rounds = if state == NeighbourState::Probing { entry.asked } else { 0 };
+                slot.store(&unsolicited_entry(ip, mac, rounds, now_us));
+                self.generation.fetch_add(1, Release);
             }
         }
     }
@@ -252,69 +271,82 @@ impl Neighbours {
     /// Takes note of where a datagram came from, on an interface that hears no answers ([`super::StackOptions::isolated`]). Who was heard last has the
     /// address: whoever forges it loses it to the next datagram of its owner, whose answer is sent after that.
     #[inline]
-    pub(super) fn seen(&self, now_us: u64, ip: IpAddr, mac: Mac) {
-        let ip = number(ip);
-        let is_so = |entry: Entry| entry.mac == mac && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_SEEN_US;
+    pub(super) fn seen(&self, now_us: u64, ip: IpAddr, mac: MacAddress) {
+        let ip = ip_key(ip);
+        let is_so = |entry: NeighbourEntry| {
+            entry.mac == mac && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_REFRESH_US
+        };
         if !self.bucket(ip).iter().find_map(|slot| slot.find(ip)).is_some_and(is_so) {
-            self.now_seen(now_us, ip, mac);
+            self.store_source(now_us, ip, mac);
         }
     }
 
     #[cold]
-    fn now_seen(&self, now_us: u64, ip: u128, mac: Mac) {
+    fn store_source(&self, now_us: u64, ip: u128, mac: MacAddress) {
         let bucket = self.bucket(ip);
-        let _nobody_else_changes_it = self.seen_lock(bucket);
+        let _nobody_else_changes_it = self.source_lock(bucket);
         let own = bucket.iter().find(|slot| slot.find(ip).is_some());
         // Who was heard once gives way before who was heard again, as those of a flood are not; free places have the time 0.
-        let rank = |slot: &&Slot| {
-            let Entry { asked, confirmed_us, .. } = slot.load();
+        let rank = |slot: &&NeighbourSlot| {
+            let NeighbourEntry { asked, confirmed_us, .. } = slot.load();
             let is_of_late = now_us.saturating_sub(confirmed_us) < NEIGHBOUR_REACHABLE_US;
             (asked > 0 && is_of_late, confirmed_us)
         };
         if let Some(slot) = own.or_else(|| bucket.iter().min_by_key(rank)) {
             let asked = u8::from(own.is_some());
-            slot.store(&Entry { ip, mac, state: State::Known, asked, confirmed_us: now_us, quiet_us: now_us });
+            slot.store(&NeighbourEntry {
+                ip,
+                mac,
+                state: NeighbourState::Known,
+                asked,
+                confirmed_us: now_us,
+                next_action_us: now_us,
+            });
         }
     }
 
     /// Where nobody is asked, each bucket has one of these locks, not all of them that of the book: every new sender takes it.
-    fn seen_lock(&self, bucket: &[Slot]) -> MutexGuard<'_, ()> {
+    fn source_lock(&self, bucket: &[NeighbourSlot]) -> MutexGuard<'_, ()> {
         let offset = bucket.as_ptr().addr().wrapping_sub(self.slots.as_ptr().addr());
-        let number = offset / (size_of::<Slot>() * NEIGHBOURS_PER_BUCKET) % self.seen.len();
+        let number = offset / (size_of::<NeighbourSlot>() * NEIGHBOURS_PER_BUCKET) % self.seen.len();
         self.seen[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the last datagram of this address came from.
     #[inline]
-    pub(super) fn seen_at(&self, ip: IpAddr) -> Option<Mac> {
-        let ip = number(ip);
+    pub(super) fn source_mac(&self, ip: IpAddr) -> Option<MacAddress> {
+        let ip = ip_key(ip);
         let bucket = self.bucket(ip);
         let look = || bucket.iter().find_map(|slot| slot.find(ip)).map(|entry| entry.mac);
         look().or_else(|| {
             // It may be changing just now.
-            let _nobody_changes_it = self.seen_lock(bucket);
+            let _nobody_changes_it = self.source_lock(bucket);
             look()
         })
     }
 
     /// A place in a bucket for a newcomer, `wanted` by us or else by itself. None if all others have more right to theirs.
-    fn place<'b>(&self, bucket: &'b [Slot], now_us: u64, wanted: bool) -> Option<&'b Slot> {
+    fn place<'b>(&self, bucket: &'b [NeighbourSlot], now_us: u64, wanted: bool) -> Option<&'b NeighbourSlot> {
         // What has least right goes first; among equals, what was touched longest ago.
-        let rank = |entry: &Entry| {
-            let idle_us = now_us.saturating_sub(entry.quiet_us.max(entry.confirmed_us));
+        let rank = |entry: &NeighbourEntry| {
+            let idle_us = now_us.saturating_sub(entry.next_action_us.max(entry.confirmed_us));
             match entry.state {
                 _ if self.routers.contains(&entry.ip) => None,
-                State::Empty => Some((0, 0)),
-                State::Failed if idle_us > 0 => Some((1, entry.quiet_us)),
-                State::Known if entry.confirmed_us == 0 && entry.asked <= NEIGHBOUR_PROBES => Some((2, entry.quiet_us)),
+                NeighbourState::Empty => Some((0, 0)),
+                NeighbourState::Failed if idle_us > 0 => Some((1, entry.next_action_us)),
+                NeighbourState::Known if entry.confirmed_us == 0 && entry.asked <= NEIGHBOUR_UNICAST_PROBES => {
+                    Some((2, entry.next_action_us))
+                }
                 // It was asked and has not answered.
-                State::Known if entry.confirmed_us == 0 && wanted && now_us >= entry.quiet_us => {
-                    Some((3, entry.quiet_us))
+                NeighbourState::Known if entry.confirmed_us == 0 && wanted && now_us >= entry.next_action_us => {
+                    Some((3, entry.next_action_us))
                 }
-                State::Asking if wanted && now_us.saturating_sub(asked_us(entry)) >= NEIGHBOUR_YIELD_US => {
-                    Some((3, entry.quiet_us))
+                NeighbourState::Probing
+                    if wanted && now_us.saturating_sub(last_probe_us(entry)) >= NEIGHBOUR_PROBE_EVICT_US =>
+                {
+                    Some((3, entry.next_action_us))
                 }
-                State::Known | State::Doubted if wanted && idle_us >= NEIGHBOUR_REACHABLE_US => {
+                NeighbourState::Known | NeighbourState::Disputed if wanted && idle_us >= NEIGHBOUR_REACHABLE_US => {
                     Some((4, entry.confirmed_us))
                 }
                 _ => None,
@@ -325,44 +357,54 @@ impl Neighbours {
     }
 
     /// All neighbours that are known, with the time of their last answer (0: none yet).
-    pub(super) fn list(&self) -> Vec<(IpAddr, Mac, u64)> {
+    pub(super) fn list(&self) -> Vec<(IpAddr, MacAddress, u64)> {
         let _book = self.lock();
         let _seen: Vec<_> = self.seen.iter().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner)).collect();
-        let entries =
-            self.slots.iter().map(Slot::load).filter(|entry| matches!(entry.state, State::Known | State::Doubted));
-        entries.map(|entry| (address(entry.ip), entry.mac, entry.confirmed_us)).collect()
+        let entries = self
+            .slots
+            .iter()
+            .map(NeighbourSlot::load)
+            .filter(|entry| matches!(entry.state, NeighbourState::Known | NeighbourState::Disputed));
+        entries.map(|entry| (ip_from_key(entry.ip), entry.mac, entry.confirmed_us)).collect()
     }
 }
 
 /// Who has said unasked that it is at `mac`: used at once, and everybody asked, which was done `rounds` times.
-fn unasked(ip: u128, mac: Mac, rounds: u8, now_us: u64) -> Entry {
-    Entry { ip, mac, state: State::Known, asked: NEIGHBOUR_PROBES + rounds, confirmed_us: 0, quiet_us: now_us }
+fn unsolicited_entry(ip: u128, mac: MacAddress, rounds: u8, now_us: u64) -> NeighbourEntry {
+    NeighbourEntry {
+        ip,
+        mac,
+        state: NeighbourState::Known,
+        asked: NEIGHBOUR_UNICAST_PROBES + rounds,
+        confirmed_us: 0,
+        next_action_us: now_us,
+    }
 }
 
 /// What an entry says at this time.
 #[inline]
-fn judge(now_us: u64, entry: &Entry) -> Found {
-    let quiet = now_us < entry.quiet_us;
+fn lookup_result(now_us: u64, entry: &NeighbourEntry) -> NeighbourLookup {
+    let quiet = now_us < entry.next_action_us;
     match entry.state {
-        State::Doubted => {
+        NeighbourState::Disputed => {
             if quiet {
-                Found::Here(entry.mac)
+                NeighbourLookup::Reachable(entry.mac)
             } else {
-                Found::Doubtful(entry.mac)
+                NeighbourLookup::Stale(entry.mac)
             }
         }
-        State::Known => {
+        NeighbourState::Known => {
             let fresh = entry.confirmed_us > 0 && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_REACHABLE_US;
-            if fresh || quiet { Found::Here(entry.mac) } else { Found::Doubtful(entry.mac) }
+            if fresh || quiet { NeighbourLookup::Reachable(entry.mac) } else { NeighbourLookup::Stale(entry.mac) }
         }
-        State::Asking if quiet => Found::Wait(entry.quiet_us),
-        State::Failed if quiet => Found::Nobody,
-        _ => Found::Unknown,
+        NeighbourState::Probing if quiet => NeighbourLookup::Resolving(entry.next_action_us),
+        NeighbourState::Failed if quiet => NeighbourLookup::Unreachable,
+        _ => NeighbourLookup::Unknown,
     }
 }
 
 /// When the last question was asked.
-fn asked_us(entry: &Entry) -> u64 {
+fn last_probe_us(entry: &NeighbourEntry) -> u64 {
     let round = usize::from(entry.asked.saturating_sub(1)).min(NEIGHBOUR_RETRIES_US.len() - 1);
-    entry.quiet_us.saturating_sub(NEIGHBOUR_RETRIES_US.get(round).copied().unwrap_or(0))
+    entry.next_action_us.saturating_sub(NEIGHBOUR_RETRIES_US.get(round).copied().unwrap_or(0))
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::limits::NEIGHBOURS;
-use crate::sim::Dice;
+use crate::sim::SeededRng;
 use std::net::Ipv4Addr;
 
 const SECOND: u64 = 1_000_000;
@@ -10,70 +10,70 @@ fn ip(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0A00_0000 + number).into()
 }
 
-fn mac(number: u32) -> Mac {
+fn mac(number: u32) -> MacAddress {
     let [a, b, c, d] = number.to_be_bytes();
-    Mac([2, 0, a, b, c, d])
+    MacAddress([2, 0, a, b, c, d])
 }
 
-fn table() -> Neighbours {
-    Neighbours::new(NEIGHBOURS, &[])
+fn table() -> NeighbourTable {
+    NeighbourTable::new(NEIGHBOURS, &[])
 }
 
 /// Asked for, and answered.
-fn learn(table: &Neighbours, now_us: u64, number: u32) {
-    assert_eq!(table.ask(now_us, ip(number)), Ask::Everybody);
-    table.heard(now_us, ip(number), mac(number), Heard::Answer);
+fn learn(table: &NeighbourTable, now_us: u64, number: u32) {
+    assert_eq!(table.ask(now_us, ip(number)), ProbeAction::Broadcast);
+    table.heard(now_us, ip(number), mac(number), NeighbourEvidence::Reply);
 }
 
 #[test]
 fn an_answer_is_believed_only_to_a_question() {
     let table = table();
-    table.heard(START, ip(1), mac(1), Heard::Answer);
-    table.heard(START, ip(1), mac(1), Heard::Claim);
-    assert_eq!(table.find(START, ip(1)), Found::Unknown);
+    table.heard(START, ip(1), mac(1), NeighbourEvidence::Reply);
+    table.heard(START, ip(1), mac(1), NeighbourEvidence::Announcement);
+    assert_eq!(table.find(START, ip(1)), NeighbourLookup::Unknown);
     learn(&table, START, 1);
-    assert_eq!(table.find(START, ip(1)), Found::Here(mac(1)));
+    assert_eq!(table.find(START, ip(1)), NeighbourLookup::Reachable(mac(1)));
     assert_eq!(table.list(), [(ip(1), mac(1), START)]);
 }
 
 #[test]
 fn who_asks_for_us_is_used_at_once_and_everybody_asked() {
     let table = table();
-    table.heard(START, ip(1), mac(1), Heard::Question);
-    assert_eq!(table.find(START, ip(1)), Found::Doubtful(mac(1)));
-    assert_eq!(table.ask(START, ip(1)), Ask::Everybody);
-    assert_eq!(table.find(START, ip(1)), Found::Here(mac(1)), "until it should have answered");
-    table.heard(START + 100, ip(1), mac(1), Heard::Answer);
-    assert_eq!(table.find(START + SECOND, ip(1)), Found::Here(mac(1)));
+    table.heard(START, ip(1), mac(1), NeighbourEvidence::Request);
+    assert_eq!(table.find(START, ip(1)), NeighbourLookup::Stale(mac(1)));
+    assert_eq!(table.ask(START, ip(1)), ProbeAction::Broadcast);
+    assert_eq!(table.find(START, ip(1)), NeighbourLookup::Reachable(mac(1)), "until it should have answered");
+    table.heard(START + 100, ip(1), mac(1), NeighbourEvidence::Reply);
+    assert_eq!(table.find(START + SECOND, ip(1)), NeighbourLookup::Reachable(mac(1)));
 }
 
 /// A forger speaks first, by a question or while we ask, and goes on: the neighbour that answers our question is believed.
 #[test]
 fn who_speaks_first_does_not_own_an_address() {
     for while_asking in [false, true] {
-        for claim in [Heard::Question, Heard::Claim] {
+        for claim in [NeighbourEvidence::Request, NeighbourEvidence::Announcement] {
             let (table, mut now) = (table(), START);
             if while_asking {
-                assert_eq!(table.ask(now, ip(1)), Ask::Everybody);
+                assert_eq!(table.ask(now, ip(1)), ProbeAction::Broadcast);
             } else {
-                table.heard(now, ip(1), mac(66), Heard::Question);
+                table.heard(now, ip(1), mac(66), NeighbourEvidence::Request);
             }
             table.heard(now, ip(1), mac(66), claim);
             if !while_asking {
                 // An answer to nothing.
-                table.heard(now, ip(1), mac(66), Heard::Answer);
+                table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
                 assert_eq!(table.list(), [(ip(1), mac(66), 0)], "nobody was asked");
-                assert_eq!(table.find(now, ip(1)), Found::Doubtful(mac(66)));
-                assert_eq!(table.ask(now, ip(1)), Ask::Everybody);
+                assert_eq!(table.find(now, ip(1)), NeighbourLookup::Stale(mac(66)));
+                assert_eq!(table.ask(now, ip(1)), ProbeAction::Broadcast);
                 table.heard(now, ip(1), mac(66), claim);
             }
             now += 1000;
-            table.heard(now, ip(1), mac(1), Heard::Answer);
-            assert_eq!(table.find(now, ip(1)), Found::Here(mac(1)), "{while_asking} {claim:?}");
+            table.heard(now, ip(1), mac(1), NeighbourEvidence::Reply);
+            assert_eq!(table.find(now, ip(1)), NeighbourLookup::Reachable(mac(1)), "{while_asking} {claim:?}");
             // From now on it is asked alone, whatever the forger says.
-            table.heard(now, ip(1), mac(66), Heard::Answer);
-            now += NEIGHBOUR_LOCK_US;
-            assert_eq!(table.ask(now, ip(1)), Ask::One(mac(1)));
+            table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
+            now += NEIGHBOUR_DISPUTE_US;
+            assert_eq!(table.ask(now, ip(1)), ProbeAction::Unicast(mac(1)));
         }
     }
 }
@@ -83,14 +83,14 @@ fn who_has_said_where_it_is_and_is_silent_then_is_given_up() {
     for while_asking in [false, true] {
         let (table, mut now, mut asked) = (table(), START, 0);
         if while_asking {
-            assert_eq!(table.ask(now, ip(1)), Ask::Everybody);
+            assert_eq!(table.ask(now, ip(1)), ProbeAction::Broadcast);
             asked += 1;
         }
-        table.heard(now, ip(1), mac(66), Heard::Question);
-        while table.find(now, ip(1)) != Found::Nobody {
+        table.heard(now, ip(1), mac(66), NeighbourEvidence::Request);
+        while table.find(now, ip(1)) != NeighbourLookup::Unreachable {
             match table.ask(now, ip(1)) {
-                Ask::Everybody => asked += 1,
-                other => assert_eq!(other, Ask::Nothing),
+                ProbeAction::Broadcast => asked += 1,
+                other => assert_eq!(other, ProbeAction::Skip),
             }
             now += 10_000;
             assert!(now < START + 60 * SECOND);
@@ -103,24 +103,25 @@ fn who_has_said_where_it_is_and_is_silent_then_is_given_up() {
 #[test]
 fn no_claim_takes_a_living_neighbours_address() {
     for seed in 0..200 {
-        let (table, mut dice, mut now) = (table(), Dice::new(seed), START);
+        let (table, mut dice, mut now) = (table(), SeededRng::new(seed), START);
         learn(&table, now, 1);
         let mut questions = 0;
         for _ in 0..500 {
             now += dice.below(SECOND / 4);
-            let how = [Heard::Answer, Heard::Question, Heard::Claim][dice.below(3) as usize];
+            let how = [NeighbourEvidence::Reply, NeighbourEvidence::Request, NeighbourEvidence::Announcement]
+                [dice.below(3) as usize];
             table.heard(now, ip(1), mac(66), how);
             match table.find(now, ip(1)) {
-                Found::Here(found) => assert_eq!(found, mac(1)),
-                Found::Doubtful(found) => {
+                NeighbourLookup::Reachable(found) => assert_eq!(found, mac(1)),
+                NeighbourLookup::Stale(found) => {
                     assert_eq!(found, mac(1));
                     match table.ask(now, ip(1)) {
                         // It answers, but the forger is faster.
-                        Ask::One(asked) => {
+                        ProbeAction::Unicast(asked) => {
                             assert_eq!(asked, mac(1));
                             questions += 1;
-                            table.heard(now, ip(1), mac(66), Heard::Answer);
-                            table.heard(now, ip(1), mac(1), Heard::Answer);
+                            table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
+                            table.heard(now, ip(1), mac(1), NeighbourEvidence::Reply);
                         }
                         other => panic!("{other:?}"),
                     }
@@ -139,20 +140,20 @@ fn an_address_that_moves_is_found_at_its_new_place() {
     learn(&table, now, 1);
     now += 2 * SECOND;
     // The new owner tells everybody; the old one is gone.
-    table.heard(now, ip(1), mac(2), Heard::Claim);
+    table.heard(now, ip(1), mac(2), NeighbourEvidence::Announcement);
     let mut asked = Vec::new();
     while now < START + 10 * SECOND {
-        if matches!(table.find(now, ip(1)), Found::Doubtful(_) | Found::Unknown) {
+        if matches!(table.find(now, ip(1)), NeighbourLookup::Stale(_) | NeighbourLookup::Unknown) {
             asked.push(table.ask(now, ip(1)));
-            if asked.last() == Some(&Ask::Everybody) {
-                table.heard(now, ip(1), mac(2), Heard::Answer);
+            if asked.last() == Some(&ProbeAction::Broadcast) {
+                table.heard(now, ip(1), mac(2), NeighbourEvidence::Reply);
                 break;
             }
         }
         now += 10_000;
     }
-    assert_eq!(asked, [Ask::One(mac(1)), Ask::One(mac(1)), Ask::Everybody]);
-    assert_eq!(table.find(now, ip(1)), Found::Here(mac(2)));
+    assert_eq!(asked, [ProbeAction::Unicast(mac(1)), ProbeAction::Unicast(mac(1)), ProbeAction::Broadcast]);
+    assert_eq!(table.find(now, ip(1)), NeighbourLookup::Reachable(mac(2)));
     assert!(now < START + 4 * SECOND);
 }
 
@@ -160,17 +161,17 @@ fn an_address_that_moves_is_found_at_its_new_place() {
 fn a_silent_neighbour_is_asked_with_growing_waits_and_given_up_for_a_while() {
     let (table, mut asked) = (table(), Vec::new());
     let mut now = START;
-    while table.find(now, ip(1)) != Found::Nobody {
-        if table.ask(now, ip(1)) == Ask::Everybody {
+    while table.find(now, ip(1)) != NeighbourLookup::Unreachable {
+        if table.ask(now, ip(1)) == ProbeAction::Broadcast {
             asked.push(now - START);
         }
         now += 10_000;
         assert!(now < START + 60 * SECOND);
     }
     assert_eq!(asked, [0, 250_000, 750_000]);
-    assert_eq!(table.ask(now, ip(1)), Ask::Nothing);
-    assert_eq!(table.find(now + NEIGHBOUR_HOLD_US, ip(1)), Found::Unknown);
-    assert_eq!(table.ask(now + NEIGHBOUR_HOLD_US, ip(1)), Ask::Everybody);
+    assert_eq!(table.ask(now, ip(1)), ProbeAction::Skip);
+    assert_eq!(table.find(now + NEIGHBOUR_FAILED_US, ip(1)), NeighbourLookup::Unknown);
+    assert_eq!(table.ask(now + NEIGHBOUR_FAILED_US, ip(1)), ProbeAction::Broadcast);
 }
 
 /// Strangers that ask for us from a million addresses, and datagrams that seem to come from as many.
@@ -180,28 +181,28 @@ fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
     (0..100).for_each(|number| learn(&table, now, number));
     for number in 1000..200_000 {
         now += 20;
-        table.heard(now, ip(number), mac(number), Heard::Question);
+        table.heard(now, ip(number), mac(number), NeighbourEvidence::Request);
         if number % 3 == 0 {
             table.ask(now, ip(number + 1_000_000));
         }
     }
     for number in 0..100 {
-        assert_eq!(table.find(now, ip(number)), Found::Here(mac(number)));
+        assert_eq!(table.find(now, ip(number)), NeighbourLookup::Reachable(mac(number)));
     }
     // A newcomer still gets in.
     let mut tries = 0;
-    while table.find(now, ip(500)) != Found::Here(mac(500)) {
-        table.heard(now, ip(500), mac(500), Heard::Question);
-        if table.ask(now, ip(500)) != Ask::Nothing {
-            table.heard(now, ip(500), mac(500), Heard::Answer);
+    while table.find(now, ip(500)) != NeighbourLookup::Reachable(mac(500)) {
+        table.heard(now, ip(500), mac(500), NeighbourEvidence::Request);
+        if table.ask(now, ip(500)) != ProbeAction::Skip {
+            table.heard(now, ip(500), mac(500), NeighbourEvidence::Reply);
         }
         now += SECOND / 10;
         tries += 1;
         assert!(tries < 30);
     }
     let counters = table.counters();
-    assert!(counters.questions <= NEIGHBOUR_QUESTIONS_PER_S * (2 + (now - START) / SECOND), "{counters:?}");
-    assert!(counters.questions_saved > 0);
+    assert!(counters.questions <= NEIGHBOUR_PROBES_PER_S * (2 + (now - START) / SECOND), "{counters:?}");
+    assert!(counters.probes_limited > 0);
 }
 
 /// The same, but each of the strangers is sent something, a refusal perhaps, so that it is asked for and silent.
@@ -211,65 +212,65 @@ fn forged_neighbours_that_are_asked_and_silent_give_way() {
     (0..100).for_each(|number| learn(&table, now, number));
     for number in 1000..21_000 {
         now += 500;
-        table.heard(now, ip(number), mac(number), Heard::Question);
+        table.heard(now, ip(number), mac(number), NeighbourEvidence::Request);
         table.ask(now, ip(number));
     }
     for number in 0..100 {
-        assert_eq!(table.find(now, ip(number)), Found::Here(mac(number)));
+        assert_eq!(table.find(now, ip(number)), NeighbourLookup::Reachable(mac(number)));
     }
     // Wherever the flood has filled a bucket, those asked longest ago give way to who is wanted.
     let (begin, failed) = (now, table.counters().no_room);
     for number in 0..1000 {
         now += 2000;
-        assert_eq!(table.ask(now, ip(500_000 + number)), Ask::Everybody, "newcomer {number}");
+        assert_eq!(table.ask(now, ip(500_000 + number)), ProbeAction::Broadcast, "newcomer {number}");
     }
     assert!(now - begin < NEIGHBOUR_REACHABLE_US && table.counters().no_room == failed);
 }
 
 #[test]
 fn routers_are_asked_whatever_the_rate() {
-    let table = Neighbours::new(NEIGHBOURS, &[ip(7)]);
+    let table = NeighbourTable::new(NEIGHBOURS, &[ip(7)]);
     (1000..4000).for_each(|number| {
         table.ask(START, ip(number));
     });
-    assert!(table.counters().questions_saved > 1000, "no question is left for others");
-    assert_eq!(table.ask(START, ip(7)), Ask::Everybody);
+    assert!(table.counters().probes_limited > 1000, "no question is left for others");
+    assert_eq!(table.ask(START, ip(7)), ProbeAction::Broadcast);
 }
 
 #[test]
 fn a_router_has_a_place_whoever_else_is_asked() {
-    let table = Neighbours::new(64, &[ip(7)]);
+    let table = NeighbourTable::new(64, &[ip(7)]);
     (1000..1900).for_each(|number| {
         table.ask(START, ip(number));
     });
     // Nothing is known of it, and nothing believed, before it was asked or has asked itself.
-    table.heard(START, ip(7), mac(66), Heard::Claim);
-    table.heard(START, ip(7), mac(66), Heard::Answer);
-    assert_eq!((table.find(START, ip(7)), table.list()), (Found::Unknown, Vec::new()));
+    table.heard(START, ip(7), mac(66), NeighbourEvidence::Announcement);
+    table.heard(START, ip(7), mac(66), NeighbourEvidence::Reply);
+    assert_eq!((table.find(START, ip(7)), table.list()), (NeighbourLookup::Unknown, Vec::new()));
     learn(&table, START, 7);
     // Long after that, and wanted by nobody for so long, it still has its place.
     let now = START + 10 * NEIGHBOUR_REACHABLE_US;
     (2000..2900).for_each(|number| {
         table.ask(now, ip(number));
     });
-    assert_eq!(table.find(now, ip(7)), Found::Doubtful(mac(7)));
-    let table = Neighbours::new(64, &[ip(7)]);
-    table.heard(START, ip(7), mac(7), Heard::Question);
-    assert_eq!(table.find(START, ip(7)), Found::Doubtful(mac(7)));
+    assert_eq!(table.find(now, ip(7)), NeighbourLookup::Stale(mac(7)));
+    let table = NeighbourTable::new(64, &[ip(7)]);
+    table.heard(START, ip(7), mac(7), NeighbourEvidence::Request);
+    assert_eq!(table.find(START, ip(7)), NeighbourLookup::Stale(mac(7)));
 }
 
 /// Readers without a lock beside a writer: what they find is one entry, not halves of two.
 #[test]
 fn readers_never_see_a_mixture_of_two_entries() {
-    let slot = Slot::default();
+    let slot = NeighbourSlot::default();
     // Which of them was written is in every word.
-    let entry = |which: u64| Entry {
+    let entry = |which: u64| NeighbourEntry {
         ip: u128::from(which % 2),
         mac: mac(which as u32),
-        state: State::Known,
+        state: NeighbourState::Known,
         asked: which as u8,
         confirmed_us: which,
-        quiet_us: which,
+        next_action_us: which,
     };
     std::thread::scope(|scope| {
         let readers = [(); 2].map(|()| {
@@ -296,16 +297,16 @@ fn readers_never_see_a_mixture_of_two_entries() {
 fn a_claim_right_after_an_answer_is_looked_into_a_little_later() {
     let table = table();
     learn(&table, START, 1);
-    table.heard(START + 1, ip(1), mac(2), Heard::Question);
-    assert_eq!(table.find(START + NEIGHBOUR_LOCK_US - 1, ip(1)), Found::Here(mac(1)));
-    assert_eq!(table.find(START + NEIGHBOUR_LOCK_US, ip(1)), Found::Doubtful(mac(1)));
-    assert_eq!(table.ask(START + NEIGHBOUR_LOCK_US, ip(1)), Ask::One(mac(1)));
+    table.heard(START + 1, ip(1), mac(2), NeighbourEvidence::Request);
+    assert_eq!(table.find(START + NEIGHBOUR_DISPUTE_US - 1, ip(1)), NeighbourLookup::Reachable(mac(1)));
+    assert_eq!(table.find(START + NEIGHBOUR_DISPUTE_US, ip(1)), NeighbourLookup::Stale(mac(1)));
+    assert_eq!(table.ask(START + NEIGHBOUR_DISPUTE_US, ip(1)), ProbeAction::Unicast(mac(1)));
 }
 
 /// Two workers hear one peer by two routers, others make places beside it, and a third looks where it is: always at one of both.
 #[test]
 fn where_a_peer_was_seen_is_found_while_it_changes() {
-    let table = Neighbours::new(8, &[]);
+    let table = NeighbourTable::new(8, &[]);
     table.seen(START, ip(1), mac(1));
     table.seen(START + SECOND, ip(1), mac(1));
     let rounds = if cfg!(miri) { 100 } else { 100_000 };
@@ -322,7 +323,7 @@ fn where_a_peer_was_seen_is_found_while_it_changes() {
         }
         scope.spawn(|| {
             for _ in 0..rounds {
-                let at = table.seen_at(ip(1));
+                let at = table.source_mac(ip(1));
                 assert!(at == Some(mac(1)) || at == Some(mac(2)), "{at:?}");
             }
         });

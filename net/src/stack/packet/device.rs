@@ -1,9 +1,12 @@
 //! A network interface of Linux with everything that a server's workers, or a client, need of it.
 
 use super::{PacketError, PacketOptions, PacketPort, sys};
-use crate::driver::{AnyDriver, Drivers};
+use crate::driver::{AnyDriver, DriverFactory};
 use crate::limits::CLIENT_PORTS;
-use crate::stack::{FramePort, Interface, Network, StackDriver, StackError, StackOptions, client_port, machine_clock};
+use crate::stack::{
+    FramePort, InterfaceNetwork, StackDriver, StackError, StackInterface, StackOptions, choose_client_port,
+    monotonic_clock,
+};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -15,7 +18,7 @@ pub struct InterfaceOptions {
     /// The interface's name, such as `eth1`.
     pub interface: String,
     /// This host's addresses there, which the kernel does not have: one of each family at most.
-    pub networks: Vec<Network>,
+    pub networks: Vec<InterfaceNetwork>,
     /// UDP port of the first worker; worker `n` has this port plus `n`.
     pub port: u16,
     /// Workers, a packet socket each.
@@ -41,21 +44,21 @@ pub enum InterfaceError {
         "the kernel has the address {0} on {1}, and would answer for it, too: choose another of that network, or take it away with \
          `ip addr del`"
     )]
-    Kernels(IpAddr, String),
+    KernelOwned(IpAddr, String),
 }
 
 impl InterfaceOptions {
     /// Opens packet sockets, and looks at what the kernel has on its interfaces.
     fn ports(&self, workers: usize) -> Result<Vec<PacketPort>, InterfaceError> {
-        self.networks.iter().try_for_each(Network::check)?;
+        self.networks.iter().try_for_each(InterfaceNetwork::check)?;
         let ports = PacketPort::open_all(&self.interface, self.packets, self.port, workers)?;
         if ports.iter().any(|port| !port.was_up()) {
             return Err(InterfaceError::Down(self.interface.clone()));
         }
-        let kernels = sys::kernels_addresses();
+        let kernels = sys::kernel_addresses();
         let both = self.networks.iter().find_map(|own| kernels.iter().find(|(ip, _)| *ip == own.address));
         match both {
-            Some((ip, name)) => Err(InterfaceError::Kernels(*ip, name.clone())),
+            Some((ip, name)) => Err(InterfaceError::KernelOwned(*ip, name.clone())),
             None => Ok(ports),
         }
     }
@@ -75,7 +78,7 @@ pub fn open_interface(options: &InterfaceOptions) -> Result<(String, Vec<StackDr
     let first = ports.first().ok_or(StackError::Workers { workers: options.workers, port: options.port })?;
     let steering = if options.workers > 1 { "the kernel brings each packet to its worker" } else { "one worker" };
     let about = format!("{} ({}, packets of {} bytes): {steering}", options.interface, first.mac(), first.mtu());
-    let interface = Interface::new(first, stack, machine_clock())?;
+    let interface = StackInterface::new(first, stack, monotonic_clock())?;
     let numbered = ports.into_iter().enumerate();
     let drivers = numbered.map(|(index, port)| StackDriver::new(Arc::clone(&interface), index, port));
     Ok((about, drivers.collect::<Result<Vec<_>, StackError>>()?))
@@ -95,7 +98,7 @@ impl ClientInterface {
     /// # Errors
     /// As [`open_interface`].
     pub fn new(options: InterfaceOptions) -> Result<ClientInterface, InterfaceError> {
-        let next = AtomicU16::new(client_port() - CLIENT_PORTS.start);
+        let next = AtomicU16::new(choose_client_port() - CLIENT_PORTS.start);
         let client = ClientInterface { options: InterfaceOptions { workers: 1, ..options }, next };
         client.driver()?;
         Ok(client)
@@ -108,11 +111,11 @@ impl ClientInterface {
         let opened = ports.pop().ok_or(StackError::Workers { workers: 1, port })?;
         // Every socket sees the frames for all connections.
         let stack = StackOptions { answer_closed_ports: false, ..options.stack()? };
-        Ok(StackDriver::new(Interface::new(&opened, stack, machine_clock())?, 0, opened)?)
+        Ok(StackDriver::new(StackInterface::new(&opened, stack, monotonic_clock())?, 0, opened)?)
     }
 }
 
-impl Drivers for ClientInterface {
+impl DriverFactory for ClientInterface {
     fn open(&self) -> Result<AnyDriver, String> {
         self.driver().map(AnyDriver::other).map_err(|error| error.to_string())
     }

@@ -12,18 +12,18 @@ mod tests;
 
 pub use device::{ClientInterface, InterfaceError, InterfaceOptions, open_interface};
 #[cfg(feature = "dpdk")]
-pub(crate) use sys::kernels_addresses;
+pub(crate) use sys::kernel_addresses;
 
-use super::wire::{ETHERNET, ethertype, protocol};
-use super::{FramePort, InFrame, Mac, Never, Offload, OutFrame, Verified};
-use crate::driver::Pressure;
-use crate::driver::filter::Instruction;
+use super::wire::{ETHERNET_HEADER_LEN, ethertype, protocol};
+use super::{ChecksumStatus, FramePort, MacAddress, NoSharedBuffer, PortOffloads, RxFrame, TxFrame};
+use crate::driver::ReceivePressure;
+use crate::driver::socket_filter::BpfInstruction;
 use crate::limits::{BURST, SOCKET_BUFFER};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use sys::{Arrived, Told};
+use sys::{LinkAttributes, ReceivedPacket};
 use thiserror::Error;
 
 /// How to open a port.
@@ -62,27 +62,27 @@ pub enum PacketError {
 }
 
 /// Bytes of virtio's header.
-const VNET: usize = 10;
+const VNET_HEADER_LEN: usize = 10;
 /// Its flags: a checksum is to be computed; it was found good.
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_VALID: u8 = 2;
 /// Its kind of segments: UDP datagrams.
 const SEGMENTS_UDP: u8 = 5;
 /// Longest message: a packet of IP, the largest that there is, behind both headers.
-const STRIDE: usize = (VNET + ETHERNET + 65_535).next_multiple_of(64);
+const STRIDE: usize = (VNET_HEADER_LEN + ETHERNET_HEADER_LEN + 65_535).next_multiple_of(64);
 
 /// See the module.
 #[derive(Debug)]
 pub struct PacketPort {
     socket: Arc<OwnedFd>,
-    told: Told,
+    told: LinkAttributes,
     offload: bool,
     bytes: Vec<u8>,
-    arrived: Vec<Arrived>,
+    arrived: Vec<ReceivedPacket>,
     /// Frames to be sent, behind each other, and where each lies.
     out: Vec<u8>,
     places: Vec<Range<usize>>,
-    pressure: Pressure,
+    pressure: ReceivePressure,
     errors: u64,
 }
 
@@ -99,9 +99,9 @@ impl PacketPort {
             error => PacketError::Other(name.to_owned(), error),
         };
         let socket = sys::open().map_err(explain)?;
-        let told = sys::interface(socket.as_fd(), name).map_err(explain)?;
-        sys::set_up(socket.as_fd()).map_err(explain)?;
-        crate::driver::set_buffers(socket.as_fd(), options.buffer);
+        let told = sys::link_attributes(socket.as_fd(), name).map_err(explain)?;
+        sys::configure_socket(socket.as_fd()).map_err(explain)?;
+        crate::driver::set_socket_buffers(socket.as_fd(), options.buffer);
         sys::bind(socket.as_fd(), told.index).map_err(explain)?;
         Ok(PacketPort {
             socket: Arc::new(socket),
@@ -111,7 +111,7 @@ impl PacketPort {
             arrived: Vec::with_capacity(BURST),
             out: Vec::new(),
             places: Vec::with_capacity(BURST),
-            pressure: Pressure::default(),
+            pressure: ReceivePressure::default(),
             errors: 0,
         })
     }
@@ -133,11 +133,11 @@ impl PacketPort {
     ) -> Result<Vec<PacketPort>, PacketError> {
         let ports = (0..workers).map(|_| PacketPort::open(name, options)).collect::<Result<Vec<_>, _>>()?;
         if workers > 1 {
-            let program = steering(port, workers);
+            let program = fanout_program(port, workers);
             // The kernel chooses the group: in one that another server has, each would get the other's frames.
             let mut group = None;
             for one in &ports {
-                let joined = sys::share(one.socket.as_fd(), group, &program);
+                let joined = sys::join_fanout(one.socket.as_fd(), group, &program);
                 group = Some(joined.map_err(|error| PacketError::Other(name.to_owned(), error))?);
             }
         }
@@ -146,7 +146,7 @@ impl PacketPort {
 }
 
 /// Chooses a socket by a frame's UDP port. Loads are relative to the network header.
-fn steering(port: u16, workers: usize) -> Vec<Instruction> {
+fn fanout_program(port: u16, workers: usize) -> Vec<BpfInstruction> {
     const NET: u32 = 0xFFF0_0000;
     const PROTOCOL: u32 = 0xFFFF_F000;
     const LOAD_HALF: u16 = 0x28;
@@ -158,23 +158,23 @@ fn steering(port: u16, workers: usize) -> Vec<Instruction> {
     const ANY_BIT: u16 = 0x45;
     const RETURN: u16 = 0x06;
     const RETURN_SUM: u16 = 0x16;
-    let step = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    let step = |code, jt, jf, k| BpfInstruction { code, jt, jf, k };
     vec![
         step(LOAD_HALF, 0, 0, PROTOCOL),
-        step(EQUAL, 0, 8, u32::from(ethertype::IPV4)),
+        step(EQUAL, 0, 8, u32::from(ethertype::IPV4_HEADER_LEN)),
         // IPv4 without options, UDP, whole.
         step(LOAD_BYTE, 0, 0, NET),
         step(EQUAL, 0, 13, 0x45),
         step(LOAD_BYTE, 0, 0, NET + 9),
-        step(EQUAL, 0, 11, u32::from(protocol::UDP)),
+        step(EQUAL, 0, 11, u32::from(protocol::UDP_HEADER_LEN)),
         step(LOAD_HALF, 0, 0, NET + 6),
         step(ANY_BIT, 9, 0, 0x3FFF),
         step(LOAD_HALF, 0, 0, NET + 22),
         step(GO, 0, 0, 4),
         // IPv6.
-        step(EQUAL, 0, 6, u32::from(ethertype::IPV6)),
+        step(EQUAL, 0, 6, u32::from(ethertype::IPV6_HEADER_LEN)),
         step(LOAD_BYTE, 0, 0, NET + 6),
-        step(EQUAL, 0, 4, u32::from(protocol::UDP)),
+        step(EQUAL, 0, 4, u32::from(protocol::UDP_HEADER_LEN)),
         step(LOAD_HALF, 0, 0, NET + 42),
         step(SUBTRACT, 0, 0, u32::from(port)),
         step(AT_LEAST, 1, 0, workers as u32),
@@ -184,9 +184,9 @@ fn steering(port: u16, workers: usize) -> Vec<Instruction> {
 }
 
 impl FramePort for PacketPort {
-    type Shared = Never;
+    type Shared = NoSharedBuffer;
 
-    fn mac(&self) -> Mac {
+    fn mac(&self) -> MacAddress {
         self.told.mac
     }
 
@@ -198,13 +198,13 @@ impl FramePort for PacketPort {
         true
     }
 
-    fn offload(&self) -> Offload {
-        Offload { udp_fill: self.offload, ..Offload::default() }
+    fn offload(&self) -> PortOffloads {
+        PortOffloads { udp_fill: self.offload, ..PortOffloads::default() }
     }
 
-    fn listen(&mut self, groups: &[Mac]) -> bool {
+    fn listen(&mut self, groups: &[MacAddress]) -> bool {
         // Groups are joined for good: the stack's do not change.
-        groups.iter().all(|group| sys::join(self.socket.as_fd(), self.told.index, *group).is_ok())
+        groups.iter().all(|group| sys::join_group(self.socket.as_fd(), self.told.index, *group).is_ok())
     }
 
     fn receive(&mut self, most: usize) -> usize {
@@ -219,30 +219,30 @@ impl FramePort for PacketPort {
         self.arrived.len()
     }
 
-    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+    fn frame(&self, index: usize) -> Option<RxFrame<'_>> {
         let arrived = self.arrived.get(index)?;
         let message = self.bytes.get(index * STRIDE..index * STRIDE + arrived.len)?;
-        let (head, frame) = message.split_at_checked(VNET)?;
+        let (head, frame) = message.split_at_checked(VNET_HEADER_LEN)?;
         if arrived.truncated {
             // It is told of, and short.
-            return Some(InFrame::plain(&[]));
+            return Some(RxFrame::plain(&[]));
         }
         let &[flags, kind, _, _, low, high, ..] = head else { return None };
         let good = flags & (NEEDS_CHECKSUM | CHECKSUM_VALID) != 0;
-        let udp = if good { Verified::Good } else { Verified::Unknown };
+        let udp = if good { ChecksumStatus::Valid } else { ChecksumStatus::Unknown };
         let segment = if kind == SEGMENTS_UDP { usize::from(u16::from_ne_bytes([low, high])) } else { 0 };
-        Some(InFrame { udp, segment, vlan: arrived.vlan, ..InFrame::plain(frame) })
+        Some(RxFrame { udp, segment, vlan: arrived.vlan, ..RxFrame::plain(frame) })
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
+    fn transmit(&mut self, frames: &[TxFrame<'_>]) -> usize {
         self.out.clear();
         self.places.clear();
         for frame in frames.iter().take(BURST) {
             let start = self.out.len();
-            let mut head = [0; VNET];
+            let mut head = [0; VNET_HEADER_LEN];
             if frame.fill.udp {
                 head[0] = NEEDS_CHECKSUM;
-                head[6..8].copy_from_slice(&((ETHERNET + frame.ip_header) as u16).to_ne_bytes());
+                head[6..8].copy_from_slice(&((ETHERNET_HEADER_LEN + frame.ip_header_len) as u16).to_ne_bytes());
                 head[8..10].copy_from_slice(&6u16.to_ne_bytes());
             }
             self.out.extend_from_slice(&head);
@@ -269,9 +269,9 @@ impl FramePort for PacketPort {
         Some(Arc::clone(&self.socket))
     }
 
-    fn pressure(&mut self) -> Pressure {
-        let (used, room) = crate::driver::receive_buffer(self.socket.as_fd());
-        self.pressure.thrown_away += u64::from(sys::thrown_away(self.socket.as_fd()));
+    fn pressure(&mut self) -> ReceivePressure {
+        let (used, room) = crate::driver::receive_buffer_usage(self.socket.as_fd());
+        self.pressure.thrown_away += u64::from(sys::take_drops(self.socket.as_fd()));
         self.pressure.filled = (used * 1000 / room.max(1)) as u32;
         self.pressure
     }

@@ -5,9 +5,9 @@
 //! it says that it wrote.
 #![allow(unsafe_code)]
 
-use crate::driver::filter::Instruction;
+use crate::driver::socket_filter::BpfInstruction;
 use crate::limits::BURST;
-use crate::stack::Mac;
+use crate::stack::MacAddress;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::{MaybeUninit, size_of, zeroed};
@@ -34,7 +34,7 @@ mod packet {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Membership {
+struct PacketMembership {
     interface: i32,
     kind: u16,
     len: u16,
@@ -43,7 +43,7 @@ struct Membership {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Auxdata {
+struct PacketAuxdata {
     status: u32,
     len: u32,
     snaplen: u32,
@@ -56,11 +56,11 @@ struct Auxdata {
 /// Room for one control message, aligned as the kernel wants it.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; 64]);
+struct AuxdataBuffer([u8; 64]);
 
 /// One received message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrived {
+pub(super) struct ReceivedPacket {
     /// Its bytes.
     pub(super) len: usize,
     /// It was longer than the buffer.
@@ -88,11 +88,11 @@ fn set<T: Copy>(fd: BorrowedFd<'_>, name: i32, value: &T) -> Result<(), Errno> {
 }
 
 /// What the kernel's options are made of: any bytes are a value of it.
-trait Plain: Copy + Default {}
-impl Plain for u32 {}
-impl Plain for [u32; 2] {}
+trait PlainOption: Copy + Default {}
+impl PlainOption for u32 {}
+impl PlainOption for [u32; 2] {}
 
-fn get<T: Plain>(fd: BorrowedFd<'_>, name: i32) -> Result<T, Errno> {
+fn get<T: PlainOption>(fd: BorrowedFd<'_>, name: i32) -> Result<T, Errno> {
     let mut value = T::default();
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` and `len` live across the call; the kernel writes at most `len` bytes, the size of `value`, whose type takes any.
@@ -116,17 +116,17 @@ pub(super) fn open() -> Result<OwnedFd, Errno> {
 
 /// What the kernel says of an interface.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct LinkAttributes {
     /// Its number.
     pub(super) index: i32,
-    pub(super) mac: Mac,
+    pub(super) mac: MacAddress,
     pub(super) mtu: usize,
     /// It was brought up.
     pub(super) up: bool,
 }
 
 /// Looks an interface up.
-pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<Told, Errno> {
+pub(super) fn link_attributes(fd: BorrowedFd<'_>, name: &str) -> Result<LinkAttributes, Errno> {
     let name = CString::new(name).map_err(|_| Errno::NODEV)?;
     // SAFETY: an ifreq is plain data for which zeros are valid.
     let mut request: libc::ifreq = unsafe { zeroed() };
@@ -158,11 +158,11 @@ pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<Told, Errno> {
         *place = byte as u8;
     }
     let up = i32::from(flags) & libc::IFF_UP != 0;
-    Ok(Told { index, mac: Mac(mac), mtu: usize::try_from(mtu).unwrap_or(0), up })
+    Ok(LinkAttributes { index, mac: MacAddress(mac), mtu: usize::try_from(mtu).unwrap_or(0), up })
 }
 
 /// The kernel's own addresses, with the names of the interfaces that have them; none if it does not tell.
-pub(crate) fn kernels_addresses() -> Vec<(IpAddr, String)> {
+pub(crate) fn kernel_addresses() -> Vec<(IpAddr, String)> {
     let mut first = ptr::null_mut();
     // SAFETY: `first` lives across the call, which sets it to a list that is given back below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -173,7 +173,7 @@ pub(crate) fn kernels_addresses() -> Vec<(IpAddr, String)> {
         // SAFETY: an entry of the list, which lives until it is given back.
         let entry = unsafe { &*next };
         // SAFETY: an entry's address is null or that of a socket address as long as its family says.
-        if let Some(ip) = unsafe { ip_of(entry.ifa_addr) } {
+        if let Some(ip) = unsafe { read_ip(entry.ifa_addr) } {
             // SAFETY: an entry's name is a string that ends with a zero.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             found.push((ip, name.to_string_lossy().into_owned()));
@@ -189,7 +189,7 @@ pub(crate) fn kernels_addresses() -> Vec<(IpAddr, String)> {
 ///
 /// # Safety
 /// `address` is null or points to a socket address that is as long as its family says.
-unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+unsafe fn read_ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }
@@ -211,7 +211,7 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
 
 /// Sets what is common to all sockets of ours: frames come and go behind a header of virtio's, tags are told of, nothing that was sent
 /// comes back.
-pub(super) fn set_up(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(super) fn configure_socket(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     set(fd, packet::VNET_HDR, &1i32)?;
     set(fd, packet::AUXDATA, &1i32)?;
     set(fd, packet::IGNORE_OUTGOING, &1i32)?;
@@ -235,14 +235,14 @@ pub(super) fn bind(fd: BorrowedFd<'_>, interface: i32) -> Result<(), Errno> {
 }
 
 /// Lets frames to a group in.
-pub(super) fn join(fd: BorrowedFd<'_>, interface: i32, group: Mac) -> Result<(), Errno> {
+pub(super) fn join_group(fd: BorrowedFd<'_>, interface: i32, group: MacAddress) -> Result<(), Errno> {
     let mut address = [0; 8];
     address[..6].copy_from_slice(&group.0);
-    set(fd, packet::ADD_MEMBERSHIP, &Membership { interface, kind: packet::MR_MULTICAST, len: 6, address })
+    set(fd, packet::ADD_MEMBERSHIP, &PacketMembership { interface, kind: packet::MR_MULTICAST, len: 6, address })
 }
 
 /// Makes the socket one of group `id`, or the first of a new one, among whose sockets `program` chooses by their order. Returns the group.
-pub(super) fn share(fd: BorrowedFd<'_>, id: Option<u16>, program: &[Instruction]) -> Result<u16, Errno> {
+pub(super) fn join_fanout(fd: BorrowedFd<'_>, id: Option<u16>, program: &[BpfInstruction]) -> Result<u16, Errno> {
     let kind = id.map_or(packet::FANOUT_CBPF | packet::FANOUT_NEW, |_| packet::FANOUT_CBPF);
     set(fd, packet::FANOUT, &(u32::from(id.unwrap_or(0)) | kind << 16))?;
     let mut words: Vec<libc::sock_filter> =
@@ -255,7 +255,7 @@ pub(super) fn share(fd: BorrowedFd<'_>, id: Option<u16>, program: &[Instruction]
 }
 
 /// Messages thrown away since the last call.
-pub(super) fn thrown_away(fd: BorrowedFd<'_>) -> u32 {
+pub(super) fn take_drops(fd: BorrowedFd<'_>) -> u32 {
     let [_all, thrown_away] = get(fd, packet::STATISTICS).unwrap_or([0; 2]);
     thrown_away
 }
@@ -266,10 +266,10 @@ pub(super) fn receive(
     bytes: &mut [u8],
     stride: usize,
     most: usize,
-    arrived: &mut Vec<Arrived>,
+    arrived: &mut Vec<ReceivedPacket>,
 ) -> Result<(), Errno> {
     arrived.clear();
-    let mut controls = [const { MaybeUninit::<Control>::uninit() }; BURST];
+    let mut controls = [const { MaybeUninit::<AuxdataBuffer>::uninit() }; BURST];
     let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
     let mut count = 0;
@@ -282,7 +282,7 @@ pub(super) fn receive(
         fields.msg_hdr.msg_iov = slice;
         fields.msg_hdr.msg_iovlen = 1;
         fields.msg_hdr.msg_control = control.as_mut_ptr().cast();
-        fields.msg_hdr.msg_controllen = size_of::<Control>() as _;
+        fields.msg_hdr.msg_controllen = size_of::<AuxdataBuffer>() as _;
         count += 1;
     }
     // SAFETY: the first `count` headers are initialised; each points to a control buffer and a slice of `bytes` of the lengths given, all of
@@ -295,9 +295,9 @@ pub(super) fn receive(
         // SAFETY: the kernel has filled this header, which was initialised above.
         let header = unsafe { header.assume_init_ref() };
         // SAFETY: the control buffer of this header lives, and the kernel has set `msg_controllen` to what it wrote.
-        let vlan = unsafe { has_tag(&header.msg_hdr) };
+        let vlan = unsafe { vlan_was_stripped(&header.msg_hdr) };
         let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        arrived.push(Arrived { len: (header.msg_len as usize).min(stride), truncated, vlan });
+        arrived.push(ReceivedPacket { len: (header.msg_len as usize).min(stride), truncated, vlan });
     }
     Ok(())
 }
@@ -306,16 +306,16 @@ pub(super) fn receive(
 ///
 /// # Safety
 /// `fields` was filled by the kernel, and its control buffer lives.
-unsafe fn has_tag(fields: &libc::msghdr) -> bool {
+unsafe fn vlan_was_stripped(fields: &libc::msghdr) -> bool {
     // SAFETY: as promised by the caller; the CMSG functions stay within `msg_controllen`.
     unsafe {
         let mut head = libc::CMSG_FIRSTHDR(fields);
         while !head.is_null() {
             if (*head).cmsg_level == libc::SOL_PACKET
                 && (*head).cmsg_type == packet::AUXDATA
-                && (*head).cmsg_len as usize >= libc::CMSG_LEN(size_of::<Auxdata>() as u32) as usize
+                && (*head).cmsg_len as usize >= libc::CMSG_LEN(size_of::<PacketAuxdata>() as u32) as usize
             {
-                let data = ptr::read_unaligned(libc::CMSG_DATA(head).cast::<Auxdata>());
+                let data = ptr::read_unaligned(libc::CMSG_DATA(head).cast::<PacketAuxdata>());
                 return data.status & packet::STATUS_VLAN_VALID != 0;
             }
             head = libc::CMSG_NXTHDR(fields, head);

@@ -1,7 +1,7 @@
 use super::*;
 
 /// What the kernel's machine does with the instructions that are used here, for a frame that begins at `net`.
-fn run(program: &[Instruction], ethertype: u16, packet: &[u8]) -> u32 {
+fn run(program: &[BpfInstruction], ethertype: u16, packet: &[u8]) -> u32 {
     let (mut at, mut sum) = (0, 0u32);
     let byte = |k: u32| u32::from(packet[(k - 0xFFF0_0000) as usize]);
     loop {
@@ -26,7 +26,7 @@ fn run(program: &[Instruction], ethertype: u16, packet: &[u8]) -> u32 {
 
 #[test]
 fn a_frame_goes_to_the_socket_of_its_port_and_all_others_to_the_first() {
-    let program = steering(7000, 4);
+    let program = fanout_program(7000, 4);
     let packet = |v4: bool, protocol: u8, port: u16| {
         let mut bytes = vec![0u8; 60];
         bytes[0] = if v4 { 0x45 } else { 0x60 };

@@ -1,9 +1,10 @@
 //! The order in which a port with interrupts is asked, looked at and slept on; and ports whose interrupts are not what they say.
 
 use super::*;
-use crate::driver::{Pressure, Waiter};
+use crate::driver::{DriverWaiter, ReceivePressure};
 use crate::limits::{
-    ARMED_SLEEP_US, INTERRUPTS_FOR_NOTHING, INTERRUPTS_MISSED, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US,
+    ARMED_SLEEP_US, INTERRUPTS_FOR_NOTHING, INTERRUPTS_MISSED, POLLED_IDLE_AFTER_US, POLLED_IDLE_SLEEP_US,
+    POLLED_SLEEP_US,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
@@ -18,13 +19,13 @@ struct Bell {
     /// Whether it takes requests for one.
     takes: bool,
     said: Vec<&'static str>,
-    forgone: Option<Forgone>,
+    forgone: Option<InterruptFault>,
 }
 
 impl FramePort for Bell {
     type Shared = Vec<u8>;
 
-    fn mac(&self) -> Mac {
+    fn mac(&self) -> MacAddress {
         self.port.mac()
     }
 
@@ -32,7 +33,7 @@ impl FramePort for Bell {
         self.port.mtu()
     }
 
-    fn listen(&mut self, groups: &[Mac]) -> bool {
+    fn listen(&mut self, groups: &[MacAddress]) -> bool {
         self.port.listen(groups)
     }
 
@@ -41,11 +42,11 @@ impl FramePort for Bell {
         self.port.receive(most)
     }
 
-    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+    fn frame(&self, index: usize) -> Option<RxFrame<'_>> {
         self.port.frame(index)
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
+    fn transmit(&mut self, frames: &[TxFrame<'_>]) -> usize {
         self.port.transmit(frames)
     }
 
@@ -66,11 +67,11 @@ impl FramePort for Bell {
         read(&*self.event, &mut [0; 8]).is_ok()
     }
 
-    fn forgo_interrupts(&mut self, why: Forgone) {
+    fn forgo_interrupts(&mut self, why: InterruptFault) {
         assert_eq!(self.forgone.replace(why), None, "it is said once");
     }
 
-    fn pressure(&mut self) -> Pressure {
+    fn pressure(&mut self) -> ReceivePressure {
         self.port.pressure()
     }
 }
@@ -89,12 +90,12 @@ impl World {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let port = net.interface(mac(1), 1500, 1).remove(0);
         let port = Bell { port, event, takes: true, said: Vec::new(), forgone: None };
-        let interface = Interface::new(&port, options(1), time.clock()).unwrap();
+        let interface = StackInterface::new(&port, options(1), time.clock()).unwrap();
         let driver = StackDriver::new(interface, 0, port).unwrap();
         let other = net.interface(mac(2), 1500, 1).remove(0);
         let mut world = World { driver, other, time };
         world.looks();
-        world.time.pass(POLLED_REST_US);
+        world.time.pass(POLLED_IDLE_AFTER_US);
         world.looks();
         world.said();
         world
@@ -125,7 +126,7 @@ impl World {
         assert!(!self.driver.may_sleep(), "there is one more look before");
         self.looks();
         assert!(self.driver.may_sleep());
-        assert_eq!(self.driver.longest_us(), ARMED_SLEEP_US);
+        assert_eq!(self.driver.max_sleep_us(), ARMED_SLEEP_US);
     }
 }
 
@@ -134,8 +135,8 @@ fn ring(event: &OwnedFd) {
 }
 
 /// Whether a sleep is ended by the port, at once or at all.
-fn is_woken(waiter: &Waiter, longest_us: u64) -> bool {
-    waiter.wait(Some(longest_us), false).unwrap().readable
+fn is_woken(waiter: &DriverWaiter, max_sleep_us: u64) -> bool {
+    waiter.wait(Some(max_sleep_us), false).unwrap().readable
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn an_interrupt_is_asked_for_then_the_port_is_looked_at_then_slept_then_it_is_ca
     world.frame_comes();
     world.looks();
     assert_eq!(world.said(), ["look", "disarm"]);
-    assert_eq!(world.driver.longest_us(), POLLED_IDLE_SLEEP_US, "it rests by the clock until it is asked for again");
+    assert_eq!(world.driver.max_sleep_us(), POLLED_IDLE_SLEEP_US, "it rests by the clock until it is asked for again");
     world.goes_to_sleep();
 }
 
@@ -186,16 +187,16 @@ fn who_has_just_had_something_to_do_sleeps_by_the_clock() {
     let mut world = World::new();
     // A datagram that waits for its neighbour.
     let mut outbox = Outbox::default();
-    outbox.send(Peer::new(ip("10.0.0.9"), 1), &[b"waits"]);
+    outbox.send(PeerAddr::new(ip("10.0.0.9"), 1), &[b"waits"]);
     world.driver.transmit(&mut outbox);
     assert!(world.driver.may_sleep());
     world.looks();
-    assert_eq!((world.driver.longest_us(), world.said()), (POLLED_SLEEP_US, vec!["look"]));
+    assert_eq!((world.driver.max_sleep_us(), world.said()), (POLLED_SLEEP_US, vec!["look"]));
     // One that comes when nobody waits for it any more ends no sleep, and no later one for nothing.
     world.ring();
     assert!(!is_woken(&world.driver.waiter(), 1000));
     for _ in 0..10 {
-        world.time.pass(POLLED_REST_US);
+        world.time.pass(POLLED_IDLE_AFTER_US);
         world.looks();
     }
     world.goes_to_sleep();
@@ -219,11 +220,11 @@ fn a_port_whose_interrupts_do_not_come_is_looked_at_by_the_clock_again() {
     (1..INTERRUPTS_MISSED).for_each(|_| sleep(&mut world, false));
     assert_eq!(world.driver.port().forgone, None);
     sleep(&mut world, false);
-    assert_eq!(world.driver.port().forgone, Some(Forgone::Missed));
+    assert_eq!(world.driver.port().forgone, Some(InterruptFault::Missed));
     world.said();
     assert!(world.driver.may_sleep());
     world.looks();
-    assert_eq!((world.driver.longest_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["look"]));
+    assert_eq!((world.driver.max_sleep_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["look"]));
 }
 
 #[test]
@@ -256,7 +257,7 @@ fn a_port_whose_interrupts_come_for_nothing_is_looked_at_by_the_clock_again() {
         world.ring();
         world.looks();
     }
-    assert_eq!(world.driver.port().forgone, Some(Forgone::ForNothing));
+    assert_eq!(world.driver.port().forgone, Some(InterruptFault::Spurious));
     assert!(world.driver.may_sleep());
 }
 
@@ -265,8 +266,8 @@ fn a_port_that_takes_no_request_is_asked_once() {
     let mut world = World::new();
     world.driver.port_mut().takes = false;
     assert!(world.driver.may_sleep());
-    assert_eq!(world.driver.port().forgone, Some(Forgone::Refused));
+    assert_eq!(world.driver.port().forgone, Some(InterruptFault::Refused));
     world.looks();
     assert!(world.driver.may_sleep());
-    assert_eq!((world.driver.longest_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["arm", "look"]));
+    assert_eq!((world.driver.max_sleep_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["arm", "look"]));
 }

@@ -1,14 +1,16 @@
 //! Promises about datagrams between stacks.
 
-use super::super::handover::Batch;
-use super::super::wire::arp::Arp;
+use super::super::handover::HandoverBatch;
+use super::super::wire::arp::ArpPacket;
 use super::frames::bench;
 use super::*;
 use crate::driver::Burst;
-use crate::limits::{BURST, CLOSED_PORTS_PER_S, HELD_DATAGRAMS, HELD_PER_NEIGHBOUR, NEIGHBOUR_REACHABLE_US};
-use crate::sim::Dice;
+use crate::limits::{
+    BURST, CLOSED_PORTS_PER_S, NEIGHBOUR_REACHABLE_US, UNRESOLVED_DATAGRAMS, UNRESOLVED_PER_NEIGHBOUR,
+};
+use crate::sim::SeededRng;
 
-fn peers(number: u8) -> [Peer; 2] {
+fn peers(number: u8) -> [PeerAddr; 2] {
     [format!("10.0.0.{number}:7000").parse().unwrap(), format!("[fd00::{number:x}]:7000").parse().unwrap()]
 }
 
@@ -22,8 +24,8 @@ fn datagrams_of_all_lengths_arrive_over_both_families_with_and_without_offload()
         if round > 1 {
             let ports = net.interface(mac(9), 1500, 1);
             let mut port = ports.into_iter().next().unwrap();
-            port.offload = Offload { ip_fill: true, udp_fill: true, udp_unneeded: round > 3 };
-            let interface = Interface::new(&port, options(9), time.clock()).unwrap();
+            port.offload = PortOffloads { ip_fill: true, udp_fill: true, udp_checksum_optional: round > 3 };
+            let interface = StackInterface::new(&port, options(9), time.clock()).unwrap();
             one = StackDriver::new(interface, 0, port).unwrap();
         }
         let from = if round > 1 { 9 } else { 1 };
@@ -59,7 +61,7 @@ fn a_damaged_frame_is_never_taken_for_another_datagram() {
         two.port_mut().verify = verify;
         peers(2).iter().for_each(|peer| send(&mut one, *peer, b"who are you"));
         settle(&mut [&mut one, &mut two]);
-        net.set_faults(Faults { corruption: 100, ..Faults::default() });
+        net.set_faults(NetworkFaults { corruption: 100, ..NetworkFaults::default() });
         let datagram = b"sixty-four bytes or so, of which one bit is going to be changed";
         let mut got = Vec::new();
         for round in 0..4000 {
@@ -78,7 +80,7 @@ fn a_damaged_frame_is_never_taken_for_another_datagram() {
 fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up() {
     let (net, time) = (network(), Time::new());
     let mut one = host(&net, &time, 1, options(1)).remove(0);
-    for round in 0..HELD_PER_NEIGHBOUR + 8 {
+    for round in 0..UNRESOLVED_PER_NEIGHBOUR + 8 {
         send(&mut one, peers(2)[0], &[round as u8]);
     }
     assert_eq!(one.stack_counters().unresolved, 8, "what waits for one neighbour is bounded");
@@ -86,7 +88,7 @@ fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up()
     let mut two = host(&net, &time, 2, options(2)).remove(0);
     time.pass(300_000);
     let got = settle(&mut [&mut one, &mut two]).remove(1);
-    assert_eq!(got.len(), HELD_PER_NEIGHBOUR, "asked again, it answers");
+    assert_eq!(got.len(), UNRESOLVED_PER_NEIGHBOUR, "asked again, it answers");
     // Nobody has this address.
     send(&mut one, peers(3)[1], b"lost");
     for _ in 0..40 {
@@ -108,18 +110,23 @@ fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up()
 #[test]
 fn a_neighbour_is_asked_for_when_there_is_no_room_to_wait_for_it() {
     let (mut one, mut other, _time) = bench();
-    for number in 0..HELD_DATAGRAMS {
-        send(&mut one, peers(100 + (number / HELD_PER_NEIGHBOUR) as u8)[0], b"waits");
+    for number in 0..UNRESOLVED_DATAGRAMS {
+        send(&mut one, peers(100 + (number / UNRESOLVED_PER_NEIGHBOUR) as u8)[0], b"waits");
     }
-    assert_eq!((one.stack_counters().held, one.stack_counters().unresolved), (HELD_DATAGRAMS as u64, 0));
+    assert_eq!((one.stack_counters().held, one.stack_counters().unresolved), (UNRESOLVED_DATAGRAMS as u64, 0));
     other.receive_raw();
-    let far: Peer = "192.0.2.5:9".parse().unwrap();
+    let far: PeerAddr = "192.0.2.5:9".parse().unwrap();
     send(&mut one, far, b"lost");
     assert_eq!(one.stack_counters().unresolved, 1);
     let asked = other.receive_raw().iter().find_map(|frame| wire_arp(frame)).expect("the router is asked for");
     assert_eq!(IpAddr::from(asked.target), ip("10.0.0.254"));
-    let answer =
-        Arp { asks: false, sender_mac: mac(2), sender: asked.target, target_mac: mac(1), target: asked.sender };
+    let answer = ArpPacket {
+        is_request: false,
+        sender_mac: mac(2),
+        sender: asked.target,
+        target_mac: mac(1),
+        target: asked.sender,
+    };
     other.send_raw(&answer.frame(mac(1)));
     nothing(&mut one);
     send(&mut one, far, b"arrives");
@@ -133,13 +140,13 @@ fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
     send(&mut one, peers(3)[0], b"waits");
     let own = |frames: &[Vec<u8>]| {
         let arps = frames.iter().filter_map(|frame| wire_arp(frame));
-        arps.filter(|arp| arp.asks && IpAddr::from(arp.target) == ip("10.0.0.3")).count()
+        arps.filter(|arp| arp.is_request && IpAddr::from(arp.target) == ip("10.0.0.3")).count()
     };
     assert_eq!(own(&other.receive_raw()), 1);
     for number in 0..100 {
         let (sender, target) = ([10, 0, 0, 100 + number].into(), [10, 0, 0, 1].into());
-        let arp = Arp { asks: true, sender_mac: mac(2), sender, target_mac: Mac::ZERO, target };
-        other.send_raw(&arp.frame(Mac::BROADCAST));
+        let arp = ArpPacket { is_request: true, sender_mac: mac(2), sender, target_mac: MacAddress::ZERO, target };
+        other.send_raw(&arp.frame(MacAddress::BROADCAST));
     }
     // The time to ask again has come, and the port is full when the answers are to leave.
     time.pass(crate::limits::NEIGHBOUR_RETRIES_US[0]);
@@ -149,7 +156,7 @@ fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
     nothing(&mut one);
     let said = other.receive_raw();
     assert_eq!(own(&said), 1, "asked again");
-    let answers = said.iter().filter_map(|frame| wire_arp(frame)).filter(|arp| !arp.asks).count();
+    let answers = said.iter().filter_map(|frame| wire_arp(frame)).filter(|arp| !arp.is_request).count();
     let counters = one.stack_counters();
     assert_eq!(
         (counters.questions_answered, counters.questions_answered + counters.frames_lost),
@@ -162,7 +169,7 @@ fn told(net: &MemoryNetwork, time: &Time, number: u8) -> StackDriver<MemoryPort>
     use rustix::event::{EventfdFlags, eventfd};
     let mut port = net.interface(mac(number), 1500, 1).remove(0);
     port.descriptor = Some(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
-    let interface = Interface::new(&port, options(number), time.clock()).unwrap();
+    let interface = StackInterface::new(&port, options(number), time.clock()).unwrap();
     StackDriver::new(interface, 0, port).unwrap()
 }
 
@@ -171,7 +178,7 @@ fn sleeps_long(driver: &StackDriver<MemoryPort>) -> bool {
     const LONG_US: u64 = 20_000_000;
     let begin = std::time::Instant::now();
     let woken = driver.waiter().wait(Some(LONG_US), false).unwrap();
-    assert_eq!(woken, crate::driver::Woken::default(), "there is no datagram, and nobody signals");
+    assert_eq!(woken, crate::driver::WakeReason::default(), "there is no datagram, and nobody signals");
     begin.elapsed().as_micros() as u64 >= LONG_US
 }
 
@@ -195,37 +202,37 @@ fn an_idle_driver_says_when_it_has_to_be_called_again() {
     assert!(!sleeps_long(&full));
     full.port_mut().room = usize::MAX;
     nothing(&mut full);
-    assert_eq!(full.longest_us(), u64::MAX, "then it sleeps until a frame comes");
+    assert_eq!(full.max_sleep_us(), u64::MAX, "then it sleeps until a frame comes");
 }
 
 #[test]
 fn a_port_that_says_nothing_is_looked_at_less_often_when_nothing_comes_or_goes() {
     use crate::limits::{
-        POLLED_DEEP_SLEEP_US, POLLED_IDLE_SLEEP_US, POLLED_LONG_REST_US, POLLED_REST_US, POLLED_SLEEP_US,
+        POLLED_DEEP_IDLE_AFTER_US, POLLED_DEEP_SLEEP_US, POLLED_IDLE_AFTER_US, POLLED_IDLE_SLEEP_US, POLLED_SLEEP_US,
     };
     let (net, time) = (network(), Time::new());
     let (mut one, mut two) = (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
     let rest = |driver: &mut StackDriver<MemoryPort>| {
-        assert_eq!(driver.longest_us(), POLLED_SLEEP_US);
-        time.pass(POLLED_REST_US - 1);
+        assert_eq!(driver.max_sleep_us(), POLLED_SLEEP_US);
+        time.pass(POLLED_IDLE_AFTER_US - 1);
         nothing(driver);
-        assert_eq!(driver.longest_us(), POLLED_SLEEP_US);
+        assert_eq!(driver.max_sleep_us(), POLLED_SLEEP_US);
         time.pass(1);
         nothing(driver);
-        assert_eq!(driver.longest_us(), POLLED_IDLE_SLEEP_US);
-        time.pass(POLLED_LONG_REST_US - POLLED_REST_US - 1);
+        assert_eq!(driver.max_sleep_us(), POLLED_IDLE_SLEEP_US);
+        time.pass(POLLED_DEEP_IDLE_AFTER_US - POLLED_IDLE_AFTER_US - 1);
         nothing(driver);
-        assert_eq!(driver.longest_us(), POLLED_IDLE_SLEEP_US);
+        assert_eq!(driver.max_sleep_us(), POLLED_IDLE_SLEEP_US);
         time.pass(1);
         nothing(driver);
-        assert_eq!(driver.longest_us(), POLLED_DEEP_SLEEP_US);
+        assert_eq!(driver.max_sleep_us(), POLLED_DEEP_SLEEP_US);
     };
     // So that they know each other.
     send(&mut one, peers(2)[0], b"x");
     settle(&mut [&mut one, &mut two]);
     rest(&mut one);
     nothing(&mut two);
-    assert_eq!(two.longest_us(), POLLED_DEEP_SLEEP_US);
+    assert_eq!(two.max_sleep_us(), POLLED_DEEP_SLEEP_US);
     // Who sends expects an answer soon; who is sent to, another datagram.
     send(&mut one, peers(2)[0], b"y");
     assert_eq!(receive(&mut two).len(), 1);
@@ -241,11 +248,11 @@ fn a_port_that_lets_no_groups_in_does_for_ipv4_alone() {
     let drive = |options: StackOptions| {
         let mut port = net.interface(mac(1), 1500, 1).remove(0);
         port.listens = false;
-        let interface = Interface::new(&port, options, time.clock()).unwrap();
+        let interface = StackInterface::new(&port, options, time.clock()).unwrap();
         StackDriver::new(interface, 0, port).map(|_| ())
     };
     assert_eq!(drive(options(1)), Err(StackError::Groups));
-    let v4 = Network { address: ip("10.0.0.1"), prefix: 24, gateway: None };
+    let v4 = InterfaceNetwork { address: ip("10.0.0.1"), prefix: 24, gateway: None };
     assert_eq!(drive(StackOptions::new(v4, 7000)), Ok(()));
 }
 
@@ -254,18 +261,24 @@ fn what_is_far_away_goes_to_the_router_and_what_has_no_way_is_counted() {
     let (net, time) = (network(), Time::new());
     let mut one = host(&net, &time, 1, options(1)).remove(0);
     let mut router = net.interface(mac(77), 1500, 1).remove(0);
-    let far: [Peer; 2] = ["192.0.2.5:9".parse().unwrap(), "[2001:db8::5]:9".parse().unwrap()];
+    let far: [PeerAddr; 2] = ["192.0.2.5:9".parse().unwrap(), "[2001:db8::5]:9".parse().unwrap()];
     far.iter().for_each(|peer| send(&mut one, *peer, b"far"));
     let asked: Vec<_> = router.receive_raw();
     let arp = asked.iter().filter_map(|frame| wire_arp(frame)).find(|arp| arp.target != arp.sender).unwrap();
     assert_eq!(IpAddr::from(arp.target), ip("10.0.0.254"));
-    let answer = Arp { asks: false, sender_mac: mac(77), sender: arp.target, target_mac: mac(1), target: arp.sender };
+    let answer = ArpPacket {
+        is_request: false,
+        sender_mac: mac(77),
+        sender: arp.target,
+        target_mac: mac(1),
+        target: arp.sender,
+    };
     router.send_raw(&answer.frame(mac(1)));
     nothing(&mut one);
     let got = router.receive_raw();
     assert_eq!(got.len(), 1, "the datagram that waited");
     assert_eq!((&got[0][..6], &got[0][30..34]), (&mac(77).0[..], &[192, 0, 2, 5][..]));
-    let alone = Network { address: ip("10.0.0.4"), prefix: 24, gateway: None };
+    let alone = InterfaceNetwork { address: ip("10.0.0.4"), prefix: 24, gateway: None };
     let mut alone = host(&net, &time, 4, StackOptions::new(alone, 7000)).remove(0);
     for to in ["192.0.2.5:9", "[fd00::1]:9", "10.0.0.255:9", "10.0.0.0:9", "10.0.0.4:7000", "127.0.0.1:9", "10.0.0.1:0"]
     {
@@ -274,8 +287,8 @@ fn what_is_far_away_goes_to_the_router_and_what_has_no_way_is_counted() {
     assert_eq!(alone.stack_counters().no_route, 7);
 }
 
-fn wire_arp(frame: &[u8]) -> Option<Arp> {
-    Arp::read(frame.get(14..)?).ok().filter(|_| frame[12..14] == [8, 6])
+fn wire_arp(frame: &[u8]) -> Option<ArpPacket> {
+    ArpPacket::read(frame.get(14..)?).ok().filter(|_| frame[12..14] == [8, 6])
 }
 
 #[test]
@@ -283,7 +296,7 @@ fn datagrams_reach_their_worker_whichever_queue_they_come_to() {
     let (net, time) = (network(), Time::new());
     let mut server = host(&net, &time, 1, StackOptions { workers: 3, ..options(1) });
     let mut client = host(&net, &time, 2, options(2)).remove(0);
-    let mut dice = Dice::new(5);
+    let mut dice = SeededRng::new(5);
     let (mut sent, mut got) = (vec![Vec::new(); 3], vec![Vec::new(); 3]);
     for number in 0..3000u32 {
         let (worker, family) = (dice.below(3) as usize, dice.below(2) as usize);
@@ -343,10 +356,10 @@ fn a_worker_that_sleeps_is_woken_by_what_another_one_hands_over() {
 fn what_others_hand_over_does_not_keep_a_worker_from_its_own_queue() {
     let (mut one, mut other, _time) = bench();
     let (own, sender) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-    let (mut burst, mut batch) = (one.burst(), Batch::default());
+    let (mut burst, mut batch) = (one.burst(), HandoverBatch::default());
     for turn in 0..4 {
-        let ask = Arp { asks: true, sender_mac: mac(2), sender, target_mac: Mac::ZERO, target: own };
-        other.send_raw(&ask.frame(Mac::BROADCAST));
+        let ask = ArpPacket { is_request: true, sender_mac: mac(2), sender, target_mac: MacAddress::ZERO, target: own };
+        other.send_raw(&ask.frame(MacAddress::BROADCAST));
         while batch.push(peers(2)[0], b"handed over") {}
         one.interface().inboxes[0].put(&mut batch);
         assert!(one.receive(&mut burst) >= BURST / 2 && !burst.has_drained());
@@ -360,7 +373,7 @@ fn a_port_that_is_full_keeps_datagrams_in_the_outbox_once() {
     let (mut one, mut two) = (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
     send(&mut one, peers(2)[0], b"first");
     settle(&mut [&mut one, &mut two]);
-    let mut dice = Dice::new(9);
+    let mut dice = SeededRng::new(9);
     let (mut outbox, mut sent, mut got) = (Outbox::default(), 0u32, Vec::new());
     let (mut silent, mut nowhere, mut long) = (0, 0, 0);
     for _ in 0..400 {
@@ -419,13 +432,13 @@ fn closed_ports_answer_if_they_are_to_and_never_faster_than_their_rate() {
         let mut answers = 0;
         for round in 0..500 {
             send(&mut two, closed[round % 2], b"anybody?");
-            let before = two.stack_counters().refused(Refused::Unheeded);
+            let before = two.stack_counters().refused(FrameDropReason::Ignored);
             settle(&mut [&mut one, &mut two]);
             // An answer is a message of ICMP to which this stack pays no heed.
-            answers += two.stack_counters().refused(Refused::Unheeded) - before;
+            answers += two.stack_counters().refused(FrameDropReason::Ignored) - before;
             time.pass(1000);
         }
-        assert_eq!(one.stack_counters().refused(Refused::Port), 500);
+        assert_eq!(one.stack_counters().refused(FrameDropReason::Port), 500);
         assert_eq!(answers, one.stack_counters().closed_answered);
         // In half a second, and what was saved up.
         let rate = if answer_closed_ports { CLOSED_PORTS_PER_S } else { 0 };
@@ -454,8 +467,8 @@ fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
     let (net, time) = (network(), Time::new());
     let mut one = host(&net, &time, 1, options(1)).remove(0);
     let mut two = host(&net, &time, 2, options(2)).remove(0);
-    two.port_mut().gives_from = 1000;
-    let to = Peer::new(ip("10.0.0.2"), 7000);
+    two.port_mut().zero_copy_from = 1000;
+    let to = PeerAddr::new(ip("10.0.0.2"), 7000);
     let datagram = |len: usize| (0..len).map(|n| (n * 7 + len) as u8).collect::<Vec<u8>>();
     send(&mut one, to, &[1]);
     settle(&mut [&mut one, &mut two]);
@@ -471,7 +484,7 @@ fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
         assert_eq!(bytes, datagram(len));
         let share = burst.share(index);
         assert_eq!(share.is_some(), len >= 1000, "{len}");
-        kept.extend(share.and_then(|share| share.hold_part(&bytes[100..900])));
+        kept.extend(share.and_then(|share| share.slice_ref(&bytes[100..900])));
     }
     assert!(burst.iter().map(|(_, bytes)| bytes.to_vec()).eq(lengths.map(datagram)));
     // What is changed is a copy.
@@ -487,11 +500,11 @@ fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
         let (peer, bytes) = burst.get(index).unwrap();
         let packed = match burst.share(index) {
             None => pack.pack(peer, bytes),
-            Some(share) => pack.pack_share(peer, share),
+            Some(share) => pack.pack_shared(peer, share),
         };
         assert!(packed);
     }
-    assert!(!pack.pack_share(to, burst.share(1).unwrap()), "as if it had been copied");
+    assert!(!pack.pack_shared(to, burst.share(1).unwrap()), "as if it had been copied");
     burst.let_go();
     assert!(burst.get(1).is_none() && burst.get(0).is_some());
     assert!(pack.iter().map(|(_, bytes)| bytes.to_vec()).eq([1400, 1000, 40].map(datagram)));

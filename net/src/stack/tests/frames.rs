@@ -1,6 +1,6 @@
 //! Promises about single frames: what is answered, and why others are dropped. The frames are made by another library.
 
-use super::super::wire::{Ethernet, arp::Arp, ethertype, icmp::Way, nd};
+use super::super::wire::{EthernetHeader, arp::ArpPacket, ethertype, icmp::FrameRoute, nd};
 use super::*;
 use etherparse::{PacketBuilder, PacketBuilderStep, UdpHeader, ip_number};
 
@@ -60,7 +60,7 @@ fn changed6(changes: &[(usize, u8)]) -> Vec<u8> {
     frame
 }
 
-fn with_mac(mut frame: Vec<u8>, at: usize, mac: Mac) -> Vec<u8> {
+fn with_mac(mut frame: Vec<u8>, at: usize, mac: MacAddress) -> Vec<u8> {
     frame[at..at + 6].copy_from_slice(&mac.0);
     frame
 }
@@ -93,8 +93,8 @@ fn tagged(kind: u16) -> Vec<u8> {
     frame
 }
 
-fn malformed_frames() -> Vec<(Refused, Vec<u8>)> {
-    use Refused::*;
+fn malformed_frames() -> Vec<(FrameDropReason, Vec<u8>)> {
+    use FrameDropReason::*;
     let mut ip_sum = good4();
     ip_sum[24] ^= 1;
     vec![
@@ -104,8 +104,8 @@ fn malformed_frames() -> Vec<(Refused, Vec<u8>)> {
         (Short, good6()[..50].to_vec()),
         (Vlan, tagged(0x8100)),
         (Vlan, tagged(0x88A8)),
-        (EthernetAddress, with_mac(good4(), 6, Mac::BROADCAST)),
-        (EthernetAddress, with_mac(good4(), 6, Mac::ZERO)),
+        (EthernetAddress, with_mac(good4(), 6, MacAddress::BROADCAST)),
+        (EthernetAddress, with_mac(good4(), 6, MacAddress::ZERO)),
         (EthernetAddress, with_mac(good4(), 6, mac(1))),
         (EtherType, [&good4()[..12], &[0x88, 0xCC], &[0; 50][..]].concat()),
         (IpHeader, changed4(&[(0, 0x55)])),
@@ -132,8 +132,8 @@ fn malformed_frames() -> Vec<(Refused, Vec<u8>)> {
 }
 
 /// Sound frames that must not be served all the same, and wrong checksums.
-fn unwanted_frames() -> Vec<(Refused, Vec<u8>)> {
-    use Refused::*;
+fn unwanted_frames() -> Vec<(FrameDropReason, Vec<u8>)> {
+    use FrameDropReason::*;
     let mut no_sum = good6();
     no_sum[60..62].fill(0);
     let mut wrong4 = good4();
@@ -160,7 +160,7 @@ fn unwanted_frames() -> Vec<(Refused, Vec<u8>)> {
         (IpDestination, finish(v4([10, 0, 0, 2], [10, 0, 0, 3]).udp(5000, 7000), b"x")),
         (IpDestination, finish(v4([10, 0, 0, 2], [10, 0, 0, 255]).udp(5000, 7000), b"x")),
         (IpDestination, finish(v6("fd00::2", "ff02::1").udp(5000, 7000), b"x")),
-        (IpDestination, with_mac(good4(), 0, Mac::BROADCAST)),
+        (IpDestination, with_mac(good4(), 0, MacAddress::BROADCAST)),
         (Protocol, changed4(&[(9, 6)])),
         (Protocol, changed6(&[(6, 6)])),
         (UdpLength, udp_len(7)),
@@ -181,11 +181,11 @@ fn a_frame_that_is_not_sound_is_dropped_and_counted_under_its_reason() {
         other.send_raw(&frame);
         // What cannot even reach an interface is given to the stack by hand.
         if frame.len() < 6 {
-            one.worker.input(1_000_000, &InFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
+            one.worker.input(1_000_000, &RxFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
         }
         assert_eq!(receive(&mut one), [], "frame {number}");
         assert_eq!(one.stack_counters().refused(why), before.refused(why) + 1, "frame {number} {why:?}");
-        assert_eq!(one.stack_counters().refused_in_all(), before.refused_in_all() + 1);
+        assert_eq!(one.stack_counters().total_dropped(), before.total_dropped() + 1);
     }
     other.send_raw(&good4());
     other.send_raw(&good6());
@@ -195,24 +195,24 @@ fn a_frame_that_is_not_sound_is_dropped_and_counted_under_its_reason() {
 #[test]
 fn whatever_a_port_says_of_vlans_and_checksums_is_believed() {
     let (mut one, ..) = bench();
-    let mut take = |frame: InFrame<'_>| {
+    let mut take = |frame: RxFrame<'_>| {
         let mut burst = crate::driver::Burst::new(1, 1500);
         one.worker.input(1_000_000, &frame, &mut burst);
         burst.len()
     };
     let (good, mut bad) = (good4(), good4());
     bad[45] ^= 1;
-    assert_eq!(take(InFrame::plain(&good)), 1);
-    assert_eq!(take(InFrame { vlan: true, ..InFrame::plain(&good) }), 0);
-    assert_eq!(take(InFrame { udp: Verified::Bad, ..InFrame::plain(&good) }), 0);
-    assert_eq!(take(InFrame { ip: Verified::Bad, ..InFrame::plain(&good) }), 0);
-    assert_eq!(take(InFrame { udp: Verified::Good, ..InFrame::plain(&bad) }), 1, "it never left the machine");
+    assert_eq!(take(RxFrame::plain(&good)), 1);
+    assert_eq!(take(RxFrame { vlan: true, ..RxFrame::plain(&good) }), 0);
+    assert_eq!(take(RxFrame { udp: ChecksumStatus::Invalid, ..RxFrame::plain(&good) }), 0);
+    assert_eq!(take(RxFrame { ip: ChecksumStatus::Invalid, ..RxFrame::plain(&good) }), 0);
+    assert_eq!(take(RxFrame { udp: ChecksumStatus::Valid, ..RxFrame::plain(&bad) }), 1, "it never left the machine");
     // Over IPv6 there must be a checksum, and no port can find good what is not there.
     let mut none = good6();
-    assert_eq!(take(InFrame { udp: Verified::Good, ..InFrame::plain(&none) }), 1);
+    assert_eq!(take(RxFrame { udp: ChecksumStatus::Valid, ..RxFrame::plain(&none) }), 1);
     none[60..62].fill(0);
-    assert_eq!(take(InFrame { udp: Verified::Good, ..InFrame::plain(&none) }), 0);
-    assert_eq!(one.stack_counters().refused(Refused::NoUdpChecksum), 1);
+    assert_eq!(take(RxFrame { udp: ChecksumStatus::Valid, ..RxFrame::plain(&none) }), 0);
+    assert_eq!(one.stack_counters().refused(FrameDropReason::NoUdpChecksum), 1);
 }
 
 #[test]
@@ -223,8 +223,12 @@ fn no_frame_holds_more_datagrams_than_a_kernel_puts_into_one() {
         let frame = finish(v4([10, 0, 0, 2], [10, 0, 0, 1]).udp(5000, port), &[7; 1280]);
         let mut take = |segment| {
             let mut burst = crate::driver::Burst::new(1, 1500);
-            one.worker.input(1_000_000, &InFrame { segment, ..InFrame::plain(&frame) }, &mut burst);
-            (burst.len() as u64, one.stack_counters().handed_over, one.stack_counters().refused(Refused::Segments))
+            one.worker.input(1_000_000, &RxFrame { segment, ..RxFrame::plain(&frame) }, &mut burst);
+            (
+                burst.len() as u64,
+                one.stack_counters().handed_over,
+                one.stack_counters().refused(FrameDropReason::Segments),
+            )
         };
         assert_eq!(take(9), (0, 0, 1 + handed), "143 of them");
         assert_eq!(take(10), (128 * (1 - handed), 128 * handed, 1 + handed));
@@ -313,7 +317,7 @@ fn an_echo_that_does_not_fit_a_packet_of_ours_is_not_answered() {
         assert_eq!(one.stack_counters().echoes_answered, answered);
     }
     assert_eq!((other.receive_raw().len(), one.counters().send_errors), (1, 0));
-    assert_eq!(one.stack_counters().refused(Refused::Unheeded), 2);
+    assert_eq!(one.stack_counters().refused(FrameDropReason::Ignored), 2);
 }
 
 #[test]
@@ -321,8 +325,8 @@ fn arp_is_answered_for_our_address_alone_and_teaches_nothing_else() {
     let (mut one, mut other, _time) = bench();
     let sender: std::net::Ipv4Addr = [10, 0, 0, 2].into();
     let ask = |target: [u8; 4]| {
-        Arp { asks: true, sender_mac: mac(2), sender, target_mac: Mac::ZERO, target: target.into() }
-            .frame(Mac::BROADCAST)
+        ArpPacket { is_request: true, sender_mac: mac(2), sender, target_mac: MacAddress::ZERO, target: target.into() }
+            .frame(MacAddress::BROADCAST)
     };
     other.send_raw(&ask([10, 0, 0, 3]));
     nothing(&mut one);
@@ -337,13 +341,14 @@ fn arp_is_answered_for_our_address_alone_and_teaches_nothing_else() {
     assert_eq!((arp.target_hw_addr(), arp.target_protocol_addr()), (&mac(2).0[..], &[10, 0, 0, 2][..]));
     assert_eq!(one.interface().neighbours(), [(ip("10.0.0.2"), mac(2), 0)], "it wants to talk");
     // Who claims an address, or answers what nobody asked, makes no neighbour; nor do addresses of other networks.
-    for (asks, sender, to) in [
+    for (is_request, sender, to) in [
         (true, [10, 0, 0, 9], [10, 0, 0, 9]),
         (false, [10, 0, 0, 8], [10, 0, 0, 1]),
         (true, [192, 0, 2, 1], [10, 0, 0, 1]),
         (true, [10, 0, 0, 255], [10, 0, 0, 1]),
     ] {
-        let arp = Arp { asks, sender_mac: mac(2), sender: sender.into(), target_mac: mac(1), target: to.into() };
+        let arp =
+            ArpPacket { is_request, sender_mac: mac(2), sender: sender.into(), target_mac: mac(1), target: to.into() };
         other.send_raw(&arp.frame(mac(1)));
     }
     nothing(&mut one);
@@ -354,12 +359,21 @@ fn arp_is_answered_for_our_address_alone_and_teaches_nothing_else() {
 fn who_has_our_address_too_is_noticed_and_contradicted_now_and_then() {
     let (mut one, mut other, time) = bench();
     let own: std::net::Ipv4Addr = [10, 0, 0, 1].into();
-    let claim = Arp { asks: true, sender_mac: mac(2), sender: own, target_mac: Mac::ZERO, target: own };
+    let claim =
+        ArpPacket { is_request: true, sender_mac: mac(2), sender: own, target_mac: MacAddress::ZERO, target: own };
     let mut frames = Vec::new();
     let own6: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
-    nd::write_advertisement(mac(2), own6, Mac([0x33, 0x33, 0, 0, 0, 1]), super::super::wire::ALL_NODES, &mut frames);
+    nd::write_advertisement(
+        mac(2),
+        own6,
+        MacAddress([0x33, 0x33, 0, 0, 0, 1]),
+        super::super::wire::ALL_NODES,
+        &mut frames,
+    );
     // By ARP and by discovery, the latter from our address as who has it does.
-    for (kind, forged) in [(ethertype::ARP, &claim.frame(Mac::BROADCAST)[..]), (ethertype::IPV6, &frames)] {
+    for (kind, forged) in
+        [(ethertype::ARP, &claim.frame(MacAddress::BROADCAST)[..]), (ethertype::IPV6_HEADER_LEN, &frames)]
+    {
         let before = one.interface().conflicts();
         for _ in 0..100 {
             other.send_raw(forged);
@@ -372,7 +386,7 @@ fn who_has_our_address_too_is_noticed_and_contradicted_now_and_then() {
         let own =
             answers.iter().filter(|frame| frame.len() == 86 && frame[54] == 136 && frame[62..78] == own6.octets());
         assert_eq!(own.count(), 1, "{kind:x}");
-        time.pass(crate::limits::DEFEND_US);
+        time.pass(crate::limits::ADDRESS_DEFENCE_US);
     }
     // An address that is ours is not one of a neighbour either.
     assert!(one.interface().neighbours().is_empty());
@@ -403,7 +417,7 @@ fn neighbour_discovery_is_answered_to_who_asks_on_this_link() {
     nd::write_solicitation(mac(2), asker, own, None, &mut routed);
     routed[21] = 254;
     other.send_raw(&routed);
-    let way = Way { macs: (mac(2), mac(1)), from: asker.into(), to: own.into() };
+    let way = FrameRoute { macs: (mac(2), mac(1)), from: asker.into(), to: own.into() };
     for body in [
         &[0; 4][..],
         &[&[0; 4], &own.octets()[..], &[1, 0]].concat(),
@@ -415,7 +429,7 @@ fn neighbour_discovery_is_answered_to_who_asks_on_this_link() {
     }
     nothing(&mut one);
     assert!(other.receive_raw().is_empty());
-    assert_eq!(one.stack_counters().refused(Refused::Discovery), 4);
+    assert_eq!(one.stack_counters().refused(FrameDropReason::Discovery), 4);
 }
 
 #[test]
@@ -431,14 +445,14 @@ fn who_looks_for_a_free_address_learns_that_ours_is_not() {
         (&answer[..6], &answer[38..54]),
         (&[0x33, 0x33, 0, 0, 0, 1][..], &super::super::wire::ALL_NODES.octets()[..])
     );
-    let probe = Arp {
-        asks: true,
+    let probe = ArpPacket {
+        is_request: true,
         sender_mac: mac(2),
         sender: std::net::Ipv4Addr::UNSPECIFIED,
-        target_mac: Mac::ZERO,
+        target_mac: MacAddress::ZERO,
         target: [10, 0, 0, 1].into(),
     };
-    other.send_raw(&probe.frame(Mac::BROADCAST));
+    other.send_raw(&probe.frame(MacAddress::BROADCAST));
     nothing(&mut one);
     assert_eq!(other.receive_raw().len(), 1);
     assert!(one.interface().neighbours().is_empty());
@@ -453,17 +467,23 @@ fn who_says_that_it_has_our_ethernet_address_is_not_answered() {
     nd::write_solicitation(mac(1), "fd00::2".parse().unwrap(), own, None, &mut discovery);
     let arp = |sender: [u8; 4]| {
         let target = [10, 0, 0, 1].into();
-        let arp = Arp { asks: true, sender_mac: mac(1), sender: sender.into(), target_mac: Mac::ZERO, target };
-        arp.frame(Mac::BROADCAST).to_vec()
+        let arp = ArpPacket {
+            is_request: true,
+            sender_mac: mac(1),
+            sender: sender.into(),
+            target_mac: MacAddress::ZERO,
+            target,
+        };
+        arp.frame(MacAddress::BROADCAST).to_vec()
     };
     for mut frame in [discovery, arp([0; 4]), arp([10, 0, 0, 2])] {
         // The frame itself is another's.
         frame[6..12].copy_from_slice(&mac(2).0);
-        one.worker.input(1_000_000, &InFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
+        one.worker.input(1_000_000, &RxFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
         assert!(one.worker.queue.frames.is_empty());
     }
-    assert_eq!(one.stack_counters().refused(Refused::Discovery), 1);
-    assert_eq!(one.stack_counters().refused(Refused::Arp), 2);
+    assert_eq!(one.stack_counters().refused(FrameDropReason::Discovery), 1);
+    assert_eq!(one.stack_counters().refused(FrameDropReason::Arp), 2);
     assert!(one.interface().neighbours().is_empty());
 }
 
@@ -496,7 +516,7 @@ fn a_closed_port_answers_with_what_was_sent() {
 fn a_router_of_the_link_is_told_of_groups_and_nobody_else() {
     let (mut one, mut other, time) = bench();
     let query = |from: &str, hops: u8| {
-        let way = Way { macs: (mac(2), mac(1)), from: ip(from), to: super::super::wire::ALL_NODES.into() };
+        let way = FrameRoute { macs: (mac(2), mac(1)), from: ip(from), to: super::super::wire::ALL_NODES.into() };
         let mut frame = Vec::new();
         way.write(130, 0, &[&[0; 20]], &mut frame);
         frame[21] = hops;
@@ -505,7 +525,7 @@ fn a_router_of_the_link_is_told_of_groups_and_nobody_else() {
     let mut ask = |frame: &[u8]| {
         other.send_raw(frame);
         nothing(&mut one);
-        (other.receive_raw().len(), one.stack_counters().refused(Refused::Discovery))
+        (other.receive_raw().len(), one.stack_counters().refused(FrameDropReason::Discovery))
     };
     assert_eq!(ask(&query("fe80::2", 64)), (0, 1), "it has passed a router");
     assert_eq!(ask(&query("fd00::2", 1)), (0, 2), "it need not be of this link");
@@ -523,15 +543,19 @@ fn the_groups_it_listens_to_are_reported_as_listener_discovery_wants_it() {
     let mut one = host(&net, &time, 1, options(1)).remove(0);
     nothing(&mut one);
     let frames = other.receive_raw();
-    let report = frames.iter().find(|frame| frame[12..14] == ethertype::IPV6.to_be_bytes() && frame[20] == 0).unwrap();
+    let report = frames
+        .iter()
+        .find(|frame| frame[12..14] == ethertype::IPV6_HEADER_LEN.to_be_bytes() && frame[20] == 0)
+        .unwrap();
     assert_eq!(
         (report[21], report[54], &report[56..60], report[62]),
         (1, ip_number::IPV6_ICMP.0, &[5, 2, 0, 0][..], 143)
     );
-    let (_, packet) = Ethernet::read(report).unwrap();
+    let (_, packet) = EthernetHeader::read(report).unwrap();
     let message = &packet[48..];
-    let parts = super::super::wire::ip::read6(packet).unwrap();
-    let mut sum = super::super::wire::checksum::Sum::pseudo(parts.from, parts.to, 58, message.len());
+    let parts = super::super::wire::ip::read_ipv6(packet).unwrap();
+    let mut sum =
+        super::super::wire::checksum::InternetChecksum::pseudo_header(parts.from, parts.to, 58, message.len());
     sum.add(message);
     // Both addresses end alike, so that they are asked for in one group.
     assert_eq!((sum.folded(), message[7]), (0xFFFF, 1));

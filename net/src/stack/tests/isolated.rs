@@ -1,6 +1,6 @@
 //! Promises of a stack on a device that the kernel shares: it answers whom it has heard, where it has heard them, and says nothing else.
 
-use super::super::wire::{Ethernet, arp::Arp};
+use super::super::wire::{EthernetHeader, arp::ArpPacket};
 use super::frames::{finish, v4, v6};
 use super::*;
 
@@ -25,7 +25,8 @@ impl Others {
 /// A host whose address the kernel has as well, with so many places for peers.
 fn shared(neighbours: usize) -> (StackDriver<MemoryPort>, Others, Time) {
     let (net, time) = (network(), Time::new());
-    let networks = options(1).networks.into_iter().map(|network| Network { gateway: None, ..network }).collect();
+    let networks =
+        options(1).networks.into_iter().map(|network| InterfaceNetwork { gateway: None, ..network }).collect();
     let options = StackOptions { isolated: true, neighbours, networks, ..options(1) };
     let mut one = host(&net, &time, 1, options).remove(0);
     let mut others = Others(OTHERS.map(|number| net.interface(mac(number), 1500, 1).remove(0)));
@@ -39,12 +40,12 @@ fn request(source: [u8; 4]) -> Vec<u8> {
 }
 
 /// Where an answer to a peer goes; none: nowhere.
-fn answered(one: &mut StackDriver<MemoryPort>, others: &mut Others, peer: &str) -> Option<Mac> {
-    send(one, Peer::new(ip(peer), 5000), b"answer");
+fn answered(one: &mut StackDriver<MemoryPort>, others: &mut Others, peer: &str) -> Option<MacAddress> {
+    send(one, PeerAddr::new(ip(peer), 5000), b"answer");
     nothing(one);
     let frames = others.received();
     assert!(frames.len() <= 1, "an answer, and no question: {frames:?}");
-    let ethernet = frames.first().map(|frame| Ethernet::read(frame).unwrap().0)?;
+    let ethernet = frames.first().map(|frame| EthernetHeader::read(frame).unwrap().0)?;
     assert_eq!(ethernet.from, mac(1));
     Some(ethernet.to)
 }
@@ -60,7 +61,7 @@ fn who_has_asked_is_answered_where_the_question_came_from_be_it_a_neighbour_or_b
     ] {
         assert_eq!(answered(&mut one, &mut others, peer), None, "nobody knows where {peer} is");
         others.send(7, frame);
-        assert_eq!(receive(&mut one), [(Peer::new(ip(peer), 5000), b"asked".to_vec())]);
+        assert_eq!(receive(&mut one), [(PeerAddr::new(ip(peer), 5000), b"asked".to_vec())]);
         assert_eq!(answered(&mut one, &mut others, peer), Some(mac(7)));
         // However long an answer takes.
         time.pass(3_600_000_000);
@@ -73,16 +74,21 @@ fn who_has_asked_is_answered_where_the_question_came_from_be_it_a_neighbour_or_b
 #[test]
 fn what_is_the_kernels_is_neither_answered_nor_believed() {
     let (mut one, mut others, _time) = shared(64);
-    let asks = |sender: [u8; 4], target: [u8; 4]| {
-        let arp =
-            Arp { asks: true, sender_mac: mac(2), sender: sender.into(), target_mac: Mac::ZERO, target: target.into() };
-        arp.frame(Mac::BROADCAST).to_vec()
+    let is_request = |sender: [u8; 4], target: [u8; 4]| {
+        let arp = ArpPacket {
+            is_request: true,
+            sender_mac: mac(2),
+            sender: sender.into(),
+            target_mac: MacAddress::ZERO,
+            target: target.into(),
+        };
+        arp.frame(MacAddress::BROADCAST).to_vec()
     };
     let (mut echo, mut echo6) = (Vec::new(), Vec::new());
     v4([10, 0, 0, 2], [10, 0, 0, 1]).icmpv4_echo_request(7, 9).write(&mut echo, b"ping").unwrap();
     v6("fd00::2", "fd00::1").icmpv6_echo_request(7, 9).write(&mut echo6, b"ping").unwrap();
     // Asked for; claimed by somebody else; echoes.
-    let frames = [asks([10, 0, 0, 2], [10, 0, 0, 1]), asks([10, 0, 0, 1], [10, 0, 0, 1]), echo, echo6];
+    let frames = [is_request([10, 0, 0, 2], [10, 0, 0, 1]), is_request([10, 0, 0, 1], [10, 0, 0, 1]), echo, echo6];
     for frame in frames {
         others.send(3, frame);
         nothing(&mut one);
@@ -90,7 +96,7 @@ fn what_is_the_kernels_is_neither_answered_nor_believed() {
     let ours = others.received().iter().filter(|frame| frame[6..12] == mac(1).0).count();
     assert_eq!(ours, 0);
     let counters = one.stack_counters();
-    assert_eq!((counters.refused(Refused::EtherType), counters.refused(Refused::Protocol)), (2, 2));
+    assert_eq!((counters.refused(FrameDropReason::EtherType), counters.refused(FrameDropReason::Protocol)), (2, 2));
     assert_eq!((one.interface().conflicts(), one.interface().neighbours().len()), (0, 0));
 }
 

@@ -7,8 +7,8 @@ mod wire;
 mod world;
 
 use super::*;
-use crate::driver::{Driver, Outbox};
-use crate::r2p2::{Peer, Transmit};
+use crate::driver::{DatagramDriver, Outbox};
+use crate::r2p2::{DatagramSink, PeerAddr};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -31,14 +31,14 @@ impl Time {
         self.0.load(SeqCst)
     }
 
-    pub(super) fn clock(&self) -> Clock {
+    pub(super) fn clock(&self) -> StackClock {
         let time = Arc::clone(&self.0);
         Arc::new(move || time.load(SeqCst))
     }
 }
 
-pub(super) fn mac(number: u8) -> Mac {
-    Mac([2, 0, 0, 0, 0, number])
+pub(super) fn mac(number: u8) -> MacAddress {
+    MacAddress([2, 0, 0, 0, 0, number])
 }
 
 pub(super) fn ip(text: &str) -> IpAddr {
@@ -47,8 +47,9 @@ pub(super) fn ip(text: &str) -> IpAddr {
 
 /// Host `number` of the networks that the tests are in, with both families.
 pub(super) fn options(number: u8) -> StackOptions {
-    let v4 = Network { address: IpAddr::from([10, 0, 0, number]), prefix: 24, gateway: Some(ip("10.0.0.254")) };
-    let v6 = Network { address: ip(&format!("fd00::{number:x}")), prefix: 64, gateway: Some(ip("fe80::254")) };
+    let v4 =
+        InterfaceNetwork { address: IpAddr::from([10, 0, 0, number]), prefix: 24, gateway: Some(ip("10.0.0.254")) };
+    let v6 = InterfaceNetwork { address: ip(&format!("fd00::{number:x}")), prefix: 64, gateway: Some(ip("fe80::254")) };
     StackOptions { networks: vec![v4, v6], ..StackOptions::new(v4, 7000) }
 }
 
@@ -71,17 +72,17 @@ pub(super) fn host_of(
     options: StackOptions,
 ) -> Vec<StackDriver<MemoryPort>> {
     let ports = network.interface(mac(number), mtu, options.workers);
-    let interface = Interface::new(&ports[0], options, time.clock()).unwrap();
+    let interface = StackInterface::new(&ports[0], options, time.clock()).unwrap();
     let drivers = ports.into_iter().enumerate();
     drivers.map(|(index, port)| StackDriver::new(Arc::clone(&interface), index, port).unwrap()).collect()
 }
 
 pub(super) fn network() -> MemoryNetwork {
-    MemoryNetwork::new(1, Faults::default(), 1000)
+    MemoryNetwork::new(1, NetworkFaults::default(), 1000)
 }
 
 /// Sends one datagram.
-pub(super) fn send(driver: &mut StackDriver<MemoryPort>, to: Peer, datagram: &[u8]) {
+pub(super) fn send(driver: &mut StackDriver<MemoryPort>, to: PeerAddr, datagram: &[u8]) {
     let mut outbox = Outbox::default();
     outbox.send(to, &[datagram]);
     driver.transmit(&mut outbox);
@@ -89,7 +90,7 @@ pub(super) fn send(driver: &mut StackDriver<MemoryPort>, to: Peer, datagram: &[u
 }
 
 /// What has come.
-pub(super) fn receive(driver: &mut StackDriver<MemoryPort>) -> Vec<(Peer, Vec<u8>)> {
+pub(super) fn receive(driver: &mut StackDriver<MemoryPort>) -> Vec<(PeerAddr, Vec<u8>)> {
     let mut burst = driver.burst();
     let mut all = Vec::new();
     while driver.receive(&mut burst) > 0 || !burst.has_drained() {
@@ -99,7 +100,7 @@ pub(super) fn receive(driver: &mut StackDriver<MemoryPort>) -> Vec<(Peer, Vec<u8
 }
 
 /// Lets all drivers take and answer what is on the network until nothing is left, and returns the datagrams of each.
-pub(super) fn settle(drivers: &mut [&mut StackDriver<MemoryPort>]) -> Vec<Vec<(Peer, Vec<u8>)>> {
+pub(super) fn settle(drivers: &mut [&mut StackDriver<MemoryPort>]) -> Vec<Vec<(PeerAddr, Vec<u8>)>> {
     let mut got: Vec<Vec<_>> = drivers.iter().map(|_| Vec::new()).collect();
     for _ in 0..10 {
         for (driver, got) in drivers.iter_mut().zip(&mut got) {

@@ -1,11 +1,13 @@
 //! Promises about ways that bear less than the interface: a router's word about a packet of ours is heeded, and nobody else's.
 
-use super::super::ways::{KnownWays, Quote};
-use super::super::wire::{IPV4, IPV6, UDP};
+use super::super::path_mtu::{PathMtuCache, QuotedPacket};
+use super::super::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
 use super::*;
-use crate::driver::narrow::NarrowWays;
-use crate::driver::rate::Rate;
-use crate::limits::{LOWERED_GROUPS, LOWERED_PER_S, LOWERED_US, LOWERED_WAYS, NARROWEST_DATAGRAM};
+use crate::driver::interval_limiter::IntervalLimiter;
+use crate::driver::reduced_mtu::ReducedMtuTable;
+use crate::limits::{
+    MIN_PATH_DATAGRAM, REDUCED_PATH_GROUPS, REDUCED_PATH_LIFETIME_US, REDUCED_PATHS, REDUCED_PATHS_PER_S,
+};
 use etherparse::{IcmpEchoHeader, Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4};
 
 /// A host with large packets, its peer, and a router that says what it likes.
@@ -31,15 +33,15 @@ fn world() -> World {
     World { one, two, router, time }
 }
 
-fn peers() -> [Peer; 2] {
-    [Peer::new(ip("10.0.0.2"), 7000), Peer::new(ip("fd00::2"), 7000)]
+fn peers() -> [PeerAddr; 2] {
+    [PeerAddr::new(ip("10.0.0.2"), 7000), PeerAddr::new(ip("fd00::2"), 7000)]
 }
 
 /// The headers of a packet with so many bytes in all, as a router quotes them.
-fn quote(from: Peer, to: Peer, len: usize) -> Vec<u8> {
+fn quote(from: PeerAddr, to: PeerAddr, len: usize) -> Vec<u8> {
     let mut packet = Vec::new();
-    let header = if to.is_ipv4() { IPV4 } else { IPV6 };
-    let payload = vec![0; len - header - UDP];
+    let header = if to.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
+    let payload = vec![0; len - header - UDP_HEADER_LEN];
     match (from.ip(), to.ip()) {
         (IpAddr::V4(a), IpAddr::V4(b)) => PacketBuilder::ipv4(a.octets(), b.octets(), 9)
             .udp(from.port(), to.port())
@@ -51,7 +53,7 @@ fn quote(from: Peer, to: Peer, len: usize) -> Vec<u8> {
             .unwrap(),
         _ => panic!("two families"),
     }
-    packet.truncate(header + UDP);
+    packet.truncate(header + UDP_HEADER_LEN);
     packet
 }
 
@@ -71,15 +73,15 @@ fn too_big(v4: bool, mtu: u32, quoted: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn own(peer: Peer) -> Peer {
-    Peer::new(if peer.is_ipv4() { ip("10.0.0.1") } else { ip("fd00::1") }, 7000)
+fn own(peer: PeerAddr) -> PeerAddr {
+    PeerAddr::new(if peer.is_ipv4() { ip("10.0.0.1") } else { ip("fd00::1") }, 7000)
 }
 
 #[test]
 fn a_routers_word_about_a_packet_of_ours_lowers_what_its_peer_is_sent_for_some_time() {
     for peer in peers() {
         let World { mut one, mut two, router, time } = world();
-        let headers = UDP + if peer.is_ipv4() { IPV4 } else { IPV6 };
+        let headers = UDP_HEADER_LEN + if peer.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
         let mut outbox = one.outbox();
         assert_eq!(outbox.most(peer), 9000 - headers);
         for (len, mtu) in [(5000, 1400), (1400, 1300)] {
@@ -89,12 +91,13 @@ fn a_routers_word_about_a_packet_of_ours_lowers_what_its_peer_is_sent_for_some_t
             nothing(&mut one);
             assert_eq!(outbox.most(peer), mtu as usize - headers);
         }
-        let others = peers().map(|peer| Peer::new(peer.ip(), 1)).into_iter().filter(|other| other.ip() != peer.ip());
-        for other in others.chain([Peer::new(ip("10.0.0.3"), 7000), Peer::new(ip("fd00::3"), 7000)]) {
+        let others =
+            peers().map(|peer| PeerAddr::new(peer.ip(), 1)).into_iter().filter(|other| other.ip() != peer.ip());
+        for other in others.chain([PeerAddr::new(ip("10.0.0.3"), 7000), PeerAddr::new(ip("fd00::3"), 7000)]) {
             assert!(outbox.most(other) > 8900, "only what was told of");
         }
         assert_eq!(one.stack_counters().too_big_heard, 2);
-        time.pass(LOWERED_US - 1);
+        time.pass(REDUCED_PATH_LIFETIME_US - 1);
         assert_eq!(outbox.most(peer), 1300 - headers);
         time.pass(1);
         assert_eq!(outbox.most(peer), 9000 - headers, "it is tried again");
@@ -106,7 +109,7 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
     for peer in peers() {
         let World { mut one, mut two, router, .. } = world();
         let v4 = peer.is_ipv4();
-        let headers = UDP + if v4 { IPV4 } else { IPV6 };
+        let headers = UDP_HEADER_LEN + if v4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
         send(&mut one, peer, &vec![1; 5000 - headers]);
         // One that no way may refuse.
         send(&mut one, peer, &[1; 100]);
@@ -120,16 +123,16 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
         to_all[..6].fill(0xFF);
         let mut tcp = quote(us, them, 5000);
         tcp[if v4 { 9 } else { 6 }] = 6;
-        let other = Peer::new(if v4 { ip("10.0.0.3") } else { ip("fd00::3") }, 7000);
+        let other = PeerAddr::new(if v4 { ip("10.0.0.3") } else { ip("fd00::3") }, 7000);
         let forged = [
             good(least - 1),
             good(1),
             good(5000),
             good(60_000),
             too_big(v4, 1400, &quote(us, them, 4999)),
-            too_big(v4, 1400, &quote(us, Peer::new(them.ip(), 7001), 5000)),
+            too_big(v4, 1400, &quote(us, PeerAddr::new(them.ip(), 7001), 5000)),
             too_big(v4, 1400, &quote(us, other, 5000)),
-            too_big(v4, 1400, &quote(Peer::new(us.ip(), 7001), them, 5000)),
+            too_big(v4, 1400, &quote(PeerAddr::new(us.ip(), 7001), them, 5000)),
             too_big(v4, 1400, &quote(other, them, 5000)),
             too_big(v4, 1400, &quote(us, them, 5000)[..headers - 6]),
             too_big(v4, 1400, &tcp),
@@ -140,13 +143,13 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
         ];
         let mut outbox = one.outbox();
         for (number, frame) in forged.iter().enumerate() {
-            let before = one.stack_counters().refused_in_all();
+            let before = one.stack_counters().total_dropped();
             router.send_raw(frame);
             nothing(&mut one);
             for peer in [them, other] {
                 assert_eq!(outbox.most(peer), 9000 - headers, "{peer}: number {number}");
             }
-            assert_eq!(one.stack_counters().refused_in_all(), before + 1, "number {number}");
+            assert_eq!(one.stack_counters().total_dropped(), before + 1, "number {number}");
         }
         assert_eq!(one.stack_counters().too_big_heard, 0);
         // The least, and a router that does not say how much, as very old ones.
@@ -160,9 +163,9 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
 fn such_words_are_heard_at_a_bounded_rate_and_each_packet_is_worth_one() {
     let World { mut one, mut two, router, time } = world();
     let (peer, mut known) = (peers()[0], 4000);
-    for heard in [LOWERED_PER_S, 2 * LOWERED_PER_S] {
-        for _ in 0..LOWERED_PER_S + 2 {
-            send(&mut one, peer, &vec![1; known - IPV4 - UDP]);
+    for heard in [REDUCED_PATHS_PER_S, 2 * REDUCED_PATHS_PER_S] {
+        for _ in 0..REDUCED_PATHS_PER_S + 2 {
+            send(&mut one, peer, &vec![1; known - IPV4_HEADER_LEN - UDP_HEADER_LEN]);
             settle(&mut [&mut one, &mut two]);
             let before = one.stack_counters().too_big_heard;
             for told in [known - 10, known - 10, known - 20] {
@@ -174,60 +177,62 @@ fn such_words_are_heard_at_a_bounded_rate_and_each_packet_is_worth_one() {
         assert_eq!(one.stack_counters().too_big_heard, heard);
         time.pass(1_000_000);
     }
-    assert_eq!(one.outbox().most(peer), known - IPV4 - UDP);
-    assert_eq!(one.stack_counters().refused(Refused::Unheeded), 2 * 2 * LOWERED_PER_S);
-    assert_eq!(one.stack_counters().refused(Refused::Rate), 3 * 2 * 2);
+    assert_eq!(one.outbox().most(peer), known - IPV4_HEADER_LEN - UDP_HEADER_LEN);
+    assert_eq!(one.stack_counters().refused(FrameDropReason::Ignored), 2 * 2 * REDUCED_PATHS_PER_S);
+    assert_eq!(one.stack_counters().refused(FrameDropReason::RateLimited), 3 * 2 * 2);
 }
 
 #[test]
 fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
-    let (ways, time) = (NarrowWays::new(), Time::new());
+    let (ways, time) = (ReducedMtuTable::new(), Time::new());
     let victim = ip("192.0.2.1");
-    ways.lower(time.now_us(), victim, 1400);
+    ways.reduce(time.now_us(), victim, 1400);
     // Unless it shares its group, which nobody can choose.
     let mut others = (0..100).map(|number| IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (number << 64))));
     let network = others.find(|network| ways.group(*network) != ways.group(victim)).unwrap();
     let IpAddr::V6(network) = network else { unreachable!() };
-    for number in 0..3 * LOWERED_WAYS as u128 {
+    for number in 0..3 * REDUCED_PATHS as u128 {
         time.pass(1);
-        ways.lower(time.now_us(), IpAddr::from(std::net::Ipv6Addr::from(network.to_bits() + number)), 1400);
+        ways.reduce(time.now_us(), IpAddr::from(std::net::Ipv6Addr::from(network.to_bits() + number)), 1400);
     }
     assert_eq!(ways.most(time.now_us(), victim), Some(1400));
-    assert_eq!(ways.len(), LOWERED_WAYS);
+    assert_eq!(ways.len(), REDUCED_PATHS);
 }
 
 #[test]
 fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first() {
-    let (ways, time) = (NarrowWays::new(), Time::new());
+    let (ways, time) = (ReducedMtuTable::new(), Time::new());
     // Of one network: they share their room.
     let host = |number: u128| IpAddr::from(std::net::Ipv6Addr::from((0xFD00_u128 << 112) + number));
-    for number in 0..3 * LOWERED_WAYS as u128 {
+    for number in 0..3 * REDUCED_PATHS as u128 {
         time.pass(1);
-        ways.lower(time.now_us(), host(number), 1400);
-        assert!(ways.len() <= LOWERED_WAYS);
+        ways.reduce(time.now_us(), host(number), 1400);
+        assert!(ways.len() <= REDUCED_PATHS);
         assert_eq!(ways.most(time.now_us(), host(number)), Some(1400));
     }
     assert_eq!(ways.most(time.now_us(), host(0)), None);
-    assert_eq!(ways.most(time.now_us(), host(2 * LOWERED_WAYS as u128)), Some(1400));
+    assert_eq!(ways.most(time.now_us(), host(2 * REDUCED_PATHS as u128)), Some(1400));
 }
 
 /// Answers to who has not shown who it is have no more bytes than these: a forger of senders, who can tell what is sent to them, and quote it.
 #[test]
 fn nothing_is_believed_of_what_a_forger_has_sent_to_others_and_a_peers_router_is_heard_all_the_same() {
-    let (ways, from) = (KnownWays::new(), Peer::new(ip("10.0.0.1"), 7000));
-    let mut rates: Vec<_> = (0..LOWERED_GROUPS).map(|_| Rate::new(LOWERED_PER_S)).collect();
-    let mut hear = |to: Peer, len: usize, mtu: u16| {
+    let (ways, from) = (PathMtuCache::new(), PeerAddr::new(ip("10.0.0.1"), 7000));
+    let mut rates: Vec<_> = (0..REDUCED_PATH_GROUPS).map(|_| IntervalLimiter::new(REDUCED_PATHS_PER_S)).collect();
+    let mut hear = |to: PeerAddr, len: usize, mtu: u16| {
         ways.note(to, len);
-        ways.hear(1, &Quote { from, to, len }, mtu, |group| rates[group].take(1))
+        ways.hear(1, &QuotedPacket { from, to, len }, mtu, |group| rates[group].take(1))
     };
     for number in 0..100_000_u32 {
-        let v4 = Peer::new(IpAddr::from(std::net::Ipv4Addr::from(0x0B00_0000 + (number << 8))), 7000);
-        assert_eq!(hear(v4, NARROWEST_DATAGRAM + IPV4 + UDP, 500), Err(Refused::Unheeded));
-        let v6 =
-            Peer::new(IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (u128::from(number) << 64))), 7000);
-        assert_eq!(hear(v6, NARROWEST_DATAGRAM + IPV6 + UDP, 500), Err(Refused::Unheeded));
+        let v4 = PeerAddr::new(IpAddr::from(std::net::Ipv4Addr::from(0x0B00_0000 + (number << 8))), 7000);
+        assert_eq!(hear(v4, MIN_PATH_DATAGRAM + IPV4_HEADER_LEN + UDP_HEADER_LEN, 500), Err(FrameDropReason::Ignored));
+        let v6 = PeerAddr::new(
+            IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (u128::from(number) << 64))),
+            7000,
+        );
+        assert_eq!(hear(v6, MIN_PATH_DATAGRAM + IPV6_HEADER_LEN + UDP_HEADER_LEN, 500), Err(FrameDropReason::Ignored));
     }
-    for peer in [Peer::new(ip("192.0.2.1"), 7000), Peer::new(ip("fd00::2"), 7000)] {
+    for peer in [PeerAddr::new(ip("192.0.2.1"), 7000), PeerAddr::new(ip("fd00::2"), 7000)] {
         assert_eq!(hear(peer, 1500, 1400), Ok(()));
     }
 }

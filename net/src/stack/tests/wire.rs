@@ -1,7 +1,7 @@
 //! Reading and writing, against another library's.
 
-use super::super::wire::checksum::{Sum, checksum};
-use super::super::wire::{ETHERNET, ip, udp};
+use super::super::wire::checksum::{InternetChecksum, checksum};
+use super::super::wire::{ETHERNET_HEADER_LEN, ip, udp};
 use super::*;
 use etherparse::{IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, UdpHeader};
 use proptest::collection::vec;
@@ -30,7 +30,7 @@ fn addresses() -> impl Strategy<Value = (SocketAddr, SocketAddr)> {
 proptest! {
     #[test]
     fn the_sum_is_what_its_definition_says_however_the_bytes_are_parted(parts in vec(vec(any::<u8>(), 0..40), 0..8)) {
-        let mut sum = Sum::default();
+        let mut sum = InternetChecksum::default();
         parts.iter().for_each(|part| sum.add(part));
         let whole = parts.concat();
         prop_assert_eq!(sum.checksum(), plain_sum(&whole));
@@ -39,7 +39,7 @@ proptest! {
 
     #[test]
     fn what_is_written_another_library_reads_alike((from, to) in addresses(), payload in vec(any::<u8>(), 0..1500)) {
-        let headers = udp::Headers::new((mac(1), mac(2)), from, to, [&payload, &[]], Offload::default()).unwrap();
+        let headers = udp::DatagramHeaders::new((mac(1), mac(2)), from, to, [&payload, &[]], PortOffloads::default()).unwrap();
         let frame = [headers.bytes(), &payload].concat();
         let parsed = etherparse::PacketHeaders::from_ethernet_slice(&frame).unwrap();
         let Some(etherparse::TransportHeader::Udp(header)) = &parsed.transport else { panic!("{parsed:?}") };
@@ -88,9 +88,9 @@ proptest! {
         };
         udp_header.write(&mut bytes).unwrap();
         bytes.extend_from_slice(&payload);
-        let packet = if from.is_ipv4() { ip::read4(&bytes, Verified::Unknown) } else { ip::read6(&bytes) }.unwrap();
+        let packet = if from.is_ipv4() { ip::read_ipv4(&bytes, ChecksumStatus::Unknown) } else { ip::read_ipv6(&bytes) }.unwrap();
         prop_assert_eq!((packet.from, packet.to, packet.hops), (from.ip(), to.ip(), hops));
-        let datagram = udp::read(&packet, Verified::Unknown).unwrap();
+        let datagram = udp::read(&packet, ChecksumStatus::Unknown).unwrap();
         prop_assert_eq!((datagram.from, datagram.port, datagram.payload), (from, to.port(), &payload[..]));
     }
 
@@ -108,7 +108,7 @@ proptest! {
             place[0] = 0;
         }
         // The other library takes a length of nothing for one that is not told.
-        if let Ok(packet) = ip::read6(&bytes)
+        if let Ok(packet) = ip::read_ipv6(&bytes)
             && bytes[4..6] != [0, 0]
         {
             let parsed = etherparse::IpSlice::from_slice(&bytes).unwrap();
@@ -116,7 +116,7 @@ proptest! {
             prop_assert_eq!(parsed.payload().ip_number.0, packet.protocol);
             prop_assert_eq!(parsed.payload().payload, packet.payload);
         }
-        if let Ok(packet) = ip::read4(&bytes, Verified::Good) {
+        if let Ok(packet) = ip::read_ipv4(&bytes, ChecksumStatus::Valid) {
             let parsed = etherparse::IpSlice::from_slice(&bytes).unwrap();
             prop_assert_eq!(parsed.payload().ip_number.0, packet.protocol);
             prop_assert_eq!(parsed.payload().payload, packet.payload);
@@ -131,12 +131,13 @@ fn a_sum_of_zero_is_written_as_all_ones() {
     let mut seen = false;
     for number in 0..=u16::MAX {
         let payload = number.to_be_bytes();
-        let headers = udp::Headers::new((mac(1), mac(2)), from, to, [&payload, &[]], Offload::default()).unwrap();
+        let headers =
+            udp::DatagramHeaders::new((mac(1), mac(2)), from, to, [&payload, &[]], PortOffloads::default()).unwrap();
         let sum = &headers.bytes()[headers.bytes().len() - 2..];
         assert_ne!(sum, [0, 0]);
         seen |= sum == [0xFF, 0xFF];
-        let packet = [&headers.bytes()[ETHERNET..], &payload].concat();
-        udp::read(&ip::read4(&packet, Verified::Unknown).unwrap(), Verified::Unknown).unwrap();
+        let packet = [&headers.bytes()[ETHERNET_HEADER_LEN..], &payload].concat();
+        udp::read(&ip::read_ipv4(&packet, ChecksumStatus::Unknown).unwrap(), ChecksumStatus::Unknown).unwrap();
     }
     assert!(seen);
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::driver::Burst;
 use crate::limits::{ClientLimits, ServerLimits};
 use crate::r2p2::{ClientEndpoint, ServerEndpoint};
-use crate::rpc::{MessageHeader, Op, Operation, encode_message};
-use crate::sim::Dice;
+use crate::rpc::{MessageHeader, OpKind, Operation, encode_message};
+use crate::sim::SeededRng;
 use proptest::prelude::*;
 
 /// One side: its driver and its buffers.
@@ -26,7 +26,7 @@ fn serve(side: &mut Side<ServerEndpoint>, now_us: u64) {
     let Side { driver, endpoint, burst, outbox } = side;
     driver.receive(burst);
     for (peer, datagram) in burst.iter() {
-        if let Some(request) = endpoint.receive_of(now_us, peer, datagram, outbox, || 1) {
+        if let Some(request) = endpoint.receive_for_owner(now_us, peer, datagram, outbox, || 1) {
             endpoint.respond(now_us, peer, request.request_id, &request.message, outbox);
             endpoint.recycle(request.message);
         }
@@ -43,7 +43,7 @@ struct Client {
 }
 
 impl Client {
-    fn turn(&mut self, now_us: u64, dice: &mut Dice) {
+    fn turn(&mut self, now_us: u64, dice: &mut SeededRng) {
         let Side { driver, endpoint, burst, outbox } = &mut self.side;
         driver.receive(burst);
         for (_, datagram) in burst.iter() {
@@ -59,8 +59,8 @@ impl Client {
             let (session, sequence) = (self.session, self.left);
             let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session, sequence, acked: 0 };
             let mut message = Vec::new();
-            encode_message(&header, &[Operation { value: &value, ..Operation::new(Op::Ping) }], &mut message);
-            let id = endpoint.request_for(now_us, 60_000_000, &message, outbox).unwrap();
+            encode_message(&header, &[Operation { value: &value, ..Operation::new(OpKind::Ping) }], &mut message);
+            let id = endpoint.request_with_timeout(now_us, 60_000_000, &message, outbox).unwrap();
             self.asked = Some((id, message));
         }
         driver.transmit(outbox);
@@ -72,18 +72,18 @@ fn server_of(driver: StackDriver<MemoryPort>) -> Side<ServerEndpoint> {
     Side::new(driver, ServerEndpoint::new(ServerLimits { max_datagram, largest_datagram, ..Default::default() }))
 }
 
-fn client_of(driver: StackDriver<MemoryPort>, server: Peer, session: u64, left: u64) -> Client {
+fn client_of(driver: StackDriver<MemoryPort>, server: PeerAddr, session: u64, left: u64) -> Client {
     let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
     let limits = ClientLimits { max_datagram, largest_datagram, ..Default::default() };
     let mut endpoint = ClientEndpoint::new(server, limits);
-    endpoint.seek_size(0);
+    endpoint.start_mtu_probing(0);
     Client { side: Side::new(driver, endpoint), session, asked: None, left }
 }
 
 /// Runs a world to its end, and returns how long it took and what was received.
 fn play(seed: u64) -> (u64, Vec<u64>) {
-    let (mut dice, time) = (Dice::new(seed), Time::new());
-    let faults = Faults {
+    let (mut dice, time) = (SeededRng::new(seed), Time::new());
+    let faults = NetworkFaults {
         loss: dice.below(12),
         duplication: dice.below(12),
         reorder: dice.below(30),
@@ -101,7 +101,7 @@ fn play(seed: u64) -> (u64, Vec<u64>) {
             let mtu = mtus[usize::from(number) + 1];
             let driver = host_of(&net, &time, 10 + number, mtu, options(10 + number)).remove(0);
             let ip = [ip("10.0.0.1"), ip("fd00::1")][usize::from(number % 2)];
-            let server = Peer::new(ip, 7000 + dice.below(workers as u64) as u16);
+            let server = PeerAddr::new(ip, 7000 + dice.below(workers as u64) as u16);
             client_of(driver, server, dice.any(), 12)
         })
         .collect();
@@ -119,7 +119,7 @@ fn play(seed: u64) -> (u64, Vec<u64>) {
 /// Lets a client ask and a server answer until something holds.
 fn until(
     time: &Time,
-    dice: &mut Dice,
+    dice: &mut SeededRng,
     client: &mut Client,
     server: &mut Side<ServerEndpoint>,
     holds: impl Fn(&Client) -> bool,
@@ -149,11 +149,11 @@ fn datagrams_are_as_large_as_both_interfaces_and_the_network_let_through() {
         (9000, 9000, 5000, 4476, 4986),
         (3000, 9000, 0, 2238, 2952),
     ] {
-        let (time, mut dice) = (Time::new(), Dice::new(1));
-        let net = MemoryNetwork::new(1, Faults { longest, ..Faults::default() }, 200);
+        let (time, mut dice) = (Time::new(), SeededRng::new(1));
+        let net = MemoryNetwork::new(1, NetworkFaults { longest, ..NetworkFaults::default() }, 200);
         let server = host_of(&net, &time, 1, server_mtu, options(1)).remove(0);
         let client = host_of(&net, &time, 2, client_mtu, options(2)).remove(0);
-        let (mut server, to) = (server_of(server), Peer::new(ip("fd00::1"), 7000));
+        let (mut server, to) = (server_of(server), PeerAddr::new(ip("fd00::1"), 7000));
         let mut client = client_of(client, to, 1, u64::MAX);
         // All sizes have been tried.
         let tried_us = time.now_us() + 2_000_000;
@@ -164,9 +164,9 @@ fn datagrams_are_as_large_as_both_interfaces_and_the_network_let_through() {
         let (before, size) = (server.driver.counters().sent, found - 8);
         let (header, mut message) = (header_of(&client), Vec::new());
         let value = vec![7; size - 64];
-        encode_message(&header, &[Operation { value: &value, ..Operation::new(Op::Ping) }], &mut message);
+        encode_message(&header, &[Operation { value: &value, ..Operation::new(OpKind::Ping) }], &mut message);
         assert_eq!(message.len(), size);
-        let from = Peer::new(ip("fd00::2"), 7000);
+        let from = PeerAddr::new(ip("fd00::2"), 7000);
         server.endpoint.respond(time.now_us(), from, 1, &message, &mut server.outbox);
         server.driver.transmit(&mut server.outbox);
         assert_eq!(server.driver.counters().sent, before + 1, "{found} bytes");
@@ -180,21 +180,21 @@ fn header_of(client: &Client) -> MessageHeader {
 /// Large datagrams are lost without a word from some moment on, and come through again later.
 #[test]
 fn a_way_that_becomes_narrow_is_left_for_small_datagrams_and_taken_again() {
-    let (time, mut dice) = (Time::new(), Dice::new(3));
-    let net = MemoryNetwork::new(3, Faults::default(), 200);
+    let (time, mut dice) = (Time::new(), SeededRng::new(3));
+    let net = MemoryNetwork::new(3, NetworkFaults::default(), 200);
     let server = host_of(&net, &time, 1, 9000, options(1)).remove(0);
     let client = host_of(&net, &time, 2, 9000, options(2)).remove(0);
-    let (mut server, to) = (server_of(server), Peer::new(ip("10.0.0.1"), 7000));
+    let (mut server, to) = (server_of(server), PeerAddr::new(ip("10.0.0.1"), 7000));
     let mut client = client_of(client, to, 1, u64::MAX);
     let size = |client: &Client| client.side.endpoint.datagram();
     until(&time, &mut dice, &mut client, &mut server, |client| size(client) > 8000);
     for _ in 0..3 {
-        net.set_faults(Faults { longest: 1514, ..Faults::default() });
+        net.set_faults(NetworkFaults { longest: 1514, ..NetworkFaults::default() });
         until(&time, &mut dice, &mut client, &mut server, |client| size(client) < 1500);
         // All are answered, requests and answers of whatever size, with none given up.
         let left = client.left;
         until(&time, &mut dice, &mut client, &mut server, |client| client.left < left - 50);
-        net.set_faults(Faults::default());
+        net.set_faults(NetworkFaults::default());
         until(&time, &mut dice, &mut client, &mut server, |client| size(client) > 8000);
         let left = client.left;
         until(&time, &mut dice, &mut client, &mut server, |client| client.left < left - 50);
@@ -204,12 +204,12 @@ fn a_way_that_becomes_narrow_is_left_for_small_datagrams_and_taken_again() {
 /// A server that has forgotten, or has begun anew, is told.
 #[test]
 fn a_server_that_has_forgotten_how_large_datagrams_may_be_is_told_again() {
-    let (time, mut dice) = (Time::new(), Dice::new(4));
-    let net = MemoryNetwork::new(4, Faults::default(), 200);
+    let (time, mut dice) = (Time::new(), SeededRng::new(4));
+    let net = MemoryNetwork::new(4, NetworkFaults::default(), 200);
     let server = host_of(&net, &time, 1, 9000, options(1)).remove(0);
     let client = host_of(&net, &time, 2, 9000, options(2)).remove(0);
     let limits = ServerLimits { largest_datagram: 8952, ..ServerLimits::default() };
-    let (mut server, to) = (server_of(server), Peer::new(ip("10.0.0.1"), 7000));
+    let (mut server, to) = (server_of(server), PeerAddr::new(ip("10.0.0.1"), 7000));
     let mut client = client_of(client, to, 1, u64::MAX);
     until(&time, &mut dice, &mut client, &mut server, |client| client.side.endpoint.datagram() > 8000);
     server.endpoint = ServerEndpoint::new(limits);

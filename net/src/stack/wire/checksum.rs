@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A sum under way.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::stack) struct Sum {
+pub(in crate::stack) struct InternetChecksum {
     /// Words in the machine's order: the sum comes out in the machine's order then.
     total: u64,
     /// An odd number of bytes was added.
     odd: bool,
 }
 
-impl Sum {
+impl InternetChecksum {
     /// Adds bytes behind those before.
     #[inline]
     pub(in crate::stack) fn add(&mut self, bytes: &[u8]) {
@@ -35,38 +35,48 @@ impl Sum {
 
     /// Adds one number.
     #[inline]
-    pub(in crate::stack) fn add_number(&mut self, number: u16) {
+    pub(in crate::stack) fn add_u16(&mut self, number: u16) {
         self.total += u64::from(number.to_be());
     }
 
     /// The pseudo header of a payload of `len` bytes.
     #[inline]
-    pub(in crate::stack) fn pseudo(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Sum {
+    pub(in crate::stack) fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> InternetChecksum {
         match (from, to) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => Sum::pseudo4(from, to, protocol, len),
-            (IpAddr::V6(from), IpAddr::V6(to)) => Sum::pseudo6(from, to, protocol, len),
-            _ => Sum::default(),
+            (IpAddr::V4(from), IpAddr::V4(to)) => InternetChecksum::pseudo_header_v4(from, to, protocol, len),
+            (IpAddr::V6(from), IpAddr::V6(to)) => InternetChecksum::pseudo_header_v6(from, to, protocol, len),
+            _ => InternetChecksum::default(),
         }
     }
 
-    /// See [`Sum::pseudo`].
+    /// See [`InternetChecksum::pseudo_header`].
     #[inline]
-    pub(in crate::stack) fn pseudo4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, len: usize) -> Sum {
+    pub(in crate::stack) fn pseudo_header_v4(
+        from: Ipv4Addr,
+        to: Ipv4Addr,
+        protocol: u8,
+        len: usize,
+    ) -> InternetChecksum {
         let words = |ip: Ipv4Addr| u64::from(u32::from_ne_bytes(ip.octets()));
-        let mut sum = Sum { total: words(from) + words(to), odd: false };
-        sum.add_number(u16::from(protocol));
-        sum.add_number(len as u16);
+        let mut sum = InternetChecksum { total: words(from) + words(to), odd: false };
+        sum.add_u16(u16::from(protocol));
+        sum.add_u16(len as u16);
         sum
     }
 
-    /// See [`Sum::pseudo`].
+    /// See [`InternetChecksum::pseudo_header`].
     #[inline]
-    pub(in crate::stack) fn pseudo6(from: Ipv6Addr, to: Ipv6Addr, protocol: u8, len: usize) -> Sum {
-        let mut sum = Sum::default();
+    pub(in crate::stack) fn pseudo_header_v6(
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+        protocol: u8,
+        len: usize,
+    ) -> InternetChecksum {
+        let mut sum = InternetChecksum::default();
         sum.add(&from.octets());
         sum.add(&to.octets());
-        sum.add_number(u16::from(protocol));
-        sum.add_number(len as u16);
+        sum.add_u16(u16::from(protocol));
+        sum.add_u16(len as u16);
         sum
     }
 
@@ -96,15 +106,15 @@ fn fold(mut sum: u64) -> u16 {
 /// The checksum of bytes whose place for it holds zero.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::stack) fn checksum(bytes: &[u8]) -> u16 {
-    let mut sum = Sum::default();
+    let mut sum = InternetChecksum::default();
     sum.add(bytes);
     sum.checksum()
 }
 
 /// Whether bytes that contain their checksum have the right one.
 #[inline]
-pub(in crate::stack) fn is_right(bytes: &[u8]) -> bool {
-    let mut sum = Sum::default();
+pub(in crate::stack) fn is_valid(bytes: &[u8]) -> bool {
+    let mut sum = InternetChecksum::default();
     sum.add(bytes);
     sum.folded() == 0xFFFF
 }

@@ -1,19 +1,21 @@
 //! ICMP and ICMPv6: echoes, and what is said of closed ports.
 
-use super::checksum::{Sum, is_right};
-use super::ip::{self, Packet};
-use super::{Ethernet, IPV4, IPV6, Refused, ethertype, ipv4_at, ipv6_at, protocol, u16_at};
-use crate::stack::Mac;
-use crate::stack::ways::Quote;
+use super::checksum::{InternetChecksum, is_valid};
+use super::ip::{self, IpPacket};
+use super::{
+    EthernetHeader, FrameDropReason, IPV4_HEADER_LEN, IPV6_HEADER_LEN, ethertype, ipv4_at, ipv6_at, protocol, u16_at,
+};
+use crate::stack::MacAddress;
+use crate::stack::path_mtu::QuotedPacket;
 use std::net::{IpAddr, SocketAddr};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stack) enum Message<'f> {
+pub(in crate::stack) enum IcmpMessage<'f> {
     /// Somebody wants these bytes back (identifier and sequence included).
     Echo(&'f [u8]),
     /// A packet that was sent was too large for a link on its way, which bears so many bytes (0: it does not say).
-    TooBig(u32, Quote),
+    TooBig(u32, QuotedPacket),
     /// A message of neighbour discovery, checked to have passed no router: its type and its body behind the checksum.
     Discovery(u8, &'f [u8]),
     /// A router of this link asks for the groups that are listened to.
@@ -36,90 +38,94 @@ mod kind {
 }
 
 /// Reads the payload of a packet.
-pub(in crate::stack) fn read<'f>(packet: &Packet<'f>) -> Result<Message<'f>, Refused> {
+pub(in crate::stack) fn read<'f>(packet: &IpPacket<'f>) -> Result<IcmpMessage<'f>, FrameDropReason> {
     let bytes = packet.payload;
     let (Some(kind), Some(code), Some(body)) = (bytes.first(), bytes.get(1), bytes.get(4..)) else {
-        return Err(Refused::Icmp);
+        return Err(FrameDropReason::Icmp);
     };
     if packet.to.is_ipv4() {
-        if !is_right(bytes) {
-            return Err(Refused::Icmp);
+        if !is_valid(bytes) {
+            return Err(FrameDropReason::Icmp);
         }
         return match (*kind, *code) {
-            (kind::ECHO, 0) if body.len() >= 4 => Ok(Message::Echo(body)),
-            (kind::ECHO, _) => Err(Refused::Icmp),
+            (kind::ECHO, 0) if body.len() >= 4 => Ok(IcmpMessage::Echo(body)),
+            (kind::ECHO, _) => Err(FrameDropReason::Icmp),
             (kind::UNREACHABLE, kind::TOO_BIG) => {
-                let (Some(told), Some(quote)) = (u16_at(body, 2), quote4(body.get(4..).unwrap_or_default())) else {
-                    return Err(Refused::Icmp);
+                let (Some(told), Some(quote)) = (u16_at(body, 2), quoted_ipv4(body.get(4..).unwrap_or_default()))
+                else {
+                    return Err(FrameDropReason::Icmp);
                 };
-                Ok(Message::TooBig(told.into(), quote))
+                Ok(IcmpMessage::TooBig(told.into(), quote))
             }
-            _ => Err(Refused::Unheeded),
+            _ => Err(FrameDropReason::Ignored),
         };
     }
-    let mut sum = Sum::pseudo(packet.from, packet.to, protocol::ICMPV6, bytes.len());
+    let mut sum = InternetChecksum::pseudo_header(packet.from, packet.to, protocol::ICMPV6, bytes.len());
     sum.add(bytes);
     if sum.folded() != 0xFFFF {
-        return Err(Refused::Icmp);
+        return Err(FrameDropReason::Icmp);
     }
     match (*kind, *code) {
-        (kind::V6_ECHO, 0) if body.len() >= 4 => Ok(Message::Echo(body)),
-        (kind::V6_ECHO, _) => Err(Refused::Icmp),
+        (kind::V6_ECHO, 0) if body.len() >= 4 => Ok(IcmpMessage::Echo(body)),
+        (kind::V6_ECHO, _) => Err(FrameDropReason::Icmp),
         (kind::V6_TOO_BIG, _) => {
-            let (Some(told), Some(quote)) = (body.first_chunk(), quote6(body.get(4..).unwrap_or_default())) else {
-                return Err(Refused::Icmp);
+            let (Some(told), Some(quote)) = (body.first_chunk(), quoted_ipv6(body.get(4..).unwrap_or_default())) else {
+                return Err(FrameDropReason::Icmp);
             };
-            Ok(Message::TooBig(u32::from_be_bytes(*told), quote))
+            Ok(IcmpMessage::TooBig(u32::from_be_bytes(*told), quote))
         }
         (kind::V6_GROUP_QUERY, 0) => {
             let direct = matches!(packet.from, IpAddr::V6(from) if packet.hops == 1 && from.is_unicast_link_local());
-            if direct { Ok(Message::GroupQuery) } else { Err(Refused::Discovery) }
+            if direct { Ok(IcmpMessage::GroupQuery) } else { Err(FrameDropReason::Discovery) }
         }
         (kind, code) if kind::V6_DISCOVERY.contains(&kind) => {
             let direct = packet.hops == 255 && code == 0;
-            if direct { Ok(Message::Discovery(kind, body)) } else { Err(Refused::Discovery) }
+            if direct { Ok(IcmpMessage::Discovery(kind, body)) } else { Err(FrameDropReason::Discovery) }
         }
-        _ => Err(Refused::Unheeded),
+        _ => Err(FrameDropReason::Ignored),
     }
 }
 
 /// What is quoted of a datagram that was sent over IPv4: its header and the ports.
-fn quote4(packet: &[u8]) -> Option<Quote> {
+fn quoted_ipv4(packet: &[u8]) -> Option<QuotedPacket> {
     let first = packet.first()?;
     let udp = packet.get(usize::from(first & 15) * 4..)?;
-    let is_udp = first >> 4 == 4 && *packet.get(9)? == protocol::UDP;
+    let is_udp = first >> 4 == 4 && *packet.get(9)? == protocol::UDP_HEADER_LEN;
     let from = SocketAddr::new(ipv4_at(packet, 12)?.into(), u16_at(udp, 0)?);
     let to = SocketAddr::new(ipv4_at(packet, 16)?.into(), u16_at(udp, 2)?);
-    is_udp.then_some(Quote { from, to, len: u16_at(packet, 2)?.into() })
+    is_udp.then_some(QuotedPacket { from, to, len: u16_at(packet, 2)?.into() })
 }
 
 /// The same over IPv6.
-fn quote6(packet: &[u8]) -> Option<Quote> {
-    let udp = packet.get(IPV6..)?;
-    let is_udp = packet.first()? >> 4 == 6 && *packet.get(6)? == protocol::UDP;
+fn quoted_ipv6(packet: &[u8]) -> Option<QuotedPacket> {
+    let udp = packet.get(IPV6_HEADER_LEN..)?;
+    let is_udp = packet.first()? >> 4 == 6 && *packet.get(6)? == protocol::UDP_HEADER_LEN;
     let from = SocketAddr::new(ipv6_at(packet, 8)?.into(), u16_at(udp, 0)?);
     let to = SocketAddr::new(ipv6_at(packet, 24)?.into(), u16_at(udp, 2)?);
-    is_udp.then_some(Quote { from, to, len: IPV6 + usize::from(u16_at(packet, 4)?) })
+    is_udp.then_some(QuotedPacket { from, to, len: IPV6_HEADER_LEN + usize::from(u16_at(packet, 4)?) })
 }
 
 /// Where a frame goes: the Ethernet addresses and the IP addresses, each from and to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stack) struct Way {
-    pub(in crate::stack) macs: (Mac, Mac),
+pub(in crate::stack) struct FrameRoute {
+    pub(in crate::stack) macs: (MacAddress, MacAddress),
     pub(in crate::stack) from: IpAddr,
     pub(in crate::stack) to: IpAddr,
 }
 
-impl Way {
+impl FrameRoute {
     /// Writes a frame of ICMP: type, code, and `body` behind the checksum. Empty if the addresses are of two families.
     pub(in crate::stack) fn write(&self, kind: u8, code: u8, body: &[&[u8]], frame: &mut Vec<u8>) {
         let is_v4 = self.to.is_ipv4();
-        let (ethertype, protocol) =
-            if is_v4 { (ethertype::IPV4, protocol::ICMP) } else { (ethertype::IPV6, protocol::ICMPV6) };
+        let (ethertype, protocol) = if is_v4 {
+            (ethertype::IPV4_HEADER_LEN, protocol::ICMP)
+        } else {
+            (ethertype::IPV6_HEADER_LEN, protocol::ICMPV6)
+        };
         frame.clear();
-        frame.extend_from_slice(&Ethernet { from: self.macs.0, to: self.macs.1, ethertype }.bytes());
+        frame.extend_from_slice(&EthernetHeader { from: self.macs.0, to: self.macs.1, ethertype }.bytes());
         let len = 4 + body.iter().map(|part| part.len()).sum::<usize>();
-        let mut header = [0; IPV6];
+        let mut header = [0; IPV6_HEADER_LEN];
         let header_len = ip::write(&mut header, self.from, self.to, protocol, len, true);
         if header_len == 0 {
             return frame.clear();
@@ -129,7 +135,11 @@ impl Way {
         frame.extend_from_slice(&[kind, code, 0, 0]);
         body.iter().for_each(|part| frame.extend_from_slice(part));
         let message = frame.get_mut(start..).unwrap_or_default();
-        let mut sum = if is_v4 { Sum::default() } else { Sum::pseudo(self.from, self.to, protocol, len) };
+        let mut sum = if is_v4 {
+            InternetChecksum::default()
+        } else {
+            InternetChecksum::pseudo_header(self.from, self.to, protocol, len)
+        };
         sum.add(message);
         if let Some(place) = message.get_mut(2..4) {
             place.copy_from_slice(&sum.checksum().to_be_bytes());
@@ -146,8 +156,8 @@ impl Way {
     /// usual: the answer is no longer than 576 bytes, over IPv6 1280.
     pub(in crate::stack) fn write_closed_port(&self, packet: &[u8], frame: &mut Vec<u8>) {
         let (kind, code, most) = match self.to {
-            IpAddr::V4(_) => (kind::UNREACHABLE, kind::CLOSED_PORT, 576 - IPV4 - 8),
-            IpAddr::V6(_) => (kind::V6_UNREACHABLE, kind::V6_CLOSED_PORT, 1280 - IPV6 - 8),
+            IpAddr::V4(_) => (kind::UNREACHABLE, kind::CLOSED_PORT, 576 - IPV4_HEADER_LEN - 8),
+            IpAddr::V6(_) => (kind::V6_UNREACHABLE, kind::V6_CLOSED_PORT, 1280 - IPV6_HEADER_LEN - 8),
         };
         let quote = packet.get(..most).unwrap_or(packet);
         self.write(kind, code, &[&[0; 4], quote], frame);

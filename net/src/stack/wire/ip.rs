@@ -1,13 +1,13 @@
 //! Headers of IPv4 and IPv6.
 
-use super::checksum::{Sum, is_right};
-use super::{IPV4, IPV6, Refused, ipv4_at, ipv6_at, protocol, u16_at};
-use crate::stack::Verified;
+use super::checksum::{InternetChecksum, is_valid};
+use super::{FrameDropReason, IPV4_HEADER_LEN, IPV6_HEADER_LEN, ipv4_at, ipv6_at, protocol, u16_at};
+use crate::stack::ChecksumStatus;
 use std::net::IpAddr;
 
 /// A packet of IP, whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stack) struct Packet<'f> {
+pub(in crate::stack) struct IpPacket<'f> {
     pub(in crate::stack) from: IpAddr,
     pub(in crate::stack) to: IpAddr,
     pub(in crate::stack) protocol: u8,
@@ -26,36 +26,39 @@ const MAX_OPTIONS: usize = 16;
 
 /// Reads a packet of IPv4; bytes behind it (Ethernet fills short frames up) are left out.
 #[inline]
-pub(in crate::stack) fn read4(bytes: &[u8], header_checked: Verified) -> Result<Packet<'_>, Refused> {
-    let (Some(first), Some(total)) = (bytes.first(), u16_at(bytes, 2)) else { return Err(Refused::Short) };
+pub(in crate::stack) fn read_ipv4(
+    bytes: &[u8],
+    header_checked: ChecksumStatus,
+) -> Result<IpPacket<'_>, FrameDropReason> {
+    let (Some(first), Some(total)) = (bytes.first(), u16_at(bytes, 2)) else { return Err(FrameDropReason::Short) };
     let header_len = usize::from(first & 15) * 4;
-    if first >> 4 != 4 || header_len < IPV4 {
-        return Err(Refused::IpHeader);
+    if first >> 4 != 4 || header_len < IPV4_HEADER_LEN {
+        return Err(FrameDropReason::IpHeader);
     }
-    let header = bytes.get(..header_len).ok_or(Refused::Short)?;
+    let header = bytes.get(..header_len).ok_or(FrameDropReason::Short)?;
     match header_checked {
-        Verified::Good => {}
-        Verified::Unknown if is_right(header) => {}
-        _ => return Err(Refused::IpChecksum),
+        ChecksumStatus::Valid => {}
+        ChecksumStatus::Unknown if is_valid(header) => {}
+        _ => return Err(FrameDropReason::IpChecksum),
     }
-    let whole = bytes.get(..usize::from(total)).ok_or(Refused::IpLength)?;
-    let payload = whole.get(header_len..).ok_or(Refused::IpLength)?;
+    let whole = bytes.get(..usize::from(total)).ok_or(FrameDropReason::IpLength)?;
+    let payload = whole.get(header_len..).ok_or(FrameDropReason::IpLength)?;
     let (Some(fragment), Some(hops), Some(protocol)) = (u16_at(header, 6), header.get(8), header.get(9)) else {
-        return Err(Refused::Short);
+        return Err(FrameDropReason::Short);
     };
-    let (Some(from), Some(to)) = (ipv4_at(header, 12), ipv4_at(header, 16)) else { return Err(Refused::Short) };
+    let (Some(from), Some(to)) = (ipv4_at(header, 12), ipv4_at(header, 16)) else { return Err(FrameDropReason::Short) };
     // More fragments follow, or this is not the first.
     if fragment & 0x3FFF != 0 {
-        return Err(Refused::Fragment);
+        return Err(FrameDropReason::Fragment);
     }
-    if header_len > IPV4 {
-        options4(header.get(IPV4..).unwrap_or_default())?;
+    if header_len > IPV4_HEADER_LEN {
+        check_ipv4_options(header.get(IPV4_HEADER_LEN..).unwrap_or_default())?;
     }
-    Ok(Packet { from: from.into(), to: to.into(), protocol: *protocol, hops: *hops, payload, whole })
+    Ok(IpPacket { from: from.into(), to: to.into(), protocol: *protocol, hops: *hops, payload, whole })
 }
 
 /// Options of IPv4 are skipped, but for those that route.
-fn options4(mut options: &[u8]) -> Result<(), Refused> {
+fn check_ipv4_options(mut options: &[u8]) -> Result<(), FrameDropReason> {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
     const LOOSE_ROUTE: u8 = 131;
@@ -64,13 +67,13 @@ fn options4(mut options: &[u8]) -> Result<(), Refused> {
         options = match *kind {
             END => return Ok(()),
             NOTHING => rest,
-            LOOSE_ROUTE | STRICT_ROUTE => return Err(Refused::SourceRoute),
+            LOOSE_ROUTE | STRICT_ROUTE => return Err(FrameDropReason::SourceRoute),
             _ => {
-                let len = usize::from(*rest.first().ok_or(Refused::Options)?);
+                let len = usize::from(*rest.first().ok_or(FrameDropReason::Options)?);
                 if len < 2 {
-                    return Err(Refused::Options);
+                    return Err(FrameDropReason::Options);
                 }
-                options.get(len..).ok_or(Refused::Options)?
+                options.get(len..).ok_or(FrameDropReason::Options)?
             }
         };
     }
@@ -79,50 +82,50 @@ fn options4(mut options: &[u8]) -> Result<(), Refused> {
 
 /// Reads a packet of IPv6.
 #[inline]
-pub(in crate::stack) fn read6(bytes: &[u8]) -> Result<Packet<'_>, Refused> {
-    let header = bytes.get(..IPV6).ok_or(Refused::Short)?;
+pub(in crate::stack) fn read_ipv6(bytes: &[u8]) -> Result<IpPacket<'_>, FrameDropReason> {
+    let header = bytes.get(..IPV6_HEADER_LEN).ok_or(FrameDropReason::Short)?;
     let (Some(len), Some(next), Some(hops)) = (u16_at(header, 4), header.get(6), header.get(7)) else {
-        return Err(Refused::Short);
+        return Err(FrameDropReason::Short);
     };
-    let (Some(from), Some(to)) = (ipv6_at(header, 8), ipv6_at(header, 24)) else { return Err(Refused::Short) };
+    let (Some(from), Some(to)) = (ipv6_at(header, 8), ipv6_at(header, 24)) else { return Err(FrameDropReason::Short) };
     if header.first().is_none_or(|first| first >> 4 != 6) {
-        return Err(Refused::IpHeader);
+        return Err(FrameDropReason::IpHeader);
     }
-    let whole = bytes.get(..IPV6 + usize::from(len)).ok_or(Refused::IpLength)?;
-    let payload = whole.get(IPV6..).unwrap_or_default();
+    let whole = bytes.get(..IPV6_HEADER_LEN + usize::from(len)).ok_or(FrameDropReason::IpLength)?;
+    let payload = whole.get(IPV6_HEADER_LEN..).unwrap_or_default();
     let (protocol, payload) = match *next {
-        protocol::UDP | protocol::ICMPV6 => (*next, payload),
-        next => extensions(next, payload)?,
+        protocol::UDP_HEADER_LEN | protocol::ICMPV6 => (*next, payload),
+        next => skip_extensions(next, payload)?,
     };
-    Ok(Packet { from: from.into(), to: to.into(), protocol, hops: *hops, payload, whole })
+    Ok(IpPacket { from: from.into(), to: to.into(), protocol, hops: *hops, payload, whole })
 }
 
 /// Skips the headers between IPv6's own and the payload. Returns the payload's protocol.
-fn extensions(mut next: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), Refused> {
+fn skip_extensions(mut next: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), FrameDropReason> {
     for number in 0..=MAX_EXTENSIONS {
         match next {
-            protocol::HOP_BY_HOP if number > 0 => return Err(Refused::Options),
+            protocol::HOP_BY_HOP if number > 0 => return Err(FrameDropReason::Options),
             protocol::HOP_BY_HOP | protocol::DESTINATION | protocol::ROUTING => {}
-            protocol::FRAGMENT => return Err(Refused::Fragment),
+            protocol::FRAGMENT => return Err(FrameDropReason::Fragment),
             other => return Ok((other, rest)),
         }
-        let (Some(following), Some(len)) = (rest.first(), rest.get(1)) else { return Err(Refused::Short) };
+        let (Some(following), Some(len)) = (rest.first(), rest.get(1)) else { return Err(FrameDropReason::Short) };
         let len = (usize::from(*len) + 1) * 8;
-        let header = rest.get(..len).ok_or(Refused::Short)?;
+        let header = rest.get(..len).ok_or(FrameDropReason::Short)?;
         match next {
             // Places that are still to be visited: this is not the last.
-            protocol::ROUTING if header.get(3) != Some(&0) => return Err(Refused::SourceRoute),
+            protocol::ROUTING if header.get(3) != Some(&0) => return Err(FrameDropReason::SourceRoute),
             protocol::ROUTING => {}
-            _ => options6(header.get(2..).unwrap_or_default())?,
+            _ => check_ipv6_options(header.get(2..).unwrap_or_default())?,
         }
         next = *following;
         rest = rest.get(len..).unwrap_or_default();
     }
-    Err(Refused::Options)
+    Err(FrameDropReason::Options)
 }
 
 /// Options of IPv6 say themselves whether who does not know them may skip them.
-fn options6(mut options: &[u8]) -> Result<(), Refused> {
+fn check_ipv6_options(mut options: &[u8]) -> Result<(), FrameDropReason> {
     for _ in 0..MAX_OPTIONS {
         let Some((kind, rest)) = options.split_first() else { return Ok(()) };
         if *kind == 0 {
@@ -130,17 +133,17 @@ fn options6(mut options: &[u8]) -> Result<(), Refused> {
             continue;
         }
         if kind >> 6 != 0 {
-            return Err(Refused::Options);
+            return Err(FrameDropReason::Options);
         }
-        let len = usize::from(*rest.first().ok_or(Refused::Options)?);
-        options = rest.get(1 + len..).ok_or(Refused::Options)?;
+        let len = usize::from(*rest.first().ok_or(FrameDropReason::Options)?);
+        options = rest.get(1 + len..).ok_or(FrameDropReason::Options)?;
     }
     // Padding of one byte each may be up to seven; longer rows are nonsense.
-    if options.is_empty() { Ok(()) } else { Err(Refused::Options) }
+    if options.is_empty() { Ok(()) } else { Err(FrameDropReason::Options) }
 }
 
 /// Routers that a packet may pass.
-const HOPS: u8 = 64;
+const HOP_LIMIT: u8 = 64;
 
 /// Writes a header for `len` bytes of payload to the start of `place`. Returns its length; 0 if the addresses are of two families, or
 /// the length is none that IP has.
@@ -155,29 +158,32 @@ pub(in crate::stack) fn write(
 ) -> usize {
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let (Ok(total), Some(header)) = (u16::try_from(IPV4 + len), place.get_mut(..IPV4)) else { return 0 };
+            let (Ok(total), Some(header)) = (u16::try_from(IPV4_HEADER_LEN + len), place.get_mut(..IPV4_HEADER_LEN))
+            else {
+                return 0;
+            };
             let [a, b] = total.to_be_bytes();
             // Not to be cut on the way: so it needs no identification (RFC 6864).
-            header.copy_from_slice(&[0x45, 0, a, b, 0, 0, 0x40, 0, HOPS, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            header.copy_from_slice(&[0x45, 0, a, b, 0, 0, 0x40, 0, HOP_LIMIT, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
             header[12..16].copy_from_slice(&from.octets());
             header[16..20].copy_from_slice(&to.octets());
             if with_checksum {
                 // Of what was written, without reading it again.
-                let mut sum = Sum::pseudo4(from, to, protocol, usize::from(total));
-                [0x4500, 0x4000, u16::from(HOPS) << 8].into_iter().for_each(|word| sum.add_number(word));
+                let mut sum = InternetChecksum::pseudo_header_v4(from, to, protocol, usize::from(total));
+                [0x4500, 0x4000, u16::from(HOP_LIMIT) << 8].into_iter().for_each(|word| sum.add_u16(word));
                 header[10..12].copy_from_slice(&sum.checksum().to_be_bytes());
             }
-            IPV4
+            IPV4_HEADER_LEN
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let (Ok(len), Some(header)) = (u16::try_from(len), place.get_mut(..IPV6)) else { return 0 };
+            let (Ok(len), Some(header)) = (u16::try_from(len), place.get_mut(..IPV6_HEADER_LEN)) else { return 0 };
             let [a, b] = len.to_be_bytes();
             // Neighbour discovery is heard only if it has passed no router.
-            let hops = if protocol == protocol::ICMPV6 { 255 } else { HOPS };
+            let hops = if protocol == protocol::ICMPV6 { 255 } else { HOP_LIMIT };
             header[..8].copy_from_slice(&[0x60, 0, 0, 0, a, b, protocol, hops]);
             header[8..24].copy_from_slice(&from.octets());
             header[24..40].copy_from_slice(&to.octets());
-            IPV6
+            IPV6_HEADER_LEN
         }
         _ => 0,
     }

@@ -8,25 +8,25 @@ pub(super) mod ip;
 pub(super) mod nd;
 pub(super) mod udp;
 
-use super::Mac;
+use super::MacAddress;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of an Ethernet header without a VLAN tag.
-pub(super) const ETHERNET: usize = 14;
+pub(super) const ETHERNET_HEADER_LEN: usize = 14;
 /// Bytes of an IPv4 header without options.
-pub(super) const IPV4: usize = 20;
+pub(super) const IPV4_HEADER_LEN: usize = 20;
 /// Bytes of an IPv6 header.
-pub(super) const IPV6: usize = 40;
+pub(super) const IPV6_HEADER_LEN: usize = 40;
 /// Bytes of a UDP header.
-pub(super) const UDP: usize = 8;
+pub(super) const UDP_HEADER_LEN: usize = 8;
 /// Bytes of the longest headers that a datagram gets: Ethernet, IPv6 and UDP.
-pub(super) const HEADERS: usize = ETHERNET + IPV6 + UDP;
+pub(super) const MAX_HEADERS_LEN: usize = ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + UDP_HEADER_LEN;
 
 /// Protocols of Ethernet.
 pub(super) mod ethertype {
-    pub(in crate::stack) const IPV4: u16 = 0x0800;
+    pub(in crate::stack) const IPV4_HEADER_LEN: u16 = 0x0800;
     pub(in crate::stack) const ARP: u16 = 0x0806;
-    pub(in crate::stack) const IPV6: u16 = 0x86DD;
+    pub(in crate::stack) const IPV6_HEADER_LEN: u16 = 0x86DD;
     /// The tags of 802.1Q and 802.1ad.
     pub(in crate::stack) const VLAN: [u16; 2] = [0x8100, 0x88A8];
 }
@@ -35,7 +35,7 @@ pub(super) mod ethertype {
 pub(super) mod protocol {
     pub(in crate::stack) const HOP_BY_HOP: u8 = 0;
     pub(in crate::stack) const ICMP: u8 = 1;
-    pub(in crate::stack) const UDP: u8 = 17;
+    pub(in crate::stack) const UDP_HEADER_LEN: u8 = 17;
     pub(in crate::stack) const ROUTING: u8 = 43;
     pub(in crate::stack) const FRAGMENT: u8 = 44;
     pub(in crate::stack) const ICMPV6: u8 = 58;
@@ -44,7 +44,7 @@ pub(super) mod protocol {
 
 /// Why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refused {
+pub enum FrameDropReason {
     /// Shorter than its headers.
     Short,
     /// Of a VLAN.
@@ -86,52 +86,52 @@ pub enum Refused {
     /// A malformed message of neighbour or listener discovery, or one that came through a router.
     Discovery,
     /// A message of ICMP that is not acted on.
-    Unheeded,
+    Ignored,
     /// Answers to echoes and to closed ports beyond their rate, or beyond what may wait to be sent.
-    Rate,
+    RateLimited,
     /// A datagram for another worker whose room for them was full.
-    Handover,
+    HandoverFull,
     /// A datagram longer than the buffer for it.
-    Buffer,
+    BufferTooSmall,
     /// More datagrams in one frame than a kernel coalesces.
     Segments,
 }
 
-impl Refused {
+impl FrameDropReason {
     /// All of them, in the order of their numbers, with their names.
-    pub const ALL: [(Refused, &'static str); 25] = [
-        (Refused::Short, "short"),
-        (Refused::Vlan, "vlan"),
-        (Refused::EthernetAddress, "ethernet_address"),
-        (Refused::EtherType, "ethertype"),
-        (Refused::IpHeader, "ip_header"),
-        (Refused::IpLength, "ip_length"),
-        (Refused::IpChecksum, "ip_checksum"),
-        (Refused::Fragment, "fragment"),
-        (Refused::SourceRoute, "source_route"),
-        (Refused::Options, "options"),
-        (Refused::IpSource, "ip_source"),
-        (Refused::IpDestination, "ip_destination"),
-        (Refused::Protocol, "protocol"),
-        (Refused::UdpLength, "udp_length"),
-        (Refused::UdpChecksum, "udp_checksum"),
-        (Refused::NoUdpChecksum, "no_udp_checksum"),
-        (Refused::Port, "port"),
-        (Refused::Arp, "arp"),
-        (Refused::Icmp, "icmp"),
-        (Refused::Discovery, "discovery"),
-        (Refused::Unheeded, "unheeded"),
-        (Refused::Rate, "rate"),
-        (Refused::Handover, "handover"),
-        (Refused::Buffer, "buffer"),
-        (Refused::Segments, "segments"),
+    pub const ALL: [(FrameDropReason, &'static str); 25] = [
+        (FrameDropReason::Short, "short"),
+        (FrameDropReason::Vlan, "vlan"),
+        (FrameDropReason::EthernetAddress, "ethernet_address"),
+        (FrameDropReason::EtherType, "ethertype"),
+        (FrameDropReason::IpHeader, "ip_header"),
+        (FrameDropReason::IpLength, "ip_length"),
+        (FrameDropReason::IpChecksum, "ip_checksum"),
+        (FrameDropReason::Fragment, "fragment"),
+        (FrameDropReason::SourceRoute, "source_route"),
+        (FrameDropReason::Options, "options"),
+        (FrameDropReason::IpSource, "ip_source"),
+        (FrameDropReason::IpDestination, "ip_destination"),
+        (FrameDropReason::Protocol, "protocol"),
+        (FrameDropReason::UdpLength, "udp_length"),
+        (FrameDropReason::UdpChecksum, "udp_checksum"),
+        (FrameDropReason::NoUdpChecksum, "no_udp_checksum"),
+        (FrameDropReason::Port, "port"),
+        (FrameDropReason::Arp, "arp"),
+        (FrameDropReason::Icmp, "icmp"),
+        (FrameDropReason::Discovery, "discovery"),
+        (FrameDropReason::Ignored, "unheeded"),
+        (FrameDropReason::RateLimited, "rate"),
+        (FrameDropReason::HandoverFull, "handover"),
+        (FrameDropReason::BufferTooSmall, "buffer"),
+        (FrameDropReason::Segments, "segments"),
     ];
 
     /// Their names, in the same order.
-    pub const NAMES: [&'static str; Refused::ALL.len()] = {
-        let (mut names, mut at) = ([""; Refused::ALL.len()], 0);
+    pub const NAMES: [&'static str; FrameDropReason::ALL.len()] = {
+        let (mut names, mut at) = ([""; FrameDropReason::ALL.len()], 0);
         while at < names.len() {
-            names[at] = Refused::ALL[at].1;
+            names[at] = FrameDropReason::ALL[at].1;
             at += 1;
         }
         names
@@ -139,7 +139,7 @@ impl Refused {
 
     /// Whether a sound network and sound neighbours never send such frames. (What is merely not for this stack is not malformed.)
     pub fn is_malformed(self) -> bool {
-        use Refused::*;
+        use FrameDropReason::*;
         !matches!(
             self,
             Vlan | EthernetAddress
@@ -148,10 +148,10 @@ impl Refused {
                 | IpDestination
                 | Protocol
                 | Port
-                | Unheeded
-                | Rate
-                | Handover
-                | Buffer
+                | Ignored
+                | RateLimited
+                | HandoverFull
+                | BufferTooSmall
         )
     }
 }
@@ -164,8 +164,8 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 
 /// The Ethernet address at `at`.
 #[inline]
-pub(super) fn mac_at(bytes: &[u8], at: usize) -> Option<Mac> {
-    bytes.get(at..at + 6)?.try_into().ok().map(Mac)
+pub(super) fn mac_at(bytes: &[u8], at: usize) -> Option<MacAddress> {
+    bytes.get(at..at + 6)?.try_into().ok().map(MacAddress)
 }
 
 /// The IPv4 address at `at`.
@@ -184,26 +184,26 @@ pub(super) fn ipv6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
 
 /// An Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ethernet {
-    pub(super) to: Mac,
-    pub(super) from: Mac,
+pub(super) struct EthernetHeader {
+    pub(super) to: MacAddress,
+    pub(super) from: MacAddress,
     pub(super) ethertype: u16,
 }
 
-impl Ethernet {
+impl EthernetHeader {
     /// Splits a frame.
     #[inline]
-    pub(super) fn read(frame: &[u8]) -> Result<(Ethernet, &[u8]), Refused> {
+    pub(super) fn read(frame: &[u8]) -> Result<(EthernetHeader, &[u8]), FrameDropReason> {
         let (Some(to), Some(from), Some(ethertype)) = (mac_at(frame, 0), mac_at(frame, 6), u16_at(frame, 12)) else {
-            return Err(Refused::Short);
+            return Err(FrameDropReason::Short);
         };
-        Ok((Ethernet { to, from, ethertype }, frame.get(ETHERNET..).unwrap_or_default()))
+        Ok((EthernetHeader { to, from, ethertype }, frame.get(ETHERNET_HEADER_LEN..).unwrap_or_default()))
     }
 
     /// The header's bytes.
     #[inline]
-    pub(super) fn bytes(&self) -> [u8; ETHERNET] {
-        let mut bytes = [0; ETHERNET];
+    pub(super) fn bytes(&self) -> [u8; ETHERNET_HEADER_LEN] {
+        let mut bytes = [0; ETHERNET_HEADER_LEN];
         bytes[..6].copy_from_slice(&self.to.0);
         bytes[6..12].copy_from_slice(&self.from.0);
         bytes[12..].copy_from_slice(&self.ethertype.to_be_bytes());
@@ -212,13 +212,13 @@ impl Ethernet {
 }
 
 /// The group of Ethernet that stands for a multicast group of IPv6.
-pub(super) fn group_of(address: Ipv6Addr) -> Mac {
+pub(super) fn multicast_mac(address: Ipv6Addr) -> MacAddress {
     let [.., a, b, c, d] = address.octets();
-    Mac([0x33, 0x33, a, b, c, d])
+    MacAddress([0x33, 0x33, a, b, c, d])
 }
 
 /// The group in which an address is asked for.
-pub(super) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+pub(super) fn solicited_node_group(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xFF, a, b, c])
 }
@@ -228,7 +228,7 @@ pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 1
 
 /// Whether a host may have this address.
 #[inline]
-pub(super) fn is_host(address: IpAddr) -> bool {
+pub(super) fn is_host_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
             let first = address.octets()[0];

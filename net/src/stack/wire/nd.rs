@@ -1,18 +1,21 @@
 //! Neighbour discovery of IPv6: who has an address, and the groups in which that is asked.
 
-use super::checksum::Sum;
-use super::icmp::Way;
-use super::{ETHERNET, Ethernet, IPV6, Refused, ethertype, group_of, ip, ipv6_at, mac_at, protocol, solicited_node};
-use crate::stack::Mac;
+use super::checksum::InternetChecksum;
+use super::icmp::FrameRoute;
+use super::{
+    ETHERNET_HEADER_LEN, EthernetHeader, FrameDropReason, IPV6_HEADER_LEN, ethertype, ip, ipv6_at, mac_at,
+    multicast_mac, protocol, solicited_node_group,
+};
+use crate::stack::MacAddress;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stack) enum Discovery {
+pub(in crate::stack) enum NeighbourDiscovery {
     /// Who has `target`? The asker's Ethernet address, if told.
-    Solicitation { target: Ipv6Addr, mac: Option<Mac> },
+    Solicitation { target: Ipv6Addr, mac: Option<MacAddress> },
     /// `target` is at `mac`, said because it was asked, or for all to know.
-    Advertisement { target: Ipv6Addr, mac: Option<Mac>, solicited: bool },
+    Advertisement { target: Ipv6Addr, mac: Option<MacAddress>, solicited: bool },
 }
 
 const SOLICITATION: u8 = 135;
@@ -25,65 +28,70 @@ const OVERRIDE: u8 = 0x20;
 const MAX_OPTIONS: usize = 16;
 
 /// Reads a message: its type, and its body behind the checksum. Those of routers are not acted on: routes are set by the operator.
-pub(in crate::stack) fn read(kind: u8, body: &[u8], from: Ipv6Addr, to: Ipv6Addr) -> Result<Discovery, Refused> {
+pub(in crate::stack) fn read(
+    kind: u8,
+    body: &[u8],
+    from: Ipv6Addr,
+    to: Ipv6Addr,
+) -> Result<NeighbourDiscovery, FrameDropReason> {
     if !matches!(kind, SOLICITATION | ADVERTISEMENT) {
-        return Err(Refused::Unheeded);
+        return Err(FrameDropReason::Ignored);
     }
     let (Some(flags), Some(target), Some(options)) = (body.first(), ipv6_at(body, 4), body.get(20..)) else {
-        return Err(Refused::Discovery);
+        return Err(FrameDropReason::Discovery);
     };
     if target.is_multicast() {
-        return Err(Refused::Discovery);
+        return Err(FrameDropReason::Discovery);
     }
     if kind == SOLICITATION {
-        let mac = option(options, SOURCE_OPTION)?;
+        let mac = find_option(options, SOURCE_OPTION)?;
         // Who has no address yet asks the group, and has nowhere to be answered.
-        if from.is_unspecified() && (mac.is_some() || to != solicited_node(target)) {
-            return Err(Refused::Discovery);
+        if from.is_unspecified() && (mac.is_some() || to != solicited_node_group(target)) {
+            return Err(FrameDropReason::Discovery);
         }
-        return Ok(Discovery::Solicitation { target, mac });
+        return Ok(NeighbourDiscovery::Solicitation { target, mac });
     }
     let solicited = flags & SOLICITED != 0;
     if (solicited && to.is_multicast()) || from.is_unspecified() {
-        return Err(Refused::Discovery);
+        return Err(FrameDropReason::Discovery);
     }
-    Ok(Discovery::Advertisement { target, mac: option(options, TARGET_OPTION)?, solicited })
+    Ok(NeighbourDiscovery::Advertisement { target, mac: find_option(options, TARGET_OPTION)?, solicited })
 }
 
 /// The Ethernet address in an option of this kind.
-fn option(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Refused> {
+fn find_option(mut options: &[u8], wanted: u8) -> Result<Option<MacAddress>, FrameDropReason> {
     let mut found = None;
     for _ in 0..MAX_OPTIONS {
         let Some(kind) = options.first() else { return Ok(found) };
-        let len = usize::from(*options.get(1).ok_or(Refused::Discovery)?) * 8;
+        let len = usize::from(*options.get(1).ok_or(FrameDropReason::Discovery)?) * 8;
         if len == 0 || len > options.len() {
-            return Err(Refused::Discovery);
+            return Err(FrameDropReason::Discovery);
         }
         if *kind == wanted && found.is_none() {
             found = mac_at(options, 2).filter(|mac| mac.is_unicast());
             if found.is_none() {
-                return Err(Refused::Discovery);
+                return Err(FrameDropReason::Discovery);
             }
         }
         options = options.get(len..).unwrap_or_default();
     }
-    if options.is_empty() { Ok(found) } else { Err(Refused::Discovery) }
+    if options.is_empty() { Ok(found) } else { Err(FrameDropReason::Discovery) }
 }
 
 /// Writes the question who has `target`: to the one who had it, or else to the group. `from` may be unspecified, to find out whether
 /// an address is free.
 pub(in crate::stack) fn write_solicitation(
-    mac: Mac,
+    mac: MacAddress,
     from: Ipv6Addr,
     target: Ipv6Addr,
-    known: Option<Mac>,
+    known: Option<MacAddress>,
     frame: &mut Vec<u8>,
 ) {
     let (to_mac, to) = match known {
         Some(known) => (known, target),
-        None => (group_of(solicited_node(target)), solicited_node(target)),
+        None => (multicast_mac(solicited_node_group(target)), solicited_node_group(target)),
     };
-    let way = Way { macs: (mac, to_mac), from: from.into(), to: to.into() };
+    let way = FrameRoute { macs: (mac, to_mac), from: from.into(), to: to.into() };
     let source = link_option(SOURCE_OPTION, mac);
     let source = if from.is_unspecified() { &[][..] } else { &source[..] };
     way.write(SOLICITATION, 0, &[&[0; 4], &target.octets(), source], frame);
@@ -91,18 +99,18 @@ pub(in crate::stack) fn write_solicitation(
 
 /// Writes that `target` is at `mac`, to who asked or to everybody.
 pub(in crate::stack) fn write_advertisement(
-    mac: Mac,
+    mac: MacAddress,
     target: Ipv6Addr,
-    to_mac: Mac,
+    to_mac: MacAddress,
     to: Ipv6Addr,
     frame: &mut Vec<u8>,
 ) {
     let flags = if to.is_multicast() { OVERRIDE } else { OVERRIDE | SOLICITED };
-    let way = Way { macs: (mac, to_mac), from: target.into(), to: to.into() };
+    let way = FrameRoute { macs: (mac, to_mac), from: target.into(), to: to.into() };
     way.write(ADVERTISEMENT, 0, &[&[flags, 0, 0, 0], &target.octets(), &link_option(TARGET_OPTION, mac)], frame);
 }
 
-fn link_option(kind: u8, mac: Mac) -> [u8; 8] {
+fn link_option(kind: u8, mac: MacAddress) -> [u8; 8] {
     let [a, b, c, d, e, f] = mac.0;
     [kind, 1, a, b, c, d, e, f]
 }
@@ -111,7 +119,7 @@ fn link_option(kind: u8, mac: Mac) -> [u8; 8] {
 const LISTENER_REPORTS: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 0x16);
 
 /// Writes a report (MLDv2) of the groups that are listened to, for switches that pass a group's frames to listeners alone.
-pub(in crate::stack) fn write_groups(mac: Mac, from: Ipv6Addr, groups: &[Ipv6Addr], frame: &mut Vec<u8>) {
+pub(in crate::stack) fn write_group_report(mac: MacAddress, from: Ipv6Addr, groups: &[Ipv6Addr], frame: &mut Vec<u8>) {
     const REPORT: u8 = 143;
     /// "Excludes no sender".
     const TO_ALL: [u8; 4] = [4, 0, 0, 0];
@@ -122,16 +130,18 @@ pub(in crate::stack) fn write_groups(mac: Mac, from: Ipv6Addr, groups: &[Ipv6Add
         message.extend_from_slice(&TO_ALL);
         message.extend_from_slice(&group.octets());
     }
-    let mut sum = Sum::pseudo(from.into(), LISTENER_REPORTS.into(), protocol::ICMPV6, message.len());
+    let mut sum =
+        InternetChecksum::pseudo_header(from.into(), LISTENER_REPORTS.into(), protocol::ICMPV6, message.len());
     sum.add(&message);
     message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
-    let ethernet = Ethernet { from: mac, to: group_of(LISTENER_REPORTS), ethertype: ethertype::IPV6 };
-    let mut header = [0; ETHERNET + IPV6];
-    header[..ETHERNET].copy_from_slice(&ethernet.bytes());
-    let (len, place) = (ROUTER_ALERT.len() + message.len(), &mut header[ETHERNET..]);
+    let ethernet =
+        EthernetHeader { from: mac, to: multicast_mac(LISTENER_REPORTS), ethertype: ethertype::IPV6_HEADER_LEN };
+    let mut header = [0; ETHERNET_HEADER_LEN + IPV6_HEADER_LEN];
+    header[..ETHERNET_HEADER_LEN].copy_from_slice(&ethernet.bytes());
+    let (len, place) = (ROUTER_ALERT.len() + message.len(), &mut header[ETHERNET_HEADER_LEN..]);
     ip::write(place, IpAddr::V6(from), IpAddr::V6(LISTENER_REPORTS), protocol::HOP_BY_HOP, len, false);
     // One hop: a report is for this link.
-    header[ETHERNET + 7] = 1;
+    header[ETHERNET_HEADER_LEN + 7] = 1;
     frame.clear();
     for part in [&header[..], &ROUTER_ALERT, &message] {
         frame.extend_from_slice(part);

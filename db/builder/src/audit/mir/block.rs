@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use super::place::place;
-use super::rvalue::{self, Done};
-use super::text::Text;
-use super::{Access, Block, Edge, Place, Statement, Unknown};
+use super::rvalue::{self, RvalueKind};
+use super::text::MirCursor;
+use super::{BasicBlock, MirEdge, MirPlace, MirStatement, PlaceAccess, UnknownMir};
 
 /// `bb3: {`, `bb3 (cleanup): {`: the blocks come in the order of their numbers.
-pub(super) fn start(line: &str, expected: usize) -> Result<bool, Unknown> {
-    let mut text = Text::new(line);
+pub(super) fn start(line: &str, expected: usize) -> Result<bool, UnknownMir> {
+    let mut text = MirCursor::new(line);
     text.expect("bb")?;
     if usize::try_from(text.number()?) != Ok(expected) {
-        return Err(Unknown::of(line));
+        return Err(UnknownMir::of(line));
     }
     let cleanup = text.eat(" (cleanup)");
     text.expect(": {")?;
@@ -20,19 +20,19 @@ pub(super) fn start(line: &str, expected: usize) -> Result<bool, Unknown> {
 }
 
 /// `mut _3: Type; // …`: a local and its type.
-pub(super) fn declaration(line: &str) -> Result<(u32, &str), Unknown> {
-    let mut text = Text::new(line);
+pub(super) fn declaration(line: &str) -> Result<(u32, &str), UnknownMir> {
+    let mut text = MirCursor::new(line);
     text.eat("mut ");
     text.expect("_")?;
     let local = text.number()?;
     text.expect(": ")?;
     let kind = text.until(b";")?;
-    end(&mut text)?;
+    statement_end(&mut text)?;
     Ok((local, kind))
 }
 
 /// The semicolon, and where the line comes from.
-fn end<'a>(text: &mut Text<'a>) -> Result<&'a str, Unknown> {
+fn statement_end<'a>(text: &mut MirCursor<'a>) -> Result<&'a str, UnknownMir> {
     text.expect(";")?;
     let rest = text.rest().trim_start();
     if !rest.is_empty() && !rest.starts_with("//") {
@@ -42,53 +42,56 @@ fn end<'a>(text: &mut Text<'a>) -> Result<&'a str, Unknown> {
 }
 
 /// Reads one statement into a block. Whether it ends the block.
-pub(super) fn statement(line: &str, block: &mut Block, locals: &HashMap<u32, String>) -> Result<bool, Unknown> {
-    let mut text = Text::new(line);
+pub(super) fn statement(line: &str, block: &mut BasicBlock, locals: &HashMap<u32, String>) -> Result<bool, UnknownMir> {
+    let mut text = MirCursor::new(line);
     let mut accesses = Vec::new();
-    let mut ended = plain(&mut text, &mut accesses)?;
-    if ended == Ended::NotKnown {
+    let mut ended = simple_statement(&mut text, &mut accesses)?;
+    if ended == StatementOutcome::Unrecognized {
         ended = terminator(&mut text, &mut accesses, block)?;
     }
-    if ended == Ended::NotKnown {
+    if ended == StatementOutcome::Unrecognized {
         let target = place(&mut text)?;
         text.expect(" = ")?;
         let done = rvalue::rvalue(&mut text, &mut accesses, &target, locals)?;
         ended = match done {
-            Done::Value => Ended::No,
-            Done::Call | Done::Yield => {
+            RvalueKind::Value => StatementOutcome::Continues,
+            RvalueKind::Call | RvalueKind::Yield => {
                 let returns = targets(&mut text, block, &["return", "resume"])?;
                 block.diverges = !returns;
-                block.yields = done == Done::Yield;
-                Ended::Yes
+                block.yields = done == RvalueKind::Yield;
+                StatementOutcome::EndsBlock
             }
         };
-        accesses.push((Access::Set, target));
+        accesses.push((PlaceAccess::Assigned, target));
     }
-    let from = end(&mut text)?.to_owned();
-    block.statements.push(Statement { accesses, from });
-    Ok(ended == Ended::Yes)
+    let from = statement_end(&mut text)?.to_owned();
+    block.statements.push(MirStatement { accesses, from });
+    Ok(ended == StatementOutcome::EndsBlock)
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Ended {
-    NotKnown,
-    No,
-    Yes,
+enum StatementOutcome {
+    Unrecognized,
+    Continues,
+    EndsBlock,
 }
 
 /// Statements that are no assignment and end no block.
-fn plain(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Ended, Unknown> {
+fn simple_statement(
+    text: &mut MirCursor<'_>,
+    accesses: &mut Vec<(PlaceAccess, MirPlace)>,
+) -> Result<StatementOutcome, UnknownMir> {
     let named = [
-        ("StorageLive(", Access::Live),
-        ("StorageDead(", Access::Dead),
-        ("PlaceMention(", Access::Mentioned),
-        ("BackwardIncompatibleDropHint(", Access::Mentioned),
+        ("StorageLive(", PlaceAccess::StorageLive),
+        ("StorageDead(", PlaceAccess::StorageDead),
+        ("PlaceMention(", PlaceAccess::Mentioned),
+        ("BackwardIncompatibleDropHint(", PlaceAccess::Mentioned),
     ];
     for (start, access) in named {
         if text.eat(start) {
             accesses.push((access, place(text)?));
             text.expect(")")?;
-            return Ok(Ended::No);
+            return Ok(StatementOutcome::Continues);
         }
     }
     if text.eat("FakeRead(") {
@@ -97,44 +100,48 @@ fn plain(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<End
             let cause = text.until(b",")?;
             let known = ["ForMatchedPlace(", "ForLet("].iter().any(|start| cause.starts_with(start));
             if !known && cause != "ForGuardBinding" {
-                return Err(Unknown::of(cause));
+                return Err(UnknownMir::of(cause));
             }
             text.expect(", ")?;
         }
-        accesses.push((if covers { Access::FakeRead } else { Access::Mentioned }, place(text)?));
+        accesses.push((if covers { PlaceAccess::FakeRead } else { PlaceAccess::Mentioned }, place(text)?));
         text.expect(")")?;
-        return Ok(Ended::No);
+        return Ok(StatementOutcome::Continues);
     }
     if text.eat("AscribeUserType(") {
-        accesses.push((Access::Mentioned, place(text)?));
+        accesses.push((PlaceAccess::Mentioned, place(text)?));
         text.expect(", ")?;
         text.until(b")")?;
         text.expect(")")?;
-        return Ok(Ended::No);
+        return Ok(StatementOutcome::Continues);
     }
     if text.starts("nop;") {
         text.expect("nop")?;
-        return Ok(Ended::No);
+        return Ok(StatementOutcome::Continues);
     }
-    Ok(Ended::NotKnown)
+    Ok(StatementOutcome::Unrecognized)
 }
 
 /// What ends a block and is no assignment.
-fn terminator(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>, block: &mut Block) -> Result<Ended, Unknown> {
+fn terminator(
+    text: &mut MirCursor<'_>,
+    accesses: &mut Vec<(PlaceAccess, MirPlace)>,
+    block: &mut BasicBlock,
+) -> Result<StatementOutcome, UnknownMir> {
     for word in ["return", "unreachable", "resume", "coroutine_drop"] {
         if text.rest().strip_prefix(word).is_some_and(|rest| rest.starts_with(';')) {
             text.expect(word)?;
-            return Ok(Ended::Yes);
+            return Ok(StatementOutcome::EndsBlock);
         }
     }
     if text.eat("terminate(") {
         text.until(b")")?;
         text.expect(")")?;
-        return Ok(Ended::Yes);
+        return Ok(StatementOutcome::EndsBlock);
     }
     if text.starts("goto -> ") || text.starts("falseEdge -> ") || text.starts("falseUnwind -> ") {
         text.until(b" ")?;
-        return leads_on(text, block, &["", "real"]);
+        return continue_at_targets(text, block, &["", "real"]);
     }
     if text.eat("switchInt(") {
         rvalue::operand(text, accesses, b")")?;
@@ -147,45 +154,49 @@ fn terminator(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>, block: &
                 text.until(b":")?;
             }
             text.expect(": ")?;
-            block.next.push((Edge::Real, block_name(text)?));
+            block.next.push((MirEdge::Real, block_name(text)?));
             if text.eat("]") {
-                return Ok(Ended::Yes);
+                return Ok(StatementOutcome::EndsBlock);
             }
             text.expect(", ")?;
         }
     }
     if text.eat("drop(") {
-        accesses.push((Access::Dropped, place(text)?));
+        accesses.push((PlaceAccess::Dropped, place(text)?));
         text.expect(")")?;
-        return leads_on(text, block, &["return", ""]);
+        return continue_at_targets(text, block, &["return", ""]);
     }
     if text.eat("assert(") {
         text.eat("!");
         rvalue::operands(text, accesses, b')')?;
-        return leads_on(text, block, &["success", ""]);
+        return continue_at_targets(text, block, &["success", ""]);
     }
-    Ok(Ended::NotKnown)
+    Ok(StatementOutcome::Unrecognized)
 }
 
-fn leads_on(text: &mut Text<'_>, block: &mut Block, on: &[&str]) -> Result<Ended, Unknown> {
-    if targets(text, block, on)? { Ok(Ended::Yes) } else { Err(text.unknown()) }
+fn continue_at_targets(
+    text: &mut MirCursor<'_>,
+    block: &mut BasicBlock,
+    on: &[&str],
+) -> Result<StatementOutcome, UnknownMir> {
+    if targets(text, block, on)? { Ok(StatementOutcome::EndsBlock) } else { Err(text.unknown()) }
 }
 
-fn block_name(text: &mut Text<'_>) -> Result<usize, Unknown> {
+fn block_name(text: &mut MirCursor<'_>) -> Result<usize, UnknownMir> {
     text.expect("bb")?;
     usize::try_from(text.number()?).map_err(|_| text.unknown())
 }
 
 /// ` -> [return: bb1, unwind: bb2]`, ` -> bb1`, ` -> unwind continue`. Whether one of them leads on: where a call has one way
 /// out and no name for it, that is cleanup.
-fn targets(text: &mut Text<'_>, block: &mut Block, on: &[&str]) -> Result<bool, Unknown> {
+fn targets(text: &mut MirCursor<'_>, block: &mut BasicBlock, on: &[&str]) -> Result<bool, UnknownMir> {
     text.expect(" -> ")?;
     if text.starts("unwind") {
         unwinding(text)?;
         return Ok(false);
     }
     if !text.eat("[") {
-        block.next.push((Edge::Real, block_name(text)?));
+        block.next.push((MirEdge::Real, block_name(text)?));
         return Ok(on.contains(&""));
     }
     let mut leads_on = false;
@@ -195,9 +206,9 @@ fn targets(text: &mut Text<'_>, block: &mut Block, on: &[&str]) -> Result<bool, 
         } else {
             let kind = text.until(b":")?;
             text.expect(": ")?;
-            let edge = if kind == "imaginary" { Edge::Imaginary } else { Edge::Real };
+            let edge = if kind == "imaginary" { MirEdge::Imaginary } else { MirEdge::Real };
             if !on.contains(&kind) && !["imaginary", "unwind", "drop"].contains(&kind) {
-                return Err(Unknown::of(kind));
+                return Err(UnknownMir::of(kind));
             }
             leads_on |= on.contains(&kind);
             block.next.push((edge, block_name(text)?));
@@ -210,7 +221,7 @@ fn targets(text: &mut Text<'_>, block: &mut Block, on: &[&str]) -> Result<bool, 
 }
 
 /// `unwind continue`, `unwind unreachable`, `unwind terminate(cleanup)`.
-fn unwinding(text: &mut Text<'_>) -> Result<(), Unknown> {
+fn unwinding(text: &mut MirCursor<'_>) -> Result<(), UnknownMir> {
     text.expect("unwind ")?;
     let known = ["continue", "unreachable", "terminate(cleanup)", "terminate(abi)"];
     if known.iter().any(|how| text.eat(how)) { Ok(()) } else { Err(text.unknown()) }

@@ -1,43 +1,43 @@
 //! Places, by their structure: a local and the way from it.
 
-use super::Unknown;
-use super::text::Text;
+use super::UnknownMir;
+use super::text::MirCursor;
 
 /// Steps from a local to a place. Reaching it is a refusal.
-const STEPS: usize = 256;
+const MAX_PROJECTIONS: usize = 256;
 
 /// A step on the way to a place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in super::super) enum Step {
+pub(in super::super) enum PlaceProjection {
     /// What a reference or box points at.
     Deref,
     /// A field, by its number.
     Field(u32),
     /// One variant of an enum.
-    Variant(String),
+    Downcast(String),
     /// An element, by a local that holds its number.
     Index(u32),
     /// An element that a pattern names: `[0 of 2]`, `[-1 of 2]`; of how many is left out, the element is the same.
-    Element(String),
+    ConstantIndex(String),
     /// A part of a slice that a pattern names: `[1:-1]`, `[1..3]`.
-    Part(String),
+    Subslice(String),
 }
 
-impl Step {
+impl PlaceProjection {
     /// An element or a part of an array or slice.
-    pub(in super::super) fn is_of_array(&self) -> bool {
-        matches!(self, Step::Index(_) | Step::Element(_) | Step::Part(_))
+    pub(in super::super) fn is_array_projection(&self) -> bool {
+        matches!(self, PlaceProjection::Index(_) | PlaceProjection::ConstantIndex(_) | PlaceProjection::Subslice(_))
     }
 
     /// What a pattern names of an array or slice.
-    pub(in super::super) fn is_piece(&self) -> bool {
-        matches!(self, Step::Element(_) | Step::Part(_))
+    pub(in super::super) fn is_pattern_projection(&self) -> bool {
+        matches!(self, PlaceProjection::ConstantIndex(_) | PlaceProjection::Subslice(_))
     }
 
     /// Whether both steps, from the same place, may lead to memory that they share.
-    fn meets(&self, other: &Step) -> bool {
+    fn meets(&self, other: &PlaceProjection) -> bool {
         match (self, other) {
-            (Step::Field(one), Step::Field(other)) => one == other,
+            (PlaceProjection::Field(one), PlaceProjection::Field(other)) => one == other,
             // Everything else either is the same step, or is not known to lead elsewhere.
             _ => true,
         }
@@ -46,46 +46,46 @@ impl Step {
 
 /// A place: where it starts, and the way from there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in super::super) struct Place {
+pub(in super::super) struct MirPlace {
     pub(in super::super) local: u32,
-    pub(in super::super) way: Vec<Step>,
+    pub(in super::super) way: Vec<PlaceProjection>,
 }
 
-impl Place {
-    pub(in super::super) fn of_local(local: u32) -> Place {
-        Place { local, way: Vec::new() }
+impl MirPlace {
+    pub(in super::super) fn of_local(local: u32) -> MirPlace {
+        MirPlace { local, way: Vec::new() }
     }
 
     /// The place after so many steps of the way.
-    pub(in super::super) fn part(&self, steps: usize) -> Place {
-        Place { local: self.local, way: self.way.iter().take(steps).cloned().collect() }
+    pub(in super::super) fn part(&self, steps: usize) -> MirPlace {
+        MirPlace { local: self.local, way: self.way.iter().take(steps).cloned().collect() }
     }
 
     /// What this, which is a pointer, points at.
-    pub(in super::super) fn pointed_at(&self) -> Place {
+    pub(in super::super) fn dereferenced(&self) -> MirPlace {
         let mut place = self.clone();
-        place.way.push(Step::Deref);
+        place.way.push(PlaceProjection::Deref);
         place
     }
 
     /// Whether the way to this place may be, or may start with, the way to the other.
-    pub(in super::super) fn may_start_with(&self, start: &Place) -> bool {
-        self.way.len() >= start.way.len() && self.may_meet(start)
+    pub(in super::super) fn may_start_with(&self, start: &MirPlace) -> bool {
+        self.way.len() >= start.way.len() && self.may_alias(start)
     }
 
     /// Whether one of two places may lie on the way to the other. Elements of one array count as the same.
-    pub(in super::super) fn may_meet(&self, other: &Place) -> bool {
+    pub(in super::super) fn may_alias(&self, other: &MirPlace) -> bool {
         self.local == other.local && self.way.iter().zip(&other.way).all(|(one, other)| one.meets(other))
     }
 
     /// Whether the way behind so many steps leads through a pointer.
-    pub(in super::super) fn derefs_behind(&self, steps: usize) -> bool {
-        self.way.iter().skip(steps).any(|step| *step == Step::Deref)
+    pub(in super::super) fn derefs_after(&self, steps: usize) -> bool {
+        self.way.iter().skip(steps).any(|step| *step == PlaceProjection::Deref)
     }
 }
 
 /// What opens before a place is read, and is closed behind it.
-enum Open {
+enum OpenBracket {
     /// `(*` … `)`
     Pointer,
     /// `(` … ` as Variant)` or `.0: Type)`
@@ -93,63 +93,63 @@ enum Open {
 }
 
 /// Reads the place that stands here.
-pub(super) fn place(text: &mut Text<'_>) -> Result<Place, Unknown> {
-    let mut open: Vec<Open> = Vec::new();
+pub(super) fn place(text: &mut MirCursor<'_>) -> Result<MirPlace, UnknownMir> {
+    let mut open: Vec<OpenBracket> = Vec::new();
     loop {
         if text.eat("(*") {
-            open.push(Open::Pointer);
+            open.push(OpenBracket::Pointer);
         } else if text.eat("(") {
-            open.push(Open::Parenthesis);
+            open.push(OpenBracket::Parenthesis);
         } else {
             break;
         }
-        if open.len() > STEPS {
+        if open.len() > MAX_PROJECTIONS {
             return Err(text.unknown());
         }
     }
     text.expect("_")?;
-    let mut place = Place::of_local(text.number()?);
+    let mut place = MirPlace::of_local(text.number()?);
     loop {
         while text.starts("[") {
             place.way.push(in_brackets(text)?);
         }
-        if place.way.len() > STEPS {
+        if place.way.len() > MAX_PROJECTIONS {
             return Err(text.unknown());
         }
         match open.pop() {
             None => return Ok(place),
-            Some(Open::Pointer) => {
+            Some(OpenBracket::Pointer) => {
                 text.expect(")")?;
-                place.way.push(Step::Deref);
+                place.way.push(PlaceProjection::Deref);
             }
-            Some(Open::Parenthesis) if text.eat(".") => {
-                place.way.push(Step::Field(text.number()?));
+            Some(OpenBracket::Parenthesis) if text.eat(".") => {
+                place.way.push(PlaceProjection::Field(text.number()?));
                 text.expect(": ")?;
                 text.until(b")")?;
                 text.expect(")")?;
             }
-            Some(Open::Parenthesis) => {
+            Some(OpenBracket::Parenthesis) => {
                 text.expect(" as ")?;
                 let variant = text.until(b")")?;
                 let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
                 if variant.is_empty() || !variant.bytes().all(is_name) {
-                    return Err(Unknown::of(variant));
+                    return Err(UnknownMir::of(variant));
                 }
                 text.expect(")")?;
-                place.way.push(Step::Variant(variant.to_owned()));
+                place.way.push(PlaceProjection::Downcast(variant.to_owned()));
             }
         }
     }
 }
 
-fn in_brackets(text: &mut Text<'_>) -> Result<Step, Unknown> {
+fn in_brackets(text: &mut MirCursor<'_>) -> Result<PlaceProjection, UnknownMir> {
     text.expect("[")?;
     let inside = text.until(b"]")?;
     text.expect("]")?;
     if let Some(local) = inside.strip_prefix('_') {
-        let mut local = Text::new(local);
+        let mut local = MirCursor::new(local);
         let number = local.number()?;
-        return if local.rest().is_empty() { Ok(Step::Index(number)) } else { Err(Unknown::of(inside)) };
+        return if local.rest().is_empty() { Ok(PlaceProjection::Index(number)) } else { Err(UnknownMir::of(inside)) };
     }
     let is_number = |text: &str| text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit());
     if let Some((at, of)) = inside.split_once(" of ")
@@ -158,10 +158,10 @@ fn in_brackets(text: &mut Text<'_>) -> Result<Step, Unknown> {
         && is_number(at)
         && is_number(of)
     {
-        return Ok(Step::Element(at.to_owned()));
+        return Ok(PlaceProjection::ConstantIndex(at.to_owned()));
     }
     match inside.split_once("..").or_else(|| inside.split_once(':')) {
-        Some((from, to)) if is_number(from) && is_number(to) => Ok(Step::Part(inside.to_owned())),
-        _ => Err(Unknown::of(inside)),
+        Some((from, to)) if is_number(from) && is_number(to) => Ok(PlaceProjection::Subslice(inside.to_owned())),
+        _ => Err(UnknownMir::of(inside)),
     }
 }

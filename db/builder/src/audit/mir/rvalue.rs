@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::place::place;
-use super::text::Text;
-use super::{Access, Place, Unknown};
+use super::text::MirCursor;
+use super::{MirPlace, PlaceAccess, UnknownMir};
 
 /// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum RvalueKind {
     Value,
     Call,
     Yield,
@@ -18,24 +18,24 @@ pub(super) enum Done {
 const INTEGERS: [&str; 12] = ["isize", "i8", "i16", "i32", "i64", "i128", "usize", "u8", "u16", "u32", "u64", "u128"];
 
 /// Borrows: how they start, and what they are. The longer first.
-const BORROWS: [(&str, Access); 8] = [
-    ("&raw const (fake) ", Access::ForLength),
-    ("&raw mut (fake) ", Access::Changed),
-    ("&raw const ", Access::Shared),
-    ("&raw mut ", Access::Changed),
-    ("&fake shallow ", Access::Fake),
-    ("&fake deep ", Access::Fake),
-    ("&mut ", Access::Changed),
-    ("&", Access::Shared),
+const BORROWS: [(&str, PlaceAccess); 8] = [
+    ("&raw const (fake) ", PlaceAccess::LengthPointer),
+    ("&raw mut (fake) ", PlaceAccess::MutBorrow),
+    ("&raw const ", PlaceAccess::SharedBorrow),
+    ("&raw mut ", PlaceAccess::MutBorrow),
+    ("&fake shallow ", PlaceAccess::FakeBorrow),
+    ("&fake deep ", PlaceAccess::FakeBorrow),
+    ("&mut ", PlaceAccess::MutBorrow),
+    ("&", PlaceAccess::SharedBorrow),
 ];
 
 /// Reads the right side of an assignment, up to its semicolon or, of a call, its targets.
 pub(super) fn rvalue(
-    text: &mut Text<'_>,
-    accesses: &mut Vec<(Access, Place)>,
-    target: &Place,
+    text: &mut MirCursor<'_>,
+    accesses: &mut Vec<(PlaceAccess, MirPlace)>,
+    target: &MirPlace,
     locals: &HashMap<u32, String>,
-) -> Result<Done, Unknown> {
+) -> Result<RvalueKind, UnknownMir> {
     for (start, access) in BORROWS {
         if text.eat(start) {
             accesses.push((access, place(text)?));
@@ -47,7 +47,7 @@ pub(super) fn rvalue(
         if text.starts("(") {
             text.expect("(")?;
             operands(text, accesses, b')')?;
-            return Ok(Done::Call);
+            return Ok(RvalueKind::Call);
         }
         return cast(text);
     }
@@ -57,7 +57,7 @@ pub(super) fn rvalue(
     }
     if text.eat("yield(") {
         operands(text, accesses, b')')?;
-        return Ok(Done::Yield);
+        return Ok(RvalueKind::Yield);
     }
     if text.starts("(") || text.starts("[") {
         return list(text, accesses);
@@ -67,7 +67,7 @@ pub(super) fn rvalue(
     let integer = kind.is_some_and(|kind| INTEGERS.contains(&kind));
     if integer && (text.starts("discriminant(_") || text.starts("discriminant((")) {
         text.expect("discriminant(")?;
-        accesses.push((Access::Discriminant, place(text)?));
+        accesses.push((PlaceAccess::Discriminant, place(text)?));
         text.expect(")")?;
         return value(text);
     }
@@ -77,7 +77,7 @@ pub(super) fn rvalue(
         operand(text, &mut read, b")")?;
         text.expect(")")?;
         for (access, pointer) in read {
-            accesses.push((Access::Length, pointer.pointed_at()));
+            accesses.push((PlaceAccess::Length, pointer.dereferenced()));
             accesses.push((access, pointer));
         }
         return value(text);
@@ -85,12 +85,12 @@ pub(super) fn rvalue(
     named(text, accesses)
 }
 
-fn value(text: &Text<'_>) -> Result<Done, Unknown> {
-    if text.starts(";") { Ok(Done::Value) } else { Err(text.unknown()) }
+fn value(text: &MirCursor<'_>) -> Result<RvalueKind, UnknownMir> {
+    if text.starts(";") { Ok(RvalueKind::Value) } else { Err(text.unknown()) }
 }
 
 /// `;`, or ` as Type (Kind);`
-fn cast(text: &mut Text<'_>) -> Result<Done, Unknown> {
+fn cast(text: &mut MirCursor<'_>) -> Result<RvalueKind, UnknownMir> {
     if text.eat(" as ") {
         text.until(b";")?;
     }
@@ -98,7 +98,7 @@ fn cast(text: &mut Text<'_>) -> Result<Done, Unknown> {
 }
 
 /// `(move _1, copy _2)`, `[move _1; 3]`.
-fn list(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Done, Unknown> {
+fn list(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -> Result<RvalueKind, UnknownMir> {
     let close = if text.eat("(") { b')' } else { b']' };
     if close == b']' {
         text.expect("[")?;
@@ -108,24 +108,24 @@ fn list(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Done
 }
 
 /// A value or call whose name stands first: `Some(copy _1)`, `Lt(move _1, const 2)`, `Path { field: copy _1 }`, `f(copy _1) -> …`.
-fn named(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Done, Unknown> {
+fn named(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -> Result<RvalueKind, UnknownMir> {
     // A closure's or a future's type: `{closure@src/lib.rs:1:2: 3:4} { x: copy _1 }`.
     if text.starts("{") {
         text.expect("{")?;
         let kind = text.until(b"}")?;
         if !["closure@", "coroutine@", "async ", "coroutine-closure@"].iter().any(|start| kind.starts_with(start)) {
-            return Err(Unknown::of(kind));
+            return Err(UnknownMir::of(kind));
         }
         text.expect("}")?;
     }
     let path = text.until(b"( ;{")?;
     if path.ends_with('!') {
-        return Err(Unknown::of(path));
+        return Err(UnknownMir::of(path));
     }
     loop {
         if text.eat("(") {
             operands(text, accesses, b')')?;
-            return if text.starts(" -> ") { Ok(Done::Call) } else { value(text) };
+            return if text.starts(" -> ") { Ok(RvalueKind::Call) } else { value(text) };
         }
         if text.eat(" { ") {
             fields(text, accesses)?;
@@ -145,11 +145,11 @@ fn named(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Don
 }
 
 /// `x: copy _1, y: move _2 }`.
-fn fields(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<(), Unknown> {
+fn fields(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -> Result<(), UnknownMir> {
     loop {
         let field = text.until(b":")?;
         if !field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'#') {
-            return Err(Unknown::of(field));
+            return Err(UnknownMir::of(field));
         }
         text.expect(": ")?;
         operand(text, accesses, b",}")?;
@@ -163,7 +163,11 @@ fn fields(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<()
 }
 
 /// Operands up to what closes them, which is read too.
-pub(super) fn operands(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>, close: u8) -> Result<(), Unknown> {
+pub(super) fn operands(
+    text: &mut MirCursor<'_>,
+    accesses: &mut Vec<(PlaceAccess, MirPlace)>,
+    close: u8,
+) -> Result<(), UnknownMir> {
     let stops = [b',', b';', close];
     let closing = if close == b')' { ")" } else { "]" };
     loop {
@@ -184,13 +188,17 @@ pub(super) fn operands(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>,
 }
 
 /// One operand: a place that is copied or moved, or a constant, which ends at one of these bytes.
-pub(super) fn operand(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>, stops: &[u8]) -> Result<(), Unknown> {
+pub(super) fn operand(
+    text: &mut MirCursor<'_>,
+    accesses: &mut Vec<(PlaceAccess, MirPlace)>,
+    stops: &[u8],
+) -> Result<(), UnknownMir> {
     if text.eat("copy ") {
-        accesses.push((Access::Copied, place(text)?));
+        accesses.push((PlaceAccess::Copied, place(text)?));
         return Ok(());
     }
     if text.eat("move ") {
-        accesses.push((Access::Moved, place(text)?));
+        accesses.push((PlaceAccess::Moved, place(text)?));
         return Ok(());
     }
     let constant = text.until(stops)?;

@@ -1,19 +1,19 @@
 //! Reads a text from its start, with brackets and quotes that close each other.
 
-use super::Unknown;
+use super::UnknownMir;
 
 /// Brackets inside brackets in one text. Reaching it is a refusal.
-const NESTING: usize = 512;
+const MAX_NESTING: usize = 512;
 
 /// What is left to read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text<'a> {
+pub(super) struct MirCursor<'a> {
     rest: &'a str,
 }
 
-impl<'a> Text<'a> {
-    pub(super) fn new(rest: &'a str) -> Text<'a> {
-        Text { rest }
+impl<'a> MirCursor<'a> {
+    pub(super) fn new(rest: &'a str) -> MirCursor<'a> {
+        MirCursor { rest }
     }
 
     pub(super) fn rest(&self) -> &'a str {
@@ -34,16 +34,16 @@ impl<'a> Text<'a> {
         }
     }
 
-    pub(super) fn expect(&mut self, expected: &str) -> Result<(), Unknown> {
+    pub(super) fn expect(&mut self, expected: &str) -> Result<(), UnknownMir> {
         if self.eat(expected) { Ok(()) } else { Err(self.unknown()) }
     }
 
     /// What stands here is not known.
-    pub(super) fn unknown(&self) -> Unknown {
-        Unknown::of(self.rest)
+    pub(super) fn unknown(&self) -> UnknownMir {
+        UnknownMir::of(self.rest)
     }
 
-    pub(super) fn number(&mut self) -> Result<u32, Unknown> {
+    pub(super) fn number(&mut self) -> Result<u32, UnknownMir> {
         let length = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let (digits, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.unknown())?;
         let number = digits.parse().map_err(|_| self.unknown())?;
@@ -52,7 +52,7 @@ impl<'a> Text<'a> {
     }
 
     /// The text up to the first of these bytes that is in no bracket and no quotes; that byte is left.
-    pub(super) fn until(&mut self, stops: &[u8]) -> Result<&'a str, Unknown> {
+    pub(super) fn until(&mut self, stops: &[u8]) -> Result<&'a str, UnknownMir> {
         let bytes = self.rest.as_bytes();
         let mut open: Vec<u8> = Vec::new();
         let mut at = 0_usize;
@@ -61,8 +61,8 @@ impl<'a> Text<'a> {
                 break;
             }
             match byte {
-                b'"' => at = self.behind_quotes(at)?,
-                b'\'' => at = self.behind_quote(at)?,
+                b'"' => at = self.string_end(at)?,
+                b'\'' => at = self.char_end(at)?,
                 b'(' => open.push(b')'),
                 b'[' => open.push(b']'),
                 b'{' => open.push(b'}'),
@@ -72,7 +72,7 @@ impl<'a> Text<'a> {
                 b')' | b']' | b'}' | b'>' if open.pop() != Some(byte) => return Err(self.unknown()),
                 _ => {}
             }
-            if open.len() > NESTING {
+            if open.len() > MAX_NESTING {
                 return Err(self.unknown());
             }
             at += 1;
@@ -86,7 +86,7 @@ impl<'a> Text<'a> {
     }
 
     /// The byte that closes a string which opens here.
-    fn behind_quotes(&self, start: usize) -> Result<usize, Unknown> {
+    fn string_end(&self, start: usize) -> Result<usize, UnknownMir> {
         let bytes = self.rest.as_bytes();
         let mut at = start + 1;
         while let Some(byte) = bytes.get(at) {
@@ -100,7 +100,7 @@ impl<'a> Text<'a> {
     }
 
     /// The last byte of a character in quotes, or the quote before a lifetime's name.
-    fn behind_quote(&self, start: usize) -> Result<usize, Unknown> {
+    fn char_end(&self, start: usize) -> Result<usize, UnknownMir> {
         let rest = self.rest.get(start + 1..).unwrap_or_default();
         let mut characters = rest.char_indices();
         let Some((_, first)) = characters.next() else { return Err(self.unknown()) };
@@ -119,13 +119,13 @@ impl<'a> Text<'a> {
 /// A line without the comment that says where it comes from: what stands behind ` // ` that is in no quotes. A line whose quotes
 /// do not close is left as it is.
 pub(in super::super) fn without_comment(line: &str) -> &str {
-    let text = Text::new(line);
+    let text = MirCursor::new(line);
     let bytes = line.as_bytes();
     let mut at = 0_usize;
     while let Some(byte) = bytes.get(at) {
         let end = match byte {
-            b'"' => text.behind_quotes(at),
-            b'\'' => text.behind_quote(at),
+            b'"' => text.string_end(at),
+            b'\'' => text.char_end(at),
             b'/' if bytes.get(at + 1) == Some(&b'/') => return line.get(..at).unwrap_or(line).trim_end(),
             _ => Ok(at),
         };

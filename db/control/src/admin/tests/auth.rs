@@ -46,7 +46,7 @@ fn an_old_token_works_in_its_grace_but_changes_no_tokens() {
 fn a_replaced_operators_token_is_written_for_its_owner_alone() {
     let state = tempfile::tempdir().unwrap();
     let first = crate::config::operator_token(state.path()).unwrap();
-    let operator = Operator::new(&first, Some(state.path().to_owned()));
+    let operator = OperatorCredentials::new(&first, Some(state.path().to_owned()));
     let (second, until) = operator.rotate(Duration::ZERO).unwrap();
     assert_eq!((crate::config::read_operator_token(state.path()).unwrap(), until), (second.clone(), None));
     let file = state.path().join(crate::config::OPERATOR_TOKEN_FILE);
@@ -55,7 +55,7 @@ fn a_replaced_operators_token_is_written_for_its_owner_alone() {
     assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 1, "nothing is left lying about");
 
     // Where it cannot be written nothing changes: a token that nobody can read would lock the operator out.
-    let gone = Operator::new(&first, Some(state.path().join("gone")));
+    let gone = OperatorCredentials::new(&first, Some(state.path().join("gone")));
     assert!(gone.rotate(Duration::ZERO).is_err());
     let presented = |token: &str| sandstorm_accounts::TokenHash::of_presented(token.as_bytes()).unwrap();
     assert!(gone.shown(&presented(&first)).is_some() && operator.shown(&presented(&first)).is_none());

@@ -85,11 +85,11 @@ fn fields_of<T: DeserializeOwned>(name: &str) {
 
 #[test]
 fn the_page_has_the_fields_of_the_bodies() {
-    fields_of::<types::CreateTenant>("CreateTenant");
-    fields_of::<types::ChangeTenant>("ChangeTenant");
-    fields_of::<types::Rotate>("Rotate");
-    fields_of::<types::CreateTable>("CreateTable");
-    fields_of::<types::CreateGrant>("CreateGrant");
-    fields_of::<types::Push>("Push");
-    fields_of::<types::ChangeBudget>("ChangeBudget");
+    fields_of::<types::CreateTenantRequest>("CreateTenant");
+    fields_of::<types::ChangeTenantRequest>("ChangeTenant");
+    fields_of::<types::RotateTokenRequest>("Rotate");
+    fields_of::<types::CreateTableRequest>("CreateTable");
+    fields_of::<types::CreateGrantRequest>("CreateGrant");
+    fields_of::<types::PushRequest>("Push");
+    fields_of::<types::ChangeBudgetRequest>("ChangeBudget");
 }

@@ -14,8 +14,8 @@ struct Slow {
     end: Mutex<Receiver<()>>,
 }
 
-impl Build for Slow {
-    fn build(&self, tenant: u32, _: u64, _: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+impl ArtifactBuilder for Slow {
+    fn build(&self, tenant: u32, _: u64, _: &PushedSource) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         self.begun.lock().send(tenant).expect("the test listens");
         self.end.lock().recv().expect("the test goes on");
         Err(BuildError::Limit("this builder builds nothing".to_owned()))
@@ -110,8 +110,8 @@ fn who_hangs_up_while_waiting_is_out_of_the_queue() {
     assert!(begins.recv_timeout(Duration::from_millis(100)).is_err(), "nothing is built for who has gone");
 }
 
-fn signed(key: &BuilderKey, elf: &[u8], change: impl FnOnce(&mut Header)) -> Vec<u8> {
-    let mut header = Header {
+fn signed(key: &BuilderKey, elf: &[u8], change: impl FnOnce(&mut ArtifactHeader)) -> Vec<u8> {
+    let mut header = ArtifactHeader {
         tenant: 1,
         abi_version: sandstorm_api::abi::ABI_VERSION,
         version: 5,
@@ -135,7 +135,7 @@ fn an_artifact_is_loaded_once_and_only_if_everything_about_it_is_true() {
     let path = "/v1/tenants/a/extensions/echo";
     let text = source("echo", "db.reply(args)");
     let files = serde_json::from_value(text["files"].clone()).unwrap();
-    let built = Source::new(text["manifest"].as_str().unwrap(), files).unwrap();
+    let built = PushedSource::new(text["manifest"].as_str().unwrap(), files).unwrap();
     let (made, _) = test_builder().build(1, 1, &built).unwrap();
     let (key, elf) = (&test_builder().key, &made.elf);
     let upload = |bytes: &[u8]| {

@@ -3,46 +3,46 @@
 use serde::{Deserialize, Serialize};
 
 use sandstorm_catalog as tenants;
-use sandstorm_catalog::{Access, TenantView};
+use sandstorm_catalog::{GrantAccess, TenantView};
 
 /// `POST /v1/tenants/{tenant}/grants`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CreateGrant {
+pub struct CreateGrantRequest {
     /// The table.
     pub table: String,
     /// Name of the tenant that gets it.
     pub to: String,
     /// `read` or `read_write`.
     #[serde(default)]
-    pub access: Access,
+    pub access: GrantAccess,
 }
 
 /// `GET /v1/tenants/{tenant}/grants`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Grants {
+pub struct GrantsResponse {
     /// What the tenant granted to others.
-    pub given: Vec<Given>,
+    pub given: Vec<GivenGrantResponse>,
     /// What others granted to it.
-    pub received: Vec<Received>,
+    pub received: Vec<ReceivedGrantResponse>,
 }
 
 /// A grant that a tenant gave.
 #[derive(Clone, Debug, Serialize)]
-pub struct Given {
+pub struct GivenGrantResponse {
     /// The table.
     pub table: String,
     /// Name of the tenant that it was granted to.
     pub to: String,
     /// What it allows.
-    pub access: Access,
+    pub access: GrantAccess,
     /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a tenant.
     pub in_force: Option<bool>,
 }
 
 /// A grant that a tenant received.
 #[derive(Clone, Debug, Serialize)]
-pub struct Received {
+pub struct ReceivedGrantResponse {
     /// Its name here: `owner/table`.
     pub name: String,
     /// Its id here.
@@ -50,13 +50,13 @@ pub struct Received {
     /// The table's owner.
     pub owner: String,
     /// What it allows.
-    pub access: Access,
+    pub access: GrantAccess,
 }
 
-impl Given {
+impl GivenGrantResponse {
     /// What is shown of a grant that was given: all of it only to the operator.
-    pub fn of(given: &tenants::Given, to_operator: bool) -> Given {
-        Given {
+    pub fn of(given: &tenants::IssuedGrant, to_operator: bool) -> GivenGrantResponse {
+        GivenGrantResponse {
             table: given.table.to_string(),
             to: given.to.to_string(),
             access: given.access,
@@ -65,25 +65,25 @@ impl Given {
     }
 
     /// All that a tenant gave, of one table or of all, in the order in which it did.
-    pub fn all(view: &TenantView, table: Option<&str>, to_operator: bool) -> Vec<Given> {
-        let of_table = |given: &&tenants::Given| table.is_none_or(|table| *given.table == *table);
-        view.given.iter().filter(of_table).map(|given| Given::of(given, to_operator)).collect()
+    pub fn all(view: &TenantView, table: Option<&str>, to_operator: bool) -> Vec<GivenGrantResponse> {
+        let of_table = |given: &&tenants::IssuedGrant| table.is_none_or(|table| *given.table == *table);
+        view.given.iter().filter(of_table).map(|given| GivenGrantResponse::of(given, to_operator)).collect()
     }
 }
 
-impl Grants {
+impl GrantsResponse {
     /// What is shown of a tenant's grants: all of it only to the operator.
-    pub fn of(view: &TenantView, to_operator: bool) -> Grants {
+    pub fn of(view: &TenantView, to_operator: bool) -> GrantsResponse {
         let received = |grant: &std::sync::Arc<tenants::Grant>| {
-            Some(Received {
+            Some(ReceivedGrantResponse {
                 name: grant.name.to_string(),
                 id: grant.id,
                 owner: grant.owner.to_string(),
                 access: grant.access()?,
             })
         };
-        Grants {
-            given: Given::all(view, None, to_operator),
+        GrantsResponse {
+            given: GivenGrantResponse::all(view, None, to_operator),
             received: view.sorted_granted().into_iter().filter_map(received).collect(),
         }
     }

@@ -1,89 +1,95 @@
 //! Who is it? In the binary protocol SASL with the mechanism PLAIN: its user is a tenant, or `tenant/table`, its password the
 //! tenant's token. Until that is shown nothing is answered but the version, and no value is waited for.
 
-use sandstorm_net::memcached::binary::{Command, Frame, Parsed, Sasl, Status, parse};
+use sandstorm_net::memcached::binary::{BinaryCommand, BinaryFrame, BinaryParse, BinaryStatus, SaslMessage, parse};
 
-use super::super::super::{Context, Next};
-use super::super::Session;
+use super::super::super::{CommandContext, NextAction};
+use super::super::MemcachedSession;
 use super::{answer, push_status};
-use crate::limits::protocols::COMPATIBLE;
+use crate::limits::protocols::MEMCACHED_VERSION;
 
 /// The mechanism.
 const PLAIN: &[u8] = b"PLAIN";
 /// What those are told who are let in.
 const AUTHENTICATED: &[u8] = b"Authenticated";
 
-impl Session {
+impl MemcachedSession {
     /// Takes the frame at the front of `input`, from a client that has not shown who it is.
-    pub(in super::super) fn strange_frame(
+    pub(in super::super) fn run_unauthenticated_frame(
         &mut self,
-        context: &Context<'_>,
+        context: &CommandContext<'_>,
         input: &[u8],
         out: &mut Vec<u8>,
-    ) -> (usize, Next) {
-        if let super::State::Skips(left) = self.state {
+    ) -> (usize, NextAction) {
+        if let super::InputState::SkipBytes(left) = self.state {
             let (bytes, _) = self.skip(left, input);
-            return (bytes, if bytes == input.len() { Next::More(1) } else { Next::Again });
+            return (bytes, if bytes == input.len() { NextAction::NeedMore(1) } else { NextAction::Yield });
         }
         let (frame, used, skip) = match parse(input, 0) {
-            Parsed::More(needed) => return (0, Next::More(needed)),
-            Parsed::Hopeless => {
-                context.protocol_error();
-                return (input.len(), Next::Close);
+            BinaryParse::Incomplete(needed) => return (0, NextAction::NeedMore(needed)),
+            BinaryParse::Fatal => {
+                context.count_protocol_error();
+                return (input.len(), NextAction::Close);
             }
-            Parsed::Frame { frame, used, skip } => (frame, used, skip),
+            BinaryParse::Frame { frame, used, skip } => (frame, used, skip),
         };
         match frame.command {
-            Command::Sasl(_) | Command::Refused(_) => {
-                self.skips(skip);
-                (used, self.sasl(context, &frame, out).unwrap_or(Next::Again))
+            BinaryCommand::Sasl(_) | BinaryCommand::Refused(_) => {
+                self.skip_bytes(skip);
+                (used, self.sasl(context, &frame, out).unwrap_or(NextAction::Yield))
             }
-            Command::Version => {
-                answer(&frame).push(COMPATIBLE.as_bytes(), out);
-                (used, Next::Again)
+            BinaryCommand::Version => {
+                answer(&frame).push(MEMCACHED_VERSION.as_bytes(), out);
+                (used, NextAction::Yield)
             }
             _ => {
                 let status = match frame.command {
-                    Command::Malformed(status) => status,
-                    _ => Status::Unauthorized,
+                    BinaryCommand::Malformed(status) => status,
+                    _ => BinaryStatus::Unauthorized,
                 };
                 push_status(&frame, status, out);
-                context.protocol_error();
-                (input.len(), Next::Close)
+                context.count_protocol_error();
+                (input.len(), NextAction::Close)
             }
         }
     }
 
     /// One step. Tells what is next, unless more frames are.
-    pub(super) fn sasl(&mut self, context: &Context<'_>, frame: &Frame<'_>, out: &mut Vec<u8>) -> Option<Next> {
-        if self.entrance.tenant.is_some() {
+    pub(super) fn sasl(
+        &mut self,
+        context: &CommandContext<'_>,
+        frame: &BinaryFrame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<NextAction> {
+        if self.service.tenant.is_some() {
             // As memcached without SASL: clients go on without it.
-            push_status(frame, Status::UnknownCommand, out);
+            push_status(frame, BinaryStatus::UnknownCommand, out);
             return None;
         }
         let data = match frame.command {
-            Command::Sasl(Sasl::List) => {
+            BinaryCommand::Sasl(SaslMessage::List) => {
                 answer(frame).push(PLAIN, out);
                 return None;
             }
-            Command::Sasl(Sasl::Begin { mechanism: PLAIN, data: b"" }) => {
+            BinaryCommand::Sasl(SaslMessage::Begin { mechanism: PLAIN, data: b"" }) => {
                 self.sasl_begun = true;
-                push_status(frame, Status::Continue, out);
+                push_status(frame, BinaryStatus::Continue, out);
                 return None;
             }
-            Command::Sasl(Sasl::Begin { mechanism: PLAIN, data }) => Some(data),
-            Command::Sasl(Sasl::Step { data }) if self.sasl_begun => Some(data),
+            BinaryCommand::Sasl(SaslMessage::Begin { mechanism: PLAIN, data }) => Some(data),
+            BinaryCommand::Sasl(SaslMessage::Step { data }) if self.sasl_begun => Some(data),
             _ => None,
         };
         self.sasl_begun = false;
         let shown = data.and_then(credentials).and_then(|(user, token)| self.show(context, user, token));
         if let Some(identity) = shown {
             answer(frame).push(AUTHENTICATED, out);
-            return Some(Next::HandOver(identity.tenant()));
+            return Some(NextAction::HandOver(identity.tenant()));
         }
         // One that was let in before is not any more.
         self.identity = None;
-        let refused = if let Command::Refused(status) = frame.command { status } else { Status::Unauthorized };
+        let refused =
+            if let BinaryCommand::Refused(status) = frame.command { status } else { BinaryStatus::Unauthorized };
         push_status(frame, refused, out);
         Some(self.fail(context, 0).1)
     }

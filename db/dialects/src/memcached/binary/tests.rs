@@ -2,8 +2,8 @@
 
 use super::super::tests::{Client, Place};
 use super::*;
-use crate::{Context, Entrance, Protocol};
-use sandstorm_catalog::{Access, NewTable, NewTenant, Options, QuotaChanges};
+use crate::{CommandContext, PortService, Protocol};
+use sandstorm_catalog::{DirectoryOptions, GrantAccess, NewTable, NewTenant, QuotaChanges};
 
 const TOKEN: &str = "a-token-of-twenty-characters";
 
@@ -60,11 +60,11 @@ fn answers(mut bytes: &[u8]) -> Vec<Heard> {
 
 impl Place {
     /// The answers to what a client says, and what is to happen then.
-    fn frames(&self, client: &mut Client, said: &[u8]) -> (Vec<Heard>, Next) {
+    fn frames(&self, client: &mut Client, said: &[u8]) -> (Vec<Heard>, NextAction) {
         client.input.extend_from_slice(said);
-        let (mut out, mut used, mut last) = (Vec::new(), 0, Next::Again);
-        self.context(|context: &Context<'_>| {
-            while matches!(last, Next::Again | Next::HandOver(_)) {
+        let (mut out, mut used, mut last) = (Vec::new(), 0, NextAction::Yield);
+        self.context(|context: &CommandContext<'_>| {
+            while matches!(last, NextAction::Yield | NextAction::HandOver(_)) {
                 let (bytes, next) = client.session.run(context, &client.input[used..], &mut out);
                 (used, last) = (used + bytes, next);
             }
@@ -76,20 +76,20 @@ impl Place {
     /// The only answer.
     fn frame(&self, client: &mut Client, said: &[u8]) -> Heard {
         let (mut heard, next) = self.frames(client, said);
-        assert_eq!((heard.len(), matches!(next, Next::More(_))), (1, true), "{heard:?}, {next:?}");
+        assert_eq!((heard.len(), matches!(next, NextAction::NeedMore(_))), (1, true), "{heard:?}, {next:?}");
         heard.remove(0)
     }
 
     /// A client at a port where each shows who it is.
     fn stranger(&self) -> Client {
-        let entrance = Entrance { protocol: Protocol::Memcached, tenant: None, table: None, public: false };
-        Client { session: Session::new(&std::sync::Arc::new(entrance)), input: Vec::new() }
+        let service = PortService { protocol: Protocol::Memcached, tenant: None, table: None, public: false };
+        Client { session: MemcachedSession::new(&std::sync::Arc::new(service)), input: Vec::new() }
     }
 }
 
 /// A place with a closed tenant, which has two tables.
 fn with_closed_tenant() -> Place {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let tenant = NewTenant { token: Some(TOKEN.into()), ..NewTenant::named("bank") };
     place.directory.create_tenant(tenant).expect("a tenant");
     for table in ["accounts", "notes"] {
@@ -104,7 +104,7 @@ fn plain(user: &str, token: &str) -> Vec<u8> {
 
 #[test]
 fn what_one_protocol_writes_the_other_reads_under_the_same_number() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let (mut client, mut text) = (place.client("shop", "t"), place.client("shop", "t"));
     let stored = place.frame(&mut client, &set("a", b"one", 0));
     let found = place.frame(&mut client, &of_key(0x0c, "a"));
@@ -128,7 +128,7 @@ fn what_one_protocol_writes_the_other_reads_under_the_same_number() {
 
 #[test]
 fn no_two_records_ever_have_the_same_number() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let (mut client, mut text) = (place.client("shop", "t"), place.client("shop", "t"));
     let mut numbers = std::collections::HashSet::new();
     let mut last = std::collections::HashMap::new();
@@ -156,7 +156,7 @@ fn no_two_records_ever_have_the_same_number() {
 
 #[test]
 fn a_number_is_told_of_what_was_stored_alone() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     let stored = place.say(&mut client, "ms a 1 c\r\nx\r\n");
     assert!(stored.starts_with("HD c") && stored != "HD c0\r\n", "{stored}");
@@ -173,7 +173,7 @@ fn a_number_is_told_of_what_was_stored_alone() {
 
 #[test]
 fn quiet_commands_tell_what_went_wrong_and_quiet_gets_what_is_there() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     let said = [
         frame(0x11, 0, [&[0; 8], b"a", b"1"]),
@@ -192,13 +192,13 @@ fn quiet_commands_tell_what_went_wrong_and_quiet_gets_what_is_there() {
     let (heard, next) = place.frames(&mut client, &said.concat());
     let heard: Vec<_> = heard.iter().map(|heard| (heard.opcode, heard.status)).collect();
     assert_eq!(heard, [(0x12, 2), (0x13, 1), (0x09, 0), (0x19, 5), (0x14, 1), (0x0a, 0)]);
-    assert_eq!(next, Next::More(1));
-    assert_eq!(place.frames(&mut client, &frame(0x17, 0, [b"", b"", b""])), (Vec::new(), Next::Close));
+    assert_eq!(next, NextAction::NeedMore(1));
+    assert_eq!(place.frames(&mut client, &frame(0x17, 0, [b"", b"", b""])), (Vec::new(), NextAction::Close));
 }
 
 #[test]
 fn arithmetic_makes_what_is_not_there_unless_it_is_told_not_to() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     let sum = |up: bool, delta: u64, initial: u64, exptime: u32, cas| {
         let extras = [&delta.to_be_bytes()[..], &initial.to_be_bytes(), &exptime.to_be_bytes()].concat();
@@ -219,8 +219,8 @@ fn arithmetic_makes_what_is_not_there_unless_it_is_told_not_to() {
 
 #[test]
 fn what_is_too_long_is_skipped_and_what_cannot_be_ends_the_connection() {
-    let options = Options { max_value_len: 1000, ..Options::default() };
-    let place = Place::with_options(Access::Read, options);
+    let options = DirectoryOptions { max_value_len: 1000, ..DirectoryOptions::default() };
+    let place = Place::with_options(GrantAccess::Read, options);
     let mut client = place.client("shop", "t");
     assert_eq!(place.frame(&mut client, &set("a", &[b'x'; 1000], 0)).status, 0);
     let long = [set("a", &[b'x'; 1001], 0), of_key(0, "a")].concat();
@@ -243,24 +243,24 @@ fn what_is_too_long_is_skipped_and_what_cannot_be_ends_the_connection() {
         let mut client = place.client("shop", "t");
         let (heard, next) = place.frames(&mut client, &[of_key(0, "a"), wrong].concat());
         assert_eq!(heard.iter().map(|heard| heard.status).collect::<Vec<_>>(), [1, status]);
-        assert_eq!(next, Next::Close);
+        assert_eq!(next, NextAction::Close);
     }
     let mut client = place.client("shop", "t");
-    assert_eq!(place.frames(&mut client, &[of_key(0, "a"), b"get a\r\n".to_vec()].concat()).1, Next::Close);
+    assert_eq!(place.frames(&mut client, &[of_key(0, "a"), b"get a\r\n".to_vec()].concat()).1, NextAction::Close);
 }
 
 #[test]
 fn a_stranger_is_told_the_version_and_asked_who_it_is() {
     let place = with_closed_tenant();
     let mut client = place.stranger();
-    assert_eq!(place.frame(&mut client, &frame(0x0b, 0, [b"", b"", b""])).value(), COMPATIBLE);
+    assert_eq!(place.frame(&mut client, &frame(0x0b, 0, [b"", b"", b""])).value(), MEMCACHED_VERSION);
     assert_eq!(place.frame(&mut client, &frame(0x20, 0, [b"", b"", b""])).value(), "PLAIN");
     // A value that is not allowed is not waited for either.
     let announced = &set("a", &[b'x'; 100_000], 0)[..40];
     for refused in [announced, &of_key(0, "a"), &frame(0x10, 0, [b"", b"", b""]), &frame(8, 0, [b"", b"", b""])] {
         let mut client = place.stranger();
         let (heard, next) = place.frames(&mut client, refused);
-        assert_eq!((heard[0].status, heard[0].value(), next), (0x20, "Auth failure.".into(), Next::Close));
+        assert_eq!((heard[0].status, heard[0].value(), next), (0x20, "Auth failure.".into(), NextAction::Close));
     }
     let step = frame(0x22, 0, [b"", b"PLAIN", format!("\0bank\0{TOKEN}").as_bytes()]);
     assert_eq!(place.frame(&mut client, &step).status, 0x20, "a step of nothing");
@@ -270,7 +270,7 @@ fn a_stranger_is_told_the_version_and_asked_who_it_is() {
     assert_eq!(heard.iter().map(|heard| heard.status).collect::<Vec<_>>(), [0x82, 0]);
     assert_eq!(place.frame(&mut client, &plain("bank", "another-token-of-twenty")).status, 0x20);
     let (heard, next) = place.frames(&mut client, &plain("nobody", TOKEN));
-    assert_eq!((heard[0].status, next), (0x20, Next::Close), "five in all");
+    assert_eq!((heard[0].status, next), (0x20, NextAction::Close), "five in all");
 }
 
 #[test]
@@ -290,19 +290,19 @@ fn who_shows_a_token_acts_for_its_tenant_until_it_shows_a_wrong_one() {
     assert_eq!(place.frame(&mut other, &of_key(0, "a")).value(), "note");
     let (heard, next) = place.frames(&mut other, &[plain("bank", "wrong"), of_key(0, "a")].concat());
     assert_eq!(heard.iter().map(|heard| heard.status).collect::<Vec<_>>(), [0x20, 0x20]);
-    assert_eq!(next, Next::Close);
+    assert_eq!(next, NextAction::Close);
     let stats = place.frames(&mut client, &frame(0x10, 0, [b"", b"", b""])).0;
     let stat = |name: &str| stats.iter().find(|stat| stat.body[1] == name.as_bytes()).map(Heard::value);
     assert_eq!((stat("auth_cmds"), stat("auth_errors")), (Some("4".into()), Some("1".into())));
     place.directory.rotate_token("bank").expect("another token");
     place.directory.delete_tenant("bank").expect("deleted");
     let (heard, next) = place.frames(&mut client, &of_key(0, "a"));
-    assert_eq!((heard[0].status, next), (0x20, Next::Close), "a connection ends with its right");
+    assert_eq!((heard[0].status, next), (0x20, NextAction::Close), "a connection ends with its right");
 }
 
 #[test]
 fn a_port_that_speaks_for_a_tenant_knows_no_sasl() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut client = place.client("shop", "t");
     for said in [frame(0x20, 0, [b"", b"", b""]), plain("shop", TOKEN)] {
         let heard = place.frame(&mut client, &said);
@@ -311,13 +311,13 @@ fn a_port_that_speaks_for_a_tenant_knows_no_sasl() {
     assert_eq!(place.frame(&mut client, &set("a", b"x", 0)).status, 0);
     let mut lost = place.client("nobody", "t");
     let (heard, next) = place.frames(&mut lost, &of_key(0, "a"));
-    assert_eq!((heard.len(), heard[0].status, next), (1, 0x20, Next::Close));
+    assert_eq!((heard.len(), heard[0].status, next), (1, 0x20, NextAction::Close));
     assert!(heard[0].value().starts_with("this port speaks for tenant \"nobody\", which does not exist"));
 }
 
 #[test]
 fn quotas_and_rights_hold_and_are_named() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut guest = place.client("guest", "shop/t");
     let refused = place.frame(&mut guest, &set("a", b"x", 0));
     assert_eq!((refused.status, refused.value()), (0x20, "the table was granted for reading only".into()));
@@ -335,7 +335,7 @@ fn quotas_and_rights_hold_and_are_named() {
 
 #[test]
 fn a_datagram_may_be_a_frame() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut wicket = place.client("shop", "t");
     let ask = |wicket: &mut Client, said: &[u8]| {
         let mut out = Vec::new();
@@ -351,7 +351,7 @@ fn a_datagram_may_be_a_frame() {
 
 #[test]
 fn prometheus_exporter_finds_what_it_needs() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let mut text = place.client("shop", "t");
     place.say(&mut text, "set a 0 0 1\r\nx\r\nget a\r\n");
     let names = |text: &mut Client, list: &str| -> Vec<String> {
@@ -379,7 +379,7 @@ fn prometheus_exporter_finds_what_it_needs() {
 
 #[test]
 fn statistics_count_what_was_done_in_either_protocol_and_begin_anew() {
-    let place = Place::new(Access::Read);
+    let place = Place::new(GrantAccess::Read);
     let (mut client, mut text) = (place.client("shop", "t"), place.client("shop", "t"));
     place.frame(&mut client, &set("a", b"1", 0));
     place.frame(&mut client, &set("a", b"1", 12345));

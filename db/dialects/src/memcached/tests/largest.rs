@@ -1,7 +1,7 @@
 //! The largest legal form of every request, and what a neighbour waits while it runs: one piece.
 
 use rustix::time::{ClockId, clock_gettime};
-use sandstorm_net::memcached::{Parsed, Request, parse};
+use sandstorm_net::memcached::{TextParse, TextRequest, parse};
 
 use super::*;
 use crate::limits::REQUEST_NS;
@@ -12,24 +12,24 @@ use sandstorm_store::limits::MAX_VALUE_BYTES;
 /// Kinds of requests, so that each has a form here.
 const KINDS: usize = 16;
 
-fn kind(request: &Request<'_>) -> usize {
+fn kind(request: &TextRequest<'_>) -> usize {
     match request {
-        Request::Get { .. } => 0,
-        Request::GetMany { .. } => 1,
-        Request::Store(_) => 2,
-        Request::TooLarge { .. } => 3,
-        Request::Delete { .. } => 4,
-        Request::Arithmetic { .. } => 5,
-        Request::Touch { .. } => 6,
-        Request::FlushAll { .. } => 7,
-        Request::Stats(_) => 8,
-        Request::Version => 9,
-        Request::Nothing { .. } => 10,
-        Request::Quit => 11,
-        Request::MetaTooLarge { .. } => 12,
-        Request::Meta(_) => 13,
-        Request::MetaNothing => 14,
-        Request::Wrong { .. } => 15,
+        TextRequest::Get { .. } => 0,
+        TextRequest::GetMany { .. } => 1,
+        TextRequest::Store(_) => 2,
+        TextRequest::TooLarge { .. } => 3,
+        TextRequest::Delete { .. } => 4,
+        TextRequest::Arithmetic { .. } => 5,
+        TextRequest::Touch { .. } => 6,
+        TextRequest::FlushAll { .. } => 7,
+        TextRequest::Stats(_) => 8,
+        TextRequest::Version => 9,
+        TextRequest::Noop { .. } => 10,
+        TextRequest::Quit => 11,
+        TextRequest::MetaTooLarge { .. } => 12,
+        TextRequest::Meta(_) => 13,
+        TextRequest::MetaNoop => 14,
+        TextRequest::Invalid { .. } => 15,
         // A new one gets the next number, and a form below.
     }
 }
@@ -99,7 +99,7 @@ fn watched(place: &Place, client: &mut Client, mut said: &[u8]) -> (u32, u64) {
             return (most, longest_ns);
         }
         let (mut out, before) = (Vec::new(), cpu_ns());
-        let context = Context {
+        let context = CommandContext {
             participant: &place.participant,
             snapshot: &snapshot,
             now_ms: place.now_ms,
@@ -113,11 +113,11 @@ fn watched(place: &Place, client: &mut Client, mut said: &[u8]) -> (u32, u64) {
         };
         let (used, next) = client.session.run(&context, &input, &mut out);
         longest_ns = longest_ns.max(cpu_ns() - before);
-        most = most.max(context.worked());
+        most = most.max(context.work_done());
         input.drain(..used);
         needed = match next {
-            Next::More(needed) => needed,
-            Next::Close => return (most, longest_ns),
+            NextAction::NeedMore(needed) => needed,
+            NextAction::Close => return (most, longest_ns),
             _ => 1,
         };
     }
@@ -129,14 +129,14 @@ fn the_largest_form_of_every_request_is_run_in_pieces_of_a_slice_or_one_value() 
     // One value that is read, and written again.
     let value = (MAX_VALUE_BYTES / BYTES_PER_REQUEST + MAX_VALUE_BYTES / REWRITTEN_PER_REQUEST_BYTES) as u32;
     for form in forms() {
-        if let Parsed::Request { request, .. } = parse(&form, MAX_VALUE_BYTES) {
+        if let TextParse::Request { request, .. } = parse(&form, MAX_VALUE_BYTES) {
             covered[kind(&request)] = true;
         }
         let shown = String::from_utf8_lossy(&form[..form.len().min(30)]).replace("\r\n", " ");
         // What others do to the machine is seen once, and hardly three times.
         let (mut most, mut longest_ns) = (0, u64::MAX);
         for _ in 0..3 {
-            let mut place = Place::new(Access::Read);
+            let mut place = Place::new(GrantAccess::Read);
             place.now_ms += 1;
             let mut client = place.client("shop", "t");
             let large = [

@@ -1,12 +1,12 @@
 //! By hand: who may what, transactions, bounds.
 
-use sandstorm_net::rpc::Status;
+use sandstorm_net::rpc::RpcStatus;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::InvocationAnswer;
+use crate::InvocationResult;
 use crate::limits::protocols::AUTH_FAILURES;
 
 /// Lines that are typed one after the other, and what each is answered.
@@ -38,7 +38,7 @@ fn nobody_is_served_who_has_not_shown_who_it_is() {
         ],
     );
     place.directory.rotate_token("shop").expect("another token");
-    let ended = (b"-NOAUTH Authentication required.\r\n".to_vec(), Next::Close);
+    let ended = (b"-NOAUTH Authentication required.\r\n".to_vec(), NextAction::Close);
     assert_eq!(place.say(&mut client, b"GET a\r\nPING\r\n"), ended, "it is told, and ends");
     let mut client = place.client(Some("shop"));
     place.typed(&mut client, "SET a 1");
@@ -72,7 +72,7 @@ fn who_searches_for_a_token_loses_the_connection() {
     for tries in 1..=AUTH_FAILURES {
         let (answer, next) = place.say(&mut client, b"AUTH shop wrong\r\n");
         assert!(answer.starts_with(b"-WRONGPASS"), "{}", String::from_utf8_lossy(&answer));
-        assert_eq!(matches!(next, Next::Close), tries == AUTH_FAILURES, "try {tries}");
+        assert_eq!(matches!(next, NextAction::Close), tries == AUTH_FAILURES, "try {tries}");
     }
 }
 
@@ -228,18 +228,18 @@ fn an_extension_is_called_and_its_end_is_told() {
         ],
     );
     for (status, number, value, expected) in [
-        (Status::Ok, 1, "sum", "$3\r\nsum\r\n"),
-        (Status::Failed, 4, "no such record", "-FAILED (code 4) no such record\r\n"),
+        (RpcStatus::Ok, 1, "sum", "$3\r\nsum\r\n"),
+        (RpcStatus::Failed, 4, "no such record", "-FAILED (code 4) no such record\r\n"),
         (
-            Status::Killed,
+            RpcStatus::Killed,
             2,
             "ended: it computed past its CPU budget",
             "-KILLED ended: it computed past its CPU budget\r\n",
         ),
-        (Status::OverQuota, 0, "concurrent_invocations", "-OVERQUOTA concurrent_invocations\r\n"),
+        (RpcStatus::OverQuota, 0, "concurrent_invocations", "-OVERQUOTA concurrent_invocations\r\n"),
     ] {
         let mut out = Vec::new();
-        client.session.answered(&InvocationAnswer { status, number, value: value.as_bytes() }, &mut out);
+        client.session.answered(&InvocationResult { status, number, value: value.as_bytes() }, &mut out);
         assert_eq!(String::from_utf8_lossy(&out), expected);
     }
 }
@@ -256,13 +256,13 @@ fn hostile_input_is_refused_within_bounds() {
         let mut client = place.client(Some("shop"));
         let (out, next) = place.say(&mut client, input);
         assert_eq!(String::from_utf8_lossy(&out), expected);
-        assert_eq!(next == Next::Close, !expected.is_empty());
+        assert_eq!(next == NextAction::Close, !expected.is_empty());
     }
     let mut stranger = place.client(None);
     let (out, next) = place.say(&mut stranger, b"*11\r\n");
     assert_eq!(
         (out.as_slice(), next),
-        (&b"-ERR Protocol error: unauthenticated multibulk length\r\n"[..], Next::Close)
+        (&b"-ERR Protocol error: unauthenticated multibulk length\r\n"[..], NextAction::Close)
     );
     // A million keys are answered; a large answer is not made.
     let mut client = place.client(Some("shop"));
@@ -281,7 +281,7 @@ fn hostile_input_is_refused_within_bounds() {
     client.input = line.clone();
     let snapshot = place.directory.snapshot();
     let counters = place.facts.metrics.worker(0).expect("a worker");
-    let context = Context {
+    let context = CommandContext {
         participant: &place.participant,
         snapshot: &snapshot,
         now_ms: 1,
@@ -295,7 +295,7 @@ fn hostile_input_is_refused_within_bounds() {
     };
     let mut out = Vec::new();
     let (used, next) = client.session.run(&context, &line, &mut out);
-    assert_eq!((used, next), (line.len() / 64, Next::Again));
+    assert_eq!((used, next), (line.len() / 64, NextAction::Yield));
 }
 
 #[test]
@@ -318,13 +318,13 @@ fn a_command_on_many_keys_hashes_each_once_ahead_and_once_to_read_it() {
 
 #[test]
 fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
-    use super::super::call::Fail;
+    use super::super::command_call::CommandError;
     use sandstorm_store::StoreError;
-    let told = |error: StoreError| Fail::from(error).0.into_owned();
+    let told = |error: StoreError| CommandError::from(error).0.into_owned();
     assert_eq!(told(StoreError::OutOfMemory), "OOM command not allowed when used memory > 'maxmemory'.");
     let no_memory = told(StoreError::NoMemory);
     assert!(no_memory.starts_with("OOM the server's machine has no memory left"), "{no_memory}");
-    let still_read = told(StoreError::StillRead);
+    let still_read = told(StoreError::ReclaimPressure);
     assert!(still_read.starts_with("OOM ") && still_read.ends_with("write again in a moment"), "{still_read}");
 }
 
@@ -419,7 +419,7 @@ fn http_ends_a_connection_before_what_follows_it_is_run() {
         let out = String::from_utf8_lossy(&out).into_owned();
         assert_eq!(
             (out.as_str(), next),
-            ("-ERR this port does not speak HTTP; the connection is closed\r\n", Next::Close)
+            ("-ERR this port does not speak HTTP; the connection is closed\r\n", NextAction::Close)
         );
         let mut other = place.client(Some("shop"));
         assert_eq!(place.typed(&mut other, "EXISTS stolen"), ":0\r\n", "{first}");
@@ -459,12 +459,12 @@ fn connections_of_a_tenant_list_and_end_each_other_and_no_one_elses() {
     );
     assert_eq!(place.typed(&mut one, &format!("CLIENT KILL ID {first}\nPING")), ":0\r\n+PONG\r\n", "it skips itself");
     assert_eq!(place.typed(&mut one, "CLIENT KILL TYPE normal"), ":1\r\n");
-    assert_eq!(place.say(&mut two, b"EXEC\r\n"), (Vec::new(), Next::Close));
+    assert_eq!(place.say(&mut two, b"EXEC\r\n"), (Vec::new(), NextAction::Close));
     drop(two);
     assert_eq!(place.typed(&mut one, "CLIENT LIST").matches("id=").count(), 1);
     assert_eq!(place.typed(&mut third, "PING"), "+PONG\r\n");
     let (out, next) = place.say(&mut one, format!("CLIENT KILL ID {first} SKIPME no\r\nPING\r\n").as_bytes());
-    assert_eq!((out.as_slice(), next), (&b":1\r\n"[..], Next::Close));
+    assert_eq!((out.as_slice(), next), (&b":1\r\n"[..], NextAction::Close));
 }
 
 #[test]

@@ -3,18 +3,18 @@
 use super::*;
 use crate::limits::protocols::AUTH_FAILURES;
 use crate::limits::redis::{
-    ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, PLAIN_ARGS, TRANSACTION_WORK, WATCHED_BYTES,
+    ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SINGLE_STEP_ARGS, TRANSACTION_WORK, WATCHED_BYTES,
 };
 use sandstorm_catalog::QuotaChanges;
 
 /// One turn of a worker: what is used up of these bytes, and what is to happen then.
-pub(super) fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>) {
+pub(super) fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, NextAction, Vec<u8>) {
     let (used, next, out, _) = billed(place, client, input);
     (used, next, out)
 }
 
 /// The same, and what it costs its tenant, in requests.
-fn billed(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>, u64) {
+fn billed(place: &Place, client: &mut Client, input: &[u8]) -> (usize, NextAction, Vec<u8>, u64) {
     let (snapshot, mut out) = (place.directory.snapshot(), Vec::new());
     let context = place.context(&snapshot);
     let (used, next) = client.session.run(&context, input, &mut out);
@@ -32,7 +32,7 @@ fn commands_that_take_long_let_others_have_their_turn() {
     for line in ["KEYS nothing", "SCAN 0 COUNT 10000", "SETBIT large 1 1", "BITCOUNT large 0 -1 BIT"] {
         let pipeline = format!("{line}\r\n").repeat(64);
         let (used, next, _) = turn(&place, &mut client, pipeline.as_bytes());
-        assert!(next == Next::Again && used < pipeline.len() / 2, "{line}: {used} of {} bytes", pipeline.len());
+        assert!(next == NextAction::Yield && used < pipeline.len() / 2, "{line}: {used} of {} bytes", pipeline.len());
     }
     let (used, _, _) = turn(&place, &mut client, "GET key:1\r\n".repeat(64).as_bytes());
     assert_eq!(used, 64 * "GET key:1\r\n".len(), "plain ones are run together");
@@ -75,7 +75,7 @@ fn what_a_connection_keeps_is_counted_and_bounded() {
     assert!(client.session.held_bytes() < 8 << 10);
     let part = [b"*1000000\r\n".as_slice(), &b"$0\r\n\r\n".repeat(500_000)].concat();
     let (_, next) = place.say(&mut client, &part);
-    assert!(matches!(next, Next::More(_)) && client.session.held_bytes() >= 500_000 * 8);
+    assert!(matches!(next, NextAction::NeedMore(_)) && client.session.held_bytes() >= 500_000 * 8);
 }
 
 #[test]
@@ -164,13 +164,13 @@ fn names_are_counted_and_what_is_said_of_them_has_an_end() {
             let words = words.iter().map(|word| word.as_bytes());
             encoded(&words.chain(std::iter::repeat_n(&b"getset"[..], names)).collect::<Vec<_>>())
         };
-        let names = PLAIN_ARGS - words.len();
+        let names = SINGLE_STEP_ARGS - words.len();
         let (_, _, answer, requests) = billed(&place, &mut client, &named(names));
         let least = names / if words.len() == 1 { crate::limits::redis::ARGS_PER_REQUEST } else { 1 };
         assert!(!answer.starts_with(b"-") && requests >= least as u64, "{words:?}: {requests}");
         for names in [names + 1, NAMES] {
             let answer = place.say(&mut client, &named(names)).0;
-            let text = format!("-ERR '{}' takes {PLAIN_ARGS} arguments at most here", words[0].to_lowercase());
+            let text = format!("-ERR '{}' takes {SINGLE_STEP_ARGS} arguments at most here", words[0].to_lowercase());
             assert!(answer.starts_with(text.as_bytes()), "{}", String::from_utf8_lossy(&answer));
         }
     }
@@ -198,7 +198,7 @@ fn a_reset_does_not_give_new_tries() {
     for tries in 1..=AUTH_FAILURES {
         assert_eq!(place.typed(&mut client, "RESET"), "+RESET\r\n");
         let (_, next) = place.say(&mut client, b"AUTH shop wrong\r\n");
-        assert_eq!(next == Next::Close, tries == AUTH_FAILURES);
+        assert_eq!(next == NextAction::Close, tries == AUTH_FAILURES);
     }
 }
 

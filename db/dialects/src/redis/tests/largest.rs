@@ -6,8 +6,8 @@ use super::super::commands::COMMANDS;
 use super::*;
 use crate::limits::REQUEST_NS;
 use crate::limits::bits::{BITFIELD_OPS, BITOP_KEYS, LCS_CELLS};
-use crate::limits::redis::{ATOMIC_KEYS, PLAIN_ARGS, TRANSACTION_WORK};
-use sandstorm_store::Write;
+use crate::limits::redis::{ATOMIC_KEYS, SINGLE_STEP_ARGS, TRANSACTION_WORK};
+use sandstorm_store::WriteOptions;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 /// What one piece may take.
@@ -56,7 +56,7 @@ fn place() -> Place {
     let view = snapshot.by_name("shop").expect("the tenant");
     let entry = view.id_of("default").and_then(|id| view.reach(id, true).ok()).expect("the table");
     let put = |key: &[u8], value: &[u8]| {
-        let (table, write) = (&entry.table, Write::default());
+        let (table, write) = (&entry.table, WriteOptions::default());
         table.put(&place.participant, table.hash(key), key, value, &write, 1).expect("there is room");
     };
     (0..RECORDS).for_each(|n| put(format!("key:{n}").as_bytes(), b"12"));
@@ -130,8 +130,8 @@ fn largest(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
             let sets = [b"one", b"two"].map(|key| vec![b"SET".to_vec(), key.to_vec(), half()]);
             (vec![sets[0].clone(), sets[1].clone(), words("LCS one two IDX WITHMATCHLEN")], Bound::Slice)
         }
-        "script" => (vec![with("SCRIPT EXISTS", PLAIN_ARGS - 2, key)], Bound::Slice),
-        "latency" => (vec![with("LATENCY HISTOGRAM", PLAIN_ARGS - 2, |_| b"get".to_vec())], Bound::Slice),
+        "script" => (vec![with("SCRIPT EXISTS", SINGLE_STEP_ARGS - 2, key)], Bound::Slice),
+        "latency" => (vec![with("LATENCY HISTOGRAM", SINGLE_STEP_ARGS - 2, |_| b"get".to_vec())], Bound::Slice),
         "module" => (vec![words("MODULE LIST")], Bound::Slice),
         "rename" | "renamenx" | "copy" => on_value(&format!("{name} large larger")),
         "echo" | "ping" => (vec![vec![name.into(), value()]], Bound::Value),
@@ -152,7 +152,7 @@ fn largest(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
 /// The same of commands that are not about values alone.
 fn largest_of_others(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
     let on_value = |line: &str| (vec![words(line)], Bound::Value);
-    let plain = |line: &str| (vec![words(line), with(line, PLAIN_ARGS - 8, key)], Bound::Slice);
+    let plain = |line: &str| (vec![words(line), with(line, SINGLE_STEP_ARGS - 8, key)], Bound::Slice);
     match name {
         "exec" => {
             let sets = (0..ATOMIC_KEYS).map(|n| vec![b"SET".to_vec(), key(n), b"value".to_vec()]);
@@ -164,13 +164,18 @@ fn largest_of_others(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
             ([many, one, value, heavy].concat(), Bound::Transaction)
         }
         "fcall" | "fcall_ro" => (vec![with(&format!("{name} total 999000"), MANY, key)], Bound::Slice),
-        "config" => (vec![with("CONFIG GET", PLAIN_ARGS - 2, |_| b"*[a-z]*[a-z]*[a-z]*q".to_vec())], Bound::Slice),
-        "command" => {
-            (vec![with("COMMAND INFO", PLAIN_ARGS - 2, |_| b"getset".to_vec()), words("COMMAND DOCS")], Bound::Slice)
+        "config" => {
+            (vec![with("CONFIG GET", SINGLE_STEP_ARGS - 2, |_| b"*[a-z]*[a-z]*[a-z]*q".to_vec())], Bound::Slice)
         }
+        "command" => (
+            vec![with("COMMAND INFO", SINGLE_STEP_ARGS - 2, |_| b"getset".to_vec()), words("COMMAND DOCS")],
+            Bound::Slice,
+        ),
         "function" => (vec![words("FUNCTION LIST LIBRARYNAME *a*b*c"), words("FUNCTION STATS")], Bound::Slice),
-        "info" => (vec![words("INFO everything"), with("INFO", PLAIN_ARGS - 1, |_| b"nosuch".to_vec())], Bound::Slice),
-        "client" => (vec![with("CLIENT LIST ID", PLAIN_ARGS - 3, |n| n.to_string().into_bytes())], Bound::Slice),
+        "info" => {
+            (vec![words("INFO everything"), with("INFO", SINGLE_STEP_ARGS - 1, |_| b"nosuch".to_vec())], Bound::Slice)
+        }
+        "client" => (vec![with("CLIENT LIST ID", SINGLE_STEP_ARGS - 3, |n| n.to_string().into_bytes())], Bound::Slice),
         "object" => on_value("OBJECT ENCODING large"),
         "memory" => on_value("MEMORY USAGE large"),
         "slowlog" => (vec![words("SLOWLOG GET -1")], Bound::Slice),
@@ -193,10 +198,10 @@ fn watched(place: &mut Place, client: &mut Client, said: &[u8]) -> (u32, u64, us
         let before = cpu_ns();
         let (bytes, next) = client.session.run(&context, &said[used..], &mut out);
         longest_ns = longest_ns.max(cpu_ns() - before);
-        most = most.max(context.worked());
+        most = most.max(context.work_done());
         (used, pieces) = (used + bytes, pieces + 1);
         place.participant.quiescent();
-        if next == Next::Close {
+        if next == NextAction::Close {
             break;
         }
     }

@@ -9,11 +9,11 @@ mod pieces;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Session;
+use super::RedisSession;
 use crate::limits::protocols::PIECE_WORK;
-use crate::{Context, Entrance, Facts, Next, Protocol};
-use sandstorm_catalog::{Directory, NewTable, NewTenant, Options, Snapshot};
-use sandstorm_metrics::Metrics;
+use crate::{CommandContext, NextAction, PortService, Protocol, ServerProperties};
+use sandstorm_catalog::{Directory, DirectoryOptions, DirectorySnapshot, NewTable, NewTenant};
+use sandstorm_metrics::ServerMetrics;
 use sandstorm_store::{Epochs, Participant};
 
 const TOKEN: &str = "a-token-of-some-length-0001";
@@ -22,7 +22,7 @@ const TOKEN: &str = "a-token-of-some-length-0001";
 struct Place {
     directory: Arc<Directory>,
     participant: Participant,
-    facts: Facts,
+    facts: ServerProperties,
     now_ms: Option<u64>,
     /// What the clock itself shows, if that is not what the worker goes by.
     clock_ms: Option<u64>,
@@ -32,21 +32,27 @@ struct Place {
 
 /// One connection.
 struct Client {
-    session: Session,
+    session: RedisSession,
     input: Vec<u8>,
 }
 
 impl Place {
     fn new() -> Place {
         let epochs = Epochs::new();
-        let directory = Directory::with_options(Arc::clone(&epochs), Options::default());
+        let directory = Directory::with_options(Arc::clone(&epochs), DirectoryOptions::default());
         let new = NewTenant { token: Some(TOKEN.into()), ..NewTenant::named("shop") };
         directory.create_tenant(new).expect("a tenant");
         for table in ["items", "other"] {
             let quota_bytes = Some(256 << 20);
             directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named(table) }).expect("a table");
         }
-        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
+        let facts = ServerProperties {
+            metrics: ServerMetrics::new(1),
+            workers: 1,
+            started_ms: 0,
+            connections: 100,
+            slow_us: 0,
+        };
         Place { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None, budget: PIECE_WORK }
     }
 
@@ -56,14 +62,14 @@ impl Place {
     }
 
     fn client(&self, tenant: Option<&str>) -> Client {
-        let entrance =
-            Entrance { protocol: Protocol::Redis, tenant: tenant.map(str::to_owned), table: None, public: false };
-        Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() }
+        let service =
+            PortService { protocol: Protocol::Redis, tenant: tenant.map(str::to_owned), table: None, public: false };
+        Client { session: RedisSession::new(&Arc::new(service)), input: Vec::new() }
     }
 
     /// What a session is given in one call.
-    fn context<'a>(&'a self, snapshot: &'a Arc<Snapshot>) -> Context<'a> {
-        Context {
+    fn context<'a>(&'a self, snapshot: &'a Arc<DirectorySnapshot>) -> CommandContext<'a> {
+        CommandContext {
             participant: &self.participant,
             snapshot,
             now_ms: self.now_ms(),
@@ -78,7 +84,7 @@ impl Place {
     }
 
     /// What a client is told that says this, and what is to happen then.
-    fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, Next) {
+    fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, NextAction) {
         client.input.extend_from_slice(bytes);
         let (snapshot, mut out, mut used) = (self.directory.snapshot(), Vec::new(), 0);
         sandstorm_store::fix_clock(self.clock_ms.or(self.now_ms));
@@ -87,7 +93,7 @@ impl Place {
             let (bytes, next) = client.session.run(&context, &client.input[used..], &mut out);
             used += bytes;
             match next {
-                Next::Again | Next::HandOver(_) => {}
+                NextAction::Yield | NextAction::HandOver(_) => {}
                 other => break other,
             }
         };
@@ -106,7 +112,7 @@ impl Place {
 /// A command as clients send it.
 fn encoded(args: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut reply = sandstorm_net::resp::Reply { out: &mut out, resp3: false };
+    let mut reply = sandstorm_net::resp::RespWriter { out: &mut out, resp3: false };
     reply.array(args.len());
     args.iter().for_each(|arg| reply.bulk(arg));
     out

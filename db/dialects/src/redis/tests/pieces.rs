@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 
 use super::hostile::turn;
 use super::*;
-use sandstorm_catalog::Access;
+use sandstorm_catalog::GrantAccess;
 
 /// A place where others have their turn after each step, or never.
 fn place(budget: u32) -> Place {
@@ -95,7 +95,7 @@ fn keys_are_listed_once_each_however_they_are_cut() {
 
 /// Begins a command with some thousand keys and runs a few pieces of it; then something happens; then it runs to its end. Tells all that was answered, and
 /// how it ended.
-fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, Next) {
+fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, NextAction) {
     let mut place = place(1);
     let (mut filler, mut client) = (place.client(Some("shop")), place.client(None));
     let names: Vec<Vec<u8>> = (0..1_500).map(|n| format!("k{n}").into_bytes()).collect();
@@ -107,7 +107,7 @@ fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, Next) {
     let mut answer = Vec::new();
     for _ in 0..4 {
         let (used, next, out) = turn(&place, &mut client, &input);
-        assert_eq!((used, next), (0, Next::Again), "it is under way");
+        assert_eq!((used, next), (0, NextAction::Yield), "it is under way");
         assert!(client.session.held_bytes() > 0);
         answer.extend(out);
     }
@@ -117,7 +117,7 @@ fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, Next) {
         let (bytes, next, out) = turn(&place, &mut client, &input[used..]);
         used += bytes;
         answer.extend(out);
-        if next != Next::Again {
+        if next != NextAction::Yield {
             return (answer, next);
         }
     }
@@ -130,13 +130,13 @@ fn a_command_ends_well_when_its_table_goes_away_midway() {
             place.directory.drop_table("shop", "items").expect("dropped");
         });
         assert!(answer.starts_with(b"-ERR there is no table to use"), "{}", String::from_utf8_lossy(&answer));
-        assert!(answer.ends_with(b"+PONG\r\n") && matches!(next, Next::More(_)));
+        assert!(answer.ends_with(b"+PONG\r\n") && matches!(next, NextAction::NeedMore(_)));
     }
     // A part of this answer has left: nothing can stand in its place.
     let (answer, next) = disturbed(b"MGET", |place| {
         place.directory.drop_table("shop", "items").expect("dropped");
     });
-    assert!(answer.starts_with(b"*1500\r\n$1\r\nv\r\n") && next == Next::Close && !answer.ends_with(b"PONG\r\n"));
+    assert!(answer.starts_with(b"*1500\r\n$1\r\nv\r\n") && next == NextAction::Close && !answer.ends_with(b"PONG\r\n"));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_command_ends_well_when_its_tenant_or_its_right_goes_away_midway() {
     let deleted = |place: &Place| place.directory.delete_tenant("shop").map(drop).expect("deleted");
     for command in ["DEL", "EXISTS", "MGET"] {
         let (answer, next) = disturbed(command.as_bytes(), deleted);
-        assert_eq!(next, Next::Close, "{command}");
+        assert_eq!(next, NextAction::Close, "{command}");
         assert!(!answer.ends_with(b"PONG\r\n"), "nothing further is run");
         assert_eq!(answer.starts_with(b"-NOAUTH"), command != "MGET", "{}", String::from_utf8_lossy(&answer));
     }
@@ -168,15 +168,18 @@ fn a_grant_that_ends_midway_ends_a_command_that_writes() {
     let mut place = place(1);
     place.directory.create_tenant(NewTenant { open: true, ..NewTenant::named("guest") }).expect("a tenant");
     let grant = |place: &Place, access| {
-        place.directory.grant("shop", "items", "guest", access, sandstorm_catalog::Granter::Operator).expect("granted");
+        place
+            .directory
+            .grant("shop", "items", "guest", access, sandstorm_catalog::GrantIssuer::Operator)
+            .expect("granted");
     };
-    grant(&place, Access::ReadWrite);
+    grant(&place, GrantAccess::ReadWrite);
     let mut client = place.client(Some("guest"));
     assert_eq!(place.typed(&mut client, "SELECT shop/items"), "+OK\r\n");
     let names: Vec<Vec<u8>> = (0..1_000).map(|n| format!("k{n}").into_bytes()).collect();
     let input = encoded(&[&b"DEL"[..]].into_iter().chain(names.iter().map(Vec::as_slice)).collect::<Vec<_>>());
-    assert_eq!(turn(&place, &mut client, &input).1, Next::Again);
-    grant(&place, Access::Read);
+    assert_eq!(turn(&place, &mut client, &input).1, NextAction::Yield);
+    grant(&place, GrantAccess::Read);
     let (used, _, answer) = turn(&place, &mut client, &input);
     assert!(answer.starts_with(b"-NOPERM") && used == input.len(), "{}", String::from_utf8_lossy(&answer));
 }
@@ -192,8 +195,8 @@ fn a_long_command_is_read_in_pieces_and_its_tenant_pays_for_each() {
         let mut out = Vec::new();
         let context = place.context(&snapshot);
         used += client.session.run(&context, &input[used..], &mut out).0;
-        assert!((1..=PIECE_WORK + 64).contains(&context.worked()), "{} in one go", context.worked());
-        (pieces, billed) = (pieces + 1, billed + u64::from(context.worked()));
+        assert!((1..=PIECE_WORK + 64).contains(&context.work_done()), "{} in one go", context.work_done());
+        (pieces, billed) = (pieces + 1, billed + u64::from(context.work_done()));
     }
     assert!(pieces > 1_000_000 / (PIECE_WORK + 64), "{pieces} pieces");
     assert!((1_000_000..1_200_000).contains(&billed), "{billed} requests for a million keys");

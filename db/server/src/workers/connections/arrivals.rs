@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use sandstorm_net::driver::Stream;
+use sandstorm_net::driver::StreamSocket;
 
-use super::inbox::{Mail, Name};
-use super::room::{At, Origin, Seat};
-use super::wire::Wire;
-use super::{Connections, connection, note};
-use crate::limits::connections::{ACCEPT_PAUSE_US, ACCEPTED_AT_ONCE};
-use crate::workers::{Shared, Worker};
-use sandstorm_dialects::Identity;
+use super::budget::{At, Origin, Seat};
+use super::inbox::{ConnectionId, InboxMessage};
+use super::transport::ConnectionTransport;
+use super::{WorkerConnections, count_refused, new_connection};
+use crate::limits::connections::{ACCEPT_PAUSE_US, ACCEPTS_PER_TURN};
+use crate::workers::{SharedWorkerState, Worker};
+use sandstorm_dialects::ConnectionIdentity;
 use sandstorm_metrics::ConnectionReason;
 
 /// A place for a connection of a tenant, or of one that has not shown whose it is: of that its seat, and who has to go for it.
-fn place(shared: &Shared, tenant: u32, stream: &Stream) -> Option<(Option<Seat>, Option<At>)> {
+fn place(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
     if tenant != 0 {
         return shared.room.take(tenant).then_some((None, None));
     }
@@ -22,39 +22,45 @@ fn place(shared: &Shared, tenant: u32, stream: &Stream) -> Option<(Option<Seat>,
     Some((Some(seat), goes))
 }
 
-impl Connections {
+impl WorkerConnections {
     /// Accepts connections at a gate.
     pub(super) fn accept(&mut self, gate: usize, worker: &mut Worker) {
         let shared = Arc::clone(&worker.shared);
-        for _ in 0..ACCEPTED_AT_ONCE {
-            let Some(gate) = self.gates.get(gate) else { return };
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(gate) = self.stream_ports.get(gate) else { return };
             let stream = match gate.listener.accept() {
                 Ok(Some(stream)) => stream,
                 Ok(None) => return,
                 Err(_) => {
-                    note(&worker.counters, ConnectionReason::NoFiles);
+                    count_refused(&worker.counters, ConnectionReason::NoFiles);
                     return self.pause(worker.now_us);
                 }
             };
             worker.counters.connections_accepted.add(1);
             // With TLS it counts for nobody until the handshake is over.
-            let identity = Identity::of_port(&worker.snapshot, &gate.entrance).filter(|_| gate.tls.is_none());
+            let identity =
+                ConnectionIdentity::from_port(&worker.snapshot, &gate.service).filter(|_| gate.tls.is_none());
             let home = identity.and_then(|identity| identity.view(&worker.snapshot)).map(|view| &view.tenant);
             let tenant = home.map_or(0, |tenant| tenant.id);
             let Some((seat, goes)) = place(&shared, tenant, &stream) else {
-                note(&worker.counters, ConnectionReason::Full);
+                count_refused(&worker.counters, ConnectionReason::Full);
                 if gate.tls.is_none() {
-                    let _for_politeness = stream.send(gate.entrance.protocol.full());
+                    let _for_politeness = stream.send(gate.service.protocol.full());
                 }
                 continue;
             };
-            let made = Wire::new(stream, gate.tls.as_ref()).map(|wire| connection(wire, &gate.entrance, worker.now_us));
+            let made = ConnectionTransport::new(stream, gate.tls.as_ref())
+                .map(|wire| new_connection(wire, &gate.service, worker.now_us));
             if let Some((at, name)) = goes {
-                if at == worker.index { self.shed(name, worker) } else { shared.send_mail(at, Mail::Shed(name)) }
+                if at == worker.index {
+                    self.shed(name, worker)
+                } else {
+                    shared.send_to_inbox(at, InboxMessage::Shed(name))
+                }
             }
             let Some(mut connection) = made else {
                 shared.room.leave(tenant, seat);
-                note(&worker.counters, ConnectionReason::Handshake);
+                count_refused(&worker.counters, ConnectionReason::Handshake);
                 continue;
             };
             (connection.tenant, connection.seat) = (tenant, seat);
@@ -62,15 +68,15 @@ impl Connections {
             match home {
                 Some(home) if home != worker.index => {
                     worker.counters.connections_handed_over.add(1);
-                    shared.send_mail(home, Mail::Connection(connection));
+                    shared.send_to_inbox(home, InboxMessage::Connection(connection));
                 }
-                _ => self.open(Mail::Connection(connection), worker),
+                _ => self.open(InboxMessage::Connection(connection), worker),
             }
         }
     }
 
     /// Another one has taken the place of a connection, unless that has shown meanwhile whose it is.
-    pub(super) fn shed(&mut self, name: Name, worker: &mut Worker) {
+    pub(super) fn shed(&mut self, name: ConnectionId, worker: &mut Worker) {
         if self.places.get(name).is_some_and(|connection| connection.seat.is_some()) {
             self.refuse(name, ConnectionReason::Full, worker);
         }
@@ -78,7 +84,7 @@ impl Connections {
 
     /// Accepts nothing for a while.
     fn pause(&mut self, now_us: u64) {
-        self.paused_until_us = Some(now_us + ACCEPT_PAUSE_US);
-        self.gates.iter().for_each(|gate| self.selector.remove(&gate.listener));
+        self.accept_paused_until_us = Some(now_us + ACCEPT_PAUSE_US);
+        self.stream_ports.iter().for_each(|gate| self.selector.remove(&gate.listener));
     }
 }

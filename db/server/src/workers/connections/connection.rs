@@ -1,28 +1,28 @@
 //! One connection: its stream, its conversation, what has come and was not used up, what was answered and has not left.
 
-use sandstorm_net::driver::{Interest, Moved};
+use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
-use super::room::Seat;
-use super::wire::Wire;
-use crate::limits::connections::{KEPT_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
-use sandstorm_dialects::Conversation;
+use super::budget::Seat;
+use super::transport::ConnectionTransport;
+use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
+use sandstorm_dialects::ProtocolSession;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ConnectionPhase {
     /// Reads and runs.
-    Talks,
+    Serving,
     /// Waits for an invocation.
-    Invokes,
+    Invoking,
     /// Ends when its answers have left.
-    Ends,
+    Closing,
 }
 
 /// One connection.
-pub(super) struct Connection {
-    pub(super) wire: Wire,
-    pub(super) conversation: Conversation,
-    pub(super) state: State,
+pub(super) struct ClientConnection {
+    pub(super) wire: ConnectionTransport,
+    pub(super) session: ProtocolSession,
+    pub(super) state: ConnectionPhase,
     /// What has come, from `used` on not used up. Without an allocation while there is nothing.
     pub(super) input: Vec<u8>,
     pub(super) used: usize,
@@ -32,13 +32,13 @@ pub(super) struct Connection {
     out: Vec<u8>,
     sent: usize,
     /// What the selector looks for.
-    pub(super) interest: Interest,
+    pub(super) interest: SocketInterest,
     /// Nothing is received: its handshake waits for its turn.
     pub(super) held_back: bool,
     /// Whether it stands in the line of those that have something to do.
     pub(super) queued: bool,
     /// Bytes that it took when it was last asked whether it may take more than before.
-    pub(super) judged: usize,
+    pub(super) checked_bytes: usize,
     /// The tenant that it counts for; 0: not known yet.
     pub(super) tenant: u32,
     /// Its place, until it has shown whose it is.
@@ -47,21 +47,21 @@ pub(super) struct Connection {
     pub(super) since_us: u64,
 }
 
-impl Connection {
-    pub(super) fn new(wire: Wire, conversation: Conversation, now_us: u64) -> Connection {
-        Connection {
+impl ClientConnection {
+    pub(super) fn new(wire: ConnectionTransport, session: ProtocolSession, now_us: u64) -> ClientConnection {
+        ClientConnection {
             wire,
-            conversation,
-            state: State::Talks,
+            session,
+            state: ConnectionPhase::Serving,
             input: Vec::new(),
             used: 0,
             needed: 1,
             out: Vec::new(),
             sent: 0,
-            interest: Interest::READ,
+            interest: SocketInterest::READ,
             held_back: false,
             queued: false,
-            judged: 0,
+            checked_bytes: 0,
             tenant: 0,
             seat: None,
             since_us: now_us,
@@ -71,27 +71,27 @@ impl Connection {
     /// Bytes that wait to be sent, at least.
     #[inline]
     pub(super) fn unsent(&self) -> usize {
-        self.out.len() - self.sent + usize::from(self.wire.is_unsent())
+        self.out.len() - self.sent + usize::from(self.wire.has_unsent())
     }
 
     /// Bytes that its buffers take, and what its conversation keeps: a transaction that has only begun, for instance.
     pub(super) fn buffered(&self) -> usize {
-        self.input.capacity() + self.out.capacity() + self.conversation.held_bytes() + self.wire.held_bytes()
+        self.input.capacity() + self.out.capacity() + self.session.held_bytes() + self.wire.held_bytes()
     }
 
     /// Whether it may read and run more.
     pub(super) fn goes_on(&self) -> bool {
-        self.state == State::Talks && self.unsent() <= UNSENT_PAUSE_BYTES
+        self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES
     }
 
     /// What the selector should look for. Nothing, or the end alone, only where something else looks after the connection: an invocation ends, and a
     /// handshake that is held back has its turn, or its time is up.
-    pub(super) fn wanted(&self) -> Interest {
+    pub(super) fn wanted(&self) -> SocketInterest {
         if self.held_back && self.wire.is_handshaking() {
             // One that has had an answer may have said all that it has to say, and waits for what we have.
-            return Interest { readable: false, writable: false, ended: !self.wire.has_heard() };
+            return SocketInterest { readable: false, writable: false, ended: !self.wire.has_heard() };
         }
-        Interest { readable: self.goes_on(), writable: self.unsent() > 0, ended: false }
+        SocketInterest { readable: self.goes_on(), writable: self.unsent() > 0, ended: false }
     }
 
     /// Keeps what was not used up of what has come.
@@ -104,12 +104,12 @@ impl Connection {
     }
 
     /// Uses bytes of the input up; gives the buffer back once it is empty.
-    pub(super) fn use_up(&mut self, bytes: usize) {
+    pub(super) fn consume(&mut self, bytes: usize) {
         self.used += bytes;
         if self.used >= self.input.len() {
             self.input = Vec::new();
             self.used = 0;
-        } else if self.used > KEPT_BUFFER_BYTES && self.input.len() - self.used <= self.used {
+        } else if self.used > RETAINED_BUFFER_BYTES && self.input.len() - self.used <= self.used {
             // A large value has gone; the beginning of what follows needs no such room.
             self.input = self.input.split_off(self.used);
             self.input.shrink_to_fit();
@@ -129,29 +129,29 @@ impl Connection {
     pub(super) fn send(&mut self, answers: &mut Vec<u8>, now_us: u64) -> bool {
         if self.unsent() > 0 {
             self.out.append(answers);
-            return self.send_waiting(now_us);
+            return self.flush(now_us);
         }
         if answers.is_empty() {
             return true;
         }
         let sent = match self.wire.send(&answers[..answers.len().min(SEND_BYTES)]) {
-            Moved::Bytes(sent) if sent == answers.len() => {
+            StreamProgress::Bytes(sent) if sent == answers.len() => {
                 answers.clear();
-                if self.wire.is_unsent() {
+                if self.wire.has_unsent() {
                     self.since_us = now_us;
                 }
                 return true;
             }
-            Moved::Bytes(sent) => sent,
-            Moved::Later => 0,
-            Moved::Ended => {
+            StreamProgress::Bytes(sent) => sent,
+            StreamProgress::WouldBlock => 0,
+            StreamProgress::Closed => {
                 // Nobody hears them; the buffer is the next connection's.
                 answers.clear();
                 return false;
             }
         };
         self.since_us = now_us;
-        if answers.capacity() > KEPT_BUFFER_BYTES {
+        if answers.capacity() > RETAINED_BUFFER_BYTES {
             self.out = std::mem::take(answers);
             self.sent = sent;
         } else {
@@ -166,27 +166,27 @@ impl Connection {
     pub(super) fn turn_away(&mut self, received: &[u8], now_us: u64) -> bool {
         let mut answer = Vec::new();
         let waits = self.input.get(self.used..).filter(|waits| !waits.is_empty());
-        self.conversation.stops(waits.unwrap_or(received), &mut answer);
-        (self.input, self.used, self.state) = (Vec::new(), 0, State::Ends);
+        self.session.stops(waits.unwrap_or(received), &mut answer);
+        (self.input, self.used, self.state) = (Vec::new(), 0, ConnectionPhase::Closing);
         self.send(&mut answer, now_us)
     }
 
     /// Sends what waits, as far as there is room, and as much as is given to the kernel in one turn. False: the connection is broken.
-    pub(super) fn send_waiting(&mut self, now_us: u64) -> bool {
+    pub(super) fn flush(&mut self, now_us: u64) -> bool {
         let end = self.out.len().min(self.sent + SEND_BYTES);
-        while self.sent < end || self.wire.is_unsent() {
+        while self.sent < end || self.wire.has_unsent() {
             match self.wire.send(&self.out[self.sent..end]) {
-                Moved::Bytes(sent) => {
+                StreamProgress::Bytes(sent) => {
                     self.sent += sent;
                     self.since_us = now_us;
                 }
-                Moved::Later => break,
-                Moved::Ended => return false,
+                StreamProgress::WouldBlock => break,
+                StreamProgress::Closed => return false,
             }
         }
         if self.unsent() == 0 {
             (self.out, self.sent) = (Vec::new(), 0);
-        } else if self.sent > KEPT_BUFFER_BYTES && self.sent > self.out.len() / 2 {
+        } else if self.sent > RETAINED_BUFFER_BYTES && self.sent > self.out.len() / 2 {
             self.out.drain(..self.sent);
             self.sent = 0;
         }

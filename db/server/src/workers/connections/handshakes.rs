@@ -5,21 +5,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::time::Instant;
 
-use sandstorm_net::driver::Moved;
+use sandstorm_net::driver::StreamProgress;
 
-use super::Connections;
-use super::inbox::Name;
-use super::line::{KEPT_LANES, Line};
-use super::room::Origin;
-use super::turn::Fate;
-use crate::limits::ports::{TLS_HANDSHAKE_BURST_NS, TLS_HANDSHAKE_NS_PER_S, TLS_HANDSHAKES_AT_ONCE};
+use super::WorkerConnections;
+use super::budget::Origin;
+use super::event_loop::ServeOutcome;
+use super::inbox::ConnectionId;
+use super::ready_queue::{RETAINED_TENANT_QUEUES, ReadyQueue};
+use crate::limits::ports::{TLS_HANDSHAKE_BURST_NS, TLS_HANDSHAKE_NS_PER_S, TLS_HANDSHAKES_PER_TURN};
 use crate::workers::Worker;
 use sandstorm_metrics::ConnectionReason;
 
 /// What handshakes may still take of a worker, and those that wait.
-pub(super) struct Handshakes {
+pub(super) struct TlsHandshakeQueue {
     /// By address.
-    line: Line,
+    line: ReadyQueue,
     hashes: RandomState,
     /// CPU time that they may take; below 0 what they took beyond it.
     credit_ns: i64,
@@ -29,22 +29,23 @@ pub(super) struct Handshakes {
     begun: usize,
 }
 
-impl Default for Handshakes {
-    fn default() -> Handshakes {
+impl Default for TlsHandshakeQueue {
+    fn default() -> TlsHandshakeQueue {
         let credit_ns = TLS_HANDSHAKE_BURST_NS as i64;
-        Handshakes { line: Line::default(), hashes: RandomState::new(), credit_ns, looked_us: 0, begun: 0 }
+        TlsHandshakeQueue { line: ReadyQueue::default(), hashes: RandomState::new(), credit_ns, looked_us: 0, begun: 0 }
     }
 }
 
-const NS_PER_US: u64 = TLS_HANDSHAKE_NS_PER_S / 1_000_000;
+const CREDIT_NS_PER_US: u64 = TLS_HANDSHAKE_NS_PER_S / 1_000_000;
 
-impl Handshakes {
+impl TlsHandshakeQueue {
     /// Whether one may go on now.
     fn may(&mut self, now_us: u64) -> bool {
-        let gained_ns = now_us.saturating_sub(self.looked_us).saturating_mul(NS_PER_US).min(TLS_HANDSHAKE_BURST_NS * 2);
+        let gained_ns =
+            now_us.saturating_sub(self.looked_us).saturating_mul(CREDIT_NS_PER_US).min(TLS_HANDSHAKE_BURST_NS * 2);
         self.looked_us = now_us;
         self.credit_ns = (self.credit_ns + gained_ns as i64).min(TLS_HANDSHAKE_BURST_NS as i64);
-        self.credit_ns > 0 && self.begun < TLS_HANDSHAKES_AT_ONCE
+        self.credit_ns > 0 && self.begun < TLS_HANDSHAKES_PER_TURN
     }
 
     fn charge(&mut self, ns: u64) {
@@ -55,7 +56,7 @@ impl Handshakes {
     /// When those that wait may go on, if there are some.
     pub(super) fn due_us(&self) -> Option<u64> {
         let owed_ns = u64::try_from(-self.credit_ns).unwrap_or(0);
-        (self.line.len() > 0).then(|| self.looked_us + owed_ns / NS_PER_US + 1)
+        (self.line.len() > 0).then(|| self.looked_us + owed_ns / CREDIT_NS_PER_US + 1)
     }
 
     /// A lane for each address.
@@ -64,9 +65,9 @@ impl Handshakes {
     }
 }
 
-impl Connections {
+impl WorkerConnections {
     /// Goes on with handshakes that had to wait. Tells how many.
-    pub(super) fn shake_more_hands(&mut self, worker: &mut Worker) -> usize {
+    pub(super) fn resume_handshakes(&mut self, worker: &mut Worker) -> usize {
         self.handshakes.begun = 0;
         self.forget_the_gone();
         let mut done = 0;
@@ -77,7 +78,7 @@ impl Connections {
             done += 1;
             if let Some(connection) = self.places.get(name) {
                 connection.held_back = false;
-                self.shake_hands(name, worker);
+                self.continue_handshake(name, worker);
             }
         }
         done
@@ -86,13 +87,13 @@ impl Connections {
     /// Those that have ended while they waited leave the line, once they are most of it.
     fn forget_the_gone(&mut self) {
         let (line, places) = (&mut self.handshakes.line, &mut self.places);
-        if line.len() > KEPT_LANES + 2 * places.held(0) {
+        if line.len() > RETAINED_TENANT_QUEUES + 2 * places.held(0) {
             line.retain(|name| places.get(name).is_some());
         }
     }
 
     /// A connection that has no keys yet has something to say: at once, or when its turn has come.
-    pub(super) fn shake_hands(&mut self, name: Name, worker: &mut Worker) {
+    pub(super) fn continue_handshake(&mut self, name: ConnectionId, worker: &mut Worker) {
         let Some(connection) = self.places.get(name) else { return };
         if connection.held_back {
             return;
@@ -114,19 +115,19 @@ impl Connections {
             connection.since_us = worker.now_us;
         }
         let fate = match moved {
-            Moved::Bytes(bytes) => {
-                worker.take_directory();
-                self.converse(name, Some(&received[..bytes]), 1, worker)
+            StreamProgress::Bytes(bytes) => {
+                worker.refresh_snapshot();
+                self.run_input(name, Some(&received[..bytes]), 1, worker)
             }
             // Whose it is may be known without a word.
-            Moved::Later if is_over => self.converse(name, Some(&[]), 1, worker),
-            Moved::Later => Fate::Stays,
-            Moved::Ended => Fate::Ends,
+            StreamProgress::WouldBlock if is_over => self.run_input(name, Some(&[]), 1, worker),
+            StreamProgress::WouldBlock => ServeOutcome::Keep,
+            StreamProgress::Closed => ServeOutcome::Close,
         };
         self.received = received;
         self.settle(name, before, fate, worker);
-        if moved == Moved::Ended && !is_over {
-            super::note(&worker.counters, ConnectionReason::Handshake);
+        if moved == StreamProgress::Closed && !is_over {
+            super::count_refused(&worker.counters, ConnectionReason::Handshake);
         }
     }
 }
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn handshakes_take_a_tenth_of_a_worker_and_one_a_turn() {
-        let mut handshakes = Handshakes::default();
+        let mut handshakes = TlsHandshakeQueue::default();
         let (mut spent_ns, cost_ns) = (0, 1_000_000);
         for at_us in (0..10_000_000).step_by(100) {
             handshakes.begun = 0;
@@ -150,7 +151,7 @@ mod tests {
         let most_ns = 10 * TLS_HANDSHAKE_NS_PER_S + TLS_HANDSHAKE_BURST_NS;
         assert!((most_ns - cost_ns..=most_ns + cost_ns).contains(&spent_ns), "{spent_ns}");
         assert_eq!(handshakes.due_us(), None, "nobody waits");
-        handshakes.line.push(1, Name::from_word(0));
+        handshakes.line.push(1, ConnectionId::from_u64(0));
         handshakes.charge(cost_ns);
         let due_us = handshakes.due_us().expect("one waits");
         handshakes.begun = 0;

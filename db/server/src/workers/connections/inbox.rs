@@ -5,59 +5,59 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
 use parking_lot::Mutex;
-use sandstorm_net::rpc::Status;
+use sandstorm_net::rpc::RpcStatus;
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 
 /// Names a connection of a worker: its place, and which of those that came to have that place it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::workers) struct Name {
+pub(in crate::workers) struct ConnectionId {
     pub(super) place: u32,
     pub(super) generation: u32,
 }
 
-impl Name {
+impl ConnectionId {
     /// The name in one word.
     pub(in crate::workers) fn word(self) -> u64 {
         u64::from(self.place) << 32 | u64::from(self.generation)
     }
 
-    /// The inverse of [`Name::word`].
-    pub(in crate::workers) fn from_word(word: u64) -> Name {
-        Name { place: (word >> 32) as u32, generation: word as u32 }
+    /// The inverse of [`ConnectionId::word`].
+    pub(in crate::workers) fn from_u64(word: u64) -> ConnectionId {
+        ConnectionId { place: (word >> 32) as u32, generation: word as u32 }
     }
 }
 
 /// What is sent.
-pub(super) enum Mail {
+pub(super) enum InboxMessage {
     /// A connection, with all that it has said and not heard yet.
-    Connection(Box<Connection>),
+    Connection(Box<ClientConnection>),
     /// How an invocation ended that a connection waits for.
-    Answer {
+    InvocationResult {
         /// Which.
-        name: Name,
-        status: Status,
+        name: ConnectionId,
+        status: RpcStatus,
         number: u64,
         value: Vec<u8>,
     },
     /// Another of its tenant's connections has ended that one.
-    End(Name),
+    Close(ConnectionId),
     /// Another one has taken the place of that one, which has not shown whose it is.
-    Shed(Name),
+    Shed(ConnectionId),
 }
 
 /// One worker's inbox.
 #[derive(Default)]
-pub(in crate::workers) struct Inbox {
-    mail: Mutex<Vec<Mail>>,
+pub(in crate::workers) struct WorkerInbox {
+    messages: Mutex<Vec<InboxMessage>>,
     /// Set while there is some.
     waits: AtomicBool,
 }
 
-impl Inbox {
+impl WorkerInbox {
     /// Puts something in. The worker is to be woken if it may sleep.
-    pub(super) fn put(&self, mail: Mail) {
-        self.mail.lock().push(mail);
+    pub(super) fn put(&self, messages: InboxMessage) {
+        self.messages.lock().push(messages);
         self.waits.store(true, SeqCst);
     }
 
@@ -67,12 +67,12 @@ impl Inbox {
     }
 
     /// Takes what there is.
-    pub(super) fn take(&self) -> Vec<Mail> {
+    pub(super) fn take(&self) -> Vec<InboxMessage> {
         if !self.waits() {
             return Vec::new();
         }
         // Before the mail is taken: what comes in between is seen next time.
         self.waits.store(false, SeqCst);
-        std::mem::take(&mut *self.mail.lock())
+        std::mem::take(&mut *self.messages.lock())
     }
 }

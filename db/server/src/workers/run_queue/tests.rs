@@ -140,7 +140,7 @@ proptest! {
                 }
                 3 => queue.bill(tenant, 1 + tenant, cost_ns),
                 4 => queue.requeue(),
-                5 => queue.surrender(cost_ns as usize % 3, |task| { inside.remove(&task); }),
+                5 => queue.take_from_back(cost_ns as usize % 3, |task| { inside.remove(&task); }),
                 _ => {
                     let Some(turn) = queue.next() else { continue };
                     queue.charge(&turn, cost_ns);
@@ -249,19 +249,19 @@ fn what_is_billed_counts_against_the_share_and_no_more_than_some_rounds() {
     while simulation.step() == 1 {
         others_ns += 1_000;
     }
-    let allowed = BILL_ROUNDS as u64 * QUANTUM_NS as u64;
+    let allowed = MAX_DEBT_ROUNDS as u64 * QUANTUM_NS as u64;
     assert!((allowed / 2..=allowed * 2).contains(&others_ns), "{others_ns} ns");
 }
 
 #[test]
 fn lanes_of_those_who_left_are_used_again() {
     let mut queue = RunQueue::new();
-    for tenant in 0..10 * LANES_KEPT as u32 {
+    for tenant in 0..10 * MAX_TENANT_QUEUES as u32 {
         queue.push(tenant, 1, ());
         let turn = queue.next().expect("just pushed");
         queue.done(turn);
     }
-    assert!(queue.lanes.len() <= LANES_KEPT);
+    assert!(queue.lanes.len() <= MAX_TENANT_QUEUES);
 }
 
 /// What happens to a task.
@@ -278,7 +278,7 @@ fn events(tasks: usize, polls: usize) -> Vec<Event> {
     (0..tasks).for_each(|task| queue.push(1, 1, task));
     for _ in 0..polls {
         let turn = queue.next().expect("there are always tasks");
-        let charged = queue.look_ahead(|task, is_last| {
+        let charged = queue.prefetch_ahead(|task, is_last| {
             events.push(if is_last { Event::LastLook(*task) } else { Event::Look(*task) });
             (0, !is_last && *task % 2 == 1)
         });
@@ -291,7 +291,7 @@ fn events(tasks: usize, polls: usize) -> Vec<Event> {
 
 #[test]
 fn each_task_is_looked_at_ahead_of_each_of_its_polls_and_again_if_it_lies_further_on() {
-    for tasks in [2, 3, 5, 9, INTERLEAVED - 1, INTERLEAVED] {
+    for tasks in [2, 3, 5, 9, MAX_INTERLEAVED - 1, MAX_INTERLEAVED] {
         // Beyond the polls that a task has in a row.
         let events = events(tasks, (POLLS_IN_A_ROW + 4) * tasks);
         for task in 0..tasks {
@@ -316,14 +316,14 @@ fn each_task_is_looked_at_ahead_of_each_of_its_polls_and_again_if_it_lies_furthe
 
 #[test]
 fn in_a_full_ring_looks_are_as_many_polls_ahead_as_the_limits_say() {
-    let events = events(INTERLEAVED, 4 * INTERLEAVED);
+    let events = events(MAX_INTERLEAVED, 4 * MAX_INTERLEAVED);
     let polls =
         |from: usize, to: usize| events[from..to].iter().filter(|event| matches!(event, Event::Poll(_))).count();
     let mut seen = 0;
     for (at, event) in events.iter().enumerate() {
         let (task, ahead) = match *event {
-            Event::Look(task) => (task, POLLS_AHEAD),
-            Event::LastLook(task) => (task, FURTHER_AHEAD),
+            Event::Look(task) => (task, PREFETCH_POLLS_AHEAD),
+            Event::LastLook(task) => (task, SECOND_PREFETCH_POLLS_AHEAD),
             Event::Poll(_) => continue,
         };
         let Some(polled) = (at..events.len()).find(|at| events[*at] == Event::Poll(task)) else { continue };
@@ -331,22 +331,22 @@ fn in_a_full_ring_looks_are_as_many_polls_ahead_as_the_limits_say() {
         assert_eq!(polls(at, polled), ahead + 1, "{event:?}");
         seen += 1;
     }
-    assert!(seen > 4 * INTERLEAVED, "{seen} looks");
+    assert!(seen > 4 * MAX_INTERLEAVED, "{seen} looks");
 }
 
 #[test]
 fn a_look_ahead_is_charged_to_the_tenant_of_its_task() {
     let mut queue = RunQueue::new();
     // In turns, so that every look of the one's poll is at the other.
-    for task in 0..INTERLEAVED {
+    for task in 0..MAX_INTERLEAVED {
         queue.push(task as u32 % 2, 1, task % 2);
     }
     let mut charged = [0_i64; 2];
-    for _ in 0..3 * INTERLEAVED {
+    for _ in 0..3 * MAX_INTERLEAVED {
         let turn = queue.next().expect("there are always tasks");
         let before: Vec<i64> = queue.lanes.iter().map(|lane| lane.credit_ns).collect();
         let mut expected = [0, 0];
-        let told = queue.look_ahead(|task, is_last| {
+        let told = queue.prefetch_ahead(|task, is_last| {
             let cost_ns = if is_last { 3 } else { 7 };
             expected[*task] += cost_ns as i64;
             (cost_ns, !is_last)

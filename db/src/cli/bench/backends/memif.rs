@@ -7,23 +7,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sandstorm_control::config::{DriverName, NetOverrides, NetSettings};
-use sandstorm_net::driver::Drivers;
+use sandstorm_net::driver::DriverFactory;
 
-use super::child::{self, Process, Server};
+use super::child_process::{self, ChildProcess, ServerProcess};
+use super::driver_backend::{BackendKind, DriverBackend, addresses, words};
 use super::hugepages::HugePages;
-use super::over::{Backend, Kind, addresses, words};
-use crate::cli::output::Failure;
+use crate::cli::output::CliError;
 
 /// DPDK's memory on each side, megabytes; here for all connections.
 const THERE_MB: usize = 128;
 const HERE_MB: usize = 256;
 /// The first pair of each kind: its server's; the echo's is the next. Of the zero-copy mode there is one connection alone: DPDK 22.11 passes on a file
 /// for its memory that cannot be mapped any more when a second one is made in one process ("mmap failed: No such device").
-const KINDS: [(Kind, usize); 2] = [(Kind::Memif, 4), (Kind::MemifZeroCopy, 6)];
+const KINDS: [(BackendKind, usize); 2] = [(BackendKind::Memif, 4), (BackendKind::MemifZeroCopy, 6)];
 
 /// All of them. A kind is taken once.
-pub(super) struct Memifs {
-    ends: Vec<(Kind, Server, Option<Process>)>,
+pub(super) struct MemifBackends {
+    ends: Vec<(BackendKind, ServerProcess, Option<ChildProcess>)>,
     /// DPDK's arguments in this process.
     eal: String,
     /// Why there is no zero-copy mode.
@@ -37,9 +37,9 @@ fn vdev(folder: &Path, name: usize, role: &str, pair: usize) -> String {
     format!("--vdev net_memif{name},role={role},id=0,socket={},socket-abstract=no", socket.display())
 }
 
-impl Memifs {
+impl MemifBackends {
     /// Starts servers and echoes, of both kinds if there are huge pages to be had.
-    pub(super) fn start() -> Result<Memifs, Failure> {
+    pub(super) fn start() -> Result<MemifBackends, CliError> {
         let folder = Arc::new(tempfile::tempdir()?);
         let (pages, without) = match HugePages::reserve(HERE_MB) {
             Ok(pages) => (Some(Arc::new(pages)), None),
@@ -48,39 +48,39 @@ impl Memifs {
         let memory = if pages.is_some() { "--in-memory --single-file-segments" } else { "--no-huge --no-shconf" };
         let mut eal = format!("--no-pci {memory} -m {HERE_MB}");
         let mut ends = Vec::new();
-        for (kind, pair) in KINDS.into_iter().filter(|(kind, _)| *kind == Kind::Memif || pages.is_some()) {
+        for (kind, pair) in KINDS.into_iter().filter(|(kind, _)| *kind == BackendKind::Memif || pages.is_some()) {
             let at = |pair: usize| {
                 let [address, _] = addresses(pair);
                 let eal =
                     format!("--no-huge --no-pci --no-shconf -m {THERE_MB} {}", vdev(folder.path(), 0, "server", pair));
                 [words("--driver dpdk --eal"), vec![eal], words(&format!("--address {address}"))].concat()
             };
-            let is_alone = kind == Kind::MemifZeroCopy;
-            let echo = if is_alone { None } else { Some(child::echo(&at(pair + 1), None)?) };
-            ends.push((kind, Server::start(&at(pair), None)?, echo));
+            let is_alone = kind == BackendKind::MemifZeroCopy;
+            let echo = if is_alone { None } else { Some(child_process::start_echo(&at(pair + 1), None)?) };
+            ends.push((kind, ServerProcess::start(&at(pair), None)?, echo));
             let mode = if is_alone { ",zero-copy=yes" } else { "" };
             for pair in pair..=pair + usize::from(!is_alone) {
                 eal += &format!(" {}{mode}", vdev(folder.path(), pair, "client", pair));
             }
         }
-        Ok(Memifs { ends, eal, without, folder, pages })
+        Ok(MemifBackends { ends, eal, without, folder, pages })
     }
 
     /// The server and the echo of a kind.
-    pub(super) fn take(&mut self, kind: Kind) -> Result<Backend, Failure> {
+    pub(super) fn take(&mut self, kind: BackendKind) -> Result<DriverBackend, CliError> {
         let Some(at) = self.ends.iter().position(|(other, ..)| *other == kind) else {
-            return Err(Failure::new(self.without.clone().unwrap_or_else(|| "it is used already".into())));
+            return Err(CliError::new(self.without.clone().unwrap_or_else(|| "it is used already".into())));
         };
         let (_, server, echo) = self.ends.swap_remove(at);
         let first = KINDS.into_iter().find(|(other, _)| *other == kind).map_or(0, |(_, pair)| pair);
-        let way = |pair: usize, to: std::net::SocketAddr| -> Result<Arc<dyn Drivers>, Failure> {
+        let way = |pair: usize, to: std::net::SocketAddr| -> Result<Arc<dyn DriverFactory>, CliError> {
             let [_, address] = addresses(pair);
             let (driver, device) = (Some(DriverName::Dpdk), Some(format!("net_memif{pair}")));
             let (eal, address) = (Some(self.eal.clone()), vec![address]);
             let over = NetOverrides { driver, device, eal, address, ..NetOverrides::default() };
-            let settings = NetSettings::of(&over).map_err(|error| Failure::new(error.to_string()))?;
-            let drivers = crate::cli::device::drivers(&settings, to, 1, None)?;
-            drivers.ok_or_else(|| Failure::new("memif is no kernel socket"))
+            let settings = NetSettings::of(&over).map_err(|error| CliError::new(error.to_string()))?;
+            let drivers = crate::cli::device_args::drivers(&settings, to, 1, None)?;
+            drivers.ok_or_else(|| CliError::new("memif is no kernel socket"))
         };
         let to_server = way(first, server.process.address()?)?;
         let to_echo = match &echo {
@@ -89,6 +89,6 @@ impl Memifs {
         };
         let ways = [to_server, to_echo];
         let kept = (Arc::clone(&self.folder), self.pages.clone());
-        Ok(Backend { kind, server, echo, ways, _kept: Some(Box::new(kept)) })
+        Ok(DriverBackend { kind, server, echo, ways, _resources: Some(Box::new(kept)) })
     }
 }

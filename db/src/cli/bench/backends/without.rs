@@ -1,19 +1,19 @@
 //! In the place of shared memory where there is no DPDK.
 
-use super::over::{Backend, Kind};
-use crate::cli::output::Failure;
+use super::driver_backend::{BackendKind, DriverBackend};
+use crate::cli::output::CliError;
 
 /// None.
-pub(super) struct Memifs;
+pub(super) struct MemifBackends;
 
-impl Memifs {
+impl MemifBackends {
     /// There are none.
-    pub(super) fn start() -> Result<Memifs, Failure> {
-        Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK))
+    pub(super) fn start() -> Result<MemifBackends, CliError> {
+        Err(CliError::new(sandstorm_control::config::WITHOUT_DPDK))
     }
 
     /// There is none.
-    pub(super) fn take(&mut self, _kind: Kind) -> Result<Backend, Failure> {
-        Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK))
+    pub(super) fn take(&mut self, _kind: BackendKind) -> Result<DriverBackend, CliError> {
+        Err(CliError::new(sandstorm_control::config::WITHOUT_DPDK))
     }
 }

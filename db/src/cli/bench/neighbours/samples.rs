@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 /// A measuring thread that does not look at its clock for so long was not running, or was held up in the kernel.
-const GONE: Duration = Duration::from_micros(100);
+const STALL_THRESHOLD: Duration = Duration::from_micros(100);
 
 /// A clock that notices when whoever reads it all the time was gone.
-pub(super) struct Clock {
+pub(super) struct StallClock {
     begun: Instant,
     last: Duration,
     /// When it was last back after it had been gone.
@@ -15,14 +15,14 @@ pub(super) struct Clock {
     gaps: u64,
 }
 
-impl Clock {
-    pub(super) fn new() -> Clock {
-        Clock { begun: Instant::now(), last: Duration::ZERO, back: None, gaps: 0 }
+impl StallClock {
+    pub(super) fn new() -> StallClock {
+        StallClock { begun: Instant::now(), last: Duration::ZERO, back: None, gaps: 0 }
     }
 
     pub(super) fn now(&mut self) -> Duration {
         let now = self.begun.elapsed();
-        if now.saturating_sub(self.last) > GONE {
+        if now.saturating_sub(self.last) > STALL_THRESHOLD {
             self.back = Some(now);
             self.gaps += 1;
         }
@@ -31,14 +31,14 @@ impl Clock {
     }
 
     /// Whether the reader was gone at any time since then.
-    fn gone_since(&self, then: Duration) -> bool {
+    fn stalled_since(&self, then: Duration) -> bool {
         self.back.is_some_and(|back| back >= then)
     }
 }
 
 /// What one side saw, in one round or in all.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct VictimSamples {
     latencies_ns: Vec<u64>,
     /// Of those that the measuring thread was there for, from the moment at which they were due until their answer was read.
     attended_ns: Vec<u64>,
@@ -50,22 +50,22 @@ pub(super) struct Seen {
     pub(super) stolen_ms: u64,
 }
 
-impl Seen {
+impl VictimSamples {
     /// Notes an answer to what was due at `due`.
-    pub(super) fn answered(&mut self, clock: &mut Clock, due: Duration) {
+    pub(super) fn answered(&mut self, clock: &mut StallClock, due: Duration) {
         let now = clock.now();
         let ns = now.saturating_sub(due).as_nanos() as u64;
         self.latencies_ns.push(ns);
-        if !clock.gone_since(due) {
+        if !clock.stalled_since(due) {
             self.attended_ns.push(ns);
         }
     }
 
-    pub(super) fn end(&mut self, clock: &Clock) {
+    pub(super) fn end(&mut self, clock: &StallClock) {
         self.gaps += clock.gaps;
     }
 
-    pub(super) fn append(&mut self, other: &mut Seen) {
+    pub(super) fn append(&mut self, other: &mut VictimSamples) {
         self.latencies_ns.append(&mut other.latencies_ns);
         self.attended_ns.append(&mut other.attended_ns);
         self.lost += other.lost;
@@ -79,7 +79,7 @@ impl Seen {
         quantile(&mut self.latencies_ns, at)
     }
 
-    pub(super) fn attended_us(&mut self, at: f64) -> f64 {
+    pub(super) fn attended_quantile_us(&mut self, at: f64) -> f64 {
         quantile(&mut self.attended_ns, at)
     }
 
@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn what_overlaps_a_gap_counts_in_one_column_only() {
-        let (mut clock, mut seen) = (Clock::new(), Seen::default());
+        let (mut clock, mut seen) = (StallClock::new(), VictimSamples::default());
         let due = clock.now();
-        std::thread::sleep(2 * GONE);
+        std::thread::sleep(2 * STALL_THRESHOLD);
         seen.answered(&mut clock, due);
         assert_eq!((seen.count(), seen.unattended()), (1, 1));
-        assert!(seen.us(0.99) >= 200.0 && seen.attended_us(0.99).is_nan());
-        let (mut clock, mut seen) = (Clock::new(), Seen::default());
+        assert!(seen.us(0.99) >= 200.0 && seen.attended_quantile_us(0.99).is_nan());
+        let (mut clock, mut seen) = (StallClock::new(), VictimSamples::default());
         clock.back = Some(Duration::from_nanos(1));
         seen.answered(&mut clock, Duration::from_secs(3600));
         assert_eq!((seen.count(), seen.unattended()), (1, 0), "it was back before that was due");

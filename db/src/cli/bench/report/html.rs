@@ -1,9 +1,9 @@
 //! The page: one file that needs nothing else, no script, no network; narrow screens and dark ones included.
 
-use super::machine::{Machine, date};
+use super::machine::{MachineDescription, format_utc};
 use super::text::{number, range};
-use super::{Findings, Ratio, Report, Spread, Table, svg};
-use crate::cli::output::bytes_in_words;
+use super::{BenchReport, ExperimentFindings, RatioResult, ReportTable, RoundSpread, svg};
+use crate::cli::output::format_bytes;
 
 /// Text as it may stand in an element or in an attribute's quotes.
 pub(super) fn escape(text: &str) -> String {
@@ -26,7 +26,7 @@ pub(super) fn escape(text: &str) -> String {
 const STYLE: &str = include_str!("report.css");
 
 /// The whole page.
-pub(super) fn page(report: &Report) -> String {
+pub(super) fn page(report: &BenchReport) -> String {
     let contents: String = report
         .experiments
         .iter()
@@ -44,14 +44,14 @@ pub(super) fn page(report: &Report) -> String {
     )
 }
 
-fn machine(machine: &Machine, arguments: &[String]) -> String {
+fn machine(machine: &MachineDescription, arguments: &[String]) -> String {
     let words: Vec<&str> = ["sandstorm bench"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
     let unknown = || "not known".to_owned();
     let facts = [
-        ("taken", format!("{} UTC", date(machine.unix_s))),
+        ("taken", format!("{} UTC", format_utc(machine.unix_s))),
         ("command", words.join(" ")),
         ("processor", format!("{} ({} usable)", machine.processor, machine.processors)),
-        ("memory", bytes_in_words(machine.memory_bytes)),
+        ("memory", format_bytes(machine.memory_bytes)),
         ("kernel", machine.kernel.clone()),
         ("compiler", machine.rustc.clone().unwrap_or_else(unknown)),
         ("commit", machine.commit.clone().unwrap_or_else(unknown)),
@@ -68,9 +68,9 @@ fn machine(machine: &Machine, arguments: &[String]) -> String {
 }
 
 /// All ratios that have a target, in one table.
-fn verdicts(report: &Report) -> String {
-    let ratios: Vec<&Ratio> = report.experiments.iter().flat_map(|findings| &findings.ratios).collect();
-    let with_target: Vec<&Ratio> = ratios.into_iter().filter(|ratio| ratio.target.is_some()).collect();
+fn verdicts(report: &BenchReport) -> String {
+    let ratios: Vec<&RatioResult> = report.experiments.iter().flat_map(|findings| &findings.ratios).collect();
+    let with_target: Vec<&RatioResult> = ratios.into_iter().filter(|ratio| ratio.target.is_some()).collect();
     if with_target.is_empty() {
         return String::new();
     }
@@ -78,8 +78,8 @@ fn verdicts(report: &Report) -> String {
     format!("<h2>Targets: {reached} of {} reached</h2>\n{}", with_target.len(), ratio_table(&with_target))
 }
 
-fn experiment(findings: &Findings) -> String {
-    let Findings { name, about, tables, ratios, plots, notes, seconds } = findings;
+fn experiment(findings: &ExperimentFindings) -> String {
+    let ExperimentFindings { name, about, tables, ratios, plots, notes, seconds } = findings;
     let name = escape(name);
     let mut html = format!(
         "<section id=\"{name}\">\n<h2>{name}</h2>\n<p>{}</p>\n<p class=\"how\"><code>sandstorm bench {name}</code>, {} s</p>\n",
@@ -114,7 +114,7 @@ fn heads<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect()
 }
 
-fn table(table: &Table) -> String {
+fn table(table: &ReportTable) -> String {
     let head = heads([table.of.as_str()].into_iter().chain(table.columns.iter().map(String::as_str)));
     let rows: String = table
         .rows
@@ -127,16 +127,16 @@ fn table(table: &Table) -> String {
     scrolling(&table.title, &head, &rows)
 }
 
-fn cell(spread: &Spread) -> String {
+fn cell(spread: &RoundSpread) -> String {
     let range = range(spread).map_or(String::new(), |range| format!("<small>{range}</small>"));
     format!("<td>{}{range}</td>", number(spread.median))
 }
 
-fn ratio_table(ratios: &[&Ratio]) -> String {
+fn ratio_table(ratios: &[&RatioResult]) -> String {
     let rows: String = ratios
         .iter()
         .map(|one| {
-            let Ratio { what, ratio, sides: [first, second], unit, target, reached } = one;
+            let RatioResult { what, ratio, sides: [first, second], unit, target, reached } = one;
             let verdict = match reached {
                 Some(true) => "<td class=\"yes\">reached</td>",
                 Some(false) => "<td class=\"no\">not reached</td>",

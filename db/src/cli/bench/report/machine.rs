@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The machine, as far as it says.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::cli::bench) struct Machine {
+pub(in crate::cli::bench) struct MachineDescription {
     pub(super) processor: String,
     /// Processors that this process may use.
     pub(super) processors: usize,
@@ -25,7 +25,7 @@ pub(in crate::cli::bench) struct Machine {
 }
 
 /// What a command prints, in one line; nothing if it fails.
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
+fn command_output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -38,20 +38,20 @@ pub(super) fn field(text: &str, name: &str) -> Option<String> {
     })
 }
 
-impl Machine {
-    pub(in crate::cli::bench) fn look() -> Machine {
+impl MachineDescription {
+    pub(in crate::cli::bench) fn look() -> MachineDescription {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let kilobytes = field(&read("/proc/meminfo"), "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
-        let commit = said("git", &["rev-parse", "--short=12", "HEAD"]).map(|commit| {
-            let changed = said("git", &["status", "--porcelain", "--untracked-files=no"]);
+        let commit = command_output("git", &["rev-parse", "--short=12", "HEAD"]).map(|commit| {
+            let changed = command_output("git", &["status", "--porcelain", "--untracked-files=no"]);
             if changed.is_some_and(|changes| !changes.is_empty()) { format!("{commit}+changes") } else { commit }
         });
-        Machine {
+        MachineDescription {
             processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: kilobytes.unwrap_or(0u64) * 1024,
             kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
-            rustc: said("rustc", &["--version"]),
+            rustc: command_output("rustc", &["--version"]),
             commit,
             version: env!("CARGO_PKG_VERSION"),
             optimised: !cfg!(debug_assertions),
@@ -61,7 +61,7 @@ impl Machine {
 }
 
 /// The date of so many seconds since 1970, in UTC: `2026-11-20 16:30`.
-pub(super) fn date(unix_s: u64) -> String {
+pub(super) fn format_utc(unix_s: u64) -> String {
     let (days, seconds) = (unix_s / 86_400, unix_s % 86_400);
     // Years that begin in March, so that the leap day is their last.
     let shifted = days + 719_468;

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use self::machine::Machine;
-use crate::cli::output::Failure;
+use self::machine::MachineDescription;
+use crate::cli::output::CliError;
 
 /// A value over the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Spread {
+pub(super) struct RoundSpread {
     pub(super) median: f64,
     pub(super) least: f64,
     pub(super) most: f64,
@@ -23,23 +23,23 @@ pub(super) struct Spread {
     pub(super) rounds: Vec<f64>,
 }
 
-impl Spread {
+impl RoundSpread {
     /// Of the rounds' values. What is no number (nothing was measured in that round) counts for nothing.
-    pub(super) fn of(rounds: Vec<f64>) -> Spread {
+    pub(super) fn of(rounds: Vec<f64>) -> RoundSpread {
         let numbers = || rounds.iter().copied().filter(|value| value.is_finite());
         let least = numbers().fold(f64::NAN, f64::min);
         let most = numbers().fold(f64::NAN, f64::max);
-        Spread { median: median(&mut numbers().collect::<Vec<_>>()), least, most, rounds }
+        RoundSpread { median: median(&mut numbers().collect::<Vec<_>>()), least, most, rounds }
     }
 
     /// Of a value that was there once.
-    pub(super) fn once(value: f64) -> Spread {
-        Spread { median: value, least: value, most: value, rounds: Vec::new() }
+    pub(super) fn once(value: f64) -> RoundSpread {
+        RoundSpread { median: value, least: value, most: value, rounds: Vec::new() }
     }
 
     /// This one over the other, round by round.
-    pub(super) fn over(&self, other: &Spread) -> Spread {
-        Spread::of(self.rounds.iter().zip(&other.rounds).map(|(a, b)| a / b).collect())
+    pub(super) fn over(&self, other: &RoundSpread) -> RoundSpread {
+        RoundSpread::of(self.rounds.iter().zip(&other.rounds).map(|(a, b)| a / b).collect())
     }
 }
 
@@ -57,94 +57,94 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
 /// What a ratio is meant to be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Target {
+pub(super) enum RatioTarget {
     AtLeast(f64),
     AtMost(f64),
 }
 
-impl Target {
+impl RatioTarget {
     fn is_reached(self, value: f64) -> bool {
         match self {
-            Target::AtLeast(bound) => value >= bound,
-            Target::AtMost(bound) => value <= bound,
+            RatioTarget::AtLeast(bound) => value >= bound,
+            RatioTarget::AtMost(bound) => value <= bound,
         }
     }
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for RatioTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Target::AtLeast(bound) => write!(f, "at least {}", text::number(*bound)),
-            Target::AtMost(bound) => write!(f, "at most {}", text::number(*bound)),
+            RatioTarget::AtLeast(bound) => write!(f, "at least {}", text::number(*bound)),
+            RatioTarget::AtMost(bound) => write!(f, "at most {}", text::number(*bound)),
         }
     }
 }
 
 /// One side over another.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Ratio {
+pub(super) struct RatioResult {
     /// Which two, and of what.
     pub(super) what: String,
-    pub(super) ratio: Spread,
+    pub(super) ratio: RoundSpread,
     /// Medians of both sides.
     pub(super) sides: [f64; 2],
     pub(super) unit: &'static str,
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<RatioTarget>,
     /// Whether the median is what the target says.
     pub(super) reached: Option<bool>,
 }
 
-impl Ratio {
+impl RatioResult {
     /// The first over the second, round by round.
     pub(super) fn of(
         what: impl Into<String>,
         unit: &'static str,
-        sides: [&Spread; 2],
-        target: Option<Target>,
-    ) -> Ratio {
+        sides: [&RoundSpread; 2],
+        target: Option<RatioTarget>,
+    ) -> RatioResult {
         let ratio = sides[0].over(sides[1]);
         let reached = target.map(|target| target.is_reached(ratio.median));
-        Ratio { what: what.into(), ratio, sides: sides.map(|side| side.median), unit, target, reached }
+        RatioResult { what: what.into(), ratio, sides: sides.map(|side| side.median), unit, target, reached }
     }
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct ReportRow {
     pub(super) name: String,
     /// What is no number was not measured.
-    pub(super) cells: Vec<Spread>,
+    pub(super) cells: Vec<RoundSpread>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Table {
+pub(super) struct ReportTable {
     pub(super) title: String,
     /// What the rows' names are.
     pub(super) of: String,
     /// Names with units.
     pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ReportRow>,
 }
 
-impl Table {
+impl ReportTable {
     pub(super) fn new(
         title: impl Into<String>,
         of: &str,
         columns: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Table {
+    ) -> ReportTable {
         let columns = columns.into_iter().map(Into::into).collect();
-        Table { title: title.into(), of: of.to_owned(), columns, rows: Vec::new() }
+        ReportTable { title: title.into(), of: of.to_owned(), columns, rows: Vec::new() }
     }
 
-    pub(super) fn row(&mut self, name: impl Into<String>, cells: Vec<Spread>) {
+    pub(super) fn row(&mut self, name: impl Into<String>, cells: Vec<RoundSpread>) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(Row { name: name.into(), cells });
+        self.rows.push(ReportRow { name: name.into(), cells });
     }
 }
 
 /// How an axis runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Scale {
+pub(super) enum AxisScale {
     /// From zero.
     Linear,
     /// By powers; what is not above zero is not drawn.
@@ -152,50 +152,50 @@ pub(super) enum Scale {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Axis {
+pub(super) struct PlotAxis {
     /// Its name with the unit.
     pub(super) name: String,
-    pub(super) scale: Scale,
+    pub(super) scale: AxisScale,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Point {
+pub(super) struct PlotPoint {
     pub(super) x: f64,
-    pub(super) y: Spread,
+    pub(super) y: RoundSpread,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Series {
+pub(super) struct PlotSeries {
     pub(super) name: String,
-    pub(super) points: Vec<Point>,
+    pub(super) points: Vec<PlotPoint>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Plot {
+pub(super) struct LinePlot {
     pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series>,
+    pub(super) x: PlotAxis,
+    pub(super) y: PlotAxis,
+    pub(super) series: Vec<PlotSeries>,
 }
 
 /// What one experiment has found.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Findings {
+pub(super) struct ExperimentFindings {
     pub(super) name: &'static str,
     /// What was measured, and how, in a few sentences.
     pub(super) about: String,
-    pub(super) tables: Vec<Table>,
-    pub(super) ratios: Vec<Ratio>,
-    pub(super) plots: Vec<Plot>,
+    pub(super) tables: Vec<ReportTable>,
+    pub(super) ratios: Vec<RatioResult>,
+    pub(super) plots: Vec<LinePlot>,
     /// What has to be known to read the figures.
     pub(super) notes: Vec<String>,
     /// How long it took, filling of tables included.
     pub(super) seconds: f64,
 }
 
-impl Findings {
-    pub(super) fn new(name: &'static str, about: impl Into<String>) -> Findings {
-        Findings {
+impl ExperimentFindings {
+    pub(super) fn new(name: &'static str, about: impl Into<String>) -> ExperimentFindings {
+        ExperimentFindings {
             name,
             about: about.into(),
             tables: Vec::new(),
@@ -214,13 +214,13 @@ impl Findings {
 
 /// What a run has found.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct BenchReport {
     /// Of this shape; grows when a field changes its meaning.
     pub(super) version: u32,
-    pub(super) machine: Machine,
+    pub(super) machine: MachineDescription,
     /// The words that were typed behind `sandstorm bench`.
     pub(super) arguments: Vec<String>,
-    pub(super) experiments: Vec<Findings>,
+    pub(super) experiments: Vec<ExperimentFindings>,
 }
 
 /// The version of the JSON's shape.
@@ -230,15 +230,15 @@ const PAGE: &str = "report.html";
 /// The same for programs.
 const DATA: &str = "report.json";
 
-impl Report {
-    pub(super) fn new(machine: Machine, arguments: Vec<String>) -> Report {
-        Report { version: REPORT_VERSION, machine, arguments, experiments: Vec::new() }
+impl BenchReport {
+    pub(super) fn new(machine: MachineDescription, arguments: Vec<String>) -> BenchReport {
+        BenchReport { version: REPORT_VERSION, machine, arguments, experiments: Vec::new() }
     }
 
     /// Writes the page and the data into a folder, which is made if it is not there; tells where they are.
-    pub(super) fn write(&self, folder: &Path) -> Result<[PathBuf; 2], Failure> {
+    pub(super) fn write(&self, folder: &Path) -> Result<[PathBuf; 2], CliError> {
         let failed = |path: &Path, error: &dyn std::fmt::Display| {
-            Failure::new(format!("cannot write {}: {error}", path.display())).hint("choose another folder with --out")
+            CliError::new(format!("cannot write {}: {error}", path.display())).hint("choose another folder with --out")
         };
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
         let data = serde_json::to_vec_pretty(self).map_err(|error| failed(folder, &error))?;

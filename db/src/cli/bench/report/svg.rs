@@ -3,7 +3,7 @@
 
 use super::html::escape;
 use super::text::number;
-use super::{Axis, Plot, Scale};
+use super::{AxisScale, LinePlot, PlotAxis};
 
 /// In the units of the drawing; the page scales it to its own width.
 const WIDTH: f64 = 640.0;
@@ -20,42 +20,42 @@ const LEGEND_LINE: f64 = 18.0;
 const TICKS: f64 = 6.0;
 
 /// From values to places on the drawing.
-struct Mapping {
-    scale: Scale,
+struct AxisMapping {
+    scale: AxisScale,
     from: f64,
     to: f64,
     start: f64,
     end: f64,
 }
 
-impl Mapping {
+impl AxisMapping {
     /// Around all values; a linear axis begins at zero.
-    fn around(scale: Scale, values: impl Iterator<Item = f64>, start: f64, end: f64) -> Mapping {
-        let drawn = values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
+    fn around(scale: AxisScale, values: impl Iterator<Item = f64>, start: f64, end: f64) -> AxisMapping {
+        let drawn = values.filter(|value| value.is_finite() && (scale == AxisScale::Linear || *value > 0.0));
         let (least, most) =
             drawn.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)));
         let (from, to) = match scale {
-            _ if least > most => (if scale == Scale::Log { 1.0 } else { 0.0 }, 10.0),
-            Scale::Linear => (least.min(0.0), if most > least.min(0.0) { most * 1.05 } else { 1.0 }),
+            _ if least > most => (if scale == AxisScale::Log { 1.0 } else { 0.0 }, 10.0),
+            AxisScale::Linear => (least.min(0.0), if most > least.min(0.0) { most * 1.05 } else { 1.0 }),
             // An axis of one value still has a length.
-            Scale::Log => (least / 1.15, most * 1.15),
+            AxisScale::Log => (least / 1.15, most * 1.15),
         };
-        Mapping { scale, from, to, start, end }
+        AxisMapping { scale, from, to, start, end }
     }
 
     /// Where a value is; none where this axis does not have it.
     fn place(&self, value: f64) -> Option<f64> {
         let share = match self.scale {
-            Scale::Linear => (value - self.from) / (self.to - self.from),
-            Scale::Log if value > 0.0 => (value / self.from).ln() / (self.to / self.from).ln(),
-            Scale::Log => return None,
+            AxisScale::Linear => (value - self.from) / (self.to - self.from),
+            AxisScale::Log if value > 0.0 => (value / self.from).ln() / (self.to / self.from).ln(),
+            AxisScale::Log => return None,
         };
         share.is_finite().then_some(self.start + share * (self.end - self.start))
     }
 
     /// Values to be marked: round ones.
     fn ticks(&self) -> Vec<f64> {
-        if self.scale == Scale::Linear {
+        if self.scale == AxisScale::Linear {
             let step = round_step((self.to - self.from) / TICKS);
             let first = (self.from / step).ceil() as i64;
             return (first..=(self.to / step).floor() as i64).map(|at| at as f64 * step).collect();
@@ -80,11 +80,11 @@ fn round_step(step: f64) -> f64 {
 }
 
 /// The drawing.
-pub(super) fn plot(plot: &Plot) -> String {
+pub(super) fn plot(plot: &LinePlot) -> String {
     let points = || plot.series.iter().flat_map(|series| &series.points);
-    let x = Mapping::around(plot.x.scale, points().map(|point| point.x), LEFT, WIDTH - RIGHT);
+    let x = AxisMapping::around(plot.x.scale, points().map(|point| point.x), LEFT, WIDTH - RIGHT);
     let ys = points().flat_map(|point| [point.y.least, point.y.median, point.y.most]);
-    let y = Mapping::around(plot.y.scale, ys, HEIGHT - BOTTOM, TOP);
+    let y = AxisMapping::around(plot.y.scale, ys, HEIGHT - BOTTOM, TOP);
     let height = HEIGHT + LEGEND_LINE * plot.series.len() as f64;
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\"><title>{}</title>",
@@ -120,7 +120,7 @@ pub(super) fn plot(plot: &Plot) -> String {
 }
 
 /// Grid, marks and names.
-fn axes(x_axis: &Axis, y_axis: &Axis, x: &Mapping, y: &Mapping) -> String {
+fn axes(x_axis: &PlotAxis, y_axis: &PlotAxis, x: &AxisMapping, y: &AxisMapping) -> String {
     let (left, right, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
     let mut svg = String::new();
     for tick in y.ticks() {

@@ -1,31 +1,31 @@
 //! The pure parts: statistics, escaping, the shapes of JSON, page and drawings.
 
-use super::machine::{Machine, date, field};
+use super::machine::{MachineDescription, field, format_utc};
 use super::*;
 
-fn machine() -> Machine {
-    let mut machine = Machine::look();
+fn machine() -> MachineDescription {
+    let mut machine = MachineDescription::look();
     machine.processor = "a <processor> & \"more\"".into();
     machine
 }
 
-fn report() -> Report {
-    let mut findings = Findings::new("depth", "What & how <b>");
-    let (fast, slow) = (Spread::of(vec![4.0, 6.0, 5.0]), Spread::of(vec![1.0, 2.0, 5.0]));
-    let mut table = Table::new("A table", "of", ["rate, thousand/s", "a&b"]);
-    table.row("<one>", vec![fast.clone(), Spread::once(7.0)]);
-    table.row("two", vec![Spread::of(vec![]), Spread::once(8.0)]);
+fn report() -> BenchReport {
+    let mut findings = ExperimentFindings::new("depth", "What & how <b>");
+    let (fast, slow) = (RoundSpread::of(vec![4.0, 6.0, 5.0]), RoundSpread::of(vec![1.0, 2.0, 5.0]));
+    let mut table = ReportTable::new("A table", "of", ["rate, thousand/s", "a&b"]);
+    table.row("<one>", vec![fast.clone(), RoundSpread::once(7.0)]);
+    table.row("two", vec![RoundSpread::of(vec![]), RoundSpread::once(8.0)]);
     findings.tables.push(table);
-    findings.ratios.push(Ratio::of("fast / slow", "us", [&fast, &slow], Some(Target::AtLeast(3.5))));
-    findings.ratios.push(Ratio::of("slow / fast", "us", [&slow, &fast], None));
-    let points = [(1.0, fast), (8.0, slow), (64.0, Spread::of(vec![]))].map(|(x, y)| Point { x, y });
-    findings.plots.push(Plot {
+    findings.ratios.push(RatioResult::of("fast / slow", "us", [&fast, &slow], Some(RatioTarget::AtLeast(3.5))));
+    findings.ratios.push(RatioResult::of("slow / fast", "us", [&slow, &fast], None));
+    let points = [(1.0, fast), (8.0, slow), (64.0, RoundSpread::of(vec![]))].map(|(x, y)| PlotPoint { x, y });
+    findings.plots.push(LinePlot {
         title: "Rate".into(),
-        x: Axis { name: "hops".into(), scale: Scale::Log },
-        y: Axis { name: "us".into(), scale: Scale::Linear },
-        series: vec![Series { name: "calls <of> one".into(), points: points.into() }],
+        x: PlotAxis { name: "hops".into(), scale: AxisScale::Log },
+        y: PlotAxis { name: "us".into(), scale: AxisScale::Linear },
+        series: vec![PlotSeries { name: "calls <of> one".into(), points: points.into() }],
     });
-    let mut report = Report::new(machine(), vec!["depth".into(), "--rounds".into(), "3".into()]);
+    let mut report = BenchReport::new(machine(), vec!["depth".into(), "--rounds".into(), "3".into()]);
     report.experiments.push(findings);
     report
 }
@@ -36,30 +36,30 @@ fn medians_and_spreads_are_of_the_rounds() {
         assert_eq!(median(&mut values), expected);
     }
     assert!(median(&mut []).is_nan());
-    let spread = Spread::of(vec![2.0, f64::NAN, 1.0, 6.0]);
+    let spread = RoundSpread::of(vec![2.0, f64::NAN, 1.0, 6.0]);
     assert_eq!((spread.median, spread.least, spread.most, spread.rounds.len()), (2.0, 1.0, 6.0, 4));
-    let none = Spread::of(vec![f64::NAN]);
+    let none = RoundSpread::of(vec![f64::NAN]);
     assert!(none.median.is_nan() && none.least.is_nan() && none.most.is_nan());
     // Round by round, not of the medians.
-    let ratio = Spread::of(vec![10.0, 1.0, 6.0]).over(&Spread::of(vec![1.0, 2.0, 3.0]));
+    let ratio = RoundSpread::of(vec![10.0, 1.0, 6.0]).over(&RoundSpread::of(vec![1.0, 2.0, 3.0]));
     assert_eq!((ratio.median, ratio.least, ratio.most), (2.0, 0.5, 10.0));
-    assert_eq!(Spread::once(2.5).median, 2.5);
+    assert_eq!(RoundSpread::once(2.5).median, 2.5);
 }
 
 #[test]
 fn targets_are_held_against_the_median() {
-    let (one, two) = (Spread::of(vec![1.0, 9.0, 2.0]), Spread::of(vec![1.0, 1.0, 1.0]));
+    let (one, two) = (RoundSpread::of(vec![1.0, 9.0, 2.0]), RoundSpread::of(vec![1.0, 1.0, 1.0]));
     for (target, reached) in [
-        (Target::AtLeast(2.0), true),
-        (Target::AtLeast(2.1), false),
-        (Target::AtMost(2.0), true),
-        (Target::AtMost(1.9), false),
+        (RatioTarget::AtLeast(2.0), true),
+        (RatioTarget::AtLeast(2.1), false),
+        (RatioTarget::AtMost(2.0), true),
+        (RatioTarget::AtMost(1.9), false),
     ] {
-        assert_eq!(Ratio::of("x", "us", [&one, &two], Some(target)).reached, Some(reached), "{target}");
+        assert_eq!(RatioResult::of("x", "us", [&one, &two], Some(target)).reached, Some(reached), "{target}");
     }
-    let nothing = Spread::of(vec![]);
-    assert_eq!(Ratio::of("x", "us", [&nothing, &two], Some(Target::AtMost(2.0))).reached, Some(false));
-    assert_eq!(Ratio::of("x", "us", [&one, &two], None).reached, None);
+    let nothing = RoundSpread::of(vec![]);
+    assert_eq!(RatioResult::of("x", "us", [&nothing, &two], Some(RatioTarget::AtMost(2.0))).reached, Some(false));
+    assert_eq!(RatioResult::of("x", "us", [&one, &two], None).reached, None);
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn drawings_leave_out_what_is_no_number() {
     assert_eq!(svg.matches("<circle").count(), 2, "the third point has no value");
     assert_eq!(svg.matches("whisker").count(), 2);
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-    plot.x.scale = Scale::Linear;
-    plot.y.scale = Scale::Log;
-    plot.series[0].points.push(Point { x: 3.0, y: Spread::once(0.0) });
+    plot.x.scale = AxisScale::Linear;
+    plot.y.scale = AxisScale::Log;
+    plot.series[0].points.push(PlotPoint { x: 3.0, y: RoundSpread::once(0.0) });
     let svg = svg::plot(&plot);
     assert_eq!(svg.matches("<circle").count(), 2, "zero has no place on this axis");
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -162,6 +162,6 @@ fn the_machine_is_read_and_dates_are_dates() {
         (1_767_225_599, "2025-12-31 23:59"),
         (4_107_542_400, "2100-03-01 00:00"),
     ] {
-        assert_eq!(date(unix_s), expected);
+        assert_eq!(format_utc(unix_s), expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Findings, Ratio, Spread, Table};
+use super::{ExperimentFindings, RatioResult, ReportTable, RoundSpread};
 use crate::cli::output::columns;
 
 /// A number with about three digits that count.
@@ -32,11 +32,11 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// Least and most, where there was more than one round.
-pub(super) fn range(spread: &Spread) -> Option<String> {
+pub(super) fn range(spread: &RoundSpread) -> Option<String> {
     (spread.rounds.len() > 1).then(|| format!("{} to {}", number(spread.least), number(spread.most)))
 }
 
-fn table(table: &Table) -> String {
+fn table(table: &ReportTable) -> String {
     let head: Vec<&str> = [table.of.as_str()].into_iter().chain(table.columns.iter().map(String::as_str)).collect();
     let rows: Vec<Vec<String>> = table
         .rows
@@ -46,8 +46,8 @@ fn table(table: &Table) -> String {
     columns(&head, &rows)
 }
 
-fn ratio(ratio: &Ratio) -> String {
-    let Ratio { what, ratio: spread, sides: [first, second], unit, target, reached } = ratio;
+fn ratio(ratio: &RatioResult) -> String {
+    let RatioResult { what, ratio: spread, sides: [first, second], unit, target, reached } = ratio;
     let mut text = format!("{what}: {}", number(spread.median));
     let range = range(spread).map_or(String::new(), |range| format!("{range}; "));
     // Writing to a string does not fail.
@@ -58,7 +58,7 @@ fn ratio(ratio: &Ratio) -> String {
     text
 }
 
-pub(super) fn findings(findings: &Findings) -> String {
+pub(super) fn findings(findings: &ExperimentFindings) -> String {
     let mut text = format!("\n== {}: {}\n", findings.name, findings.about);
     for one in &findings.tables {
         let title = if one.title.is_empty() { String::new() } else { format!("{}\n", one.title) };

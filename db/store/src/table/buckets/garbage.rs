@@ -8,25 +8,25 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{BUCKET_BYTES, Bucket, Buckets, Pointer};
-use crate::epochs::Piecemeal;
+use super::{BUCKET_BYTES, Bucket, BucketArray, SlotPointer};
+use crate::epochs::IncrementalDrop;
 use crate::slabs;
-use crate::table::pages::{PIECE_BYTES, Pages};
+use crate::table::zeroed_pages::{RELEASE_UNIT_BYTES, ZeroedPages};
 
 /// An overflow bucket that was unlinked, or memory for one that is not linked yet; freed when it is dropped.
-pub(in crate::table) struct Unlinked(pub(super) NonNull<Bucket>);
+pub(in crate::table) struct OwnedBucket(pub(super) NonNull<Bucket>);
 
 // SAFETY: the only owner of a bucket that nobody new can reach.
-unsafe impl Send for Unlinked {}
+unsafe impl Send for OwnedBucket {}
 
-impl Drop for Unlinked {
+impl Drop for OwnedBucket {
     fn drop(&mut self) {
         // SAFETY: it was allocated for `insert`, and unlinked once or never linked.
         unsafe { slabs::free(self.0.cast(), BUCKET_BYTES) };
     }
 }
 
-impl Piecemeal for Unlinked {
+impl IncrementalDrop for OwnedBucket {
     fn free_some(&mut self, _units: usize) -> usize {
         0
     }
@@ -38,36 +38,36 @@ impl Piecemeal for Unlinked {
 
 /// An array that nobody new can reach, owned. A pointer, not a box: readers may still be in it, until it is freed as
 /// garbage. Its memory goes back piece by piece.
-pub(in crate::table) struct Retired(pub(super) NonNull<Buckets>);
+pub(in crate::table) struct RetiredArray(pub(super) NonNull<BucketArray>);
 
 // SAFETY: an owner of an array, which is Send and Sync.
-unsafe impl Send for Retired {}
+unsafe impl Send for RetiredArray {}
 
-impl Retired {
+impl RetiredArray {
     /// # Safety
     /// `buckets` came from `Box::into_raw`, was replaced in its table, and is handed out once.
-    pub(in crate::table) unsafe fn new(buckets: NonNull<Buckets>) -> Retired {
-        Retired(buckets)
+    pub(in crate::table) unsafe fn new(buckets: NonNull<BucketArray>) -> RetiredArray {
+        RetiredArray(buckets)
     }
 
-    fn buckets(&self) -> &Buckets {
+    fn buckets(&self) -> &BucketArray {
         // SAFETY: owned, and only shared references exist before it is freed as garbage.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl Drop for Retired {
+impl Drop for RetiredArray {
     fn drop(&mut self) {
         // SAFETY: garbage is dropped when nobody reads it any more; it came from Box::into_raw and is owned once.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-impl Piecemeal for Retired {
+impl IncrementalDrop for RetiredArray {
     fn free_some(&mut self, _units: usize) -> usize {
         let buckets = self.buckets();
         let from = buckets.released.load(Ordering::Acquire);
-        let end = buckets.pages.pieces_before(from + PIECE_BYTES);
+        let end = buckets.pages.releasable_end(from + RELEASE_UNIT_BYTES);
         if end <= from {
             // Less than a piece is left, which goes with the array.
             return 0;
@@ -84,21 +84,21 @@ impl Piecemeal for Retired {
 }
 
 /// The front of an array whose records have moved; its memory goes back when this is dropped.
-pub(super) struct Part {
-    pages: Arc<Pages>,
+pub(super) struct ReleasedRange {
+    pages: Arc<ZeroedPages>,
     from: usize,
     end: usize,
 }
 
-impl Part {
+impl ReleasedRange {
     /// # Safety
     /// The part is of whole pieces (or begins with the array), and of stripes that have been moved, and it is given back once.
-    pub(super) unsafe fn new(pages: Arc<Pages>, from: usize, end: usize) -> Part {
-        Part { pages, from, end }
+    pub(super) unsafe fn new(pages: Arc<ZeroedPages>, from: usize, end: usize) -> ReleasedRange {
+        ReleasedRange { pages, from, end }
     }
 }
 
-impl Drop for Part {
+impl Drop for ReleasedRange {
     fn drop(&mut self) {
         // SAFETY: dropped when nobody looks at what has been moved any more: whoever began later sees that it has been. Nobody
         // writes there either: a stripe is moved once. The part is of whole pieces.
@@ -106,9 +106,9 @@ impl Drop for Part {
     }
 }
 
-impl Piecemeal for Part {
+impl IncrementalDrop for ReleasedRange {
     fn free_some(&mut self, _units: usize) -> usize {
-        let end = self.end.min(self.from + PIECE_BYTES);
+        let end = self.end.min(self.from + RELEASE_UNIT_BYTES);
         // A part that is not larger than a piece goes when this is dropped.
         if end == self.end {
             return 0;
@@ -125,37 +125,37 @@ impl Piecemeal for Part {
 }
 
 /// An array with all its records, which go with it.
-pub(in crate::table) struct Discarded {
-    array: Retired,
+pub(in crate::table) struct DiscardedArray {
+    array: RetiredArray,
     next: usize,
     bytes: usize,
 }
 
-impl Discarded {
+impl DiscardedArray {
     /// `bytes` is what the records hold. The array is counted as well, with the one from which they were being moved.
-    pub(in crate::table) fn new(array: Retired, bytes: usize) -> Discarded {
+    pub(in crate::table) fn new(array: RetiredArray, bytes: usize) -> DiscardedArray {
         // SAFETY: the array is owned, and with it that one.
         let previous = unsafe { array.buckets().previous() }.map_or(0, |previous| previous.pages.bytes());
         let bytes = bytes + array.bytes() + previous;
-        Discarded { array, next: 0, bytes }
+        DiscardedArray { array, next: 0, bytes }
     }
 
     fn free_bucket(bucket: &Bucket) -> usize {
         let mut freed = 0;
         for slot in &bucket.slots {
             match slot.pointer() {
-                Pointer::Empty => {}
-                Pointer::Record(record) => {
+                SlotPointer::Empty => {}
+                SlotPointer::Record(record) => {
                     slot.empty();
                     freed += 1;
                     // SAFETY: garbage: nobody reads it any more, and the slot was its only owner.
                     unsafe { record.free() };
                 }
-                Pointer::Link(overflow) => {
+                SlotPointer::Link(overflow) => {
                     slot.empty();
-                    let overflow = Unlinked(overflow);
+                    let overflow = OwnedBucket(overflow);
                     // SAFETY: freed at the end of this block, after its records.
-                    freed += 1 + Discarded::free_bucket(unsafe { overflow.0.as_ref() });
+                    freed += 1 + DiscardedArray::free_bucket(unsafe { overflow.0.as_ref() });
                 }
             }
         }
@@ -165,14 +165,14 @@ impl Discarded {
     fn free_records(&mut self, units: usize) -> usize {
         let (mut used, buckets) = (0, self.array.buckets());
         while used < units && self.next < buckets.count {
-            used += 1 + Discarded::free_bucket(buckets.bucket(self.next));
+            used += 1 + DiscardedArray::free_bucket(buckets.bucket(self.next));
             self.next += 1;
         }
         used
     }
 }
 
-impl Piecemeal for Discarded {
+impl IncrementalDrop for DiscardedArray {
     fn free_some(&mut self, units: usize) -> usize {
         let used = self.free_records(units);
         if used != 0 {
@@ -192,7 +192,7 @@ impl Piecemeal for Discarded {
     }
 }
 
-impl Drop for Discarded {
+impl Drop for DiscardedArray {
     fn drop(&mut self) {
         while self.free_some(usize::MAX) != 0 {}
     }

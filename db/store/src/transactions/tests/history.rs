@@ -33,17 +33,17 @@ fn id_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(value.try_into().expect("8 bytes"))
 }
 
-fn table_of(tables: &[Table], key: usize) -> &Table {
+fn table_of(tables: &[RecordTable], key: usize) -> &RecordTable {
     &tables[key % tables.len()]
 }
 
 /// Reads some keys, writes some of them and some others.
-fn transaction(tables: &[Table], participant: &Participant, random: &mut Random, id: u64) -> Option<Done> {
+fn transaction(tables: &[RecordTable], participant: &Participant, random: &mut Random, id: u64) -> Option<Done> {
     let mut done = Done { id, ..Done::default() };
     let guard = participant.guard();
     let ends = [random.below(KEYS + MADE_ONCE), random.below(20)];
     let (from, to) = (name(ends[0]), name(ends[0] + ends[1]));
-    let span = Span::new(&from, &to, random.below(2) == 0);
+    let span = KeyRange::new(&from, &to, random.below(2) == 0);
     let ranged = (random.below(3) == 0).then(|| random.below(tables.len()));
     let mut ranges = Vec::new();
     let mut in_range = Vec::new();
@@ -107,7 +107,7 @@ fn seen_in(tables: usize, table: usize, keys: Range<usize>, records: &[RecordRef
 }
 
 /// A single write, or reads of one moment, by who knows nothing of transactions.
-fn plain(tables: &[Table], participant: &Participant, random: &mut Random, id: u64) -> Done {
+fn plain(tables: &[RecordTable], participant: &Participant, random: &mut Random, id: u64) -> Done {
     let key = random.below(KEYS);
     let mut done = Done { id, ..Done::default() };
     if random.below(2) == 0 {
@@ -117,7 +117,7 @@ fn plain(tables: &[Table], participant: &Participant, random: &mut Random, id: u
     }
     let (table, guard) = (table_of(tables, key), participant.guard());
     if random.below(2) == 0 {
-        let span = Span::new(b"", b"", random.below(2) == 0);
+        let span = KeyRange::new(b"", b"", random.below(2) == 0);
         let all = at_once(participant, &guard, table, span, 1_000);
         assert_eq!(all.on, None);
         done.reads = seen_in(tables.len(), key % tables.len(), 0..KEYS + MADE_ONCE, &all.records);
@@ -133,7 +133,7 @@ fn plain(tables: &[Table], participant: &Participant, random: &mut Random, id: u
 }
 
 fn run(seed: u64, threads: u64, each: u64) -> Vec<Vec<Done>> {
-    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let first = epochs.register();
     for key in 0..KEYS {
         put(table_of(&tables, key), &first, &name(key), &0u64.to_le_bytes());

@@ -12,12 +12,12 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// The account's table and key.
-fn account(tables: &[Table], index: usize) -> (&Table, [u8; 1]) {
+fn account(tables: &[RecordTable], index: usize) -> (&RecordTable, [u8; 1]) {
     (&tables[index % tables.len()], [index as u8])
 }
 
 /// Moves an amount between two accounts; the accounts of one seldom chosen are deleted at zero and made anew.
-fn transfer(tables: &[Table], participant: &Participant, random: &mut Random) {
+fn transfer(tables: &[RecordTable], participant: &Participant, random: &mut Random) {
     let (from, to) = (random.below(ACCOUNTS), random.below(ACCOUNTS));
     let amount = random.below(300) as u64;
     let ((from_table, from), (to_table, to)) = (account(tables, from), account(tables, to));
@@ -45,7 +45,7 @@ fn transfer(tables: &[Table], participant: &Participant, random: &mut Random) {
 
 #[test]
 fn whoever_looks_finds_the_sum() {
-    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let first = epochs.register();
     for index in 0..ACCOUNTS {
         let (table, key) = account(&tables, index);
@@ -77,7 +77,7 @@ fn whoever_looks_finds_the_sum() {
 }
 
 /// Reads all accounts, checks that they were so at one moment and what they add up to; whether they were.
-fn sum_by_reads(tables: &[Table], participant: &Participant) -> bool {
+fn sum_by_reads(tables: &[RecordTable], participant: &Participant) -> bool {
     let accounts: Vec<_> = (0..ACCOUNTS).map(|index| account(tables, index)).collect();
     let found: Vec<_> = accounts.iter().map(|(table, key)| get(table, participant, key, 0)).collect();
     let reads: Vec<_> = (accounts.iter().zip(&found))
@@ -93,7 +93,7 @@ fn sum_by_reads(tables: &[Table], participant: &Participant) -> bool {
 
 #[test]
 fn a_snapshot_finds_the_sum_every_time() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let first = epochs.register();
     for index in 0..ACCOUNTS {
         put(&tables[0], &first, &[index as u8], &EACH.to_le_bytes());
@@ -130,7 +130,7 @@ fn a_snapshot_finds_the_sum_every_time() {
 /// wrong order: who has seen number n somewhere finds nothing older anywhere.
 #[test]
 fn plain_gets_see_all_of_a_commit_or_nothing() {
-    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let first = epochs.register();
     let keys: Vec<_> = (0..8u8).map(|key| [key]).collect();
     for (index, key) in keys.iter().enumerate() {
@@ -171,7 +171,7 @@ fn plain_gets_see_all_of_a_commit_or_nothing() {
 /// each comes if the other is absent (two absent reads).
 #[test]
 fn write_skew_is_refused() {
-    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let participant = epochs.register();
     for round in 0..deep(scaled(2_000, 20)) {
         let present = round % 2 == 0;

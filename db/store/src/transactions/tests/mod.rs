@@ -9,9 +9,13 @@ mod single;
 use std::sync::Arc;
 
 use super::{
-    CommitError, KeyChange, New, RangeRead, Read, Stretch, Wanted, commit, commit_with_ranges, snapshot, snapshot_range,
+    CommitError, KeyChange, KeyRead, NewRecord, RangeQuery, RangeRead, RangeSlice, commit, commit_with_ranges,
+    snapshot, snapshot_range,
 };
-use crate::{Epochs, Guard, Looks, Mode, Participant, Progress, RecordRef, Span, Table, TableConfig, Write};
+use crate::{
+    EpochGuard, Epochs, KeyRange, Participant, RangeProgress, RecordRef, RecordTable, ScanBudget, StorageMode,
+    TableConfig, WriteOptions,
+};
 
 /// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of what it only reads.
 pub(super) mod pause {
@@ -54,28 +58,28 @@ fn deep(rounds: usize) -> usize {
     if std::env::var_os("SANDSTORM_DEEP").is_some() { rounds * 25 } else { rounds }
 }
 
-fn tables(count: usize, mode: Mode, quota_bytes: u64) -> (Arc<Epochs>, Vec<Table>) {
+fn tables(count: usize, mode: StorageMode, quota_bytes: u64) -> (Arc<Epochs>, Vec<RecordTable>) {
     let epochs = Epochs::new();
     let config = TableConfig { mode, quota_bytes, max_value_len: 1 << 16, ordered: true, ..TableConfig::default() };
-    let make = |seed| Table::with_seed(config, Arc::clone(&epochs), seed);
+    let make = |seed| RecordTable::with_seed(config, Arc::clone(&epochs), seed);
     let tables = (0..count as u64).map(make).collect();
     (epochs, tables)
 }
 
-fn put(table: &Table, participant: &Participant, key: &[u8], value: &[u8]) -> u64 {
-    table.put(participant, table.hash(key), key, value, &Write::default(), 0).expect("there is room")
+fn put(table: &RecordTable, participant: &Participant, key: &[u8], value: &[u8]) -> u64 {
+    table.put(participant, table.hash(key), key, value, &WriteOptions::default(), 0).expect("there is room")
 }
 
 /// Value and version of the record of `key`.
-fn get(table: &Table, participant: &Participant, key: &[u8], now_ms: u64) -> Option<(Vec<u8>, u64)> {
+fn get(table: &RecordTable, participant: &Participant, key: &[u8], now_ms: u64) -> Option<(Vec<u8>, u64)> {
     let guard = participant.guard();
     table.get(&guard, table.hash(key), key, now_ms).map(|record| (record.value().to_vec(), record.version()))
 }
 
 /// All records of a span, read as a transaction reads them: in turns, while others write.
-fn read_all<'g>(guard: &'g Guard<'_>, table: &'g Table, span: Span<'g>) -> Vec<RecordRef<'g>> {
+fn read_all<'g>(guard: &'g EpochGuard<'_>, table: &'g RecordTable, span: KeyRange<'g>) -> Vec<RecordRef<'g>> {
     let (mut left, mut records) = (span, Vec::new());
-    while table.range(guard, &mut left, 3, 0, &mut |record| records.push(record)) == Ok(Progress::More) {
+    while table.range(guard, &mut left, 3, 0, &mut |record| records.push(record)) == Ok(RangeProgress::More) {
         std::thread::yield_now();
     }
     records
@@ -84,29 +88,29 @@ fn read_all<'g>(guard: &'g Guard<'_>, table: &'g Table, span: Span<'g>) -> Vec<R
 /// The beginning of a span as it was at one moment.
 fn at_once<'g>(
     participant: &'g Participant,
-    guard: &'g Guard<'g>,
-    table: &'g Table,
-    span: Span<'g>,
+    guard: &'g EpochGuard<'g>,
+    table: &'g RecordTable,
+    span: KeyRange<'g>,
     limit: usize,
-) -> Stretch<'g> {
-    let wanted = Wanted { participant, guard, table, span, limit, now_ms: 0 };
-    snapshot_range(&wanted, &mut { Looks::MESSAGE }, &mut |_, _| true).expect("the table is ordered")
+) -> RangeSlice<'g> {
+    let wanted = RangeQuery { participant, guard, table, span, limit, now_ms: 0 };
+    snapshot_range(&wanted, &mut { ScanBudget::MESSAGE }, &mut |_, _| true).expect("the table is ordered")
 }
 
-fn range_read<'k>(table: &'k Table, span: Span<'k>, records: &[RecordRef<'k>]) -> RangeRead<'k> {
+fn range_read<'k>(table: &'k RecordTable, span: KeyRange<'k>, records: &[RecordRef<'k>]) -> RangeRead<'k> {
     RangeRead { table, span, rows: records.iter().map(|record| (record.key(), record.version())).collect() }
 }
 
-fn read<'k>(table: &'k Table, key: &'k [u8], version: u64) -> Read<'k> {
-    Read { table, hash: table.hash(key), key, version }
+fn read<'k>(table: &'k RecordTable, key: &'k [u8], version: u64) -> KeyRead<'k> {
+    KeyRead { table, hash: table.hash(key), key, version }
 }
 
-fn writes<'k>(table: &'k Table, key: &'k [u8], value: &'k [u8]) -> KeyChange<'k> {
-    let becomes = Some(New { value, flags: 0, expires_at_ms: 0 });
+fn writes<'k>(table: &'k RecordTable, key: &'k [u8], value: &'k [u8]) -> KeyChange<'k> {
+    let becomes = Some(NewRecord { value, flags: 0, expires_at_ms: 0 });
     KeyChange { table, hash: table.hash(key), key, becomes }
 }
 
-fn deletes<'k>(table: &'k Table, key: &'k [u8]) -> KeyChange<'k> {
+fn deletes<'k>(table: &'k RecordTable, key: &'k [u8]) -> KeyChange<'k> {
     KeyChange { table, hash: table.hash(key), key, becomes: None }
 }
 

@@ -18,9 +18,9 @@ impl Drop for Leaves<'_> {
 
 /// Takes a seat if one is free, or gives one back: whether that was committed. Alone, it never lets there be too many; two that
 /// each see the last free seat and take different ones would.
-fn sit(table: &Table, participant: &Participant, random: &mut Random) -> bool {
+fn sit(table: &RecordTable, participant: &Participant, random: &mut Random) -> bool {
     let guard = participant.guard();
-    let span = Span::new(b"b", b"y", random.below(2) == 0);
+    let span = KeyRange::new(b"b", b"y", random.below(2) == 0);
     let records = read_all(&guard, table, span);
     let ranges = [range_read(table, span, &records)];
     let key = [b'b' + random.below(20) as u8, random.below(200) as u8];
@@ -42,7 +42,7 @@ fn sit(table: &Table, participant: &Participant, random: &mut Random) -> bool {
 
 #[test]
 fn no_two_take_the_last_seat() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (table, rounds) = (&tables[0], scaled(4_000, 20));
     let (running, committed) = (AtomicUsize::new(3), AtomicUsize::new(0));
     let first = epochs.register();
@@ -65,7 +65,7 @@ fn no_two_take_the_last_seat() {
         let mut participant = epochs.register();
         while running.load(Ordering::Acquire) != 0 {
             let guard = participant.guard();
-            let span = Span::new(b"b", b"y", false);
+            let span = KeyRange::new(b"b", b"y", false);
             let seats = at_once(&participant, &guard, table, span, 100).records.len();
             assert!(seats <= SEATS, "{seats} have a seat");
             participant.quiescent();
@@ -76,12 +76,12 @@ fn no_two_take_the_last_seat() {
 
 #[test]
 fn what_is_committed_against_a_range_is_refused_when_a_row_has_come_gone_or_changed() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (table, participant) = (&tables[0], epochs.register());
     [&b"a"[..], b"c", b"m", b"z"].iter().for_each(|key| _ = put(table, &participant, key, b""));
     let guard = participant.guard();
     for backward in [false, true] {
-        let span = Span::new(b"b", b"y", backward);
+        let span = KeyRange::new(b"b", b"y", backward);
         let mut seen = range_read(table, span, &read_all(&guard, table, span));
         let holds =
             |seen: &RangeRead<'_>| commit_with_ranges(&participant, &[], std::slice::from_ref(seen), &mut [], 0);
@@ -105,11 +105,11 @@ fn what_is_committed_against_a_range_is_refused_when_a_row_has_come_gone_or_chan
 /// Others may come and go between two looks: what is there again has another version.
 #[test]
 fn a_row_that_went_and_came_again_is_another() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (table, participant) = (&tables[0], epochs.register());
     put(table, &participant, b"c", b"same");
     let guard = participant.guard();
-    let span = Span::new(b"", b"", false);
+    let span = KeyRange::new(b"", b"", false);
     let seen = [range_read(table, span, &read_all(&guard, table, span))];
     commit(&participant, &[], &mut [deletes(table, b"c")], 0).expect("nobody else writes");
     put(table, &participant, b"c", b"same");
@@ -119,15 +119,15 @@ fn a_row_that_went_and_came_again_is_another() {
 
 #[test]
 fn a_range_full_of_expired_records_is_got_through_in_several_tries() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (table, mut participant) = (&tables[0], epochs.register());
     let expired = crate::limits::RANGE_EXPIRED_PER_COMMIT * 2 + 10;
-    let write = Write { expires_at_ms: 5, ..Write::default() };
+    let write = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
     for number in 0..if cfg!(miri) { 0 } else { expired as u32 } {
         let key = number.to_be_bytes();
         table.put(&participant, table.hash(&key), &key, b"", &write, 0).expect("there is room");
     }
-    let span = Span::new(b"", b"", false);
+    let span = KeyRange::new(b"", b"", false);
     let mut tries = 0;
     loop {
         let seen = [RangeRead { table, span, rows: Vec::new() }];
@@ -154,7 +154,7 @@ impl Drop for Says<'_> {
 /// Readers of one moment beside a writer that never stops.
 #[test]
 fn a_snapshot_of_a_range_shows_both_records_of_a_commit_or_none() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (table, done) = (&tables[0], AtomicBool::new(false));
     let commits = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -180,7 +180,7 @@ fn a_snapshot_of_a_range_shows_both_records_of_a_commit_or_none() {
         while rounds < scaled(2_000, 3) {
             let before = commits.load(Ordering::Acquire);
             let guard = participant.guard();
-            let span = Span::new(b"", b"", false);
+            let span = KeyRange::new(b"", b"", false);
             let all = at_once(&participant, &guard, table, span, 1_000);
             let (first, second): (Vec<_>, Vec<_>) = all.records.iter().map(RecordRef::key).partition(|key| key[0] == 0);
             assert!(first.iter().map(|key| key[1]).eq(second.iter().map(|key| key[1])), "{first:?} {second:?}");
@@ -193,22 +193,22 @@ fn a_snapshot_of_a_range_shows_both_records_of_a_commit_or_none() {
 /// A range of many rows takes long to look at; who gets a key that the transaction changes does not wait for that.
 #[test]
 fn who_reads_a_change_does_not_wait_until_ranges_were_looked_at() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (participant, tables) = (epochs.register(), std::sync::Arc::new(tables));
     put(&tables[0], &participant, b"key", b"1");
     put(&tables[0], &participant, b"other", b"1");
-    let records = read_all(&participant.guard(), &tables[0], Span::new(b"a", b"z", false))
+    let records = read_all(&participant.guard(), &tables[0], KeyRange::new(b"a", b"z", false))
         .iter()
         .map(|record| (record.key().to_vec(), record.version()))
         .collect::<Vec<_>>();
     let rows = records.iter().map(|(key, version)| (&key[..], *version)).collect();
-    let ranges = [RangeRead { table: &tables[0], span: Span::new(b"a", b"z", false), rows }];
+    let ranges = [RangeRead { table: &tables[0], span: KeyRange::new(b"a", b"z", false), rows }];
     let looked = std::sync::Arc::new(AtomicBool::new(false));
     let (table, has_looked) = (std::sync::Arc::clone(&tables), std::sync::Arc::clone(&looked));
     pause::next_ranges(move || {
         let hash = table[0].hash(b"key");
-        assert!(table[0].is_written(hash), "nobody else writes it meanwhile");
-        assert!(!table[0].is_announced(hash), "but it can be read");
+        assert!(table[0].is_write_locked(hash), "nobody else writes it meanwhile");
+        assert!(!table[0].is_commit_announced(hash), "but it can be read");
         has_looked.store(true, Ordering::SeqCst);
     });
     let mut changes = [writes(&tables[0], b"key", b"2"), writes(&tables[0], b"other", b"2")];

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::limits::COMMIT_AHEAD_MS;
-use crate::transactions::{Part, Reach};
-use crate::{Condition, StoreError, Stripes};
+use crate::transactions::{LockScope, TableLocks};
+use crate::{StoreCondition, StoreError, StripeSet};
 
 #[test]
 fn what_was_read_must_be_so_and_what_is_changed_is_changed_everywhere() {
-    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let participant = epochs.register();
     let [one, two] = &tables[..] else { unreachable!("two tables") };
     let version = put(one, &participant, b"a", b"1");
@@ -31,11 +31,11 @@ fn what_was_read_must_be_so_and_what_is_changed_is_changed_everywhere() {
 
 #[test]
 fn a_record_that_was_deleted_and_made_anew_is_another_one() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let participant = epochs.register();
     let table = &tables[0];
     let version = put(table, &participant, b"key", b"same");
-    table.delete(&participant, table.hash(b"key"), b"key", Condition::Always, 0).expect("deleted");
+    table.delete(&participant, table.hash(b"key"), b"key", StoreCondition::Always, 0).expect("deleted");
     let (before, after) = ([read(table, b"key", version)], [read(table, b"key", 0)]);
     assert_eq!(commit(&participant, &before, &mut [], 0), Err(CommitError::Conflict));
     assert_eq!(commit(&participant, &after, &mut [writes(table, b"key", b"same")], 0), Ok(()));
@@ -45,10 +45,10 @@ fn a_record_that_was_deleted_and_made_anew_is_another_one() {
 
 #[test]
 fn expiry_is_a_change_too_and_time_does_not_go_back_for_commits() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let participant = epochs.register();
     let table = &tables[0];
-    let new = Some(New { value: b"v", flags: 7, expires_at_ms: 100 });
+    let new = Some(NewRecord { value: b"v", flags: 7, expires_at_ms: 100 });
     let mut change = [KeyChange { becomes: new, ..writes(table, b"key", b"") }];
     assert_eq!(commit(&participant, &[], &mut change, 50), Ok(()));
     let version = get(table, &participant, b"key", 99).expect("it lives").1;
@@ -64,10 +64,10 @@ fn expiry_is_a_change_too_and_time_does_not_go_back_for_commits() {
 
 #[test]
 fn a_snapshot_goes_by_the_clock_of_commits() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let participant = epochs.register();
     let table = &tables[0];
-    let expiring = Write { expires_at_ms: 1000, ..Write::default() };
+    let expiring = WriteOptions { expires_at_ms: 1000, ..WriteOptions::default() };
     table.put(&participant, table.hash(b"a"), b"a", b"1", &expiring, 0).expect("there is room");
     put(table, &participant, b"b", b"2");
     epochs.commit_time(1001);
@@ -90,24 +90,24 @@ fn a_clock_that_was_ahead_and_put_back_is_followed_but_for_a_bound() {
 
 #[test]
 fn what_is_only_read_is_let_go_before_changes_are_made() {
-    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let participant = epochs.register();
     let [one, two] = &tables[..] else { unreachable!("two tables") };
     let changes = [writes(one, b"a", b"1")];
     let other = (0..=255_u8).map(|key| [key]).find(|key| {
-        let mut own = Stripes::default();
+        let mut own = StripeSet::default();
         own.add(changes[0].hash);
         !own.has(one.hash(key))
     });
     let other = other.expect("there are many stripes");
     let reads = [read(one, b"a", 0), read(one, &other, 0), read(two, b"b", 0)];
-    let mut parts = Part::of(&reads, &[], &changes, Reach::Necessary);
+    let mut parts = TableLocks::of(&reads, &[], &changes, LockScope::Necessary);
     parts.iter_mut().for_each(|part| part.held = Some(part.table.exclusive(&participant, part.stripes)));
-    let written = || reads.map(|read| read.table.is_written(read.hash));
+    let written = || reads.map(|read| read.table.is_write_locked(read.hash));
     assert_eq!(written(), [true; 3]);
-    parts.iter_mut().for_each(Part::keep_changed);
+    parts.iter_mut().for_each(TableLocks::unlock_unchanged);
     assert_eq!(written(), [true, false, false]);
-    let beside = |read: &Read<'_>| parts.iter().any(|part| part.changes_beside(read));
+    let beside = |read: &KeyRead<'_>| parts.iter().any(|part| part.keeps_read_locked(read));
     assert_eq!(
         reads.each_ref().map(beside),
         [true, false, false],
@@ -122,12 +122,12 @@ fn what_is_only_read_is_let_go_before_changes_are_made() {
 
 #[test]
 fn room_is_given_back_when_it_is_certain() {
-    let (epochs, tables) = tables(1, Mode::Store, 4096);
+    let (epochs, tables) = tables(1, StorageMode::Store, 4096);
     let participant = epochs.register();
     let table = &tables[0];
     put(table, &participant, b"a", &[0; 3000]);
     let (before, changes) = (table.stats().bytes, [writes(table, b"a", b"short")]);
-    let mut stripes = Stripes::default();
+    let mut stripes = StripeSet::default();
     stripes.add(changes[0].hash);
     let mut held = table.exclusive(&participant, stripes);
     let prepared = held.prepare(&changes).expect("it shrinks");
@@ -144,7 +144,7 @@ fn room_is_given_back_when_it_is_certain() {
 
 #[test]
 fn a_commit_that_does_not_fit_is_refused_whole() {
-    let (epochs, tables) = tables(2, Mode::Store, 4096);
+    let (epochs, tables) = tables(2, StorageMode::Store, 4096);
     let participant = epochs.register();
     let [one, two] = &tables[..] else { unreachable!("two tables") };
     put(one, &participant, b"a", b"1");
@@ -171,7 +171,7 @@ fn a_commit_that_does_not_fit_is_refused_whole() {
 
 #[test]
 fn a_cache_makes_room_for_a_commit() {
-    let (epochs, tables) = tables(1, Mode::Cache, 64 << 10);
+    let (epochs, tables) = tables(1, StorageMode::Cache, 64 << 10);
     let mut participant = epochs.register();
     let (table, value) = (&tables[0], [3; 400]);
     for round in 0..scaled(400, 20) as u32 {
@@ -194,7 +194,7 @@ fn a_cache_makes_room_for_a_commit() {
 
 #[test]
 fn keys_and_values_are_bounded_and_a_key_is_changed_once() {
-    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let participant = epochs.register();
     let [one, two] = &tables[..] else { unreachable!("two tables") };
     let (long, value) = (vec![0; (64 << 10) + 1], vec![0; (64 << 10) + 1]);
@@ -202,14 +202,14 @@ fn keys_and_values_are_bounded_and_a_key_is_changed_once() {
     let too_long = [StoreError::KeyTooLarge, StoreError::ValueTooLarge].map(|error| Err(CommitError::Refused(error)));
     assert_eq!(commit(&mut [writes(one, b"a", b""), writes(one, &long, b"")]), too_long[0]);
     assert_eq!(commit(&mut [writes(one, b"a", b""), writes(two, b"a", &value)]), too_long[1]);
-    assert_eq!(commit(&mut [writes(one, b"a", b""), deletes(one, b"a")]), Err(CommitError::Twice));
+    assert_eq!(commit(&mut [writes(one, b"a", b""), deletes(one, b"a")]), Err(CommitError::DuplicateKey));
     assert_eq!((one.stats().records, two.stats().records), (0, 0));
     assert_eq!(commit(&mut [writes(one, b"a", b""), writes(two, b"a", b"")]), Ok(()), "the same key in two tables");
 }
 
 #[test]
 fn large_commits_grow_a_table_and_lose_nothing() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let mut participant = epochs.register();
     let table = &tables[0];
     let (rounds, each) = (scaled(40, 2) as u32, 256);

@@ -15,8 +15,8 @@ fn await_that(mut is_so: impl FnMut() -> bool) {
 }
 
 /// A key in another stripe than `of`.
-fn elsewhere(table: &Table, of: &[u8]) -> [u8; 1] {
-    let mut own = crate::Stripes::default();
+fn elsewhere(table: &RecordTable, of: &[u8]) -> [u8; 1] {
+    let mut own = crate::StripeSet::default();
     own.add(table.hash(of));
     (0..=255).map(|key| [key]).find(|key| !own.has(table.hash(key))).expect("there are many stripes")
 }
@@ -27,7 +27,7 @@ fn elsewhere(table: &Table, of: &[u8]) -> [u8; 1] {
 #[test]
 #[cfg_attr(miri, ignore = "waits by the clock")]
 fn a_change_beside_an_absence_that_was_let_go_is_waited_for() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (participant, tables) = (epochs.register(), Arc::new(tables));
     let (written, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let other = elsewhere(&tables[0], b"x");
@@ -47,7 +47,7 @@ fn a_change_beside_an_absence_that_was_let_go_is_waited_for() {
             *handle.lock().expect("no panic") = Some(thread);
             await_that(|| written.load(Ordering::SeqCst));
             // Either it waits for this commit, or it does not and has its answer.
-            await_that(|| tables[0].is_announced(tables[0].hash(&other)) || answered.load(Ordering::SeqCst));
+            await_that(|| tables[0].is_commit_announced(tables[0].hash(&other)) || answered.load(Ordering::SeqCst));
         }
     };
     pause::next(in_the_middle);
@@ -60,14 +60,14 @@ fn a_change_beside_an_absence_that_was_let_go_is_waited_for() {
 /// The same where X is in the stripe of Y: its writer waits, nobody is between, and nothing is announced.
 #[test]
 fn a_change_beside_what_stays_locked_is_made_by_itself() {
-    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (participant, tables) = (epochs.register(), Arc::new(tables));
     let version = put(&tables[0], &participant, b"key", b"1");
     let looked = Arc::new(AtomicBool::new(false));
     let (table, has_looked) = (Arc::clone(&tables), Arc::clone(&looked));
     pause::next(move || {
-        assert!(!table[0].is_announced(table[0].hash(b"key")), "a change alone costs its readers nothing");
-        assert!(table[0].is_written(table[0].hash(b"key")), "nobody else writes it meanwhile");
+        assert!(!table[0].is_commit_announced(table[0].hash(b"key")), "a change alone costs its readers nothing");
+        assert!(table[0].is_write_locked(table[0].hash(b"key")), "nobody else writes it meanwhile");
         has_looked.store(true, Ordering::SeqCst);
     });
     let reads = [read(&tables[0], b"key", version)];

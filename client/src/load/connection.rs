@@ -1,0 +1,537 @@
+//! One connection of a load: draws requests, packs them into messages, and accounts for their answers.
+
+use super::class::{Class, KeyPopulation};
+use super::inserts::InsertTracker;
+use super::keys::KeyChooser;
+use super::report::ClassTally;
+use super::request::{LoadRequest, ReplyVerdict, RequestBuffers, VerifyRules};
+use super::{Arrivals, Data, Pace, TenantLoad};
+use crate::Error;
+use crate::raw::{Connection, Response, operation_error};
+use hdrhistogram::Histogram;
+use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
+use rand_distr::{Distribution, Exp1};
+use sandstorm_net::rpc::RpcStatus;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// When a run begins to count and when it ends, in nanoseconds since its start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MeasurementWindow {
+    pub(super) start: Instant,
+    pub(super) measure_from_ns: u64,
+    pub(super) end_ns: u64,
+}
+
+impl MeasurementWindow {
+    pub(super) fn now_ns(&self) -> u64 {
+        self.ns_at(Instant::now())
+    }
+
+    pub(super) fn ns_at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_nanos() as u64
+    }
+}
+
+/// To go through so many answers takes about as long as to read the clock.
+const ANSWERS_PER_CLOCK_READ: usize = 2;
+/// One in so many passwords is wrong.
+const WRONG_PASSWORD_DENOMINATOR: u32 = 8;
+
+/// What a lane shares with others: those of its tenant, and those of its thread.
+#[derive(Clone)]
+pub(super) struct ConnectionContext<'l> {
+    pub(super) growth: &'l InsertTracker,
+    /// Latencies since they were last taken, for the line of progress.
+    pub(super) recent_ns: Rc<RefCell<Histogram<u64>>>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RequestOutcome {
+    Succeeded,
+    /// There was no record, which is as it should be.
+    NotFound,
+    Wrong,
+    Error(&'static str),
+}
+
+/// How a lane draws and accounts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GeneratorOptions {
+    pub(super) seed: u64,
+    pub(super) verify_every: u64,
+    /// Digits to which latencies are told apart.
+    pub(super) digits: u8,
+}
+
+/// A connection and what is under way on it.
+pub(super) struct LoadConnection<'l> {
+    pub(super) tenant: usize,
+    load: &'l TenantLoad,
+    connection: Connection,
+    generator: RequestGenerator<'l>,
+    scratch: RequestBuffers,
+    /// Requests of the message in each slot; the slot's index is the message's mark.
+    in_flight: Vec<Vec<LoadRequest>>,
+    free: Vec<usize>,
+    /// Requests of several steps that go on.
+    again: VecDeque<LoadRequest>,
+    /// Messages that it may still send, where tenants have no pace of their own.
+    owed: Option<usize>,
+    /// Answers that clients compute over, until when, in nanoseconds since the start.
+    computing: VecDeque<(u64, LoadRequest)>,
+    book: ResultRecorder<'l>,
+}
+
+/// Where requests go that an answer does not end.
+struct FollowUps<'l> {
+    again: &'l mut VecDeque<LoadRequest>,
+    computing: &'l mut VecDeque<(u64, LoadRequest)>,
+    takes: Option<Duration>,
+}
+
+impl FollowUps<'_> {
+    /// Whether a client, on a core of its own, still computes over the answer.
+    fn computes(&self, ask: &LoadRequest) -> bool {
+        self.takes.is_some() && ask.class.called().is_some()
+    }
+
+    /// All take equally long: those that begin first end first.
+    fn compute(&mut self, now_ns: u64, ask: &LoadRequest) {
+        self.computing.push_back((now_ns + self.takes.unwrap_or_default().as_nanos() as u64, *ask));
+    }
+}
+
+/// Draws requests.
+struct RequestGenerator<'l> {
+    load: &'l TenantLoad,
+    growth: &'l InsertTracker,
+    /// By population.
+    key_choosers: [KeyChooser; KeyPopulation::COUNT],
+    rng: SmallRng,
+    drawn: u64,
+    verify_every: u64,
+    /// Mean gap between arrivals on this lane in nanoseconds; of no meaning in a closed loop.
+    mean_gap_ns: f64,
+    next_arrival_ns: f64,
+}
+
+/// Accounts for answers.
+pub(super) struct ResultRecorder<'l> {
+    data: &'l Data,
+    times: MeasurementWindow,
+    rules: VerifyRules,
+    digits: u8,
+    shares: ConnectionContext<'l>,
+    pub(super) tallies: Vec<Option<Box<ClassTally>>>,
+    /// Operations that ended since the start, and those of them with an error.
+    pub(super) done: u64,
+    pub(super) failed: u64,
+    /// The server has said that it is shutting down: nothing more is sent to it.
+    pub(super) server_stopping: bool,
+}
+
+impl<'l> LoadConnection<'l> {
+    pub(super) fn connect(
+        tenant: usize,
+        load: &'l TenantLoad,
+        shares: ConnectionContext<'l>,
+        habits: GeneratorOptions,
+        times: MeasurementWindow,
+    ) -> Result<LoadConnection<'l>, Error> {
+        let data = &load.data;
+        let choose = |population| {
+            KeyChooser::new(load.skew, data.count(population)).map_err(|text| Error::TooLarge { what: text })
+        };
+        let key_choosers = [
+            choose(KeyPopulation::Records)?,
+            choose(KeyPopulation::Links)?,
+            choose(KeyPopulation::Lists)?,
+            choose(KeyPopulation::RowLists)?,
+            choose(KeyPopulation::Users)?,
+            choose(KeyPopulation::Accounts)?,
+        ];
+        let mean_gap_ns = match load.pace {
+            Pace::Open { per_s, .. } => 1e9 * load.connections.max(1) as f64 / per_s.max(1e-3),
+            Pace::Closed { .. } => 0.0,
+        };
+        let GeneratorOptions { seed, verify_every, digits } = habits;
+        let (rng, growth) = (SmallRng::seed_from_u64(seed), shares.growth);
+        let generator = RequestGenerator {
+            load,
+            growth,
+            key_choosers,
+            rng,
+            drawn: 0,
+            verify_every,
+            mean_gap_ns,
+            next_arrival_ns: 0.0,
+        };
+        let rules = VerifyRules::of(load);
+        let tallies = Class::ALL.map(|_| None).into();
+        let book =
+            ResultRecorder { data, times, rules, digits, shares, tallies, done: 0, failed: 0, server_stopping: false };
+        let connection = Connection::connect(&load.config)?;
+        let (scratch, again, computing) = (RequestBuffers::default(), VecDeque::new(), VecDeque::new());
+        let (in_flight, free) = (Vec::new(), Vec::new());
+        Ok(LoadConnection {
+            tenant,
+            load,
+            connection,
+            generator,
+            scratch,
+            in_flight,
+            free,
+            again,
+            computing,
+            owed: None,
+            book,
+        })
+    }
+
+    /// Begins to count time; connecting took some of it.
+    pub(super) fn begin(&mut self, times: MeasurementWindow) {
+        self.book.times = times;
+        self.generator.next_arrival_ns = self.generator.rng.random::<f64>() * self.generator.mean_gap_ns;
+    }
+
+    /// From here on it sends what it is owed, as many messages as [`LoadConnection::owe`] is called.
+    pub(super) fn enable_credits(&mut self) {
+        self.owed = Some(0);
+    }
+
+    pub(super) fn owe(&mut self) {
+        self.owed = self.owed.map(|owed| owed + 1);
+    }
+
+    /// Messages under way, and those that it is owed.
+    pub(super) fn has(&self) -> usize {
+        self.under_way() + self.owed.unwrap_or(0)
+    }
+
+    /// Ends early.
+    pub(super) fn end_at(&mut self, end_ns: u64) {
+        self.book.times.end_ns = end_ns;
+    }
+
+    pub(super) fn book(&mut self) -> &mut ResultRecorder<'l> {
+        &mut self.book
+    }
+
+    pub(super) fn retransmissions(&self) -> u64 {
+        self.connection.counters().retransmissions
+    }
+
+    /// Nothing is under way, and nothing is due before the end.
+    pub(super) fn is_idle(&self) -> bool {
+        let has_asked_all = self.book.server_stopping || self.again.is_empty();
+        has_asked_all && self.is_all_answered() && !self.generator.due(self.book.times.end_ns)
+    }
+
+    fn has_nothing_pending(&self) -> bool {
+        self.is_all_answered() && self.again.is_empty()
+    }
+
+    /// No answer is under way.
+    fn is_all_answered(&self) -> bool {
+        self.free.len() == self.in_flight.len() && self.computing.is_empty()
+    }
+
+    /// The next time, in nanoseconds since the start, at which there is something to do; at once while answers are awaited.
+    pub(super) fn next_poll_ns(&self) -> u64 {
+        match self.load.pace {
+            Pace::Open { .. } if self.has_nothing_pending() => self.generator.next_arrival_ns as u64,
+            // A closed loop always has something under way.
+            _ => 0,
+        }
+    }
+
+    /// The next time, in nanoseconds since the start, at which it has something to do that does not wait for an answer.
+    pub(super) fn due_ns(&self) -> u64 {
+        let computed_ns = self.computing.front().map_or(u64::MAX, |(until_ns, _)| *until_ns);
+        match self.load.pace {
+            Pace::Open { .. } if self.generator.due(self.book.times.end_ns) => {
+                computed_ns.min(self.generator.next_arrival_ns as u64)
+            }
+            _ => computed_ns,
+        }
+    }
+
+    /// What can be slept on until an answer comes.
+    #[inline]
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.socket()
+    }
+
+    /// Takes answers and sends what is due. Returns whether anything happened. `begun` is about now: to read the clock takes longer than
+    /// some drivers take to bring a packet.
+    pub(super) fn turn(&mut self, begun: Instant) -> bool {
+        let (answered, now) = self.take_answers(begun);
+        let now_ns = self.book.times.ns_at(now);
+        while let Some((_, ask)) = self.computing.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
+            self.book.enter(now_ns, &ask, RequestOutcome::Succeeded);
+        }
+        let mut sent = false;
+        while self.may_send(now_ns) {
+            sent = true;
+            self.send(now, now_ns);
+        }
+        if sent {
+            self.connection.flush();
+        }
+        answered > 0 || sent
+    }
+
+    fn under_way(&self) -> usize {
+        self.in_flight.len() - self.free.len() + self.computing.len()
+    }
+
+    fn may_send(&self, now_ns: u64) -> bool {
+        if self.book.server_stopping {
+            return false;
+        }
+        let before_end = now_ns < self.book.times.end_ns;
+        if let Some(owed) = self.owed {
+            return self.connection.room() > 0 && (!self.again.is_empty() || owed > 0 && before_end);
+        }
+        match self.load.pace {
+            Pace::Closed { depth } => self.under_way() < depth.max(1) && (!self.again.is_empty() || before_end),
+            Pace::Open { .. } => {
+                let until_ns = now_ns.min(self.book.times.end_ns);
+                self.connection.room() > 0 && (!self.again.is_empty() || self.generator.due(until_ns))
+            }
+        }
+    }
+
+    /// How many answers there were, and the time: that at which the turn was begun if there were none.
+    fn take_answers(&mut self, begun: Instant) -> (usize, Instant) {
+        let LoadConnection { connection, in_flight, free, again, computing, book, scratch, load, .. } = self;
+        let mut goes_on = FollowUps { again, computing, takes: load.client_takes };
+        // Answers of one look were there together.
+        let mut looked = None;
+        let answered = connection.poll_at(begun, |mark, answer| {
+            let (_, now_ns) = *looked.get_or_insert_with(|| {
+                let now = Instant::now();
+                (now, book.times.ns_at(now))
+            });
+            let slot = mark as usize;
+            let Some(asks) = in_flight.get_mut(slot) else { return };
+            match answer {
+                Ok(response) => book.answered(now_ns, asks, &response, &mut goes_on, scratch),
+                Err(error) => asks.iter().for_each(|ask| {
+                    scratch.held.release(ask);
+                    book.enter(now_ns, ask, RequestOutcome::Error(error.code()));
+                }),
+            }
+            asks.clear();
+            free.push(slot);
+        });
+        let now = match looked {
+            // To go through many took some time.
+            _ if answered > ANSWERS_PER_CLOCK_READ => Instant::now(),
+            Some((now, _)) => now,
+            None => begun,
+        };
+        (answered, now)
+    }
+
+    /// Sends one message of requests that are due.
+    fn send(&mut self, now: Instant, now_ns: u64) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.in_flight.push(Vec::new());
+            self.in_flight.len() - 1
+        });
+        let mut message = self.connection.message();
+        let Some(asks) = self.in_flight.get_mut(slot) else { return };
+        let until_ns = now_ns.min(self.book.times.end_ns);
+        let mut last = 0;
+        let may_draw = self.owed != Some(0);
+        let mut drew = false;
+        for _ in 0..self.load.batch.max(1) {
+            let before = message.bytes();
+            // Operations of one kind are about equally long: the next one fits if the last one would fit again.
+            if !asks.is_empty() && before + last > self.load.config.packet_bytes() {
+                break;
+            }
+            let closed = matches!(self.load.pace, Pace::Closed { .. });
+            let Some(ask) = self.again.pop_front().or_else(|| match closed {
+                true => (may_draw && now_ns < self.book.times.end_ns).then(|| {
+                    drew = true;
+                    self.generator.draw(now_ns)
+                }),
+                false => self.generator.next_arrival(until_ns),
+            }) else {
+                break;
+            };
+            let salt = self.generator.rng.next_u64();
+            self.book.data.write_request(&ask, salt, &mut message, &mut self.scratch);
+            last = message.bytes() - before;
+            asks.push(ask);
+        }
+        self.owed = self.owed.map(|owed| owed - usize::from(drew && owed > 0));
+        if let Err(error) = self.connection.send_at(now, slot as u64, message) {
+            asks.iter().for_each(|ask| self.book.enter(now_ns, ask, RequestOutcome::Error(error.code())));
+            asks.clear();
+            self.free.push(slot);
+        }
+    }
+
+    /// Counts what is still under way or was never sent, when the run has waited long enough.
+    pub(super) fn abandon(&mut self) {
+        let now_ns = self.book.times.now_ns();
+        for asks in &mut self.in_flight {
+            asks.drain(..).for_each(|ask| self.book.enter(now_ns, &ask, RequestOutcome::Error("timeout")));
+        }
+        for ask in self.again.drain(..) {
+            self.book.enter(now_ns, &ask, RequestOutcome::Error("unsent"));
+        }
+        for (_, ask) in self.computing.drain(..) {
+            self.book.enter(now_ns, &ask, RequestOutcome::Succeeded);
+        }
+        while let Some(ask) = self.generator.next_arrival(self.book.times.end_ns) {
+            self.book.enter(now_ns, &ask, RequestOutcome::Error("unsent"));
+        }
+    }
+}
+
+impl RequestGenerator<'_> {
+    fn due(&self, until_ns: u64) -> bool {
+        self.mean_gap_ns > 0.0 && self.next_arrival_ns < until_ns as f64
+    }
+
+    /// The next request of an open loop, if it was meant to be sent before `until_ns`.
+    fn next_arrival(&mut self, until_ns: u64) -> Option<LoadRequest> {
+        if !self.due(until_ns) {
+            return None;
+        }
+        let ask = self.draw(self.next_arrival_ns as u64);
+        let arrivals = match self.load.pace {
+            Pace::Open { arrivals, .. } => arrivals,
+            Pace::Closed { .. } => Arrivals::Fixed,
+        };
+        self.next_arrival_ns += arrivals.sample_gap(&mut self.rng) * self.mean_gap_ns;
+        Some(ask)
+    }
+
+    fn draw(&mut self, intended_ns: u64) -> LoadRequest {
+        self.drawn += 1;
+        let bad = self.load.bad_every > 0 && self.drawn.is_multiple_of(self.load.bad_every);
+        let class = if bad { Class::Bad } else { self.load.mix.pick(self.rng.random()) };
+        let verify = self.verify_every > 0 && self.drawn.is_multiple_of(self.verify_every);
+        let id = match class {
+            Class::Insert => self.growth.take(),
+            // What is asked for most would soon be gone.
+            Class::ObjDelete => self.rng.random_range(0..self.load.data.records.max(1)),
+            class => self.choose(class),
+        };
+        LoadRequest { class, id, step: 0, twist: self.twist(class), intended_ns, verify }
+    }
+
+    fn choose(&mut self, class: Class) -> u64 {
+        let population = class.population();
+        let chooser = &mut self.key_choosers[population as usize];
+        if population == KeyPopulation::Records {
+            chooser.resize(self.growth.there());
+        }
+        chooser.next(&mut self.rng)
+    }
+
+    fn twist(&mut self, class: Class) -> u32 {
+        let load = self.load;
+        let data = &load.data;
+        match class {
+            Class::Scan => self.rng.random_range(1..=data.scan_most.max(1)),
+            Class::Transfer => self.choose(class) as u32,
+            class if class.is_of_graph() => self.rng.random(),
+            Class::Auth | Class::AuthGets => u32::from(self.rng.random_ratio(1, WRONG_PASSWORD_DENOMINATOR)),
+            _ => u32::from(data.draws_missing(class, &mut self.rng)),
+        }
+    }
+}
+
+impl Arrivals {
+    /// A gap between two requests, in parts of the mean.
+    pub(super) fn sample_gap(self, rng: &mut impl Rng) -> f64 {
+        match self {
+            Arrivals::Poisson => Exp1.sample(rng),
+            Arrivals::Pareto => {
+                let shape = super::ETC_GAP_SHAPE;
+                // 1 - a number from 0 up to 1 is never 0; the mean of the distribution is scale / (1 - shape).
+                let left: f64 = 1.0 - rng.random::<f64>();
+                (1.0 - shape) / shape * (left.powf(-shape) - 1.0)
+            }
+            Arrivals::Fixed => 1.0,
+        }
+    }
+}
+
+impl ResultRecorder<'_> {
+    fn answered(
+        &mut self,
+        now_ns: u64,
+        asks: &mut [LoadRequest],
+        response: &Response<'_>,
+        goes_on: &mut FollowUps<'_>,
+        scratch: &mut RequestBuffers,
+    ) {
+        let mut answers = response.operations();
+        // A message refused as a whole may be answered by one operation: it stands for all.
+        let mut whole = "protocol";
+        for ask in asks {
+            let answer = match answers.next() {
+                Some(Ok(answer)) => answer,
+                Some(Err(_)) | None => {
+                    self.enter(now_ns, ask, RequestOutcome::Error(whole));
+                    continue;
+                }
+            };
+            if let Some(error) = operation_error(&answer) {
+                scratch.held.release(ask);
+                whole = error.code();
+                self.enter(now_ns, ask, RequestOutcome::Error(whole));
+                continue;
+            }
+            let found = answer.status == RpcStatus::Ok;
+            match self.data.check_reply(ask, found, answer.value, self.rules, scratch) {
+                ReplyVerdict::NextStep => goes_on.again.push_back(*ask),
+                ReplyVerdict::Done if goes_on.computes(ask) => goes_on.compute(now_ns, ask),
+                ReplyVerdict::Done if found => self.enter(now_ns, ask, RequestOutcome::Succeeded),
+                ReplyVerdict::Done => self.enter(now_ns, ask, RequestOutcome::NotFound),
+                ReplyVerdict::Wrong => self.enter(now_ns, ask, RequestOutcome::Wrong),
+            }
+        }
+    }
+
+    /// Enters a request that ended.
+    fn enter(&mut self, now_ns: u64, ask: &LoadRequest, end: RequestOutcome) {
+        let well = !matches!(end, RequestOutcome::Error(_));
+        self.server_stopping |= matches!(end, RequestOutcome::Error(super::report::SHUTTING_DOWN));
+        self.done += 1;
+        self.failed += u64::from(!well);
+        let latency_ns = now_ns.saturating_sub(ask.intended_ns).max(1);
+        self.shares.recent_ns.borrow_mut().saturating_record(latency_ns);
+        if ask.class == Class::Insert {
+            self.shares.growth.ended(ask.id, well);
+        }
+        if ask.intended_ns < self.times.measure_from_ns {
+            return;
+        }
+        let Some(tally) = self.tallies.get_mut(ask.class.index()) else { return };
+        let tally = tally.get_or_insert_with(|| Box::new(ClassTally::new(self.digits)));
+        tally.latency_ns.saturating_record(latency_ns);
+        match end {
+            RequestOutcome::Error(code) => *tally.errors.entry(code).or_default() += 1,
+            RequestOutcome::Succeeded | RequestOutcome::NotFound | RequestOutcome::Wrong => {
+                tally.last_ns = tally.last_ns.max(now_ns);
+                tally.ok += 1;
+                tally.missed += u64::from(end == RequestOutcome::NotFound);
+                tally.verified += u64::from(ask.verify || end == RequestOutcome::Wrong);
+                tally.wrong += u64::from(end == RequestOutcome::Wrong);
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! A request's way: what is sent, and what its reply has to be.
+
+use super::compute::{lcg_rounds, split_multi_get_entry};
+use super::graph::EdgeKeySlots;
+use super::keys::{check_value, write_value};
+use super::{Class, Data, TenantLoad, rows};
+use crate::message::{Message, PutOptions};
+
+/// A request on its way through its steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadRequest {
+    pub(super) class: Class,
+    pub(super) id: u64,
+    /// Of a chase by gets: hops done; of whatever else takes several gets, or a get and a put: steps done.
+    pub(super) step: u32,
+    /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such record; of a transfer:
+    /// where it goes to; of a graph's request: what else is drawn.
+    pub(super) twist: u32,
+    /// When it was meant to be sent, in nanoseconds since the run's start.
+    pub(super) intended_ns: u64,
+    /// Whether to check its reply.
+    pub(super) verify: bool,
+}
+
+/// What else the tenant does, as far as replies depend on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct VerifyRules {
+    /// Nobody writes plain records, so that sums are known.
+    read_only: bool,
+    /// Plain records are deleted or evicted, so that any may be absent.
+    deletes: bool,
+    /// What clients compute, they compute here.
+    computes: bool,
+    /// Nobody changes the graph.
+    graph_unchanged: bool,
+}
+
+impl VerifyRules {
+    /// The deletes of a pool are of what is not there.
+    pub(super) fn of(load: &TenantLoad) -> VerifyRules {
+        let TenantLoad { mix, data, .. } = load;
+        let deletes = data.may_lack || mix.has(Class::Delete) && data.pool.is_none();
+        let exact = data.graph.as_ref().is_some_and(|graph| graph.exact);
+        let graph_unchanged = exact && !mix.classes().any(Class::changes_graph);
+        VerifyRules {
+            graph_unchanged,
+            read_only: !mix.classes().any(Class::rewrites),
+            deletes,
+            computes: load.client_takes.is_none(),
+        }
+    }
+}
+
+/// What the reply to an [`LoadRequest`] means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReplyVerdict {
+    /// It is done, and the reply, if checked, is right.
+    Done,
+    /// It goes on with another step.
+    NextStep,
+    /// The reply is wrong.
+    Wrong,
+}
+
+/// Buffers for keys and values, reused from request to request.
+#[derive(Debug, Default)]
+pub(super) struct RequestBuffers {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    keys: Vec<Vec<u8>>,
+    computed: Vec<u8>,
+    pub(super) held: EdgeKeySlots,
+}
+
+/// What a transfer moves, at most.
+const MAX_TRANSFER: u64 = 10;
+/// What stands in the reply of `range` where there is no record.
+const NO_RECORD: u32 = u32::MAX;
+
+impl Data {
+    /// Appends the operation of `ask`'s present step.
+    pub(super) fn write_request(
+        &self,
+        ask: &LoadRequest,
+        salt: u64,
+        message: &mut Message,
+        scratch: &mut RequestBuffers,
+    ) {
+        if ask.class.is_of_graph() {
+            return self.write_graph_request(ask, salt, message, &scratch.held);
+        }
+        let RequestBuffers { key, value, keys, .. } = scratch;
+        match ask.class {
+            Class::Get | Class::Delete if ask.twist != 0 => self.write_missing_key(ask.id, key),
+            class => self.write_key_of(class, ask.id, key),
+        }
+        match ask.class {
+            Class::Get | Class::ChainGets | Class::AuthGets | Class::Balance => message.get(self.table, key),
+            class if class.begins_with_get() && ask.step == 0 => message.get(self.table, key),
+            Class::Put | Class::Insert | Class::ReadModifyWrite => {
+                write_value(ask.id, salt, self.value_len_of(ask.id), value);
+                message.put(self.table, key, value, &PutOptions::default());
+            }
+            Class::Delete => message.delete(self.table, key, None),
+            Class::Increment => message.increment(self.table, key, 1),
+            Class::MultiGet | Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::LongGets => {
+                let asked = self.requested_members(ask);
+                keys.resize_with(asked.len(), Vec::new);
+                for (at, key) in asked.zip(keys.iter_mut()) {
+                    self.write_member_key(ask.class, ask.id, at, key);
+                }
+                message.multi_get(self.table, keys);
+            }
+            class => {
+                self.write_args(ask, salt, key, value);
+                class.call(value, message);
+            }
+        }
+    }
+
+    /// Which members of its list are read in its present step.
+    fn requested_members(&self, ask: &LoadRequest) -> std::ops::Range<u32> {
+        if ask.class == Class::LongGets { self.long_batch(ask.step) } else { 0..self.list_len }
+    }
+
+    /// Writes the arguments of a call about the record under `key`.
+    fn write_args(&self, ask: &LoadRequest, salt: u64, key: &mut Vec<u8>, args: &mut Vec<u8>) {
+        args.clear();
+        args.extend_from_slice(&self.table.to_le_bytes());
+        match ask.class {
+            Class::Chain => args.extend_from_slice(&self.depth.to_le_bytes()),
+            Class::Aggregate => args.extend_from_slice(&self.rounds.to_le_bytes()),
+            Class::Scan => args.extend_from_slice(&ask.twist.to_le_bytes()),
+            Class::Long => {
+                args.extend_from_slice(&self.long_gets.to_le_bytes());
+                args.extend_from_slice(&self.long_yield_every.to_le_bytes());
+            }
+            Class::Auth => {
+                args.push(0);
+                args.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                args.extend_from_slice(key);
+                args.extend_from_slice(rows::password(ask.id, ask.twist == 0).as_bytes());
+                return;
+            }
+            Class::Transfer => {
+                args.extend_from_slice(&(1 + salt % MAX_TRANSFER).to_le_bytes());
+                args.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                args.extend_from_slice(key);
+                self.write_key_of(Class::Transfer, self.transfer_target(ask), key);
+            }
+            Class::Analysis => {
+                args.extend_from_slice(&self.table.to_le_bytes());
+                let list = std::mem::take(key);
+                self.write_tree_key(key);
+                args.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                args.extend_from_slice(key);
+                *key = list;
+            }
+            _ => {}
+        }
+        args.extend_from_slice(if ask.class == Class::Bad { self.bad.as_bytes() } else { key });
+    }
+
+    /// Where a transfer goes to: the account that was drawn for it, or the one behind it if that is where it comes from.
+    fn transfer_target(&self, ask: &LoadRequest) -> u64 {
+        let drawn = u64::from(ask.twist);
+        if drawn == ask.id { (drawn + 1) % self.accounts.max(1) } else { drawn }
+    }
+
+    /// Looks at a successful reply.
+    pub(super) fn check_reply(
+        &self,
+        ask: &mut LoadRequest,
+        found: bool,
+        reply: &[u8],
+        rules: VerifyRules,
+        scratch: &mut RequestBuffers,
+    ) -> ReplyVerdict {
+        if ask.class.is_of_graph() {
+            return self.check_graph_reply(ask, found, reply, rules.graph_unchanged, &mut scratch.held);
+        }
+        match ask.class {
+            Class::ChainGets if ask.step + 1 < self.depth => {
+                if !found {
+                    return ReplyVerdict::Wrong;
+                }
+                // The client needs the reply for its next step, as any client would; it is checked at the end.
+                ask.id = self.next_link(ask.id);
+                ask.step += 1;
+                return ReplyVerdict::NextStep;
+            }
+            Class::ReadModifyWrite if ask.step == 0 => {
+                ask.step = 1;
+                let right = !ask.verify || self.is_record(ask.id, found, reply, rules);
+                return if right { ReplyVerdict::NextStep } else { ReplyVerdict::Wrong };
+            }
+            class if class.begins_with_get() && ask.step == 0 => {
+                ask.step = 1;
+                return if found { ReplyVerdict::NextStep } else { ReplyVerdict::Wrong };
+            }
+            Class::LongGets if self.long_batch(ask.step).end < self.long_gets => {
+                let right = found && (!ask.verify || self.are_correct_members(ask, reply, rules));
+                ask.step += 1;
+                return if right { ReplyVerdict::NextStep } else { ReplyVerdict::Wrong };
+            }
+            _ => {}
+        }
+        if let Some(called) = ask.class.called().filter(|_| ask.class != Class::ChainGets) {
+            return self.check_computed(ask, called, (found, reply), rules, scratch);
+        }
+        if !ask.verify || self.is_right(ask, found, reply, rules, scratch) {
+            ReplyVerdict::Done
+        } else {
+            ReplyVerdict::Wrong
+        }
+    }
+
+    /// Does what the client does with the last answer, and compares with what the extension would have replied.
+    fn check_computed(
+        &self,
+        ask: &LoadRequest,
+        called: Class,
+        (found, reply): (bool, &[u8]),
+        rules: VerifyRules,
+        scratch: &mut RequestBuffers,
+    ) -> ReplyVerdict {
+        if !rules.computes && !ask.verify {
+            return ReplyVerdict::Done;
+        }
+        let mut computed = std::mem::take(&mut scratch.computed);
+        self.compute(ask, reply, &mut computed);
+        std::hint::black_box(&computed);
+        let members = matches!(ask.class, Class::AggregateGets | Class::ChecksumGets | Class::LongGets);
+        let right = || {
+            let asked = LoadRequest { class: called, ..*ask };
+            found
+                && (!members || self.are_correct_members(ask, reply, rules))
+                && self.is_right(&asked, true, &computed, rules, &mut RequestBuffers::default())
+        };
+        let seen = if !ask.verify || right() { ReplyVerdict::Done } else { ReplyVerdict::Wrong };
+        scratch.computed = computed;
+        seen
+    }
+
+    /// Whether a get of plain record `id` may be answered so.
+    fn is_record(&self, id: u64, found: bool, reply: &[u8], rules: VerifyRules) -> bool {
+        if found { reply.len() == self.value_len_of(id) && check_value(id, reply) } else { rules.deletes }
+    }
+
+    fn is_right(
+        &self,
+        ask: &LoadRequest,
+        found: bool,
+        reply: &[u8],
+        rules: VerifyRules,
+        scratch: &mut RequestBuffers,
+    ) -> bool {
+        let RequestBuffers { key, value, .. } = scratch;
+        match ask.class {
+            Class::Get if ask.twist != 0 => !found,
+            Class::Get | Class::InvokeGet => self.is_record(ask.id, found, reply, rules),
+            Class::Delete => ask.twist == 0 || !found,
+            Class::Put | Class::Insert | Class::ReadModifyWrite | Class::Increment | Class::Bad => found,
+            Class::Long => found && reply.first_chunk::<4>() == Some(&self.long_gets.to_le_bytes()),
+            Class::ChainGets => {
+                self.write_link(ask.id, value, key);
+                found && reply == value.as_slice()
+            }
+            Class::Chain => {
+                self.write_link(self.link_after(ask.id, u64::from(self.depth.max(1)) - 1), value, key);
+                found && reply == value.as_slice()
+            }
+            Class::MultiGet => found && self.are_correct_members(ask, reply, rules),
+            Class::Aggregate => {
+                let Some((sum, counts)) = reply.split_first_chunk::<8>() else { return false };
+                let counted = [self.list_len.to_le_bytes(), [0; 4]].concat();
+                found
+                    && (rules.deletes || counts == counted)
+                    && (!rules.read_only || u64::from_le_bytes(*sum) == self.expected_sum(ask.id))
+            }
+            Class::Checksum => {
+                found && reply.len() == 32 && (!rules.read_only || reply == self.expected_digest(ask.id).as_slice())
+            }
+            Class::Analysis => {
+                let rows = (0..self.list_len).map(|at| Some(rows::expected_class(self.row_member(ask.id, at))));
+                found && reply == rows::encode_analysis(rows).as_slice()
+            }
+            Class::Balance => found && reply.len() == 8,
+            Class::Transfer => found && reply.len() == 16,
+            Class::Auth => found && *reply == [u8::from(ask.twist == 0)],
+            Class::Scan => found && self.is_correct_range(ask, reply, rules),
+            Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::AuthGets | Class::LongGets => {
+                // What comes of them is compared as a reply of the extension's.
+                false
+            }
+            // See `see_graph`.
+            _ => false,
+        }
+    }
+
+    /// Whether a multi-get's answer holds the plain records that were asked for, in order.
+    fn are_correct_members(&self, ask: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
+        for at in self.requested_members(ask) {
+            let Some((value, rest)) = split_multi_get_entry(reply) else { return false };
+            let member = self.list_member(ask.id, at);
+            if !self.is_record(member, value.is_some(), value.unwrap_or_default(), rules) {
+                return false;
+            }
+            reply = rest;
+        }
+        reply.is_empty()
+    }
+
+    /// Whether `range` has answered with the records of a scan. Those that are being inserted may be there or not.
+    fn is_correct_range(&self, ask: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
+        for id in ask.id..ask.id + u64::from(ask.twist) {
+            let Some((len, rest)) = reply.split_first_chunk::<4>() else { return false };
+            let len = u32::from_le_bytes(*len);
+            let found = len != NO_RECORD;
+            let Some((value, rest)) = rest.split_at_checked(if found { len as usize } else { 0 }) else { return false };
+            let may_lack = !found && id >= self.records;
+            if !may_lack && !self.is_record(id, found, value, rules) {
+                return false;
+            }
+            reply = rest;
+        }
+        reply.is_empty()
+    }
+
+    /// What `aggregate` answers for list `id` while every record is as first loaded.
+    fn expected_sum(&self, id: u64) -> u64 {
+        let mut sum = 0u64;
+        self.for_each_member(id, |value| {
+            value.resize(value.len().max(8), 0);
+            let number = value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            sum = sum.wrapping_add(lcg_rounds(number, self.rounds));
+        });
+        sum
+    }
+
+    /// What `checksum` answers for list `id` while every record is as first loaded.
+    fn expected_digest(&self, id: u64) -> [u8; 32] {
+        let mut digest = hmac_sha256::Hash::new();
+        self.for_each_member(id, |value| digest.update(value));
+        digest.finalize()
+    }
+
+    /// The values of a list's records as they are first loaded.
+    fn for_each_member(&self, id: u64, mut each: impl FnMut(&mut Vec<u8>)) {
+        let mut value = Vec::new();
+        for at in 0..self.list_len {
+            let member = self.list_member(id, at);
+            write_value(member, Data::first_salt(member), self.value_len_of(member), &mut value);
+            each(&mut value);
+        }
+    }
+}

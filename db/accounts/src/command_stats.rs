@@ -1,0 +1,128 @@
+//! How often a tenant's Redis clients have said each command, and how long these took.
+
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use sandstorm_metrics::SingleWriterCounter;
+
+/// Calls of a command that cannot take long of which one is timed: reading a clock twice takes as long as some of them.
+const SAMPLED_ONE_IN: u64 = 64;
+
+/// What one worker has counted of one command.
+#[derive(Debug, Default)]
+pub struct CommandCounts {
+    calls: SingleWriterCounter,
+    /// Those that were answered with an error.
+    pub failed: SingleWriterCounter,
+    /// Those that were not begun, which are no calls.
+    pub rejected: SingleWriterCounter,
+    /// Of commands that may take long: each is timed.
+    long_calls: SingleWriterCounter,
+    long_ns: SingleWriterCounter,
+    /// Of the others: some are.
+    sampled_calls: SingleWriterCounter,
+    sampled_ns: SingleWriterCounter,
+}
+
+impl CommandCounts {
+    /// Counts a call; answers whether it is to be timed.
+    #[inline]
+    pub fn begin(&self, quick: bool) -> bool {
+        let before = self.calls.get();
+        self.calls.add(1);
+        !quick || before.is_multiple_of(SAMPLED_ONE_IN)
+    }
+
+    /// Notes how long one took that was timed.
+    pub fn end(&self, quick: bool, took_ns: u64) {
+        let (calls, ns) = match quick {
+            true => (&self.sampled_calls, &self.sampled_ns),
+            false => (&self.long_calls, &self.long_ns),
+        };
+        calls.add(1);
+        ns.add(took_ns);
+    }
+
+    fn read(&self) -> [u64; 7] {
+        let Self { calls, failed, rejected, long_calls, long_ns, sampled_calls, sampled_ns } = self;
+        [calls, failed, rejected, long_calls, long_ns, sampled_calls, sampled_ns].map(SingleWriterCounter::get)
+    }
+}
+
+/// One worker's, by the commands' numbers; made with the first command.
+pub(crate) type WorkerCommandCounts = OnceLock<Box<[CommandCounts]>>;
+
+/// What all workers have counted of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandStat {
+    /// Commands that were run.
+    pub calls: u64,
+    /// Of them, those that ended with an error.
+    pub failed: u64,
+    /// Commands that were refused before they ran.
+    pub rejected: u64,
+    /// Of all calls, by those that were timed.
+    pub total_us: u64,
+}
+
+/// What had been counted when the tenant last had it forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct CommandBaseline(Mutex<Vec<[u64; 7]>>);
+
+fn sums<'w>(workers: impl Iterator<Item = &'w WorkerCommandCounts>) -> Vec<[u64; 7]> {
+    let mut sums: Vec<[u64; 7]> = Vec::new();
+    for counts in workers.filter_map(OnceLock::get) {
+        sums.resize(counts.len().max(sums.len()), [0; 7]);
+        for (sum, one) in sums.iter_mut().zip(counts) {
+            sum.iter_mut().zip(one.read()).for_each(|(sum, number)| *sum += number);
+        }
+    }
+    sums
+}
+
+impl CommandBaseline {
+    /// Forgets all that these have counted.
+    pub(crate) fn forget<'w>(&self, workers: impl Iterator<Item = &'w WorkerCommandCounts>) {
+        *self.0.lock() = sums(workers);
+    }
+
+    /// What they have counted since, by the commands' numbers.
+    pub(crate) fn since<'w>(&self, workers: impl Iterator<Item = &'w WorkerCommandCounts>) -> Vec<CommandStat> {
+        let before = self.0.lock();
+        let since = sums(workers).into_iter().enumerate().map(|(at, mut sum)| {
+            let before = before.get(at).copied().unwrap_or_default();
+            sum.iter_mut().zip(before).for_each(|(sum, before)| *sum = sum.saturating_sub(before));
+            let [calls, failed, rejected, long_calls, long_ns, sampled_calls, sampled_ns] = sum;
+            let each_ns = sampled_ns.checked_div(sampled_calls).unwrap_or(0);
+            let total_ns = long_ns.saturating_add(each_ns.saturating_mul(calls.saturating_sub(long_calls)));
+            CommandStat { calls, failed, rejected, total_us: total_ns / 1000 }
+        });
+        since.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_quick_calls_stand_for_all_and_what_was_forgotten_is_not_told() {
+        let worker = WorkerCommandCounts::new();
+        let counts = worker.get_or_init(|| (0..2).map(|_| CommandCounts::default()).collect());
+        for _ in 0..SAMPLED_ONE_IN * 10 {
+            if counts[1].begin(true) {
+                counts[1].end(true, 2_000);
+            }
+        }
+        assert!(counts[1].begin(false), "each that may be long is timed");
+        counts[1].end(false, 1_000_000);
+        let forgotten = CommandBaseline::default();
+        let told = forgotten.since([&worker].into_iter());
+        assert_eq!(told[0], CommandStat::default());
+        let (calls, total_us) = (SAMPLED_ONE_IN * 10 + 1, SAMPLED_ONE_IN * 10 * 2 + 1_000);
+        assert_eq!(told[1], CommandStat { calls, failed: 0, rejected: 0, total_us });
+        forgotten.forget([&worker].into_iter());
+        assert_eq!(forgotten.since([&worker].into_iter())[1], CommandStat::default());
+    }
+}

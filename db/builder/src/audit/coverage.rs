@@ -1,0 +1,107 @@
+//! Whether the borrow checker's form is there of every function that there is.
+
+use std::collections::HashMap;
+
+use super::mir::without_comment;
+
+/// A function that does nothing but return one value needs no borrow checker: what a struct's or a variant's name is as a function.
+const TRIVIAL_LINES: usize = 4;
+
+/// How many functions of one name there are.
+#[derive(Clone, Copy, Default)]
+struct FunctionCount {
+    /// In what the compiler wrote of the whole source.
+    written: usize,
+    /// Of these, those that have to be looked at.
+    needed: usize,
+    /// Read in the borrow checker's form.
+    read: usize,
+}
+
+/// Names of functions, in what the compiler wrote of the whole source, of which not every body was read. Functions may share a name, and the file
+/// of one may have been written over that of another: so where one of a name has to be looked at, as many have to be there as were written.
+pub(super) fn missing_bodies<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
+    let mut named: HashMap<&str, FunctionCount> = HashMap::new();
+    let mut order = Vec::new();
+    let mut lines = mir.lines().peekable();
+    // Functions that constants can call are written twice.
+    let mut again = false;
+    while let Some(line) = lines.next() {
+        if line.starts_with("// MIR FOR CTFE") {
+            again = true;
+            continue;
+        }
+        if !is_head(line) || !without_comment(line).ends_with('{') {
+            continue;
+        }
+        let mut inside = Vec::new();
+        while let Some(line) = lines.next_if(|line| !line.starts_with('}')) {
+            inside.push(line);
+        }
+        let name = name(line);
+        if std::mem::take(&mut again) {
+            continue;
+        }
+        let found = named.entry(name).or_insert_with(|| {
+            order.push(name);
+            FunctionCount::default()
+        });
+        found.written += 1;
+        found.needed += usize::from(!is_trivial_body(line, &inside));
+    }
+    for name in read {
+        if let Some(found) = named.get_mut(name) {
+            found.read += 1;
+        }
+    }
+    order.retain(|name| named.get(name).is_some_and(|found| found.needed > 0 && found.read != found.written));
+    order
+}
+
+/// Whether a body begins with this line: none that says something of it.
+pub(super) fn is_head(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with([' ', '}', '/', '|'])
+}
+
+/// The name of the function whose body this is.
+pub(super) fn name_of(body: &str) -> &str {
+    body.lines().find(|line| is_head(line)).map(name).unwrap_or_default()
+}
+
+/// `fn NAME(`, `const NAME: `; a name holds brackets that hold anything.
+fn name(head: &str) -> &str {
+    let name = ["fn ", "const ", "static mut ", "static "].iter().find_map(|start| head.strip_prefix(start));
+    let name = name.unwrap_or(head);
+    let mut depth = 0_usize;
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'<' | b'{' | b'[' => depth += 1,
+            b'>' | b'}' | b']' => depth = depth.saturating_sub(1),
+            b'(' if depth == 0 => return name.get(..at).unwrap_or(name),
+            b':' if depth == 0 && name.get(at..).is_some_and(|rest| rest.starts_with(": ")) => {
+                return name.get(..at).unwrap_or(name);
+            }
+            _ => {}
+        }
+    }
+    name
+}
+
+/// Whether nothing can be wrong with its places: it gives one value, or is the constant part of a function that was looked at,
+/// without a choice in it.
+fn is_trivial_body(head: &str, inside: &[&str]) -> bool {
+    let mut statements = inside.iter().map(|line| line.trim_start()).filter(|line| {
+        let declares = ["let ", "debug ", "scope ", "//", "}"].iter().any(|start| line.starts_with(start));
+        !declares && !line.is_empty()
+    });
+    if name(head).contains("::promoted[") {
+        return statements.all(|line| !line.starts_with("switchInt("));
+    }
+    let statements: Vec<&str> = statements.collect();
+    statements.len() < TRIVIAL_LINES
+        && statements.iter().enumerate().all(|(at, line)| match at {
+            0 => line.starts_with("bb0: {"),
+            1 => line.starts_with("_0 = ") && !line.contains(" -> "),
+            _ => line.starts_with("return;"),
+        })
+}

@@ -1,0 +1,87 @@
+//! What a server and a builder say to each other, in frames: length of the JSON (u32, little-endian), length of the bytes
+//! that follow it (u32), JSON, bytes.
+
+use std::io::{self, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Diagnostic, PushedSource};
+
+/// JSON of one frame, bytes: a source of the largest size, escaped.
+pub const MAX_JSON_BYTES: usize = 16 << 20;
+/// Bytes of one frame: the largest library.
+pub(super) const MAX_BLOB_BYTES: usize = 64 << 20;
+
+/// A source to build.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuildRequest {
+    /// Id of the tenant that pushes, on its server.
+    pub tenant: u32,
+    /// The version that the artifact is to bear.
+    pub version: u64,
+    /// What to build.
+    pub source: PushedSource,
+}
+
+/// Who the builder is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BuilderHello {
+    /// The builder's public key, as text.
+    pub public_key: String,
+    /// Fingerprint of its compiler.
+    pub compiler: u64,
+    /// Its compiler's release.
+    pub release: String,
+    /// How its compilers are confined.
+    pub confinement: String,
+}
+
+/// What goes with an artifact, which is the frame's bytes.
+#[derive(Serialize, Deserialize)]
+pub struct BuildReply {
+    /// What the compiler warned of.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Writes a frame: the length of the JSON, the JSON, the length of the blob, the blob.
+///
+/// # Errors
+/// Those of the writer, and JSON that cannot be written.
+pub fn write_frame(out: &mut impl Write, json: &impl Serialize, blob: &[u8]) -> io::Result<()> {
+    let json = serde_json::to_vec(json)?;
+    let length = |bytes: usize| u32::try_from(bytes).map_err(|_| io::Error::other("a frame is too long"));
+    out.write_all(&length(json.len())?.to_le_bytes())?;
+    out.write_all(&length(blob.len())?.to_le_bytes())?;
+    out.write_all(&json)?;
+    out.write_all(blob)?;
+    out.flush()
+}
+
+/// Reads a frame; `None` at the end of the stream.
+///
+/// # Errors
+/// Those of the reader; a frame that is too long, or whose JSON is not of that form.
+pub fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<(T, Vec<u8>)>> {
+    let mut word = [0_u8; 4];
+    match input.read_exact(&mut word) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let json_len = u32::from_le_bytes(word) as usize;
+    input.read_exact(&mut word)?;
+    let blob_len = u32::from_le_bytes(word) as usize;
+    if json_len > MAX_JSON_BYTES || blob_len > MAX_BLOB_BYTES {
+        return Err(io::Error::other("a frame is too long"));
+    }
+    // Grows with what comes, not with what was announced.
+    let mut json = Vec::new();
+    let mut blob = Vec::new();
+    let read = input.take(json_len as u64).read_to_end(&mut json)?;
+    let read_blob = input.take(blob_len as u64).read_to_end(&mut blob)?;
+    if read < json_len || read_blob < blob_len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some((serde_json::from_slice(&json)?, blob)))
+}

@@ -1,0 +1,161 @@
+//! Extensions in the directory: who may load one, which is loaded, and what it may use.
+
+use std::sync::Arc;
+
+use super::directory::over_quota;
+use super::error::{DirectoryError, check_name};
+use super::snapshot::TenantRef;
+use super::{Directory, LoadedVersion, TenantView};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
+
+impl Directory {
+    /// Counts a push and checks that the tenant may load an extension of that name: to be asked before compiling.
+    ///
+    /// # Errors
+    /// No such tenant; a name that is not allowed; a quota that is reached.
+    pub fn admit_push<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+        now_ms: u64,
+    ) -> Result<Arc<TenantView>, DirectoryError> {
+        check_name("extension", extension)?;
+        let view = self.snapshot().find(tenant)?.clone();
+        check_extension_quota(&view, extension)?;
+        let limit = view.tenant.quotas.pushes_per_hour;
+        if !view.tenant.usage.admit_push(now_ms, limit) {
+            return Err(DirectoryError::OverQuota {
+                tenant: view.tenant.name.clone(),
+                quota: "pushes_per_hour",
+                limit: limit.into(),
+            });
+        }
+        Ok(view)
+    }
+
+    /// Loads an extension, in place of an older version of the same name, which is given back. Requests that come from now
+    /// on call the new one; invocations of the old one that run go on and end there.
+    ///
+    /// # Errors
+    /// No such tenant; a newer version is loaded; too many extensions.
+    pub fn put_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: Arc<LoadedExtension>,
+    ) -> Result<Option<Arc<LoadedExtension>>, DirectoryError> {
+        self.load_extension(tenant, extension, "", 0)
+    }
+
+    /// The same, with what is remembered of it: the version that its manifest names, and when it was loaded.
+    ///
+    /// # Errors
+    /// As [`Directory::put_extension`].
+    pub fn load_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: Arc<LoadedExtension>,
+        manifest_version: &str,
+        loaded_at_ms: u64,
+    ) -> Result<Option<Arc<LoadedExtension>>, DirectoryError> {
+        let name: Box<str> = (*extension.name).into();
+        check_name("extension", &name)?;
+        self.change_view(tenant, |_, view| {
+            check_extension_quota(view, &name)?;
+            if let Some(current) = view.extensions.get(&name).filter(|current| current.version > extension.version) {
+                return Err(DirectoryError::OldVersion {
+                    extension: name.into(),
+                    version: extension.version,
+                    current: current.version,
+                });
+            }
+            let (version, manifest_version) = (extension.version, manifest_version.to_owned());
+            Arc::make_mut(&mut view.versions).load(&name, LoadedVersion { version, manifest_version, loaded_at_ms });
+            Ok(view.extensions.insert(name, extension))
+        })
+    }
+
+    /// Unloads an extension; gives what it was. Invocations that run go on.
+    ///
+    /// # Errors
+    /// No such tenant or extension.
+    pub fn remove_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+    ) -> Result<Arc<LoadedExtension>, DirectoryError> {
+        self.change_view(tenant, |_, view| {
+            if !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
+                view.suspended.remove(extension);
+            }
+            let removed = view.extensions.remove(extension).ok_or_else(|| unknown_extension(view, extension))?;
+            Arc::make_mut(&mut view.versions).unload(extension);
+            Ok(removed)
+        })
+    }
+
+    /// Puts an extension back that was loaded before the server was started: nothing is written for it.
+    ///
+    /// # Errors
+    /// No such tenant.
+    pub fn reload_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: Arc<LoadedExtension>,
+    ) -> Result<(), DirectoryError> {
+        self.change_view(tenant, |_, view| {
+            view.extensions.insert(extension.name.clone(), extension);
+            Ok(())
+        })
+    }
+
+    /// Forgets an extension that could not be loaded again after a restart; `false` if there is none of that name.
+    ///
+    /// # Errors
+    /// No such tenant.
+    pub fn forget_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+    ) -> Result<bool, DirectoryError> {
+        self.change_view(tenant, |_, view| {
+            Ok(!view.extensions.contains_key(extension)
+                && Arc::make_mut(&mut view.versions).unload(extension).is_some())
+        })
+    }
+
+    /// Sets the budget of one extension where it differs from its tenant's; it need not be loaded yet.
+    ///
+    /// # Errors
+    /// No such tenant; a name that is not allowed; a quota outside of its range; more of them than extensions allowed.
+    pub fn set_budget<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+        budget: BudgetOverride,
+    ) -> Result<(), DirectoryError> {
+        check_name("extension", extension)?;
+        self.change_tenant(tenant, |_, tenant| {
+            tenant.quotas.check_budget(&budget)?;
+            if budget == BudgetOverride::default() {
+                tenant.budgets.remove(extension);
+                return Ok(());
+            }
+            if !tenant.budgets.contains_key(extension) {
+                over_quota(tenant, "extensions", tenant.quotas.extensions, tenant.budgets.len())?;
+            }
+            tenant.budgets.insert(extension.into(), budget);
+            Ok(())
+        })
+    }
+}
+
+pub(super) fn unknown_extension(view: &TenantView, extension: &str) -> DirectoryError {
+    DirectoryError::UnknownExtension { tenant: view.tenant.name.clone(), extension: extension.into() }
+}
+
+fn check_extension_quota(view: &TenantView, extension: &str) -> Result<(), DirectoryError> {
+    if view.extensions.contains_key(extension) {
+        return Ok(());
+    }
+    over_quota(&view.tenant, "extensions", view.tenant.quotas.extensions, view.extensions.len())
+}

@@ -1,0 +1,94 @@
+//! What is asked of the directory: its own options, a tenant to be created, a table to be created.
+
+use super::journal::TenantOrigin;
+use super::quotas::{QuotaChanges, Quotas};
+use crate::limits::TENANTS;
+use sandstorm_accounts::token::TokenHash;
+use sandstorm_store::StorageMode;
+
+/// What holds for all tenants of a server.
+#[derive(Clone, Debug)]
+pub struct DirectoryOptions {
+    /// Number of workers; homes are given out in turn.
+    pub workers: u32,
+    /// Tenants, at most.
+    pub max_tenants: usize,
+    /// Whether tenants may be open.
+    pub allow_open: bool,
+    /// Quotas of a tenant for which none are given.
+    pub quotas: Quotas,
+    /// Longest key of every table in bytes.
+    pub max_key_len: usize,
+    /// Longest value of every table in bytes.
+    pub max_value_len: usize,
+}
+
+impl Default for DirectoryOptions {
+    fn default() -> DirectoryOptions {
+        DirectoryOptions {
+            workers: 1,
+            max_tenants: TENANTS,
+            allow_open: true,
+            quotas: Quotas::default(),
+            max_key_len: sandstorm_net::rpc::MAX_KEY_LEN,
+            max_value_len: sandstorm_net::rpc::MAX_VALUE_LEN,
+        }
+    }
+}
+
+/// A tenant to be created. `..NewTenant::named("x")` fills in the rest.
+#[derive(Clone, Default)]
+pub struct NewTenant {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u32>,
+    /// Whether it is reached without a token.
+    pub open: bool,
+    /// Its token (20 to 256 printable characters); generated if neither this nor what is kept of one is given.
+    pub token: Option<String>,
+    /// What is kept of its token, instead of the token.
+    pub token_hash: Option<TokenHash>,
+    /// Where its quotas differ from the server's.
+    pub quotas: QuotaChanges,
+    /// Its home worker; assigned if not given.
+    pub home_worker: Option<u32>,
+    /// Where it comes from.
+    pub origin: TenantOrigin,
+}
+
+impl NewTenant {
+    /// A tenant of that name, all else by default.
+    pub fn named(name: &str) -> NewTenant {
+        NewTenant { name: name.into(), ..NewTenant::default() }
+    }
+}
+
+impl std::fmt::Debug for NewTenant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the token: this gets into logs.
+        f.debug_struct("NewTenant").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// A table to be created.
+#[derive(Clone, Debug)]
+pub struct NewTable {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u64>,
+    /// What happens at its quota.
+    pub mode: StorageMode,
+    /// Bytes of records it may hold; if not given: half of what the tenant has left, at most 1 GiB.
+    pub quota_bytes: Option<u64>,
+    /// Whether its keys are kept in order as well, for ranges.
+    pub ordered: bool,
+}
+
+impl NewTable {
+    /// A table of that name in store mode, all else by default.
+    pub fn named(name: &str) -> NewTable {
+        NewTable { name: name.into(), id: None, mode: StorageMode::Store, quota_bytes: None, ordered: false }
+    }
+}

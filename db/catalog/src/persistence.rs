@@ -1,0 +1,252 @@
+//! From the directory to what is kept of it, and back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::directory::DirectoryState;
+use super::error::DirectoryError;
+use super::grants::FIRST_GRANTED_ID;
+use super::journal::{
+    DirectoryImage, Journal, JournalEntry, JournalError, JournalSuspension, JournalTable, JournalTenant, JournalToken,
+};
+use super::snapshot::DirectorySnapshot;
+use super::suspension::Suspension;
+use super::token_rotation::{ClockReading, OldToken};
+use super::{Directory, TableEntry, TenantAccount, TenantView, change_log, grants};
+use sandstorm_accounts::TenantUsage;
+use sandstorm_store::{RecordTable, TableConfig};
+
+impl Directory {
+    /// Keeps what there is, and every change from now on, in that journal: a change is on the disk before anybody sees it.
+    /// Where the disk takes nothing, but the journal holds what there was, changes are refused until it does.
+    ///
+    /// # Errors
+    /// [`JournalError`]: it cannot be written for another reason, or there was none.
+    pub fn start_journal(&self, mut journal: Journal) -> Result<(), JournalError> {
+        // Behind the lock that changes take.
+        let next = self.next.lock();
+        if let Err(error) = journal.replace(&directory_image(&next, &self.snapshot())) {
+            if !journal.can_start_unwritable() {
+                return Err(error);
+            }
+            tracing::error!(
+                "{error}. The server starts with what the file holds, and refuses changes of tenants, tables, grants, tokens and \
+                 extensions until it can be written; it tries again by itself"
+            );
+        }
+        *self.journal.lock() = Some(journal);
+        Ok(())
+    }
+
+    /// Since when, in milliseconds since 1970, changes are refused because they cannot be written, and why.
+    pub fn not_kept(&self) -> Option<(u64, String)> {
+        let journal = self.journal.lock();
+        journal.as_ref()?.write_failure().map(|(since_ms, why)| (since_ms, why.to_string()))
+    }
+
+    /// Whether changes are kept at all.
+    pub fn has_journal(&self) -> bool {
+        self.journal.lock().is_some()
+    }
+
+    /// Writes the journal again where that has failed, once in a while. Called from time to time.
+    pub fn retry_journal(&self) {
+        if !self.journal.lock().as_ref().is_some_and(Journal::is_due) {
+            return;
+        }
+        let next = self.next.lock();
+        let state = directory_image(&next, &self.snapshot());
+        if let Some(journal) = &mut *self.journal.lock() {
+            // It is noted, and told by `not_kept`.
+            let _still_failing = journal.replace(&state);
+        }
+    }
+
+    /// Puts back what was kept. Tables are empty; extensions are not loaded yet.
+    ///
+    /// # Errors
+    /// What the directory refuses, with the tenant's name.
+    pub fn restore(&self, kept: &DirectoryImage) -> Result<(), (String, DirectoryError)> {
+        let mut of = String::new();
+        let restored = self.change_and_log(change_log::log_restored, |next, snapshot| {
+            next.tenant = next.tenant.max(kept.next_tenant);
+            next.home_worker = kept.next_home;
+            for tenant in kept.tenants.values() {
+                of.clone_from(&tenant.name);
+                let view = self.restored_view(next, tenant)?;
+                if let Some(other) = snapshot.names.insert(tenant.name.as_str().into(), tenant.id) {
+                    return Err(DirectoryError::TenantIdTaken(other, tenant.name.clone()));
+                }
+                snapshot.tenants.insert(tenant.id, Arc::new(view));
+                next.table.insert(tenant.id, tenant.next_table);
+                next.granted.insert(tenant.id, tenant.next_granted);
+            }
+            kept.tenants.values().for_each(|tenant| grants::restore_grants(snapshot, &kept.tenants, tenant));
+            Ok(())
+        });
+        if !kept.tenants.is_empty() {
+            self.restored.store(true, std::sync::atomic::Ordering::Release);
+        }
+        // Whoever looks for graces finds out whether there are any.
+        self.has_graces.store(true, std::sync::atomic::Ordering::Release);
+        restored.map_err(|error| (of, error))
+    }
+
+    /// Whether a server with this directory ran before: there may be requests under way that were meant for it.
+    pub fn was_restored(&self) -> bool {
+        self.restored.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// A tenant as it was, without its grants.
+    fn restored_view(&self, next: &mut DirectoryState, kept: &JournalTenant) -> Result<TenantView, DirectoryError> {
+        self.check_open(&kept.name, kept.open)?;
+        let options = self.options();
+        let quotas = kept.quotas.apply(&options.quotas)?;
+        let token = kept.token.read().ok_or(DirectoryError::InvalidToken)?;
+        let old =
+            kept.old_token.as_ref().and_then(|old| OldToken::restored(old, next.credential(), ClockReading::now()));
+        let workers = options.workers.max(1);
+        let tenant = TenantAccount {
+            id: kept.id,
+            serial: next.credential(),
+            name: kept.name.clone(),
+            origin: kept.origin,
+            configured_token: kept.configured_token.clone(),
+            open: kept.open,
+            quotas,
+            said: kept.quotas.clone(),
+            budgets: kept.budgets.iter().map(|(name, budget)| (name.as_str().into(), *budget)).collect(),
+            // There may be fewer of them than there were.
+            home_worker: kept.home_worker % workers,
+            credential: next.credential(),
+            usage: Arc::new(TenantUsage::new(workers as usize)),
+            token,
+            old,
+        };
+        let mut view = TenantView::of(tenant);
+        view.versions = Arc::new(kept.versions.clone());
+        for (name, JournalSuspension { since_ms, text, binding }) in &kept.suspended {
+            let suspension = Suspension { since_ms: *since_ms, text: text.as_str().into(), binding: *binding };
+            view.suspended.insert(name.as_str().into(), Arc::new(suspension));
+        }
+        for table in &kept.tables {
+            let config = TableConfig {
+                mode: table.mode(),
+                quota_bytes: table.quota_bytes,
+                max_key_len: options.max_key_len,
+                max_value_len: options.max_value_len,
+                ordered: table.ordered,
+            };
+            let records = RecordTable::new(config, self.epochs.clone());
+            let name: Box<str> = table.name.as_str().into();
+            let (id, mode, quota_bytes) = (table.id, table.mode(), table.quota_bytes);
+            let entry = TableEntry {
+                id,
+                name: name.clone(),
+                mode,
+                quota_bytes,
+                table: records,
+                flush_at_ms: Default::default(),
+            };
+            view.tables.insert(id, Arc::new(entry));
+            view.table_names.insert(name, id);
+        }
+        Ok(view)
+    }
+
+    /// Writes what a change has come to. Called with the lock held that changes take, before anybody sees the change.
+    pub(super) fn keep(
+        &self,
+        next: &DirectoryState,
+        before: &DirectorySnapshot,
+        after: &DirectorySnapshot,
+    ) -> Result<(), DirectoryError> {
+        let mut journal = self.journal.lock();
+        let Some(journal) = &mut *journal else { return Ok(()) };
+        let mut change = JournalEntry::default();
+        (change.next_tenant, change.next_home) = (next.tenant, next.home_worker);
+        change.gone = before.tenants.keys().filter(|id| !after.tenants.contains_key(*id)).copied().collect();
+        for (id, view) in &after.tenants {
+            let old = before.tenants.get(id);
+            if old.is_some_and(|old| Arc::ptr_eq(old, view)) {
+                continue;
+            }
+            let now = journal_tenant(next, view);
+            if old.is_none_or(|old| journal_tenant(next, old) != now) {
+                change.put.push(now);
+            }
+        }
+        if change.put.is_empty() && change.gone.is_empty() {
+            return Ok(());
+        }
+        journal.record(change, || directory_image(next, after)).map_err(|error| {
+            if journal.may_log() {
+                tracing::error!(%error, "a change is refused");
+            }
+            DirectoryError::JournalUnavailable(error.to_string())
+        })
+    }
+}
+
+/// All that is kept.
+fn directory_image(next: &DirectoryState, snapshot: &DirectorySnapshot) -> DirectoryImage {
+    let tenants: BTreeMap<u32, JournalTenant> =
+        snapshot.tenants.iter().map(|(id, view)| (*id, journal_tenant(next, view))).collect();
+    DirectoryImage { tenants, next_tenant: next.tenant, next_home: next.home_worker }
+}
+
+/// What is kept of a tenant.
+fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
+    let tenant = &*view.tenant;
+    let table = |entry: &Arc<TableEntry>| JournalTable {
+        id: entry.id,
+        name: entry.name.to_string(),
+        cache: entry.mode == sandstorm_store::StorageMode::Cache,
+        quota_bytes: entry.quota_bytes,
+        ordered: entry.table.is_ordered(),
+    };
+    let suspension = |suspension: &Suspension| JournalSuspension {
+        since_ms: suspension.since_ms,
+        text: suspension.text.to_string(),
+        binding: suspension.binding,
+    };
+    let (given, received) = grants::journal_grants(view);
+    JournalTenant {
+        id: tenant.id,
+        name: tenant.name.clone(),
+        origin: tenant.origin,
+        configured_token: tenant.configured_token.clone(),
+        open: tenant.open,
+        home_worker: tenant.home_worker,
+        quotas: tenant.said.clone(),
+        token: JournalToken::of(&tenant.token),
+        old_token: tenant.old.as_ref().map(OldToken::kept),
+        budgets: tenant.budgets.iter().map(|(name, budget)| (name.to_string(), *budget)).collect(),
+        tables: view.sorted_tables().into_iter().map(table).collect(),
+        next_table: next.table.get(&tenant.id).copied().unwrap_or(1),
+        given,
+        received,
+        next_granted: next.granted.get(&tenant.id).copied().unwrap_or(FIRST_GRANTED_ID),
+        suspended: view.suspended.iter().map(|(name, why)| (name.to_string(), suspension(why))).collect(),
+        versions: view.versions.as_ref().clone(),
+    }
+}
+
+impl TenantView {
+    /// A tenant that has nothing yet.
+    pub(super) fn of(tenant: TenantAccount) -> TenantView {
+        TenantView {
+            tenant: Arc::new(tenant),
+            tables: HashMap::new(),
+            table_names: HashMap::new(),
+            extensions: HashMap::new(),
+            versions: Arc::default(),
+            suspended: HashMap::new(),
+            granted: HashMap::new(),
+            granted_names: HashMap::new(),
+            given: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The control plane of a server: state directory, operator's token, builder, control port.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::artifact_store::ReloadedExtension;
+use super::deferred_builder::DeferredBuilder;
+use super::{AdminServer, ArtifactBuilder, ArtifactSources, ArtifactStore, ControlState, OperatorCredentials};
+use crate::config::{
+    CONTROL_PORT, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, ServerSettings, operator_token, prepare_state_dir,
+    read_operator_token,
+};
+use crate::http_listener::{CertificateWatcher, ServerCertificate};
+use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
+use sandstorm_catalog::Directory;
+use sandstorm_metrics::ServerMetrics;
+use sandstorm_server::workers::ListenerConfig;
+
+/// Why the control plane did not start: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlStartError {
+    /// The state directory or the operator's token.
+    #[error(transparent)]
+    State(#[from] ConfigError),
+    /// The builder.
+    #[error("no builder: {0}; or start without pushes: --no-builder")]
+    Builder(BuildError),
+    /// The port is another's.
+    #[error("control port {0} is taken: does another server run? choose another with --control")]
+    PortInUse(SocketAddr),
+    /// The port cannot be bound.
+    #[error("cannot serve the control port {0}: {1}")]
+    Port(SocketAddr, std::io::Error),
+}
+
+/// The builder, and the extensions that a server had when it ended: loaded again, before its workers start.
+pub struct RestoredExtensions {
+    pub(super) artifact_sources: ArtifactSources,
+    pub(super) artifacts: ArtifactStore,
+    pub(super) reloaded: Vec<ReloadedExtension>,
+}
+
+impl RestoredExtensions {
+    /// Starts the builder (unless it is switched off) and loads what was kept.
+    ///
+    /// # Errors
+    /// [`ControlStartError`]. An extension that cannot be loaded is none: it is left out, and its tenant told.
+    pub fn load(config: &ServerSettings, directory: &Directory) -> Result<RestoredExtensions, ControlStartError> {
+        RestoredExtensions::load_with(config, config.builder_config(), directory)
+    }
+
+    fn load_with(
+        config: &ServerSettings,
+        builder: BuilderConfig,
+        directory: &Directory,
+    ) -> Result<RestoredExtensions, ControlStartError> {
+        prepare_state_dir(&config.state)?;
+        let own_key = local_builder_key(config, &builder);
+        let builder: Result<Arc<dyn ArtifactBuilder>, String> = match &config.builder {
+            settings if !settings.enabled => Err("the server was started without one (--no-builder, or enabled = false): what is loaded goes on to be called"
+                    .to_owned()),
+            settings => match &settings.remote {
+                Some(remote) => Ok(config
+                    .beside_workers(|| RemoteBuilder::open(remote, &builder))
+                    .map_err(ControlStartError::Builder)?),
+                None => Ok(config.beside_workers(|| start_builder(builder)).map_err(ControlStartError::Builder)?),
+            },
+        };
+        let artifact_sources = ArtifactSources { builder, trusted_keys: config.builder.trusted_keys.clone(), own_key };
+        let artifacts = if config.ephemeral { ArtifactStore::default() } else { ArtifactStore::open(&config.state)? };
+        let reloaded = artifacts.reload(directory, &artifact_sources);
+        Ok(RestoredExtensions { artifact_sources, artifacts, reloaded })
+    }
+}
+
+/// The builder's processes, or what stands in for them while the disk takes nothing.
+fn start_builder(config: BuilderConfig) -> Result<Arc<dyn ArtifactBuilder>, BuildError> {
+    match BuilderHandle::start(config.clone()) {
+        Ok(handle) => Ok(handle),
+        Err(error) => Ok(DeferredBuilder::instead(config, error)?),
+    }
+}
+
+/// The key of this server's own builder, where it is not started. A builder signs for its server alone, so nobody has to name its key; where the
+/// operator has another host build instead, the keys that are named count alone.
+fn local_builder_key(config: &ServerSettings, builder: &BuilderConfig) -> Option<PublicKey> {
+    if config.builder.enabled || config.builder.remote.is_some() {
+        return None;
+    }
+    BuilderKey::public_in(&builder.state).unwrap_or_else(|error| {
+        tracing::error!(%error, "extensions that this server's own builder has signed are not loaded");
+        None
+    })
+}
+
+impl<P: Into<ArtifactSources>> From<P> for RestoredExtensions {
+    fn from(artifact_sources: P) -> RestoredExtensions {
+        RestoredExtensions {
+            artifact_sources: artifact_sources.into(),
+            artifacts: ArtifactStore::default(),
+            reloaded: Vec::new(),
+        }
+    }
+}
+
+/// The running control plane; stops when dropped.
+#[derive(Debug)]
+pub struct ControlPlane {
+    admin: AdminServer,
+    control: Arc<ControlState>,
+    state: PathBuf,
+    renewal: Option<CertificateWatcher>,
+}
+
+/// What the control plane is put before: the parts of the data plane that it sees.
+#[derive(Clone, Debug)]
+pub struct DataPlaneView {
+    /// Tenants, tables and extensions.
+    pub directory: Arc<Directory>,
+    /// What the workers count.
+    pub metrics: Arc<ServerMetrics>,
+    /// The address of the first worker's port, as it was bound.
+    pub data: SocketAddr,
+    /// The ports for memcached and Redis clients, as they were bound.
+    pub listen: Vec<ListenerConfig>,
+}
+
+impl ControlPlane {
+    /// Prepares the state directory, starts the builder (unless it is switched off), serves the control port. `stop` is
+    /// called when the operator asks for a shutdown; it must not block.
+    ///
+    /// # Errors
+    /// [`ControlStartError`]; nothing is left running.
+    pub fn start(
+        config: &ServerSettings,
+        served: DataPlaneView,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Result<ControlPlane, ControlStartError> {
+        ControlPlane::start_with(config, config.builder_config(), served, stop)
+    }
+
+    /// The same with another configuration of the builder, such as another program for its process.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub fn start_with(
+        config: &ServerSettings,
+        builder: BuilderConfig,
+        served: DataPlaneView,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Result<ControlPlane, ControlStartError> {
+        let extensions = RestoredExtensions::load_with(config, builder, &served.directory)?;
+        ControlPlane::start_loaded(config, extensions, served, stop)
+    }
+
+    /// The same where the extensions are loaded already.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub fn start_loaded(
+        config: &ServerSettings,
+        extensions: RestoredExtensions,
+        served: DataPlaneView,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Result<ControlPlane, ControlStartError> {
+        prepare_state_dir(&config.state)?;
+        let operator = operator_token(&config.state)?;
+        let identity = ServerCertificate::open(&CONTROL_PORT, &config.control_tls, &config.state)?;
+        let operator = OperatorCredentials::new(&operator, Some(config.state.clone()));
+        let control = ControlState::new(served, extensions, operator, stop);
+        let admin = config.beside_workers(|| AdminServer::start(config.control, control.clone(), identity.as_ref()));
+        let admin = admin.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => ControlStartError::PortInUse(config.control),
+            _ => ControlStartError::Port(config.control, error),
+        })?;
+        let found = ControlFileWriter { state: config.state.clone(), address: admin.address() };
+        if let Err(error) = found.write(identity.as_deref()) {
+            let at = admin.address();
+            tracing::error!("{error}; the command line on this machine has to be told --server {at}");
+        }
+        let changed = move |identity: &ServerCertificate| {
+            if let Err(error) = found.write(Some(identity)) {
+                tracing::error!(%error, "the command line on this machine does not know the new certificate");
+            }
+        };
+        let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, changed)));
+        let renewal = renewal.transpose().map_err(|error| ControlStartError::Port(config.control, error))?;
+        Ok(ControlPlane { admin, control, state: config.state.clone(), renewal })
+    }
+
+    /// The control port's address, as it was bound.
+    pub fn address(&self) -> SocketAddr {
+        self.admin.address()
+    }
+
+    /// The control port's address as a client writes it.
+    pub fn url(&self) -> String {
+        let scheme = if self.renewal.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
+    }
+
+    /// The certificate of the control port; `None` without TLS.
+    pub fn identity(&self) -> Option<&Arc<ServerCertificate>> {
+        self.renewal.as_ref().map(CertificateWatcher::identity)
+    }
+
+    /// Looks at once whether the certificate's files have changed.
+    pub fn look_at_certificate(&self) {
+        if let Some(renewal) = &self.renewal {
+            renewal.wake();
+        }
+    }
+
+    /// Where the operator's token is.
+    pub fn token_file(&self) -> PathBuf {
+        self.state.join(OPERATOR_TOKEN_FILE)
+    }
+
+    /// The operator's token, out of its file: the server itself does not keep it.
+    ///
+    /// # Errors
+    /// One line: the file cannot be read, is open to others, or holds no token.
+    pub fn operator_token(&self) -> Result<String, ConfigError> {
+        read_operator_token(&self.state)
+    }
+
+    /// What the control port sees of the server.
+    pub fn control(&self) -> &Arc<ControlState> {
+        &self.control
+    }
+}
+
+/// Where the command line on this machine finds the control port.
+struct ControlFileWriter {
+    state: PathBuf,
+    address: SocketAddr,
+}
+
+impl ControlFileWriter {
+    /// Writes the address, and the certificate that it shows.
+    fn write(&self, identity: Option<&ServerCertificate>) -> Result<(), ConfigError> {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let scheme = if identity.is_some() { "https" } else { "http" };
+        let file = ControlFile {
+            address: format!("{scheme}://{address}"),
+            fingerprint: identity.map(ServerCertificate::fingerprint),
+        };
+        file.write(&self.state)
+    }
+}

@@ -1,0 +1,76 @@
+//! The routes that replace tokens: a tenant's, and the operator's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+
+use super::ControlState;
+use super::caller::{CurrentTokenCaller, RequestCaller};
+use super::error::ApiError;
+use super::routes::{ApiResult, EMPTY_RESPONSE, EmptyResponse, OptionalJsonBody};
+use super::types::{OperatorTokenResponse, RotateTokenRequest, RotateTokenResponse, TenantResponse};
+use crate::limits::OLD_TOKEN_GRACE;
+use sandstorm_catalog::OldToken;
+use sandstorm_catalog::limits::OLD_TOKEN_GRACE_MAX;
+
+/// How long the old token is to work on.
+fn grace(rotate: RotateTokenRequest) -> Result<Duration, ApiError> {
+    let grace = rotate.grace_s.map_or(OLD_TOKEN_GRACE, Duration::from_secs);
+    if grace > OLD_TOKEN_GRACE_MAX {
+        let message = format!("a grace of {} s is longer than {} s", grace.as_secs(), OLD_TOKEN_GRACE_MAX.as_secs());
+        return Err(ApiError::invalid(message).hint("give less, and rotate again when it is over"));
+    }
+    Ok(grace)
+}
+
+pub(super) async fn rotate_token(
+    State(control): State<Arc<ControlState>>,
+    CurrentTokenCaller(caller): CurrentTokenCaller,
+    Path(tenant): Path<String>,
+    OptionalJsonBody(rotate): OptionalJsonBody<RotateTokenRequest>,
+) -> ApiResult<RotateTokenResponse> {
+    let id = caller.authorize_change(&control, &tenant)?.tenant.id;
+    let token = control.directory.rotate_with_grace(id, grace(rotate)?)?;
+    let snapshot = control.directory.snapshot();
+    let old_until_ms = snapshot.find(id)?.tenant.old_token().map(OldToken::until_ms);
+    Ok(axum::Json(RotateTokenResponse { token, old_until_ms }))
+}
+
+pub(super) async fn revoke_old_token(
+    State(control): State<Arc<ControlState>>,
+    CurrentTokenCaller(caller): CurrentTokenCaller,
+    Path(tenant): Path<String>,
+) -> ApiResult<TenantResponse> {
+    let id = caller.reach(&control, &tenant)?.tenant.id;
+    control.directory.revoke_old_token(id)?;
+    Ok(axum::Json(TenantResponse::of(control.directory.snapshot().find(id)?)))
+}
+
+pub(super) async fn show_operator(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+) -> ApiResult<OperatorTokenResponse> {
+    caller.operator()?;
+    Ok(axum::Json(OperatorTokenResponse { old_until_ms: control.operator.old_expires_at_ms() }))
+}
+
+pub(super) async fn rotate_operator(
+    State(control): State<Arc<ControlState>>,
+    CurrentTokenCaller(caller): CurrentTokenCaller,
+    OptionalJsonBody(rotate): OptionalJsonBody<RotateTokenRequest>,
+) -> ApiResult<RotateTokenResponse> {
+    caller.operator()?;
+    let rotated = control.operator.rotate(grace(rotate)?);
+    let (token, old_until_ms) = rotated.map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(axum::Json(RotateTokenResponse { token, old_until_ms }))
+}
+
+pub(super) async fn revoke_old_operator(
+    State(control): State<Arc<ControlState>>,
+    CurrentTokenCaller(caller): CurrentTokenCaller,
+) -> ApiResult<EmptyResponse> {
+    caller.operator()?;
+    control.operator.revoke_old();
+    Ok(EMPTY_RESPONSE)
+}

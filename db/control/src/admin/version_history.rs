@@ -1,0 +1,174 @@
+//! What was pushed: versions of each extension, and what those that were replaced have done.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::types::{self, ExtensionStatsResponse};
+use sandstorm_builder::Artifact;
+use sandstorm_catalog as tenants;
+use sandstorm_catalog::TenantView;
+use sandstorm_extension::LoadedExtension;
+
+/// Versions of an extension that are shown.
+const MAX_SHOWN_VERSIONS: usize = 16;
+/// What is known of a version beside its code.
+#[derive(Clone, Debug)]
+pub(super) struct VersionMetadata {
+    pub(super) manifest_version: String,
+    pub(super) source_digest: String,
+    pub(super) library_bytes: u64,
+    pub(super) loaded_at_ms: u64,
+}
+
+impl VersionMetadata {
+    /// What is known of an artifact that is loaded.
+    pub(super) fn of(artifact: &Artifact, manifest_version: &str, loaded_at_ms: u64) -> VersionMetadata {
+        VersionMetadata {
+            manifest_version: manifest_version.to_owned(),
+            source_digest: artifact.header.source_digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            library_bytes: artifact.elf.len() as u64,
+            loaded_at_ms,
+        }
+    }
+}
+
+/// What was pushed to this server since it started, and what was loaded again when it did.
+#[derive(Debug, Default)]
+pub(super) struct VersionHistory {
+    tenants: Mutex<HashMap<u32, TenantHistory>>,
+}
+
+#[derive(Debug, Default)]
+struct TenantHistory {
+    extensions: HashMap<String, ExtensionHistory>,
+}
+
+#[derive(Debug, Default)]
+struct ExtensionHistory {
+    /// Newest first.
+    versions: VecDeque<(u64, VersionMetadata)>,
+    /// Replaced, and perhaps still used by an invocation or a worker's snapshot.
+    draining: Vec<Arc<LoadedExtension>>,
+    /// What those did that are gone.
+    before: ExtensionStatsResponse,
+}
+
+impl ExtensionHistory {
+    /// Lets go of replaced versions that nobody uses any more: their code is unmapped here, not on a worker.
+    fn settle(&mut self) {
+        let before = &mut self.before;
+        self.draining.retain(|extension| {
+            let used = Arc::strong_count(extension) > 1;
+            if !used {
+                before.add(&extension.stats.read());
+            }
+            used
+        });
+    }
+}
+
+impl VersionHistory {
+    /// A version was loaded, in place of another perhaps.
+    pub(super) fn loaded(
+        &self,
+        tenant: u32,
+        new: &LoadedExtension,
+        about: VersionMetadata,
+        replaced: Option<Arc<LoadedExtension>>,
+    ) {
+        let mut tenants = self.tenants.lock();
+        let pushed = tenants.entry(tenant).or_default().extensions.entry(new.name.to_string()).or_default();
+        pushed.versions.push_front((new.version, about));
+        pushed.versions.truncate(MAX_SHOWN_VERSIONS);
+        pushed.draining.extend(replaced);
+    }
+
+    /// An extension was unloaded.
+    pub(super) fn unloaded(&self, tenant: u32, extension: &LoadedExtension) {
+        let mut tenants = self.tenants.lock();
+        if let Some(tenant) = tenants.get_mut(&tenant) {
+            tenant.extensions.remove(&*extension.name);
+        }
+    }
+
+    /// A tenant was deleted.
+    pub(super) fn deleted(&self, tenant: u32) {
+        self.tenants.lock().remove(&tenant);
+    }
+
+    /// Lets go of what nobody uses any more.
+    pub(super) fn settle(&self) {
+        self.tenants
+            .lock()
+            .values_mut()
+            .flat_map(|tenant| tenant.extensions.values_mut())
+            .for_each(ExtensionHistory::settle);
+    }
+
+    /// What is shown of an extension that is loaded.
+    pub(super) fn show(&self, view: &TenantView, extension: &LoadedExtension) -> types::ExtensionResponse {
+        let tenants = self.tenants.lock();
+        let pushed = tenants.get(&view.tenant.id).and_then(|tenant| tenant.extensions.get(&*extension.name));
+        let mut stats = pushed.map(|pushed| pushed.before.clone()).unwrap_or_default();
+        let mut versions = Vec::new();
+        if let Some(pushed) = pushed {
+            pushed.draining.iter().for_each(|old| stats.add(&old.stats.read()));
+            versions = pushed
+                .versions
+                .iter()
+                .map(|(version, about)| {
+                    let draining =
+                        pushed.draining.iter().any(|old| old.version == *version && old.stats.read().live() > 0);
+                    let state = match (*version == extension.version, draining) {
+                        (true, _) => "current",
+                        (false, true) => "draining",
+                        (false, false) => "gone",
+                    };
+                    show_version(*version, about, state)
+                })
+                .collect();
+        }
+        stats.add(&extension.stats.read());
+        let current = versions.iter().find(|version| version.version == extension.version).cloned();
+        let (manifest_version, source_digest, library_bytes) = current
+            .map(|version| (version.manifest_version, version.source_digest, version.library_bytes))
+            .unwrap_or_default();
+        types::ExtensionResponse {
+            name: extension.name.to_string(),
+            version: extension.version,
+            manifest_version,
+            source_digest,
+            library_bytes,
+            suspended: view.is_suspended(&extension.name),
+            slowed_to_per_s: extension.throttle.calls_per_s(),
+            notice: notice(view, extension),
+            budget: view.budget(extension).into(),
+            stats,
+            versions,
+        }
+    }
+}
+
+/// Why calls are refused, or what the server did about the extension last.
+fn notice(view: &TenantView, extension: &LoadedExtension) -> Option<String> {
+    let last = || {
+        let policy_events = view.tenant.usage.policy_events();
+        let own = policy_events.into_iter().find(|notice| *notice.extension == *extension.name)?;
+        Some(format!("{} {} UTC: {}", own.what, tenants::format_utc(own.at_ms), own.text))
+    };
+    view.suspension(&extension.name).map(|suspension| suspension.text.to_string()).or_else(last)
+}
+
+fn show_version(version: u64, about: &VersionMetadata, state: &'static str) -> types::VersionResponse {
+    types::VersionResponse {
+        version,
+        manifest_version: about.manifest_version.clone(),
+        source_digest: about.source_digest.clone(),
+        library_bytes: about.library_bytes,
+        loaded_at_ms: about.loaded_at_ms,
+        state,
+    }
+}

@@ -1,0 +1,463 @@
+//! Who is let in at a port: how many at once, how many from one address, who leaves when there is no place, and what becomes
+//! of those who try tokens that are nobody's.
+//!
+//! A connection is safe while a request with a good token is being worked on, and only then. Where a limit is met, the one leaves that
+//! has waited longest of those that are not safe: half of a header, of a handshake or of a body, and idle connections, hold nobody up.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::tls_stream::HandshakeFailure;
+use crate::limits::{
+    FAILURE_DELAY, FAILURE_DELAY_MAX, FAILURES_FORGOTTEN, FAILURES_REMEMBERED, FAILURES_WITHOUT_DELAY,
+    FILES_PER_CONNECTION, LOG_INTERVAL, MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, MIN_CONNECTIONS,
+    RESERVED_FOR_OPERATOR_ONE_IN,
+};
+
+/// The door of a port.
+#[derive(Debug)]
+pub(crate) struct ConnectionLimiter {
+    /// The port's name, for the log.
+    name: &'static str,
+    /// Connections at a time.
+    limit: usize,
+    held: Mutex<LimiterState>,
+    /// Somebody has left, or can be asked to.
+    room: Notify,
+    failures: Mutex<AuthFailures>,
+    counts: ConnectionCounters,
+}
+
+/// What is counted at the door; several threads count.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionCounters {
+    /// Requests with a token that is nobody's.
+    pub(crate) wrong_tokens: AtomicU64,
+    /// Connections to a port with TLS that spoke something else.
+    pub(crate) not_tls: AtomicU64,
+    /// Handshakes that failed.
+    pub(crate) handshakes: AtomicU64,
+    /// Connections that did not send a request, or read its answer, in time.
+    pub(crate) too_slow: AtomicU64,
+    /// Connections of one address beyond its share.
+    pub(crate) crowded: AtomicU64,
+    /// Connections that gave their place to a later one: no request with a good token was being worked on there.
+    pub(crate) shed: AtomicU64,
+}
+
+/// Who has the places.
+#[derive(Debug, Default)]
+struct LimiterState {
+    /// Connections that have not been asked to leave.
+    live: usize,
+    /// Of these, those of other machines, by address.
+    remote: HashMap<IpAddr, usize>,
+    /// Those that can be asked to leave, in the order in which they came or had their last answer.
+    waiting: BTreeMap<u64, Arc<TrackedConnection>>,
+    /// Those that cannot.
+    safe: usize,
+    next: u64,
+}
+
+/// A connection as the door sees it.
+#[derive(Debug)]
+struct TrackedConnection {
+    /// Whose share it comes from; none of this machine's own.
+    address: Option<IpAddr>,
+    /// It has been asked to leave.
+    shed: AtomicBool,
+    state: Mutex<EvictionState>,
+}
+
+#[derive(Debug, Default)]
+struct EvictionState {
+    /// Its key among those that wait; `None` while it is safe.
+    waits: Option<u64>,
+    waker: Option<Waker>,
+}
+
+/// A connection's place; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit(PermitHandle);
+
+/// What a request knows of its connection's place.
+#[derive(Clone, Debug)]
+pub(crate) struct PermitHandle {
+    door: Arc<ConnectionLimiter>,
+    seat: Arc<TrackedConnection>,
+}
+
+/// Wrong tokens of late, by address.
+#[derive(Debug, Default)]
+struct AuthFailures {
+    by_address: HashMap<IpAddr, (u32, Instant)>,
+    logged: Option<Instant>,
+    unlogged: u64,
+    /// When it was logged last that there are no files.
+    no_files: Option<Instant>,
+}
+
+impl ConnectionLimiter {
+    /// The door of the port that the log calls so.
+    pub(crate) fn new(name: &'static str) -> Arc<ConnectionLimiter> {
+        // A process that may open few files keeps most of them for what it does beside this.
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let part =
+            files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX) / FILES_PER_CONNECTION);
+        ConnectionLimiter::with_limit(name, part.clamp(MIN_CONNECTIONS, MAX_CONNECTIONS))
+    }
+
+    fn with_limit(name: &'static str, limit: usize) -> Arc<ConnectionLimiter> {
+        Arc::new(ConnectionLimiter {
+            name,
+            limit,
+            held: Mutex::default(),
+            room: Notify::new(),
+            failures: Mutex::default(),
+            counts: ConnectionCounters::default(),
+        })
+    }
+
+    pub(crate) fn counts(&self) -> &ConnectionCounters {
+        &self.counts
+    }
+
+    /// Waits until there is a place for one more connection, or one that could be had.
+    pub(crate) async fn wait(&self) {
+        loop {
+            let left = self.room.notified();
+            {
+                let held = self.held.lock();
+                if held.live < self.limit || !held.waiting.is_empty() {
+                    return;
+                }
+            }
+            left.await;
+        }
+    }
+
+    /// Of all places, as many as other machines may have: the rest is for the operator on this one.
+    fn remote_limit(&self) -> usize {
+        self.limit - self.limit / RESERVED_FOR_OPERATOR_ONE_IN
+    }
+
+    /// The place of a connection from there. Where its address, or all other machines together, or everybody, have theirs already, the one of them leaves
+    /// that has waited longest; `None` if all of them are being served.
+    pub(crate) fn place(self: &Arc<ConnectionLimiter>, from: IpAddr) -> Option<ConnectionPermit> {
+        let from = from.to_canonical();
+        let address = (!from.is_loopback()).then(|| ip_prefix(from));
+        let mut held = self.held.lock();
+        let has_room = match address {
+            Some(own) => {
+                let all: usize = held.remote.values().sum();
+                let mine = held.remote.get(&own).copied().unwrap_or(0);
+                let of_one = MAX_CONNECTIONS_PER_ADDRESS.min(self.remote_limit());
+                (mine < of_one || self.shed(&mut held, |seat| seat.address == Some(own)))
+                    && (all < self.remote_limit()
+                        || mine >= of_one
+                        || self.shed(&mut held, |seat| seat.address.is_some()))
+            }
+            None => true,
+        };
+        if !has_room || (held.live >= self.limit && !self.shed(&mut held, |_| true)) {
+            self.counts.crowded.fetch_add(1, Relaxed);
+            return None;
+        }
+        held.live += 1;
+        if let Some(address) = address {
+            *held.remote.entry(address).or_default() += 1;
+        }
+        let seat = Arc::new(TrackedConnection { address, shed: AtomicBool::new(false), state: Mutex::default() });
+        held.wait(&seat);
+        Some(ConnectionPermit(PermitHandle { door: self.clone(), seat }))
+    }
+
+    /// Asks the connection to leave that has waited longest of those that are meant; whether there was one. Its place is free at once.
+    fn shed(&self, held: &mut LimiterState, meant: impl Fn(&TrackedConnection) -> bool) -> bool {
+        let found = held.waiting.iter().find(|(_, seat)| meant(seat)).map(|(key, _)| *key);
+        let Some(seat) = found.and_then(|key| held.waiting.remove(&key)) else { return false };
+        held.leave(seat.address);
+        let mut state = seat.state.lock();
+        state.waits = None;
+        seat.shed.store(true, Relaxed);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+        self.counts.shed.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Has the connection leave that has waited longest, for the sake of its file descriptor; whether there was one.
+    pub(crate) fn evict_one(&self) -> bool {
+        self.shed(&mut self.held.lock(), |_| true)
+    }
+
+    /// Notes that the process may open no more files.
+    pub(crate) fn no_files(&self, error: &std::io::Error) {
+        let mut failures = self.failures.lock();
+        let now = Instant::now();
+        if failures.no_files.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
+            failures.no_files = Some(now);
+            tracing::warn!(%error, "{}: no connection can be accepted; raise the limit of open files (LimitNOFILE)", self.name);
+        }
+    }
+
+    /// Whether half of the places are taken: connections should not outlive their requests then.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.held.lock().live > self.limit / 2
+    }
+
+    /// Counts a connection that came to nothing.
+    pub(crate) fn broken(&self, why: HandshakeFailure) {
+        match why {
+            HandshakeFailure::NotTls => self.counts.not_tls.fetch_add(1, Relaxed),
+            HandshakeFailure::Failed => self.counts.handshakes.fetch_add(1, Relaxed),
+        };
+    }
+
+    /// Notes a token that is nobody's; gives how long the answer is to be held back. Right tokens are never held back,
+    /// whoever else tries from the same address.
+    pub(crate) fn failed(&self, from: IpAddr) -> Duration {
+        self.counts.wrong_tokens.fetch_add(1, Relaxed);
+        self.failures.lock().note(self.name, from.to_canonical(), Instant::now())
+    }
+}
+
+impl AuthFailures {
+    fn note(&mut self, port: &'static str, from: IpAddr, now: Instant) -> Duration {
+        let address = ip_prefix(from);
+        let fresh = |(_, last): &(u32, Instant)| now.saturating_duration_since(*last) < FAILURES_FORGOTTEN;
+        if !self.by_address.contains_key(&address) && self.by_address.len() >= FAILURES_REMEMBERED {
+            self.by_address.retain(|_, failures| fresh(failures));
+            if self.by_address.len() >= FAILURES_REMEMBERED {
+                let oldest = self.by_address.iter().min_by_key(|(_, (_, last))| *last).map(|(address, _)| *address);
+                oldest.and_then(|oldest| self.by_address.remove(&oldest));
+            }
+        }
+        let so_far = self.by_address.get(&address).filter(|failures| fresh(failures)).map_or(0, |(count, _)| *count);
+        let count = so_far.saturating_add(1);
+        self.by_address.insert(address, (count, now));
+        self.unlogged += 1;
+        if self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
+            let others = self.unlogged - 1;
+            tracing::warn!(peer = %from, lately = count, others, "{port}: a token that is nobody's");
+            (self.logged, self.unlogged) = (Some(now), 0);
+        }
+        match count.checked_sub(FAILURES_WITHOUT_DELAY + 1) {
+            None => Duration::ZERO,
+            Some(more) => FAILURE_DELAY.saturating_mul(1 << more.min(16)).min(FAILURE_DELAY_MAX),
+        }
+    }
+}
+
+impl LimiterState {
+    /// Puts a connection at the end of those that wait.
+    fn wait(&mut self, seat: &Arc<TrackedConnection>) {
+        seat.state.lock().waits = Some(self.next);
+        self.waiting.insert(self.next, seat.clone());
+        self.next += 1;
+    }
+
+    /// A connection has no place any more.
+    fn leave(&mut self, address: Option<IpAddr>) {
+        self.live -= 1;
+        let Some(address) = address else { return };
+        if let Some(count) = self.remote.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.remote.remove(&address);
+            }
+        }
+    }
+}
+
+impl PermitHandle {
+    /// A request with a good token is worked on from here until its answer begins: the connection stays. An operator's always; tenants'
+    /// as long as they leave some places to be had.
+    pub(crate) fn serve(&self, operator: bool) {
+        let mut held = self.door.held.lock();
+        if self.is_evicted() || !operator && held.safe >= self.door.remote_limit() {
+            return;
+        }
+        let waits = self.seat.state.lock().waits.take();
+        if let Some(key) = waits {
+            held.waiting.remove(&key);
+            held.safe += 1;
+        }
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.seat.shed.load(Relaxed)
+    }
+}
+
+impl ConnectionPermit {
+    /// What a request is to know of it.
+    pub(crate) fn visit(&self) -> PermitHandle {
+        self.0.clone()
+    }
+
+    /// The answer begins: the connection waits again, behind all others.
+    pub(crate) fn answered(&self) {
+        let PermitHandle { door, seat } = &self.0;
+        let mut held = door.held.lock();
+        let waits = seat.state.lock().waits.take();
+        match waits {
+            Some(key) => drop(held.waiting.remove(&key)),
+            None if self.0.is_evicted() => return,
+            None => held.safe -= 1,
+        }
+        held.wait(seat);
+        door.room.notify_one();
+    }
+
+    /// Ready once the connection has been asked to leave.
+    pub(crate) fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.0.seat.state.lock();
+        if self.0.is_evicted() {
+            return Poll::Ready(());
+        }
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let PermitHandle { door, seat } = &self.0;
+        let mut held = door.held.lock();
+        if self.0.is_evicted() {
+            return;
+        }
+        let waits = seat.state.lock().waits.take();
+        match waits {
+            Some(key) => drop(held.waiting.remove(&key)),
+            None => held.safe -= 1,
+        }
+        held.leave(seat.address);
+        door.room.notify_one();
+    }
+}
+
+/// The address, or for IPv6 the /64 that one party has to itself.
+fn ip_prefix(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_tokens_are_slowed_by_address_and_remembered_within_bounds() {
+        let mut failures = AuthFailures::default();
+        let now = Instant::now();
+        let ip = |last: u32| IpAddr::V4((0x0A00_0000 + last).into());
+        let delays: Vec<Duration> = (0..12).map(|_| failures.note("port", ip(1), now)).collect();
+        assert!(delays[..FAILURES_WITHOUT_DELAY as usize].iter().all(Duration::is_zero));
+        assert!(delays.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert_eq!(*delays.last().unwrap(), FAILURE_DELAY_MAX);
+        assert_eq!(failures.note("port", ip(2), now), Duration::ZERO, "another address");
+        assert_eq!(failures.note("port", ip(1), now + FAILURES_FORGOTTEN), Duration::ZERO, "it is forgotten");
+        for n in 0..5_000 {
+            failures.note("port", ip(n), now);
+        }
+        assert!(failures.by_address.len() <= FAILURES_REMEMBERED);
+        let of_one_network = |last: &str| failures_key(&format!("2001:db8:1:2::{last}"));
+        assert_eq!(of_one_network("1"), of_one_network("ffff"));
+    }
+
+    fn failures_key(text: &str) -> IpAddr {
+        ip_prefix(text.parse().unwrap())
+    }
+
+    fn take(door: &Arc<ConnectionLimiter>, address: &str) -> Option<ConnectionPermit> {
+        door.place(address.parse().unwrap())
+    }
+
+    /// A connection of which a request with a good token is worked on.
+    fn serve(door: &Arc<ConnectionLimiter>, address: &str) -> Option<ConnectionPermit> {
+        take(door, address).inspect(|place| place.visit().serve(true))
+    }
+
+    fn is_asked_to_leave(place: &ConnectionPermit) -> bool {
+        place.poll_evicted(&Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn other_machines_leave_places_for_this_one_and_for_each_other() {
+        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let of_one: Vec<_> =
+            (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| serve(&door, "10.0.0.1").expect("its share")).collect();
+        assert!(take(&door, "10.0.0.1").is_none() && take(&door, "::ffff:10.0.0.1").is_none());
+        let others: Vec<_> =
+            (0..MAX_CONNECTIONS).filter_map(|n| serve(&door, &format!("10.0.{}.{}", n / 200 + 1, n % 200))).collect();
+        assert_eq!(of_one.len() + others.len(), door.remote_limit());
+        assert!(door.is_crowded());
+        let own: Vec<_> =
+            (door.remote_limit()..MAX_CONNECTIONS).map(|_| serve(&door, "127.0.0.1").expect("kept free")).collect();
+        assert!(take(&door, "127.0.0.1").is_none());
+        assert!(!of_one.iter().chain(&others).chain(&own).any(is_asked_to_leave), "all of them are being served");
+        drop((of_one, others, own));
+        let held = door.held.lock();
+        assert_eq!((held.live, held.safe, held.remote.len(), held.waiting.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn where_a_limit_is_met_the_one_leaves_that_has_waited_longest_and_none_that_is_served() {
+        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let served = serve(&door, "127.0.0.1").unwrap();
+        let half: Vec<_> = (0..10_000).map(|_| take(&door, "127.0.0.1").expect("always")).collect();
+        let left = half.iter().filter(|place| is_asked_to_leave(place)).count();
+        assert_eq!(left, 10_000 - (MAX_CONNECTIONS - 1));
+        assert!(half[..left].iter().all(is_asked_to_leave) && !is_asked_to_leave(&served), "the oldest");
+        // One that had its answer is the youngest; and what it waits for later may cost it its place.
+        served.answered();
+        let more: Vec<_> = (1..MAX_CONNECTIONS).map(|_| take(&door, "127.0.0.1").unwrap()).collect();
+        assert!(!is_asked_to_leave(&served));
+        let last = take(&door, "127.0.0.1").unwrap();
+        assert!(is_asked_to_leave(&served) && !is_asked_to_leave(&last));
+        drop((served, half, more, last));
+        assert_eq!(door.held.lock().live, 0);
+    }
+
+    #[test]
+    fn an_address_that_takes_its_share_pushes_out_its_own() {
+        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let other = take(&door, "10.0.0.2").unwrap();
+        let own: Vec<_> = (0..1_000).map(|_| take(&door, "10.0.0.1").unwrap()).collect();
+        assert!(!is_asked_to_leave(&other));
+        assert_eq!(own.iter().filter(|place| !is_asked_to_leave(place)).count(), MAX_CONNECTIONS_PER_ADDRESS);
+        let many: Vec<_> = (0..1_000).map(|n| take(&door, &format!("10.1.{}.{}", n / 200, n % 200)).unwrap()).collect();
+        assert!(is_asked_to_leave(&other) && !is_asked_to_leave(many.last().unwrap()));
+        assert_eq!(door.held.lock().live, door.remote_limit());
+    }
+
+    #[test]
+    fn tenants_leave_places_that_the_operator_can_have() {
+        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let tenants: Vec<_> = (0..MAX_CONNECTIONS)
+            .map(|_| take(&door, "127.0.0.1").inspect(|place| place.visit().serve(false)).unwrap())
+            .collect();
+        assert!(!tenants.iter().any(is_asked_to_leave));
+        let operator = serve(&door, "127.0.0.1").expect("one of the last tenants' leaves");
+        assert_eq!(tenants.iter().filter(|place| is_asked_to_leave(place)).count(), 1);
+        assert!(!is_asked_to_leave(&operator));
+    }
+}

@@ -1,0 +1,68 @@
+//! What is counted of each command, for `stats`. In memcached's way: a get that gives a new time counts as a touch alone.
+
+use super::super::NextAction;
+use super::MemcachedSession;
+use super::classic::{MemcachedContext, NOT_FOUND, store_error_text};
+use sandstorm_accounts::Tally;
+use sandstorm_store::StoreError;
+
+impl MemcachedSession {
+    /// Counts what a connection has said and heard in a turn, for the tenant that it acts for: bytes used up, and where the answers end.
+    pub(super) fn tally(&mut self, work: &MemcachedContext<'_>, (used, end): (usize, usize), next: &NextAction) {
+        let Some(tallies) = work.tallies else { return };
+        tallies.add(Tally::BytesRead, used as u64);
+        tallies.add(Tally::BytesWritten, (end - work.begun) as u64);
+        if *next == NextAction::Yield {
+            tallies.add(Tally::Yields, 1);
+        }
+        if !std::mem::replace(&mut self.counted, true) {
+            tallies.add(Tally::WorkerConnections, 1);
+        }
+    }
+}
+
+impl MemcachedContext<'_> {
+    /// Counts something that `stats` shows.
+    #[inline]
+    pub(super) fn tally(&self, tally: Tally) {
+        if let Some(tallies) = self.tallies {
+            tallies.add(tally, 1);
+        }
+    }
+
+    /// Counts one of two things.
+    #[inline]
+    pub(super) fn count_found(&self, found: bool, hit: Tally, miss: Tally) {
+        self.tally(if found { hit } else { miss });
+    }
+
+    /// What is told of a write that the store did not do; counts it.
+    #[cold]
+    pub(super) fn refused(&self, error: StoreError) -> &'static str {
+        match error {
+            StoreError::OutOfMemory | StoreError::ReclaimPressure => self.tally(Tally::StoreNoMemory),
+            StoreError::ValueTooLarge => self.tally(Tally::StoreTooLarge),
+            _ => {}
+        }
+        store_error_text(error)
+    }
+
+    /// Counts a compare-and-set that ended so.
+    pub(super) fn count_cas(&self, error: Option<&'static str>) {
+        self.tally(match error {
+            None => Tally::CasHits,
+            Some(NOT_FOUND) => Tally::CasMisses,
+            Some(_) => Tally::CasBad,
+        });
+    }
+
+    /// Counts an addition or subtraction, which made its record or not.
+    pub(super) fn count_arithmetic(&self, up: bool, made: Result<bool, &'static str>) {
+        match made {
+            Ok(false) => self.tally(if up { Tally::IncrHits } else { Tally::DecrHits }),
+            Ok(true) => self.tally(Tally::Stored),
+            Err(NOT_FOUND) => self.tally(if up { Tally::IncrMisses } else { Tally::DecrMisses }),
+            Err(_) => {}
+        }
+    }
+}

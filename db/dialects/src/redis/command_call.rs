@@ -1,0 +1,227 @@
+//! One command that runs: its arguments, what it may use, and where its answer goes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use sandstorm_net::resp::RespWriter;
+
+use super::session_state::RedisSessionState;
+use super::stripe_locks::StripeLocks;
+use crate::CommandContext;
+use sandstorm_catalog::{AccessError, TableEntry, TenantView};
+use sandstorm_store::{EpochGuard, RecordRef, RecordTable, RecordUpdate, StoreError};
+
+/// What a command has come to: its answer is written, or this is to be.
+pub(super) type CommandResult = Result<(), CommandError>;
+
+/// An error's text, with the word that programs look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CommandError(pub(super) Cow<'static, str>);
+
+impl From<&'static str> for CommandError {
+    fn from(text: &'static str) -> CommandError {
+        CommandError(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for CommandError {
+    fn from(text: String) -> CommandError {
+        CommandError(Cow::Owned(text))
+    }
+}
+
+impl From<StoreError> for CommandError {
+    fn from(error: StoreError) -> CommandError {
+        match error {
+            StoreError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
+            StoreError::NoMemory | StoreError::ReclaimPressure => format!("OOM {error}").into(),
+            StoreError::ValueTooLarge => TOO_LONG.into(),
+            other => format!("ERR {other}").into(),
+        }
+    }
+}
+
+pub(super) const SYNTAX: &str = "ERR syntax error";
+pub(super) const NO_KEY: &str = "ERR no such key";
+pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
+const NO_TABLE: &str = "ERR there is no table to use: SELECT one, or make one (`sandstorm table create`)";
+
+/// What a handler is given.
+pub(super) struct CommandCall<'c, 'w> {
+    pub(super) context: &'c CommandContext<'w>,
+    pub(super) guard: &'c EpochGuard<'w>,
+    pub(super) view: Option<&'w Arc<TenantView>>,
+    pub(super) state: &'c mut RedisSessionState,
+    /// Writers of these are held off: a transaction, or a command on several keys.
+    pub(super) held: Option<&'c mut StripeLocks<'w>>,
+    /// The command's name first; there are as many as its arity says.
+    pub(super) args: &'c [&'c [u8]],
+    pub(super) reply: RespWriter<'c>,
+}
+
+impl<'c, 'w> CommandCall<'c, 'w> {
+    /// An argument, by its number; the command's name is number 0.
+    pub(super) fn arg(&self, number: usize) -> &'c [u8] {
+        self.args.get(number).copied().unwrap_or_default()
+    }
+
+    /// The arguments from that number on.
+    pub(super) fn rest(&self, from: usize) -> &'c [&'c [u8]] {
+        self.args.get(from..).unwrap_or_default()
+    }
+
+    /// An argument that has to be a whole number.
+    pub(super) fn integer(&self, number: usize) -> Result<i64, CommandError> {
+        parse_integer(self.arg(number)).ok_or_else(|| NOT_AN_INTEGER.into())
+    }
+
+    /// Whether the command cannot take long: one of many arguments is not looked at for that.
+    pub(super) fn is_quick(&self, spec: &super::commands::RedisCommandSpec) -> bool {
+        let bytes = || self.args.iter().map(|arg| arg.len()).sum();
+        self.args.len() <= crate::limits::redis::QUICK_ARGS && spec.is_quick(self.args.len(), bytes())
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.context.now_ms
+    }
+
+    /// The time by the clock itself, for what is counted from it.
+    pub(super) fn clock_ms(&self) -> u64 {
+        sandstorm_store::clock_ms(self.now_ms())
+    }
+
+    /// The tenant.
+    pub(super) fn view(&self) -> Result<&'w Arc<TenantView>, CommandError> {
+        self.view.ok_or_else(|| NO_AUTH.into())
+    }
+
+    /// The table that is selected.
+    pub(super) fn table(&self, write: bool) -> Result<&'w TableEntry, CommandError> {
+        let view = self.view()?;
+        let id = self.state.table_id().ok_or_else(|| no_table_error(self))?;
+        reach_table(view, id, write)
+    }
+
+    /// Counts further keys of the command against the tenant's rate. Those of a transaction were counted before it began: here they
+    /// are a part of its work, which has an end.
+    pub(super) fn admit_keys(&self, keys: usize) -> CommandResult {
+        let further = keys.saturating_sub(1);
+        if self.state.in_exec {
+            self.context.work(further as u64);
+        } else if further > 0 && !self.context.admit(self.view()?, u32::try_from(further).unwrap_or(u32::MAX)) {
+            return Err(OVER_RATE.into());
+        }
+        Ok(())
+    }
+
+    /// Counts keys of a transaction against the tenant's rate alone.
+    pub(super) fn admit_rate(&self, keys: usize) -> CommandResult {
+        let keys = u32::try_from(keys).unwrap_or(u32::MAX);
+        if keys > 0 && !self.context.admit_rate(self.view()?, keys) {
+            return Err(OVER_RATE.into());
+        }
+        Ok(())
+    }
+
+    /// The live record of a key.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<RecordRef<'c>>, CommandError> {
+        let table = &self.table(false)?.table;
+        Ok(self.get_in(table, key))
+    }
+
+    /// The same, in a table that was looked up.
+    pub(super) fn get_in(&self, table: &'w RecordTable, key: &[u8]) -> Option<RecordRef<'c>> {
+        let found = table.get(self.guard, crate::hash_key(table, key), key, self.now_ms());
+        self.context.counters.records_read.add(u64::from(found.is_some()));
+        if let Some(view) = self.view {
+            let counters = view.tenant.usage.worker(self.context.worker);
+            counters.connection_reads.add(1);
+            counters.connection_misses.add(u64::from(found.is_none()));
+        }
+        found
+    }
+
+    /// Has a function say what becomes of a record, while nobody else writes it.
+    pub(super) fn update<R>(
+        &mut self,
+        key: &[u8],
+        f: impl FnOnce(Option<RecordRef<'c>>) -> RecordUpdate<'c, R>,
+    ) -> Result<R, CommandError> {
+        let entry = self.table(true)?;
+        self.update_in(entry, key, f)
+    }
+
+    /// The same, in a table that was looked up for writing.
+    pub(super) fn update_in<R>(
+        &mut self,
+        entry: &'w TableEntry,
+        key: &[u8],
+        f: impl FnOnce(Option<RecordRef<'c>>) -> RecordUpdate<'c, R>,
+    ) -> Result<R, CommandError> {
+        let (table, context, now_ms) = (&entry.table, self.context, self.now_ms());
+        let hash = crate::hash_key(table, key);
+        if let Some(view) = self.view {
+            view.tenant.usage.worker(context.worker).connection_writes.add(1);
+        }
+        let f = |old: Option<RecordRef<'c>>| {
+            let change = f(old);
+            if let RecordUpdate::Put { value, .. } = &change {
+                context.bytes(value.parts().iter().map(|part| part.len()).sum());
+            }
+            change
+        };
+        let done = match self.held.as_deref_mut().map(|held| held.of(table)) {
+            Some(Some(held)) => held.update(hash, key, now_ms, f),
+            // While some are held, no further one may be waited for.
+            Some(None) => return Err("ERR a table that the transaction did not name".into()),
+            None => table.update(self.context.participant, hash, key, now_ms, f),
+        };
+        Ok(done?.0)
+    }
+}
+
+pub(super) const OVER_RATE: &str = "OVERQUOTA the tenant is over its quota requests_per_s: try again later";
+
+/// Why a connection acts for nobody: it has shown no token, or its port's tenant is not there.
+pub(super) fn no_auth_error(call: &CommandCall<'_, '_>) -> CommandError {
+    let missing = call.state.service.missing_tenant(call.context.snapshot);
+    missing.map_or_else(|| NO_AUTH.into(), |text| format!("ERR {text}").into())
+}
+
+/// Why it uses no table: there is none, or its port's is not there.
+#[cold]
+fn no_table_error(call: &CommandCall<'_, '_>) -> CommandError {
+    let missing = call.state.service.missing_table(call.context.snapshot);
+    missing.map_or_else(|| NO_TABLE.into(), |text| format!("ERR {text}").into())
+}
+
+/// A table of a tenant, for reading or for writing.
+pub(super) fn reach_table(view: &TenantView, id: u64, write: bool) -> Result<&TableEntry, CommandError> {
+    view.reach(id, write).map_err(|why| match why {
+        AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
+        AccessError::Unknown => NO_TABLE.into(),
+    })
+}
+
+/// A whole number as Redis reads it: no plus, no leading zeros, no spaces.
+pub(super) fn parse_integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => text.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.len() < 19 && rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
+}
+
+/// Whether a word is the one that is meant, in capitals or not.
+pub(super) fn is_word(word: &[u8], meant: &str) -> bool {
+    word.eq_ignore_ascii_case(meant.as_bytes())
+}
+
+/// Bytes as text, for messages.
+pub(super) fn lossy_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

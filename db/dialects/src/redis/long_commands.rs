@@ -1,0 +1,454 @@
+//! Commands that are run in pieces, between which other connections, packets and invocations have their turn.
+//!
+//! A command that can take longer than a slice is a [`LongCommand`]: it is begun once, and each [`LongCommand::step`] takes about as long as 64 keys do, or one value of the
+//! largest. When the context has had enough, the session keeps it, with the place that it has come to, and goes on there when it is called again. Its
+//! arguments stay in the connection's input meanwhile. What it holds is ids, numbers and bytes: tenant and table are looked up anew in each step, since they
+//! may be gone by then, and nothing is locked or pinned from one piece to the next. So what others write in between is seen by the rest of the command.
+//!
+//! A new command on many keys is one more arm of [`LongCommand::begin`] and of [`LongCommand::step`]. One that is in neither has [`SINGLE_STEP_ARGS`] arguments at most.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+use sandstorm_net::resp::{RespCommand, RespWriter};
+
+use super::command_call::{CommandCall, CommandError, CommandResult, TOO_LONG, reach_table};
+use super::commands::{self, RedisCommandSpec};
+use super::glob::GlobPattern;
+use super::keys::{SCAN_WORK, SLOW_PATTERN, TABLE_TOO_SPARSE, too_many_records};
+use super::strings::ANSWER_TOO_LONG;
+use super::{functions, keys};
+use crate::limits::bits::BITFIELD_OPS;
+use crate::limits::protocols::ANSWERS_FULL_BYTES;
+use crate::limits::redis::{
+    ANSWER_BYTES, ATOMIC_BYTES, ATOMIC_KEYS, KEYS_CHUNK_BYTES, KEYS_PATTERN_STEPS, KEYS_RECORDS, KEYS_STEP_RECORDS,
+    PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS, SINGLE_STEP_ARGS, STEP_ARGS, WATCHED_KEYS,
+};
+use sandstorm_store::{RecordRef, RecordUpdate};
+
+/// The arguments of a command, however many.
+#[derive(Clone, Copy)]
+pub(super) struct CommandArguments<'i> {
+    pub(super) command: &'i RespCommand,
+    pub(super) input: &'i [u8],
+}
+
+impl<'i> CommandArguments<'i> {
+    /// All of them but the name.
+    pub(super) fn after_name(&self) -> impl Iterator<Item = &'i [u8]> + Clone + use<'i> {
+        let (command, input) = (self.command, self.input);
+        (1..command.count()).filter_map(move |number| command.arg(input, number))
+    }
+
+    /// Their number, the name included.
+    pub(super) fn len(&self) -> usize {
+        self.command.count()
+    }
+
+    /// Up to [`STEP_ARGS`] of them from that number on.
+    fn from(&self, number: usize) -> ArrayVec<&'i [u8], STEP_ARGS> {
+        let end = self.len().min(number + STEP_ARGS);
+        (number..end).filter_map(|number| self.command.arg(self.input, number)).collect()
+    }
+}
+
+/// How many arguments a command may have, whether it is queued or run now. Of one in pieces that is run now it is not bounded here.
+fn max_arguments(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
+    match spec {
+        Some(spec) if runs_in_pieces(spec) => {
+            if queued {
+                ATOMIC_KEYS + 1
+            } else {
+                usize::MAX
+            }
+        }
+        // One more, so that they say themselves what is too much.
+        Some(spec) if spec.is(commands::ATOMIC) => 2 * ATOMIC_KEYS + 3,
+        Some(spec) if spec.name == "watch" => WATCHED_KEYS + 2,
+        // Up to four words an operation.
+        Some(spec) if matches!(spec.name, "bitfield" | "bitfield_ro") => 4 * (BITFIELD_OPS + 1) + 2,
+        _ => SINGLE_STEP_ARGS,
+    }
+}
+
+/// Up to how many arguments all of them are collected for a command; of more, the first [`STEP_ARGS`] are.
+pub(super) fn max_collected(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
+    match max_arguments(spec, queued) {
+        usize::MAX => STEP_ARGS,
+        most => most,
+    }
+}
+
+/// What a command is told that has more, or more bytes than one that is run in one go may have.
+#[cold]
+pub(super) fn size_error(
+    spec: &RedisCommandSpec,
+    arguments: &CommandArguments<'_>,
+    queued: bool,
+) -> Option<CommandError> {
+    let (name, most) = (spec.name, max_arguments(Some(spec), queued));
+    if arguments.len() > most {
+        return Some(format!("ERR '{name}' takes {most} arguments at most here: ask for less at once").into());
+    }
+    (!runs_in_pieces(spec) && !spec.is(commands::ATOMIC) && arguments.command.len > ATOMIC_BYTES)
+        .then(|| TOO_LONG.into())
+}
+
+/// Whether a command is run in pieces if it has many arguments.
+fn runs_in_pieces(spec: &RedisCommandSpec) -> bool {
+    matches!(spec.name, "mget" | "del" | "unlink" | "exists" | "touch" | "fcall" | "fcall_ro")
+}
+
+/// A command under way.
+pub(super) enum LongCommand {
+    /// The same for each key.
+    PerKey(PerKeyCommand),
+    /// KEYS.
+    Keys(Box<KeysCommand>),
+    /// RANDOMKEY.
+    RandomKey(RandomKeyCommand),
+    /// FLUSHALL: the tables that are still to be emptied.
+    Flush(VecDeque<u64>),
+    /// The arguments of an FCALL.
+    FcallArguments(FcallEncoder),
+}
+
+/// What is done to each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyAction {
+    /// Its value is answered.
+    Get,
+    /// It is deleted.
+    Delete,
+    /// It is counted.
+    Count,
+}
+
+/// The same for each key.
+pub(super) struct PerKeyCommand {
+    action: KeyAction,
+    table: u64,
+    /// The number of the next key among the arguments.
+    at: usize,
+    counted: i64,
+}
+
+/// What has been found for KEYS.
+pub(super) struct KeysCommand {
+    table: u64,
+    /// The hash where the scan goes on; none: it has ended.
+    cursor: Option<u64>,
+    /// What may still go into the pattern.
+    steps: u64,
+    found: usize,
+    bytes: usize,
+    /// The answers, without the line before them.
+    chunks: VecDeque<Vec<u8>>,
+    has_answered: bool,
+}
+
+/// A look around a table for some record.
+pub(super) struct RandomKeyCommand {
+    table: u64,
+    start: u64,
+    cursor: u64,
+    wrapped: bool,
+    scans: usize,
+}
+
+/// Arguments that are put together for an extension.
+pub(super) struct FcallEncoder {
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+/// Fewer arguments than this are dealt with in one step anyway.
+const MIN_ARGS: usize = 3;
+
+impl LongCommand {
+    /// Begins a command, if it is one that may take long. What is refused here was not begun.
+    pub(super) fn begin(
+        call: &mut CommandCall<'_, '_>,
+        spec: &RedisCommandSpec,
+        arguments: &CommandArguments<'_>,
+    ) -> Result<Option<LongCommand>, CommandError> {
+        let count = arguments.len();
+        Ok(match spec.name {
+            // Most commands: one key.
+            _ if spec.first == 1 && spec.last == 1 => None,
+            "mget" if count >= MIN_ARGS => Some(begin_per_key(call, count, KeyAction::Get)?),
+            "del" | "unlink" if count >= MIN_ARGS => Some(begin_per_key(call, count, KeyAction::Delete)?),
+            "exists" | "touch" if count >= MIN_ARGS => Some(begin_per_key(call, count, KeyAction::Count)?),
+            "fcall" | "fcall_ro" if count > STEP_ARGS => Some(LongCommand::FcallArguments(FcallEncoder {
+                at: 3,
+                bytes: functions::begin_encoding(call, count, arguments.command.len)?,
+            })),
+            "keys" => {
+                let entry = call.table(false)?;
+                if entry.table.stats().records > KEYS_RECORDS {
+                    return Err(too_many_records(KEYS_RECORDS));
+                }
+                Some(LongCommand::Keys(Box::new(KeysCommand {
+                    table: entry.id,
+                    cursor: Some(0),
+                    steps: KEYS_PATTERN_STEPS,
+                    found: 0,
+                    bytes: 0,
+                    chunks: VecDeque::new(),
+                    has_answered: false,
+                })))
+            }
+            "randomkey" => {
+                let start: u64 = rand::random();
+                let table = call.table(false)?.id;
+                Some(LongCommand::RandomKey(RandomKeyCommand { table, start, cursor: start, wrapped: false, scans: 0 }))
+            }
+            "flushall" => {
+                keys::check_flush_mode(call)?;
+                Some(LongCommand::Flush(call.view()?.tables.values().map(|entry| entry.id).collect()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Does a part of it; tells whether that was the last. An error ends it, and is told if nothing has been answered yet.
+    pub(super) fn step(
+        &mut self,
+        call: &mut CommandCall<'_, '_>,
+        arguments: &CommandArguments<'_>,
+    ) -> Result<bool, CommandError> {
+        match self {
+            LongCommand::PerKey(each) => each.step(call, arguments),
+            LongCommand::Keys(keys) => keys.step(call),
+            LongCommand::RandomKey(random) => random.step(call),
+            LongCommand::Flush(tables) => {
+                let Some(id) = tables.pop_front() else {
+                    call.reply.ok();
+                    return Ok(true);
+                };
+                // One that was dropped meanwhile is as empty as it gets.
+                if let Some(entry) = call.view()?.table(id) {
+                    keys::clear(call, entry)?;
+                }
+                Ok(false)
+            }
+            LongCommand::FcallArguments(encode) => encode.step(call, arguments),
+        }
+    }
+
+    /// Whether a part of the answer may have left, so that there can be no error in its place.
+    pub(super) fn has_answered(&self) -> bool {
+        match self {
+            LongCommand::PerKey(each) => each.action == KeyAction::Get,
+            LongCommand::Keys(keys) => keys.has_answered,
+            LongCommand::RandomKey(_) | LongCommand::Flush(_) | LongCommand::FcallArguments(_) => false,
+        }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            LongCommand::Keys(keys) => keys.chunks.iter().map(Vec::capacity).sum(),
+            LongCommand::FcallArguments(encode) => encode.bytes.capacity(),
+            LongCommand::PerKey(_) | LongCommand::RandomKey(_) | LongCommand::Flush(_) => 0,
+        }
+    }
+}
+
+fn begin_per_key(call: &mut CommandCall<'_, '_>, count: usize, action: KeyAction) -> Result<LongCommand, CommandError> {
+    if call.state.tracked.how.is_some() && count > ATOMIC_KEYS + 1 {
+        return Err(format!(
+            "ERR a tracked connection may name {ATOMIC_KEYS} keys at once: turn tracking off, or ask for less"
+        )
+        .into());
+    }
+    // The first was counted with the command.
+    call.admit_rate(count - 2)?;
+    let table = call.table(action == KeyAction::Delete)?.id;
+    if action == KeyAction::Get {
+        call.reply.array(count - 1);
+    }
+    Ok(LongCommand::PerKey(PerKeyCommand { action, table, at: 1, counted: 0 }))
+}
+
+impl PerKeyCommand {
+    fn step(&mut self, call: &mut CommandCall<'_, '_>, arguments: &CommandArguments<'_>) -> Result<bool, CommandError> {
+        let entry = reach_table(call.view()?, self.table, self.action == KeyAction::Delete)?;
+        let batch = arguments.from(self.at);
+        // Hashes each of them.
+        #[cfg(test)]
+        crate::hashed::note(batch.len());
+        entry.table.prefetch_keys(call.guard, &batch);
+        let (start, before) = (call.reply.out.len(), self.at);
+        for key in &batch {
+            self.at += 1;
+            match self.action {
+                KeyAction::Get => {
+                    let found = call.get_in(&entry.table, key);
+                    call.reply.optional(found.as_ref().map(RecordRef::value));
+                    if call.reply.out.len() - start >= ANSWERS_FULL_BYTES {
+                        break;
+                    }
+                }
+                KeyAction::Delete => {
+                    let there = call.update_in(entry, key, |old| RecordUpdate::Delete(old.is_some()))?;
+                    self.counted += i64::from(there);
+                }
+                KeyAction::Count => self.counted += i64::from(call.get_in(&entry.table, key).is_some()),
+            }
+        }
+        let done = self.at - before;
+        call.context.work(done as u64);
+        call.context.bytes(call.reply.out.len() - start);
+        call.context.bytes(batch.iter().take(done).map(|key| key.len()).sum());
+        let ended = self.at >= arguments.len();
+        if ended && self.action != KeyAction::Get {
+            call.reply.integer(self.counted);
+        }
+        Ok(ended)
+    }
+}
+
+impl KeysCommand {
+    fn step(&mut self, call: &mut CommandCall<'_, '_>) -> Result<bool, CommandError> {
+        match self.cursor {
+            Some(cursor) => self.scan(call, cursor)?,
+            None if !self.has_answered => {
+                call.reply.array(self.found);
+                self.has_answered = true;
+            }
+            None => {
+                if let Some(chunk) = self.chunks.pop_front() {
+                    call.reply.out.extend_from_slice(&chunk);
+                    call.context.bytes(chunk.len());
+                }
+            }
+        }
+        Ok(self.has_answered && self.chunks.is_empty())
+    }
+
+    fn scan(&mut self, call: &mut CommandCall<'_, '_>, cursor: u64) -> CommandResult {
+        let entry = reach_table(call.view()?, self.table, false)?;
+        let (mut shown, mut next) = (Vec::new(), None);
+        for records in KEYS_STEP_RECORDS {
+            let most = if records == 1 { PATTERN_STEPS } else { PATTERN_STEPS / 4 };
+            let mut pattern = GlobPattern::within(call.arg(1), self.steps.min(most));
+            let mut looked = 0;
+            shown.clear();
+            next = entry.table.scan(call.guard, cursor, records, call.now_ms(), &mut |record| {
+                looked += 1;
+                if pattern.matches(record.key()) {
+                    shown.push(record);
+                }
+            });
+            call.context.work(SCAN_WORK + looked / 2 + pattern.steps() / PATTERN_STEPS_PER_REQUEST);
+            self.steps -= pattern.steps();
+            match pattern.is_exhausted() {
+                false => break,
+                true if records == 1 || self.steps == 0 => return Err(SLOW_PATTERN.into()),
+                true => {}
+            }
+        }
+        // Records come by their hashes; those where the next step begins are shown again there.
+        for record in shown.iter().filter(|record| Some(crate::hash_key(&entry.table, record.key())) != next) {
+            self.push(record.key());
+        }
+        self.cursor = next;
+        if self.bytes >= ANSWER_BYTES { Err(ANSWER_TOO_LONG.into()) } else { Ok(()) }
+    }
+
+    fn push(&mut self, key: &[u8]) {
+        let is_full = |chunk: &Vec<u8>| chunk.len() + key.len() + 16 > chunk.capacity();
+        if self.chunks.back().is_none_or(is_full) {
+            self.chunks.push_back(Vec::with_capacity(KEYS_CHUNK_BYTES.max(key.len() + 32)));
+        }
+        if let Some(out) = self.chunks.back_mut() {
+            // Both versions of the protocol write it so.
+            RespWriter { out, resp3: false }.bulk(key);
+        }
+        self.found += 1;
+        self.bytes += key.len() + 16;
+    }
+}
+
+impl RandomKeyCommand {
+    /// Around the table once: some buckets a call, the more records the fewer of them.
+    fn step(&mut self, call: &mut CommandCall<'_, '_>) -> Result<bool, CommandError> {
+        let table = &reach_table(call.view()?, self.table, false)?.table;
+        let (mut found, mut ended): (Option<RecordRef<'_>>, _) = (None, table.stats().records == 0);
+        if !ended {
+            self.scans += 1;
+            call.context.work(SCAN_WORK);
+            if self.scans > RANDOM_SCANS {
+                return Err(TABLE_TOO_SPARSE.into());
+            }
+            match table.scan(call.guard, self.cursor, 1, call.now_ms(), &mut |record| found = Some(record)) {
+                Some(next) if !(self.wrapped && next > self.start) => self.cursor = next,
+                Some(_) => ended = true,
+                None if self.wrapped => ended = true,
+                None => (self.wrapped, self.cursor) = (true, 0),
+            }
+        }
+        if found.is_some() || ended {
+            call.reply.optional(found.as_ref().map(RecordRef::key));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+impl FcallEncoder {
+    fn step(&mut self, call: &mut CommandCall<'_, '_>, arguments: &CommandArguments<'_>) -> Result<bool, CommandError> {
+        let batch = arguments.from(self.at);
+        for part in &batch {
+            self.bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            self.bytes.extend_from_slice(part);
+        }
+        self.at += batch.len();
+        call.context.work(batch.len() as u64 / 4 + 1);
+        call.context.bytes(batch.iter().map(|part| part.len()).sum());
+        if self.at < arguments.len() {
+            return Ok(false);
+        }
+        functions::invoke(call, std::mem::take(&mut self.bytes))?;
+        Ok(true)
+    }
+}
+
+/// How a command in pieces was left.
+pub(super) enum PieceOutcome {
+    /// It has ended.
+    Finished,
+    /// It goes on after others had their turn.
+    Suspended(LongCommand),
+}
+
+/// Runs a command until it has ended, or others are to have their turn.
+pub(super) fn run_pieces(
+    call: &mut CommandCall<'_, '_>,
+    mut long: LongCommand,
+    arguments: &CommandArguments<'_>,
+) -> PieceOutcome {
+    let mut begun = None;
+    let start = call.reply.out.len();
+    loop {
+        match long.step(call, arguments) {
+            Ok(true) => return PieceOutcome::Finished,
+            Ok(false) => {}
+            Err(_) if long.has_answered() => {
+                // Whoever waits for the rest hears that there is none.
+                call.state.close_after_reply = true;
+                return PieceOutcome::Finished;
+            }
+            Err(CommandError(why)) => {
+                call.reply.error(why.as_bytes());
+                return PieceOutcome::Finished;
+            }
+        }
+        let begun = *begun.get_or_insert_with(Instant::now);
+        if call.reply.out.len() - start >= ANSWERS_FULL_BYTES || call.context.is_over_budget_since(begun) {
+            return PieceOutcome::Suspended(long);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What a connection's commands look at and change: whom it acts for, its table, its transaction, and which answers it wants.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::command_call::{CommandError, parse_integer};
+use super::tracking::TrackingState;
+use super::transactions::{PendingTransaction, WatchedKeys};
+use crate::{ConnectionIdentity, PortService};
+use sandstorm_accounts::{ClientRegistration, CommandPreview, RedisClientStatus, TenantUsage};
+use sandstorm_catalog::{DirectorySnapshot, TenantView};
+
+/// What its commands look at and change.
+pub(super) struct RedisSessionState {
+    pub(super) service: Arc<PortService>,
+    pub(super) identity: Option<ConnectionIdentity>,
+    /// The table that was selected.
+    pub(super) table: Option<u64>,
+    /// The one that is used until then, and the snapshot that it was found in.
+    pub(super) default_table: Option<u64>,
+    pub(super) looked_at: u64,
+    /// The number by which the table was selected.
+    pub(super) database: i64,
+    pub(super) resp3: bool,
+    pub(super) handed_over: bool,
+    pub(super) close_after_reply: bool,
+    pub(super) replies: ReplyMode,
+    pub(super) multi: Option<Box<PendingTransaction>>,
+    pub(super) watched: WatchedKeys,
+    /// Commands of a transaction run.
+    pub(super) in_exec: bool,
+    /// When an invocation was asked for, and what to note if it takes long.
+    pub(super) pending_slow_log: Option<Box<PendingSlowLogEntry>>,
+    /// The answer of the invocation that is under way is not wanted.
+    pub(super) unheard: bool,
+    /// An extension that is to be called, and its arguments.
+    pub(super) invokes: Option<Box<(Vec<u8>, Vec<u8>)>>,
+    pub(super) more: Option<Box<ClientAttributes>>,
+    /// Where it stands among its tenant's connections.
+    pub(super) entered: Option<ClientRegistration>,
+    /// What is said there of it is not all true any more.
+    pub(super) needs_publish: bool,
+    /// The worker that has it, and its name there; from where to where it goes.
+    pub(super) place: (u32, u64),
+    pub(super) addresses: Option<(SocketAddr, SocketAddr)>,
+    pub(super) tracked: TrackingState,
+    /// Connections that it has ended.
+    pub(super) kills: Vec<(u32, u64)>,
+}
+
+/// A moment; whose log it belongs into, the command, and from how many microseconds on.
+pub(super) type PendingSlowLogEntry = (Instant, (Arc<TenantUsage>, CommandPreview, u64));
+
+/// What few ask for.
+#[derive(Default)]
+pub(super) struct ClientAttributes {
+    pub(super) id: u64,
+    pub(super) name: Box<[u8]>,
+    pub(super) library: (Box<[u8]>, Box<[u8]>),
+    /// Tokens shown that were not right.
+    pub(super) failures: u32,
+}
+
+/// Which answers the client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReplyMode {
+    On,
+    Off,
+    /// Neither this one nor the next.
+    SkipTwo,
+    SkipOne,
+}
+
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+impl RedisSessionState {
+    pub(super) fn new(service: &Arc<PortService>) -> RedisSessionState {
+        RedisSessionState {
+            service: Arc::clone(service),
+            identity: None,
+            table: None,
+            default_table: None,
+            looked_at: u64::MAX,
+            database: 0,
+            resp3: false,
+            handed_over: false,
+            close_after_reply: false,
+            replies: ReplyMode::On,
+            multi: None,
+            watched: WatchedKeys::default(),
+            in_exec: false,
+            pending_slow_log: None,
+            unheard: false,
+            invokes: None,
+            more: None,
+            entered: None,
+            needs_publish: false,
+            place: (0, u64::MAX),
+            addresses: None,
+            tracked: TrackingState::default(),
+            kills: Vec::new(),
+        }
+    }
+
+    /// Makes it as it was at first, but for its number and the wrong tokens that it has shown.
+    pub(super) fn reset(&mut self) {
+        let (id, failures) = (self.id(), self.more().failures);
+        let (place, addresses, kills) = (self.place, self.addresses, std::mem::take(&mut self.kills));
+        *self = RedisSessionState {
+            handed_over: self.handed_over,
+            place,
+            addresses,
+            kills,
+            ..RedisSessionState::new(&self.service)
+        };
+        self.more = Some(Box::new(ClientAttributes { id, failures, ..ClientAttributes::default() }));
+    }
+
+    pub(super) fn more(&mut self) -> &mut ClientAttributes {
+        self.more.get_or_insert_with(|| {
+            Box::new(ClientAttributes {
+                id: CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1,
+                ..ClientAttributes::default()
+            })
+        })
+    }
+
+    /// The connection's number.
+    pub(super) fn id(&mut self) -> u64 {
+        self.more().id
+    }
+
+    pub(super) fn queued(&self) -> i64 {
+        self.multi.as_ref().map_or(-1, |multi| multi.queued.len() as i64)
+    }
+
+    pub(super) fn watches(&self) -> usize {
+        self.watched.count()
+    }
+
+    /// Enters it among its tenant's connections, if it is not there. Tells whether it may go on: another one may have ended it.
+    pub(super) fn enter(&mut self, view: Option<&Arc<TenantView>>, now_ms: u64) -> bool {
+        let Some(view) = view else {
+            self.entered = None;
+            return true;
+        };
+        let usage = &view.tenant.usage;
+        if !self.entered.as_ref().is_some_and(|entered| entered.belongs_to(usage)) {
+            let id = self.id();
+            self.entered = Some(ClientRegistration::new(usage, id, self.addresses, self.place, now_ms));
+            self.needs_publish = true;
+        }
+        self.entered.as_ref().is_none_or(|entered| {
+            entered.client.last_active_ms.store(now_ms, Ordering::Relaxed);
+            !entered.client.is_killed()
+        })
+    }
+
+    /// Tells its tenant's other connections what has changed about it.
+    pub(super) fn tell(&mut self) {
+        let (queued, watches) = (self.queued(), self.watches());
+        let stands = RedisClientStatus { database: self.database, resp3: self.resp3, queued, watches };
+        let Some(entered) = &mut self.entered else { return };
+        if entered.told == stands && !self.needs_publish {
+            return;
+        }
+        (entered.told, self.needs_publish) = (stands, false);
+        let mut said = entered.client.said.lock();
+        said.state = stands;
+        if let Some(more) = &self.more {
+            (said.name, said.library) = (more.name.clone(), more.library.clone());
+        }
+    }
+
+    /// It acts for another tenant from here on.
+    pub(super) fn begin(&mut self, identity: ConnectionIdentity) {
+        self.identity = Some(identity);
+        (self.table, self.database, self.looked_at, self.handed_over) = (None, 0, u64::MAX, false);
+        (self.multi, self.watched) = (None, WatchedKeys::default());
+    }
+
+    /// The id of the table that commands use.
+    pub(super) fn table_id(&self) -> Option<u64> {
+        self.table.or(self.default_table)
+    }
+
+    /// The table that `SELECT` means: by its id, by its name, or 0 for the one that is used at first.
+    pub(super) fn selected(&self, view: &TenantView, word: &[u8]) -> Result<u64, CommandError> {
+        let found = match parse_integer(word) {
+            Some(0) => self.default_table,
+            Some(id) => u64::try_from(id).ok().filter(|id| view.reach(*id, false).is_ok()),
+            None => {
+                let found = std::str::from_utf8(word).ok().and_then(|name| view.id_of(name));
+                return found.ok_or_else(|| "ERR invalid DB index: the tenant has no table of this name".into());
+            }
+        };
+        found.ok_or_else(|| "ERR DB index is out of range".into())
+    }
+
+    /// Looks whom it may act for still, and which table it uses at first.
+    pub(super) fn look<'s>(&mut self, snapshot: &'s DirectorySnapshot) -> Option<&'s Arc<TenantView>> {
+        let mut view = self.identity.and_then(|identity| identity.view(snapshot));
+        if view.is_none() {
+            let had = self.identity.is_some();
+            if had {
+                (self.multi, self.watched, self.table) = (None, WatchedKeys::default(), None);
+            }
+            self.identity = ConnectionIdentity::from_port(snapshot, &self.service);
+            view = self.identity.and_then(|identity| identity.view(snapshot));
+            // With the answer to the next command.
+            self.close_after_reply |= had && view.is_none();
+        }
+        if let Some(view) = view
+            && self.looked_at != snapshot.generation()
+        {
+            self.looked_at = snapshot.generation();
+            self.default_table = match &self.service.table {
+                Some(name) => view.id_of(name),
+                None => view.id_of("default").or_else(|| view.tables.keys().min().copied()),
+            };
+        }
+        view
+    }
+}

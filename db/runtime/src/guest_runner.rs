@@ -1,0 +1,236 @@
+//! A worker's side stacks, armed: runs a library's function until it returns, is landed, or is switched out.
+//!
+//! Guarantees: while a [`GuestRunner`] lives, its thread's gs base is its block, its handlers' stack is its own, and the watchdog
+//! knows the thread. It stays on the thread that made it.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use sandstorm_api::abi;
+
+use super::guest_stacks::{GuestStack, GuestStackPool};
+use super::signals::SignalGuard;
+use super::stack_quota::StackPermit;
+use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, TRAPPED};
+use super::watchdog::{Watchdog, WatchdogState};
+use super::worker_block::WorkerBlock;
+use crate::limits::SUSPENDED_STACK_BYTES;
+use sandstorm_accounts::TenantUsage;
+use sandstorm_accounts::limits::MEMORY_UNIT_BYTES;
+use sandstorm_extension::KillCause;
+use sandstorm_store::Participant;
+
+/// How a call on the side stack ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GuestExit {
+    /// It returned this.
+    Returned(u32),
+    /// It was landed.
+    Trapped(KillCause),
+    /// It was switched out, and is to be resumed here.
+    Preempted(SavedContext),
+}
+
+/// Where a function that was switched out goes on: an address on the stack that it ran on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SavedContext(*mut u8);
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum GuestEntry {
+    /// A library's function, with its slot.
+    Call(GuestFunction, *mut u8),
+    /// What was switched out on the stack that is the current one now.
+    Resume(SavedContext),
+}
+
+/// For whom, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PollLimits {
+    pub(super) participant: *const Participant,
+    pub(super) invocation: *mut abi::InvocationHeader,
+    /// The tenant's serial number.
+    pub(super) tenant: u64,
+    /// The extension has had no long poll for thousands of calls.
+    pub(super) proven: bool,
+    /// CPU time until it is switched out, and what its invocation has left in all.
+    pub(super) limit_ns: u64,
+    pub(super) left_ns: u64,
+    /// The processor's counter now.
+    pub(super) started: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct GuestRunner {
+    block: Arc<WorkerBlock>,
+    watchdog: Arc<WatchdogState>,
+    _signal_guard: SignalGuard,
+    stacks: GuestStackPool,
+    /// Bound to its thread.
+    _thread: PhantomData<*mut ()>,
+}
+
+impl GuestRunner {
+    /// Arms the calling thread.
+    pub(super) fn new(watchdog: &Watchdog) -> io::Result<GuestRunner> {
+        let stacks = GuestStackPool::new()?;
+        let block = WorkerBlock::new()?;
+        block.set_stack(stacks.current().mapping());
+        // SAFETY: dropped with the side, which stays on this thread (`_thread`).
+        let armour = unsafe { SignalGuard::install(Arc::clone(&block))? };
+        let watchdog = Arc::clone(watchdog.shared());
+        watchdog.register(&block);
+        Ok(GuestRunner { block, watchdog, _signal_guard: armour, stacks, _thread: PhantomData })
+    }
+
+    /// Calls `function(slot, invocation)` on a side stack of the tenant's, or resumes such a call. Where another tenant's
+    /// code ran before, nothing of that is left in the stack or in a register.
+    ///
+    /// # Safety
+    /// The function takes these arguments; the invocation is live; nothing is lost if the function is ended halfway. A
+    /// context is one that [`GuestRunner::run`] gave for the invocation, on this side or another, and that has not been resumed;
+    /// the stack that it lies on is the current one.
+    #[inline]
+    pub(super) unsafe fn run(&mut self, terms: &PollLimits, step: GuestEntry) -> GuestExit {
+        let changes = self.stacks.owner() != terms.tenant;
+        if changes {
+            self.choose(terms.tenant);
+        }
+        self.announce(terms);
+        // SAFETY: this function's contract; this thread is armed and in host state, since `&mut self` excludes that this
+        // is called from a host call of a call under way. A switched-out function's registers are all its own.
+        let answer = unsafe {
+            match step {
+                GuestEntry::Call(function, slot) if changes => {
+                    stack_switch::enter_clean(function, slot, terms.invocation)
+                }
+                GuestEntry::Call(function, slot) => stack_switch::enter(function, slot, terms.invocation),
+                GuestEntry::Resume(context) => stack_switch::resume(context.0),
+            }
+        };
+        self.over();
+        match answer.checked_sub(TRAPPED) {
+            None => GuestExit::Returned(answer),
+            Some(number) => self.left(number),
+        }
+    }
+
+    /// Tells the watchdog of a poll that is about to begin.
+    #[inline(always)]
+    fn announce(&self, terms: &PollLimits) {
+        let block = &*self.block;
+        block.current.store(terms.invocation, Ordering::Relaxed);
+        block.participant.store(terms.participant.cast_mut(), Ordering::Relaxed);
+        block.limit_ns.store(terms.limit_ns, Ordering::Relaxed);
+        block.left_ns.store(terms.left_ns, Ordering::Relaxed);
+        block.started.store(terms.started, Ordering::Release);
+        let sequence = block.sequence.load(Ordering::Relaxed).wrapping_add(1);
+        if !terms.proven {
+            block.wary.store(sequence, Ordering::Release);
+        }
+        block.sequence.store(sequence, Ordering::Release);
+        self.watchdog.ensure_awake(terms.proven);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Tells it that the poll is over.
+    #[inline(always)]
+    fn over(&self) {
+        compiler_fence(Ordering::SeqCst);
+        let block = &*self.block;
+        block.ended.store(block.sequence.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Tells the watchdog of a poll, does something else first for as long as that takes, and runs no poll after all: as if the
+    /// processor had been taken away just before it.
+    #[cfg(test)]
+    pub(super) fn announce_only<T>(&self, terms: &PollLimits, first: impl FnOnce() -> T) -> T {
+        self.announce(terms);
+        let done = first();
+        self.over();
+        done
+    }
+
+    /// What it means that a call did not return.
+    #[cold]
+    fn left(&self, number: u32) -> GuestExit {
+        if std::arch::is_x86_feature_detected!("avx") {
+            // SAFETY: the processor has the instruction. A landed memcpy may have left upper halves dirty, which would
+            // slow all later SSE code down; nobody keeps values there across a call.
+            unsafe { std::arch::asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C")) };
+        }
+        let context = self.block.context.swap(0, Ordering::Relaxed);
+        if number == SWITCHED_OUT - TRAPPED && context != 0 {
+            return GuestExit::Preempted(SavedContext(std::ptr::with_exposed_provenance_mut(context)));
+        }
+        let cause = u8::try_from(number).ok().and_then(KillCause::from_byte);
+        GuestExit::Trapped(cause.unwrap_or(KillCause::IllegalInstruction))
+    }
+
+    /// Makes the current stack one of this tenant's.
+    #[cold]
+    fn choose(&mut self, tenant: u64) {
+        self.stacks.choose(tenant);
+        self.block.set_stack(self.stacks.current().mapping());
+    }
+
+    /// A place to keep a stack of the tenant with this usage; `None` if it has its share of them.
+    pub(super) fn place(&self, usage: &Arc<TenantUsage>) -> Option<StackPermit> {
+        self.watchdog.lot.take(usage)
+    }
+
+    /// Bytes of the current stack that stay in memory if what was switched out on it is parked, whole pages.
+    pub(super) fn preempted_stack_bytes(&self, context: SavedContext) -> usize {
+        let used = self.block.stack_top.load(Ordering::Relaxed).saturating_sub(context.0.addr());
+        used.max(SUSPENDED_STACK_BYTES).next_multiple_of(MEMORY_UNIT_BYTES)
+    }
+
+    /// Takes the current stack away with what was switched out on it, and so many bytes of it; `None`, and nothing changes, if no
+    /// other can be had.
+    pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
+        let parked = self.stacks.park(bytes);
+        self.block.set_stack(self.stacks.current().mapping());
+        parked
+    }
+
+    /// Makes a stack the current one that was taken away here or elsewhere.
+    pub(super) fn adopt(&mut self, stack: GuestStack) {
+        self.stacks.adopt(stack);
+        self.block.set_stack(self.stacks.current().mapping());
+    }
+
+    /// Takes a stack whose invocation is not resumed.
+    pub(super) fn discard(&mut self, stack: GuestStack) {
+        self.stacks.keep(stack);
+    }
+
+    /// Notes that a poll took long: it may have used much of the stack.
+    pub(super) fn note_long_poll(&mut self) {
+        self.stacks.note_long_poll();
+    }
+
+    /// The side stacks.
+    #[cfg(test)]
+    pub(super) fn stacks(&mut self) -> &mut GuestStackPool {
+        &mut self.stacks
+    }
+
+    /// What the engines of this watchdog share.
+    pub(super) fn watchdog(&self) -> &WatchdogState {
+        &self.watchdog
+    }
+
+    /// The clock of this thread's CPU time.
+    pub(super) fn cpu_clock(&self) -> libc::clockid_t {
+        self.block.cpu_clock
+    }
+}
+
+impl Drop for GuestRunner {
+    fn drop(&mut self) {
+        self.watchdog.unregister(&self.block);
+    }
+}

@@ -1,0 +1,188 @@
+//! The side stacks of one engine: the one that it runs on, those that it keeps for tenants which ran here, and blank ones.
+//!
+//! A stack belongs to one tenant until it is wiped, so nothing that a tenant's code leaves there reaches another's. The
+//! current one stays as long as the tenant does; at a change of tenant it is kept, and the next tenant gets the one that it
+//! had, or a blank one. An invocation that is switched out takes its stack along.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hashbrown::HashMap;
+
+use super::mapping::GuardedMapping;
+use crate::limits::{
+    CLEAN_STACKS_CACHED, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES, STACK_HOT_BYTES, TENANT_STACKS_CACHED,
+};
+
+/// Stacks of the whole process.
+static LIVE_STACKS: AtomicUsize = AtomicUsize::new(0);
+
+/// A side stack.
+#[derive(Debug)]
+pub(super) struct GuestStack {
+    mapping: GuardedMapping,
+    /// The tenant that may have left something in it, by its serial number; 0: nobody.
+    owner: u64,
+    /// Whether pages below those that stay may be in memory.
+    deep: bool,
+    /// When it was kept, in a count of its engine's.
+    kept_at: u64,
+}
+
+impl GuestStack {
+    fn new() -> io::Result<GuestStack> {
+        let mapping = GuardedMapping::new(SIDE_STACK_BYTES, STACK_GUARD_BYTES)?;
+        LIVE_STACKS.fetch_add(1, Ordering::Relaxed);
+        Ok(GuestStack { mapping, owner: 0, deep: false, kept_at: 0 })
+    }
+
+    pub(super) fn mapping(&self) -> &GuardedMapping {
+        &self.mapping
+    }
+
+    /// Makes it blank.
+    fn wipe(&mut self) {
+        if self.owner != 0 {
+            self.mapping.give_back(0, self.mapping.len());
+        }
+        (self.owner, self.deep) = (0, false);
+    }
+
+    /// Gives the pages back that only deep recursion needs.
+    fn shed(&mut self) {
+        if std::mem::take(&mut self.deep) {
+            self.mapping.give_back(0, self.mapping.len() - STACK_HOT_BYTES);
+        }
+    }
+}
+
+impl Drop for GuestStack {
+    fn drop(&mut self) {
+        LIVE_STACKS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct GuestStackPool {
+    current: GuestStack,
+    kept: HashMap<u64, GuestStack>,
+    blank: Vec<GuestStack>,
+    /// Counts what was kept.
+    clock: u64,
+    /// Stacks of the process beyond which no new one is made.
+    limit: usize,
+}
+
+impl GuestStackPool {
+    pub(super) fn new() -> io::Result<GuestStackPool> {
+        let (current, blank) = (GuestStack::new()?, Vec::with_capacity(CLEAN_STACKS_CACHED));
+        Ok(GuestStackPool { current, kept: HashMap::new(), blank, clock: 0, limit: SIDE_STACKS })
+    }
+
+    /// Makes no new ones from now on.
+    #[cfg(test)]
+    pub(super) fn stop_making_stacks(&mut self) {
+        self.limit = 0;
+    }
+
+    /// The stack to run on.
+    pub(super) fn current(&self) -> &GuestStack {
+        &self.current
+    }
+
+    /// Whose it is.
+    #[inline(always)]
+    pub(super) fn owner(&self) -> u64 {
+        self.current.owner
+    }
+
+    /// Notes that a long poll ran on the current one: it may have gone deep.
+    pub(super) fn note_long_poll(&mut self) {
+        self.current.deep = true;
+    }
+
+    /// Makes the current one this tenant's. Where no other can be had, it is wiped.
+    pub(super) fn choose(&mut self, tenant: u64) {
+        if self.current.owner == tenant {
+            return;
+        }
+        let next = match self.kept.remove(&tenant) {
+            None if self.current.owner == 0 => None,
+            // Half of all stacks is for invocations that are switched out.
+            None => self.take_blank(self.limit / 2),
+            kept => kept,
+        };
+        match next {
+            Some(next) => {
+                let last = std::mem::replace(&mut self.current, next);
+                self.keep(last);
+            }
+            None => self.current.wipe(),
+        }
+        self.current.owner = tenant;
+    }
+
+    /// Takes the current one away with what is on it, and puts a blank one in its place; `None` if none can be had. No more of it
+    /// than its uppermost `bytes`, which are in use, stays in memory.
+    pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
+        let next = self.take_blank(self.limit)?;
+        let mapping = &mut self.current.mapping;
+        mapping.give_back(0, mapping.len().saturating_sub(bytes));
+        Some(std::mem::replace(&mut self.current, next))
+    }
+
+    /// Makes one the current one that an invocation was switched out on.
+    pub(super) fn adopt(&mut self, stack: GuestStack) {
+        let last = std::mem::replace(&mut self.current, stack);
+        self.keep(last);
+    }
+
+    /// Keeps a stack that is not needed now for its owner; one is enough for each.
+    pub(super) fn keep(&mut self, mut stack: GuestStack) {
+        let owner = stack.owner;
+        if owner == 0 || owner == self.current.owner || self.kept.contains_key(&owner) {
+            if self.blank.len() < CLEAN_STACKS_CACHED {
+                stack.wipe();
+                self.blank.push(stack);
+            }
+            return;
+        }
+        if self.kept.len() >= TENANT_STACKS_CACHED
+            && let Some(oldest) = self.evict()
+        {
+            self.keep_blank(oldest);
+        }
+        stack.shed();
+        self.clock += 1;
+        stack.kept_at = self.clock;
+        self.kept.insert(owner, stack);
+    }
+
+    fn keep_blank(&mut self, stack: GuestStack) {
+        if self.blank.len() < CLEAN_STACKS_CACHED {
+            self.blank.push(stack);
+        }
+    }
+
+    /// A blank stack: one at hand, a new one while the process has fewer than `limit`, or the one kept longest.
+    fn take_blank(&mut self, limit: usize) -> Option<GuestStack> {
+        if let Some(blank) = self.blank.pop() {
+            return Some(blank);
+        }
+        if LIVE_STACKS.load(Ordering::Relaxed) < limit
+            && self.kept.len() < TENANT_STACKS_CACHED
+            && let Ok(new) = GuestStack::new()
+        {
+            return Some(new);
+        }
+        self.evict()
+    }
+
+    /// Takes the one kept longest, and wipes it.
+    fn evict(&mut self) -> Option<GuestStack> {
+        let oldest = self.kept.iter().min_by_key(|(_, stack)| stack.kept_at).map(|(tenant, _)| *tenant)?;
+        let mut stack = self.kept.remove(&oldest)?;
+        stack.wipe();
+        Some(stack)
+    }
+}

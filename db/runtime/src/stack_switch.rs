@@ -1,0 +1,289 @@
+//! The way onto a side stack and the ways back.
+//!
+//! Guarantees: [`enter`] calls a library's function on the side stack that the block of the thread names, [`resume`] goes on
+//! with one that was switched out, on this thread or another. Each returns once: because the function returned, because the
+//! thread was landed ([`trap`] from a host call, or the signal handler setting the instruction pointer to
+//! [`landing_pad`]), or because the function was switched out ([`switched_out`]). Between the two stores of `state` the
+//! block holds all that these need, so they are right at every instruction. Whatever of these runs on a side stack reaches
+//! the block through gs in single instructions: what comes next may come on another thread.
+#![allow(unsafe_code)]
+
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use sandstorm_api::abi;
+
+use super::worker_block::{STATE_GUEST, STATE_HOST, WorkerBlock};
+use sandstorm_extension::KillCause;
+
+/// What `start` and `poll` of a library look like.
+pub(super) type GuestFunction = unsafe extern "C" fn(*mut u8, *mut abi::InvocationHeader) -> u32;
+
+/// Answers of [`enter`] from here on are landings: this plus the cause's number.
+pub(super) const TRAPPED: u32 = 0x100;
+/// Answer of [`enter`]: the function was switched out; the block's `context` says where it is to be resumed.
+pub(super) const SWITCHED_OUT: u32 = 0x200;
+
+/// Bytes below the stack pointer that the code which runs there may use without moving it.
+pub(super) const RED_ZONE_BYTES: usize = 128;
+/// What the handler puts below that: flags and instruction pointer.
+pub(super) const SIGNAL_FRAME_BYTES: usize = 16;
+/// What [`switched_out`] takes of the stack beside the extended registers: the frame, fifteen registers, a word of its own
+/// in a line of 64 bytes, and what alignment costs.
+pub(super) const SWITCH_BYTES: usize = RED_ZONE_BYTES + SIGNAL_FRAME_BYTES + 15 * 8 + 64 + 64;
+
+/// The end of `enter` and `resume`: back on the worker's stack, with the answer in eax.
+macro_rules! leave {
+    () => {
+        "mov rsp, gs:[{saved}]
+        pop r15
+        pop r14
+        pop r13
+        pop r12
+        pop rbx
+        pop rbp
+        ret"
+    };
+}
+
+/// Their beginning.
+macro_rules! keep {
+    () => {
+        "push rbp
+        push rbx
+        push r12
+        push r13
+        push r14
+        push r15
+        mov gs:[{saved}], rsp"
+    };
+}
+
+/// Calls `function(slot, invocation)` on the side stack; answers what it returned, a landing, or that it was switched out.
+///
+/// # Safety
+/// The calling thread has an engine and is in `STATE_HOST` state; `function` takes these arguments; whatever it leaves behind
+/// when it is landed halfway is nobody's business.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn enter(
+    function: GuestFunction,
+    slot: *mut u8,
+    invocation: *mut abi::InvocationHeader,
+) -> u32 {
+    std::arch::naked_asm!(
+        keep!(),
+        "mov rsp, gs:[{top}]",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov dword ptr gs:[{state}], {tenant}",
+        "call rax",
+        "mov dword ptr gs:[{state}], {host}",
+        leave!(),
+        saved = const offset_of!(WorkerBlock, saved_rsp),
+        top = const offset_of!(WorkerBlock, stack_top),
+        state = const offset_of!(WorkerBlock, state),
+        tenant = const STATE_GUEST,
+        host = const STATE_HOST,
+    )
+}
+
+/// As [`enter`], with every other register in its initial state: nothing of what ran before is left in one.
+///
+/// # Safety
+/// As for [`enter`].
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn enter_clean(
+    function: GuestFunction,
+    slot: *mut u8,
+    invocation: *mut abi::InvocationHeader,
+) -> u32 {
+    std::arch::naked_asm!(
+        keep!(),
+        "mov rsp, gs:[{top}]",
+        "mov r8, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        // All extended registers, whichever this processor has.
+        "mov rcx, gs:[{initial}]",
+        "mov eax, gs:[{mask}]",
+        "mov edx, gs:[{mask} + 4]",
+        "xrstor64 [rcx]",
+        "mov rax, r8",
+        "xor ebx, ebx",
+        "xor ecx, ecx",
+        "xor edx, edx",
+        "xor ebp, ebp",
+        "xor r8d, r8d",
+        "xor r9d, r9d",
+        "xor r10d, r10d",
+        "xor r11d, r11d",
+        "xor r12d, r12d",
+        "xor r13d, r13d",
+        "xor r14d, r14d",
+        "xor r15d, r15d",
+        "mov dword ptr gs:[{state}], {tenant}",
+        "call rax",
+        "mov dword ptr gs:[{state}], {host}",
+        leave!(),
+        saved = const offset_of!(WorkerBlock, saved_rsp),
+        top = const offset_of!(WorkerBlock, stack_top),
+        state = const offset_of!(WorkerBlock, state),
+        initial = const offset_of!(WorkerBlock, initial),
+        mask = const offset_of!(WorkerBlock, xstate_mask),
+        tenant = const STATE_GUEST,
+        host = const STATE_HOST,
+    )
+}
+
+/// Goes on with a function that was switched out; answers as [`enter`] does.
+///
+/// # Safety
+/// The calling thread has an engine, is in `STATE_HOST` state, and its block names the stack that `context` lies on; `context`
+/// came from [`switched_out`] and is resumed once.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn resume(context: *mut u8) -> u32 {
+    std::arch::naked_asm!(
+        keep!(),
+        "mov rsp, rdi",
+        "mov eax, gs:[{mask}]",
+        "mov edx, gs:[{mask} + 4]",
+        "xrstor64 [rsp + 64]",
+        "mov rsp, [rsp]",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rbp",
+        "pop rbx",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
+        // A switch or a landing may come from here on.
+        "mov dword ptr gs:[{state}], {tenant}",
+        "popfq",
+        // To the instruction that was interrupted, past the red zone that the frame was put below.
+        "ret {red_zone}",
+        saved = const offset_of!(WorkerBlock, saved_rsp),
+        mask = const offset_of!(WorkerBlock, xstate_mask),
+        state = const offset_of!(WorkerBlock, state),
+        tenant = const STATE_GUEST,
+        red_zone = const RED_ZONE_BYTES,
+    )
+}
+
+/// Keeps all registers on the side stack, notes where in the block's `context`, and has the [`enter`] or [`resume`] under
+/// way answer [`SWITCHED_OUT`]. Reached by a jump only, in `STATE_HOST` state, with the stack pointer at a frame: flags, then
+/// instruction pointer, then a red zone.
+///
+/// # Safety
+/// Never called; jumped to on a side stack that has [`SWITCH_BYTES`] and the extended registers' bytes to spare.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn switched_out() {
+    std::arch::naked_asm!(
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rbx",
+        "push rbp",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov rbp, rsp",
+        "sub rsp, gs:[{bytes}]",
+        "and rsp, -64",
+        // XSAVE leaves most of the header as it is, and XRSTOR wants it zero.
+        "xor eax, eax",
+        "mov [rsp + 512], rax",
+        "mov [rsp + 520], rax",
+        "mov [rsp + 528], rax",
+        "mov [rsp + 536], rax",
+        "mov [rsp + 544], rax",
+        "mov [rsp + 552], rax",
+        "mov [rsp + 560], rax",
+        "mov [rsp + 568], rax",
+        "mov eax, gs:[{mask}]",
+        "mov edx, gs:[{mask} + 4]",
+        "xsave64 [rsp]",
+        "sub rsp, 64",
+        "mov [rsp], rbp",
+        "mov gs:[{context}], rsp",
+        "mov eax, {switched_out}",
+        "jmp {landing_pad}",
+        bytes = const offset_of!(WorkerBlock, xstate_bytes),
+        mask = const offset_of!(WorkerBlock, xstate_mask),
+        context = const offset_of!(WorkerBlock, context),
+        switched_out = const SWITCHED_OUT,
+        landing_pad = sym landing_pad,
+    )
+}
+
+/// Switches the calling code out at the end of a host call; returns when it is resumed, in `STATE_GUEST` state.
+///
+/// # Safety
+/// On the side stack, in `STATE_GUEST` or `CALL` state, with the bytes to spare that [`switched_out`] asks for.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn switch_out_in_call() {
+    std::arch::naked_asm!(
+        "mov dword ptr gs:[{state}], {host}",
+        "mov dword ptr gs:[{pending}], 0",
+        "lea rax, [rip + 2f]",
+        "sub rsp, {red_zone}",
+        "push rax",
+        "pushfq",
+        "jmp {switched_out}",
+        "2:",
+        "ret",
+        state = const offset_of!(WorkerBlock, state),
+        pending = const offset_of!(WorkerBlock, pending),
+        host = const STATE_HOST,
+        red_zone = const RED_ZONE_BYTES,
+        switched_out = sym switched_out,
+    )
+}
+
+/// Returns from the [`enter`] or [`resume`] under way with what is in eax. Reached by a jump only, in `STATE_HOST` state.
+///
+/// # Safety
+/// Never called; jumped to while the block's `saved_rsp` is that of the call under way.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn landing_pad() {
+    std::arch::naked_asm!(
+        "cld",
+        "fninit",
+        "fldcw gs:[{x87}]",
+        "ldmxcsr gs:[{mxcsr}]",
+        leave!(),
+        x87 = const offset_of!(WorkerBlock, x87_control),
+        mxcsr = const offset_of!(WorkerBlock, mxcsr),
+        saved = const offset_of!(WorkerBlock, saved_rsp),
+    )
+}
+
+/// Leaves the side stack from a host call; the [`enter`] or [`resume`] under way answers with the cause.
+///
+/// # Safety
+/// The calling thread is on the side stack of `block`, its own, in `CALL` state, and no value that has a `Drop` or holds
+/// a lock is alive on that stack above the library's frames.
+pub(super) unsafe fn trap(block: &WorkerBlock, cause: KillCause) -> ! {
+    block.pending.store(0, Ordering::Relaxed);
+    block.state.store(STATE_HOST, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: this function's contract is the pad's.
+    unsafe {
+        std::arch::asm!("jmp {}", sym landing_pad, in("eax") TRAPPED + cause as u32, options(noreturn));
+    }
+}

@@ -1,0 +1,177 @@
+//! The worker's block: what the stack switch, the host's functions, the signal handlers and the watchdog share about one
+//! worker thread. The thread's gs base points at it while the thread has an engine.
+//!
+//! Guarantees: every field is atomic or constant, so the block may be read from anywhere; who writes what is said at each
+//! field. [`WorkerBlock::here`] is only called within a host call: gs is set there, and the thread stays the same.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use sandstorm_api::abi;
+
+use super::clock::TickLength;
+use super::mapping::GuardedMapping;
+use super::xstate::XState;
+use crate::limits::HOST_CALL_STACK_BYTES;
+use sandstorm_store::Participant;
+
+/// The worker runs the server's own code.
+pub(super) const STATE_HOST: u32 = 0;
+/// The worker runs a library's code on the side stack: it may be landed or switched out at any instruction.
+pub(super) const STATE_GUEST: u32 = 1;
+/// The worker runs one of the host's functions on the side stack: a switch waits for its return.
+pub(super) const STATE_HOST_CALL: u32 = 2;
+
+/// One worker's block. The library's allocator reads the first word through gs; the stack switch and host calls use other
+/// fields by their offsets.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(super) struct WorkerBlock {
+    /// The invocation that is polled, or was last. Written by the worker.
+    pub(super) current: AtomicPtr<abi::InvocationHeader>,
+    /// This block. Constant after `new`.
+    this: AtomicPtr<WorkerBlock>,
+    /// The worker's own stack pointer while it is on the side stack. Written by the switch.
+    pub(super) saved_rsp: AtomicUsize,
+    /// Where the side stack starts. Written by the worker, as are the other words about the stack, when it takes another.
+    pub(super) stack_top: AtomicUsize,
+    /// The worker's SSE and x87 control words, which a landing restores. Constant.
+    pub(super) mxcsr: u32,
+    pub(super) x87_control: u32,
+    /// `STATE_HOST`, `STATE_GUEST` or `STATE_HOST_CALL`. Written by the worker and by handlers on its thread.
+    pub(super) state: AtomicU32,
+    /// 1: a switch was asked for during a host call. Written by the handler, cleared by whatever leaves the stack.
+    pub(super) pending: AtomicU32,
+    /// Grows with every poll. Written by the worker.
+    pub(super) sequence: AtomicU64,
+    /// The sequence of the last poll that is over: while it is another, tenant code runs or is about to. Written by the worker.
+    pub(super) ended: AtomicU64,
+    /// The sequence of the last poll of an extension that is not proven. Written by the worker.
+    pub(super) wary: AtomicU64,
+    /// CPU time that the poll under way may take before it is switched out, nanoseconds. Written by the worker before
+    /// `sequence`, as are the next two.
+    pub(super) limit_ns: AtomicU64,
+    /// CPU time that its invocation has left in all, nanoseconds.
+    pub(super) left_ns: AtomicU64,
+    /// The processor's counter when the poll began.
+    pub(super) started: AtomicU64,
+    /// Who reads and writes tables on this worker. Written by the worker before a poll.
+    pub(super) participant: AtomicPtr<Participant>,
+    /// The sequence whose poll is to be switched out. Written by the watchdog before it signals; the handler clears it once
+    /// it has dealt with that.
+    pub(super) preempt_sequence: AtomicU64,
+    /// Where a function that was switched out is to be resumed. Written by the switch, cleared by the worker.
+    pub(super) context: AtomicUsize,
+    /// First usable byte of the side stack.
+    pub(super) stack_low: AtomicUsize,
+    /// A host call that finds the stack pointer below this lands with a stack overflow.
+    pub(super) call_floor: AtomicUsize,
+    /// First byte of the stack's guard pages; they end at `stack_low`.
+    pub(super) guard: AtomicUsize,
+    /// The sequence whose poll could not be switched out; the time that it was found to have run since, in ticks; the
+    /// counter at that moment. Written by the handler.
+    pub(super) refused_for: AtomicU64,
+    pub(super) refused_ticks: AtomicU64,
+    pub(super) refused_at: AtomicU64,
+    /// What XSAVE is told, the bytes that it takes, and the image of initial registers. Constant.
+    pub(super) xstate_mask: u64,
+    pub(super) xstate_bytes: usize,
+    pub(super) initial: usize,
+    /// How long a tick of the processor's counter is. Constant.
+    pub(super) tick: TickLength,
+    /// The worker's kernel thread id and the clock of its CPU time. Constant.
+    pub(super) thread: libc::pid_t,
+    pub(super) cpu_clock: libc::clockid_t,
+}
+
+impl WorkerBlock {
+    /// Makes the block of the calling thread, without a stack.
+    pub(super) fn new() -> std::io::Result<Arc<WorkerBlock>> {
+        let xstate = XState::of_this_processor()?;
+        let mut cpu_clock = 0;
+        // SAFETY: the calling thread's own handle; the clock id is written to a local.
+        let error = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut cpu_clock) };
+        if error != 0 {
+            return Err(std::io::Error::from_raw_os_error(error));
+        }
+        let (mxcsr, x87_control) = control_words();
+        let block = Arc::new(WorkerBlock {
+            current: AtomicPtr::default(),
+            this: AtomicPtr::default(),
+            saved_rsp: AtomicUsize::new(0),
+            stack_top: AtomicUsize::new(0),
+            mxcsr,
+            x87_control,
+            state: AtomicU32::new(STATE_HOST),
+            pending: AtomicU32::new(0),
+            sequence: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            wary: AtomicU64::new(0),
+            limit_ns: AtomicU64::new(0),
+            left_ns: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            participant: AtomicPtr::default(),
+            preempt_sequence: AtomicU64::new(0),
+            context: AtomicUsize::new(0),
+            stack_low: AtomicUsize::new(0),
+            call_floor: AtomicUsize::new(0),
+            guard: AtomicUsize::new(0),
+            refused_for: AtomicU64::new(0),
+            refused_ticks: AtomicU64::new(0),
+            refused_at: AtomicU64::new(0),
+            xstate_mask: xstate.mask,
+            xstate_bytes: xstate.bytes,
+            initial: xstate.initial,
+            tick: TickLength::measured(),
+            // SAFETY: a system call without arguments.
+            thread: unsafe { libc::gettid() },
+            cpu_clock,
+        });
+        // An Arc's contents do not move.
+        block.this.store(Arc::as_ptr(&block).cast_mut(), Ordering::Relaxed);
+        Ok(block)
+    }
+
+    /// Names the side stack that the next poll runs on. Only in `STATE_HOST` state.
+    pub(super) fn set_stack(&self, stack: &GuardedMapping) {
+        let low = stack.low().expose_provenance();
+        self.stack_top.store(low + stack.len(), Ordering::Relaxed);
+        self.stack_low.store(low, Ordering::Relaxed);
+        self.call_floor.store(low + HOST_CALL_STACK_BYTES, Ordering::Relaxed);
+        self.guard.store(low - stack.guard(), Ordering::Relaxed);
+    }
+
+    /// The block of the calling thread.
+    ///
+    /// # Safety
+    /// The calling thread has an engine, whose block outlives `'a`, and is in `STATE_HOST_CALL` state until the block is not used any
+    /// more: in `STATE_GUEST` state the code may be switched out between any two instructions, and go on on another thread.
+    #[inline(always)]
+    pub(super) unsafe fn here<'a>() -> &'a WorkerBlock {
+        let block: *const WorkerBlock;
+        // SAFETY: gs points at the block (this function's contract); the asm reads its own address from it.
+        unsafe {
+            std::arch::asm!(
+                "mov {}, gs:[{this}]",
+                out(reg) block,
+                this = const std::mem::offset_of!(WorkerBlock, this),
+                options(nostack, preserves_flags),
+            );
+            &*block
+        }
+    }
+}
+
+/// The calling thread's SSE and x87 control words.
+fn control_words() -> (u32, u32) {
+    let mut mxcsr = 0_u32;
+    let mut x87 = 0_u32;
+    // SAFETY: both instructions store to the given locals and change nothing else.
+    unsafe {
+        std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags));
+        std::arch::asm!("fnstcw [{}]", in(reg) &raw mut x87, options(nostack, preserves_flags));
+    }
+    // The status flags of earlier arithmetic are not part of what a landing restores.
+    (mxcsr & !0x3f, x87)
+}

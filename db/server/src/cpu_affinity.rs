@@ -1,0 +1,84 @@
+//! Which processors the workers have to themselves, and which all other threads share: a thread of ours that the kernel puts on
+//! a worker's processor costs the worker's tenants up to a slice of the scheduler, some milliseconds.
+
+use std::sync::OnceLock;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The processors that this process may use: what its first thread may use when this is first asked.
+pub fn allowed_cpus() -> &'static [usize] {
+    static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
+    ALLOWED.get_or_init(|| {
+        let allowed = sched_getaffinity(Some(rustix::process::getpid())).or_else(|_| sched_getaffinity(None));
+        allowed.map_or_else(|_| Vec::new(), |allowed| (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
+    })
+}
+
+/// The processors that no worker is bound to, where each of so many workers has one of its own.
+pub fn worker_free_cpus(workers: usize) -> &'static [usize] {
+    allowed_cpus().get(workers..).unwrap_or_default()
+}
+
+/// Binds the calling thread to the processor of the worker of that number; several workers share where there are too few.
+pub fn bind_worker(index: usize) -> rustix::io::Result<()> {
+    match allowed_cpus() {
+        [] => Ok(()),
+        all => bind_to(&all[index % all.len()..][..1]),
+    }
+}
+
+/// Does it on the processors that no worker is bound to, if there are any: the threads that it starts, and those that they
+/// start, stay there. The calling thread goes back to where it was.
+pub fn run_off_worker_cpus<T>(workers: usize, act: impl FnOnce() -> T) -> T {
+    /// Puts the thread back, even if `act` panics.
+    struct AffinityGuard(CpuSet);
+    impl Drop for AffinityGuard {
+        fn drop(&mut self) {
+            let _stays_where_it_is = sched_setaffinity(None, &self.0);
+        }
+    }
+    let free = worker_free_cpus(workers);
+    let back = sched_getaffinity(None).ok().filter(|_| !free.is_empty() && bind_to(free).is_ok()).map(AffinityGuard);
+    let done = act();
+    drop(back);
+    done
+}
+
+/// Binds the calling thread, and the threads that it will start, to these processors.
+pub fn bind_to(processors: &[usize]) -> rustix::io::Result<()> {
+    let mut set = CpuSet::new();
+    processors.iter().for_each(|cpu| set.set(*cpu));
+    sched_setaffinity(None, &set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here() -> Vec<usize> {
+        let set = sched_getaffinity(None).expect("a set");
+        (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+    }
+
+    #[test]
+    fn what_is_started_beside_workers_stays_off_their_processors() {
+        let before = here();
+        for workers in 0..allowed_cpus().len() + 2 {
+            let (own, child) = run_off_worker_cpus(workers, || {
+                let child = std::thread::spawn(|| std::thread::spawn(here).join().expect("a thread"));
+                (here(), child.join().expect("a thread"))
+            });
+            let expected = if workers < allowed_cpus().len() { &allowed_cpus()[workers..] } else { &before };
+            assert_eq!((&own[..], &child[..]), (expected, expected), "{workers} workers");
+            assert_eq!(here(), before, "the caller is back");
+        }
+    }
+
+    #[test]
+    fn workers_take_processors_in_turn() {
+        for index in 0..2 * allowed_cpus().len() {
+            let bound = std::thread::spawn(move || bind_worker(index).map(|()| here())).join().expect("a thread");
+            assert_eq!(bound.expect("it may"), [allowed_cpus()[index % allowed_cpus().len()]]);
+        }
+    }
+}

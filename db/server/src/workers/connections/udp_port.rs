@@ -1,0 +1,98 @@
+//! memcached's datagrams: requests of one datagram each, answered in one or more, for the tenant that the port speaks for.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
+use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
+use sandstorm_net::r2p2::DatagramSink;
+
+use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
+use crate::workers::Worker;
+use sandstorm_dialects::PortService;
+use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
+use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
+
+/// A socket of one worker, on an address that all workers have.
+pub(in crate::workers) struct UdpPort {
+    pub(super) driver: UdpDriver,
+    /// What all who send there say: each datagram stands for itself.
+    session: MemcachedSession,
+    burst: Burst,
+    /// The first of its datagrams that was not answered yet.
+    next: usize,
+    /// Datagrams that were no requests.
+    dropped: u64,
+    outbox: Outbox,
+    answer: Vec<u8>,
+}
+
+impl UdpPort {
+    pub(in crate::workers) fn new(driver: UdpDriver, service: &Arc<PortService>) -> UdpPort {
+        let (session, burst) = (MemcachedSession::new(service), driver.burst());
+        UdpPort { driver, session, burst, next: 0, dropped: 0, outbox: Outbox::default(), answer: Vec::new() }
+    }
+
+    /// Datagrams that were not answered.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped + self.driver.counters().truncated
+    }
+
+    /// Whether answers wait for room.
+    pub(super) fn is_full(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Whether some have come that are not answered yet.
+    pub(super) fn waits(&self) -> bool {
+        self.next < self.burst.len()
+    }
+
+    /// Answers what has come, for a limited time, and sends what waits.
+    pub(super) fn serve(&mut self, worker: &mut Worker) {
+        if !self.waits() {
+            self.driver.receive(&mut self.burst);
+            self.next = 0;
+            worker.refresh_snapshot();
+        }
+        let (begun, mut requests) = (Instant::now(), 0u32);
+        for (peer, datagram) in self.burst.iter().skip(self.next) {
+            if begun.elapsed().as_nanos() as u64 > TURN_NS {
+                break;
+            }
+            self.next += 1;
+            worker.counters.connection_bytes_in.add(datagram.len() as u64);
+            let Some((header, said)) =
+                MemcachedUdpHeader::decode(datagram).filter(|(_, said)| !looks_like_response(said))
+            else {
+                self.dropped += 1;
+                continue;
+            };
+            self.answer.clear();
+            if worker.stops {
+                self.session.reply_closing(said, SHUTTING_DOWN, &mut self.answer);
+            } else if header.count == 1 {
+                let context = worker.context(DATAGRAM_WORK);
+                self.session.run_datagram(&context, said, &mut self.answer);
+                requests = requests.saturating_add(context.work_done());
+            } else {
+                self.answer.extend_from_slice(b"SERVER_ERROR multi-packet request not supported\r\n");
+            }
+            worker.counters.connection_bytes_out.add(self.answer.len() as u64);
+            for (header, part) in split_response(header.request, &self.answer).into_iter().flatten() {
+                self.outbox.send(peer, &[&header, part]);
+            }
+        }
+        worker.charge_connection(self.session.identity(), requests);
+        self.driver.transmit(&mut self.outbox);
+        if self.answer.capacity() > RETAINED_BUFFER_BYTES {
+            self.answer = Vec::new();
+        }
+    }
+}
+
+/// Whether that begins as answers do, and no command. Were it answered, two servers whose addresses somebody has forged as each
+/// other's clients would tell each other of errors for ever.
+fn looks_like_response(said: &[u8]) -> bool {
+    said.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
+}

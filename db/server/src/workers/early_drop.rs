@@ -1,0 +1,131 @@
+//! Early drop: when lanes of the [`super::ingress`] overflow, or are full of what is refused anyway, the kernel drops a part of the same
+//! before it comes into the socket's buffer.
+//!
+//! The intake's fair queueing says what a lane's share is: what of it was served. A lane that lost datagrams in the last window,
+//! for lack of room, is let in with half as much again as it was served; a lane of which most was refused (over its rate,
+//! or strangers without a token) with twice of what was not. While nothing of it is lost, half as much again is let in each
+//! window, until it is all: the throttle lifts about a tenth of a second after the flood.
+
+use hashbrown::HashMap;
+use rand::Rng;
+use sandstorm_net::driver::socket_filter::{EarlyDropFilter, MAX_VERIFIED_PEERS};
+use sandstorm_net::driver::{DatagramDriver, ReceivePressure};
+
+use super::ingress::{FlowKey, FlowStats, IngressFlow, IngressScheduler, RandomDrop};
+use super::verified_peers::VerifiedPeers;
+use crate::limits::{MIN_ADMIT_FRACTION, OVERLOAD_WINDOW_US, THROTTLE_SLACK_DATAGRAMS};
+
+/// What is done about overload on one port.
+pub(super) struct EarlyDropController {
+    ends_us: u64,
+    /// What the kernel was last told of each throttled class.
+    told: HashMap<FlowKey, f64>,
+    peer_changes_seen: u64,
+    throttle: EarlyDropFilter,
+    pub(super) pressure: ReceivePressure,
+}
+
+impl EarlyDropController {
+    pub(super) fn new() -> EarlyDropController {
+        let throttle = EarlyDropFilter { keys: rand::rng().random(), ..EarlyDropFilter::default() };
+        EarlyDropController {
+            ends_us: 0,
+            told: HashMap::new(),
+            peer_changes_seen: 0,
+            throttle,
+            pressure: ReceivePressure::default(),
+        }
+    }
+
+    /// Whether a window has ended.
+    #[inline]
+    pub(super) fn is_due(&self, now_us: u64) -> bool {
+        now_us >= self.ends_us
+    }
+
+    /// Classes that are throttled.
+    pub(super) fn throttled(&self) -> usize {
+        self.told.len()
+    }
+
+    /// When to look again though no packet comes: a throttle is to be lifted.
+    pub(super) fn timer_us(&self) -> Option<u64> {
+        (!self.told.is_empty()).then_some(self.ends_us)
+    }
+
+    /// Ends a window: decides how much of each lane is let in, and tells the kernel if that has changed. `each` sees the windows of those lanes
+    /// of which something is dropped, or was.
+    pub(super) fn end_window(
+        &mut self,
+        now_us: u64,
+        intake: &mut IngressScheduler,
+        known: &VerifiedPeers,
+        driver: &mut impl DatagramDriver,
+        mut each: impl FnMut(FlowKey, &FlowStats, f64),
+    ) {
+        self.ends_us = now_us + OVERLOAD_WINDOW_US;
+        self.pressure = driver.pressure();
+        let full = self.pressure.filled > FULL_PER_MILLE && intake.lanes.values().all(|lane| lane.window.shed == 0);
+        let most = intake.lanes.values().map(|lane| lane.window.arrived).max().unwrap_or(0);
+        for (class, lane) in &mut intake.lanes {
+            let before = lane.keep;
+            lane.keep = next_admit_fraction(lane, full && lane.window.arrived == most);
+            if before.min(lane.keep) < 1.0 || lane.window.shed + lane.window.dropped_early > 0 {
+                each(*class, &lane.window, lane.keep);
+            }
+            lane.window = FlowStats::default();
+        }
+        let throttled = || intake.lanes.iter().filter(|(_, lane)| lane.keep < 1.0);
+        let differs =
+            |class: &FlowKey, keep: f64| self.told.get(class).is_none_or(|told| !(0.8..1.25).contains(&(keep / told)));
+        let changed = throttled().count() != self.told.len()
+            || throttled().any(|(class, lane)| differs(class, lane.keep))
+            || self.told.contains_key(&None) && known.changes() != self.peer_changes_seen;
+        if changed {
+            self.told = throttled().map(|(class, lane)| (*class, lane.keep)).collect();
+            self.tell(now_us, intake, known, driver);
+        }
+        intake.remove_idle_flows();
+    }
+
+    fn tell(
+        &mut self,
+        now_us: u64,
+        intake: &mut IngressScheduler,
+        known: &VerifiedPeers,
+        driver: &mut impl DatagramDriver,
+    ) {
+        let share = |keep: f64| (keep * f64::from(u32::MAX)) as u32;
+        let told = &self.told;
+        self.throttle.tenants = told.iter().filter_map(|(class, keep)| Some(((*class)?, share(*keep)))).collect();
+        self.throttle.unauthenticated = told.get(&None).map(|keep| share(*keep));
+        self.throttle.known.clear();
+        if self.throttle.unauthenticated.is_some() {
+            self.peer_changes_seen = known.changes();
+            self.throttle.known =
+                known.unthrottled_peers(now_us, |tenant| told.contains_key(&Some(tenant)), MAX_VERIFIED_PEERS);
+        }
+        let program = self.throttle.program();
+        let in_kernel = driver.set_filter(&program) && !program.is_empty() || told.is_empty();
+        intake.random_drop = (!in_kernel).then(|| RandomDrop::new(rand::rng().random()));
+        tracing::debug!(throttled = told.len(), in_kernel, instructions = program.len(), "early drop");
+    }
+}
+
+/// Thousandths of the socket's buffer in use above which it counts as full.
+const FULL_PER_MILLE: u32 = 900;
+
+/// How much of a lane is to be let in from now on.
+fn next_admit_fraction(lane: &IngressFlow, fills_the_socket: bool) -> f64 {
+    let FlowStats { arrived, served, refused, shed, .. } = lane.window;
+    let fit = |allowed: u64| lane.keep * (allowed + THROTTLE_SLACK_DATAGRAMS) as f64 / arrived.max(1) as f64;
+    let mostly_refused = refused > THROTTLE_SLACK_DATAGRAMS && 2 * refused > served;
+    let keep = match (shed > 0, mostly_refused) {
+        (true, false) => fit(served + served / 2),
+        (false, true) => fit(2 * (served - refused.min(served))),
+        (true, true) => fit((served + served / 2).min(2 * (served - refused.min(served)))),
+        (false, false) if fills_the_socket => lane.keep / 1.5,
+        (false, false) => lane.keep * 1.5,
+    };
+    keep.min(lane.keep * 1.5).clamp(MIN_ADMIT_FRACTION, 1.0)
+}

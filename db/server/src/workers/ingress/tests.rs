@@ -1,0 +1,432 @@
+//! Lanes, parts, shedding, and what the kernel is told, over a driver that is a queue.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use sandstorm_net::driver::socket_filter::BpfInstruction;
+use sandstorm_net::driver::{DriverCounters, DriverWaiter, DriverWaker, Outbox, ReceivePressure};
+use sandstorm_net::rpc::{MessageHeader, Operation, encode_message};
+use sandstorm_net::shared_bytes::SharedBytes;
+
+use super::super::early_drop::EarlyDropController;
+use super::*;
+use crate::limits::OVERLOAD_WINDOW_US;
+use sandstorm_catalog::{Directory, NewTenant};
+
+/// A socket of a test's: what is put in comes out, or is filtered, in its order.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(PeerAddr, Vec<u8>)>,
+    programs: usize,
+    program: usize,
+    refuses_programs: bool,
+    /// Where datagrams stay; none: they are copied.
+    kept: Option<Arc<RxBufferBudget>>,
+}
+
+/// A datagram that stays where it came.
+struct Buffer {
+    bytes: Vec<u8>,
+    kept: Arc<RxBufferBudget>,
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.kept.give_back();
+    }
+}
+
+impl DatagramDriver for Queue {
+    fn local(&self) -> PeerAddr {
+        peer(0)
+    }
+
+    fn burst(&self) -> Burst {
+        Burst::new(BURST, 1472)
+    }
+
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        burst.clear();
+        while let Some((peer, datagram)) = self.waiting.front() {
+            let put = match self.kept.as_ref().filter(|kept| kept.take()) {
+                None => burst.push(*peer, datagram),
+                Some(kept) => {
+                    let buffer = Buffer { bytes: datagram.clone(), kept: Arc::clone(kept) };
+                    burst.push_shared(*peer, SharedBytes::of(Arc::new(buffer)))
+                }
+            };
+            if !put {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        burst.len()
+    }
+
+    fn transmit(&mut self, _: &mut Outbox) -> usize {
+        0
+    }
+
+    fn waiter(&self) -> DriverWaiter {
+        DriverWaiter::new(None).unwrap()
+    }
+
+    fn waker(&self) -> DriverWaker {
+        self.waiter().waker()
+    }
+
+    fn pressure(&mut self) -> ReceivePressure {
+        ReceivePressure { filled: self.waiting.len().min(1000) as u32, thrown_away: 0 }
+    }
+
+    fn set_filter(&mut self, program: &[BpfInstruction]) -> bool {
+        self.program = program.len();
+        self.programs += 1;
+        !self.refuses_programs
+    }
+
+    fn counters(&self) -> DriverCounters {
+        DriverCounters::default()
+    }
+}
+
+fn peer(port: u16) -> PeerAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+/// A get of a tenant's; `number` tells it from others.
+fn get(tenant: u32, number: u64) -> Vec<u8> {
+    let header = MessageHeader { flags: 0, operations: 1, tenant, session: 1, sequence: number, acked: 0 };
+    let mut message = vec![0xCC, 8, 0, 0xC0, 0, 0, 0, 1];
+    let mut body = Vec::new();
+    encode_message(&header, &[Operation::get(1, b"key")], &mut body);
+    message.extend(body);
+    message
+}
+
+struct Port {
+    queue: Queue,
+    intake: IngressScheduler,
+    known: VerifiedPeers,
+    directory: Arc<Directory>,
+    sent: u64,
+}
+
+/// A closed tenant at each of the names; tenant number n is known at port n.
+fn port(tenants: &[&str]) -> (Port, Vec<u32>) {
+    port_of(tenants, 100)
+}
+
+/// The same, where so many addresses are known at most.
+fn port_of(tenants: &[&str], addresses: usize) -> (Port, Vec<u32>) {
+    let directory = Directory::new(sandstorm_store::Epochs::new());
+    let mut known = VerifiedPeers::new(addresses);
+    let ids: Vec<u32> =
+        tenants.iter().map(|name| directory.create_tenant(NewTenant::named(name)).unwrap().0.tenant.id).collect();
+    ids.iter().for_each(|id| known.note(peer(*id as u16), *id, 0));
+    (Port { queue: Queue::default(), intake: IngressScheduler::new(), known, directory, sent: 0 }, ids)
+}
+
+impl Port {
+    fn send(&mut self, from: u16, tenant: u32, count: usize) {
+        for _ in 0..count {
+            self.sent += 1;
+            self.queue.waiting.push_back((peer(from), get(tenant, self.sent)));
+        }
+    }
+
+    fn receive(&mut self) {
+        let (snapshot, kept) = (self.directory.snapshot(), self.queue.kept.clone());
+        let sorter = DatagramClassifier {
+            snapshot: &snapshot,
+            known: &mut self.known,
+            now_us: 1,
+            kept: kept.as_deref(),
+            last: None,
+        };
+        self.intake.receive(&mut self.queue, sorter, true);
+    }
+
+    /// Serves one part, at a microsecond each; tells whose it was, and how many of each.
+    fn part(&mut self) -> Option<Vec<(FlowKey, usize)>> {
+        self.part_of(|_| 0, 1000)
+    }
+
+    /// Serves one part, of which a datagram of a class is so much more work than one of others; each unit of work takes so long.
+    fn part_of(&mut self, more: impl Fn(FlowKey) -> u32, unit_ns: u64) -> Option<Vec<(FlowKey, usize)>> {
+        if !self.intake.next_batch() {
+            return None;
+        }
+        let shares: Vec<(FlowKey, usize)> =
+            self.intake.shares().iter().map(|share| (share.class, usize::from(share.count))).collect();
+        let count = self.intake.batch_len();
+        let (mut bills, mut work) = (BatchCosts::default(), 0);
+        for (number, (class, count)) in shares.iter().enumerate() {
+            bills.add_work(number as u8, more(*class) * *count as u32);
+            work += u64::from(1 + more(*class)) * *count as u64;
+        }
+        let work = if shares.is_empty() { count as u64 } else { work };
+        assert_eq!(self.intake.finish_batch(unit_ns * work, &bills), count);
+        Some(if shares.is_empty() { vec![(None, count)] } else { shares })
+    }
+
+    /// Turns of receiving and serving for so many microseconds each, until nothing waits or there were so many; what was served.
+    fn turns(&mut self, turns: usize, serve_us: usize) -> BTreeMap<FlowKey, usize> {
+        let mut served = BTreeMap::new();
+        for _ in 0..turns {
+            self.receive();
+            let mut done = 0;
+            while done < serve_us
+                && let Some(shares) = self.part()
+            {
+                for (class, count) in shares {
+                    *served.entry(class).or_default() += count;
+                    done += count;
+                }
+            }
+        }
+        served
+    }
+}
+
+#[test]
+fn who_floods_leaves_buffers_to_others_whose_datagrams_wait_and_strangers_have_none() {
+    let (mut port, ids) = port(&["a", "b", "c"]);
+    let kept = Arc::new(RxBufferBudget::new(200, 1500));
+    port.queue.kept = Some(Arc::clone(&kept));
+    let waiting = |port: &mut Port, from: u16, tenant: u32, count: usize| {
+        let before = kept.waiting();
+        port.send(from, tenant, count);
+        while !port.queue.waiting.is_empty() {
+            port.receive();
+        }
+        kept.waiting() - before
+    };
+    // From an address that has shown nothing.
+    assert_eq!(waiting(&mut port, 40_000, ids[0], 500), 0, "they wait as copies");
+    let flood = waiting(&mut port, ids[0] as u16, ids[0], 500);
+    assert!((64..=100).contains(&flood), "about two thirds of half of them: {flood}");
+    let next = waiting(&mut port, ids[1] as u16, ids[1], 500);
+    assert!(next > 0 && flood + next <= 100, "{flood} and {next}");
+    assert!(kept.take(), "what comes next has a buffer until it is sorted");
+    kept.give_back();
+    let mut served = 0;
+    while let Some(shares) = port.part() {
+        served += shares.iter().map(|(_, count)| count).sum::<usize>();
+    }
+    assert_eq!((served, kept.out()), (1500, 0), "all are served, and all buffers are back");
+}
+
+#[test]
+fn little_is_served_as_it_came() {
+    let (mut port, ids) = port(&["a", "b"]);
+    for round in 0..10 {
+        port.send(ids[round % 2] as u16, ids[round % 2], 1);
+    }
+    port.receive();
+    assert!(port.intake.next_batch());
+    let order: Vec<u8> =
+        (0..port.intake.batch_len()).map(|number| port.intake.datagram(number).unwrap().2[8 + 16]).collect();
+    assert_eq!(order, (1..=10).collect::<Vec<_>>());
+    assert_eq!(port.intake.finish_batch(1, &BatchCosts::default()), 10);
+    assert!(!port.intake.next_batch() && port.intake.lanes.is_empty());
+    port.receive();
+    assert!(!port.intake.next_batch());
+}
+
+#[test]
+fn a_message_waits_for_one_share_of_each_other_lane_whatever_waits_there() {
+    let (mut port, ids) = port(&["flood", "quiet", "other"]);
+    let (flood, quiet, other) = (ids[0], ids[1], ids[2]);
+    port.send(flood as u16, flood, 20_000);
+    port.turns(20, 30);
+    for _ in 0..50 {
+        port.send(flood as u16, flood, 60);
+        port.send(other as u16, other, 10);
+        port.send(quiet as u16, quiet, 1);
+        let mut before = 0;
+        // The socket is emptied over some turns; then the message is in its lane.
+        for _ in 0..2_000 {
+            let waits = port.queue.waiting.iter().any(|(from, _)| *from == peer(quiet as u16));
+            port.receive();
+            let Some(shares) = port.part() else { break };
+            let other = shares.iter().take_while(|(class, _)| *class != Some(quiet)).map(|(_, count)| count);
+            before += if waits { 0 } else { other.sum::<usize>() };
+            if shares.iter().any(|(class, _)| *class == Some(quiet)) {
+                break;
+            }
+        }
+        assert!(before <= 2 * BURST, "{before} datagrams served first");
+    }
+}
+
+#[test]
+fn lanes_share_by_time_and_strangers_have_the_least() {
+    let (mut port, ids) = port(&["a", "b"]);
+    let (a, b) = (ids[0], ids[1]);
+    let mut served = BTreeMap::<FlowKey, usize>::new();
+    for _ in 0..2_000 {
+        port.send(a as u16, a, 40);
+        port.send(b as u16, b, 10);
+        // A forged name, and an address that showed a token, but another's.
+        port.send(9_999, a, 20);
+        port.send(a as u16, b, 10);
+        for (class, count) in port.turns(1, 27) {
+            *served.entry(class).or_default() += count;
+        }
+    }
+    let of = |class: FlowKey| served[&class] as f64;
+    let ratio = of(Some(a)) / of(Some(b));
+    assert!((0.8..1.9).contains(&ratio), "a and b both ask for more than they get, or nearly: {served:?}");
+    assert!(of(None) < 0.5 * of(Some(b)), "strangers get a quarter of a share: {served:?}");
+    assert!(of(None) > 100.0, "and are served: {served:?}");
+    assert!(
+        port.intake.shed() > 0 && port.intake.lanes[&Some(b)].window.shed == 0,
+        "who keeps within the share loses nothing"
+    );
+}
+
+#[test]
+fn what_is_held_is_bounded_and_given_back() {
+    let (mut port, ids) = port(&["flood"]);
+    for _ in 0..300 {
+        port.send(ids[0] as u16, ids[0], 1_000);
+        port.turns(10, 5);
+    }
+    assert!(port.intake.bursts.len() <= MAX_BURSTS && port.intake.packs.len() <= MAX_PACKS);
+    let held =
+        |port: &Port| -> usize { port.intake.bursts.iter().chain(&port.intake.packs).map(|store| store.left).sum() };
+    let waiting = port.intake.lanes[&Some(ids[0])].waiting;
+    assert_eq!(held(&port), waiting);
+    while !port.queue.waiting.is_empty() || port.part().is_some() {
+        port.turns(1, 100);
+    }
+    assert_eq!(held(&port), 0);
+    assert!(port.intake.active.is_empty());
+}
+
+/// Floods for `ms` milliseconds at 4 datagrams a microsecond of serving, with windows as a worker would end them.
+fn flood(
+    port: &mut Port,
+    overload: &mut EarlyDropController,
+    ids: &[u32],
+    from_us: &mut u64,
+    turns: usize,
+    per_turn: usize,
+) {
+    for turn in 0..turns {
+        let filtered = port.intake.lanes.get(&Some(ids[0])).map_or(1.0, |lane| lane.keep);
+        let count = if port.queue.refuses_programs { per_turn } else { (per_turn as f64 * filtered) as usize };
+        port.send(ids[0] as u16, ids[0], count);
+        port.send(ids[1] as u16, ids[1], 1);
+        port.turns(1, 30);
+        *from_us += 100;
+        if turn % 100 == 99 {
+            overload.end_window(*from_us, &mut port.intake, &port.known, &mut port.queue, |_, _, _| {});
+        }
+    }
+}
+
+#[test]
+fn who_floods_is_dropped_early_until_the_flood_has_ended_and_nobody_else_is() {
+    for refuses_programs in [false, true] {
+        let (mut port, ids) = port(&["flood", "quiet"]);
+        port.queue.refuses_programs = refuses_programs;
+        let (mut overload, mut now_us) = (EarlyDropController::new(), 0);
+        flood(&mut port, &mut overload, &ids, &mut now_us, 5_000, 120);
+        let keep = port.intake.lanes[&Some(ids[0])].keep;
+        assert!((0.1..0.7).contains(&keep), "of four times its share about three eighths are let in: {keep}");
+        assert_eq!(overload.throttled(), 1, "the quiet one is not throttled");
+        assert_eq!(overload.timer_us(), Some(now_us + OVERLOAD_WINDOW_US));
+        assert_eq!(port.intake.random_drop.is_some(), refuses_programs, "what the kernel cannot do is done here");
+        assert!(port.queue.program > 0);
+        let told = port.queue.programs;
+        assert!(told < 50, "the kernel is not told every window: {told}");
+        flood(&mut port, &mut overload, &ids, &mut now_us, 3_000, 1);
+        assert_eq!((overload.throttled(), overload.timer_us(), port.queue.program), (0, None, 0), "lifted");
+        assert!(port.intake.random_drop.is_none());
+    }
+}
+
+#[test]
+fn a_lane_of_refusals_is_dropped_early_though_there_is_room() {
+    let (mut port, ids) = port(&["over_its_rate", "quiet"]);
+    let mut overload = EarlyDropController::new();
+    for round in 1..100u64 {
+        port.send(ids[0] as u16, ids[0], 500);
+        port.send(9_999, ids[1], 500);
+        port.send(ids[1] as u16, ids[1], 500);
+        for _ in 0..50 {
+            port.receive();
+            while port.intake.next_batch() {
+                let mut bills = BatchCosts::default();
+                for (number, share) in port.intake.shares().iter().enumerate() {
+                    let refused = if share.class == Some(ids[1]) { 0 } else { share.count };
+                    bills.add_rejected(number as u8, u64::from(refused));
+                }
+                port.intake.finish_batch(1000, &bills);
+            }
+        }
+        overload.end_window(round * OVERLOAD_WINDOW_US, &mut port.intake, &port.known, &mut port.queue, |_, _, _| {});
+    }
+    let keep = |class: FlowKey| port.intake.lanes.get(&class).map_or(1.0, |lane| lane.keep);
+    assert!(keep(Some(ids[0])) < 0.01 && keep(None) < 0.01 && keep(Some(ids[1])) == 1.0);
+    assert_eq!(port.intake.shed(), 0);
+    assert_eq!(overload.throttled(), 2);
+}
+
+#[test]
+fn of_many_tenants_with_a_message_each_a_part_has_many() {
+    const TENANTS: usize = 500;
+    let names: Vec<String> = (0..TENANTS).map(|number| format!("tenant-{number}")).collect();
+    let (mut port, ids) = port_of(&names.iter().map(String::as_str).collect::<Vec<_>>(), TENANTS);
+    for _ in 0..3 {
+        ids.iter().for_each(|id| port.send(*id as u16, *id, 1));
+    }
+    let (mut order, mut parts) = (Vec::new(), 0);
+    loop {
+        port.receive();
+        // At a quarter of a microsecond each, as plain gets are served.
+        let Some(shares) = port.part_of(|_| 0, 250) else { break };
+        parts += 1;
+        for (class, count) in shares {
+            order.extend(std::iter::repeat_n(class, count));
+        }
+    }
+    assert_eq!(order.len(), 3 * TENANTS);
+    assert!(parts <= 3 * TENANTS / (BURST / 2), "{parts} parts for {} messages", order.len());
+    let mut served = BTreeMap::<FlowKey, usize>::new();
+    for class in &order[..TENANTS] {
+        *served.entry(*class).or_default() += 1;
+    }
+    assert!(served.len() > TENANTS / 4, "everybody's first message before most of the others' second");
+    assert!(port.intake.active.is_empty() && port.intake.lanes.values().all(|lane| lane.waiting == 0));
+}
+
+#[test]
+fn whose_messages_are_more_work_has_fewer_of_them_served() {
+    let (mut port, ids) = port(&["heavy", "light", "other"]);
+    let heavy = Some(ids[0]);
+    let mut served = BTreeMap::<FlowKey, usize>::new();
+    for _ in 0..3_000 {
+        port.send(ids[0] as u16, ids[0], 2);
+        port.send(ids[1] as u16, ids[1], 60);
+        port.send(ids[2] as u16, ids[2], 60);
+        port.receive();
+        let shares = port.part_of(|class| if class == heavy { 29 } else { 0 }, 300);
+        for (class, count) in shares.unwrap_or_default() {
+            *served.entry(class).or_default() += count;
+        }
+    }
+    let of = |id: u32| served[&Some(id)] as f64;
+    let ratio = 30.0 * of(ids[0]) / of(ids[1]);
+    assert!((0.7..1.4).contains(&ratio), "its time is that of the others, whoever else is in its parts: {served:?}");
+    let ratio = of(ids[1]) / of(ids[2]);
+    assert!((0.8..1.25).contains(&ratio), "and theirs is alike: {served:?}");
+}

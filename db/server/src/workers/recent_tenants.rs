@@ -1,0 +1,48 @@
+//! Which tenants have asked a worker for something lately: beside another one's requests, computations have shorter slices.
+
+use crate::limits::CONTENTION_WINDOW_US;
+
+/// The two tenants that asked last, and when: enough to tell for each tenant when any other one last did.
+#[derive(Debug, Default)]
+pub(super) struct RecentTenants([Option<(u32, u64)>; 2]);
+
+impl RecentTenants {
+    /// A tenant asks for something.
+    #[inline]
+    pub(super) fn note(&mut self, tenant: u32, now_us: u64) {
+        if self.0[0].is_none_or(|(last, _)| last != tenant) {
+            self.0[1] = self.0[0];
+        }
+        self.0[0] = Some((tenant, now_us));
+    }
+
+    /// Whether any other tenant has asked lately.
+    #[inline]
+    pub(super) fn beside(&self, tenant: u32, now_us: u64) -> bool {
+        let other = self.0.iter().flatten().find(|(other, _)| *other != tenant);
+        other.is_some_and(|(_, at_us)| now_us.saturating_sub(*at_us) < CONTENTION_WINDOW_US)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_is_beside_the_last_other_one_for_a_while() {
+        let mut asked = RecentTenants::default();
+        assert!(!asked.beside(1, 0));
+        asked.note(1, 0);
+        assert!(!asked.beside(1, 10), "alone");
+        assert!(asked.beside(2, 10));
+        asked.note(2, 50);
+        for at_us in 51..60 {
+            asked.note(1, at_us);
+        }
+        assert!(asked.beside(1, 50 + CONTENTION_WINDOW_US - 1), "however often it asks itself");
+        assert!(!asked.beside(1, 50 + CONTENTION_WINDOW_US));
+        assert!(asked.beside(2, 50 + CONTENTION_WINDOW_US), "the other way round it was later");
+        asked.note(3, 70);
+        assert!(asked.beside(1, 71) && asked.beside(3, 71));
+    }
+}

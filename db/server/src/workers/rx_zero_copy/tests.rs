@@ -1,0 +1,156 @@
+use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
+
+use super::super::record_operations::{self, OperationContext, RangeWork};
+use super::*;
+use sandstorm_metrics::WorkerCounters;
+use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
+
+/// Bytes of the largest packet, and of a value that is worth its buffer.
+const PACKET: usize = 8192;
+const VALUE: usize = 3000;
+
+/// A queue's buffers, of which values may stay in so many, and the tenants that put values.
+struct Queue {
+    kept: Arc<RxBufferBudget>,
+    tenants: Vec<Arc<TenantUsage>>,
+    /// Held once here, and once more by who keeps it.
+    buffers: Vec<Arc<Vec<u8>>>,
+}
+
+impl Queue {
+    fn new(most: u32, tenants: usize) -> Queue {
+        let tenants = (0..tenants).map(|_| Arc::new(TenantUsage::new(2))).collect();
+        Queue { kept: Arc::new(RxBufferBudget::new(most, PACKET)), tenants, buffers: Vec::new() }
+    }
+
+    /// A packet, and what is done with it for a tenant.
+    fn packet<R>(&mut self, tenant: usize, run: impl FnOnce(&ZeroCopyPacket<'_>, &[u8]) -> R) -> R {
+        let buffer = Arc::new(vec![tenant as u8; PACKET]);
+        self.buffers.push(Arc::clone(&buffer));
+        let (share, has_stored_value, usage) = (SharedBytes::of(buffer), Cell::new(false), &self.tenants[tenant]);
+        let refused = &usage.worker(0).not_kept;
+        let packet = ZeroCopyPacket {
+            share: &share,
+            has_stored_value: &has_stored_value,
+            kept: &self.kept,
+            port: 1,
+            usage,
+            refused,
+        };
+        run(&packet, &share)
+    }
+
+    fn hold(&mut self, tenant: usize) -> Option<SharedBytes> {
+        self.packet(tenant, |packet, bytes| packet.hold(&bytes[100..100 + VALUE]))
+    }
+
+    /// Holds all that the tenant may, one after the other.
+    fn fill(&mut self, tenant: usize) -> Vec<SharedBytes> {
+        std::iter::from_fn(|| self.hold(tenant)).collect()
+    }
+
+    /// Places that each tenant holds, and all together.
+    fn held(&self) -> (Vec<u32>, u32) {
+        let other: u32 = self.tenants.iter().map(|usage| usage.kept(0).get()).sum();
+        assert_eq!(other, 0, "of another queue");
+        (self.tenants.iter().map(|usage| usage.kept(1).get()).collect(), self.kept.stored())
+    }
+
+    /// Buffers that something keeps.
+    fn kept(&self) -> usize {
+        self.buffers.iter().filter(|buffer| Arc::strong_count(buffer) > 1).count()
+    }
+}
+
+#[test]
+fn a_tenant_that_takes_all_it_can_get_leaves_places_for_the_next() {
+    let mut queue = Queue::new(300, 3);
+    let first = queue.fill(0);
+    assert_eq!((first.len(), queue.held()), (200, (vec![200, 0, 0], 200)), "two thirds");
+    let (second, third) = (queue.fill(1), queue.fill(2));
+    assert!(second.len() > 60 && third.len() > 20 && queue.held().1 < 300, "{} {}", second.len(), third.len());
+    assert!(queue.hold(0).is_none() && queue.hold(1).is_none());
+    let refused: Vec<u64> = queue.tenants.iter().map(|usage| usage.worker(0).not_kept.get()).collect();
+    assert_eq!(refused, [2, 2, 1], "and each is told of its own alone");
+    // What the first gives back is for all.
+    drop(first);
+    assert!(queue.hold(1).is_some() && queue.held().0[0] == 0);
+    drop((second, third));
+    assert_eq!((queue.held(), queue.kept()), ((vec![0, 0, 0], 0), 0));
+    // In turns they get even parts.
+    let mut all = Vec::new();
+    while let Some(shares) = (0..3).map(|tenant| queue.hold(tenant)).collect::<Option<Vec<_>>>() {
+        all.extend(shares);
+    }
+    let (held, _) = queue.held();
+    assert!(held.iter().all(|held| (84..=86).contains(held)), "two of seven parts: {held:?}");
+    assert_eq!(Queue::new(0, 1).fill(0).len(), 0);
+    assert_eq!(Queue::new(1, 1).fill(0).len(), 1);
+}
+
+#[test]
+fn a_value_stays_that_fills_a_good_part_of_the_packet_and_one_of_a_packet() {
+    let mut queue = Queue::new(300, 1);
+    let least = queue.kept.value_bytes();
+    assert_eq!(least, PACKET / 4);
+    for (len, stays) in [(0, false), (least - 1, false), (least, true), (PACKET - 1, true)] {
+        let held = queue.packet(0, |packet, bytes| packet.hold(&bytes[..len]));
+        assert_eq!(held.map(|held| held.len()), stays.then_some(len));
+    }
+    let held = queue.packet(0, |packet, bytes| {
+        assert!(packet.hold(&vec![0; VALUE]).is_none(), "not of the packet");
+        [0, VALUE].map(|at| packet.hold(&bytes[at..at + VALUE]))
+    });
+    assert!(held[0].is_some() && held[1].is_none());
+    assert_eq!((queue.held(), queue.kept()), ((vec![1], 1), 1));
+    assert_eq!(queue.tenants[0].worker(0).not_kept.get(), 0, "there was a place for each");
+    drop(held);
+    assert_eq!((queue.held(), queue.kept()), ((vec![0], 0), 0));
+}
+
+fn run(
+    table: &RecordTable,
+    participant: &Participant,
+    (op, value): (OpKind, &[u8]),
+    packet: Option<ZeroCopyPacket<'_>>,
+) -> RpcStatus {
+    let (ranges, counters) = (RangeWork::new(), WorkerCounters::default());
+    let context = OperationContext { participant, now_ms: 1, counters: &counters, ranges: &ranges, packet };
+    let operation = Operation { key: b"key", value, ..Operation::new(op) };
+    record_operations::run(&context, table, &operation, table.hash(b"key"), (&mut Vec::new(), None))
+}
+
+#[test]
+fn a_place_comes_back_when_nobody_reads_the_value_any_more_and_not_when_its_record_goes() {
+    let mut queue = Queue::new(3, 1);
+    let epochs = Epochs::new();
+    let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
+    let mut participant = epochs.register();
+    let put = |queue: &mut Queue, participant: &Participant| {
+        let put = |packet: &ZeroCopyPacket<'_>, bytes: &[u8]| {
+            run(&table, participant, (OpKind::Put, &bytes[..VALUE]), Some(*packet))
+        };
+        assert_eq!(queue.packet(0, put), RpcStatus::Ok);
+    };
+    put(&mut queue, &participant);
+    let record = |participant: &Participant| {
+        let guard = participant.guard();
+        table.get(&guard, table.hash(b"key"), b"key", 1).and_then(|record| record.hold())
+    };
+    let answer = record(&participant).expect("it is large");
+    put(&mut queue, &participant);
+    assert_eq!((queue.held(), queue.kept()), ((vec![2], 2), 2), "one is replaced");
+    // With a value whose record is gone the tenant has its part: what comes now is copied, and takes no place.
+    put(&mut queue, &participant);
+    assert_eq!((queue.held(), queue.tenants[0].worker(0).not_kept.get()), ((vec![2], 2), 1));
+    let settle = |participant: &mut Participant| (0..100).for_each(|_| participant.quiescent());
+    settle(&mut participant);
+    assert_eq!((queue.held(), queue.kept()), ((vec![1], 1), 1), "an answer is sent from there");
+    put(&mut queue, &participant);
+    assert_eq!(queue.held(), (vec![2], 2));
+    assert_eq!(run(&table, &participant, (OpKind::Delete, &[]), None), RpcStatus::Ok);
+    settle(&mut participant);
+    assert_eq!(queue.held(), (vec![1], 1));
+    std::thread::spawn(move || drop(answer)).join().expect("on any thread");
+    assert_eq!((queue.held(), queue.kept()), ((vec![0], 0), 0));
+}

@@ -1,0 +1,520 @@
+//! What a writer does under the lock of a stripe.
+//!
+//! What this module guarantees: its functions are safe to call, since a [`LockedStripe`] is the proof of what the unsafe
+//! functions of `buckets` ask for: the stripe's lock is held, and the participant is online and stays so. Records are
+//! retired once, by whoever took them out of their slot under the lock.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use super::buckets::{
+    BUCKET_BYTES, BucketArray, BucketSlot, ChainCapacity, InsertError, RehashStats, SpareBuckets, stripe_of,
+};
+use super::eviction::EvictionQueue;
+use super::stripe::{StripeState, TableStripe};
+use super::{RecordTable, index};
+use crate::epochs::{Garbage, GarbageCharge, OwnedRecord, PENDING_OVERHEAD_BYTES};
+use crate::limits::{EVICTION_VISITS, MAX_CHAIN_BUCKETS, MAX_CHAIN_GROUP_RECORDS, RECORD_CHARGE_BYTES, STRIPES};
+use crate::record::{RecordPtr, RecordRef, ValueSource, allocation_bytes};
+use crate::{Participant, RecordMarks, StorageMode, StoreCondition, StoreError, WriteOptions};
+
+/// The lock of one stripe, held by a thread whose participant is online and stays so: everything that the unsafe
+/// functions of `buckets` call *protected* and *locked* holds for hashes of the stripe while this lives.
+pub(super) struct LockedStripe<'t> {
+    pub(super) table: &'t RecordTable,
+    pub(super) participant: &'t Participant,
+    pub(super) buckets: &'t BucketArray,
+    pub(super) index: usize,
+    pub(super) stripe: &'t TableStripe,
+    pub(super) state: MutexGuard<'t, StripeState>,
+    /// What records have that are written now.
+    pub(super) marks: RecordMarks,
+}
+
+/// A record that was found, and its slot.
+#[derive(Clone, Copy)]
+pub(super) struct FoundRecord<'t> {
+    slot: &'t BucketSlot,
+    owned: RecordPtr,
+    pub(super) record: RecordRef<'t>,
+}
+
+/// A record that is not in the table; freed if it never gets there.
+pub(super) struct UnpublishedRecord {
+    record: RecordPtr,
+    /// The copy of its key for the index of an ordered table, where it is not yet.
+    entry: Option<index::IndexKey>,
+}
+
+impl Drop for UnpublishedRecord {
+    fn drop(&mut self) {
+        // SAFETY: it never was in the table; `publish_fresh` does not drop it.
+        unsafe { self.record.free() }
+    }
+}
+
+/// Bytes that a record counts against the quota.
+pub(super) fn record_charge(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> u64 {
+    allocation_bytes(key_len, value_len, flags, expires_at_ms) as u64 + RECORD_CHARGE_BYTES
+}
+
+impl RecordTable {
+    /// Counts overflow buckets against the quota that were added, and no longer those that were unlinked.
+    pub(super) fn account_buckets(&self, added: usize, unlinked: usize) {
+        if added != unlinked {
+            let growth = added.wrapping_sub(unlinked).wrapping_mul(BUCKET_BYTES);
+            self.bytes.fetch_add(growth as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<'t> LockedStripe<'t> {
+    fn find_where(&self, hash: u64, matches: impl FnMut(RecordRef<'t>) -> bool) -> Option<FoundRecord<'t>> {
+        debug_assert_eq!(stripe_of(hash), self.index);
+        // SAFETY: protected: see `LockedStripe`; what is found stays for 't, during which the participant is borrowed and so
+        // announces no quiescent point.
+        unsafe {
+            let (slot, owned) = self.buckets.find(hash, matches)?;
+            Some(FoundRecord { slot, owned, record: owned.as_ref() })
+        }
+    }
+
+    /// Whether the array is three quarters full, as far as this stripe tells.
+    pub(super) fn is_full(&self) -> bool {
+        self.stripe.records.get() * STRIPES as u64 * 4 > self.buckets.slots() as u64 * 3
+    }
+
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<FoundRecord<'t>> {
+        self.find_where(hash, |record| record.key() == key)
+    }
+
+    /// Whether there is a record of this hash, expired or not.
+    pub(super) fn has(&self, hash: u64) -> bool {
+        self.find_where(hash, |_| true).is_some()
+    }
+
+    fn retire(&self, record: RecordPtr) {
+        // SAFETY: it stays at least until this thread's next quiescent point.
+        let charge = self.table.garbage.charge(unsafe { record.bytes() } as u64 + PENDING_OVERHEAD_BYTES);
+        // SAFETY: callers have just taken the record out of its slot, under the lock, so nobody else retires it.
+        self.participant.retire(Garbage::Record(unsafe { OwnedRecord::new(record) }), charge);
+    }
+
+    /// Takes a record out of the table.
+    pub(super) fn remove(&mut self, hash: u64, found: FoundRecord<'t>) {
+        let bytes = found.record.charged_bytes() + self.table.key_charge(found.record.key().len());
+        self.table.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.unlink(hash, found);
+    }
+
+    /// The same for who has accounted for it.
+    pub(super) fn unlink(&mut self, hash: u64, found: FoundRecord<'t>) {
+        self.stripe.records.sub(1);
+        self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
+        if let Some(absences) = self.table.absences.get() {
+            absences.note_removal(hash);
+        }
+        let mut unlinked = 0;
+        let retire = |bucket| {
+            self.participant.retire(Garbage::Incremental(Box::new(bucket)), GarbageCharge::NONE);
+            unlinked += 1;
+        };
+        // SAFETY: locked: see `LockedStripe`; the slot was found under this lock.
+        unsafe { self.buckets.remove(hash, found.slot, retire) };
+        self.table.account_buckets(0, unlinked);
+        if let Some(index) = &self.table.index {
+            index.remove(found.record.key());
+        }
+        self.retire(found.owned);
+    }
+
+    /// Removes a record because its time is over.
+    pub(super) fn expire(&mut self, hash: u64, found: FoundRecord<'t>) {
+        self.remove(hash, found);
+        self.stripe.expirations.add(1);
+    }
+
+    /// Writes a record if the condition holds and there is room; answers its version.
+    pub(super) fn put(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: ValueSource<'_>,
+        write: &WriteOptions,
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
+        let found = self.find(hash, key);
+        let live = found.filter(|found| !found.record.is_expired(now_ms));
+        if !write.condition.holds(live.map(|found| found.record.version())) {
+            return Err(StoreError::Conflict);
+        }
+        self.replace_found(found, hash, key, value, (write.flags, write.expires_at_ms), now_ms)
+    }
+
+    /// Writes a record in place of what [`LockedStripe::find`] found, if there is room; answers its version.
+    pub(super) fn replace_found(
+        &mut self,
+        found: Option<FoundRecord<'t>>,
+        hash: u64,
+        key: &[u8],
+        value: ValueSource<'_>,
+        (flags, expires_at_ms): (u32, u64),
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
+        self.check_garbage_limit()?;
+        let old = found.map_or(0, |found| found.record.charged_bytes());
+        let mut new = record_charge(key.len(), value.len(), flags, expires_at_ms);
+        let mut bucket = 0;
+        if found.is_none() {
+            new += self.table.key_charge(key.len());
+            bucket = self.bucket_charge(hash);
+        }
+        self.reserve(hash, old, new + bucket)?;
+        let version = self.state.last_version + 1;
+        let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
+            .ok_or_else(|| self.no_memory())
+            // Once more: making room may have moved slots about, though never this key.
+            .and_then(|record| {
+                let replaced = self.find(hash, key);
+                self.publish(hash, record, replaced, (None, &mut SpareBuckets::default()))
+            });
+        let added = match written {
+            Ok(added) => added,
+            Err(error) => {
+                self.table.bytes.fetch_sub((new + bucket).saturating_sub(old), Ordering::Relaxed);
+                return Err(error);
+            }
+        };
+        if old > new {
+            self.table.bytes.fetch_sub(old - new, Ordering::Relaxed);
+        }
+        // What was evicted may have left a place.
+        if bucket != 0 && !added {
+            self.table.bytes.fetch_sub(bucket, Ordering::Relaxed);
+        }
+        self.state.last_version = version;
+        if found.is_some_and(|found| found.record.is_expired(now_ms)) {
+            self.stripe.expirations.add(1);
+        }
+        Ok(version)
+    }
+
+    /// Refuses to put anything while too much of the table's garbage waits for its readers.
+    pub(super) fn check_garbage_limit(&mut self) -> Result<(), StoreError> {
+        if self.table.garbage.bytes() > self.table.garbage_limit { self.reclaim_garbage() } else { Ok(()) }
+    }
+
+    /// Has too many of the table's replaced and deleted records freed, if nobody reads them any more. Only writes that put
+    /// something are refused: what is deleted without them is bounded by what there is.
+    #[cold]
+    fn reclaim_garbage(&mut self) -> Result<(), StoreError> {
+        self.participant.reclaim_early();
+        if self.table.garbage.bytes() <= self.table.garbage_limit {
+            return Ok(());
+        }
+        self.stripe.held_back.add(1);
+        Err(StoreError::ReclaimPressure)
+    }
+
+    /// A record to be published under this lock, whose key `is_new` or not; `None` when memory is out.
+    pub(super) fn fresh(
+        &mut self,
+        (key, is_new): (&[u8], bool),
+        value: &[u8],
+        flags: u32,
+        expires_at_ms: u64,
+    ) -> Option<UnpublishedRecord> {
+        let is_entered = is_new && self.table.index.is_some();
+        let entry = if is_entered { Some(index::copy_key(key)?) } else { None };
+        let version = self.state.last_version + 1;
+        let record = RecordPtr::allocate(version, key, ValueSource::Parts([value, b"", b""]), flags, expires_at_ms)?;
+        self.state.last_version = version;
+        Some(UnpublishedRecord { record, entry })
+    }
+
+    /// Bytes that count against the quota, beside its own, for a new record of `hash`: those of an overflow bucket, if it needs one
+    /// more. Evictions from its chain only leave room.
+    pub(super) fn bucket_charge(&self, hash: u64) -> u64 {
+        if self.room(hash).adds_bucket_for(1) { BUCKET_BYTES as u64 } else { 0 }
+    }
+
+    /// What the chain can take to which a new record of `hash` would be added.
+    pub(super) fn room(&self, hash: u64) -> ChainCapacity {
+        debug_assert_eq!(stripe_of(hash), self.index);
+        // SAFETY: locked: see `LockedStripe`.
+        unsafe { self.buckets.room(hash, self.moved()) }
+    }
+
+    /// Whether there are too many records around `hash` for `inserts` more; looked at in a crowded stripe only.
+    pub(super) fn is_crowded(&self, hash: u64, inserts: usize) -> bool {
+        // SAFETY: locked: see `LockedStripe`.
+        self.state.crowded && unsafe { self.buckets.count_neighbourhood(hash) } + inserts > MAX_CHAIN_GROUP_RECORDS
+    }
+
+    /// Buckets of this stripe that have been moved from the previous array.
+    fn moved(&self) -> usize {
+        if self.state.generation == self.buckets.generation { self.state.moved } else { 0 }
+    }
+
+    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory; answers whether a bucket was
+    /// added.
+    pub(super) fn publish_prepared(
+        &mut self,
+        hash: u64,
+        fresh: UnpublishedRecord,
+        replaced: Option<FoundRecord<'t>>,
+        spares: &mut SpareBuckets,
+    ) -> bool {
+        let mut fresh = std::mem::ManuallyDrop::new(fresh);
+        let entry = fresh.entry.take();
+        let published = self.publish(hash, fresh.record, replaced, (entry, spares));
+        debug_assert!(published.is_ok(), "the caller made sure that there is room");
+        published == Ok(true)
+    }
+
+    /// Puts an allocated record into its slot, in place of `replaced`. Memory for its key in the index, and for further buckets, was
+    /// taken before, or is taken now. Answers whether a bucket was added, for which the caller accounts.
+    fn publish(
+        &mut self,
+        hash: u64,
+        record: RecordPtr,
+        replaced: Option<FoundRecord<'t>>,
+        (entry, spares): (Option<index::IndexKey>, &mut SpareBuckets),
+    ) -> Result<bool, StoreError> {
+        // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
+        let new: RecordRef<'_> = unsafe { record.as_ref() };
+        self.stripe.expiring.add(u64::from(new.expires_at_ms() != 0));
+        if self.marks != RecordMarks::default() {
+            new.set_marks(self.marks);
+        }
+        if let Some(old) = replaced {
+            if self.table.config.mode == StorageMode::Cache {
+                new.inherit(old.record);
+            }
+            self.stripe.expiring.sub(u64::from(old.record.expires_at_ms() != 0));
+            old.slot.replace(record);
+            self.retire(old.owned);
+            return Ok(false);
+        }
+        // A commit has made sure of this for all of its records.
+        let inserted = if self.is_crowded(hash, 1) {
+            Err(StoreError::OutOfMemory)
+        } else if !self.enter(new.key(), entry) {
+            Err(self.no_memory())
+        } else {
+            // SAFETY: locked: see `LockedStripe`; `put` found no record of this key.
+            unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.map_err(|why| match why {
+                InsertError::ChainFull => StoreError::OutOfMemory,
+                InsertError::OutOfMemory => self.no_memory(),
+            })
+        };
+        let Ok(added) = inserted else {
+            self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
+            if let Some(index) = &self.table.index {
+                index.remove(new.key());
+            }
+            // SAFETY: it never was in the table.
+            unsafe { record.free() };
+            return inserted.map(|_| false);
+        };
+        self.stripe.records.add(1);
+        if self.table.config.mode == StorageMode::Cache {
+            if self.state.queues.admit(hash) == EvictionQueue::Main {
+                new.set_in_main_queue();
+            }
+            self.drop_stale_entries();
+        }
+        Ok(added)
+    }
+
+    /// Notes that the system gave no memory.
+    #[cold]
+    pub(super) fn no_memory(&self) -> StoreError {
+        self.stripe.no_memory_refusals.add(1);
+        StoreError::NoMemory
+    }
+
+    /// Enters a key into the index, if there is one; `false` when memory is out.
+    fn enter(&self, key: &[u8], entry: Option<index::IndexKey>) -> bool {
+        let Some(index) = &self.table.index else { return true };
+        let entry = entry.or_else(|| index::copy_key(key));
+        entry.map(|entry| index.insert(entry)).is_some()
+    }
+
+    /// Accounts for a record that takes `new` bytes in place of one that takes `old`, making room in a cache.
+    fn reserve(&mut self, hash: u64, old: u64, new: u64) -> Result<(), StoreError> {
+        if new <= old {
+            return Ok(());
+        }
+        let quota = self.table.config.quota_bytes;
+        let after = self.table.bytes.fetch_add(new - old, Ordering::Relaxed).wrapping_add(new - old);
+        if after <= quota || (self.table.config.mode == StorageMode::Cache && new <= quota && self.make_room(hash)) {
+            return Ok(());
+        }
+        self.table.bytes.fetch_sub(new - old, Ordering::Relaxed);
+        self.stripe.refusals.add(1);
+        Err(StoreError::OutOfMemory)
+    }
+
+    /// Evicts until the table is within its quota, from this stripe first; `false` if that would take too long.
+    fn make_room(&mut self, spared: u64) -> bool {
+        let fits = |table: &RecordTable| table.bytes.load(Ordering::Relaxed) <= table.config.quota_bytes;
+        let mut left = self.table.evictions_per_write();
+        while !fits(self.table) && left != 0 && self.evict_one(spared) {
+            left -= 1;
+        }
+        for offset in 1..STRIPES {
+            if fits(self.table) || left == 0 {
+                break;
+            }
+            // Never waits for a second lock, so that no two writers wait for each other.
+            let other = (self.index + offset) % STRIPES;
+            let Some(mut other) = self.table.try_lock_stripe(self.participant, other) else { continue };
+            while !fits(self.table) && left != 0 && other.evict_one(spared) {
+                left -= 1;
+            }
+        }
+        fits(self.table)
+    }
+
+    /// Evicts one record of this stripe. Looks at a bounded number of entries; those of the second half have no second
+    /// chance.
+    pub(super) fn evict_one(&mut self, spared: u64) -> bool {
+        for visit in 0..EVICTION_VISITS {
+            let Some((hash, queue)) = self.state.queues.pop() else { return false };
+            if hash == spared {
+                self.state.queues.push(queue, hash);
+                continue;
+            }
+            let in_main = queue == EvictionQueue::Main;
+            let Some(found) = self.find_where(hash, |record| record.in_main_queue() == in_main) else { continue };
+            if found.record.take_touched() && visit < EVICTION_VISITS / 2 {
+                found.record.set_in_main_queue();
+                self.state.queues.push(EvictionQueue::Main, hash);
+                continue;
+            }
+            if !in_main {
+                self.state.queues.remember(hash);
+            }
+            self.remove(hash, found);
+            self.stripe.evictions.add(1);
+            return true;
+        }
+        false
+    }
+
+    /// Drops entries of deleted records when they are about to outnumber the others: two looks an insert.
+    fn drop_stale_entries(&mut self) {
+        if self.state.queues.len() as u64 <= 2 * self.stripe.records.get() + 64 {
+            return;
+        }
+        for _ in 0..2 {
+            let Some((hash, queue)) = self.state.queues.pop_longer() else { return };
+            let in_main = queue == EvictionQueue::Main;
+            if self.find_where(hash, |record| record.in_main_queue() == in_main).is_some() {
+                self.state.queues.push(queue, hash);
+            }
+        }
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        condition: StoreCondition,
+        now_ms: u64,
+    ) -> Result<bool, StoreError> {
+        let found = self.find(hash, key);
+        let live = found.filter(|found| !found.record.is_expired(now_ms));
+        if !condition.holds(live.map(|found| found.record.version())) {
+            return Err(StoreError::Conflict);
+        }
+        match (live, found) {
+            (Some(live), _) => self.remove(hash, live),
+            (None, Some(expired)) => self.expire(hash, expired),
+            (None, None) => {}
+        }
+        Ok(live.is_some())
+    }
+
+    pub(super) fn increment(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        delta: i64,
+        now_ms: u64,
+    ) -> Result<(i64, u64), StoreError> {
+        let live = self.find(hash, key).map(|found| found.record).filter(|record| !record.is_expired(now_ms));
+        let old = match live {
+            None => 0,
+            Some(record) => decimal(record.value()).ok_or(StoreError::NotANumber)?,
+        };
+        let sum = old.checked_add(delta).ok_or(StoreError::NotANumber)?;
+        let write = WriteOptions {
+            condition: StoreCondition::Always,
+            flags: live.map_or(0, |record| record.flags()),
+            expires_at_ms: live.map_or(0, |record| record.expires_at_ms()),
+        };
+        let mut digits = [0; 20];
+        let version = self.put(hash, key, format_decimal(sum, &mut digits).into(), &write, now_ms)?;
+        Ok((sum, version))
+    }
+
+    /// Moves up to `buckets` buckets of this stripe from the previous array; `false` when nothing is left to move here.
+    pub(super) fn rehash_some(&mut self, buckets: usize) -> bool {
+        if !self.buckets.is_growing() {
+            return false;
+        }
+        let generation = self.buckets.generation;
+        if self.state.generation != generation {
+            (self.state.generation, self.state.moved, self.state.all_moved) = (generation, 0, false);
+        }
+        for _ in 0..buckets {
+            if self.state.all_moved {
+                return false;
+            }
+            let (mut moved, mut unlinked) = (RehashStats::default(), 0);
+            let retire = |bucket| {
+                self.participant.retire(Garbage::Incremental(Box::new(bucket)), GarbageCharge::NONE);
+                unlinked += 1;
+            };
+            // SAFETY: the lock of the stripe is held: see `LockedStripe`.
+            let done = unsafe { self.buckets.rehash_bucket(self.index, self.state.moved, &mut moved, retire) };
+            // Whether it was done or not: what has moved lies there.
+            self.state.crowded |= moved.longest > MAX_CHAIN_BUCKETS;
+            self.table.account_buckets(moved.added, unlinked);
+            // Memory is out: what is left of the bucket stays where it is, where it is found as well.
+            let Ok(was_last) = done else { return false };
+            self.state.moved += usize::from(!was_last);
+            self.state.all_moved = was_last;
+            if self.state.all_moved {
+                // SAFETY: as above.
+                let emptied = unsafe { self.buckets.finish_stripe(self.index) };
+                let retire = |emptied| self.participant.retire(Garbage::Incremental(emptied), GarbageCharge::NONE);
+                emptied.into_iter().for_each(retire);
+            }
+        }
+        true
+    }
+}
+
+/// A decimal number in ASCII, as `increment` reads it: an optional minus and digits, nothing else.
+fn decimal(text: &[u8]) -> Option<i64> {
+    if text.first() == Some(&b'+') {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Writes a number in decimal, without an allocation.
+fn format_decimal(number: i64, digits: &mut [u8; 20]) -> &[u8] {
+    use std::io::Write as _;
+    let mut rest = &mut digits[..];
+    // The longest, i64::MIN, has 20 characters: the write always fits.
+    let fits = write!(rest, "{number}").is_ok();
+    let left = rest.len();
+    debug_assert!(fits);
+    &digits[..20 - left]
+}

@@ -1,0 +1,46 @@
+//! Who moves records to a larger array: every write some, of the stripe whose turn it is, one stripe after the other.
+
+use std::sync::atomic::Ordering;
+
+use super::RecordTable;
+use crate::Participant;
+use crate::limits::{BUCKETS_MOVED_WHEN_FULL, STRIPES};
+
+/// Stripes that one write looks at for something to move: the first of them nearly always has it.
+const STRIPES_PROBED: usize = 4;
+
+impl RecordTable {
+    /// Moves buckets of the stripe whose turn it is: so that the front of the old array is empty soon, and goes back. `false` where
+    /// another thread is at it, or the caller holds that stripe's lock itself. Never waits for a lock, since the caller may hold some.
+    pub(super) fn help(&self, participant: &Participant, buckets: usize, is_held: impl Fn(usize) -> bool) -> bool {
+        for _ in 0..STRIPES_PROBED {
+            let rehash_stripe = self.rehash_stripe.load(Ordering::Relaxed);
+            if is_held(rehash_stripe % STRIPES) {
+                return false;
+            }
+            let Some(mut locked) = self.try_lock_stripe(participant, rehash_stripe % STRIPES) else { return false };
+            if locked.rehash_some(buckets) {
+                return true;
+            }
+            self.pass_on(rehash_stripe);
+        }
+        false
+    }
+
+    /// It is the next stripe's turn, if it is this one's: it has been moved, or cannot be.
+    pub(super) fn pass_on(&self, stripe: usize) {
+        let rehash_stripe = self.rehash_stripe.load(Ordering::Relaxed);
+        if rehash_stripe % STRIPES == stripe % STRIPES {
+            self.rehash_stripe.store(rehash_stripe.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Moves buckets of a table that grows though nobody writes to it any more, so that the old array does not stay.
+    pub(super) fn rehash_idle(&self, participant: &Participant, buckets: usize) {
+        for _ in 0..buckets.div_ceil(BUCKETS_MOVED_WHEN_FULL) {
+            if !self.help(participant, BUCKETS_MOVED_WHEN_FULL, |_| false) {
+                break;
+            }
+        }
+    }
+}

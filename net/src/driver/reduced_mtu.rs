@@ -1,0 +1,135 @@
+//! Ways that bear less than is usual: addresses to which datagrams have to be smaller, each for some time.
+//!
+//! Bounded, and shared by groups of networks that nobody can choose: when there is no more room, the group that has most of it loses its oldest. So
+//! one who has many addresses pushes out those of his own group, and not everybody's.
+
+use crate::limits::{REDUCED_PATH_GROUPS, REDUCED_PATH_LIFETIME_US, REDUCED_PATHS};
+use hashbrown::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
+
+/// What nobody else knows, to mix numbers with: who falls together with whom cannot be told, or chosen.
+#[derive(Debug)]
+pub(crate) struct HashSecret(u64);
+
+impl HashSecret {
+    pub(crate) fn new() -> HashSecret {
+        HashSecret(RandomState::new().build_hasher().finish())
+    }
+
+    #[inline]
+    pub(crate) fn mix(&self, high: u64, low: u64, rest: u64) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a ^ self.0) * u128::from(b ^ 0xD1B5_4A32_D192_ED03);
+            product as u64 ^ (product >> 64) as u64
+        };
+        // Once more: what differs in `high` alone, by ones, fell on a few places of 64 with one secret of some hundreds.
+        fold(fold(fold(low, rest), high ^ self.0.rotate_left(32)), 0)
+    }
+}
+
+/// A way that bears less than is usual.
+#[derive(Clone, Copy, Debug)]
+struct ReducedMtu {
+    bytes: usize,
+    until_us: u64,
+}
+
+/// See the module. Shared by threads, whose times have one start.
+#[derive(Debug)]
+pub(crate) struct ReducedMtuTable {
+    ways: RwLock<HashMap<IpAddr, ReducedMtu>>,
+    /// When the last of them is forgotten.
+    until_us: AtomicU64,
+    secret: HashSecret,
+}
+
+impl ReducedMtuTable {
+    pub(crate) fn new() -> ReducedMtuTable {
+        ReducedMtuTable { ways: RwLock::default(), until_us: AtomicU64::new(0), secret: HashSecret::new() }
+    }
+
+    /// The group of an address's network (/24, IPv6 /64), below [`REDUCED_PATH_GROUPS`].
+    pub(crate) fn group(&self, ip: IpAddr) -> usize {
+        // Who is heard by a socket of both families is of IPv4 all the same: as IPv6 they would all be one network.
+        let network = match ip.to_canonical() {
+            IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        };
+        (self.secret.mix(network, 0, 0) >> 32) as usize % REDUCED_PATH_GROUPS
+    }
+
+    /// What is sent to this address may have so many bytes at most, for some time.
+    #[cold]
+    pub(crate) fn reduce(&self, now_us: u64, ip: IpAddr, bytes: usize) {
+        let mut ways = self.ways.write().unwrap_or_else(PoisonError::into_inner);
+        if ways.len() >= REDUCED_PATHS && !ways.contains_key(&ip) {
+            ways.retain(|_, way| way.until_us > now_us);
+            if ways.len() >= REDUCED_PATHS
+                && let Some(leaves) = self.oldest_of_largest_group(&ways)
+            {
+                ways.remove(&leaves);
+            }
+        }
+        let until_us = now_us + REDUCED_PATH_LIFETIME_US;
+        ways.insert(ip, ReducedMtu { bytes, until_us });
+        self.until_us.fetch_max(until_us, Relaxed);
+    }
+
+    /// The oldest way of the group that has most of them.
+    fn oldest_of_largest_group(&self, ways: &HashMap<IpAddr, ReducedMtu>) -> Option<IpAddr> {
+        let mut of = [0_usize; REDUCED_PATH_GROUPS];
+        for ip in ways.keys() {
+            if let Some(count) = of.get_mut(self.group(*ip)) {
+                *count += 1;
+            }
+        }
+        let (most, _) = of.iter().enumerate().max_by_key(|(_, count)| **count)?;
+        let own = ways.iter().filter(|(ip, _)| self.group(**ip) == most);
+        own.min_by_key(|(_, way)| way.until_us).map(|(ip, _)| *ip)
+    }
+
+    /// There never was one: the usual case costs one look.
+    #[inline]
+    pub(crate) fn was_never_used(&self) -> bool {
+        self.until_us.load(Relaxed) == 0
+    }
+
+    /// The most bytes that may be sent to this address, if they are fewer than is usual.
+    #[cold]
+    pub(crate) fn most(&self, now_us: u64, ip: IpAddr) -> Option<usize> {
+        if self.until_us.load(Relaxed) <= now_us {
+            return None;
+        }
+        let ways = self.ways.read().unwrap_or_else(PoisonError::into_inner);
+        ways.get(&ip).filter(|way| way.until_us > now_us).map(|way| way.bytes)
+    }
+
+    /// Ways that are known.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.ways.read().unwrap().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngCore as _, SeedableRng as _};
+
+    #[test]
+    fn networks_side_by_side_are_of_many_groups_whatever_the_secret() {
+        let mut rng = rand::rngs::SmallRng::seed_from_u64(1);
+        for _ in 0..4000 {
+            let secret = HashSecret(rng.next_u64());
+            let mut groups = [0; REDUCED_PATH_GROUPS];
+            for network in 0..1000 {
+                groups[(secret.mix(0x0A_0000 + network, 0, 0) >> 32) as usize % REDUCED_PATH_GROUPS] += 1;
+            }
+            let most = groups.into_iter().max();
+            assert!(most < Some(1000 / REDUCED_PATH_GROUPS * 4), "{most:?} of 1000 in one group: {:#x}", secret.0);
+        }
+    }
+}
