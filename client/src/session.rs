@@ -18,61 +18,19 @@ use sandstorm_net::r2p2::{
     self, ClientEndpoint, DatagramSink, FailedRequest, PeerAddr, R2p2ClientCounters, RequestError, RequestFailure,
     TaggedRequest,
 };
-use sandstorm_net::seal::{ClientSeal, ClientSealSink, HandshakeRefusal, SEAL_OVERHEAD};
+use sandstorm_net::seal::{ClientSeal, HandshakeRefusal, SEAL_OVERHEAD};
+use sink::SessionSink;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+mod login;
 mod rejection;
+mod sink;
+
+pub(crate) use login::{LoginCredentials, ServerTopology};
 
 /// An answer as it comes from the network: borrowed from its datagram, or assembled from several.
 pub(crate) type SessionResponse<'p> = r2p2::ReceivedMessage<'p>;
-
-/// Who logs in.
-#[derive(Clone)]
-pub(crate) struct LoginCredentials {
-    pub(crate) tenant: u32,
-    pub(crate) token: String,
-    /// Whether in a sealed session; then the time in milliseconds since 1970 at which `now_us` is 0.
-    pub(crate) sealed_clock_ms: Option<u64>,
-}
-
-/// The way of packets: as they are, or sealed.
-enum SessionSink<'s, T> {
-    Plain(&'s mut T),
-    Sealed(ClientSealSink<'s, T>),
-}
-
-impl<'s, T: DatagramSink> SessionSink<'s, T> {
-    fn of(seal: &'s mut Option<Box<ClientSeal>>, tx: &'s mut T) -> SessionSink<'s, T> {
-        match seal {
-            Some(seal) => SessionSink::Sealed(seal.through(tx)),
-            None => SessionSink::Plain(tx),
-        }
-    }
-}
-
-impl<T: DatagramSink> DatagramSink for SessionSink<'_, T> {
-    fn send(&mut self, peer: PeerAddr, parts: &[&[u8]]) {
-        match self {
-            SessionSink::Plain(tx) => tx.send(peer, parts),
-            SessionSink::Sealed(tx) => tx.send(peer, parts),
-        }
-    }
-
-    fn most(&mut self, peer: PeerAddr) -> usize {
-        match self {
-            SessionSink::Plain(tx) => tx.most(peer),
-            SessionSink::Sealed(tx) => tx.most(peer),
-        }
-    }
-}
-
-/// What the server says of itself at log-in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ServerTopology {
-    pub(crate) workers: u32,
-    pub(crate) home_worker: u32,
-}
 
 /// A request that has no answer yet: its message, and what else there is to know of it.
 type PendingRequest<T> = TaggedRequest<RequestContext<T>>;

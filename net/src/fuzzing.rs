@@ -364,9 +364,7 @@ pub fn once(bytes: &[u8]) {
 /// Sealed packets, as they are, changed, cut, or made up, into a server and a client: what is opened is what was sealed, once;
 /// nobody is sent more than he sent.
 pub fn seal(bytes: &[u8]) {
-    use crate::seal::{
-        ClientSeal, SealHeader, SealLimits, SealPacketKind, ServerSeal, TokenKeys, TokenSource, TokenVerifier,
-    };
+    use crate::seal::{ClientSeal, SealLimits, ServerSeal, TokenKeys, TokenSource, TokenVerifier};
     struct Door(TokenVerifier);
     impl TokenSource for Door {
         fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)> {
@@ -389,21 +387,7 @@ pub fn seal(bytes: &[u8]) {
         let (queue, here) = if choice & 1 == 0 { (&to_server, true) } else { (&to_client, false) };
         let mut datagram = match queue.get(usize::from(input.byte()) % queue.len().max(1)) {
             Some(datagram) if choice & 2 == 0 => datagram.clone(),
-            _ => {
-                let to_server = [SealPacketKind::ToServer, SealPacketKind::Hello, SealPacketKind::Proof];
-                let kind = [
-                    SealPacketKind::ToClient,
-                    SealPacketKind::Welcome,
-                    SealPacketKind::Reject,
-                    SealPacketKind::Probe,
-                    SealPacketKind::Retry,
-                ];
-                let kind = to_server.iter().chain(&kind).nth(usize::from(input.byte()) % 8).copied();
-                let (kind, flags) = (kind.unwrap_or(SealPacketKind::Hello), input.byte());
-                let head =
-                    SealHeader { kind, flags, tenant: input.byte() as u32 % 3, session: 7, number: input.number(1) };
-                [&head.encode()[..], input.bytes(usize::from(choice))].concat()
-            }
+            _ => made_up_sealed_packet(input, choice),
         };
         let genuine = queue.contains(&datagram);
         if choice & 4 != 0 && !datagram.is_empty() {
@@ -439,6 +423,17 @@ pub fn seal(bytes: &[u8]) {
             if to == at { to_client.push(datagram) } else { to_server.push(datagram) }
         }
     }
+}
+
+/// A packet of a sealed session of some kind, with what the input says in it.
+fn made_up_sealed_packet(input: &mut FuzzInput<'_>, length: u8) -> Vec<u8> {
+    use crate::seal::{SealHeader, SealPacketKind as Kind};
+    let to_server = [Kind::ToServer, Kind::Hello, Kind::Proof];
+    let to_client = [Kind::ToClient, Kind::Welcome, Kind::Reject, Kind::Probe, Kind::Retry];
+    let kind = to_server.iter().chain(&to_client).nth(usize::from(input.byte()) % 8).copied();
+    let (kind, flags) = (kind.unwrap_or(Kind::Hello), input.byte());
+    let head = SealHeader { kind, flags, tenant: u32::from(input.byte()) % 3, session: 7, number: input.number(1) };
+    [&head.encode()[..], input.bytes(usize::from(length))].concat()
 }
 
 /// Where a client's datagrams go.
