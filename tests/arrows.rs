@@ -1,6 +1,6 @@
 //! Promise: dependencies between the folders run one way (docs/design.md, "The rooms"):
-//! `ext -> sandstorm-api <- db -> net <- client`, those of `db/` among each other from the binary down to the store, and only the
-//! server's binary knows both `db` and `client`.
+//! `ext -> sandstorm-api <- db -> net <- client`, those of `db/` among each other from the binary down to the store,
+//! and only the server's binary knows both `db` and `client`.
 
 use std::collections::BTreeMap;
 use std::fs;

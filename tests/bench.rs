@@ -1,4 +1,5 @@
-//! Promise: `sandstorm bench` runs its experiments and writes a page and data that have all of their rows. Tiny sizes, no word about speed.
+//! Promise: `sandstorm bench` runs its experiments and writes a page and data that have all of their rows. Tiny sizes,
+//! no word about speed.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long to try: where a machine stood still for the whole of a short measurement, nothing was measured, and the command says so.
+/// How long to try: where a machine stood still for the whole of a short measurement, nothing was measured, and the
+/// command says so.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn bench(arguments: &[&str]) -> Output {
@@ -15,8 +17,8 @@ fn bench(arguments: &[&str]) -> Output {
     command.arg("bench").args(arguments).env_remove("RUST_LOG").output().expect("the program runs")
 }
 
-/// One run at a time: each starts servers that poll, up to eight of them, and compilers that get what these leave. Of five runs side by
-/// side on two processors one met the bound of a compiler's time.
+/// One run at a time: each starts servers that poll, up to eight of them, and compilers that get what these leave. Of
+/// five runs side by side on two processors one met the bound of a compiler's time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The data of a run in which something was measured everywhere.

@@ -1,5 +1,6 @@
-//! Promise: however many operations ran, and however many connections came and went with answers under way, all packet buffers are back in
-//! their pools, on both sides: of the server and of its clients. A million operations, or as many as `SANDSTORM_LEAK_OPERATIONS` says.
+//! Promise: however many operations ran, and however many connections came and went with answers under way, all packet
+//! buffers are back in their pools, on both sides: of the server and of its clients. A million operations, or as many
+//! as `SANDSTORM_LEAK_OPERATIONS` says.
 #![cfg(feature = "dpdk")]
 
 mod common;
@@ -25,7 +26,8 @@ const LONGEST: usize = 6000;
 /// For an answer, on a machine that stands still now and then.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One connection's life: puts, gets and calls; it is left with what is under way. Returns the operations that were answered.
+/// One connection's life: puts, gets and calls; it is left with what is under way. Returns the operations that were
+/// answered.
 fn live(config: &Config, random: &mut SmallRng) -> u64 {
     let mut connection = Connection::connect(config).expect("a connection");
     let (value, messages) = (vec![7; LONGEST], random.random_range(1..=LIFE));

@@ -1,6 +1,6 @@
-//! Promise: a builder on another host speaks TLS where it is told to; a server believes the certificate that it was told
-//! to believe and no other, takes a renewed one without a restart, and says what is wrong and what to do when the two do not
-//! fit. Runs the real binary on free ports.
+//! Promise: a builder on another host speaks TLS where it is told to; a server believes the certificate that it was
+//! told to believe and no other, takes a renewed one without a restart, and says what is wrong and what to do when the
+//! two do not fit. Runs the real binary on free ports.
 
 #[path = "common/certificates.rs"]
 mod certificates;

@@ -1,5 +1,5 @@
-//! Promise: the command line does what it says against a real server, from a tenant's creation to a reply, and what goes
-//! wrong is one `error: …` line and a status that is not zero. Runs the real binary on free ports.
+//! Promise: the command line does what it says against a real server, from a tenant's creation to a reply, and what
+//! goes wrong is one `error: …` line and a status that is not zero. Runs the real binary on free ports.
 
 #[path = "common/process.rs"]
 mod process;

@@ -1,5 +1,5 @@
-//! Promise: connections cost little, come to their tenant's home worker, end with their right, and do each other no harm, whatever
-//! they say or do not read.
+//! Promise: connections cost little, come to their tenant's home worker, end with their right, and do each other no
+//! harm, whatever they say or do not read.
 
 #[path = "common/certificates.rs"]
 mod certificates;

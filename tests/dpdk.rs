@@ -1,5 +1,6 @@
-//! Promise: the same server and the same load run on a device of DPDK: over shared memory (memif), with neither root nor hugepages, with
-//! several workers, sealed and plain, calls included, in packets as large as both sides have them; a client may be killed in the middle and the next one is served. Runs the real binary.
+//! Promise: the same server and the same load run on a device of DPDK: over shared memory (memif), with neither root
+//! nor hugepages, with several workers, sealed and plain, calls included, in packets as large as both sides have them;
+//! a client may be killed in the middle and the next one is served. Runs the real binary.
 #![cfg(feature = "dpdk")]
 
 #[path = "common/process.rs"]
@@ -91,7 +92,8 @@ fn a_value_is_one_packet_where_both_sides_have_large_ones() {
         let counters = server.json("stat --all")["counters"].clone();
         ["packets_in", "bytes_in", "packets_out", "bytes_out"].map(|name| counters[name].as_u64().unwrap())
     };
-    // Answers of 8 KiB to questions of 60 bytes, and the other way round. Longer and longer: the machine may stand still.
+    // Answers of 8 KiB to questions of 60 bytes, and the other way round. Longer and longer: the machine may stand
+    // still.
     for (mix, packets, bytes) in [("get=100", 2, 3), ("put=100", 0, 1)] {
         let large = ["1", "10", "60"].iter().any(|seconds| {
             let before = counters();

@@ -1,5 +1,6 @@
-//! Promise: where a device reads memory by itself, large values lie in the memory that it was told of, up to a size, and that memory goes
-//! back when they have; when there is no more of it, records lie elsewhere, and nothing else changes.
+//! Promise: where a device reads memory by itself, large values lie in the memory that it was told of, up to a size,
+//! and that memory goes back when they have; when there is no more of it, records lie elsewhere, and nothing else
+//! changes.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
-//! Promise: memory of replaced records is bounded, and an innocent tenant does not pay for another's readers. While a tenant
-//! keeps an invocation under way that only yields, and could do so for hours, its neighbour writes over its records: more
-//! than may wait to be freed. All of it is taken, and in the end nothing waits.
+//! Promise: memory of replaced records is bounded, and an innocent tenant does not pay for another's readers. While a
+//! tenant keeps an invocation under way that only yields, and could do so for hours, its neighbour writes over its
+//! records: more than may wait to be freed. All of it is taken, and in the end nothing waits.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Promise: a social graph in any of the three placements answers as TAO's paper and docs/tao.md have it, by an oracle that was written
-//! from those alone; arguments that are none are refused and change nothing; records that are none of a graph are errors, never crashes.
+//! Promise: a social graph in any of the three placements answers as TAO's paper and docs/tao.md have it, by an oracle
+//! that was written from those alone; arguments that are none are refused and change nothing; records that are none of
+//! a graph are errors, never crashes.
 //!
 //! `TAO_OPS=100000 cargo test -p sandstorm --test graph` asks so many questions of each placement, of longer lists.
 

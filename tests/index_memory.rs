@@ -1,5 +1,5 @@
-//! Promise: what was deleted from an ordered table takes no memory in its index, whatever ranges went over it, and so does what a
-//! clear took away.
+//! Promise: what was deleted from an ordered table takes no memory in its index, whatever ranges went over it, and so
+//! does what a clear took away.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;

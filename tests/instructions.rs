@@ -1,9 +1,10 @@
-//! Promise: the inner pieces of a request do not get longer unnoticed. Counts the instructions of each under valgrind and compares
-//! with what is written down, so that neither the machine nor what else it does has a say.
+//! Promise: the inner pieces of a request do not get longer unnoticed. Counts the instructions of each under valgrind
+//! and compares with what is written down, so that neither the machine nor what else it does has a say.
 //!
-//! `cargo test -p sandstorm --test instructions`, with `--release` for the optimized code, and `-- TEXT` for the pieces with that in
-//! their names. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1` writes it anew. Fewer is
-//! welcome, but better written down, too: else it could be lost again unnoticed. Without valgrind nothing is counted, and a line says so.
+//! `cargo test -p sandstorm --test instructions`, with `--release` for the optimized code, and `-- TEXT` for the pieces
+//! with that in their names. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1` writes
+//! it anew. Fewer is welcome, but better written down, too: else it could be lost again unnoticed. Without valgrind
+//! nothing is counted, and a line says so.
 
 #[path = "instructions/pieces.rs"]
 mod pieces;
@@ -22,10 +23,12 @@ const PIECE: &str = "SANDSTORM_INSTRUCTIONS_PIECE";
 const LIBRARY: &str = "SANDSTORM_INSTRUCTIONS_LIBRARY";
 /// Times that a piece is run between the two counts whose difference is taken.
 const ROUNDS: u64 = 512;
-/// What a count may differ without a word: hash tables are seeded anew in each process, so their chains are not always the same.
+/// What a count may differ without a word: hash tables are seeded anew in each process, so their chains are not always
+/// the same.
 const NOISE: f64 = 0.05;
-/// What a count may grow before it is an error. The compiler cuts a crate into units anew with every change of it, and what it
-/// takes in line changes with them: an unrelated change has moved the parser of 32 gets, the most sensitive, by 21 %.
+/// What a count may grow before it is an error. The compiler cuts a crate into units anew with every change of it, and
+/// what it takes in line changes with them: an unrelated change has moved the parser of 32 gets, the most sensitive, by
+/// 21 %.
 const TOLERANCE: f64 = 0.25;
 
 fn main() -> ExitCode {
@@ -57,8 +60,8 @@ fn main() -> ExitCode {
     compare(&counted)
 }
 
-/// The instructions of the first thread of a process in which it runs a piece so often. What comes before differs from process to
-/// process: keys are drawn.
+/// The instructions of the first thread of a process in which it runs a piece so often. What comes before differs from
+/// process to process: keys are drawn.
 fn count(folder: &Path, library: &Path, piece: usize, times: u64) -> u64 {
     let out = folder.join(format!("counts-{piece}-{times}"));
     let run = Command::new("valgrind")

@@ -1,9 +1,10 @@
-//! Promise: a tenant reaches its own tables and what is granted to it at that moment, and nothing else. Tenants with the
-//! same table ids, table names, keys and extensions run side by side on one worker, while another steals from it and while
-//! tables, tenants and grants come and go at random; every answer must be one that some moment of its request allowed.
+//! Promise: a tenant reaches its own tables and what is granted to it at that moment, and nothing else. Tenants with
+//! the same table ids, table names, keys and extensions run side by side on one worker, while another steals from it
+//! and while tables, tenants and grants come and go at random; every answer must be one that some moment of its request
+//! allowed.
 //!
-//! Each table has a tag of its own, which its records hold, so that an answer tells whose it is. What was so and when is
-//! kept in ticks of one clock: a change takes effect somewhere between the ticks before and after its call.
+//! Each table has a tag of its own, which its records hold, so that an answer tells whose it is. What was so and when
+//! is kept in ticks of one clock: a change takes effect somewhere between the ticks before and after its call.
 
 mod common;
 
@@ -29,8 +30,8 @@ const CHANGES: u64 = 1_000;
 const ENOUGH: u64 = 10;
 /// How long to go on until then. It takes some seconds; this is for a machine under load.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Pause of a client that was refused as nobody's: a worker sends 20,000 such refusals a second, and none of this is to stay without an answer,
-/// however long all tenants are away while the changes do not get the processor.
+/// Pause of a client that was refused as nobody's: a worker sends 20,000 such refusals a second, and none of this is to
+/// stay without an answer, however long all tenants are away while the changes do not get the processor.
 const STRANGER_PAUSE: Duration = Duration::from_micros(300);
 /// What a table's counter starts at, times its tag: a sum tells whose it is, and which addition.
 const BASE: u64 = 1_000_000;

@@ -1,6 +1,7 @@
-//! Promise: values that stay in the packet buffers in which they came are read, replaced, sent and deleted like any others, are copied where as many
-//! buffers are kept as may be, and give their buffers back, all of them; and a tenant that takes all the buffers it can get leaves some for the next.
-//! Over rings of DPDK, in packets of 9000 bytes, against a model.
+//! Promise: values that stay in the packet buffers in which they came are read, replaced, sent and deleted like any
+//! others, are copied where as many buffers are kept as may be, and give their buffers back, all of them; and a tenant
+//! that takes all the buffers it can get leaves some for the next. Over rings of DPDK, in packets of 9000 bytes,
+//! against a model.
 #![cfg(feature = "dpdk")]
 
 mod common;

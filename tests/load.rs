@@ -1,5 +1,6 @@
-//! Promise: `sandstorm load` puts a load on a server that runs, as one tenant or as many, checks the replies, says what came of
-//! it, and creates nothing that it was not asked for. Runs the real binary on free ports, with the real extensions.
+//! Promise: `sandstorm load` puts a load on a server that runs, as one tenant or as many, checks the replies, says what
+//! came of it, and creates nothing that it was not asked for. Runs the real binary on free ports, with the real
+//! extensions.
 
 mod common;
 #[path = "common/process.rs"]
@@ -12,7 +13,8 @@ use common::network::{is_ipv6, is_memif};
 use process::Server;
 use serde_json::Value;
 
-/// A configuration that leaves compilers more time than people want to wait: the machine may be busy with this and other tests.
+/// A configuration that leaves compilers more time than people want to wait: the machine may be busy with this and
+/// other tests.
 fn config_file() -> &'static str {
     static FILE: OnceLock<()> = OnceLock::new();
     let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/load.toml");

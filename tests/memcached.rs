@@ -1,5 +1,5 @@
-//! Promise: a memcached client works here unchanged. The real memcached and this server get the same commands and have to give the
-//! same answers, byte by byte, but for what `docs/protocols.md` names; and the tools of others pass.
+//! Promise: a memcached client works here unchanged. The real memcached and this server get the same commands and have
+//! to give the same answers, byte by byte, but for what `docs/protocols.md` names; and the tools of others pass.
 
 mod common;
 #[path = "memcached/frames.rs"]
@@ -31,14 +31,14 @@ fn server(workers: usize) -> (DataPlane, SocketAddr) {
     (plane, address)
 }
 
-/// A memcached whose answers do not depend on when its threads run: the one that moves items about holds on to those that were
-/// read, and then `incr` makes a new item in place of filling the old one with blanks, now and then.
+/// A memcached whose answers do not depend on when its threads run: the one that moves items about holds on to those
+/// that were read, and then `incr` makes a new item in place of filling the old one with blanks, now and then.
 fn start_peer() -> Option<Memcached> {
     Memcached::start(&["-o", "no_lru_maintainer"])
 }
 
-/// An answer without what must differ: the numbers of records, and seconds that pass. Of those that are left, what is told apart are
-/// spans that no slow run brings near each other.
+/// An answer without what must differ: the numbers of records, and seconds that pass. Of those that are left, what is
+/// told apart are spans that no slow run brings near each other.
 fn comparable(answer: &[u8]) -> String {
     let answer = text(answer);
     let word = |word: &str| match (word.as_bytes().first(), word.get(1..).and_then(|number| number.parse::<u64>().ok()))

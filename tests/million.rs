@@ -1,4 +1,5 @@
-//! Promise: a list of a million edges is read and written as fast as one of a thousand: no call does work for the whole list.
+//! Promise: a list of a million edges is read and written as fast as one of a thousand: no call does work for the whole
+//! list.
 //!
 //! Takes minutes, so it runs when it is asked for, and prints how long each call took:
 //! `cargo test --release -p sandstorm --test million -- --ignored --nocapture`.
@@ -31,8 +32,8 @@ const WRITERS: u64 = 4;
 const CALLS: u64 = 101;
 /// Edges that a query asks for.
 const PAGE: u32 = 50;
-/// How many times as long a call may take on the long list: a thousandth of its edges for the whole list would take much longer, and a few
-/// more levels of a tree, caches that miss, and a busy machine, less.
+/// How many times as long a call may take on the long list: a thousandth of its edges for the whole list would take
+/// much longer, and a few more levels of a tree, caches that miss, and a busy machine, less.
 const TIMES_AS_LONG: u32 = 10;
 
 /// The edge at a position of a list of `count`, counted from the oldest: ids are not in the order of times.

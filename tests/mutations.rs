@@ -1,5 +1,6 @@
-//! Promises: whatever becomes of a source by chance, the checker neither panics nor hangs, what it passes has nothing in it
-//! that must never pass, and what the compiler then makes of it is audited and loads, or is refused with a reason.
+//! Promises: whatever becomes of a source by chance, the checker neither panics nor hangs, what it passes has nothing
+//! in it that must never pass, and what the compiler then makes of it is audited and loads, or is refused with a
+//! reason.
 //!
 //! The fuzz target runs the same for as long as one likes: `cargo +nightly fuzz run --fuzz-dir db/fuzz mutations`.
 

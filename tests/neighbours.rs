@@ -1,6 +1,6 @@
-//! Promise: whatever a tenant does at once - calls that never end, recurse or allocate, floods of requests and of junk in others'
-//! names - every request of its neighbour on the same worker is answered rightly, none with a lack of room; and when it stops,
-//! the server is as it was.
+//! Promise: whatever a tenant does at once - calls that never end, recurse or allocate, floods of requests and of junk
+//! in others' names - every request of its neighbour on the same worker is answered rightly, none with a lack of room;
+//! and when it stops, the server is as it was.
 
 mod common;
 
@@ -17,7 +17,8 @@ use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_mes
 const REQUESTS: u64 = 3_000;
 /// How long to wait for what has to come in the end; for machines under load.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes that the process may have grown by: what a worker's intake, sessions and idle invocations hold, and the test's own.
+/// Bytes that the process may have grown by: what a worker's intake, sessions and idle invocations hold, and the test's
+/// own.
 const GROWTH_BYTES: u64 = 768 << 20;
 
 fn counter(plane: &DataPlane, name: &str) -> u64 {

@@ -1,5 +1,6 @@
-//! Promise: over the wire, ranges of ordered tables are those of a sorted map, both ways, within limits, with long keys and large
-//! values; one that is asked for as of one moment never shows half of a transaction; grants allow them, and their end forbids them.
+//! Promise: over the wire, ranges of ordered tables are those of a sorted map, both ways, within limits, with long keys
+//! and large values; one that is asked for as of one moment never shows half of a transaction; grants allow them, and
+//! their end forbids them.
 
 mod common;
 

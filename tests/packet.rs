@@ -1,7 +1,7 @@
-//! Promise: the server serves over packet sockets (`--driver packet`), past the kernel's stack, whoever has the kernel's own at the other
-//! end: gets, puts, values of several packets, ranges, calls, several workers, IPv4 and IPv6, sealed. What it cannot be started with is
-//! said in words. Each test makes two network namespaces with a pair of virtual interfaces between them, which takes root; without it each
-//! says so and ends. Runs the real binary.
+//! Promise: the server serves over packet sockets (`--driver packet`), past the kernel's stack, whoever has the
+//! kernel's own at the other end: gets, puts, values of several packets, ranges, calls, several workers, IPv4 and IPv6,
+//! sealed. What it cannot be started with is said in words. Each test makes two network namespaces with a pair of
+//! virtual interfaces between them, which takes root; without it each says so and ends. Runs the real binary.
 
 #[path = "common/namespaces.rs"]
 mod namespaces;
@@ -175,8 +175,8 @@ fn a_load_runs_over_packet_sockets_on_both_sides() {
     assert!(ran, "not all were answered");
 }
 
-/// The kernel would cut what does not fit a way into pieces, which are refused. It knows such a way by its interface, by a router's word, or, as here, by
-/// its own list.
+/// The kernel would cut what does not fit a way into pieces, which are refused. It knows such a way by its interface,
+/// by a router's word, or, as here, by its own list.
 #[test]
 fn a_client_of_the_kernels_stack_sends_no_pieces_on_a_way_that_bears_less() {
     let Some(lab) = Lab::new() else { return };

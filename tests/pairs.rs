@@ -1,5 +1,6 @@
-//! Promise: records of an ordered table that transactions write and delete in pairs, by what ranges tell them, are never seen by halves,
-//! and never more than a range allowed, over the wire or by invocations, whatever ends calls among them; who is ended leaves nothing.
+//! Promise: records of an ordered table that transactions write and delete in pairs, by what ranges tell them, are
+//! never seen by halves, and never more than a range allowed, over the wire or by invocations, whatever ends calls
+//! among them; who is ended leaves nothing.
 
 mod common;
 
@@ -16,8 +17,8 @@ use sandstorm_extension::{BudgetOverride, LoadedExtension};
 use sandstorm_store::TableStats;
 
 const SORTED: u64 = 2;
-/// So many that their records are read in several steps; and few enough that one message's looks (2,048) do for four tries to read
-/// them at one moment, and one more with the writers held off.
+/// So many that their records are read in several steps; and few enough that one message's looks (2,048) do for four
+/// tries to read them at one moment, and one more with the writers held off.
 const ROOMS: u8 = 40;
 /// Guests who come and go, in each room.
 const GUESTS: u8 = 4;
@@ -28,8 +29,8 @@ const NOBODY: u8 = 200;
 /// Writes of each of two writers.
 const WRITES: usize = 3_000;
 
-/// A guest of a room is two records, `L room guest` and `R room guest`, with the same value. Arguments: what to do, room, guest, other
-/// room, value.
+/// A guest of a room is two records, `L room guest` and `R room guest`, with the same value. Arguments: what to do,
+/// room, guest, other room, value.
 const PAIRS: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! Promise: every quota of a tenant has a default, a status or error that names it when it is reached, and, where it is
-//! used up rather than passed, an account that comes back to zero. A tenant that takes all it can get leaves room for the
-//! others.
+//! used up rather than passed, an account that comes back to zero. A tenant that takes all it can get leaves room for
+//! the others.
 
 mod common;
 
@@ -108,8 +108,8 @@ fn reach(plane: &DataPlane, name: &str) {
             let id = limited(plane, name, 3);
             refused(&kill_until(plane, id, |answer| answer.status == RpcStatus::Suspended), RpcStatus::Suspended, name);
         }
-        // The shares themselves: `workers::run_queue::tests`. Slices: tests of preemption. The window: `tenants::conduct`.
-        // Grants and waiting pushes: with what they limit.
+        // The shares themselves: `workers::run_queue::tests`. Slices: tests of preemption. The window:
+        // `tenants::conduct`. Grants and waiting pushes: with what they limit.
         "weight" | "slice_us" | "kill_window_s" | "waiting_pushes" | "grants_given" | "grants_received" => {
             let mut changes = QuotaChanges::default();
             assert!(

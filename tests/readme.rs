@@ -1,5 +1,6 @@
-//! Promise: the README's and the tutorial's commands print what the pages say, their Rust passes the checker, compiles and
-//! gives the right answers, the program of the client's page runs behind them, and every link between the pages leads somewhere. Runs the real binary on free ports.
+//! Promise: the README's and the tutorial's commands print what the pages say, their Rust passes the checker, compiles
+//! and gives the right answers, the program of the client's page runs behind them, and every link between the pages
+//! leads somewhere. Runs the real binary on free ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -49,8 +50,8 @@ fn commands(block: &str) -> Vec<(String, Vec<String>)> {
     commands
 }
 
-/// The line with what differs from run to run made the same: times, sizes of libraries, tokens, and versions of records,
-/// which keys share a counter for by chance.
+/// The line with what differs from run to run made the same: times, sizes of libraries, tokens, and versions of
+/// records, which keys share a counter for by chance.
 fn settled(line: &str) -> String {
     for head in ["token: ", "token_hash: ", "sandstorm-token-1:", "version "] {
         if line.starts_with(head) {
@@ -395,7 +396,8 @@ fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
     found.sort();
     assert_eq!(found, told);
 
-    // What is in the builder's folder may be read by compilers that run as other users, where they are let in: not its key.
+    // What is in the builder's folder may be read by compilers that run as other users, where they are let in: not its
+    // key.
     let mut waiting = vec![state.join("extensions"), state.join("tokens")];
     assert_eq!(mode(&state.join("builder/builder.key")), 0o600);
     while let Some(path) = waiting.pop() {

@@ -1,4 +1,5 @@
-//! Promise: what people have for Redis works unchanged, and calls extensions. Tools that are not there are skipped with a line.
+//! Promise: what people have for Redis works unchanged, and calls extensions. Tools that are not there are skipped with
+//! a line.
 
 mod common;
 
@@ -365,7 +366,8 @@ fn a_record_lives_as_long_as_it_was_given_and_never_less() {
     stream.set_nodelay(true).expect("set");
     for round in 0..100 {
         let (line, ms) = if round % 2 == 0 { ("SET k 1 PX 20", 20) } else { ("PSETEX k 7 1", 7) };
-        // It is stored later than this, and gone earlier than it is seen to be: so this is longer than it lived, if that was long enough.
+        // It is stored later than this, and gone earlier than it is seen to be: so this is longer than it lived, if
+        // that was long enough.
         let begun = Instant::now();
         assert_eq!(say(&mut stream, &format!("{line}\r\n"), "\r\n"), "+OK\r\n");
         while say(&mut stream, "EXISTS k\r\n", "\r\n") == ":1\r\n" {}

@@ -1,6 +1,7 @@
 //! Promise: what a server has acknowledged of its tenants (who they are, tokens, quotas, tables, grants, suspensions,
-//! extensions and the versions that were loaded) is there after it was killed and started again; records are not, and what was
-//! asked of the server before does not run. Kills the real binary with SIGKILL, between changes and in the midst of them.
+//! extensions and the versions that were loaded) is there after it was killed and started again; records are not, and
+//! what was asked of the server before does not run. Kills the real binary with SIGKILL, between changes and in the
+//! midst of them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
-//! Promise: tokens are replaced without downtime: a client that never stops sees no error while its token's grace lasts,
-//! and is shut out when it ends; and no file, log or answer shows a token that need not be there. Real servers on free
-//! ports.
+//! Promise: tokens are replaced without downtime: a client that never stops sees no error while its token's grace
+//! lasts, and is shut out when it ends; and no file, log or answer shows a token that need not be there. Real servers
+//! on free ports.
 
 mod common;
 

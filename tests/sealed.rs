@@ -1,5 +1,5 @@
-//! Promise: what a sealed session carries is read, forged and repeated by nobody; the token never travels. And whatever port a session's
-//! packets come from, sealed or not, each request of it runs once and is answered.
+//! Promise: what a sealed session carries is read, forged and repeated by nobody; the token never travels. And whatever
+//! port a session's packets come from, sealed or not, each request of it runs once and is answered.
 
 mod common;
 
@@ -22,8 +22,8 @@ use sandstorm_net::rpc::{
 };
 use sandstorm_net::seal::{ClientSeal, MAGIC};
 
-/// Stands between a client and a server: records what passes, changes and repeats it as told. To the client it is on loopback, to the server
-/// on whatever [`network`] has.
+/// Stands between a client and a server: records what passes, changes and repeats it as told. To the client it is on
+/// loopback, to the server on whatever [`network`] has.
 struct Middle {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -326,8 +326,9 @@ fn a_sealed_session_acts_for_its_own_tenant_alone() {
     assert_eq!(ask(alice, Operation::get(1, b"k")), RpcStatus::NotFound, "and goes on acting for its own");
 }
 
-/// Stands between a client and a server as a gateway that gives the client another port all the time: what is still under way to the one before
-/// is lost. It loses and repeats packets as well, some of them late and from yet another port.
+/// Stands between a client and a server as a gateway that gives the client another port all the time: what is still
+/// under way to the one before is lost. It loses and repeats packets as well, some of them late and from yet another
+/// port.
 fn gateway(plane: &DataPlane, front: &UdpSocket, seed: u64, end: &AtomicBool) {
     front.set_read_timeout(Some(Duration::from_micros(200))).expect("a timeout");
     let open = || {

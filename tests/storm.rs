@@ -1,5 +1,6 @@
-//! Promise: code that is switched out as often as can be, of every bad kind and good code among it, on two workers of which one takes
-//! over from the other: every end is the right one, every good answer is right, and nothing is left behind.
+//! Promise: code that is switched out as often as can be, of every bad kind and good code among it, on two workers of
+//! which one takes over from the other: every end is the right one, every good answer is right, and nothing is left
+//! behind.
 //!
 //! `STORM_SECONDS=n` sets how long it lasts.
 
@@ -23,7 +24,8 @@ const SLICE_US: u64 = 10;
 const AT_ONCE: usize = 12;
 /// Requests' lives, for machines under load.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Records that good calls read, and reads of a long one: some hundred microseconds, so it is switched out again and again.
+/// Records that good calls read, and reads of a long one: some hundred microseconds, so it is switched out again and
+/// again.
 const RECORDS: u32 = 100;
 const LONG_READS: u32 = 5_000;
 /// Maps and kilobytes by which the second half may exceed the first: pools fill up to their limits.
@@ -48,7 +50,8 @@ fn connect(plane: &DataPlane, worker: u32, tenant: u32) -> Connection {
     Connection::connect(&config.deadline(PATIENCE)).expect("a connection")
 }
 
-/// Keeps messages of one operation under way until it is to stop, and has every answer checked. Tells how many there were.
+/// Keeps messages of one operation under way until it is to stop, and has every answer checked. Tells how many there
+/// were.
 fn keep_asking(
     mut connection: Connection,
     stop: &AtomicBool,

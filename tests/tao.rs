@@ -1,5 +1,6 @@
-//! Promise: the extension `tao` answers over the wire as a model of its interface does, in all three placements alike; whatever
-//! ends calls among concurrent writers, every edge has its inverse, counts are those of the lists, and no id comes twice.
+//! Promise: the extension `tao` answers over the wire as a model of its interface does, in all three placements alike;
+//! whatever ends calls among concurrent writers, every edge has its inverse, counts are those of the lists, and no id
+//! comes twice.
 
 mod common;
 #[path = "tao/model.rs"]

@@ -1,5 +1,5 @@
-//! Promise: the code stays easy to read. Files under 600 lines, functions under 70, nothing left open, and `unsafe` only
-//! in files that say at their top what they guarantee.
+//! Promise: the code stays easy to read. Files under 600 lines, functions under 70, nothing left open, and `unsafe`
+//! only in files that say at their top what they guarantee.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -165,4 +165,75 @@ fn every_test_that_the_page_on_soundness_names_is_there() {
     }
     assert!(named > 50, "the page's tables name next to no tests: {named}");
     assert!(gone.is_empty(), "docs/soundness.md names tests that are not there: {gone:#?}");
+}
+
+/// Columns of a comment: those of the code (`rustfmt.toml`).
+const COMMENT_WIDTH: usize = 120;
+
+#[test]
+fn comments_keep_within_the_width() {
+    let mut wide = Vec::new();
+    for (path, text) in sources() {
+        let mut fenced = false;
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            if !comment.starts_with("//") {
+                fenced = false;
+                continue;
+            }
+            let words = comment.trim_start_matches(['/', '!']).trim_start();
+            fenced ^= words.starts_with("```");
+            // Code and tables in documentation are as wide as they are, and so is a word that cannot be cut.
+            let is_whole = !words.contains(' ') || words.starts_with('|') || fenced;
+            if !is_whole && line.chars().count() > COMMENT_WIDTH {
+                wide.push(format!("{}:{}: {} columns", path.display(), number + 1, line.chars().count()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "comments over {COMMENT_WIDTH} columns: {wide:#?}");
+}
+
+/// Names that two types bear, each for a reason. The list only shrinks.
+const SHARED_TYPE_NAMES: [&str; 7] = [
+    // One for each way to build: with DPDK and without.
+    "MemifBackends",
+    // What programs that use the client write, beside what extensions write: neither sees the other.
+    "Direction",
+    "Error",
+    "Put",
+    "Record",
+    // The same client, blocking and not.
+    "Client",
+    // The control API's, and the runtime's.
+    "Budget",
+];
+
+#[test]
+fn a_type_name_is_defined_once() {
+    let mut places: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+    for (path, text) in sources() {
+        let shown = path.display().to_string();
+        let is_test = shown.contains("tests") || shown.starts_with("benches") || shown.contains("fuzz");
+        if is_test {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for line in code.lines() {
+            let words: Vec<&str> = line.trim_start().split([' ', '<', '(', '{', ';', ':']).collect();
+            let at = words.iter().position(|word| ["struct", "enum", "trait", "union"].contains(word));
+            let is_definition = at.is_some_and(|at| {
+                words[..at]
+                    .iter()
+                    .all(|word| word.starts_with("pub") || ["unsafe", "super)", "crate)", ""].contains(word))
+            });
+            if let (true, Some(name)) = (is_definition, at.and_then(|at| words.get(at + 1))) {
+                places.entry((*name).to_owned()).or_default().push(shown.clone());
+            }
+        }
+    }
+    let shared: Vec<_> = places.iter().filter(|(_, at)| at.len() > 1).collect();
+    let new: Vec<_> = shared.iter().filter(|(name, _)| !SHARED_TYPE_NAMES.contains(&name.as_str())).collect();
+    assert!(new.is_empty(), "one name for two types: {new:#?}");
+    let gone: Vec<_> = SHARED_TYPE_NAMES.iter().filter(|name| !shared.iter().any(|(at, _)| at == *name)).collect();
+    assert!(gone.is_empty(), "no longer shared, take them from the list: {gone:?}");
 }

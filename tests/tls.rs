@@ -1,6 +1,6 @@
 //! Promise: the control port speaks TLS where it is told to, is believed by those who were told which certificate to
-//! believe and by nobody else, takes a new certificate without a restart, and is not locked up by those who never finish a
-//! handshake. Runs the real binary on free ports.
+//! believe and by nobody else, takes a new certificate without a restart, and is not locked up by those who never
+//! finish a handshake. Runs the real binary on free ports.
 
 #[path = "common/certificates.rs"]
 mod certificates;

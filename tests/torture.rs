@@ -1,5 +1,5 @@
-//! Promise: whatever comes in, from whomever, while tenants come and go, a good client gets right answers, nothing grows
-//! without bound, and what was not well-formed is counted. Seeded: a run that fails says its seed, and
+//! Promise: whatever comes in, from whomever, while tenants come and go, a good client gets right answers, nothing
+//! grows without bound, and what was not well-formed is counted. Seeded: a run that fails says its seed, and
 //! `SANDSTORM_TORTURE_SEED` runs it again.
 
 mod common;

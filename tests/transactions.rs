@@ -1,5 +1,6 @@
-//! Promise: over the wire, on two workers, transactions are all or nothing, whatever ends the calls among them: transfers
-//! between accounts never change their sum, for whoever adds it up meanwhile, and who meets others each time is told `Conflict`.
+//! Promise: over the wire, on two workers, transactions are all or nothing, whatever ends the calls among them:
+//! transfers between accounts never change their sum, for whoever adds it up meanwhile, and who meets others each time
+//! is told `Conflict`.
 
 mod common;
 

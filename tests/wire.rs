@@ -19,8 +19,8 @@ use sandstorm_net::rpc::{
     OP_HEADER_LEN, OpKind, Operation, RpcStatus, encode_message, push_key,
 };
 
-/// Over shared memory a process has devices for 16 servers (DPDK has 32 ports), and each test here has one of its own: what says nothing of the
-/// network is left out there.
+/// Over shared memory a process has devices for 16 servers (DPDK has 32 ports), and each test here has one of its own:
+/// what says nothing of the network is left out there.
 fn has_no_devices_left() -> bool {
     if is_memif() {
         println!("left out over shared memory: it says nothing of the network");
@@ -194,7 +194,8 @@ fn bytes_that_are_no_message_are_answered_with_what_is_wrong_and_change_nothing(
             );
             assert!(cut < shortest + 25 || !answers[0].value.is_empty(), "where there is room, it says what was wrong");
         }
-        // Who sends little but what is refused for longer than a window of the early drop is dropped in part before it is heard.
+        // Who sends little but what is refused for longer than a window of the early drop is dropped in part before it
+        // is heard.
         for _ in 0..2 {
             assert_eq!(wire.one(Operation::new(OpKind::Ping)).status, RpcStatus::Ok);
         }

@@ -1,6 +1,7 @@
-//! Promise: the same server runs over AF_XDP, by DPDK's driver of it, on one end of a pair of virtual interfaces: every packet that it sends leaves,
-//! many more than it has buffers, whether packet sockets are at the other end or the kernel's own stack. Makes a network namespace, which takes
-//! root; without it, or without AF_XDP, it says so and ends. Runs the real binary.
+//! Promise: the same server runs over AF_XDP, by DPDK's driver of it, on one end of a pair of virtual interfaces: every
+//! packet that it sends leaves, many more than it has buffers, whether packet sockets are at the other end or the
+//! kernel's own stack. Makes a network namespace, which takes root; without it, or without AF_XDP, it says so and ends.
+//! Runs the real binary.
 #![cfg(feature = "dpdk")]
 
 #[path = "common/namespaces.rs"]
@@ -35,7 +36,8 @@ fn lab() -> Option<Namespaces<1>> {
     Namespaces::new(|[name]| {
         vec![
             format!("ip -n {name} link add served0 type veth peer name asking0"),
-            // A program of XDP's sees packets before the kernel has filled in the checksums that were left to the interface.
+            // A program of XDP's sees packets before the kernel has filled in the checksums that were left to the
+            // interface.
             format!("ip netns exec {name} ethtool -K asking0 tx off"),
             format!("ip -n {name} link set served0 up"),
             format!("ip -n {name} link set asking0 up"),

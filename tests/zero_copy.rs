@@ -1,5 +1,6 @@
-//! Promise: a value that is sent from where it is stored arrives as it was when it was asked for, whatever is written, deleted, evicted or expires
-//! meanwhile and whatever the network loses; and what clients do not acknowledge, or do not live to, is let go of.
+//! Promise: a value that is sent from where it is stored arrives as it was when it was asked for, whatever is written,
+//! deleted, evicted or expires meanwhile and whatever the network loses; and what clients do not acknowledge, or do not
+//! live to, is let go of.
 
 mod common;
 

@@ -7,7 +7,8 @@ use super::{BenchStore, KEY_BYTES, Shuffle, key_of, median};
 
 /// Rounds of each side, by turns.
 const ROUNDS: usize = 2_001;
-/// Operations of a round: a tenth of a millisecond, so that most rounds are not interrupted, however busy the machine is.
+/// Operations of a round: a tenth of a millisecond, so that most rounds are not interrupted, however busy the machine
+/// is.
 const ROUND: u64 = 256;
 /// Reads that are begun together: a burst of the server's.
 const BATCH: usize = 32;

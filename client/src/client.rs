@@ -41,7 +41,7 @@ pub enum Sealing {
     Auto,
     /// Sealed in any case: for measurements, and where loopback is forwarded.
     Always,
-    /// Never: the token and all records travel in the clear. Servers refuse it from other machines unless told otherwise.
+    /// Never: the token and all records travel in the clear. Servers refuse it from other machines by default.
     Never,
 }
 
@@ -168,7 +168,8 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// A connection to a server as one tenant: one UDP socket (or driver), many requests in flight. Cheap to clone; all clones share it.
+/// A connection to a server as one tenant: one UDP socket (or driver), many requests in flight. Cheap to clone; all
+/// clones share it.
 ///
 /// Every request resends until its answer comes or its deadline passes, and the server runs it at most once. A future
 /// that is dropped does not take its request back.
@@ -179,8 +180,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Binds a socket, logs in, and learns which worker is the tenant's home. Needs a tokio runtime with I/O and time; the
-    /// client lives as long as that runtime.
+    /// Binds a socket, logs in, and learns which worker is the tenant's home. Needs a tokio runtime with I/O and time;
+    /// the client lives as long as that runtime.
     ///
     /// # Errors
     /// [`Error::Timeout`] when nobody answers, [`Error::Unauthenticated`] or [`Error::UnknownTenant`] when it may not,
@@ -231,8 +232,8 @@ impl Client {
         }
     }
 
-    /// Reads the records under `keys`, in their order: [`limits::MESSAGE_KEYS`] in one round trip, of more so many after each other,
-    /// each with the whole deadline.
+    /// Reads the records under `keys`, in their order: [`limits::MESSAGE_KEYS`] in one round trip, of more so many
+    /// after each other, each with the whole deadline.
     ///
     /// # Errors
     /// [`Error::TooLarge`] where the keys, or the records, of one round trip are over 8 MiB together: ask for fewer.
@@ -251,8 +252,7 @@ impl Client {
         self.records(message, keys.len()).await
     }
 
-    /// As [`Client::multi_get`], with all records as they were at one moment: of what a transaction writes it finds all or
-    /// nothing.
+    /// As [`Client::multi_get`], with all records as of one moment: all of what a transaction writes, or nothing.
     ///
     /// # Errors
     /// [`Error::TooLarge`], and nothing is sent, for more than [`limits::MESSAGE_KEYS`] keys: a moment cannot be split.
@@ -273,8 +273,9 @@ impl Client {
         }
     }
 
-    /// Reads up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), in the order of their keys.
-    /// Asks for the next ones until it has them all, so that records of a long range are of different moments.
+    /// Reads up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), in the order
+    /// of their keys. Asks for the next ones until it has them all, so that records of a long range are of different
+    /// moments.
     pub async fn range(
         &self,
         table: u64,
@@ -301,7 +302,8 @@ impl Client {
         Ok(records)
     }
 
-    /// The beginning of a range with all of its records as they were at one moment: as many as one message holds, at most `limit`.
+    /// The beginning of a range with all of its records as they were at one moment: as many as one message holds, at
+    /// most `limit`.
     pub async fn range_at_once(
         &self,
         table: u64,
@@ -341,7 +343,8 @@ impl Client {
         self.delete_if(table, key, None).await
     }
 
-    /// Deletes the record under `key` if it has that version; `false` when there is none, [`Error::Conflict`] when it has another.
+    /// Deletes the record under `key` if it has that version; `false` when there is none, [`Error::Conflict`] when it
+    /// has another.
     pub async fn delete_if_version(&self, table: u64, key: &[u8], version: u64) -> Result<bool, Error> {
         self.delete_if(table, key, Some(version)).await
     }
@@ -471,8 +474,8 @@ impl<'a> Put<'a> {
         self
     }
 
-    /// Sends it as `.await` does; that its condition does not hold is an outcome and no error, and tells the version that the record has:
-    /// to try again with that costs no read.
+    /// Sends it as `.await` does; that its condition does not hold is an outcome and no error, and tells the version
+    /// that the record has: to try again with that costs no read.
     pub async fn outcome(self) -> Result<PutOutcome, Error> {
         let mut message = Message::new();
         message.put(self.table, self.key, self.value, &self.options);
@@ -576,7 +579,8 @@ impl Batch<'_> {
     /// Sends it; one result per operation, in order.
     ///
     /// # Errors
-    /// What befell the message as a whole, such as [`Error::Timeout`], or [`Error::TooLarge`] when it was not sent at all.
+    /// What befell the message as a whole, such as [`Error::Timeout`], or [`Error::TooLarge`] when it was not sent at
+    /// all.
     pub async fn send(self) -> Result<Vec<Result<Reply, Error>>, Error> {
         let asked = self.message.operations();
         if asked == 0 {

@@ -44,19 +44,20 @@ const TLS_HINTS: TlsHints = TlsHints {
 struct EmptyRequest {}
 
 impl Control {
-    /// A client of the control port at `address` (`host:port`, or a whole `http://…` or `https://…`: see [`url`]), with the
-    /// operator's or a tenant's token. Nothing is sent yet.
+    /// A client of the control port at `address` (`host:port`, or a whole `http://…` or `https://…`: see [`url`]), with
+    /// the operator's or a tenant's token. Nothing is sent yet.
     pub fn new(address: &str, token: Option<&str>) -> Control {
         Control::with_timeout(address, token, limits::CONTROL_TIMEOUT)
     }
 
-    /// The same with another timeout for each request; of pushes, which wait for the compiler, for the connection alone.
+    /// The same with another timeout for each request; of pushes, which wait for the compiler, for the connection
+    /// alone.
     pub fn with_timeout(address: &str, token: Option<&str>, timeout: Duration) -> Control {
         Control::with_trust(address, token, timeout, &Trust::default())
     }
 
-    /// The same with a say in which certificate is believed. With one named, TLS is spoken on loopback too, unless the address
-    /// begins with `http://`.
+    /// The same with a say in which certificate is believed. With one named, TLS is spoken on loopback too, unless the
+    /// address begins with `http://`.
     pub fn with_trust(address: &str, token: Option<&str>, timeout: Duration, trust: &Trust) -> Control {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -263,8 +264,8 @@ impl Control {
         }
     }
 
-    /// Asks, once more if the connection was lost: it may be an earlier request's, to a server that has gone or has been started anew
-    /// since, and asking changes nothing.
+    /// Asks, once more if the connection was lost: it may be an earlier request's, to a server that has gone or has
+    /// been started anew since, and asking changes nothing.
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
         let ask = || self.finish(self.timeout, self.with_token(self.agent.get(self.url(path))).call());
         match ask() {
@@ -365,9 +366,9 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// A control port's address with its scheme. Where none is written, TLS is spoken with every other machine, and where it is
-/// `trusted`: a certificate was named, by which it is known. A token must not cross a network in the clear because somebody
-/// forgot six letters. What is left is loopback.
+/// A control port's address with its scheme. Where none is written, TLS is spoken with every other machine, and where
+/// it is `trusted`: a certificate was named, by which it is known. A token must not cross a network in the clear
+/// because somebody forgot six letters. What is left is loopback.
 pub fn url(address: &str, trusted: bool) -> String {
     let address = address.trim_end_matches('/');
     if address.contains("://") {

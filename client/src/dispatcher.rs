@@ -1,6 +1,6 @@
-//! What moves a [`crate::Client`]: its socket, its sessions, and a background task that receives and keeps time. Requests
-//! are sent by the task that makes them. Over a driver of another kind than the kernel's sockets a thread stands in for the task, since
-//! such a driver has to be looked at again and again.
+//! What moves a [`crate::Client`]: its socket, its sessions, and a background task that receives and keeps time.
+//! Requests are sent by the task that makes them. Over a driver of another kind than the kernel's sockets a thread
+//! stands in for the task, since such a driver has to be looked at again and again.
 
 use crate::client::{Config, Route, Stats};
 use crate::message::Message;
@@ -277,7 +277,8 @@ impl Drop for RequestDispatcher {
             BackgroundWorker::Thread(thread) => {
                 self.shared.state.lock().closed = true;
                 self.shared.rouse();
-                // It is between two looks: the driver is given back when this returns. A panic there was told where it happened.
+                // It is between two looks: the driver is given back when this returns. A panic there was told where it
+                // happened.
                 let _ended = thread.take().map(JoinHandle::join);
             }
         }
@@ -353,8 +354,8 @@ impl DispatcherShared {
         }
     }
 
-    /// Receives what there is (up to a burst), runs timers, writes. Returns until when to sleep, and whether there may be
-    /// more to receive, and whether something waits to be written.
+    /// Receives what there is (up to a burst), runs timers, writes. Returns until when to sleep, and whether there may
+    /// be more to receive, and whether something waits to be written.
     fn turn(&self, socket: &UdpSocket, buffer: &mut [u8]) -> (u64, bool, bool) {
         let mut guard = self.state.lock();
         let state = &mut *guard;

@@ -9,8 +9,8 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The condition of the write did not hold; or an invocation's transaction met the writes of others each time that it was
-    /// tried, and wrote nothing. What the invocation wrote outside of it stays written, once for each try.
+    /// The condition of the write did not hold; or an invocation's transaction met the writes of others each time that
+    /// it was tried, and wrote nothing. What the invocation wrote outside of it stays written, once for each try.
     #[error(
         "conflict: the record is not as the write's condition asks, or others wrote what the transaction had read; try again"
     )]
@@ -30,8 +30,8 @@ pub enum Error {
         /// Which quota, in the server's words.
         which: String,
     },
-    /// A key, value, arguments, reply or message is over its limit. Of an invocation in a batch: it may have run, and its reply not
-    /// have fitted beside the others.
+    /// A key, value, arguments, reply or message is over its limit. Of an invocation in a batch: it may have run, and
+    /// its reply not have fitted beside the others.
     #[error("too large: {what}; split it")]
     TooLarge {
         /// What is, and its limit.

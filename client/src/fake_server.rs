@@ -1,5 +1,5 @@
-//! A server for tests: net's server endpoint and at-most-once window over real sockets on loopback, a plain map behind them,
-//! and a network that loses and repeats datagrams as told.
+//! A server for tests: net's server endpoint and at-most-once window over real sockets on loopback, a plain map behind
+//! them, and a network that loses and repeats datagrams as told.
 
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -139,7 +139,8 @@ impl FakeServer {
         self.shared.requests[worker].load(Relaxed)
     }
 
-    /// How often the message that was run most often was run, and how many messages were run, of those that change something.
+    /// How often the message that was run most often was run, and how many messages were run, of those that change
+    /// something.
     pub(crate) fn runs(&self) -> (u32, usize) {
         let store = self.shared.store.lock();
         (store.runs.values().copied().max().unwrap_or(0), store.runs.len())

@@ -18,8 +18,8 @@ impl Client {
         self.reply(message).await
     }
 
-    /// Calls the newest version of the extension `name` where it does no harm if it runs twice, as one that only reads. The server
-    /// remembers no answer to it, so it is cheaper, and may run again if its packet, or its answer, is lost.
+    /// Calls the newest version of the extension `name` where it does no harm if it runs twice, as one that only reads.
+    /// The server remembers no answer to it, so it is cheaper, and may run again if its packet, or its answer, is lost.
     pub async fn query(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
         let mut message = Message::new();
         message.query(name, 0, args);

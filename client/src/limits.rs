@@ -20,8 +20,8 @@ pub const MAX_QUEUED: usize = 65_536;
 pub const QUEUE_CHECK_INTERVAL_US: u64 = 5_000;
 /// How often one request goes back to the queue because the server had forgotten the session.
 pub const MAX_REQUEUES: u32 = 3;
-/// Requests without an answer, one after the other, after which a session says hello again: the server may have restarted, and answers a bounded
-/// number of strangers a second. One or two are what overload or loss does.
+/// Requests without an answer, one after the other, after which a session says hello again: the server may have
+/// restarted, and answers a bounded number of strangers a second. One or two are what overload or loss does.
 pub const TIMEOUTS_BEFORE_HELLO: u32 = 3;
 /// Message buffers kept for reuse, of one session: a whole window of them.
 pub const SPARE_BUFFERS: usize = 1024;
@@ -33,7 +33,8 @@ pub const MAX_WORKERS: u32 = 4096;
 pub const RECEIVE_BURST: usize = 64;
 /// Bytes of datagrams that wait for the socket to take them; beyond it they are dropped and sent again later.
 pub const MAX_OUTBOX_BYTES: usize = 8 << 20;
-/// Operations of a load generator's message stop before this many bytes, so that it stays one packet (less in a sealed session).
+/// Operations of a load generator's message stop before this many bytes, so that it stays one packet (less in a sealed
+/// session).
 pub const MAX_PACKET_BYTES: usize =
     sandstorm_net::limits::MAX_DATAGRAM - sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
 /// How often a polled connection looks at its timers while nothing arrives, in microseconds.
@@ -46,10 +47,11 @@ pub const FILL_ATTEMPTS: u32 = 10;
 pub const LOAD_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a load's thread shares its counts with the line of progress, in nanoseconds.
 pub const LOAD_PUBLISH_INTERVAL_NS: u64 = 100_000_000;
-/// How long a load's thread that dozes sleeps at most, in microseconds: requests whose answers are lost are to be sent again in time.
+/// How long a load's thread that dozes sleeps at most, in microseconds: requests whose answers are lost are to be sent
+/// again in time.
 pub const LOAD_MAX_SLEEP_US: u64 = 1_000;
-/// How often a load's thread over a driver past the kernel looks in vain before it lets others run, each time from then on: as many looks take
-/// longer than an answer that is under way, and to yield takes longer than most answers.
+/// How often a load's thread over a driver past the kernel looks in vain before it lets others run, each time from then
+/// on: as many looks take longer than an answer that is under way, and to yield takes longer than most answers.
 pub const LOAD_SPINS_BEFORE_YIELD: u32 = 64;
 /// How often the line of progress looks at the time.
 pub const LOAD_PROGRESS_POLL: Duration = Duration::from_millis(20);
@@ -57,7 +59,8 @@ pub const LOAD_PROGRESS_POLL: Duration = Duration::from_millis(20);
 pub const LOAD_MAX_LISTS: u64 = 10_000;
 /// Users with passwords that a load makes by itself: to hash one takes half a millisecond.
 pub const LOAD_MAX_USERS: u64 = 1_000;
-/// Tenants of a load up to which each has histograms of three digits; beyond it they have two, for 230 KB each are too much.
+/// Tenants of a load up to which each has histograms of three digits; beyond it they have two, for 230 KB each are too
+/// much.
 pub const LOAD_FINE_HISTOGRAM_TENANTS: usize = 64;
 /// A datagram of another server's protocol is given up after this long without an answer, and the next is sent.
 pub const PEER_DATAGRAM_TIMEOUT: Duration = Duration::from_millis(100);
@@ -67,8 +70,8 @@ pub const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 pub const PEER_FILL_BYTES: usize = 256 << 10;
 /// Records that a message asks a range for: as many as the server's answer may have.
 pub const RANGE_PAGE: usize = 1_000;
-/// Keys of the multigets of one message, and records that its ranges ask for, together: a server refuses more, since it serves a
-/// message in one go.
+/// Keys of the multigets of one message, and records that its ranges ask for, together: a server refuses more, since it
+/// serves a message in one go.
 pub const MESSAGE_KEYS: usize = 1_000;
 /// Bytes of edges at which the extension `tao` ends a reply, and says how to go on; a load's queries stay below.
 pub const TAO_REPLY_BYTES: usize = 1 << 20;

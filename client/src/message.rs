@@ -124,8 +124,8 @@ pub enum Reply {
 }
 
 /// A request under construction: several operations that travel together, at most 256 and about 8 MiB, with
-/// [`limits::MESSAGE_KEYS`] keys of multigets and records of ranges. What goes over a limit is left out, and told when the message
-/// is sent. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
+/// [`limits::MESSAGE_KEYS`] keys of multigets and records of ranges. What goes over a limit is left out, and told when
+/// the message is sent. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
 #[derive(Debug)]
 pub struct Message {
     bytes: Vec<u8>,
@@ -228,8 +228,8 @@ impl Message {
         self.push(&operation, [&list, &[]]);
     }
 
-    /// Appends a range: up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), all of one moment if
-    /// `at_once`. The answer may hold fewer though there are more: see [`RangePage::on`].
+    /// Appends a range: up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), all
+    /// of one moment if `at_once`. The answer may hold fewer though there are more: see [`RangePage::on`].
     pub fn range(&mut self, table: u64, from: &[u8], to: &[u8], limit: u32, direction: Direction, at_once: bool) {
         let operation = Operation::range(table, from, &[], limit, direction == Direction::Backward);
         let flags = if at_once { OP_FLAG_SNAPSHOT } else { 0 };
@@ -276,7 +276,8 @@ impl Message {
         self.push(&operation, [args, &[]]);
     }
 
-    /// Appends a call that does no harm if it runs twice, as of an extension that only reads: the server remembers no answer to it.
+    /// Appends a call that does no harm if it runs twice, as of an extension that only reads: the server remembers no
+    /// answer to it.
     pub fn query(&mut self, name: &str, version: u64, args: &[u8]) {
         let idempotent = self.idempotent;
         self.invoke(name, version, args);

@@ -1,6 +1,7 @@
-//! The fast path without a runtime: one thread, one connection, busy polling. For load generators and benchmarks; no locks, no
-//! wake-ups, and no allocation per request in the steady state. Uses net's UDP driver, so that neighbouring datagrams leave and
-//! arrive in one system call where the kernel can segment, or the drivers that the configuration names.
+//! The fast path without a runtime: one thread, one connection, busy polling. For load generators and benchmarks; no
+//! locks, no wake-ups, and no allocation per request in the steady state. Uses net's UDP driver, so that neighbouring
+//! datagrams leave and arrive in one system call where the kernel can segment, or the drivers that the configuration
+//! names.
 //!
 //! ```no_run
 //! use sandstorm_client::{Config, raw::Connection};
@@ -163,8 +164,8 @@ impl Connection {
         }
     }
 
-    /// Sends what is queued, takes what has arrived, runs timers. `each` gets the mark of every request that ended and its
-    /// answer. Returns how many ended. Never waits.
+    /// Sends what is queued, takes what has arrived, runs timers. `each` gets the mark of every request that ended and
+    /// its answer. Returns how many ended. Never waits.
     pub fn poll(&mut self, each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
         self.poll_at(Instant::now(), each)
     }

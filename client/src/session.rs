@@ -6,8 +6,8 @@
 //! message that is given up counts as answered: should it arrive late after all, the server finds it acknowledged and
 //! does not run it.
 //!
-//! The answer to the hello names the server's start, and every sequence after it is bound to that: a server that restarts runs nothing that
-//! was meant for the one before. It says so, and what follows goes in a new session.
+//! The answer to the hello names the server's start, and every sequence after it is bound to that: a server that
+//! restarts runs nothing that was meant for the one before. It says so, and what follows goes in a new session.
 
 use crate::message::{Message, ServerGreeting, decode_hello, is_idempotent, stamp_session};
 use crate::{Error, limits};
@@ -278,8 +278,9 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Says hello in the midst of the session, whose requests go on: the server may have forgotten it, and answer so many others that we do not hear
-    /// of it. It stays the same session, so that a server that knows it takes what was given up for answered.
+    /// Says hello in the midst of the session, whose requests go on: the server may have forgotten it, and answer so
+    /// many others that we do not hear of it. It stays the same session, so that a server that knows it takes what was
+    /// given up for answered.
     fn repeat_login(&mut self, now_us: u64, deadline: Duration, tx: &mut impl DatagramSink) {
         if let Some(seal) = &mut self.seal {
             // Its keys may be forgotten, too; they are good until there are others.
@@ -397,7 +398,8 @@ impl<T> ClientSession<T> {
         self.pump(now_us, tx, out);
     }
 
-    /// The hello was answered: requests may go, or all that wait have failed. Of one that was said again the requests tell by themselves.
+    /// The hello was answered: requests may go, or all that wait have failed. Of one that was said again the requests
+    /// tell by themselves.
     fn greeted(
         &mut self,
         hello: PendingRequest<T>,
@@ -447,8 +449,8 @@ impl<T> ClientSession<T> {
         self.renewals += 1;
     }
 
-    /// The server does not know the session of this request: it restarted, or forgot us. Unless it is merely stale, the request was not run by
-    /// this transmission; it may have been by an earlier one, if there was one.
+    /// The server does not know the session of this request: it restarted, or forgot us. Unless it is merely stale, the
+    /// request was not run by this transmission; it may have been by an earlier one, if there was one.
     fn forgotten(
         &mut self,
         now_us: u64,
@@ -496,8 +498,8 @@ impl<T> ClientSession<T> {
         [due_us, self.queue_check_us, seal_us].into_iter().flatten().min()
     }
 
-    /// Goes on with a handshake that somebody waits for. If the server does not want us, all that it has certainly not run fails
-    /// with the reason; the rest may still be answered, or not.
+    /// Goes on with a handshake that somebody waits for. If the server does not want us, all that it has certainly not
+    /// run fails with the reason; the rest may still be answered, or not.
     fn poll_seal(
         &mut self,
         now_us: u64,

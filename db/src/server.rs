@@ -85,8 +85,9 @@ impl DataPlane {
         Ok(PreparedDataPlane { epochs, directory })
     }
 
-    /// Stops for good, as the process is about to end: tables and records are left to the end of the process, which gives their memory back at
-    /// once. To free millions of records one by one takes seconds, in which nobody would be answered.
+    /// Stops for good, as the process is about to end: tables and records are left to the end of the process, which
+    /// gives their memory back at once. To free millions of records one by one takes seconds, in which nobody would be
+    /// answered.
     pub fn finish(self) {
         let DataPlane { workers, _janitor: janitor, directory, metrics: _, epochs, watchdog, renewal } = self;
         drop((workers, janitor, watchdog, renewal));

@@ -1,12 +1,15 @@
-//! Text that somebody else chose, made fit for a terminal or a log: names, panics' and errors' texts, lines of pushed source.
+//! Text that somebody else chose, made fit for a terminal or a log: names, panics' and errors' texts, lines of pushed
+//! source.
 //!
-//! A terminal obeys what it is sent: escape sequences retitle it, hide lines, or answer as if somebody had typed; characters that change the direction of
-//! text, or have no width, show something else than what stands there. All of these are shown by their number.
+//! A terminal obeys what it is sent: escape sequences retitle it, hide lines, or answer as if somebody had typed;
+//! characters that change the direction of text, or have no width, show something else than what stands there. All of
+//! these are shown by their number.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Whether a terminal would do something with it, rather than show it. A line's end and a tab are left to those who ask.
+/// Whether a terminal would do something with it, rather than show it. A line's end and a tab are left to those who
+/// ask.
 pub fn needs_escape(c: char) -> bool {
     matches!(c,
         // C0 and DEL; C1, which some terminals take for escape sequences of one character.
@@ -49,7 +52,8 @@ pub fn escape_one_line(text: &str) -> String {
     escaped(text, |c| needs_escape(c) || matches!(c, '\n' | '\t'))
 }
 
-/// JSON, in which all of this can stand within strings alone, with the same characters written as its escapes: it means the same.
+/// JSON, in which all of this can stand within strings alone, with the same characters written as its escapes: it means
+/// the same.
 pub fn escape_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -69,7 +73,8 @@ pub fn escape_json(text: &str) -> String {
 #[derive(Debug)]
 pub struct EscapedLogWriter<W> {
     to: W,
-    /// Whether the log itself sets colours: sequences that do nothing else are let through. (What stands in an event has been escaped by then.)
+    /// Whether the log itself sets colours: sequences that do nothing else are let through. (What stands in an event
+    /// has been escaped by then.)
     colors: bool,
 }
 
@@ -120,7 +125,8 @@ impl<W: Write> Write for EscapedLogWriter<W> {
 mod tests {
     use super::*;
 
-    /// What has to be shown by its number, from the tables of Unicode: controls, format characters, separators of lines and paragraphs.
+    /// What has to be shown by its number, from the tables of Unicode: controls, format characters, separators of lines
+    /// and paragraphs.
     fn table() -> impl Iterator<Item = char> {
         let ranges = [
             (0x0, 0x8),

@@ -1,4 +1,5 @@
-//! Finds DPDK through pkg-config, compiles the shim and generates the bindings; does nothing unless the feature `bind` is on.
+//! Finds DPDK through pkg-config, compiles the shim and generates the bindings; does nothing unless the feature `bind`
+//! is on.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -18,7 +19,8 @@ mod bind {
     const OLDEST: &str = "21.11";
     /// The first that the shim has not been tried with: it is taken, and said.
     const UNTRIED: &str = "23.0";
-    /// What we call; drivers are plug-ins, which DPDK loads at run time, but for the one that connects two ports of one process.
+    /// What we call; drivers are plug-ins, which DPDK loads at run time, but for the one that connects two ports of one
+    /// process.
     const LIBRARIES: [&str; 6] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_net_ring"];
     /// Functions that DPDK exports and we call.
     const FUNCTIONS: &str = "ss_.*|rte_eal_(init|cleanup|process_type)|rte_eth_dev_(count_avail|start|stop|close|is_valid_port|socket_id|\
@@ -52,7 +54,8 @@ mod bind {
         if pkg_config(&[&format!("--atleast-version={UNTRIED}")]).is_ok() {
             println!("cargo::warning=this DPDK is {UNTRIED} or later, with which Sandstorm has not been tried");
         }
-        // The flags hold what DPDK was built for (`-march`), which its inline functions need, and the configuration to include.
+        // The flags hold what DPDK was built for (`-march`), which its inline functions need, and the configuration to
+        // include.
         let flags = pkg_config(&["--cflags"])?;
         let mut shim = cc::Build::new();
         shim.file("src/shim.c").warnings(false).flag("-Wall").flag("-Wno-deprecated-declarations");

@@ -1,5 +1,5 @@
-//! What the fuzz targets check, as plain functions over bytes, shared with the property tests of the normal run. Each panics
-//! if what it checks does not hold.
+//! What the fuzz targets check, as plain functions over bytes, shared with the property tests of the normal run. Each
+//! panics if what it checks does not hold.
 
 use crate::limits::{ClientLimits, ReplyCacheLimits, ServerLimits};
 use crate::r2p2::header::{self, AckReport, MessageFragment, MtuProbePacket, MtuProbeStep, R2p2Kind};
@@ -304,8 +304,8 @@ fn model_admit(
 /// When a request was last admitted to run, and what it was answered.
 type LastExecution = (u64, Option<Vec<u8>>);
 
-/// Window operations with hardly any room: bounds hold, an answer is the right one, and nothing runs twice within the time for
-/// which a client repeats it.
+/// Window operations with hardly any room: bounds hold, an answer is the right one, and nothing runs twice within the
+/// time for which a client repeats it.
 pub fn once_tight(bytes: &[u8]) {
     const LIFE_US: u64 = 1000;
     let input = &mut FuzzInput(bytes);
@@ -361,8 +361,8 @@ pub fn once(bytes: &[u8]) {
     once_tight(bytes);
 }
 
-/// Sealed packets, as they are, changed, cut, or made up, into a server and a client: what is opened is what was sealed, once;
-/// nobody is sent more than he sent.
+/// Sealed packets, as they are, changed, cut, or made up, into a server and a client: what is opened is what was
+/// sealed, once; nobody is sent more than he sent.
 pub fn seal(bytes: &[u8]) {
     use crate::seal::{ClientSeal, SealLimits, ServerSeal, TokenKeys, TokenSource, TokenVerifier};
     struct Door(TokenVerifier);

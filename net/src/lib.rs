@@ -1,9 +1,10 @@
 //! Packets in, packets out: drivers, R2P2 messages, and the RPC codec of the Sandstorm storage server.
 //!
-//! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`reply_cache`] runs each request at most
-//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames; [`shared_bytes`] is bytes that
-//! are sent from where they lie, [`extents`] memory where a device can read them, [`rx_budget`] counts the packet buffers in which such lie.
-//! `trust` is for those who ask a port that speaks HTTPS. All but these three are free of sockets and clocks.
+//! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`reply_cache`] runs each request
+//! at most once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over
+//! Ethernet frames; [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory where a device can
+//! read them, [`rx_budget`] counts the packet buffers in which such lie. `trust` is for those who ask a port that
+//! speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "dpdk")]

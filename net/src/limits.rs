@@ -11,9 +11,9 @@ pub const MAX_DATAGRAM_V6: usize = 1452;
 pub const fn default_datagram(is_ipv6: bool) -> usize {
     if is_ipv6 { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM }
 }
-/// Bytes of a datagram that every way bears, whatever is known of it, and the least that is sent because a way bears no larger ones. Linux heeds no
-/// router that asks for packets of less than 552 bytes, 524 of them a datagram's behind IPv4 and UDP; the stack past the kernel none that asks for
-/// less than 576. IPv6's ways bear more.
+/// Bytes of a datagram that every way bears, whatever is known of it, and the least that is sent because a way bears no
+/// larger ones. Linux heeds no router that asks for packets of less than 552 bytes, 524 of them a datagram's behind
+/// IPv4 and UDP; the stack past the kernel none that asks for less than 576. IPv6's ways bear more.
 pub const MIN_PATH_DATAGRAM: usize = 512;
 /// Largest datagram that UDP over IPv4 can carry, bytes: upper bound of the setting.
 pub const MAX_DATAGRAM_CEILING: usize = 65_507;
@@ -32,33 +32,37 @@ pub const RESEND_BURST: usize = 8;
 pub const FIRST_RTO_US: u64 = 20_000;
 /// Longest wait before resending, microseconds: the doubling stops here.
 pub const MAX_RTO_US: u64 = 1_000_000;
-/// Least time between two runs over an endpoint's timers, microseconds: bounds their cost to a small share of a core however many
-/// messages are under way.
+/// Least time between two runs over an endpoint's timers, microseconds: bounds their cost to a small share of a core
+/// however many messages are under way.
 pub const TIMER_GRANULARITY_US: u64 = 1000;
 /// Time that a request lives at its client unless told otherwise, microseconds.
 pub const REQUEST_TIMEOUT_US: u64 = 5_000_000;
-/// Longest life of a request, microseconds. No client repeats a request for longer, so a server that forgot a session may
-/// take it up again after this time without running anything twice. Longer timeouts are cut to it.
+/// Longest life of a request, microseconds. No client repeats a request for longer, so a server that forgot a session
+/// may take it up again after this time without running anything twice. Longer timeouts are cut to it.
 pub const MAX_REQUEST_LIFETIME_US: u64 = 60_000_000;
 
-/// Age from which a message under reassembly is given up for another one that needs its room, if at its pace it would not be
-/// whole within [`MAX_REQUEST_LIFETIME_US`]; microseconds. Five first waits before resending: its sender has had its chances.
+/// Age from which a message under reassembly is given up for another one that needs its room, if at its pace it would
+/// not be whole within [`MAX_REQUEST_LIFETIME_US`]; microseconds. Five first waits before resending: its sender has had
+/// its chances.
 pub const STALLED_AGE_US: u64 = 100_000;
 /// The same if nothing of it came for so long, microseconds.
 pub const STALLED_IDLE_US: u64 = 250_000;
 /// Timers in a row without an ack after which a response is given up for another one that needs its room: 140 ms.
 pub const STALLED_TIMERS: u32 = 3;
-/// Timers after which a response of which no client has acked anything is sent no more: six times in 1.3 s, and another second for its acks. Whoever still wants it asks again, and has it sent anew.
+/// Timers after which a response of which no client has acked anything is sent no more: six times in 1.3 s, and another
+/// second for its acks. Whoever still wants it asks again, and has it sent anew.
 pub const UNRESPONSIVE_TIMERS: u32 = 6;
-/// Drops a second that a port answers to requests of several packets as R2P2 was published, which are not taken here, at most.
+/// Drops a second that a port answers to requests of several packets as R2P2 was published, which are not taken here,
+/// at most.
 pub const LEGACY_DROPS_PER_S: u64 = 1_000;
 /// Of them at once, after a pause.
 pub const LEGACY_DROP_BURST: u64 = 100;
 /// Least time between two looks for such messages, microseconds: a look passes over all of them.
 pub const STALL_SCAN_INTERVAL_US: u64 = 10_000;
 
-/// Times that the response to a request of several packets is sent again, as one packet, before a repeat has to bring all of the request once
-/// more: repeats that only ask for it, 24 bytes each, come with any sender, and are in nobody's rate. Eight are lost in a row nowhere that works.
+/// Times that the response to a request of several packets is sent again, as one packet, before a repeat has to bring
+/// all of the request once more: repeats that only ask for it, 24 bytes each, come with any sender, and are in nobody's
+/// rate. Eight are lost in a row nowhere that works.
 pub const COMPLETED_REPLAYS: u32 = 8;
 
 /// Tries of a datagram of one size, before a smaller one is tried: 60 ms in all.
@@ -81,8 +85,8 @@ pub struct ServerLimits {
     pub largest_datagram: usize,
     /// Bytes of one message, either way. Default [`MAX_MESSAGE_LEN`]; longer requests are refused with a drop.
     pub max_message: usize,
-    /// Bytes of messages under reassembly, all peers. Default 64 MiB: seven largest puts at once. A tenant may hold twice what is
-    /// left free, so a message may take two thirds of it at most.
+    /// Bytes of messages under reassembly, all peers. Default 64 MiB: seven largest puts at once. A tenant may hold
+    /// twice what is left free, so a message may take two thirds of it at most.
     pub partial_bytes: usize,
     /// The same of one peer. Default 24 MiB: two largest puts, so that no peer takes all the room.
     pub partial_bytes_per_peer: usize,
@@ -190,8 +194,9 @@ pub struct ReplyCacheLimits {
     pub bytes: usize,
     /// Sessions. Default 4096; beyond it the longest idle one is evicted.
     pub sessions: usize,
-    /// Evicted sessions that are remembered as such for [`ReplyCacheLimits::retry_lifetime_us`]. Default 65,536 (8 bytes each). When this many
-    /// were evicted within that time, unknown sessions are refused as stale: not run, rather than run twice.
+    /// Evicted sessions that are remembered as such for [`ReplyCacheLimits::retry_lifetime_us`]. Default 65,536 (8
+    /// bytes each). When this many were evicted within that time, unknown sessions are refused as stale: not run,
+    /// rather than run twice.
     pub tombstones: usize,
     /// Longest time for which a client repeats a request, microseconds. Default [`MAX_REQUEST_LIFETIME_US`].
     pub retry_lifetime_us: u64,
@@ -213,76 +218,84 @@ impl Default for ReplyCacheLimits {
 }
 
 /// Kernel buffer asked for a socket, each way, bytes. The kernel grants up to its own limit (`net.core.rmem_max`) to an
-/// unprivileged process, and doubles it for its own bookkeeping (768 bytes for a small datagram, 2304 for a full one, 8 KB for 64
-/// small ones coalesced). 2 MiB so hold 5,400 small datagrams: what six clients of 900 messages in flight each send at once; a worker
-/// that does nothing else takes them out within 1 ms, which is the longest that a datagram waits here.
+/// unprivileged process, and doubles it for its own bookkeeping (768 bytes for a small datagram, 2304 for a full one, 8
+/// KB for 64 small ones coalesced). 2 MiB so hold 5,400 small datagrams: what six clients of 900 messages in flight
+/// each send at once; a worker that does nothing else takes them out within 1 ms, which is the longest that a datagram
+/// waits here.
 pub const SOCKET_BUFFER: usize = 2 << 20;
-/// Bytes of datagrams that an outbox holds; beyond it a datagram is dropped and counted. 8 MiB: a full window of responses
-/// to each datagram of a burst. Of it, up to a quarter may be taken by some that have left.
+/// Bytes of datagrams that an outbox holds; beyond it a datagram is dropped and counted. 8 MiB: a full window of
+/// responses to each datagram of a burst. Of it, up to a quarter may be taken by some that have left.
 pub const OUTBOX_BYTES: usize = 8 << 20;
 /// Datagrams that an outbox holds.
 pub const OUTBOX_DATAGRAMS: usize = 16_384;
-/// Datagrams that an outbox arranges among each other: half of what a sealed session's replay window takes, so that none is too late for it,
-/// and 16 segmented sends of one size.
+/// Datagrams that an outbox arranges among each other: half of what a sealed session's replay window takes, so that
+/// none is too late for it, and 16 segmented sends of one size.
 pub const OUTBOX_SORT_WINDOW: usize = 1024;
-/// Bytes of values that an outbox holds on to, for datagrams that are sent from there; beyond it they are copied. 64 MiB: sixteen windows of
-/// the largest values, whose packets are a small part of them.
+/// Bytes of values that an outbox holds on to, for datagrams that are sent from there; beyond it they are copied. 64
+/// MiB: sixteen windows of the largest values, whose packets are a small part of them.
 pub const OUTBOX_PINNED_BYTES: usize = 64 << 20;
-/// Bytes of a value in one datagram from which on they are sent from where they lie. Less is copied faster than held, handed over in a piece of
-/// its own, and let go of.
+/// Bytes of a value in one datagram from which on they are sent from where they lie. Less is copied faster than held,
+/// handed over in a piece of its own, and let go of.
 pub const SHARED_SLICE_BYTES: usize = 512;
 /// Datagrams in one segmented send, at most (the kernel's `UDP_MAX_SEGMENTS` is 64 or more).
 pub const GSO_SEGMENTS: usize = 64;
-/// Datagrams that the kernel may have coalesced into one, at most (its `UDP_MAX_SEGMENTS` is 128 since Linux 6.9). A frame of a virtual
-/// machine says itself how many are in it: more is of who would have the stack take 65,000 out of one frame.
+/// Datagrams that the kernel may have coalesced into one, at most (its `UDP_MAX_SEGMENTS` is 128 since Linux 6.9). A
+/// frame of a virtual machine says itself how many are in it: more is of who would have the stack take 65,000 out of
+/// one frame.
 pub const GRO_SEGMENTS: usize = 128;
 /// Bytes in one segmented send, at most: what an IPv4 datagram can carry.
 pub const GSO_BYTES: usize = 65_507;
-/// Messages of segments refused in a row that each double how many datagrams then leave one by one before segments are tried again: where
-/// none are ever taken, one group in eight is tried in vain; and a peer whose way takes none keeps no others from theirs for longer.
+/// Messages of segments refused in a row that each double how many datagrams then leave one by one before segments are
+/// tried again: where none are ever taken, one group in eight is tried in vain; and a peer whose way takes none keeps
+/// no others from theirs for longer.
 pub const UNSEGMENTED_BACKOFF_DOUBLINGS: u32 = 3;
-/// Stretches of the outbox's buffer that one call hands to the kernel, at most: 8 KiB of stack, and as many as a burst of messages of 16
-/// datagrams each that were queued apart from each other.
+/// Stretches of the outbox's buffer that one call hands to the kernel, at most: 8 KiB of stack, and as many as a burst
+/// of messages of 16 datagrams each that were queued apart from each other.
 pub const GSO_SLICES: usize = 512;
 /// Bytes of a receive buffer when the kernel coalesces datagrams (`UDP_GRO`).
 pub const GRO_BUFFER: usize = 65_536;
-/// Connections that wait to be accepted, each listener; the kernel may have less (`net.core.somaxconn`). A worker accepts them
-/// within a turn of its loop, so these are many clients that start together.
+/// Connections that wait to be accepted, each listener; the kernel may have less (`net.core.somaxconn`). A worker
+/// accepts them within a turn of its loop, so these are many clients that start together.
 pub const ACCEPT_BACKLOG: i32 = 4096;
-/// Seconds of silence after which the kernel asks whether the other side of a connection is still there (as Redis does), seconds
-/// between its questions, and how many are left unanswered before it ends the connection: 10 minutes in all.
+/// Seconds of silence after which the kernel asks whether the other side of a connection is still there (as Redis
+/// does), seconds between its questions, and how many are left unanswered before it ends the connection: 10 minutes in
+/// all.
 pub const KEEPALIVE_IDLE_S: u64 = 300;
 /// See [`KEEPALIVE_IDLE_S`].
 pub const KEEPALIVE_INTERVAL_S: u64 = 100;
 /// See [`KEEPALIVE_IDLE_S`].
 pub const KEEPALIVE_PROBES: u32 = 3;
-/// Sockets that a selector tells of at once; the others come next time, by turns. Bounds what a worker does between two looks at
-/// its packets: 64 reads and writes are 100 us.
+/// Sockets that a selector tells of at once; the others come next time, by turns. Bounds what a worker does between two
+/// looks at its packets: 64 reads and writes are 100 us.
 pub const EPOLL_EVENTS: usize = 64;
 
 // ---- DPDK ----
 
-/// Packets that a queue of a device holds, each way. 1024, as devices offer it everywhere: 100 us at 10 million packets a second, and what
-/// a worker takes out within a turn.
+/// Packets that a queue of a device holds, each way. 1024, as devices offer it everywhere: 100 us at 10 million packets
+/// a second, and what a worker takes out within a turn.
 pub const DPDK_DESCRIPTORS: u16 = 1024;
-/// Buffers that a thread keeps of each pool, so that most are taken and given back without a locked instruction; twice a burst.
+/// Buffers that a thread keeps of each pool, so that most are taken and given back without a locked instruction; twice
+/// a burst.
 pub const DPDK_POOL_CACHE: u32 = 64;
-/// Buffers of a queue's pool beyond those that its rings and the threads' caches can hold, and those that may be kept: bursts under way.
+/// Buffers of a queue's pool beyond those that its rings and the threads' caches can hold, and those that may be kept:
+/// bursts under way.
 pub const DPDK_SPARE_BUFFERS: u32 = 1023;
 /// Buffers that DPDK's driver of AF_XDP gives to the kernel for each queue when it starts, however few were asked for.
 pub const XDP_FILL_BUFFERS: u16 = 2048;
 /// Bytes that the kernel keeps free before each frame that it gives to a program of XDP.
 pub const XDP_HEADROOM: u16 = 256;
-/// Bytes of a datagram from which on it stays in the buffer in which it came, and of a value in it from which on its record may leave it there,
-/// where as many buffers may be kept: from here on two copies cost more than an owner for the buffer (docs/dpdk.md).
+/// Bytes of a datagram from which on it stays in the buffer in which it came, and of a value in it from which on its
+/// record may leave it there, where as many buffers may be kept: from here on two copies cost more than an owner for
+/// the buffer (docs/dpdk.md).
 pub const DPDK_ZERO_COPY_MIN_BYTES: usize = 1024;
-/// A value stays in its packet's buffer from one of so many parts of the largest packet on. 4: a record that stays takes four times its bytes at
-/// most, and 4 KiB still stay in packets of 9000 bytes.
+/// A value stays in its packet's buffer from one of so many parts of the largest packet on. 4: a record that stays
+/// takes four times its bytes at most, and 4 KiB still stay in packets of 9000 bytes.
 pub const DPDK_ZERO_COPY_MIN_PARTS: usize = 4;
-/// Buffers of datagrams that only wait are to be one of so many parts of those that may be kept. 2: who floods leaves half to values.
+/// Buffers of datagrams that only wait are to be one of so many parts of those that may be kept. 2: who floods leaves
+/// half to values.
 pub const DPDK_QUEUED_BUFFER_PARTS: u32 = 2;
-/// Sends in a row without room after which the device is asked whether anybody is at its other end; if not, what waits is dropped, as
-/// a cable that is out would.
+/// Sends in a row without room after which the device is asked whether anybody is at its other end; if not, what waits
+/// is dropped, as a cable that is out would.
 pub const DPDK_FULL_SENDS_BEFORE_LINK_CHECK: u32 = 1000;
 /// Seconds for which a client waits for its device's link: copper takes some.
 pub const DPDK_LINK_TIMEOUT_S: u64 = 15;
@@ -290,18 +303,21 @@ pub const DPDK_LINK_TIMEOUT_S: u64 = 15;
 pub const DPDK_LINK_CHECK_MS: u64 = 1000;
 /// Connections that a client's device serves at a time, each at a UDP port of its own: as many as a stack has workers.
 pub const DPDK_CONNECTIONS: usize = 64;
-/// Ports of which a client past the kernel begins at one, as the kernel chooses them; [`DPDK_CONNECTIONS`] follow the last of them.
+/// Ports of which a client past the kernel begins at one, as the kernel chooses them; [`DPDK_CONNECTIONS`] follow the
+/// last of them.
 pub const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_935;
 /// Memory of which a device is told at a time, bytes: a huge page.
 pub const DMA_EXTENT_BYTES: usize = 2 << 20;
 /// Extents of which a device is told at most: Linux' `dma_entry_limit`. What lies beyond is copied.
 pub const DMA_EXTENTS: usize = 65_535;
-/// Addresses tried for memory that a device reads, the first that is free: above what DPDK takes for itself on a machine of one memory node or two,
-/// and below 2^39, as many an IOMMU translates no more.
+/// Addresses tried for memory that a device reads, the first that is free: above what DPDK takes for itself on a
+/// machine of one memory node or two, and below 2^39, as many an IOMMU translates no more.
 pub const DMA_ADDRESS_HINTS: [usize; 3] = [1 << 38, 3 << 37, 1 << 37];
-/// Milliseconds after which a device that could not be told of more memory is told again: it costs some calls, and DPDK logs each failure.
+/// Milliseconds after which a device that could not be told of more memory is told again: it costs some calls, and DPDK
+/// logs each failure.
 pub const DMA_RETRY_MS: u64 = 1000;
-/// Receives in a row that brought nothing, after which a device is asked to let go of what it has sent: a value stays as long as its packet does.
+/// Receives in a row that brought nothing, after which a device is asked to let go of what it has sent: a value stays
+/// as long as its packet does.
 pub const DPDK_EMPTY_RECEIVES_BEFORE_CLEANUP: u32 = 1000;
 /// Bytes of one of DPDK's arguments.
 pub const DPDK_NAME_BYTES: usize = 4096;
@@ -323,22 +339,24 @@ pub const RESP_UNAUTHENTICATED_ARGUMENT_BYTES: usize = 16 << 10;
 
 // ---- The UDP/IP stack ----
 
-/// Places for neighbours in the table that all workers of an interface share; 48 bytes each. The hosts of a large network segment; with a
-/// router, one is used.
+/// Places for neighbours in the table that all workers of an interface share; 48 bytes each. The hosts of a large
+/// network segment; with a router, one is used.
 pub const NEIGHBOURS: usize = 4096;
 /// Places of one bucket of that table.
 pub const NEIGHBOURS_PER_BUCKET: usize = 8;
-/// The same places where every peer has one: on a device shared with the kernel, which hears what neighbours and routers answer. As many as are heard
-/// of within a time for which a server thinks about an answer, and 3 MB.
+/// The same places where every peer has one: on a device shared with the kernel, which hears what neighbours and
+/// routers answer. As many as are heard of within a time for which a server thinks about an answer, and 3 MB.
 pub const LEARNED_NEIGHBOURS: usize = 65_536;
-/// Time for which such a place's time is not set anew, microseconds; who is heard again after it is kept before those who were heard once. A flood
-/// that is to drive out who was heard within it has to fill all places in this time.
+/// Time for which such a place's time is not set anew, microseconds; who is heard again after it is kept before those
+/// who were heard once. A flood that is to drive out who was heard within it has to fill all places in this time.
 pub const NEIGHBOUR_REFRESH_US: u64 = 50_000;
 /// Locks of these places: new senders of different workers seldom wait for each other.
 pub const NEIGHBOUR_LOCKS: usize = 64;
-/// Time for which a neighbour's answer is believed, microseconds (as RFC 4861 has it). Then it is asked again, and used meanwhile.
+/// Time for which a neighbour's answer is believed, microseconds (as RFC 4861 has it). Then it is asked again, and used
+/// meanwhile.
 pub const NEIGHBOUR_REACHABLE_US: u64 = 30_000_000;
-/// Time for which an answer is not doubted, whatever others claim, microseconds: a forger makes a neighbour be asked once in this time.
+/// Time for which an answer is not doubted, whatever others claim, microseconds: a forger makes a neighbour be asked
+/// once in this time.
 pub const NEIGHBOUR_DISPUTE_US: u64 = 1_000_000;
 /// Waits for an answer to the first, second and third question to everybody, microseconds.
 pub const NEIGHBOUR_RETRIES_US: [u64; 3] = [250_000, 500_000, 1_000_000];
@@ -346,9 +364,11 @@ pub const NEIGHBOUR_RETRIES_US: [u64; 3] = [250_000, 500_000, 1_000_000];
 pub const NEIGHBOUR_UNICAST_PROBES: u8 = 2;
 /// Time for which an address that nobody answered for is given up, microseconds.
 pub const NEIGHBOUR_FAILED_US: u64 = 3_000_000;
-/// Age from which a question without an answer makes room for another one, microseconds. A host of the same network answers within a few.
+/// Age from which a question without an answer makes room for another one, microseconds. A host of the same network
+/// answers within a few.
 pub const NEIGHBOUR_PROBE_EVICT_US: u64 = 100_000;
-/// Questions for neighbours a second, all workers together, and as many at once: more are of who forges senders. Routers are not counted.
+/// Questions for neighbours a second, all workers together, and as many at once: more are of who forges senders.
+/// Routers are not counted.
 pub const NEIGHBOUR_PROBES_PER_S: u64 = 1000;
 /// Datagrams of one worker that wait for a neighbour's address: the first answers of some clients.
 pub const UNRESOLVED_DATAGRAMS: usize = 256;
@@ -358,11 +378,13 @@ pub const UNRESOLVED_PER_NEIGHBOUR: usize = 32;
 pub const UNRESOLVED_BYTES: usize = 1 << 20;
 /// Answers to echoes a second, each worker, and as many at once.
 pub const ECHOES_PER_S: u64 = 1000;
-/// Answers that a port is closed a second, each worker, and as many at once (Linux: 1000 of all kinds, 1 a millisecond).
+/// Answers that a port is closed a second, each worker, and as many at once (Linux: 1000 of all kinds, 1 a
+/// millisecond).
 pub const CLOSED_PORTS_PER_S: u64 = 100;
 /// Frames of the stack itself (answers of ARP, discovery and ICMP) that wait to be sent, each worker.
 pub const CONTROL_FRAMES: usize = 64;
-/// Of these, places that questions for neighbours alone may take: a flood that makes the stack answer must not keep it from asking.
+/// Of these, places that questions for neighbours alone may take: a flood that makes the stack answer must not keep it
+/// from asking.
 pub const PROBE_FRAMES: usize = 16;
 /// Datagrams for one worker that arrived at others and wait for it: 30 bursts.
 pub const HANDOVER_DATAGRAMS: usize = 1024;
@@ -372,33 +394,39 @@ pub const HANDOVER_BYTES: usize = 2 << 20;
 pub const MAX_JUNK_BURSTS: usize = 4;
 /// Longest sleep of a worker whose port cannot wake it, microseconds: what a datagram waits at most on an idle server.
 pub const POLLED_SLEEP_US: u64 = 50;
-/// The same where no datagram came or went for [`POLLED_IDLE_AFTER_US`]: 2000 looks a second cost a hundredth of a core, 20,000 a tenth.
+/// The same where no datagram came or went for [`POLLED_IDLE_AFTER_US`]: 2000 looks a second cost a hundredth of a
+/// core, 20,000 a tenth.
 pub const POLLED_IDLE_SLEEP_US: u64 = 500;
 /// Time without a datagram after which a worker whose port cannot wake it looks less often, microseconds.
 pub const POLLED_IDLE_AFTER_US: u64 = 1_000_000;
-/// The same where no datagram came or went for [`POLLED_DEEP_IDLE_AFTER_US`], microseconds: 500 looks a second. A queue of 1024 packets holds what comes
-/// meanwhile at half a million packets a second, and a client sends again only after ten times as long.
+/// The same where no datagram came or went for [`POLLED_DEEP_IDLE_AFTER_US`], microseconds: 500 looks a second. A queue
+/// of 1024 packets holds what comes meanwhile at half a million packets a second, and a client sends again only after
+/// ten times as long.
 pub const POLLED_DEEP_SLEEP_US: u64 = 2000;
 /// Time without a datagram after which a worker whose port cannot wake it looks least often, microseconds.
 pub const POLLED_DEEP_IDLE_AFTER_US: u64 = 10_000_000;
-/// Longest sleep of a worker whose port was asked for an interrupt, microseconds. The interrupt ends it; this is for one that is lost, and for drivers whose
-/// interrupts do not come: either costs a packet a tenth of a second, and no more. Ten looks a second cost nothing to speak of, and what the stack and its driver
-/// do by themselves (a look at the link each second) is done in time.
+/// Longest sleep of a worker whose port was asked for an interrupt, microseconds. The interrupt ends it; this is for
+/// one that is lost, and for drivers whose interrupts do not come: either costs a packet a tenth of a second, and no
+/// more. Ten looks a second cost nothing to speak of, and what the stack and its driver do by themselves (a look at the
+/// link each second) is done in time.
 pub const ARMED_SLEEP_US: u64 = 100_000;
-/// Such sleeps in a row that their time ended although packets were there, after which interrupts are not waited for any more. A packet that comes in the very
-/// moment at which the time is up looks the same: that happens once, and not four times in a row.
+/// Such sleeps in a row that their time ended although packets were there, after which interrupts are not waited for
+/// any more. A packet that comes in the very moment at which the time is up looks the same: that happens once, and not
+/// four times in a row.
 pub const INTERRUPTS_MISSED: u32 = 4;
-/// Interrupts in a row for which no packet was there, and no sleep lasted as long as it may, after which they are not waited for any more. One or
-/// two come when the cause was dealt with before; some drivers leave the cause standing, so that each request for one is answered at once.
+/// Interrupts in a row for which no packet was there, and no sleep lasted as long as it may, after which they are not
+/// waited for any more. One or two come when the cause was dealt with before; some drivers leave the cause standing, so
+/// that each request for one is answered at once.
 pub const INTERRUPTS_FOR_NOTHING: u32 = 16;
 /// Ways of which a router said that they bear less than the interface, of one interface; 40 bytes each.
 pub const REDUCED_PATHS: usize = 1024;
 /// Time for which that is believed, microseconds (RFC 8201 has it tried again after ten minutes).
 pub const REDUCED_PATH_LIFETIME_US: u64 = 600_000_000;
-/// Groups of networks (/24, IPv6 /64) that share the room for them, and the rate at which they may be lowered: as a rule whoever takes all of his
-/// takes nothing from another.
+/// Groups of networks (/24, IPv6 /64) that share the room for them, and the rate at which they may be lowered: as a
+/// rule whoever takes all of his takes nothing from another.
 pub const REDUCED_PATH_GROUPS: usize = 64;
-/// Messages a second, each worker and group, that lower what a way bears, and questions to the kernel what one bears; and as many at once.
+/// Messages a second, each worker and group, that lower what a way bears, and questions to the kernel what one bears;
+/// and as many at once.
 pub const REDUCED_PATHS_PER_S: u64 = 10;
 /// Large packets sent of late that such a message may quote: those of one round trip.
 pub const SENT_FINGERPRINTS: usize = 4096;

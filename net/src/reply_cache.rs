@@ -1,23 +1,25 @@
 //! At-most-once execution: which requests of a session have run, and what was answered.
 //!
-//! A request is named by peer, tenant, session and sequence (see [`crate::rpc`]). A session's window covers the sequences above the
-//! highest that the client has said to be answered (`acked`); an answer in it is remembered until `acked` passes it. What is
-//! below the window is [`RequestAdmission::Stale`].
+//! A request is named by peer, tenant, session and sequence (see [`crate::rpc`]). A session's window covers the
+//! sequences above the highest that the client has said to be answered (`acked`); an answer in it is remembered until
+//! `acked` passes it. What is below the window is [`RequestAdmission::Stale`].
 //!
-//! Memory is bounded: answers per session, bytes, sessions. A session that was evicted for room may come back with a request
-//! that has run already. Its name is therefore kept as a tombstone for as long as a client may repeat a request
-//! ([`ReplyCacheLimits::retry_lifetime_us`]) and answered as stale; so a session that is unknown and has no tombstone is either new, and may begin
-//! at any sequence (its first packet may be late), or so old that nothing of it is still being repeated.
+//! Memory is bounded: answers per session, bytes, sessions. A session that was evicted for room may come back with a
+//! request that has run already. Its name is therefore kept as a tombstone for as long as a client may repeat a request
+//! ([`ReplyCacheLimits::retry_lifetime_us`]) and answered as stale; so a session that is unknown and has no tombstone
+//! is either new, and may begin at any sequence (its first packet may be late), or so old that nothing of it is still
+//! being repeated.
 //!
-//! Tenants share that room fairly: whoever needs room takes it from the tenant that holds the most, which is itself once it
-//! holds its part. So a tenant that opens sessions without end loses its own, and when too many of those were lost lately it
-//! alone is refused new ones.
+//! Tenants share that room fairly: whoever needs room takes it from the tenant that holds the most, which is itself
+//! once it holds its part. So a tenant that opens sessions without end loses its own, and when too many of those were
+//! lost lately it alone is refused new ones.
 //!
-//! A server that restarts forgets its sessions together with the records that their requests wrote. What was sent to the server before it
-//! must not run: a session is *bound* to one start of the server by the upper half of its sequences, which the server tells with its hello.
-//! Messages that are bound to another start are [`RequestAdmission::PreviousStart`]. A bound session is known by its number alone, not by its address. Of
-//! sessions that are bound to none, those that acknowledge answers which this server has not given are former, too, for as long as a
-//! client may repeat what it asked of the server before ([`ReplyCache::with_server_start`]).
+//! A server that restarts forgets its sessions together with the records that their requests wrote. What was sent to
+//! the server before it must not run: a session is *bound* to one start of the server by the upper half of its
+//! sequences, which the server tells with its hello. Messages that are bound to another start are
+//! [`RequestAdmission::PreviousStart`]. A bound session is known by its number alone, not by its address. Of sessions
+//! that are bound to none, those that acknowledge answers which this server has not given are former, too, for as long
+//! as a client may repeat what it asked of the server before ([`ReplyCache::with_server_start`]).
 
 use crate::limits::ReplyCacheLimits;
 use crate::r2p2::PeerAddr;
@@ -219,9 +221,10 @@ impl ReplyCache {
         }
     }
 
-    /// The window of that start of a server, a random number: messages that are bound to another one are [`RequestAdmission::PreviousStart`]. If the server
-    /// `was_there_before`, unknown sessions that are bound to none and acknowledge answers are so, too, until nobody repeats what was asked
-    /// then; but for those that have greeted this server.
+    /// The window of that start of a server, a random number: messages that are bound to another one are
+    /// [`RequestAdmission::PreviousStart`]. If the server `was_there_before`, unknown sessions that are bound to none
+    /// and acknowledge answers are so, too, until nobody repeats what was asked then; but for those that have greeted
+    /// this server.
     #[must_use]
     pub fn with_server_start(mut self, now_us: u64, start: u32, was_there_before: bool) -> ReplyCache {
         let doubtful_us = if was_there_before { now_us.saturating_add(self.limits.retry_lifetime_us) } else { 0 };
@@ -249,8 +252,8 @@ impl ReplyCache {
         self.bytes
     }
 
-    /// Whether to run the request `sequence` of `session`, which says that every request up to `acked` has been answered.
-    /// Requests that are marked idempotent need not be admitted.
+    /// Whether to run the request `sequence` of `session`, which says that every request up to `acked` has been
+    /// answered. Requests that are marked idempotent need not be admitted.
     #[inline]
     pub fn admit(
         &mut self,
@@ -503,8 +506,8 @@ impl ReplyCache {
         Some(slot)
     }
 
-    /// Makes room at the request of an owner, whose session `spared` must stay: evicts the longest idle session of the owner
-    /// that holds the most. False if that would be `spared`, or if the owner that asks has lost too many lately.
+    /// Makes room at the request of an owner, whose session `spared` must stay: evicts the longest idle session of the
+    /// owner that holds the most. False if that would be `spared`, or if the owner that asks has lost too many lately.
     fn evict(&mut self, owner: u32, spared: u32) -> bool {
         let limits = &self.limits;
         let mut victim = self.owners.largest(owner, limits.sessions, limits.bytes);
@@ -524,7 +527,8 @@ impl ReplyCache {
             if victim == owner {
                 return false;
             }
-            // It lost too many to name each: until all of that is over, every session of it that is unknown is taken for one.
+            // It lost too many to name each: until all of that is over, every session of it that is unknown is taken
+            // for one.
             self.owners.close(victim);
         } else {
             self.tombstones[0].insert(self.hasher.hash_one(session.name));

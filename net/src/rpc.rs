@@ -11,8 +11,9 @@
 //!
 //! A session is one client endpoint's life towards one server port: a random number that the client picks. `sequence`
 //! counts its messages from 1; `acked` says that every message up to it has been answered, so the server may forget
-//! those answers. Together they make a repeated request run once (see [`crate::reply_cache`]). The upper half of both names the
-//! start of the server that the session is bound to, as a hello's answer tells it; 0 there: it is bound to none.
+//! those answers. Together they make a repeated request run once (see [`crate::reply_cache`]). The upper half of both
+//! names the start of the server that the session is bound to, as a hello's answer tells it; 0 there: it is bound to
+//! none.
 
 use thiserror::Error;
 
@@ -31,15 +32,15 @@ pub const VERSION: u8 = 1;
 pub const MESSAGE_HEADER_LEN: usize = 32;
 /// Bytes of an operation header.
 pub const OP_HEADER_LEN: usize = 32;
-/// Operations in one message, at most. A message is served in one go, so this bounds what it makes others wait: 256 puts take about
-/// as long as a slice.
+/// Operations in one message, at most. A message is served in one go, so this bounds what it makes others wait: 256
+/// puts take about as long as a slice.
 pub const MAX_OPERATIONS: usize = 256;
 /// Longest key in bytes; a server may set its own limit lower.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 /// Longest value, arguments or reply in bytes; a server may set its own limit lower.
 pub const MAX_VALUE_LEN: usize = 8 << 20;
-/// Longest value field of an operation in bytes: a largest value, and what may stand beside it there (a put's time to live,
-/// a multiget's header of an answer, a range's with the key).
+/// Longest value field of an operation in bytes: a largest value, and what may stand beside it there (a put's time to
+/// live, a multiget's header of an answer, a range's with the key).
 pub const MAX_BODY_LEN: usize = MAX_VALUE_LEN + MAX_KEY_LEN + 64;
 /// Longest message in bytes: one largest put and its headers, or as much of smaller operations.
 pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_BODY_LEN;
@@ -55,13 +56,15 @@ pub const MESSAGE_FLAG_IDEMPOTENT: u8 = 0x02;
 pub enum OpKind {
     /// Nothing; answers `Ok`. Value: echoed back.
     Ping = 0,
-    /// Presents the tenant's token (value) for this session on this port; number = [`HELLO_BIND_SESSION`] or 0. Answers with `number` = the worker that
-    /// serves this port, value = `workers u32 | home worker u32` little-endian ([`HelloResponse`]), and user flags = the server's start.
+    /// Presents the tenant's token (value) for this session on this port; number = [`HELLO_BIND_SESSION`] or 0. Answers
+    /// with `number` = the worker that serves this port, value = `workers u32 | home worker u32` little-endian
+    /// ([`HelloResponse`]), and user flags = the server's start.
     Hello = 1,
     /// Reads the record under key. Answer: value, user flags, number = version.
     Get = 2,
-    /// Reads many: value = keys, each `len u32 | bytes` ([`MultiGetKeys`]); number = how many. Answer: value = for each key
-    /// `status u8 | user_flags u32 | version u64 | len u32 | bytes` ([`MultiGetEntries`]); number = how many were found.
+    /// Reads many: value = keys, each `len u32 | bytes` ([`MultiGetKeys`]); number = how many. Answer: value = for each
+    /// key `status u8 | user_flags u32 | version u64 | len u32 | bytes` ([`MultiGetEntries`]); number = how many were
+    /// found.
     MultiGet = 3,
     /// Writes a record under `condition`. `number` = the version that `Condition::Version` asks for. With the operation
     /// flag [`OP_FLAG_TTL`] the value starts with `ttl_ms u64`. Answer: number = new version.
@@ -74,10 +77,11 @@ pub enum OpKind {
     /// Answer: value = reply, number = the version that ran; on `Failed`: value = text, number = code; on `Killed`:
     /// value = text, number = cause (see [`KillCause`]).
     Invoke = 7,
-    /// Reads the records of an ordered table with key <= their key < value (an empty value: to the end), in the order of keys;
-    /// number = how many at most, with [`RANGE_BACKWARD`] from the largest on. Answer: value = for each `key_len u32 | key |
-    /// user_flags u32 | version u64 | len u32 | bytes` ([`RangeEntries`]); number = how many, with [`RANGE_MORE`] where the answer ended
-    /// before the range did: it goes on behind the last key; if there is none, behind the answer's key.
+    /// Reads the records of an ordered table with key <= their key < value (an empty value: to the end), in the order
+    /// of keys; number = how many at most, with [`RANGE_BACKWARD`] from the largest on. Answer: value = for each
+    /// `key_len u32 | key | user_flags u32 | version u64 | len u32 | bytes` ([`RangeEntries`]); number = how many, with
+    /// [`RANGE_MORE`] where the answer ended before the range did: it goes on behind the last key; if there is none,
+    /// behind the answer's key.
     Range = 8,
 }
 
@@ -87,14 +91,17 @@ pub const OP_FLAG_TTL: u8 = 0x01;
 pub const RANGE_BACKWARD: u64 = 1 << 32;
 /// Bit of the number of a range's answer: there may be more.
 pub const RANGE_MORE: u64 = 1 << 32;
-/// Operation flag of a multiget or a range: all records as they were at one moment, so that of a transaction it finds all or nothing.
+/// Operation flag of a multiget or a range: all records as they were at one moment, so that of a transaction it finds
+/// all or nothing.
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;
 
 /// Where the number stands in an operation's header.
 pub const OP_NUMBER_OFFSET: usize = 24;
-/// Number of a hello: the session's messages will be bound to the server's start, and the session is to be known by its number from any address.
+/// Number of a hello: the session's messages will be bound to the server's start, and the session is to be known by its
+/// number from any address.
 pub const HELLO_BIND_SESSION: u64 = 1;
-/// Number of an answer [`RpcStatus::Stale`]: the session belongs to an earlier start of the server, so all of its requests are stale.
+/// Number of an answer [`RpcStatus::Stale`]: the session belongs to an earlier start of the server, so all of its
+/// requests are stale.
 pub const STALE_PREVIOUS_START: u64 = 1;
 
 /// Condition of a write.
@@ -120,8 +127,8 @@ pub enum RpcStatus {
     Ok = 0,
     /// No record under the key.
     NotFound = 1,
-    /// The condition of the write did not hold. An invocation: its transaction met the writes of others each time that it was
-    /// tried, and wrote nothing.
+    /// The condition of the write did not hold. An invocation: its transaction met the writes of others each time that
+    /// it was tried, and wrote nothing.
     Conflict = 2,
     /// The message or operation is not well-formed; the value says where.
     Malformed = 3,
@@ -396,7 +403,8 @@ pub enum MessageDecodeError {
     Trailing(usize),
 }
 
-// Of an array and in line, these are one load each; of a slice they were a call with eight checks (a request has fifteen of them).
+// Of an array and in line, these are one load each; of a slice they were a call with eight checks (a request has
+// fifteen of them).
 #[inline(always)]
 fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -411,8 +419,8 @@ impl MessageHeader {
     /// Reads the header and gives the operations behind it.
     ///
     /// # Errors
-    /// [`MessageDecodeError`] for a short header, another version, or too many operations. The operations themselves are checked
-    /// as [`OperationIter`] walks them.
+    /// [`MessageDecodeError`] for a short header, another version, or too many operations. The operations themselves
+    /// are checked as [`OperationIter`] walks them.
     #[inline]
     pub fn decode(message: &[u8]) -> Result<(MessageHeader, OperationIter<'_>), MessageDecodeError> {
         let Some((head, body)) = message.split_first_chunk::<MESSAGE_HEADER_LEN>() else {

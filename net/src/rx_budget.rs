@@ -1,7 +1,8 @@
-//! How many packet buffers of a receive queue are out of it: those of datagrams that wait, and those in which values are stored.
+//! How many packet buffers of a receive queue are out of it: those of datagrams that wait, and those in which values
+//! are stored.
 //!
-//! Who receives takes a buffer before anything is known of its sender. Once that is known, whoever has these wait decides whether they do so in their
-//! buffers, of which a part of all is for that.
+//! Who receives takes a buffer before anything is known of its sender. Once that is known, whoever has these wait
+//! decides whether they do so in their buffers, of which a part of all is for that.
 
 use crate::limits::{DPDK_QUEUED_BUFFER_PARTS, DPDK_ZERO_COPY_MIN_BYTES, DPDK_ZERO_COPY_MIN_PARTS};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

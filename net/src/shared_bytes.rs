@@ -1,7 +1,7 @@
 //! Bytes that several hold on to, such as a value that is sent from where it is stored.
 //!
-//! Guarantees: the bytes of a [`SharedBytes`] stay readable, unchanged and at one place until it is dropped. Whoever makes one promises that its owner keeps
-//! them while it is held; each hold is released once.
+//! Guarantees: the bytes of a [`SharedBytes`] stay readable, unchanged and at one place until it is dropped. Whoever
+//! makes one promises that its owner keeps them while it is held; each hold is released once.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -12,8 +12,8 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What is done to the owner of shared bytes when they are held once more, and when somebody lets go of them. Both happen on any thread, and neither
-/// panics: a device lets go of what it has sent in the middle of a burst.
+/// What is done to the owner of shared bytes when they are held once more, and when somebody lets go of them. Both
+/// happen on any thread, and neither panics: a device lets go of what it has sent in the middle of a burst.
 #[derive(Debug)]
 pub struct SharedBytesVTable {
     /// Holds once more.
@@ -29,8 +29,8 @@ pub struct SharedBytes {
     keeper: &'static SharedBytesVTable,
 }
 
-// SAFETY: the bytes do not change while they are held, and whoever made the share has promised that both of its keeper's functions may be called
-// on any thread.
+// SAFETY: the bytes do not change while they are held, and whoever made the share has promised that both of its
+// keeper's functions may be called on any thread.
 unsafe impl Send for SharedBytes {}
 // SAFETY: as above.
 unsafe impl Sync for SharedBytes {}
@@ -39,8 +39,8 @@ impl SharedBytes {
     /// A share of `bytes`, which takes over one hold on their owner.
     ///
     /// # Safety
-    /// While a hold on `owner` is left, the bytes are readable and nobody changes them. `keeper` has the functions of this owner; they may be called
-    /// from any thread.
+    /// While a hold on `owner` is left, the bytes are readable and nobody changes them. `keeper` has the functions of
+    /// this owner; they may be called from any thread.
     pub unsafe fn new(bytes: NonNull<[u8]>, owner: NonNull<c_void>, keeper: &'static SharedBytesVTable) -> SharedBytes {
         SharedBytes { bytes, owner, keeper }
     }
@@ -48,8 +48,8 @@ impl SharedBytes {
     /// A share of the bytes of something that is counted already.
     pub fn of<T: AsRef<[u8]> + Send + Sync + 'static>(owner: Arc<T>) -> SharedBytes {
         let bytes = NonNull::from(T::as_ref(&owner));
-        // SAFETY: what an arc points to is never null. The bytes are borrowed from it, and nobody has a mutable reference to it while a count of it is
-        // left, this one's at least.
+        // SAFETY: what an arc points to is never null. The bytes are borrowed from it, and nobody has a mutable
+        // reference to it while a count of it is left, this one's at least.
         unsafe {
             let owner = NonNull::new_unchecked(Arc::into_raw(owner).cast_mut());
             SharedBytes::new(bytes, owner.cast(), ArcOwner::<T>::KEEPER)

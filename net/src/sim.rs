@@ -1,6 +1,6 @@
-//! A seeded simulator without sockets or clocks: one server endpoint with its at-most-once window and a small store, several
-//! clients, and a network between them that loses, duplicates, delays and reorders. The server may restart, and clients may change their
-//! address. A run depends on its [`SimScenario`] alone;
+//! A seeded simulator without sockets or clocks: one server endpoint with its at-most-once window and a small store,
+//! several clients, and a network between them that loses, duplicates, delays and reorders. The server may restart, and
+//! clients may change their address. A run depends on its [`SimScenario`] alone;
 //! [`SimScenario::check`] runs it and, if a promise was broken, runs it again and gives one line per event.
 
 use crate::limits::ClientLimits;
@@ -226,7 +226,8 @@ impl SimRun {
         self.clients[client].peer = PeerAddr::from((address, 9000));
     }
 
-    /// Another server takes the place of the one that was there: it knows nobody, and what that one had under way is lost.
+    /// Another server takes the place of the one that was there: it knows nobody, and what that one had under way is
+    /// lost.
     fn restart_server(&mut self) {
         self.start += 1;
         self.report.server_restarts += 1;

@@ -50,8 +50,8 @@ impl Trust {
         Ok(Trust::Authorities(certificates))
     }
 
-    /// Trust in the one certificate of that fingerprint: `sha256:` and 64 hexadecimal digits; colons between the bytes do
-    /// not matter. `None` if it is anything else.
+    /// Trust in the one certificate of that fingerprint: `sha256:` and 64 hexadecimal digits; colons between the bytes
+    /// do not matter. `None` if it is anything else.
     pub fn pin(fingerprint: &str) -> Option<Trust> {
         let (name, digits) = fingerprint.trim().split_once(':')?;
         let digits = digits.replace(':', "");

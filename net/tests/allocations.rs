@@ -1,5 +1,5 @@
-//! Promise: a server allocates nothing for a request of one packet, from the datagram to the response in the outbox, once it has
-//! warmed up; neither does the client.
+//! Promise: a server allocates nothing for a request of one packet, from the datagram to the response in the outbox,
+//! once it has warmed up; neither does the client.
 
 use sandstorm_net::driver::{Burst, Outbox};
 use sandstorm_net::limits::{ClientLimits, ReplyCacheLimits, ServerLimits};

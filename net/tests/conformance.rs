@@ -1,6 +1,6 @@
-//! Promise: the stack and the kernel's own understand each other. Each test makes two network namespaces with a pair of virtual interfaces
-//! between them: in one the kernel's stack has an address, in the other ours does, over a packet socket. That takes root; without it each test
-//! says so and ends.
+//! Promise: the stack and the kernel's own understand each other. Each test makes two network namespaces with a pair of
+//! virtual interfaces between them: in one the kernel's stack has an address, in the other ours does, over a packet
+//! socket. That takes root; without it each test says so and ends.
 
 #[path = "../../tests/common/namespaces.rs"]
 mod namespaces;
@@ -235,7 +235,8 @@ fn wrong_checksums_are_dropped_and_counted() {
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     let peer = socket(&lab, KERNEL[0]);
     assert!(ask(&peer, at(OURS[0], PORT), b"hello"));
-    // The same datagram by hand, on the way that ours take, with one bit of its payload changed; and one of its IP header.
+    // The same datagram by hand, on the way that ours take, with one bit of its payload changed; and one of its IP
+    // header.
     let mut raw = within(&lab.kernel, || PacketPort::open("kern0", PacketOptions::default()).unwrap());
     let neighbours = run_in(&lab.kernel, &format!("ip neigh show {}", OURS[0])).unwrap();
     let words: Vec<_> = neighbours.split_whitespace().collect();

@@ -1,5 +1,6 @@
-//! Promise: what stands on DPDK owns what it says it owns. Frames arrive whole and in order, what does not fit is the caller's still, buffers
-//! come back, everything goes in the right order, and what a driver refuses has a type and words.
+//! Promise: what stands on DPDK owns what it says it owns. Frames arrive whole and in order, what does not fit is the
+//! caller's still, buffers come back, everything goes in the right order, and what a driver refuses has a type and
+//! words.
 //!
 //! DPDK starts once in a process, so each test runs in one of its own: the test executable runs itself for it.
 #![cfg(feature = "dpdk")]
@@ -120,7 +121,8 @@ fn a_rule_that_a_driver_refuses_is_refused_in_words() {
     });
 }
 
-/// DPDK's bus of virtual devices says of each that it maps memory for it, and does nothing: behind this one there might be a device that reads by itself.
+/// DPDK's bus of virtual devices says of each that it maps memory for it, and does nothing: behind this one there might
+/// be a device that reads by itself.
 #[test]
 fn a_virtual_device_that_says_that_it_maps_memory_is_told_of_none() {
     alone("a_virtual_device_that_says_that_it_maps_memory_is_told_of_none", || {

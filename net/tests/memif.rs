@@ -1,5 +1,6 @@
-//! Promise: two processes talk over shared memory (memif), with neither root nor hugepages. Frames go both ways on two queues, whole and in order;
-//! a queue that is full takes no more and loses none; a peer may be killed in the middle and come back.
+//! Promise: two processes talk over shared memory (memif), with neither root nor hugepages. Frames go both ways on two
+//! queues, whole and in order; a queue that is full takes no more and loses none; a peer may be killed in the middle
+//! and come back.
 //!
 //! The test executable runs itself: once for each test, and once more for the peer, which sends back what it receives.
 #![cfg(feature = "dpdk")]

@@ -1,16 +1,17 @@
 //! The binary interface between the server and an extension's library, version 6.
 //!
-//! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
-//! [`ExtensionVtable`]; the library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it is given. Tenant
-//! code never names this module (the checker refuses the path); the generated wrapper and the server do.
+//! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions
+//! of [`ExtensionVtable`]; the library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it
+//! is given. Tenant code never names this module (the checker refuses the path); the generated wrapper and the server
+//! do.
 //!
 //! Who writes what: the host fills an [`InvocationHeader`] before it calls `create`; the library's allocator moves
-//! [`InvocationArena::next`] and the free lists; the host moves [`InvocationArena::end`], within a call of [`HostCalls::grow`] alone. Nobody
-//! else touches them while tenant code runs.
+//! [`InvocationArena::next`] and the free lists; the host moves [`InvocationArena::end`], within a call of
+//! [`HostCalls::grow`] alone. Nobody else touches them while tenant code runs.
 //!
-//! Version 2: the arena grows by [`HostCalls::grow`], up to [`InvocationArena::limit`]; in version 1 it had its whole length at once.
-//! Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and [`HostCalls::get_many`].
-//! Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
+//! Version 2: the arena grows by [`HostCalls::grow`], up to [`InvocationArena::limit`]; in version 1 it had its whole
+//! length at once. Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and
+//! [`HostCalls::get_many`]. Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
 //! Version 5: ranges of ordered tables ([`HostCalls::range`]), and what a commit is told of them.
 //! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]).
 
@@ -26,8 +27,8 @@ pub const POLL_PENDING: u32 = 0;
 pub const POLL_DONE: u32 = 1;
 /// `poll`/`start` answered: the extension returned an error, which it has handed to [`HostCalls::fail`].
 pub const POLL_FAILED: u32 = 2;
-/// `poll`/`start` answered: its transaction met the writes of others, as [`HostCalls::commit`] has told. The host forgets the
-/// future and all of the invocation's memory but the arguments, and starts it anew. (Since version 4.)
+/// `poll`/`start` answered: its transaction met the writes of others, as [`HostCalls::commit`] has told. The host
+/// forgets the future and all of the invocation's memory but the arguments, and starts it anew. (Since version 4.)
 pub const POLL_AGAIN: u32 = 3;
 
 /// What a library exports, one per library, under [`EXTENSION_SYMBOL`].
@@ -46,8 +47,8 @@ pub struct ExtensionVtable {
     pub future_align: usize,
     /// Builds the future of one invocation in `slot` (`future_size` bytes at `future_align`).
     pub create: unsafe extern "C" fn(slot: *mut u8, invocation: *mut InvocationHeader),
-    /// Polls the future once: `POLL_PENDING`, `POLL_DONE` or `POLL_FAILED`. A ready answer has dropped the future; nothing
-    /// is called with it again.
+    /// Polls the future once: `POLL_PENDING`, `POLL_DONE` or `POLL_FAILED`. A ready answer has dropped the future;
+    /// nothing is called with it again.
     pub poll: unsafe extern "C" fn(slot: *mut u8, invocation: *mut InvocationHeader) -> u32,
     /// Drops a future that is not ready.
     pub drop: unsafe extern "C" fn(slot: *mut u8),
@@ -84,14 +85,16 @@ pub struct InvocationHeader {
     pub args_len: usize,
     /// Milliseconds since the Unix epoch, refreshed before each poll.
     pub now_ms: u64,
-    /// 1: an awaited read should prefetch and yield, since other invocations are ready to run; 0: it should read at once.
+    /// 1: an awaited read should prefetch and yield, since other invocations are ready to run; 0: it should read at
+    /// once.
     pub interleave: u32,
-    /// 1: the extension has begun a transaction; the library's business, but that the host sets it to 0 at the beginning. (Since
-    /// version 4, before which it was zero.)
+    /// 1: the extension has begun a transaction; the library's business, but that the host sets it to 0 at the
+    /// beginning. (Since version 4, before which it was zero.)
     pub transaction: u32,
     /// The invocation's memory.
     pub arena: InvocationArena,
-    /// What the transaction remembers, where one was begun: in the arena, and the library's business. (Since version 4.)
+    /// What the transaction remembers, where one was begun: in the arena, and the library's business. (Since version
+    /// 4.)
     pub notes: *mut u8,
 }
 
@@ -133,8 +136,8 @@ impl RawRecord {
     pub const ABSENT: RawRecord = RawRecord { value: core::ptr::null(), ..RawRecord::EMPTY };
 }
 
-/// Keys that one host call takes at most: few enough that it is over in a few microseconds, since whoever wants to switch the
-/// invocation out has to wait for that.
+/// Keys that one host call takes at most: few enough that it is over in a few microseconds, since whoever wants to
+/// switch the invocation out has to wait for that.
 pub const MAX_CALL_KEYS: usize = 32;
 
 /// A key, where there are many.
@@ -335,8 +338,8 @@ pub const ABORT_OUT_OF_MEMORY: u32 = 2;
 #[repr(C)]
 #[derive(Debug)]
 pub struct HostCalls {
-    /// Hashes the key and prefetches its bucket; writes the hash. Never fails for a missing key. Where the extension yields
-    /// after it, the host prefetches the record, too, before it polls again.
+    /// Hashes the key and prefetches its bucket; writes the hash. Never fails for a missing key. Where the extension
+    /// yields after it, the host prefetches the record, too, before it polls again.
     pub prefetch:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32,
     /// Prefetches the record that the bucket of `hash` points to, if any.
@@ -397,8 +400,9 @@ pub struct HostCalls {
     pub fail: unsafe extern "C" fn(*mut InvocationHeader, code: u32, text: *const u8, len: usize) -> u32,
     /// Ends the invocation at once, with one of the `ABORT_*` causes and a text. Does not return.
     pub abort: unsafe extern "C" fn(*mut InvocationHeader, cause: u32, text: *const u8, len: usize) -> !,
-    /// Moves [`InvocationArena::end`] up so that at least `bytes` lie between [`InvocationArena::next`] and it; `STATUS_OUT_OF_MEMORY`, and
-    /// nothing has changed, if that passes [`InvocationArena::limit`] or the tenant's quota. (Since version 2.)
+    /// Moves [`InvocationArena::end`] up so that at least `bytes` lie between [`InvocationArena::next`] and it;
+    /// `STATUS_OUT_OF_MEMORY`, and nothing has changed, if that passes [`InvocationArena::limit`] or the tenant's
+    /// quota. (Since version 2.)
     pub grow: unsafe extern "C" fn(*mut InvocationHeader, bytes: usize) -> u32,
     /// As `prefetch` for each of up to [`MAX_CALL_KEYS`] keys. (This one and the next two since version 3.)
     pub prefetch_many: unsafe extern "C" fn(
@@ -411,8 +415,8 @@ pub struct HostCalls {
     /// As `prefetch_record` for each of up to [`MAX_CALL_KEYS`] hashes.
     pub prefetch_records:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, hashes: *const u64, count: usize) -> u32,
-    /// As `get` for each of up to [`MAX_CALL_KEYS`] keys; where there is no record, [`RawRecord::ABSENT`] is written. At the first
-    /// key that is refused it ends with that status, and what it has written means nothing.
+    /// As `get` for each of up to [`MAX_CALL_KEYS`] keys; where there is no record, [`RawRecord::ABSENT`] is written.
+    /// At the first key that is refused it ends with that status, and what it has written means nothing.
     pub get_many: unsafe extern "C" fn(
         *mut InvocationHeader,
         table: u64,
@@ -421,10 +425,11 @@ pub struct HostCalls {
         count: usize,
         out: *mut RawRecord,
     ) -> u32,
-    /// Makes all changes at one moment at which everything that was read is so, ranges included, or none; with null for the changes, only looks
-    /// whether everything is still so. `STATUS_CONFLICT`: it is not, and the library answers [`POLL_AGAIN`];
-    /// `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library answers [`POLL_DONE`]
-    /// without another call, and any further one of this gets `STATUS_INVALID`. (Since version 4; ranges since version 5.)
+    /// Makes all changes at one moment at which everything that was read is so, ranges included, or none; with null for
+    /// the changes, only looks whether everything is still so. `STATUS_CONFLICT`: it is not, and the library answers
+    /// [`POLL_AGAIN`]; `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library
+    /// answers [`POLL_DONE`] without another call, and any further one of this gets `STATUS_INVALID`. (Since version 4;
+    /// ranges since version 5.)
     pub commit: unsafe extern "C" fn(
         *mut InvocationHeader,
         reads: *const RawRead,
@@ -434,9 +439,10 @@ pub struct HostCalls {
         changes: *const RawChange,
         changes_len: usize,
     ) -> u32,
-    /// Fills up to `limit` records, of [`MAX_CALL_RECORDS`] at most, of what is left of a range of an ordered table, in its order; moves
-    /// the end of the range behind the last that it has looked at, and writes how many it has filled: possibly none, though
-    /// something is left. Keys that it moves an end to stay as long as the invocation. (Since version 5.)
+    /// Fills up to `limit` records, of [`MAX_CALL_RECORDS`] at most, of what is left of a range of an ordered table, in
+    /// its order; moves the end of the range behind the last that it has looked at, and writes how many it has filled:
+    /// possibly none, though something is left. Keys that it moves an end to stay as long as the invocation. (Since
+    /// version 5.)
     pub range: unsafe extern "C" fn(
         *mut InvocationHeader,
         table: u64,
@@ -445,9 +451,10 @@ pub struct HostCalls {
         limit: usize,
         filled: *mut usize,
     ) -> u32,
-    /// Copies the first keys of a range of an ordered table, of [`MAX_CALL_RECORDS`] at most, as far as there is room for them, and looks for no
-    /// records: of some there may be none. Says whether that was all ([`RawRange::finished`]), and moves no end. None, though something
-    /// is left: the next key needs more room. (Since version 6.)
+    /// Copies the first keys of a range of an ordered table, of [`MAX_CALL_RECORDS`] at most, as far as there is room
+    /// for them, and looks for no records: of some there may be none. Says whether that was all
+    /// ([`RawRange::finished`]), and moves no end. None, though something is left: the next key needs more room. (Since
+    /// version 6.)
     pub range_keys:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, range: *mut RawRange, out: *mut RawKeys) -> u32,
 }

@@ -60,8 +60,8 @@ impl<'a> Db<'a> {
 
     /// Finds a table of the tenant by its name, or one that another tenant granted, as `owner/table`.
     ///
-    /// A grant may end at any moment: calls get `UnknownTable` from then on. Records that were read stay readable. Writes to
-    /// a table that was granted for reading only get `ReadOnly`.
+    /// A grant may end at any moment: calls get `UnknownTable` from then on. Records that were read stay readable.
+    /// Writes to a table that was granted for reading only get `ReadOnly`.
     ///
     /// # Errors
     /// `UnknownTable` when the tenant has none of that name.
@@ -117,15 +117,16 @@ impl<'a> Db<'a> {
         Ok(ScanPage { records, next: (at.finished == 0).then_some(Cursor(at)) })
     }
 
-    /// Reads the records of an ordered table with `from <= key < to` (empty `to`: to the end of the table), at most `limit`, in the
-    /// order of their keys' bytes. Each is as it was at some moment of the call; for all of one moment, see
-    /// [`Transaction::range`].
+    /// Reads the records of an ordered table with `from <= key < to` (empty `to`: to the end of the table), at most
+    /// `limit`, in the order of their keys' bytes. Each is as it was at some moment of the call; for all of one moment,
+    /// see [`Transaction::range`].
     ///
-    /// To go on: forward from the last key followed by a byte 0, backward to the last key (unless that is the empty one).
+    /// To go on: forward from the last key followed by a byte 0, backward to the last key (unless that is the empty
+    /// one).
     ///
     /// # Errors
-    /// `Invalid` for a limit of 0 or above [`RANGE_LIMIT`](crate::limits::RANGE_LIMIT), and for a table that is not ordered;
-    /// `UnknownTable`; `TooLarge` for an end that is longer than a key and a byte.
+    /// `Invalid` for a limit of 0 or above [`RANGE_LIMIT`](crate::limits::RANGE_LIMIT), and for a table that is not
+    /// ordered; `UnknownTable`; `TooLarge` for an end that is longer than a key and a byte.
     pub fn range<'k>(
         &self,
         table: TableId,
@@ -137,11 +138,11 @@ impl<'a> Db<'a> {
         Range::new(self.host, table.0, RangeRemainder::new(from, to, direction), limit)
     }
 
-    /// The keys of an ordered table with `from <= key < to`, as in [`Db::range`], without their records, which saves a cache miss or
-    /// two for each: for tables whose keys say it all, such as an index of another table.
+    /// The keys of an ordered table with `from <= key < to`, as in [`Db::range`], without their records, which saves a
+    /// cache miss or two for each: for tables whose keys say it all, such as an index of another table.
     ///
-    /// No record is looked for, so a key may be among them whose record has expired, or is being written or deleted at this moment. Every
-    /// record that is there during the whole call has its key among them.
+    /// No record is looked for, so a key may be among them whose record has expired, or is being written or deleted at
+    /// this moment. Every record that is there during the whole call has its key among them.
     ///
     /// # Errors
     /// As [`Db::range`].
@@ -158,14 +159,16 @@ impl<'a> Db<'a> {
 
     /// The invocation's transaction, which begins with the first call of this.
     ///
-    /// It sees its own writes, which nobody else does before it is committed. That happens when `run` returns `Ok`: if what it
-    /// has read, absent records included, is still so, all of its writes are made at that moment, in as many tables as there are.
-    /// If it is not, the reply is dropped and `run` begins anew with the same arguments: it must not count on being run once. After
-    /// [`TRANSACTION_TRIES`](crate::limits::TRANSACTION_TRIES) runs the caller is answered `Conflict`. If it fails, is killed, or
-    /// one of the writes is refused (by a quota, a limit of the table, a grant), then none of them is made.
+    /// It sees its own writes, which nobody else does before it is committed. That happens when `run` returns `Ok`: if
+    /// what it has read, absent records included, is still so, all of its writes are made at that moment, in as many
+    /// tables as there are. If it is not, the reply is dropped and `run` begins anew with the same arguments: it must
+    /// not count on being run once. After [`TRANSACTION_TRIES`](crate::limits::TRANSACTION_TRIES) runs the caller is
+    /// answered `Conflict`. If it fails, is killed, or one of the writes is refused (by a quota, a limit of the table,
+    /// a grant), then none of them is made.
     ///
     /// What it reads need not be of one moment until it is committed: an error that comes of that begins it anew as
-    /// well, a panic ends it. What is read or written through `Db` is no part of it, and is written at once, each time that it runs.
+    /// well, a panic ends it. What is read or written through `Db` is no part of it, and is written at once, each time
+    /// that it runs.
     ///
     /// ```
     /// use sandstorm_api::prelude::*;
@@ -223,8 +226,9 @@ enum PrefetchStage {
     RecordRequested,
 }
 
-/// A read under way; see [`Db::get`]. The first poll hashes the key and prefetches its bucket; while others run, the server
-/// prefetches the record that is there; the second poll reads. Where no other invocation waits, the first does it all.
+/// A read under way; see [`Db::get`]. The first poll hashes the key and prefetches its bucket; while others run, the
+/// server prefetches the record that is there; the second poll reads. Where no other invocation waits, the first does
+/// it all.
 #[must_use = "a read does nothing until it is awaited"]
 pub struct Get<'a, 'k> {
     host: HostHandle<'a>,

@@ -17,8 +17,8 @@ pub enum ErrorKind {
     Conflict = abi::STATUS_CONFLICT,
     /// The tenant has no such table, or the grant of it has ended.
     UnknownTable = abi::STATUS_UNKNOWN_TABLE,
-    /// The table's memory quota is reached, or the server's machine has no memory left, or too many of the table's replaced records are
-    /// still being read, which is over in a moment.
+    /// The table's memory quota is reached, or the server's machine has no memory left, or too many of the table's
+    /// replaced records are still being read, which is over in a moment.
     OutOfMemory = abi::STATUS_OUT_OF_MEMORY,
     /// A key, value or reply is longer than its limit.
     TooLarge = abi::STATUS_TOO_LARGE,

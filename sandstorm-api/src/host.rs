@@ -1,8 +1,8 @@
 //! The host's functions behind safe ones: the only place where an extension's code crosses into the server.
 //!
-//! Guarantees: a [`HostHandle`] is only made by [`HostHandle::new`], whose caller promises a live invocation for `'a`; every pointer
-//! handed to the host comes from a slice that outlives the call; every slice that comes back is tied to `'a`, for which
-//! the host keeps the record's memory (the invocation pins its epoch).
+//! Guarantees: a [`HostHandle`] is only made by [`HostHandle::new`], whose caller promises a live invocation for `'a`;
+//! every pointer handed to the host comes from a slice that outlives the call; every slice that comes back is tied to
+//! `'a`, for which the host keeps the record's memory (the invocation pins its epoch).
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -173,7 +173,8 @@ impl<'a> HostHandle<'a> {
     ) -> Result<(), Error> {
         let (mut batch, mut filled) = ([const { MaybeUninit::<RawRecord>::uninit() }; MAX_CALL_RECORDS], 0);
         let (first, limit) = (batch.as_mut_ptr().cast(), limit.min(MAX_CALL_RECORDS));
-        // SAFETY: a live invocation; both ends of the range, the batch, which has room for `limit`, and `filled` outlive the call.
+        // SAFETY: a live invocation; both ends of the range, the batch, which has room for `limit`, and `filled`
+        // outlive the call.
         status_to_result(unsafe {
             (self.calls().range)(self.invocation, table, &mut left.raw, first, limit, &mut filled)
         })?;
@@ -182,8 +183,8 @@ impl<'a> HostHandle<'a> {
         Ok(())
     }
 
-    /// Appends the keys of a range that come next, `limit` at most, for which there is room in so many bytes. Nothing is appended, though
-    /// the range is not finished: there is not.
+    /// Appends the keys of a range that come next, `limit` at most, for which there is room in so many bytes. Nothing
+    /// is appended, though the range is not finished: there is not.
     pub(crate) fn range_keys(
         &self,
         table: u64,
@@ -208,7 +209,8 @@ impl<'a> HostHandle<'a> {
         }
         let (bytes, ends_len) = (base.wrapping_add(old), limit.min(MAX_CALL_RECORDS));
         let mut out = RawKeys { bytes, bytes_len: free, ends: ends.as_mut_ptr().cast(), ends_len, filled: 0 };
-        // SAFETY: a live invocation; the ends of the range, `free` bytes behind the keys and `ends_len` places for ends outlive the call.
+        // SAFETY: a live invocation; the ends of the range, `free` bytes behind the keys and `ends_len` places for ends
+        // outlive the call.
         status_to_result(unsafe { (self.calls().range_keys)(self.invocation, table, &mut range, &mut out) })?;
         for end in ends.iter().take(out.filled) {
             // SAFETY: the host has written the first `filled`.
@@ -240,8 +242,8 @@ impl<'a> HostHandle<'a> {
 
     /// What the invocation's transaction remembers; it begins with the first call.
     pub(crate) fn notes(&self) -> &'a RefCell<TransactionLog> {
-        // SAFETY: a live invocation (see `new`), whose `notes` only this function and `end_transaction` change; what they name
-        // stays where it is until the invocation ends, or is begun anew, when nothing of it is left.
+        // SAFETY: a live invocation (see `new`), whose `notes` only this function and `end_transaction` change; what
+        // they name stays where it is until the invocation ends, or is begun anew, when nothing of it is left.
         unsafe {
             if (*self.invocation).transaction == 0 {
                 (*self.invocation).notes = Box::into_raw(Box::<RefCell<TransactionLog>>::default()).cast();
@@ -251,7 +253,8 @@ impl<'a> HostHandle<'a> {
         }
     }
 
-    /// Commits the invocation's transaction or, without `changes`, only has the host look whether what it has read is still so.
+    /// Commits the invocation's transaction or, without `changes`, only has the host look whether what it has read is
+    /// still so.
     pub(crate) fn commit(&self, changes: bool) -> u32 {
         let notes = self.notes().borrow();
         let reads = notes.raw_reads();
@@ -280,7 +283,8 @@ impl<'a> HostHandle<'a> {
 
     /// The bytes that were kept, for as long as the invocation lives.
     pub(crate) fn kept(&self, kept: InvocationBytes) -> &'a [u8] {
-        // SAFETY: they are a record's, which the host keeps for 'a, or belong to the transaction's notes, which stay for 'a.
+        // SAFETY: they are a record's, which the host keeps for 'a, or belong to the transaction's notes, which stay
+        // for 'a.
         unsafe { &*kept.0 }
     }
 
@@ -294,8 +298,8 @@ impl<'a> HostHandle<'a> {
     }
 }
 
-/// Where the first keys lie, of which there may be fewer. They are asked for that once, since an `as_ref` of the tenant's may answer
-/// otherwise each time.
+/// Where the first keys lie, of which there may be fewer. They are asked for that once, since an `as_ref` of the
+/// tenant's may answer otherwise each time.
 fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [MaybeUninit<RawKey>; MAX_CALL_KEYS] {
     let mut raw = [const { MaybeUninit::uninit() }; MAX_CALL_KEYS];
     for (raw, key) in raw.iter_mut().zip(keys) {
@@ -352,7 +356,8 @@ impl InvocationBytes {
     }
 }
 
-/// Holds copies until it is dropped, which is when the invocation is over, or never: the invocation's memory is freed whole.
+/// Holds copies until it is dropped, which is when the invocation is over, or never: the invocation's memory is freed
+/// whole.
 #[derive(Default)]
 pub(crate) struct OwnedCopies(Vec<*mut [u8]>);
 

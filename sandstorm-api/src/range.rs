@@ -40,7 +40,8 @@ struct RangeReader<'a, 'k> {
 }
 
 impl<'a, 'k> RangeReader<'a, 'k> {
-    /// Has `read` append what comes next to what was found, until that is all, or `limit`; between two times others may run.
+    /// Has `read` append what comes next to what was found, until that is all, or `limit`; between two times others may
+    /// run.
     fn poll<T: Default>(
         &mut self,
         found: &mut T,

@@ -1,5 +1,5 @@
-//! What a Redis client gives an extension: `FCALL name numkeys key... arg...` makes its keys and arguments the bytes that
-//! `run` gets as `args`.
+//! What a Redis client gives an extension: `FCALL name numkeys key... arg...` makes its keys and arguments the bytes
+//! that `run` gets as `args`.
 //!
 //! ```text
 //! number of keys u32 | number of keys and arguments together u32 | each: length u32, bytes     (all little-endian)

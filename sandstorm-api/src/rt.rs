@@ -1,8 +1,9 @@
 //! What the generated wrapper around a tenant's crate is made of: the vtable, the allocator, the panic handler.
 //!
-//! Guarantees: tenant code is only entered with a live [`InvocationHeader`] and a slot of the future's own size and alignment;
-//! the allocator hands out memory of the running invocation's arena alone; a panic, and an allocation that fails where the
-//! code does not expect it to, leave through [`HostCalls::abort`](crate::abi::HostCalls::abort), so nothing unwinds.
+//! Guarantees: tenant code is only entered with a live [`InvocationHeader`] and a slot of the future's own size and
+//! alignment; the allocator hands out memory of the running invocation's arena alone; a panic, and an allocation that
+//! fails where the code does not expect it to, leave through [`HostCalls::abort`](crate::abi::HostCalls::abort), so
+//! nothing unwinds.
 #![allow(unsafe_code)]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -60,7 +61,8 @@ pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocat
     answer
 }
 
-/// What an extension's outcome is with its transaction, which is committed if it ended well; `None`: it is to be run again.
+/// What an extension's outcome is with its transaction, which is committed if it ended well; `None`: it is to be run
+/// again.
 ///
 /// # Safety
 /// `invocation` is live, and its future has ended.
@@ -123,7 +125,8 @@ fn block_len(arena: &InvocationArena, block: *mut u8, class: usize) -> usize {
     (MIN_BLOCK_BYTES << class).min(arena.limit.addr() - block.addr())
 }
 
-/// Whether the arena's end lies at `to` or above, if need be after asking the host for more. `to` is not above the quota.
+/// Whether the arena's end lies at `to` or above, if need be after asking the host for more. `to` is not above the
+/// quota.
 ///
 /// # Safety
 /// `arena` is live and used by this thread alone; where its end is below its limit, it is the running invocation's.
@@ -196,8 +199,8 @@ pub unsafe fn release(arena: *mut InvocationArena, block: *mut u8, layout: Layou
     }
 }
 
-/// Makes a block longer where it lies, which the last one can be: a growing vector neither moves nor leaves holes. Whether
-/// it did; the block's layout is `new` then.
+/// Makes a block longer where it lies, which the last one can be: a growing vector neither moves nor leaves holes.
+/// Whether it did; the block's layout is `new` then.
 ///
 /// # Safety
 /// As for [`release`], but the block stays in use; `new` has the alignment of `old`.
@@ -218,8 +221,8 @@ pub unsafe fn extend_last_block(arena: *mut InvocationArena, block: *mut u8, old
     }
 }
 
-// SAFETY: blocks come from `allocate`, which hands out disjoint ranges with the layout's size and alignment, and are only
-// reused after `dealloc`. One invocation runs on one worker at a time, so its arena has one user.
+// SAFETY: blocks come from `allocate`, which hands out disjoint ranges with the layout's size and alignment, and are
+// only reused after `dealloc`. One invocation runs on one worker at a time, so its arena has one user.
 unsafe impl GlobalAlloc for ArenaAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the running invocation is live, and its arena is this thread's while it runs.

@@ -18,9 +18,9 @@
 //! ```
 //!
 //! It speaks the same interface as the server: records that an invocation has read stay as they were until it ends,
-//! awaited reads yield (switch that off with [`TestStore::interleave`]), limits answer with the same errors. What it does
-//! not do: count CPU time, bound the arena (tests run on the system's allocator), or end a panic quietly (a panicking
-//! extension panics its test). [`TestStore::limit_polls`] stands in for the total budget.
+//! awaited reads yield (switch that off with [`TestStore::interleave`]), limits answer with the same errors. What it
+//! does not do: count CPU time, bound the arena (tests run on the system's allocator), or end a panic quietly (a
+//! panicking extension panics its test). [`TestStore::limit_polls`] stands in for the total budget.
 //!
 //! Guarantees: every pointer that it hands out points into a record that the invocation holds until it ends; an
 //! [`InvocationHeader`] is only live inside [`TestStore::invoke`].
@@ -180,8 +180,8 @@ impl TestStore {
         }
     }
 
-    /// The id of the table of that name, which is made if there is none yet. `owner/table` is a table that another tenant
-    /// granted, for reading and writing.
+    /// The id of the table of that name, which is made if there is none yet. `owner/table` is a table that another
+    /// tenant granted, for reading and writing.
     pub fn table(&mut self, name: &str) -> TableId {
         if let Some(id) = self.names.get(name) {
             return TableId(*id);
@@ -377,7 +377,8 @@ impl TestStore {
     /// Runs an extension to its end and gives its reply, or the error that its caller would get.
     ///
     /// # Errors
-    /// What the extension returned; an `Other` error when it was polled more often than [`TestStore::limit_polls`] allows.
+    /// What the extension returned; an `Other` error when it was polled more often than [`TestStore::limit_polls`]
+    /// allows.
     ///
     /// # Panics
     /// When the extension does.
@@ -504,7 +505,8 @@ struct RunningInvocation<'s> {
 
 impl Drop for RunningInvocation<'_> {
     fn drop(&mut self) {
-        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone, with whatever it was shown.
+        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone, with whatever it was
+        // shown.
         let behind = unsafe {
             crate::rt::forget_transaction(self.at.cast::<InvocationHeader>());
             Box::from_raw(self.at)

@@ -1,7 +1,7 @@
 //! Transactions: what an invocation reads is so, and what it writes is made, at one moment, when it ends well.
 //!
-//! Here is what a transaction remembers, in the invocation's own memory; the host learns of it when it is to be committed. A
-//! transaction knows versions and shows none.
+//! Here is what a transaction remembers, in the invocation's own memory; the host learns of it when it is to be
+//! committed. A transaction knows versions and shows none.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
@@ -53,8 +53,8 @@ impl<'a> Transaction<'a> {
         Transaction { host, notes: host.notes() }
     }
 
-    /// Reads a record: `None` when there is none under `key`. Finds what the transaction itself has written, and the same
-    /// each time. Awaiting hides the cache misses.
+    /// Reads a record: `None` when there is none under `key`. Finds what the transaction itself has written, and the
+    /// same each time. Awaiting hides the cache misses.
     ///
     /// # Errors
     /// As [`Db::get`](crate::Db::get); `TooLarge` when the transaction has read [`TRANSACTION_READS`] keys, or keys of
@@ -145,11 +145,13 @@ impl<'a> Transaction<'a> {
         Ok(was)
     }
 
-    /// Adds `delta` to the decimal number under `key` (0 when absent) when the transaction is committed; tells the sum. Counts as a
-    /// read and a write: the transaction's own writes are seen, and whoever else adds to the number meanwhile has `run` begin anew.
+    /// Adds `delta` to the decimal number under `key` (0 when absent) when the transaction is committed; tells the sum.
+    /// Counts as a read and a write: the transaction's own writes are seen, and whoever else adds to the number
+    /// meanwhile has `run` begin anew.
     ///
-    /// The record keeps its flags. An expiry it keeps only if the transaction has written it itself: what the table's record has is not
-    /// known here, and a transaction's write replaces it. [`Db::increment`](crate::Db::increment) keeps it.
+    /// The record keeps its flags. An expiry it keeps only if the transaction has written it itself: what the table's
+    /// record has is not known here, and a transaction's write replaces it. [`Db::increment`](crate::Db::increment)
+    /// keeps it.
     ///
     /// # Errors
     /// `NotANumber` when the value is none or the sum overflows; as [`Transaction::get`] and [`Transaction::put`].

@@ -59,7 +59,8 @@ fn overrides() -> CliOverrides {
     }
 }
 
-/// A tenant with one table of id 1, whose extensions may be killed as often as a test wants; gives the tenant's id and token.
+/// A tenant with one table of id 1, whose extensions may be killed as often as a test wants; gives the tenant's id and
+/// token.
 pub fn tenant(plane: &DataPlane, name: &str, open: bool) -> (u32, String) {
     let quotas = QuotaChanges { slow_after_kills: Some(0), suspend_after_kills: Some(0), ..QuotaChanges::default() };
     tenant_with(plane, name, open, quotas)
@@ -193,8 +194,8 @@ impl Wire {
         (u16::from_be_bytes([buffer[4], buffer[5]]), header, answers)
     }
 
-    /// Receives a datagram. On a machine that was stopped for longer than the socket's patience the wait is over before the server has gone on:
-    /// so there is a second one, after which it is the server that does not answer.
+    /// Receives a datagram. On a machine that was stopped for longer than the socket's patience the wait is over before
+    /// the server has gone on: so there is a second one, after which it is the server that does not answer.
     fn receive_into(&self, buffer: &mut [u8]) -> usize {
         let again = self.socket.recv(buffer).or_else(|error| {
             println!("no answer came in time ({error}); waiting once more");
@@ -243,8 +244,8 @@ impl Wire {
 /// The longest deadline of a client, for tests that are not about deadlines: the machine may be busy.
 pub const PATIENT: Duration = sandstorm_client::limits::MAX_DEADLINE;
 
-/// Ends what others do for as long as a flag is not set, when it goes out of scope: after a panic, too, or a scope of threads
-/// would wait for ever.
+/// Ends what others do for as long as a flag is not set, when it goes out of scope: after a panic, too, or a scope of
+/// threads would wait for ever.
 pub struct Stop<'a>(pub &'a std::sync::atomic::AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -259,8 +260,8 @@ pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Cli
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
 
-/// The same, asking this worker (of `plane.metrics.workers()`, round and round): what clients of one worker do hardly comes between what
-/// others of it do, since all of a tenant's requests go to its home worker else.
+/// The same, asking this worker (of `plane.metrics.workers()`, round and round): what clients of one worker do hardly
+/// comes between what others of it do, since all of a tenant's requests go to its home worker else.
 pub fn client_at(plane: &DataPlane, tenant: u32, worker: usize) -> sandstorm_client::blocking::Client {
     let worker = sandstorm_client::Route::Worker((worker % plane.metrics.workers()) as u32);
     let config = network::config(plane, tenant).deadline(PATIENT).route(worker);
@@ -285,7 +286,8 @@ pub const BAD_KINDS: [(&str, KillCause); 14] = [
     ("overflow", KillCause::Panic),
 ];
 
-/// Waits until nothing is charged to a tenant any more: the last answer may come a moment before its invocation is put away.
+/// Waits until nothing is charged to a tenant any more: the last answer may come a moment before its invocation is put
+/// away.
 pub fn await_nothing_charged(plane: &DataPlane, tenant: u32) {
     let usage = || {
         let snapshot = plane.directory.snapshot();

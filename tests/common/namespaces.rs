@@ -1,4 +1,5 @@
-//! Network namespaces with pairs of virtual interfaces between them, which take root: tests that need some say so and end without it.
+//! Network namespaces with pairs of virtual interfaces between them, which take root: tests that need some say so and
+//! end without it.
 #![allow(dead_code, unreachable_pub)]
 
 use std::fs::File;
@@ -23,8 +24,8 @@ impl<const N: usize> Drop for Namespaces<N> {
 }
 
 impl<const N: usize> Namespaces<N> {
-    /// New ones, in which what `lines` makes of their names is run. None if this machine does not let us. No IPv6 of the kernel's own is at
-    /// their interfaces but where it is switched on.
+    /// New ones, in which what `lines` makes of their names is run. None if this machine does not let us. No IPv6 of
+    /// the kernel's own is at their interfaces but where it is switched on.
     pub fn new(lines: impl FnOnce(&[String; N]) -> Vec<String>) -> Option<Namespaces<N>> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);

@@ -1,6 +1,6 @@
-//! What the tests' datagrams go through. Kernel sockets; or, with `SANDSTORM_TEST_DRIVER=memif` (`memif6`: over IPv6), shared memory
-//! through DPDK, in a build with the feature `dpdk`: the same tests, the server and the clients on this project's own stack. Each data plane
-//! has a device of its own, and its clients the one at its other end.
+//! What the tests' datagrams go through. Kernel sockets; or, with `SANDSTORM_TEST_DRIVER=memif` (`memif6`: over IPv6),
+//! shared memory through DPDK, in a build with the feature `dpdk`: the same tests, the server and the clients on this
+//! project's own stack. Each data plane has a device of its own, and its clients the one at its other end.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};

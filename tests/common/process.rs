@@ -1,4 +1,5 @@
-//! A server as people start it: the real binary, in a process of its own, on free ports, over shared memory, or in a network namespace.
+//! A server as people start it: the real binary, in a process of its own, on free ports, over shared memory, or in a
+//! network namespace.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! TLS handshakes that have to wait, and connections that have not shown whose they are: who comes honestly gets in, and who does not
-//! holds nothing.
+//! TLS handshakes that have to wait, and connections that have not shown whose they are: who comes honestly gets in,
+//! and who does not holds nothing.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

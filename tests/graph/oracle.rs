@@ -1,5 +1,5 @@
-//! What a social graph answers by TAO's paper (Bronson et al., USENIX ATC 2013, section 3) and by docs/tao.md: maps of objects, edges and
-//! types; a list is sorted when it is asked for. Nothing here is taken from the extension's sources.
+//! What a social graph answers by TAO's paper (Bronson et al., USENIX ATC 2013, section 3) and by docs/tao.md: maps of
+//! objects, edges and types; a list is sorted when it is asked for. Nothing here is taken from the extension's sources.
 #![allow(unreachable_pub)]
 
 use std::cmp::Reverse;

@@ -92,8 +92,8 @@ pub fn hear(stream: &mut TcpStream) -> Option<Heard> {
     Some(Heard { opcode: head[1], status: half(6), opaque: word(12), cas, extras: body, key, value })
 }
 
-/// Says something and hears all the answers to it: up to that of a command that does nothing, or to the connection's end. Tells
-/// whether it has ended.
+/// Says something and hears all the answers to it: up to that of a command that does nothing, or to the connection's
+/// end. Tells whether it has ended.
 pub fn talk(stream: &mut TcpStream, said: &[u8]) -> (Vec<Heard>, bool) {
     const NOTHING: u32 = 0xeeee_eeee;
     let nothing = Said { opcode: 0x0a, ..Said::default() }.encode(NOTHING, 0);
@@ -118,8 +118,9 @@ fn one<T: Copy>(random: &mut StdRng, of: &[T]) -> T {
     *of.choose(random).expect("there are some")
 }
 
-/// A request at random, with this and that wrong now and then. Not one that each server answers in its own words: statistics,
-/// verbosity, the version, and unknown commands with a key, of whose bodies memcached skips some bytes twice.
+/// A request at random, with this and that wrong now and then. Not one that each server answers in its own words:
+/// statistics, verbosity, the version, and unknown commands with a key, of whose bodies memcached skips some bytes
+/// twice.
 pub fn command(random: &mut StdRng) -> Said {
     let key = one(random, &["a", "b", "c", "d", "a key with blanks", "\u{1}\r\n"]).to_owned();
     let cas = one(random, &[Cas::Any, Cas::Any, Cas::Any, Cas::Right, Cas::Right, Cas::Wrong]);

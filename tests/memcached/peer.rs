@@ -70,16 +70,16 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Says something and hears all the answers, up to that of a command that does nothing; or up to the end of the connection, which
-/// is shown.
+/// Says something and hears all the answers, up to that of a command that does nothing; or up to the end of the
+/// connection, which is shown.
 pub fn talk(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
     // A connection that has ended takes nothing more: what it answered before is there.
     let _may_be_closed = stream.write_all(said).and_then(|()| stream.write_all(b"\r\nmn\r\n"));
     hear(stream, b"MN\r\n")
 }
 
-/// The same, where what is said may take a little of what follows for its own (a line is lost to that), or may itself be a command
-/// that does nothing: the end is where the version is told, which no case asks for.
+/// The same, where what is said may take a little of what follows for its own (a line is lost to that), or may itself
+/// be a command that does nothing: the end is where the version is told, which no case asks for.
 pub fn talk_through(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
     let _may_be_closed = stream.write_all(&[said, b"\r\nlost\r\nversion\r\n"].concat());
     let version = |heard: &[u8]| {

@@ -13,8 +13,8 @@ fn one<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
 const TIMES: [&str; 11] =
     ["0", "0", "0", "10000", "100000", "2592000", "2592001", "-1", "2000000000", "99999999999", "x"];
 
-/// Keys whose values are put together, and keys whose values are added to. (Blanks that fill a number up would stand before what is
-/// appended, but not where memcached just had to make a new item.)
+/// Keys whose values are put together, and keys whose values are added to. (Blanks that fill a number up would stand
+/// before what is appended, but not where memcached just had to make a new item.)
 const TEXTS: [&str; 3] = ["a", "b", "c"];
 const NUMBERS: [&str; 2] = ["d", "e"];
 /// A key that meta commands name in base64, too.
@@ -25,7 +25,8 @@ fn value(random: &mut StdRng, wide: bool) -> String {
     match random.random_range(0..40) {
         0..=9 => random.random_range(0..200u32).to_string(),
         10..=17 => String::new(),
-        // Not 2^63 or more: there memcached looks for a minus, and goes on looking behind the item, so its answer is anyone's guess.
+        // Not 2^63 or more: there memcached looks for a minus, and goes on looking behind the item, so its answer is
+        // anyone's guess.
         18..=27 => 4_000_000_000_000_000_000u64.to_string(),
         28 if wide => {
             let count = random.random_range(1000..20_000);
@@ -38,9 +39,11 @@ fn value(random: &mut StdRng, wide: bool) -> String {
     }
 }
 
-/// A command, and the key that it is about. `{cas}` stands for the number that its record has, `{older}` for the one before.
+/// A command, and the key that it is about. `{cas}` stands for the number that its record has, `{older}` for the one
+/// before.
 ///
-/// `wide`: with more that is wrong, keys in base64, numbers of records, more times and flags. Not all of that is answered alike yet.
+/// `wide`: with more that is wrong, keys in base64, numbers of records, more times and flags. Not all of that is
+/// answered alike yet.
 pub fn command(random: &mut StdRng, wide: bool) -> (&'static str, String) {
     let keys = ["a", "b", "c", "d", "e", "f"];
     let key = one(random, if wide { &keys } else { &keys[..5] });

@@ -1,5 +1,5 @@
-//! Makes new sources of old ones, for the test `mutations` and the fuzz target of the same name: tokens swapped, dropped,
-//! doubled and replaced, whole items and the insides of brackets taken from other sources.
+//! Makes new sources of old ones, for the test `mutations` and the fuzz target of the same name: tokens swapped,
+//! dropped, doubled and replaced, whole items and the insides of brackets taken from other sources.
 
 use std::path::Path;
 use std::str::FromStr;

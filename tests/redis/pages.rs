@@ -4,7 +4,8 @@ use std::net::TcpListener;
 
 use super::*;
 
-/// What Chromium 156 sends for `fetch(url, {method: 'POST', mode: 'no-cors', body: '\r\nSET stolen 1\r\n'})` of a page elsewhere.
+/// What Chromium 156 sends for `fetch(url, {method: 'POST', mode: 'no-cors', body: '\r\nSET stolen 1\r\n'})` of a page
+/// elsewhere.
 const POSTED: &str = "POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\nConnection: keep-alive\r\nContent-Length: 16\r\nsec-ch-ua-platform: \"Linux\"\r\n\
     User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/156.0.0.0 Safari/537.36\r\n\
     sec-ch-ua: \"Not:A-Brand\";v=\"8\", \"Chromium\";v=\"156\"\r\nContent-Type: text/plain;charset=UTF-8\r\nsec-ch-ua-mobile: ?0\r\nAccept: */*\r\n\

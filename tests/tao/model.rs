@@ -1,4 +1,5 @@
-//! What a graph store has to answer, in the simplest way there is; questions at random, and a check that a graph is sound.
+//! What a graph store has to answer, in the simplest way there is; questions at random, and a check that a graph is
+//! sound.
 #![allow(dead_code, unreachable_pub)]
 
 use std::cmp::Reverse;
@@ -172,7 +173,8 @@ impl Random {
 
 /// Ids that edges join: few, so that they meet, and those at the ends.
 pub const ENDS: [u64; 7] = [0, 1, 2, 3, 255, 256, u64::MAX];
-/// Types of edges: 1 and 2 are declared as each other's inverse, 3 as its own, 4 without; the others are left to chance.
+/// Types of edges: 1 and 2 are declared as each other's inverse, 3 as its own, 4 without; the others are left to
+/// chance.
 pub const TYPES: [u32; 7] = [1, 2, 3, 4, 5, 0, u32::MAX];
 const TIMES: [u64; 7] = [0, 1, 2, 3, 1_000, u64::MAX - 1, u64::MAX];
 
@@ -225,8 +227,8 @@ fn some_fields(random: &mut Random) -> Fields {
     (0..count).map(|_| (random.of(&names).to_vec(), vec![random.next() as u8; random.of(&[0, 1, 30])])).collect()
 }
 
-/// Whether the lists of a graph that is at rest are sound: each edge once, in order, as often as it is counted, with its inverse of
-/// the same time and data. Gives how many edges it has seen.
+/// Whether the lists of a graph that is at rest are sound: each edge once, in order, as often as it is counted, with
+/// its inverse of the same time and data. Gives how many edges it has seen.
 pub fn audit(graph: &mut impl Graph, ids: &[u64], types: &[u32]) -> usize {
     let mut lists: BTreeMap<(u64, u32), Vec<Edge>> = BTreeMap::new();
     for (id1, atype) in ids.iter().flat_map(|id1| types.iter().map(move |atype| (*id1, *atype))) {

@@ -90,7 +90,8 @@ fn a_server_that_is_not_there_is_unreachable_with_a_hint() {
     assert!(error.to_string().contains("is the server running"), "{error}");
 }
 
-/// Serves connections that take a request and end, then one that is answered; gives back the methods that were asked for.
+/// Serves connections that take a request and end, then one that is answered; gives back the methods that were asked
+/// for.
 fn drop_some(dropped: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

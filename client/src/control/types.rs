@@ -1,5 +1,5 @@
-//! The JSON bodies of the control API (`/v1/…`). Field names are snake_case; a field that a server does not send takes its
-//! default, and one that this side does not know is skipped, so that either may be a little older than the other.
+//! The JSON bodies of the control API (`/v1/…`). Field names are snake_case; a field that a server does not send takes
+//! its default, and one that this side does not know is skipped, so that either may be a little older than the other.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,7 +22,8 @@ pub struct ServerHealth {
     pub network: String,
     /// What is in want, a line each that says what to do; empty without the operator's token.
     pub warnings: Vec<String>,
-    /// Whether changes are kept over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing) and, with a token, why.
+    /// Whether changes are kept over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing) and, with a
+    /// token, why.
     pub changes: String,
 }
 
@@ -245,7 +246,8 @@ pub struct GivenGrant {
     pub to: String,
     /// What it allows.
     pub access: TableAccess,
-    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a tenant.
+    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a
+    /// tenant.
     pub in_force: Option<bool>,
 }
 

@@ -33,7 +33,8 @@ pub enum Class {
     ChainGets,
     /// Calls `aggregate` on a list.
     Aggregate,
-    /// What `aggregate` does, by the client: a get of the list, a multi-get, the arithmetic; its latency is that of all.
+    /// What `aggregate` does, by the client: a get of the list, a multi-get, the arithmetic; its latency is that of
+    /// all.
     AggregateGets,
     /// Calls `checksum` on a list.
     Checksum,
@@ -313,8 +314,8 @@ impl fmt::Display for Mix {
 
 /// The workloads that have a name, and their shares: YCSB's (Cooper et al., SoCC'10) and YCSB+T's closed economy
 /// (Dey et al., ICDEW'14), Facebook's pools of memcached
-/// (Atikoglu et al., SIGMETRICS'12), TAO's requests (Bronson et al., ATC'13), and the two that Splinter asked of its TAO (Kulkarni
-/// et al., OSDI'18).
+/// (Atikoglu et al., SIGMETRICS'12), TAO's requests (Bronson et al., ATC'13), and the two that Splinter asked of its
+/// TAO (Kulkarni et al., OSDI'18).
 pub(super) const NAMED_WORKLOADS: [(&str, &str); 14] = [
     ("ycsb-a", "get=50,put=50"),
     ("ycsb-b", "get=95,put=5"),

@@ -1,4 +1,5 @@
-//! What clients do with what they got in place of an extension: the same arithmetic, digests and decisions, on their side.
+//! What clients do with what they got in place of an extension: the same arithmetic, digests and decisions, on their
+//! side.
 
 use super::request::LoadRequest;
 use super::{Class, Data, rows};

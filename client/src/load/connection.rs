@@ -241,7 +241,8 @@ impl<'l> LoadConnection<'l> {
         self.free.len() == self.in_flight.len() && self.computing.is_empty()
     }
 
-    /// The next time, in nanoseconds since the start, at which there is something to do; at once while answers are awaited.
+    /// The next time, in nanoseconds since the start, at which there is something to do; at once while answers are
+    /// awaited.
     pub(super) fn next_poll_ns(&self) -> u64 {
         match self.load.pace {
             Pace::Open { .. } if self.has_nothing_pending() => self.generator.next_arrival_ns as u64,
@@ -267,8 +268,8 @@ impl<'l> LoadConnection<'l> {
         self.connection.socket()
     }
 
-    /// Takes answers and sends what is due. Returns whether anything happened. `begun` is about now: to read the clock takes longer than
-    /// some drivers take to bring a packet.
+    /// Takes answers and sends what is due. Returns whether anything happened. `begun` is about now: to read the clock
+    /// takes longer than some drivers take to bring a packet.
     pub(super) fn turn(&mut self, begun: Instant) -> bool {
         let (answered, now) = self.take_answers(begun);
         let now_ns = self.book.times.ns_at(now);

@@ -20,7 +20,8 @@ pub struct Data {
     pub key_len: usize,
     /// Bytes of a value; default 100.
     pub value_len: usize,
-    /// Whose sizes the keys and values of plain records have instead, and how often what is asked for is not there; default: nobody's.
+    /// Whose sizes the keys and values of plain records have instead, and how often what is asked for is not there;
+    /// default: nobody's.
     pub pool: Option<MemcachedPool>,
     /// Whether records may be gone, since the table is a cache; default no.
     pub may_lack: bool,
@@ -101,8 +102,8 @@ impl Data {
     }
 
     /// With the chains, lists, rows and users that `mix64` asks for: as many as there are records, but no more than
-    /// [`limits::LOAD_MAX_LISTS`] lists, [`limits::LOAD_MAX_LISTS`] rows, and [`limits::LOAD_MAX_USERS`] users; with a graph in place
-    /// of all that, if it asks for one.
+    /// [`limits::LOAD_MAX_LISTS`] lists, [`limits::LOAD_MAX_LISTS`] rows, and [`limits::LOAD_MAX_USERS`] users; with a
+    /// graph in place of all that, if it asks for one.
     #[must_use]
     pub fn for_mix(mut self, mix: &Mix) -> Data {
         let has = |population| mix.classes().any(|class| class.population() == population);
@@ -151,8 +152,8 @@ impl Data {
         self.pool.map_or(self.value_len, |pool| pool.value_len(id))
     }
 
-    /// Whether a request of that class is of a record that is not there: as often as the pool's share of misses says. What a pool deletes
-    /// never is there: else its share of hits would not last.
+    /// Whether a request of that class is of a record that is not there: as often as the pool's share of misses says.
+    /// What a pool deletes never is there: else its share of hits would not last.
     pub(super) fn draws_missing(&self, class: Class, rng: &mut impl Rng) -> bool {
         match (class, self.pool) {
             (Class::Get, Some(pool)) => rng.random::<f64>() >= pool.hit_ratio(),
@@ -269,15 +270,16 @@ impl Data {
         }
     }
 
-    /// The members of its list that a client reads in that step of `long` by gets, one behind the other, round and round.
+    /// The members of its list that a client reads in that step of `long` by gets, one behind the other, round and
+    /// round.
     pub(super) fn long_batch(&self, step: u32) -> std::ops::Range<u32> {
         let every = if self.long_yield_every == 0 { self.long_gets } else { self.long_yield_every };
         let from = every.saturating_mul(step.saturating_sub(1));
         from.min(self.long_gets)..from.saturating_add(every).min(self.long_gets)
     }
 
-    /// Writes key and value of item `index` of all that is to be filled: records come first, then links, then lists, then
-    /// the others.
+    /// Writes key and value of item `index` of all that is to be filled: records come first, then links, then lists,
+    /// then the others.
     pub(super) fn write_item(&self, index: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) {
         let mut id = index;
         let mut kind = RecordKind::Record;

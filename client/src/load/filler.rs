@@ -46,8 +46,8 @@ impl RecordSource for Data {
     }
 }
 
-/// Writes all records that `data` tells of, over what may be there. `progress` gets the number written and that to write,
-/// about ten times a second.
+/// Writes all records that `data` tells of, over what may be there. `progress` gets the number written and that to
+/// write, about ten times a second.
 ///
 /// # Errors
 /// The first error that trying again does not mend, such as [`Error::OutOfMemory`].

@@ -1,7 +1,7 @@
 //! Keys, their values, and who is asked for how often.
 //!
-//! Record `id` has a key and a value that follow from `id` alone (and a salt that each write picks), so that any reply can
-//! be checked without remembering what was written.
+//! Record `id` has a key and a value that follow from `id` alone (and a salt that each write picks), so that any reply
+//! can be checked without remembering what was written.
 
 use super::zipf_table::ZipfTable;
 use rand::Rng;
@@ -22,8 +22,8 @@ pub fn mix64(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Writes the key of `id`: a kind letter and the id in decimal, padded with zeros to `len` bytes (longer where the id has
-/// more digits than that).
+/// Writes the key of `id`: a kind letter and the id in decimal, padded with zeros to `len` bytes (longer where the id
+/// has more digits than that).
 pub fn write_key(kind: u8, id: u64, len: usize, key: &mut Vec<u8>) {
     let len = len.max(2 + id.checked_ilog10().unwrap_or(0) as usize);
     key.clear();
@@ -62,8 +62,8 @@ pub(super) const ACCOUNT: u8 = b'a';
 /// The key kind of users.
 pub(super) const USER: u8 = b'u';
 
-/// Writes the value of record `id` as written with `salt`: salt, digest, and filler that follows from both; of one too short
-/// for that the first bytes of a digest of the id.
+/// Writes the value of record `id` as written with `salt`: salt, digest, and filler that follows from both; of one too
+/// short for that the first bytes of a digest of the id.
 pub fn write_value(id: u64, salt: u64, len: usize, value: &mut Vec<u8>) {
     value.clear();
     if len < MIN_CHECKED_VALUE_LEN {
@@ -92,7 +92,8 @@ fn short_value(id: u64) -> [u8; MIN_CHECKED_VALUE_LEN] {
     bytes
 }
 
-/// Whether `value` is one that record `id` can have: its digest fits its salt and id, and all its filler follows from it.
+/// Whether `value` is one that record `id` can have: its digest fits its salt and id, and all its filler follows from
+/// it.
 pub fn check_value(id: u64, value: &[u8]) -> bool {
     let Some((head, mut filler)) = value.split_first_chunk::<MIN_CHECKED_VALUE_LEN>() else {
         return short_value(id).starts_with(value);

@@ -1,9 +1,9 @@
-//! The load generator: sends what a mix of tenants would, at a set rate or as fast as answers come, and reports throughput and
-//! latency per class of operation. [`fill`] loads the records that it asks for; [`run`] runs.
+//! The load generator: sends what a mix of tenants would, at a set rate or as fast as answers come, and reports
+//! throughput and latency per class of operation. [`fill`] loads the records that it asks for; [`run`] runs.
 //!
-//! At a set rate (an open loop) latency counts from the moment at which a request was meant to be sent, not from when it
-//! could be: a server that stalls is charged for all the requests that would have come meanwhile. A request that gets no
-//! answer counts with the time that it waited.
+//! At a set rate (an open loop) latency counts from the moment at which a request was meant to be sent, not from when
+//! it could be: a server that stalls is charged for all the requests that would have come meanwhile. A request that
+//! gets no answer counts with the time that it waited.
 //!
 //! ```no_run
 //! use sandstorm_client::Config;
@@ -100,8 +100,8 @@ pub enum Arrivals {
     Poisson,
     /// With equal gaps.
     Fixed,
-    /// With gaps as those that were fitted to Facebook's pool ETC (Atikoglu et al., SIGMETRICS'12), a generalised Pareto
-    /// distribution: more of them are short than at random, and a few are long.
+    /// With gaps as those that were fitted to Facebook's pool ETC (Atikoglu et al., SIGMETRICS'12), a generalised
+    /// Pareto distribution: more of them are short than at random, and a few are long.
     Pareto,
 }
 
@@ -129,8 +129,8 @@ pub struct TenantLoad {
     pub connections: usize,
     /// Operations in one message, at most; default 1.
     pub batch: usize,
-    /// How long clients compute over each answer that they got in place of an extension's reply, on cores of their own, which is
-    /// waited for and not done here; `None`: what they compute is done by the thread that sends.
+    /// How long clients compute over each answer that they got in place of an extension's reply, on cores of their own,
+    /// which is waited for and not done here; `None`: what they compute is done by the thread that sends.
     pub client_takes: Option<Duration>,
 }
 
@@ -187,8 +187,8 @@ pub struct Options {
     pub tenants: Vec<TenantLoad>,
     /// Threads that send; the connections are dealt out to them. Each polls, and so takes a core. Default 1.
     pub threads: usize,
-    /// They sleep until an answer comes or a request is due, and so take as little of a core as can be: for servers that need all of
-    /// them. Latencies have the kernel's wake-ups in them then. Default: false.
+    /// They sleep until an answer comes or a request is due, and so take as little of a core as can be: for servers
+    /// that need all of them. Latencies have the kernel's wake-ups in them then. Default: false.
     pub doze: bool,
     /// Time before anything counts; default 1 s.
     pub warm_up: Duration,
@@ -198,8 +198,9 @@ pub struct Options {
     pub verify_every: u64,
     /// Seed of all that is drawn; default 1.
     pub seed: u64,
-    /// In a closed loop, whose request goes next: the tenant of rank `r` with a probability in proportion to `r` to the power of minus
-    /// this, with as many messages under way in all as there would be otherwise; default `None`: each tenant for itself.
+    /// In a closed loop, whose request goes next: the tenant of rank `r` with a probability in proportion to `r` to the
+    /// power of minus this, with as many messages under way in all as there would be otherwise; default `None`: each
+    /// tenant for itself.
     pub tenant_skew: Option<f64>,
     /// Set it to end the run early; what came until then is reported.
     pub stop: Arc<AtomicBool>,

@@ -1,9 +1,9 @@
-//! The sizes of keys and values in Facebook's pools of memcached, as Atikoglu, Xu, Frachtenberg, Jiang and Paleczny published
-//! them ("Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS'12).
+//! The sizes of keys and values in Facebook's pools of memcached, as Atikoglu, Xu, Frachtenberg, Jiang and Paleczny
+//! published them ("Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS'12).
 //!
-//! Of ETC the paper gives fitted distributions: of keys a generalised extreme value one, of values a table up to 14 bytes and
-//! a generalised Pareto one from there on. Of the other pools it gives single sizes with their shares and the size
-//! within which 99 % lie; between such points sizes are spread evenly here.
+//! Of ETC the paper gives fitted distributions: of keys a generalised extreme value one, of values a table up to 14
+//! bytes and a generalised Pareto one from there on. Of the other pools it gives single sizes with their shares and the
+//! size within which 99 % lie; between such points sizes are spread evenly here.
 //!
 //! A record's sizes follow from its id, so that a write of it has the length that is expected of a read.
 
@@ -78,8 +78,8 @@ impl MemcachedPool {
         }
     }
 
-    /// How often each key is asked for: of ETC it is published that half of the keys make 1 % of the requests, which a Zipf
-    /// distribution of this exponent gives at a million records; of the others nothing.
+    /// How often each key is asked for: of ETC it is published that half of the keys make 1 % of the requests, which a
+    /// Zipf distribution of this exponent gives at a million records; of the others nothing.
     pub fn skew(self) -> Skew {
         match self {
             MemcachedPool::Etc => Skew::Zipf { exponent: 1.2 },

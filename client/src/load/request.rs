@@ -13,8 +13,8 @@ pub(super) struct LoadRequest {
     pub(super) id: u64,
     /// Of a chase by gets: hops done; of whatever else takes several gets, or a get and a put: steps done.
     pub(super) step: u32,
-    /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such record; of a transfer:
-    /// where it goes to; of a graph's request: what else is drawn.
+    /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such
+    /// record; of a transfer: where it goes to; of a graph's request: what else is drawn.
     pub(super) twist: u32,
     /// When it was meant to be sent, in nanoseconds since the run's start.
     pub(super) intended_ns: u64,
@@ -161,7 +161,8 @@ impl Data {
         args.extend_from_slice(if ask.class == Class::Bad { self.bad.as_bytes() } else { key });
     }
 
-    /// Where a transfer goes to: the account that was drawn for it, or the one behind it if that is where it comes from.
+    /// Where a transfer goes to: the account that was drawn for it, or the one behind it if that is where it comes
+    /// from.
     fn transfer_target(&self, ask: &LoadRequest) -> u64 {
         let drawn = u64::from(ask.twist);
         if drawn == ask.id { (drawn + 1) % self.accounts.max(1) } else { drawn }

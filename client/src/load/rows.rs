@@ -1,5 +1,5 @@
-//! What `analysis` and `auth` work on: rows and a decision tree, users and their passwords. All follow from ids, and so do the
-//! replies.
+//! What `analysis` and `auth` work on: rows and a decision tree, users and their passwords. All follow from ids, and so
+//! do the replies.
 
 use super::keys::mix64;
 use hmac_sha256::HMAC;

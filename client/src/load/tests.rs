@@ -14,8 +14,8 @@ fn short(tenants: Vec<TenantLoad>, millis: u64) -> Options {
     Options { warm_up: Duration::ZERO, duration: Duration::from_millis(millis), verify_every: 1, ..options }
 }
 
-/// Runs a load of so many milliseconds, and longer ones until every class of every tenant was answered: the machine may take
-/// the processor away for the whole of a short one.
+/// Runs a load of so many milliseconds, and longer ones until every class of every tenant was answered: the machine may
+/// take the processor away for the whole of a short one.
 fn run_until_answered(tenants: &[TenantLoad], classes: usize, mut millis: u64) -> Report {
     loop {
         let report = run(&short(tenants.to_vec(), millis), &mut quiet()).unwrap();

@@ -1,9 +1,9 @@
-//! Zipf's law from tables. To draw from it by formula takes several powers of floating-point numbers, a fifth of the time that a generator has for a
-//! request over a driver past the kernel.
+//! Zipf's law from tables. To draw from it by formula takes several powers of floating-point numbers, a fifth of the
+//! time that a generator has for a request over a driver past the kernel.
 //!
-//! Ranks are in groups: the first ones alone, and from then on as many together as differ little in how often they are drawn. A group is drawn by
-//! its weight (Vose's alias method), a rank of it evenly, and taken with its probability relative to that of the group's first, which is nearly
-//! always 1 or so; else another one of the same group is drawn.
+//! Ranks are in groups: the first ones alone, and from then on as many together as differ little in how often they are
+//! drawn. A group is drawn by its weight (Vose's alias method), a rank of it evenly, and taken with its probability
+//! relative to that of the group's first, which is nearly always 1 or so; else another one of the same group is drawn.
 
 use rand::{Rng, RngCore};
 
@@ -20,7 +20,8 @@ struct RankGroup {
     /// The first rank, from 0.
     first: u64,
     count: u64,
-    /// A rank is taken at once if a number drawn from 0 to 1 is below this: the last one's probability relative to the first one's.
+    /// A rank is taken at once if a number drawn from 0 to 1 is below this: the last one's probability relative to the
+    /// first one's.
     accept_below: f64,
     /// Part of this place that is the group's own, of 2^32.
     own: u64,
@@ -35,8 +36,8 @@ pub(super) struct ZipfTable {
     exponent: f64,
 }
 
-/// The sum of `x^-exponent` over whole numbers, the integral from half before the first to half behind the last with the first correction of the
-/// midpoint rule: from [`SINGLE_RANKS`] on that is right to eight digits.
+/// The sum of `x^-exponent` over whole numbers, the integral from half before the first to half behind the last with
+/// the first correction of the midpoint rule: from [`SINGLE_RANKS`] on that is right to eight digits.
 fn group_weight(first: u64, count: u64, exponent: f64) -> f64 {
     let (from, to) = (first as f64 + 0.5, (first + count) as f64 + 0.5);
     if count == 1 {

@@ -1,5 +1,6 @@
-//! What travels to and from the extension `tao`, and how its records are kept, byte by byte: for callers who send messages of
-//! their own making. The heads of `ext/tao/src/lib.rs` say what each means; the extension's tests go through here.
+//! What travels to and from the extension `tao`, and how its records are kept, byte by byte: for callers who send
+//! messages of their own making. The heads of `ext/tao/src/lib.rs` say what each means; the extension's tests go
+//! through here.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -26,8 +27,8 @@ impl Fields {
         self.0.get(name.as_ref()).map(Vec::as_slice)
     }
 
-    /// As they travel and are kept: count u16, then by ascending name: name_len u8, name, value_len u32, value. What does not
-    /// fit (over 65,535 fields, a name over 255 bytes) is written with a length that the extension refuses.
+    /// As they travel and are kept: count u16, then by ascending name: name_len u8, name, value_len u32, value. What
+    /// does not fit (over 65,535 fields, a name over 255 bytes) is written with a length that the extension refuses.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = u16::try_from(self.0.len()).unwrap_or(u16::MAX).to_le_bytes().to_vec();
         for (name, value) in &self.0 {
@@ -85,7 +86,8 @@ pub fn obj_get(tables: &Tables, id: u64) -> Vec<u8> {
     encode_args(tables, 2, &[&id.to_le_bytes()])
 }
 
-/// Arguments of `obj_update`: fields to set, names of fields to remove; the reply: [`decode_bool`], whether there is such an object.
+/// Arguments of `obj_update`: fields to set, names of fields to remove; the reply: [`decode_bool`], whether there is
+/// such an object.
 pub fn obj_update(tables: &Tables, id: u64, set: &Fields, remove: &[&[u8]]) -> Vec<u8> {
     let mut names = u16::try_from(remove.len()).unwrap_or(u16::MAX).to_le_bytes().to_vec();
     for name in remove {
@@ -115,7 +117,8 @@ pub fn assoc_change_type(tables: &Tables, id1: u64, atype: u32, id2: u64, newtyp
     encode_args(tables, 7, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &id2.to_le_bytes(), &newtype.to_le_bytes()])
 }
 
-/// Arguments of `assoc_get` for at most [`LIMIT`] ids; the reply: a [`decode_list`] that may end at an id ([`ListContinuation::Ids`]).
+/// Arguments of `assoc_get` for at most [`LIMIT`] ids; the reply: a [`decode_list`] that may end at an id
+/// ([`ListContinuation::Ids`]).
 pub fn assoc_get(tables: &Tables, id1: u64, atype: u32, id2set: &[u64], high: u64, low: u64) -> Vec<u8> {
     let ids: Vec<u8> = id2set.iter().flat_map(|id| id.to_le_bytes()).collect();
     encode_args(tables, 8, &[&id1.to_le_bytes(), &atype.to_le_bytes(), &high.to_le_bytes(), &low.to_le_bytes(), &ids])

@@ -1,5 +1,6 @@
-//! A social graph in the style of TAO (USENIX ATC 2013): objects with fields, and timed associations between them in lists, newest
-//! first. What runs on the server is the extension `tao` (`ext/tao`); docs/tao.md goes from nothing to the first query.
+//! A social graph in the style of TAO (USENIX ATC 2013): objects with fields, and timed associations between them in
+//! lists, newest first. What runs on the server is the extension `tao` (`ext/tao`); docs/tao.md goes from nothing to
+//! the first query.
 //!
 //! ```no_run
 //! use sandstorm_client::tao::{Fields, Placement, Tables, Tao};
@@ -22,10 +23,11 @@
 //! # }
 //! ```
 //!
-//! - Lists are ordered by time, newest first, equal times by ascending id2. Bounds of time are part of what they bound. A limit
-//!   above [`LIMIT`] counts as [`LIMIT`]; 0 gives nothing. A position beyond the end gives nothing, as does a list that is not there.
-//! - Each write is one transaction: an edge and its inverse, lists and counts always agree. Where others wrote to the same at the
-//!   same time, it is tried again; [`Error::Conflict`] comes at last, and nothing was written then.
+//! - Lists are ordered by time, newest first, equal times by ascending id2. Bounds of time are part of what they bound.
+//!   A limit above [`LIMIT`] counts as [`LIMIT`]; 0 gives nothing. A position beyond the end gives nothing, as does a
+//!   list that is not there.
+//! - Each write is one transaction: an edge and its inverse, lists and counts always agree. Where others wrote to the
+//!   same at the same time, it is tried again; [`Error::Conflict`] comes at last, and nothing was written then.
 //! - Associations do not ask for objects: their ids need not be there, and [`Tao::obj_delete`] leaves them as they are.
 
 pub mod codec;
@@ -46,7 +48,8 @@ use crate::{Client, Error};
 pub const EXTENSION: &str = "tao";
 /// How often a write is sent while the server answers `Conflict`; the server has run it many times by then, each time.
 const WRITE_ATTEMPTS: u32 = 10;
-/// The longest pause before a write is sent again; the first is of [`FIRST_BACKOFF`] at most, each further of twice as much.
+/// The longest pause before a write is sent again; the first is of [`FIRST_BACKOFF`] at most, each further of twice as
+/// much.
 const MAX_BACKOFF: Duration = Duration::from_millis(50);
 /// The longest pause before a write is sent the second time: some commits' time.
 const FIRST_BACKOFF: Duration = Duration::from_micros(200);
@@ -54,8 +57,8 @@ const FIRST_BACKOFF: Duration = Duration::from_micros(200);
 /// Where reads run. Answers are the same; writes are always the extension's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// On the client, over plain gets, multigets and ranges: a list takes two round trips. Only positions beyond 1,000 are the server's to
-    /// find.
+    /// On the client, over plain gets, multigets and ranges: a list takes two round trips. Only positions beyond 1,000
+    /// are the server's to find.
     Client,
     /// On the server, as invocations: one round trip each.
     Invocation,
@@ -120,8 +123,8 @@ impl Tao {
         Tao { placement, ..self.clone() }
     }
 
-    /// Declares the inverse of a type of associations: itself (a symmetric type), another (which gets this one as its inverse), or
-    /// none. To declare the same again is well.
+    /// Declares the inverse of a type of associations: itself (a symmetric type), another (which gets this one as its
+    /// inverse), or none. To declare the same again is well.
     ///
     /// # Errors
     /// [`Error::Failed`] when either type is declared otherwise, or was used without: a declaration stays.
@@ -196,8 +199,8 @@ impl Tao {
         require_decoded(codec::decode_bool(&self.write(&codec::obj_delete(&self.tables, id)).await?))
     }
 
-    /// Adds an association, and its inverse where the type has one; or gives the one that is there another time and other data. Whether
-    /// it is new.
+    /// Adds an association, and its inverse where the type has one; or gives the one that is there another time and
+    /// other data. Whether it is new.
     ///
     /// # Errors
     /// [`Error::Failed`] for data over 64 KiB.
@@ -215,8 +218,8 @@ impl Tao {
         require_decoded(codec::decode_bool(&self.write(&codec::assoc_delete(&self.tables, id1, atype, id2)).await?))
     }
 
-    /// Makes an association one of another type, with its time and data, in place of one of that type if there is one; its inverse
-    /// changes as the types have it. Whether there was one of the old type.
+    /// Makes an association one of another type, with its time and data, in place of one of that type if there is one;
+    /// its inverse changes as the types have it. Whether there was one of the old type.
     ///
     /// # Errors
     /// As any request.
@@ -370,7 +373,8 @@ struct EdgeCollector {
 }
 
 impl EdgeCollector {
-    /// Adds a reply to a question for up to `wanted` more; tells how to go on, if there may be more. `None`: it is no reply.
+    /// Adds a reply to a question for up to `wanted` more; tells how to go on, if there may be more. `None`: it is no
+    /// reply.
     fn add(&mut self, reply: &Bytes, wanted: u32) -> Option<Option<ListContinuation>> {
         let (edges, more) = codec::decode_list(reply)?;
         // Within one reply there is no id twice. An edge that others move between two may be in both.

@@ -7,8 +7,8 @@ use super::codec::{ListCount, ListPosition};
 use super::{Assoc, List, Tao, codec, require_decoded};
 use crate::{Direction, Error, Record, Reply};
 
-/// How often a list is read while its edges do not agree with their places, since others change it. Then each edge is as it was at
-/// some moment of the call.
+/// How often a list is read while its edges do not agree with their places, since others change it. Then each edge is
+/// as it was at some moment of the call.
 const LIST_READ_ATTEMPTS: u32 = 4;
 /// Records of one range, and keys of one multiget: the most that a server answers at a time.
 pub(super) const PAGE_RECORDS: u64 = 1_000;
@@ -91,7 +91,8 @@ impl Tao {
         }
     }
 
-    /// The places of a list, `limit` of them after the first `skip`; and whether they are those of one moment, as far as one record tells.
+    /// The places of a list, `limit` of them after the first `skip`; and whether they are those of one moment, as far
+    /// as one record tells.
     async fn get_positions(
         &self,
         (id1, atype): List,
@@ -144,8 +145,8 @@ impl Tao {
     }
 }
 
-/// Edges of a list that others change, each where its own record has it: one that was moved may have been met twice, or be out of the
-/// bounds now, or behind the last place that was asked for.
+/// Edges of a list that others change, each where its own record has it: one that was moved may have been met twice, or
+/// be out of the bounds now, or behind the last place that was asked for.
 pub(super) fn reconcile(mut found: Vec<Assoc>, (high, low): (u64, u64), last: Option<&ListPosition>) -> Vec<Assoc> {
     let (mut met, order) = (BTreeSet::new(), |time, id2| (Reverse(time), id2));
     found.retain(|edge| {

@@ -1,5 +1,5 @@
-//! A tenant's Redis connections, of all workers: what CLIENT LIST tells of them, and how one ends another. Off the way of commands: a
-//! connection is entered when it is known whose it is, and keeps what changes seldom here.
+//! A tenant's Redis connections, of all workers: what CLIENT LIST tells of them, and how one ends another. Off the way
+//! of commands: a connection is entered when it is known whose it is, and keeps what changes seldom here.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -55,6 +55,7 @@ pub struct RedisClientStatus {
 
 impl RedisClientEntry {
     /// It stands there now.
+    #[inline]
     pub fn place(&self, (worker, word): (u32, u64)) {
         self.worker.store(worker, Relaxed);
         self.word.store(word, Relaxed);
@@ -67,6 +68,7 @@ impl RedisClientEntry {
     }
 
     /// Ends it: tells the worker to which that has to be said, and the connection's name there.
+    #[inline]
     pub fn kill(&self) -> (u32, u64) {
         self.killed.store(true, Relaxed);
         (self.worker.load(Relaxed), self.word.load(Relaxed))
@@ -79,16 +81,19 @@ pub struct ClientList(Mutex<BTreeMap<u64, Arc<RedisClientEntry>>>);
 
 impl ClientList {
     /// How many there are.
+    #[inline]
     pub fn count(&self) -> usize {
         self.0.lock().len()
     }
 
     /// The one of that number.
+    #[inline]
     pub fn of(&self, id: u64) -> Option<Arc<RedisClientEntry>> {
         self.0.lock().get(&id).cloned()
     }
 
     /// Those that are so, the oldest first.
+    #[inline]
     pub fn which(&self, mut are: impl FnMut(&RedisClientEntry) -> bool) -> Vec<Arc<RedisClientEntry>> {
         self.0.lock().values().filter(|client| are(client)).cloned().collect()
     }
@@ -129,6 +134,7 @@ impl ClientRegistration {
     }
 
     /// Whether it is entered among those.
+    #[inline]
     pub fn belongs_to(&self, usage: &Arc<TenantUsage>) -> bool {
         Arc::ptr_eq(&self.usage, usage)
     }

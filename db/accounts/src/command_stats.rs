@@ -35,6 +35,7 @@ impl CommandCounts {
     }
 
     /// Notes how long one took that was timed.
+    #[inline]
     pub fn end(&self, quick: bool, took_ns: u64) {
         let (calls, ns) = match quick {
             true => (&self.sampled_calls, &self.sampled_ns),

@@ -1,13 +1,14 @@
 //! Limits of this crate: name, default, unit, reason.
 
-/// Memory that an invocation begins with, and gets more of at a time, bytes: most need no more, and it stays with idle ones.
+/// Memory that an invocation begins with, and gets more of at a time, bytes: most need no more, and it stays with idle
+/// ones.
 pub const ARENA_CHUNK_BYTES: usize = 64 << 10;
 /// Length that an invocation's reply may have before more is charged for, bytes.
 pub const REPLY_FIRST_BYTES: usize = 4 << 10;
 /// Unit in which memory of invocations is charged to their tenant, bytes: a page.
 pub const MEMORY_UNIT_BYTES: usize = 4 << 10;
-/// Memory units that every invocation is charged for from its beginning, in the same step that counts it: its first chunk
-/// and the beginning of its reply.
+/// Memory units that every invocation is charged for from its beginning, in the same step that counts it: its first
+/// chunk and the beginning of its reply.
 pub const INVOCATION_UNITS: u32 = ((ARENA_CHUNK_BYTES + REPLY_FIRST_BYTES) / MEMORY_UNIT_BYTES) as u32;
 /// Entries of a tenant's slow log, as in Redis (`slowlog-max-len`): with all arguments at their limits 300 KB.
 pub const SLOW_ENTRIES: usize = 128;

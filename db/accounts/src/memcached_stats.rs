@@ -1,5 +1,5 @@
-//! What a tenant's memcached clients have done, as memcached's `stats` counts it. A tenant without such clients has none of it in
-//! memory. As with other counters a worker's have one writer; to reset them is to note what they were.
+//! What a tenant's memcached clients have done, as memcached's `stats` counts it. A tenant without such clients has
+//! none of it in memory. As with other counters a worker's have one writer; to reset them is to note what they were.
 
 use std::sync::OnceLock;
 
@@ -22,6 +22,7 @@ macro_rules! tallies {
             pub const ALL: &[Tally] = &[$(Tally::$name,)+];
 
             /// The name in memcached's `stats`.
+            #[inline]
             pub fn name(self) -> &'static str {
                 match self {
                     $(Tally::$name => $text,)+
@@ -124,6 +125,7 @@ impl MemcachedStats {
     }
 
     /// All of them, since they were reset.
+    #[inline]
     pub fn since_reset(&self) -> MemcachedTotals {
         let (mut sums, before) = (self.sums(), *self.before.lock());
         sums.iter_mut().zip(before).for_each(|(sum, before)| *sum = sum.saturating_sub(before));
@@ -131,6 +133,7 @@ impl MemcachedStats {
     }
 
     /// Counts from here on.
+    #[inline]
     pub fn reset(&self) {
         *self.before.lock() = self.sums();
     }
@@ -141,6 +144,7 @@ pub struct MemcachedTotals([u64; COUNT]);
 
 impl MemcachedTotals {
     /// One of them.
+    #[inline]
     pub fn of(&self, tally: Tally) -> u64 {
         self.0[tally as usize]
     }

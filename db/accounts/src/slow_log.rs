@@ -34,6 +34,7 @@ impl CommandPreview {
     }
 
     /// The arguments.
+    #[inline]
     pub fn args(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let mut from = 0;
         self.ends.iter().map(move |end| &self.bytes[std::mem::replace(&mut from, *end as usize)..*end as usize])
@@ -61,6 +62,7 @@ pub struct SlowLog(Mutex<(u64, VecDeque<SlowCommand>)>);
 
 impl SlowLog {
     /// Notes one. Takes a lock that is only ever held for such an insertion or a copy, and what comes here took long.
+    #[inline]
     pub fn note(&self, took_us: u64, command: CommandPreview, name: &[u8]) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let name = name[..name.len().min(SLOW_ARG_BYTES)].into();
@@ -73,16 +75,19 @@ impl SlowLog {
     }
 
     /// The newest first, so many at most.
+    #[inline]
     pub fn recent(&self, count: usize) -> Vec<SlowCommand> {
         self.0.lock().1.iter().rev().take(count).cloned().collect()
     }
 
     /// How many there are.
+    #[inline]
     pub fn count(&self) -> usize {
         self.0.lock().1.len()
     }
 
     /// Forgets all; their numbers are not given again.
+    #[inline]
     pub fn clear(&self) {
         self.0.lock().1.clear();
     }

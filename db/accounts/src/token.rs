@@ -1,7 +1,7 @@
 //! Tokens: 32 random bytes as text, shown once. The server keeps what it takes to recognise one, never the token.
 //!
-//! A plain digest is enough because a generated token has 256 bits of entropy: there is nothing to guess offline. Tokens
-//! that an operator writes into the configuration must be long (see [`TokenHash::of_chosen`]).
+//! A plain digest is enough because a generated token has 256 bits of entropy: there is nothing to guess offline.
+//! Tokens that an operator writes into the configuration must be long (see [`TokenHash::of_chosen`]).
 
 use sandstorm_net::seal::keys::{self, TokenKeys, TokenVerifier};
 use subtle::ConstantTimeEq;
@@ -15,8 +15,8 @@ pub const MAX_TOKEN_LEN: usize = 256;
 /// First word of a stored token's text form, and its version.
 const TEXT_PREFIX: &str = "sandstorm-token-1";
 
-/// What the server keeps of a token: a digest for comparison, and its half of the keys of sealed sessions. None of it lets
-/// one act as the client.
+/// What the server keeps of a token: a digest for comparison, and its half of the keys of sealed sessions. None of it
+/// lets one act as the client.
 #[derive(Clone, Copy)]
 pub struct TokenHash {
     digest: TokenDigest,
@@ -29,6 +29,7 @@ pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// Whether both are of the same token. Takes the same time wherever they differ.
+    #[inline]
     pub fn same(&self, other: &TokenDigest) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -36,57 +37,67 @@ impl TokenDigest {
 
 impl TokenHash {
     /// What is kept of a token. Takes a curve operation: for tokens that are set, not for those that are presented.
+    #[inline]
     pub fn of(token: &[u8]) -> TokenHash {
         TokenHash { digest: TokenDigest(keys::token_digest(token)), verifier: TokenKeys::of(token).verifier() }
     }
 
     /// What is kept of a token that a person chose; `None` if it is shorter than [`MIN_CHOSEN_TOKEN_LEN`], longer than
     /// [`MAX_TOKEN_LEN`], or holds anything but printable ASCII without blanks (it has to survive an HTTP header).
+    #[inline]
     pub fn of_chosen(token: &str) -> Option<TokenHash> {
         let long_enough = (MIN_CHOSEN_TOKEN_LEN..=MAX_TOKEN_LEN).contains(&token.len());
         (long_enough && token.bytes().all(|b| b.is_ascii_graphic())).then(|| TokenHash::of(token.as_bytes()))
     }
 
     /// The digest of a token that someone presents; `None` if it is longer than any token.
+    #[inline]
     pub fn of_presented(token: &[u8]) -> Option<TokenDigest> {
         (token.len() <= MAX_TOKEN_LEN).then(|| TokenDigest(keys::token_digest(token)))
     }
 
     /// Whether it was made of the token of that digest. Takes the same time wherever they differ.
+    #[inline]
     pub fn same(&self, presented: &TokenDigest) -> bool {
         self.digest.same(presented)
     }
 
-    /// Does the work of looking at a token that somebody presents where there is none to compare it with: the time that an
-    /// answer takes does not say whether there is a tenant.
+    /// Does the work of looking at a token that somebody presents where there is none to compare it with: the time that
+    /// an answer takes does not say whether there is a tenant.
+    #[inline]
     pub fn refuse(token: &[u8]) {
         let nobodys = TokenDigest([0; 32]);
         let _same_time = std::hint::black_box(TokenHash::of_presented(token).map(|presented| presented.same(&nobodys)));
     }
 
     /// Whether `token` is the one this was made of. Takes the same time wherever they differ.
+    #[inline]
     pub fn matches(&self, token: &[u8]) -> bool {
         TokenHash::of_presented(token).is_some_and(|presented| self.same(&presented))
     }
 
     /// The server's half of the keys of sealed sessions.
+    #[inline]
     pub fn verifier(&self) -> &TokenVerifier {
         &self.verifier
     }
 
     /// As text, for a configuration that holds no tokens. Whoever reads it can pose as this server to the tenant's
     /// clients, but not as the tenant.
+    #[inline]
     pub fn to_text(&self) -> String {
         let parts = [self.digest.0, self.verifier.psk, self.verifier.public];
         parts.iter().fold(TEXT_PREFIX.to_owned(), |text, part| text + ":" + &hex(part))
     }
 
     /// What tells it from others, and nothing else about it.
+    #[inline]
     pub fn mark(&self) -> String {
         hex(&keys::token_digest(self.to_text().as_bytes()))
     }
 
     /// What [`TokenHash::to_text`] wrote; `None` if it is anything else.
+    #[inline]
     pub fn from_text(text: &str) -> Option<TokenHash> {
         let mut parts = text.strip_prefix(TEXT_PREFIX)?.strip_prefix(':')?.split(':').map(unhex);
         let (digest, psk, public) = (parts.next()??, parts.next()??, parts.next()??);
@@ -123,6 +134,7 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 }
 
 /// A new token: 64 hexadecimal digits of the operating system's randomness.
+#[inline]
 pub fn generate() -> String {
     hex(&rand::random::<[u8; 32]>())
 }

@@ -1,5 +1,5 @@
-//! What a tenant uses: counters, the gate of its concurrent invocations, its request rate, its pushes, its recent kills.
-//! Outlives changes of the tenant's settings.
+//! What a tenant uses: counters, the gate of its concurrent invocations, its request rate, its pushes, its recent
+//! kills. Outlives changes of the tenant's settings.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -57,8 +57,8 @@ pub struct PolicyEvent {
 #[derive(Debug)]
 pub struct TenantUsage {
     workers: Box<[CachePadded<WorkerUsage>]>,
-    /// Invocations that are begun and not ended, above [`INVOCATION_SHIFT`] bits of the memory units that they hold: one step
-    /// counts both, so that neither quota can be passed by a race.
+    /// Invocations that are begun and not ended, above [`INVOCATION_SHIFT`] bits of the memory units that they hold:
+    /// one step counts both, so that neither quota can be passed by a race.
     held: CachePadded<AtomicU64>,
     requests: CachePadded<RateLimiter>,
     /// Side stacks that its switched-out invocations hold.
@@ -93,21 +93,24 @@ pub struct BufferCount(AtomicU32);
 
 impl BufferCount {
     /// How many are taken.
+    #[inline]
     pub fn get(&self) -> u32 {
         self.0.load(Relaxed)
     }
 
+    #[inline]
     pub fn take(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 
+    #[inline]
     pub fn give_back(&self) {
         self.0.fetch_sub(1, Relaxed);
     }
 }
 
-/// A bounded rate, by a virtual clock that each request moves by its share of a second and that may run ahead by a tenth of
-/// a second.
+/// A bounded rate, by a virtual clock that each request moves by its share of a second and that may run ahead by a
+/// tenth of a second.
 #[derive(Debug, Default)]
 pub struct RateLimiter {
     /// The moment from which on the rate is fully recovered, in nanoseconds of the callers' clock.
@@ -115,7 +118,8 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all callers) keep within `per_second`; 0: any do.
+    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all callers) keep within `per_second`; 0:
+    /// any do.
     pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
         if per_second == 0 {
             return true;
@@ -126,8 +130,8 @@ impl RateLimiter {
         let admitted = self.recovered_ns.fetch_update(Relaxed, Relaxed, |recovered| {
             let start = recovered.max(now_ns);
             let next = start.saturating_add(cost);
-            // A message of more operations than a tenth of a second's share passes when the tenant is at rest: it pays by
-            // the wait behind it. Otherwise it could never pass.
+            // A message of more operations than a tenth of a second's share passes when the tenant is at rest: it pays
+            // by the wait behind it. Otherwise it could never pass.
             (next <= horizon || recovered <= now_ns).then_some(next)
         });
         admitted.is_ok()
@@ -144,6 +148,7 @@ pub const MEMORY_TEXT: &str =
     "quota invocation_memory_bytes: the tenant's invocations hold all the memory that they may have together";
 
 /// Memory units that `bytes` take, the last one perhaps in part.
+#[inline]
 pub fn memory_units(bytes: usize) -> u32 {
     bytes.div_ceil(MEMORY_UNIT_BYTES) as u32
 }
@@ -180,11 +185,13 @@ impl TenantUsage {
     }
 
     /// What its memcached clients have done at that worker, which alone counts there.
+    #[inline]
     pub fn tallies(&self, worker: usize) -> &WorkerMemcachedCounts {
         self.tallies.row(worker, self.workers.len())
     }
 
-    /// What worker number `worker` has. There is one for each; to divide for each request would take longer than to look.
+    /// What worker number `worker` has. There is one for each; to divide for each request would take longer than to
+    /// look.
     #[inline]
     fn of(&self, worker: usize) -> &WorkerUsage {
         self.workers.get(worker).unwrap_or_else(|| &self.workers[worker % self.workers.len()])
@@ -204,16 +211,19 @@ impl TenantUsage {
     }
 
     /// What all workers have counted of commands, by their numbers.
+    #[inline]
     pub fn commands(&self) -> Vec<CommandStat> {
         self.forgotten.since(self.workers.iter().map(|worker| &worker.commands))
     }
 
     /// Has what was counted of commands so far be forgotten.
+    #[inline]
     pub fn reset_commands(&self) {
         self.forgotten.forget(self.workers.iter().map(|worker| &worker.commands));
     }
 
     /// The readings of all workers, added up.
+    #[inline]
     pub fn read(&self) -> Vec<MetricReading> {
         metrics::readings(
             TenantCounters::METRICS,
@@ -222,17 +232,19 @@ impl TenantUsage {
     }
 
     /// Invocations that are begun and not ended.
+    #[inline]
     pub fn running(&self) -> u32 {
         (self.held.load(Relaxed) >> INVOCATION_SHIFT) as u32
     }
 
     /// Bytes of memory that the tenant's invocations are charged for.
+    #[inline]
     pub fn invocation_memory_bytes(&self) -> u64 {
         (self.held.load(Relaxed) & UNITS_MASK) * MEMORY_UNIT_BYTES as u64
     }
 
-    /// Takes a place among `limit` concurrent invocations, with the memory that each has from its beginning. On an error
-    /// nothing is taken.
+    /// Takes a place among `limit` concurrent invocations, with the memory that each has from its beginning. On an
+    /// error nothing is taken.
     ///
     /// # Errors
     /// The text that names the quota which is reached.
@@ -261,8 +273,9 @@ impl TenantUsage {
         debug_assert!(before & UNITS_MASK >= held & UNITS_MASK, "an invocation gave back more than it held");
     }
 
-    /// Charges for memory units beyond those that every invocation has; `false`, and nothing is charged, if that would pass
-    /// the quota.
+    /// Charges for memory units beyond those that every invocation has; `false`, and nothing is charged, if that would
+    /// pass the quota.
+    #[inline]
     pub fn charge(&self, units: u32, memory_bytes: u64) -> bool {
         let before = self.held.fetch_add(u64::from(units), Relaxed) & UNITS_MASK;
         let fits = before + u64::from(units) <= memory_bytes / MEMORY_UNIT_BYTES as u64;
@@ -273,12 +286,14 @@ impl TenantUsage {
     }
 
     /// Gives units back that [`TenantUsage::charge`] took.
+    #[inline]
     pub fn uncharge(&self, units: u32) {
         let before = self.held.fetch_sub(u64::from(units), Relaxed) & UNITS_MASK;
         debug_assert!(before >= u64::from(units), "more memory was given back than was charged");
     }
 
     /// Whether `requests` more keep within `per_second`.
+    #[inline]
     pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
         self.requests.admit(now_ns, requests, per_second)
     }
@@ -310,12 +325,14 @@ impl TenantUsage {
     }
 
     /// Pushes that count at that moment.
+    #[inline]
     pub fn pushes(&self, now_ms: u64) -> usize {
         self.pushes.lock().iter().filter(|&&at| at.saturating_add(HOUR_MS) > now_ms).count()
     }
 
-    /// Remembers a kill; the oldest makes room. Takes a lock that is only ever held for such an insertion or a copy: kills
-    /// are rare, and no lock is taken on the way of any other request.
+    /// Remembers a kill; the oldest makes room. Takes a lock that is only ever held for such an insertion or a copy:
+    /// kills are rare, and no lock is taken on the way of any other request.
+    #[inline]
     pub fn record_kill(&self, kill: KillRecord) {
         self.kills_total.fetch_add(1, Relaxed);
         let mut kills = self.kills.lock();
@@ -326,11 +343,13 @@ impl TenantUsage {
     }
 
     /// Kills since the tenant was created.
+    #[inline]
     pub fn kills_total(&self) -> u64 {
         self.kills_total.load(Relaxed)
     }
 
     /// Remembers what the server did about an extension; the oldest makes room.
+    #[inline]
     pub fn record_policy_event(&self, notice: PolicyEvent) {
         let mut policy_events = self.policy_events.lock();
         if policy_events.len() >= RECENT_KILLS {
@@ -340,11 +359,13 @@ impl TenantUsage {
     }
 
     /// The recent notices, newest first.
+    #[inline]
     pub fn policy_events(&self) -> Vec<PolicyEvent> {
         self.policy_events.lock().iter().rev().cloned().collect()
     }
 
     /// The recent kills, newest first.
+    #[inline]
     pub fn kills(&self) -> Vec<KillRecord> {
         self.kills.lock().iter().rev().cloned().collect()
     }

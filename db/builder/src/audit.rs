@@ -1,18 +1,19 @@
 //! A second look at a source, after the compiler has worked out its types: what no syntax tree shows.
 //!
 //! `[f, g][0]` has a function pointer's type although none is written, and assigning another function to it loses the
-//! bounds of that function's lifetimes (rust-lang issues 25860, 157316: use after free in safe code). A closure claims to
-//! outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long; it does
-//! harm where the value's type is forgotten, in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
-//! alone, which this looks for, and in traits of the tenant's own, which `check::witnesses` does. So do `async` blocks and closures, and
-//! functions. And addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
-//! The compiler's own intermediate form (`--emit=mir`, without optimisation) shows all of these: each is one line of it.
-//! Text of the tenant's that looks like such a line is refused too, which harms nobody.
+//! bounds of that function's lifetimes (rust-lang issues 25860, 157316: use after free in safe code). A closure claims
+//! to outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long;
+//! it does harm where the value's type is forgotten, in an owned `dyn`, or in a `Peekable` or `Flatten` whose type
+//! names the closure alone, which this looks for, and in traits of the tenant's own, which `check::witnesses` does. So
+//! do `async` blocks and closures, and functions. And addresses: comparing them is miscompiled (107975), printing them
+//! tells where the server's memory lies. The compiler's own intermediate form (`--emit=mir`, without optimisation)
+//! shows all of these: each is one line of it. Text of the tenant's that looks like such a line is refused too, which
+//! harms nobody.
 //!
 //! What a place is used for shows in that form as the borrow checker gets it, which [`mir`] reads into a structure:
-//! [`guards`] looks at what a guard or an index does to the place that was looked at, [`stale`] at what is used without being
-//! looked at again, [`indexing`] at indexes of indexes. A function that one of the two forms lacks is refused, and so is all
-//! that cannot be read.
+//! [`guards`] looks at what a guard or an index does to the place that was looked at, [`stale`] at what is used without
+//! being looked at again, [`indexing`] at indexes of indexes. A function that one of the two forms lacks is refused,
+//! and so is all that cannot be read.
 
 mod coverage;
 mod guards;
@@ -312,7 +313,8 @@ impl<'a> MirTextBody<'a> {
     }
 }
 
-/// Whether a waker or context stands for a parameter of a type or function that is not of core: what that shows of its parameter, no line tells.
+/// Whether a waker or context stands for a parameter of a type or function that is not of core: what that shows of its
+/// parameter, no line tells.
 fn is_waker_argument_of_custom_type(line: &str) -> bool {
     SHOW_ADDRESSES.iter().flat_map(|kind| line.match_indices(kind)).any(|(at, _)| {
         let before = line.get(..at).unwrap_or_default();
@@ -369,8 +371,9 @@ fn buffers_closure_item(line: &str, known: &SourceFacts<'_>) -> bool {
     })
 }
 
-/// Whether a function item, `for<'a> fn(&'a str) -> Chars<'a> {core::str::<impl str>::chars}`, gives no lifetime but those that
-/// it takes at each call: others are part of its type, and do not count in how long that lives (rust-lang issue 84366).
+/// Whether a function item, `for<'a> fn(&'a str) -> Chars<'a> {core::str::<impl str>::chars}`, gives no lifetime but
+/// those that it takes at each call: others are part of its type, and do not count in how long that lives (rust-lang
+/// issue 84366).
 fn gives_what_it_takes(text: &str, at: usize, parameters: &HashSet<String>) -> bool {
     let (before, rest) = text.split_at(at);
     let Some(behind) = rest.strip_prefix("fn(").and_then(behind_bracket) else { return false };
@@ -478,13 +481,14 @@ fn is_generic(text: &str, parameters: &HashSet<String>) -> bool {
             .any(|word| word == "Self" || parameters.contains(word))
 }
 
-/// `impl Fn(u8)`, `impl 'a + show`, `impl (Debug)`: all but `<impl at src/lib.rs:1:2: 3:4>`, and heads of core's implementations for its own
-/// types, `core::str::<impl str>::trim`, `core::slice::<impl [T]>::iter`.
+/// `impl Fn(u8)`, `impl 'a + show`, `impl (Debug)`: all but `<impl at src/lib.rs:1:2: 3:4>`, and heads of core's
+/// implementations for its own types, `core::str::<impl str>::trim`, `core::slice::<impl [T]>::iter`.
 fn has_impl_trait(text: &str) -> bool {
     text.match_indices("impl ").any(|(at, _)| is_impl_trait(text, at))
 }
 
-/// Whether the `impl ` at a place of a text is of an `impl Trait`. No trait of the tenant's has the name of a type of the language.
+/// Whether the `impl ` at a place of a text is of an `impl Trait`. No trait of the tenant's has the name of a type of
+/// the language.
 fn is_impl_trait(text: &str, at: usize) -> bool {
     let (before, rest) = text.split_at(at);
     let (Some(path), Some(rest)) = (before.strip_suffix('<'), rest.strip_prefix("impl ")) else { return true };

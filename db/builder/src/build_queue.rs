@@ -1,6 +1,6 @@
-//! Whose turn it is to compile. Tenants take turns, whatever each of them has waiting; at most one build of a tenant runs
-//! at a time, so its versions follow each other, and a tenant that pushes a thousand times delays another's push by at
-//! most about one compilation. Who waits may leave: a dropped [`QueueTicket`] is out of the queue.
+//! Whose turn it is to compile. Tenants take turns, whatever each of them has waiting; at most one build of a tenant
+//! runs at a time, so its versions follow each other, and a tenant that pushes a thousand times delays another's push
+//! by at most about one compilation. Who waits may leave: a dropped [`QueueTicket`] is out of the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -81,8 +81,8 @@ impl BuildQueue {
     /// Takes a place for a build of that tenant, which may have `most` waiting.
     ///
     /// # Errors
-    /// `TenantFull`, or `Full`. Where all places are taken, the tenant that has the most waiting gives its newest to one
-    /// that has fewer.
+    /// `TenantFull`, or `Full`. Where all places are taken, the tenant that has the most waiting gives its newest to
+    /// one that has fewer.
     pub fn enter(&self, tenant: u32, most: u32) -> Result<QueueTicket, QueueRefusal> {
         let mut state = self.0.lock();
         let lane = state.lanes.get(&tenant);

@@ -306,7 +306,8 @@ fn check_dependencies(dep_info: &str, source: &PushedSource) -> Result<(), Build
     Ok(())
 }
 
-/// Errors inside the wrapper mean that the extension's entry is not what it must be; the wrapper's own text helps nobody.
+/// Errors inside the wrapper mean that the extension's entry is not what it must be; the wrapper's own text helps
+/// nobody.
 fn explain_wrapper(diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let (wrapper, tenant): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(|found| {
         found.file == "wrapper.rs" || found.file.starts_with("sandstorm_api/") || found.file.is_empty()

@@ -62,8 +62,8 @@ pub(super) struct ConfinedCommand<'a> {
     /// What is left of it for this command.
     pub(super) cpu: Duration,
     pub(super) wall: Duration,
-    /// Whether the compiler takes options that are not stable. Only for the audit: no source can use what they allow, the
-    /// checker refuses `#![feature]`, and nothing of that run is loaded.
+    /// Whether the compiler takes options that are not stable. Only for the audit: no source can use what they allow,
+    /// the checker refuses `#![feature]`, and nothing of that run is loaded.
     pub(super) unstable: bool,
 }
 
@@ -134,8 +134,8 @@ impl CompilerLauncher {
         if let Some(user) = user {
             chown_tree(run.folder, user).map_err(|error| BuildError::io("giving away a scratch folder", error))?;
         }
-        // Where the compiler's processes cannot be counted apart from those of the user who runs the builder, as many more
-        // are allowed as there are.
+        // Where the compiler's processes cannot be counted apart from those of the user who runs the builder, as many
+        // more are allowed as there are.
         let own = if namespaces || user.is_some() { 0 } else { threads_of(rustix::process::geteuid().as_raw()) };
         // The loader finds libraries beside a program through /proc, which is not there.
         if let Some(libraries) = run.program.parent().and_then(Path::parent).map(|sysroot| sysroot.join("lib")) {

@@ -1,7 +1,7 @@
 //! The builder: takes a tenant's source, checks it, compiles it, signs the library.
 //!
-//! [`PushedSource`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the extension
-//! API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
+//! [`PushedSource`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the
+//! extension API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
 #![deny(unsafe_code)]
 
 mod artifact;

@@ -25,8 +25,8 @@ pub const MAX_DIAGNOSTICS: usize = 100;
 /// Bytes of one rendered diagnostic; the rest is cut.
 pub const RENDERED_BYTES: usize = 8 << 10;
 
-/// Bytes of the compiler's intermediate form of an extension that the audit reads: as text, and of all functions. Half a
-/// megabyte of source makes some 10 MiB; more is refused.
+/// Bytes of the compiler's intermediate form of an extension that the audit reads: as text, and of all functions. Half
+/// a megabyte of source makes some 10 MiB; more is refused.
 pub const MIR_BYTES: u64 = 128 << 20;
 
 /// Highest version of an extension: what JSON's numbers carry exactly. Versions grow by one with each push, so none is
@@ -59,8 +59,8 @@ pub const MAX_SERVICE_WAITING: u32 = 4;
 pub struct CompileLimits {
     /// CPU time of all runs and all their processes together; ends const-evaluation loops.
     pub cpu: Duration,
-    /// Wall time of all runs together: where all processors are busy with requests, a build gets one in seventy of their
-    /// time. Who got no CPU time is told that the machine was busy.
+    /// Wall time of all runs together: where all processors are busy with requests, a build gets one in seventy of
+    /// their time. Who got no CPU time is told that the machine was busy.
     pub wall: Duration,
     /// Memory of one run, bytes: address space of each process, of which rustc takes 200 MB for its own libraries, and
     /// resident memory of all of them.

@@ -18,8 +18,8 @@ pub fn default_cache_dir() -> PathBuf {
     cache.unwrap_or_else(std::env::temp_dir).join("sandstorm")
 }
 
-/// A toolchain as the command line uses it: state as in [`default_cache_dir`] unless the configuration names another place.
-/// `said` is told what takes a while.
+/// A toolchain as the command line uses it: state as in [`default_cache_dir`] unless the configuration names another
+/// place. `said` is told what takes a while.
 ///
 /// # Errors
 /// As for [`Toolchain::prepare`].
@@ -78,9 +78,9 @@ pub fn check_dir(
         .map(|built| built.warnings)
 }
 
-/// Runs the tests of the extension in a folder against the in-memory stand-in of the store. What the tests print goes to
-/// `stdout`, what the compiler prints to this process's standard error; `arguments` go to the tests, for example a name to
-/// filter by.
+/// Runs the tests of the extension in a folder against the in-memory stand-in of the store. What the tests print goes
+/// to `stdout`, what the compiler prints to this process's standard error; `arguments` go to the tests, for example a
+/// name to filter by.
 ///
 /// # Errors
 /// `Refused` for a source of the wrong shape, `Toolchain` and `Internal` when nothing could be run. Errors of the

@@ -93,7 +93,8 @@ impl InProcessBuilder {
     pub(super) fn open_as(config: &BuilderConfig, number: usize) -> Result<InProcessBuilder, BuildError> {
         prepare_folder(&config.state)?;
         let (state, rustc, libraries) = (config.state.clone(), config.rustc.clone(), config.libraries.clone());
-        // The server's own standard error, or that of `sandstorm builder`: nobody waits for its first start in the dark.
+        // The server's own standard error, or that of `sandstorm builder`: nobody waits for its first start in the
+        // dark.
         let said = Some(print_to_stderr as fn(&str));
         let toolchain = Toolchain::prepare(&ToolchainConfig { state, rustc, libraries, said })?;
         let key = BuilderKey::open(&config.state)?;
@@ -129,9 +130,9 @@ impl InProcessBuilder {
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
     }
 
-    /// Compiles a checked source, unless this tenant's last builds were of the very same one. Only the tenant's own: the
-    /// time that a push takes must not say what others have pushed. Compiler, API and libraries stay as they are for
-    /// as long as this process runs.
+    /// Compiles a checked source, unless this tenant's last builds were of the very same one. Only the tenant's own:
+    /// the time that a push takes must not say what others have pushed. Compiler, API and libraries stay as they are
+    /// for as long as this process runs.
     fn library(&self, tenant: u32, source: &PushedSource) -> Result<BuiltLibrary, BuildError> {
         let digest = source.digest();
         let known = |(whose, what, _): &&(u32, [u8; 32], BuiltLibrary)| *whose == tenant && *what == digest;

@@ -1,8 +1,8 @@
 //! The builder's processes, and the server's handle on them.
 //!
-//! They speak in [`frames`](super::protocol) over the builder's standard input and output. The first frame to the builder
-//! is its configuration, answered by a hello with its public key or by the reason why it cannot work; then one answer
-//! follows each request. Whatever happens to a builder, the server sees a `BuildError`, and the others go on.
+//! They speak in [`frames`](super::protocol) over the builder's standard input and output. The first frame to the
+//! builder is its configuration, answered by a hello with its public key or by the reason why it cannot work; then one
+//! answer follows each request. Whatever happens to a builder, the server sees a `BuildError`, and the others go on.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -34,8 +34,8 @@ struct BuilderStart {
 }
 
 /// Runs the mode that the builder's own processes are started in, if this is one: `builder process` (serves requests on
-/// standard input) or `builder sandbox-exec` (becomes a confined compiler). The binary calls this before anything else: no thread
-/// may have been started.
+/// standard input) or `builder sandbox-exec` (becomes a confined compiler). The binary calls this before anything else:
+/// no thread may have been started.
 pub fn process_mode() -> Option<ExitCode> {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).take(3).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
@@ -157,8 +157,8 @@ fn protocol_error(what: &str, error: impl std::fmt::Display) -> BuildError {
     BuildError::Internal(format!("{what}: {error}"))
 }
 
-/// The server's handle on its builder processes: starts them as they are needed, replaces those that die, one build at a
-/// time in each.
+/// The server's handle on its builder processes: starts them as they are needed, replaces those that die, one build at
+/// a time in each.
 pub struct BuilderHandle {
     config: BuilderConfig,
     processes: Mutex<ProcessPool>,

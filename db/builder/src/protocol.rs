@@ -1,5 +1,5 @@
-//! What a server and a builder say to each other, in frames: length of the JSON (u32, little-endian), length of the bytes
-//! that follow it (u32), JSON, bytes.
+//! What a server and a builder say to each other, in frames: length of the JSON (u32, little-endian), length of the
+//! bytes that follow it (u32), JSON, bytes.
 
 use std::io::{self, Read, Write};
 

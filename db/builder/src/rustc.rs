@@ -30,8 +30,8 @@ pub struct Rustc {
 }
 
 impl Rustc {
-    /// Asks `rustc` (by default the one on the path, or where rustup puts it) for its sysroot, and the compiler in there for
-    /// its version.
+    /// Asks `rustc` (by default the one on the path, or where rustup puts it) for its sysroot, and the compiler in
+    /// there for its version.
     ///
     /// # Errors
     /// `Toolchain`: one line that says what is missing and what to install.

@@ -1,11 +1,11 @@
 //! Confines a compiler: no network, no files but those it needs, limits on all it could use up.
 //!
-//! The builder starts `sandstorm builder sandbox-exec` with a [`SandboxPolicy`] in its environment. That process (first stage)
-//! moves into new network, mount, IPC and PID namespaces (as an ordinary user, into a user namespace too), changes its
-//! root to a file system that holds nothing but what the compiler needs, and starts itself again. The second stage,
-//! process 1 in there, becomes an unprivileged user if it is root, sets limits, restricts file access (Landlock) and
-//! system calls (seccomp), and starts the compiler. Where the kernel gives no namespaces the second stage runs alone and
-//! becomes the compiler: Landlock and seccomp still leave it neither files nor sockets.
+//! The builder starts `sandstorm builder sandbox-exec` with a [`SandboxPolicy`] in its environment. That process (first
+//! stage) moves into new network, mount, IPC and PID namespaces (as an ordinary user, into a user namespace too),
+//! changes its root to a file system that holds nothing but what the compiler needs, and starts itself again. The
+//! second stage, process 1 in there, becomes an unprivileged user if it is root, sets limits, restricts file access
+//! (Landlock) and system calls (seccomp), and starts the compiler. Where the kernel gives no namespaces the second
+//! stage runs alone and becomes the compiler: Landlock and seccomp still leave it neither files nor sockets.
 //!
 //! Guarantees of the unsafe blocks: they create namespaces and mark descriptors to be closed by exec, in a process that
 //! does nothing but become the compiler; memory and open files stay shared as they were.

@@ -1,4 +1,5 @@
-//! Scratch folders of builds: below a folder of each process's own, which the next start removes if the process has died.
+//! Scratch folders of builds: below a folder of each process's own, which the next start removes if the process has
+//! died.
 
 use std::fs::{self, File};
 use std::io;
@@ -65,8 +66,8 @@ impl ScratchDir {
     }
 }
 
-/// Where scratch folders lie: in the state folder, unless it is closed to the users that root's compilers run as; then in
-/// a folder of root's among the temporary ones.
+/// Where scratch folders lie: in the state folder, unless it is closed to the users that root's compilers run as; then
+/// in a folder of root's among the temporary ones.
 fn scratch_root(state: &Path) -> PathBuf {
     if !rustix::process::geteuid().is_root() {
         return state.to_owned();
@@ -81,8 +82,9 @@ fn scratch_root(state: &Path) -> PathBuf {
     if own_folder(&shared, 0) && make_traversable(&shared).is_ok() { shared } else { state }
 }
 
-/// Whether this is a folder of that user's. Somebody else may have made it to look into it, or a link to have what it leads to
-/// changed: nothing is done to it before it is known to be ours, and ours cannot be replaced among temporary files.
+/// Whether this is a folder of that user's. Somebody else may have made it to look into it, or a link to have what it
+/// leads to changed: nothing is done to it before it is known to be ours, and ours cannot be replaced among temporary
+/// files.
 fn own_folder(path: &Path, user: u32) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user)
 }

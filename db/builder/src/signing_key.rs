@@ -14,8 +14,8 @@ use super::BuildError;
 /// Name of the key's file in the state folder.
 pub const KEY_FILE: &str = "builder.key";
 
-/// Makes the builder's state folder, which holds its key, with mode 0700; one that is there and lets others in is closed to
-/// them.
+/// Makes the builder's state folder, which holds its key, with mode 0700; one that is there and lets others in is
+/// closed to them.
 ///
 /// # Errors
 /// `Internal` when it cannot be made, or belongs to somebody else.

@@ -15,12 +15,12 @@ use super::{BuildError, CompileLimits, priority};
 
 /// Time between two looks at a compiler.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(25);
-/// How long a compiler may have got less than a tenth of a processor, though it could have used one, before it is lifted
-/// out of `SCHED_IDLE`.
+/// How long a compiler may have got less than a tenth of a processor, though it could have used one, before it is
+/// lifted out of `SCHED_IDLE`.
 const STARVATION_TIME: Duration = Duration::from_millis(750);
 
-/// A process group that is ended when this goes out of scope, whatever happens. Its number is its leader's: that is nobody
-/// else's until the leader is reaped, which is the last thing that happens.
+/// A process group that is ended when this goes out of scope, whatever happens. Its number is its leader's: that is
+/// nobody else's until the leader is reaped, which is the last thing that happens.
 struct ProcessGroup {
     leader: Child,
     reaped: bool,
@@ -222,7 +222,8 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
-    /// The letter that the kernel shows for a process: `Z` for one that has ended and is not reaped. `None`: there is none.
+    /// The letter that the kernel shows for a process: `Z` for one that has ended and is not reaped. `None`: there is
+    /// none.
     fn state(id: u32) -> Option<char> {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()

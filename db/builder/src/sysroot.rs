@@ -1,8 +1,8 @@
 //! A sysroot of our own: core, alloc and compiler_builtins of the real one, the extension API and the vetted libraries.
 //! Nothing else exists for a tenant's crate: `std` cannot be named because it is not there.
 //!
-//! It lies under `<state>/sysroot-<fingerprint>/`; it is made in a folder of its own and renamed into place, so a reader
-//! never sees half of one, and two builders that make it at once do no harm.
+//! It lies under `<state>/sysroot-<fingerprint>/`; it is made in a folder of its own and renamed into place, so a
+//! reader never sees half of one, and two builders that make it at once do no harm.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,6 @@
-//! Holes of guards and indexes in forms made by machine: whatever a place is behind, and whatever function it stands in, each is
-//! refused by the syntax, and by the audit alone. Made in the same order each time; `SANDSTORM_DEEP=1` makes many more.
+//! Holes of guards and indexes in forms made by machine: whatever a place is behind, and whatever function it stands
+//! in, each is refused by the syntax, and by the audit alone. Made in the same order each time; `SANDSTORM_DEEP=1`
+//! makes many more.
 
 use super::tests::{job, source, toolchain};
 use super::{BuildError, PushedSource, check, compile};

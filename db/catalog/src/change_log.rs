@@ -1,6 +1,6 @@
-//! What the log says at `info` of each change of the directory: what it was about, in fields of their own. Found by comparing
-//! the snapshots before and after, so that no way to change something is left out; nothing of it is on the way of a request.
-//! No token, and nothing that is kept of one, is among what is compared by value here.
+//! What the log says at `info` of each change of the directory: what it was about, in fields of their own. Found by
+//! comparing the snapshots before and after, so that no way to change something is left out; nothing of it is on the
+//! way of a request. No token, and nothing that is kept of one, is among what is compared by value here.
 
 use std::sync::Arc;
 

@@ -141,8 +141,8 @@ impl Directory {
         self.change_and_record(true, tell, change)
     }
 
-    /// The same; `must` says whether a change that cannot be written is refused. One that the server makes by itself, and that takes a
-    /// right away, is made all the same, and written with the next.
+    /// The same; `must` says whether a change that cannot be written is refused. One that the server makes by itself,
+    /// and that takes a right away, is made all the same, and written with the next.
     fn change_and_record<T>(
         &self,
         must: bool,
@@ -229,8 +229,8 @@ impl Directory {
         })
     }
 
-    /// Creates a tenant; gives it and its token, which is not kept and cannot be had again (nothing if what is kept of it
-    /// was given instead).
+    /// Creates a tenant; gives it and its token, which is not kept and cannot be had again (nothing if what is kept of
+    /// it was given instead).
     ///
     /// # Errors
     /// Name, id, token, quotas or home worker taken or not allowed; too many tenants; open where that is not allowed.
@@ -285,8 +285,8 @@ impl Directory {
         Ok((view, token))
     }
 
-    /// Deletes a tenant with all it has, and ends the grants that it gave and received; gives what it was. Invocations that run are not stopped by this; what they use
-    /// lives as long as they do.
+    /// Deletes a tenant with all it has, and ends the grants that it gave and received; gives what it was. Invocations
+    /// that run are not stopped by this; what they use lives as long as they do.
     ///
     /// # Errors
     /// No such tenant.

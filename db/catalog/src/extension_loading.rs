@@ -33,8 +33,8 @@ impl Directory {
         Ok(view)
     }
 
-    /// Loads an extension, in place of an older version of the same name, which is given back. Requests that come from now
-    /// on call the new one; invocations of the old one that run go on and end there.
+    /// Loads an extension, in place of an older version of the same name, which is given back. Requests that come from
+    /// now on call the new one; invocations of the old one that run go on and end there.
     ///
     /// # Errors
     /// No such tenant; a newer version is loaded; too many extensions.

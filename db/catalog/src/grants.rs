@@ -1,13 +1,13 @@
 //! Grants: one table of one tenant, reached by another, for reading or for reading and writing, until it is revoked.
 //!
 //! The grantee finds the table in its own name space: as `owner/table`, a name that no table of its own can have, and
-//! under an id from [`FIRST_GRANTED_ID`] on, which no table of its own can have either. Both tenants' snapshots share the
-//! [`Grant`]; what it allows is one atomic in it, so that an end of it, or a change, holds at once for invocations that
-//! run with an older snapshot. A tenant's way to its own tables does not look at any of this.
+//! under an id from [`FIRST_GRANTED_ID`] on, which no table of its own can have either. Both tenants' snapshots share
+//! the [`Grant`]; what it allows is one atomic in it, so that an end of it, or a change, holds at once for invocations
+//! that run with an older snapshot. A tenant's way to its own tables does not look at any of this.
 //!
-//! An owner is not told whether there is a tenant of the name that it grants to, nor whether that tenant has room for the
-//! grant or has dropped it: the entry in the owner's list ([`IssuedGrant`]) is the same. It is bound to the tenant that had the
-//! name at that moment; a later tenant of the same name does not inherit it.
+//! An owner is not told whether there is a tenant of the name that it grants to, nor whether that tenant has room for
+//! the grant or has dropped it: the entry in the owner's list ([`IssuedGrant`]) is the same. It is bound to the tenant
+//! that had the name at that moment; a later tenant of the same name does not inherit it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,8 +21,8 @@ use super::snapshot::{DirectorySnapshot, TenantRef};
 use super::{TableEntry, TenantView};
 use crate::limits::GRANTS_PER_RECEIVER;
 
-/// Ids of granted tables start here; own tables have smaller ones. Small enough to survive programs that keep numbers in
-/// floating point.
+/// Ids of granted tables start here; own tables have smaller ones. Small enough to survive programs that keep numbers
+/// in floating point.
 pub const FIRST_GRANTED_ID: u64 = 1 << 48;
 
 /// What a grant allows.
@@ -39,6 +39,7 @@ pub enum GrantAccess {
 
 impl GrantAccess {
     /// Its name, as the control API has it.
+    #[inline]
     pub fn name(self) -> &'static str {
         match self {
             GrantAccess::Read => "read",
@@ -97,6 +98,7 @@ impl Grant {
     }
 
     /// The table as the owner has it, for those who show it.
+    #[inline]
     pub fn entry(&self) -> &TableEntry {
         &self.entry
     }
@@ -128,6 +130,7 @@ pub struct IssuedGrant {
 
 impl IssuedGrant {
     /// Whether the grantee has it now. Not for the owner to know: see the module's text.
+    #[inline]
     pub fn in_force(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.access().is_some())
     }
@@ -165,17 +168,20 @@ impl TenantView {
     }
 
     /// The id under which a table of that name is reached, own (`table`) or granted (`owner/table`).
+    #[inline]
     pub fn id_of(&self, name: &str) -> Option<u64> {
         let granted = || self.granted_by_name(name).filter(|grant| grant.access().is_some()).map(|grant| grant.id);
         self.table_names.get(name).copied().or_else(granted)
     }
 
     /// The grant of that name (`owner/table`).
+    #[inline]
     pub fn granted_by_name(&self, name: &str) -> Option<&Arc<Grant>> {
         self.granted.get(self.granted_names.get(name)?)
     }
 
     /// The grants to this tenant in the order of their names.
+    #[inline]
     pub fn sorted_granted(&self) -> Vec<&Arc<Grant>> {
         let mut granted: Vec<_> = self.granted.values().collect();
         granted.sort_by(|a, b| a.name.cmp(&b.name));
@@ -193,8 +199,8 @@ impl Directory {
     /// owner's list.
     ///
     /// # Errors
-    /// No such owner or table; a name that none can have; the owner itself; the owner has given as many as it may. To the
-    /// operator alone: no such grantee, or one that has received as many as it may.
+    /// No such owner or table; a name that none can have; the owner itself; the owner has given as many as it may. To
+    /// the operator alone: no such grantee, or one that has received as many as it may.
     pub fn grant<'a>(
         &self,
         owner: impl Into<TenantRef<'a>>,
@@ -259,6 +265,7 @@ impl Directory {
     ///
     /// # Errors
     /// No such tenant or grant.
+    #[inline]
     pub fn drop_grant<'a>(&self, grantee: impl Into<TenantRef<'a>>, name: &str) -> Result<(), DirectoryError> {
         self.change_view(grantee, |next, view| {
             let unknown = || DirectoryError::NotGranted(name.into());
@@ -270,7 +277,8 @@ impl Directory {
     }
 }
 
-/// Whether the owner may give one more grant to that tenant. Its own count alone decides: it learns nothing of the other.
+/// Whether the owner may give one more grant to that tenant. Its own count alone decides: it learns nothing of the
+/// other.
 fn check_issue_quota(view: &TenantView, to: &str) -> Result<(), DirectoryError> {
     over_quota(&view.tenant, "grants_given", view.tenant.quotas.grants_given, view.given.len())?;
     if view.given.iter().filter(|given| *given.to == *to).count() >= GRANTS_PER_RECEIVER {
@@ -361,8 +369,8 @@ pub(super) fn journal_grants(view: &TenantView) -> (Vec<JournalGivenGrant>, Vec<
     (view.given.iter().map(given).collect(), received)
 }
 
-/// Puts back a tenant's list of grants, and those of them that their grantees had. All tenants are in the snapshot, with
-/// their tables.
+/// Puts back a tenant's list of grants, and those of them that their grantees had. All tenants are in the snapshot,
+/// with their tables.
 pub(super) fn restore_grants(
     snapshot: &mut DirectorySnapshot,
     received_by: &std::collections::BTreeMap<u32, JournalTenant>,

@@ -1,10 +1,10 @@
 //! Conduct: extensions whose calls keep being killed are slowed down, then suspended.
 //!
-//! A kill costs the worker a signal and the tenant its budget, so a program that is killed again and again is taken from the
-//! others' time only in small coin; but it is of no use to anybody, and it may be somebody who searches for a hole. What
-//! counts, per extension and over the last `kill_window_s` seconds: at least `slow_after_kills` (then `suspend_after_kills`)
-//! kills, which are also at least one in [`KILLS_ONE_IN`] of its calls. So one bad call in ten thousand never counts, at
-//! whatever rate. `Unloaded` and `ReclaimPressure` are not held against it.
+//! A kill costs the worker a signal and the tenant its budget, so a program that is killed again and again is taken
+//! from the others' time only in small coin; but it is of no use to anybody, and it may be somebody who searches for a
+//! hole. What counts, per extension and over the last `kill_window_s` seconds: at least `slow_after_kills` (then
+//! `suspend_after_kills`) kills, which are also at least one in [`KILLS_ONE_IN`] of its calls. So one bad call in ten
+//! thousand never counts, at whatever rate. `Unloaded` and `ReclaimPressure` are not held against it.
 //!
 //! A control thread looks every [`KILL_POLICY_INTERVAL_MS`]; workers read one word of the extension, and the
 //! directory that they have anyway.
@@ -88,8 +88,8 @@ impl KillWindow {
             *more = now.saturating_sub(seen);
         }
         if first {
-            // The calls since the extension was loaded, and the kills since the last look: no more of those calls count than
-            // leave the kills noticeable. What comes later will tell.
+            // The calls since the extension was loaded, and the kills since the last look: no more of those calls count
+            // than leave the kills noticeable. What comes later will tell.
             more.calls = more.calls.min(more.kills() * KILLS_ONE_IN);
         }
         self.seen = now;
@@ -123,8 +123,8 @@ pub struct KillPolicy {
 }
 
 impl KillPolicy {
-    /// Looks at what has ended since the last time. `total`: kills of all tenants; where it has not moved, no tenant has to be
-    /// looked at for new ones.
+    /// Looks at what has ended since the last time. `total`: kills of all tenants; where it has not moved, no tenant
+    /// has to be looked at for new ones.
     pub fn look(&mut self, directory: &Directory, total: u64, now_ms: u64) {
         if self.total == Some(total) && self.windows.is_empty() {
             return;
@@ -166,7 +166,8 @@ impl KillPolicy {
     }
 }
 
-/// Calls a second of an extension that is slowed down: few, and enough for a suspension to come if they are killed, too.
+/// Calls a second of an extension that is slowed down: few, and enough for a suspension to come if they are killed,
+/// too.
 fn slowed_rate(quotas: &Quotas) -> u32 {
     (quotas.suspend_after_kills.saturating_mul(2) / quotas.kill_window_s.max(1)).max(SLOWED_CALLS_PER_S)
 }

@@ -1,9 +1,9 @@
 //! Tenants: who they are, what they may use and what they have, as immutable snapshots.
 //!
-//! The [`Directory`] is changed by control threads only; each change builds a new [`DirectorySnapshot`]. Workers keep the snapshot
-//! they have and compare its generation with [`Directory::generation`] once a loop turn: no lock, no reference counting on
-//! the way of a request. What a snapshot holds is counted (`Arc`), so a deleted tenant, a dropped table or a replaced
-//! extension lives until the last invocation that uses it is done, and is freed then.
+//! The [`Directory`] is changed by control threads only; each change builds a new [`DirectorySnapshot`]. Workers keep
+//! the snapshot they have and compare its generation with [`Directory::generation`] once a loop turn: no lock, no
+//! reference counting on the way of a request. What a snapshot holds is counted (`Arc`), so a deleted tenant, a dropped
+//! table or a replaced extension lives until the last invocation that uses it is done, and is freed then.
 #![forbid(unsafe_code)]
 
 mod change_log;
@@ -95,8 +95,8 @@ impl TenantAccount {
         self.open || self.token_matches(token)
     }
 
-    /// Takes a place among the tenant's concurrent invocations, with the memory that each begins with. Each place that was
-    /// given has to be given back with [`TenantAccount::end_invocations`].
+    /// Takes a place among the tenant's concurrent invocations, with the memory that each begins with. Each place that
+    /// was given has to be given back with [`TenantAccount::end_invocations`].
     ///
     /// # Errors
     /// The text that names the quota which is reached, for an answer `OverQuota`; nothing is taken.
@@ -105,8 +105,8 @@ impl TenantAccount {
         self.usage.begin(self.quotas.concurrent_invocations, self.quotas.invocation_memory_bytes)
     }
 
-    /// Charges for memory ([`memory_units`]) that an invocation takes beyond what each begins with; `false`, and nothing is
-    /// charged, if that would pass the quota `invocation_memory_bytes`.
+    /// Charges for memory (`memory_units`) that an invocation takes beyond what each begins with; `false`, and
+    /// nothing is charged, if that would pass the quota `invocation_memory_bytes`.
     pub fn charge_memory(&self, units: u32) -> bool {
         self.usage.charge(units, self.quotas.invocation_memory_bytes)
     }
@@ -122,8 +122,8 @@ impl TenantAccount {
         self.usage.end(count);
     }
 
-    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all workers) keep within the tenant's rate.
-    /// Costs one comparison when the rate is unlimited.
+    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all workers) keep within the tenant's
+    /// rate. Costs one comparison when the rate is unlimited.
     #[inline]
     pub fn admit_requests(&self, now_ns: u64, requests: u32) -> bool {
         self.quotas.requests_per_s == 0 || self.usage.admit(now_ns, requests, self.quotas.requests_per_s)
@@ -171,8 +171,8 @@ impl TenantView {
         self.extensions.get(name)
     }
 
-    /// What one invocation of `extension` may use: the tenant's quotas, then what the extension says for itself, then what
-    /// the operator set for it.
+    /// What one invocation of `extension` may use: the tenant's quotas, then what the extension says for itself, then
+    /// what the operator set for it.
     #[inline]
     pub fn budget(&self, extension: &LoadedExtension) -> Budget {
         let budget = self.tenant.quotas.budget().with(&extension.budget);
@@ -182,8 +182,8 @@ impl TenantView {
         }
     }
 
-    /// What is used of those quotas of which something is used up, by their names. Of `memory_bytes`, what the quotas of the
-    /// tables add up to.
+    /// What is used of those quotas of which something is used up, by their names. Of `memory_bytes`, what the quotas
+    /// of the tables add up to.
     pub fn used(&self, now_ms: u64) -> Vec<(&'static str, u64)> {
         let usage = &self.tenant.usage;
         vec![
@@ -241,7 +241,8 @@ pub struct TableEntry {
     pub quota_bytes: u64,
     /// The records.
     pub table: RecordTable,
-    /// When all its records are to go (memcached's `flush_all` with a delay), in milliseconds since the Unix epoch; 0: never.
+    /// When all its records are to go (memcached's `flush_all` with a delay), in milliseconds since the Unix epoch; 0:
+    /// never.
     pub flush_at_ms: AtomicU64,
 }
 

@@ -4,29 +4,34 @@ use std::time::Duration;
 
 /// Memory that the invocations of a tenant may hold together, by default, bytes: 64 arenas of full size.
 pub const INVOCATION_MEMORY_BYTES: u64 = 256 << 20;
-/// Kills of one extension within [`KILL_WINDOW_S`] after which its calls are slowed down, by default: nearly two a second.
+/// Kills of one extension within [`KILL_WINDOW_S`] after which its calls are slowed down, by default: nearly two a
+/// second.
 pub const SLOW_AFTER_KILLS: u32 = 100;
 /// Kills, counted so, after which the extension is suspended, by default.
 pub const SUSPEND_AFTER_KILLS: u32 = 500;
 /// Part of an extension's calls that kills have to be in order to count: one in so many.
 pub const KILLS_ONE_IN: u64 = 100;
-/// Calls a second that are let in of an extension that is slowed down, at the least: enough to see whether it has been repaired.
+/// Calls a second that are let in of an extension that is slowed down, at the least: enough to see whether it has been
+/// repaired.
 pub const SLOWED_CALLS_PER_S: u32 = 10;
-/// Milliseconds between two looks at the kills: at full speed a tenant has hundreds more within that time, which cost itself.
+/// Milliseconds between two looks at the kills: at full speed a tenant has hundreds more within that time, which cost
+/// itself.
 pub const KILL_POLICY_INTERVAL_MS: u64 = 250;
-/// Seconds for which kills count, by default: time for an operator to see them, and for a tenant to push a repaired version.
+/// Seconds for which kills count, by default: time for an operator to see them, and for a tenant to push a repaired
+/// version.
 pub const KILL_WINDOW_S: u32 = 60;
-/// After a failure, the journal is written again this often although nobody changes anything: a disk with room is noticed
-/// within seconds, and a full one is asked rarely.
+/// After a failure, the journal is written again this often although nobody changes anything: a disk with room is
+/// noticed within seconds, and a full one is asked rarely.
 pub const JOURNAL_RETRY: Duration = Duration::from_secs(5);
 /// An attempt that takes longer than this (many tenants, a slow disk) is not repeated for each change that is refused.
 pub const JOURNAL_SLOW_ATTEMPT: Duration = Duration::from_millis(10);
-/// How many times its own length passes after such an attempt before the next: attempts take a twentieth of the time at most.
+/// How many times its own length passes after such an attempt before the next: attempts take a twentieth of the time at
+/// most.
 pub const JOURNAL_BACKOFF_FACTOR: u32 = 20;
 /// Between two log lines about changes that are refused, at least: a disk that is full is not filled by saying so.
 pub const JOURNAL_LOG_EVERY: Duration = Duration::from_secs(60);
-/// Files with bytes that were cut off the journal, at most; the oldest leaves first. A machine that loses power makes one each
-/// time at most.
+/// Files with bytes that were cut off the journal, at most; the oldest leaves first. A machine that loses power makes
+/// one each time at most.
 pub const TRUNCATED_FILES: usize = 8;
 /// Bytes of such a file, at most: a line that holds all of ten thousand tenants.
 pub const TRUNCATED_FILE_BYTES: usize = 16 << 20;

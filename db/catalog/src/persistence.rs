@@ -19,8 +19,8 @@ use sandstorm_accounts::TenantUsage;
 use sandstorm_store::{RecordTable, TableConfig};
 
 impl Directory {
-    /// Keeps what there is, and every change from now on, in that journal: a change is on the disk before anybody sees it.
-    /// Where the disk takes nothing, but the journal holds what there was, changes are refused until it does.
+    /// Keeps what there is, and every change from now on, in that journal: a change is on the disk before anybody sees
+    /// it. Where the disk takes nothing, but the journal holds what there was, changes are refused until it does.
     ///
     /// # Errors
     /// [`JournalError`]: it cannot be written for another reason, or there was none.

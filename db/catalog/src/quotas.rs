@@ -123,15 +123,16 @@ const GIB: u64 = 1 << 30;
 quotas! {
     /// Bytes of records, with their overhead, that the quotas of all tables of the tenant may add up to.
     memory_bytes: u64 = 4 * GIB, MIB, 64u64 << 40;
-    /// Bytes of memory of all the tenant's invocations together: arenas and replies as they grow, arguments, and the stacks of
-    /// those that were switched out. Each begins with 68 KiB.
+    /// Bytes of memory of all the tenant's invocations together: arenas and replies as they grow, arguments, and the
+    /// stacks of those that were switched out. Each begins with 68 KiB.
     invocation_memory_bytes: u64 = INVOCATION_MEMORY_BYTES, MIB, 1u64 << 40;
     /// Bytes of memory of one invocation (its arena).
     arena_bytes: u64 = ARENA_BYTES as u64, 64u64 << 10, ARENA_MAX_BYTES as u64;
     /// Invocations that run or wait at the same time; one more is answered `OverQuota`. Bounds arenas and queues.
     concurrent_invocations: u32 = 256u32, 1u32, 65_536u32;
-    /// Requests a second, 0: unlimited. Every operation of a message is one, and every key of a multiget. A tenth of a second's
-    /// worth may come at once; a message that is more than that passes once the tenant has been at rest, and is waited for after.
+    /// Requests a second, 0: unlimited. Every operation of a message is one, and every key of a multiget. A tenth of a
+    /// second's worth may come at once; a message that is more than that passes once the tenant has been at rest, and
+    /// is waited for after.
     requests_per_s: u32 = 0u32, 0u32, u32::MAX;
     /// Tables.
     tables: u32 = 64u32, 0u32, 65_536u32;
@@ -147,8 +148,8 @@ quotas! {
     slice_us: u64 = SLICE_US, 10u64, 60_000_000u64;
     /// CPU microseconds that an invocation may compute in all.
     total_us: u64 = TOTAL_US, 10u64, 3_600_000_000u64;
-    /// Kills of one extension within `kill_window_s` after which its calls are admitted at a bounded rate, where they are also
-    /// one in a hundred of its calls or more; 0: never.
+    /// Kills of one extension within `kill_window_s` after which its calls are admitted at a bounded rate, where they
+    /// are also one in a hundred of its calls or more; 0: never.
     slow_after_kills: u32 = SLOW_AFTER_KILLS, 0u32, u32::MAX;
     /// Kills, counted so, after which the extension is suspended; 0: never.
     suspend_after_kills: u32 = SUSPEND_AFTER_KILLS, 0u32, u32::MAX;

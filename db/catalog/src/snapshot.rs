@@ -67,6 +67,7 @@ impl DirectorySnapshot {
     }
 
     /// The tenant of that name.
+    #[inline]
     pub fn by_name(&self, name: &str) -> Option<&Arc<TenantView>> {
         self.tenants.get(self.names.get(name)?)
     }
@@ -75,6 +76,7 @@ impl DirectorySnapshot {
     ///
     /// # Errors
     /// [`DirectoryError::UnknownTenant`].
+    #[inline]
     pub fn find<'a>(&self, tenant: impl Into<TenantRef<'a>>) -> Result<&Arc<TenantView>, DirectoryError> {
         let tenant = tenant.into();
         let found = match tenant {
@@ -84,8 +86,9 @@ impl DirectorySnapshot {
         found.ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
     }
 
-    /// The tenant whose token this is, current or old. Looks at every tenant, and takes the same time whether one matches
-    /// or not.
+    /// The tenant whose token this is, current or old. Looks at every tenant, and takes the same time whether one
+    /// matches or not.
+    #[inline]
     pub fn by_token(&self, token: &[u8]) -> Option<&Arc<TenantView>> {
         self.shown(token).map(|(view, _)| view)
     }
@@ -106,11 +109,13 @@ impl DirectorySnapshot {
     }
 
     /// All tenants, in no order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Arc<TenantView>> {
         self.tenants.values()
     }
 
     /// All tenants in the order of their names.
+    #[inline]
     pub fn sorted(&self) -> Vec<&Arc<TenantView>> {
         let mut tenants: Vec<_> = self.tenants.values().collect();
         tenants.sort_by(|a, b| a.tenant.name.cmp(&b.tenant.name));
@@ -118,11 +123,13 @@ impl DirectorySnapshot {
     }
 
     /// Number of tenants.
+    #[inline]
     pub fn len(&self) -> usize {
         self.tenants.len()
     }
 
     /// Whether there is no tenant.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.tenants.is_empty()
     }

@@ -1,10 +1,11 @@
-//! New tokens without downtime: for a while, its grace, the old token works beside the new one, so that clients can be told
-//! one after another. One old token at most: rotating again within the grace ends the older one's at once.
+//! New tokens without downtime: for a while, its grace, the old token works beside the new one, so that clients can be
+//! told one after another. One old token at most: rotating again within the grace ends the older one's at once.
 //!
-//! A grace runs by elapsed time: setting the clock makes none longer or shorter. When it ends is told by the clock as it stands when somebody asks.
-//! What is kept for a restart, across which no time elapses that anybody has measured, is both: how much was left, and when that would end by
-//! the clock. The less of the two is left then. It is kept anew when the clock has been set, and when a tenth of it has passed; so a
-//! clock that goes wrong while the server is down ends a grace early, or makes it longer by a tenth.
+//! A grace runs by elapsed time: setting the clock makes none longer or shorter. When it ends is told by the clock as
+//! it stands when somebody asks. What is kept for a restart, across which no time elapses that anybody has measured, is
+//! both: how much was left, and when that would end by the clock. The less of the two is left then. It is kept anew
+//! when the clock has been set, and when a tenth of it has passed; so a clock that goes wrong while the server is down
+//! ends a grace early, or makes it longer by a tenth.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,7 +83,8 @@ impl OldToken {
         JournalOldToken { token: JournalToken::of(&self.token), ends_ms, left_ms }
     }
 
-    /// What was kept, if its grace is not over. The clock may have been set meanwhile: nobody gets more than was left, or than any may be.
+    /// What was kept, if its grace is not over. The clock may have been set meanwhile: nobody gets more than was left,
+    /// or than any may be.
     pub(super) fn restored(kept: &JournalOldToken, credential: u64, now: ClockReading) -> Option<OldToken> {
         let left_ms = kept.ends_ms.saturating_sub(now.wall_ms).min(kept.left_ms.unwrap_or(u64::MAX));
         let left = Duration::from_millis(left_ms).min(OLD_TOKEN_GRACE_MAX);
@@ -194,8 +196,8 @@ impl Directory {
         self.change_tenant(tenant, |_, tenant| Ok(tenant.old.take().is_some()))
     }
 
-    /// Ends the graces that are over, and keeps anew what is left of others. Called from time to time; costs one load while no token is being
-    /// rotated.
+    /// Ends the graces that are over, and keeps anew what is left of others. Called from time to time; costs one load
+    /// while no token is being rotated.
     pub fn expire_graces(&self) {
         if self.has_graces.load(Ordering::Acquire) {
             self.expire_graces_at(ClockReading::now());

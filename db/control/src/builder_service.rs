@@ -1,5 +1,5 @@
-//! A builder as a service of its own host: `sandstorm builder serve`. Servers send sources, it sends back artifacts that
-//! it has signed. Tenants of all its servers take turns.
+//! A builder as a service of its own host: `sandstorm builder serve`. Servers send sources, it sends back artifacts
+//! that it has signed. Tenants of all its servers take turns.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! The server's configuration: a TOML file, then the command line over it, then checks. What is wrong with it is one line.
+//! The server's configuration: a TOML file, then the command line over it, then checks. What is wrong with it is one
+//! line.
 //!
 //! ```toml
 //! data = "127.0.0.1:7400"      # first worker's port; worker i serves the port after it by i
@@ -88,7 +89,8 @@ pub struct ServerSettings {
     pub poll: bool,
     /// Whether idle workers take invocations and packets over from others.
     pub steal: bool,
-    /// Whether invocations that wait for a record take turns; off, they read at once, and wait for memory. For measuring.
+    /// Whether invocations that wait for a record take turns; off, they read at once, and wait for memory. For
+    /// measuring.
     pub interleave: bool,
     /// Directory of the operator's token, of what is kept of the tenants, of the builder's key and its sysroot.
     pub state: PathBuf,
@@ -143,8 +145,8 @@ pub struct TenantSettings {
     pub name: String,
     /// Its id; assigned if not given.
     pub id: Option<u32>,
-    /// Its token; generated, and shown to nobody, if neither this nor `token_hash` is given (`sandstorm tenant token` makes
-    /// a new one).
+    /// Its token; generated, and shown to nobody, if neither this nor `token_hash` is given (`sandstorm tenant token`
+    /// makes a new one).
     pub token: Option<String>,
     /// What the server keeps of its token, as `sandstorm token hash` prints it: instead of the token.
     pub token_hash: Option<String>,
@@ -406,7 +408,8 @@ impl ServerSettings {
         }
     }
 
-    /// TLS of a builder's service (`sandstorm builder serve`) at that address, with what the command line says over the file.
+    /// TLS of a builder's service (`sandstorm builder serve`) at that address, with what the command line says over the
+    /// file.
     ///
     /// # Errors
     /// [`ConfigError`]: settings that contradict each other; other machines reach the address in the clear, and

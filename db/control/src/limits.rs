@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-/// Connections at a time. Bounds the file descriptors that the control port can use up. One more takes the place of the one that has waited longest
-/// without a request that is being worked on; it waits only while all of them are.
+/// Connections at a time. Bounds the file descriptors that the control port can use up. One more takes the place of the
+/// one that has waited longest without a request that is being worked on; it waits only while all of them are.
 pub const MAX_CONNECTIONS: usize = 256;
-/// A process that may open fewer than a thousand files has fewer connections, one for so many files; see [`SPARE_FILES`] and, of other protocols' ports,
-/// `connections::OTHER_FILES` for the others.
+/// A process that may open fewer than a thousand files has fewer connections, one for so many files; see
+/// [`SPARE_FILES`] and, of other protocols' ports, `connections::OTHER_FILES` for the others.
 pub const FILES_PER_CONNECTION: usize = 4;
 /// But no fewer than this.
 pub const MIN_CONNECTIONS: usize = 8;
-/// One place of so many is not for other machines (32 of 256), nor safe for tenants: the operator on this machine always gets one.
+/// One place of so many is not for other machines (32 of 256), nor safe for tenants: the operator on this machine
+/// always gets one.
 pub const RESERVED_FOR_OPERATOR_ONE_IN: usize = 8;
 /// Of the places, as many as one address (or /64) may have: it takes seven to fill them.
 pub const MAX_CONNECTIONS_PER_ADDRESS: usize = 32;
-/// File descriptors that are held open, and closed when the process has no other left: one for a connection to the control port, the others for what it
-/// asks for, such as the files of the journal.
+/// File descriptors that are held open, and closed when the process has no other left: one for a connection to the
+/// control port, the others for what it asks for, such as the files of the journal.
 pub const SPARE_FILES: usize = 8;
 /// How long nothing is accepted when all that has not helped.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -24,8 +25,8 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may wait for a request, or send its header: longer than clients keep idle connections
 /// (15 s). Also how long one may take no byte of its answer.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of a body that is read before the request is looked at, at most: those of every request but a push. All connections
-/// together hold 16 MiB of them.
+/// Bytes of a body that is read before the request is looked at, at most: those of every request but a push. All
+/// connections together hold 16 MiB of them.
 pub const SHORT_BODY_BYTES: usize = 64 << 10;
 /// How long the body of a request may take: the largest push at 140 KB/s.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
-//! HTTP on a port that is for something else: what a page in a browser can send there. A page may have a browser post any bytes to any port
-//! of the machine that it runs on (`fetch` with `no-cors`); were the lines of such a request answered with errors one by one, those of its
-//! body would be run. So the connection ends at the first line that says what it is.
+//! HTTP on a port that is for something else: what a page in a browser can send there. A page may have a browser post
+//! any bytes to any port of the machine that it runs on (`fetch` with `no-cors`); were the lines of such a request
+//! answered with errors one by one, those of its body would be run. So the connection ends at the first line that says
+//! what it is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,13 +9,15 @@ use super::CommandContext;
 use crate::limits::HTTP_LOG_EVERY;
 use sandstorm_metrics::ConnectionReason;
 
-/// Methods of HTTP, with which no request of a cache's client begins that has three words of which the last is a version of HTTP.
+/// Methods of HTTP, with which no request of a cache's client begins that has three words of which the last is a
+/// version of HTTP.
 const METHODS: [&str; 10] = ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI"];
 
 /// What such a client is told. A browser does not show it to a page; a person who looks with `curl` reads it.
 pub(super) const HTTP_REJECTED: &str = "this port does not speak HTTP; the connection is closed";
 
-/// Whether the words of a line are the first of an HTTP request, or its `Host`. `POST` is no command of anybody's, whatever follows.
+/// Whether the words of a line are the first of an HTTP request, or its `Host`. `POST` is no command of anybody's,
+/// whatever follows.
 pub(super) fn is_http_request<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
     let first = words.next().unwrap_or_default();
     if first.eq_ignore_ascii_case(b"POST") || first.eq_ignore_ascii_case(b"Host:") {

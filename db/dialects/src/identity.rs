@@ -1,4 +1,5 @@
-//! Whom a connection acts for, and for how long: a token that is replaced, a tenant that is deleted or closed ends it at once.
+//! Whom a connection acts for, and for how long: a token that is replaced, a tenant that is deleted or closed ends it
+//! at once.
 
 use std::sync::Arc;
 
@@ -56,7 +57,8 @@ impl ConnectionIdentity {
         ConnectionIdentity { tenant: tenant.id, serial: tenant.serial, basis }
     }
 
-    /// Of one who shows a tenant's name and token; an open tenant needs no token. Takes as long for a name that no tenant has.
+    /// Of one who shows a tenant's name and token; an open tenant needs no token. Takes as long for a name that no
+    /// tenant has.
     pub(crate) fn from_token(snapshot: &DirectorySnapshot, name: &str, token: &[u8]) -> Option<ConnectionIdentity> {
         let Some(view) = snapshot.by_name(name) else {
             TokenHash::refuse(token);

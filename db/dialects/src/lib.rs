@@ -1,8 +1,8 @@
 //! The protocols that clients of other servers speak, on connections: memcached and Redis.
 //!
-//! A [`ProtocolSession`] is what one connection has said and heard. It is given the bytes that have come, runs the whole commands
-//! among them on its tenant's tables, appends the answers, and tells what is to happen next. It knows no socket: sending,
-//! receiving and waiting are the workers' (`workers/connections`).
+//! A [`ProtocolSession`] is what one connection has said and heard. It is given the bytes that have come, runs the
+//! whole commands among them on its tenant's tables, appends the answers, and tells what is to happen next. It knows no
+//! socket: sending, receiving and waiting are the workers' (`workers/connections`).
 #![forbid(unsafe_code)]
 
 mod http_detection;
@@ -87,7 +87,8 @@ pub struct CommandContext<'w> {
     pub counters: &'w WorkerCounters,
     /// What does not change while the server runs.
     pub facts: &'w ServerProperties,
-    /// Requests run since the worker looked last, and other work in so many plain requests, which it bills to the tenant.
+    /// Requests run since the worker looked last, and other work in so many plain requests, which it bills to the
+    /// tenant.
     pub requests: Cell<u32>,
     /// What [`Participant::retired`] was before.
     pub retired: u64,
@@ -96,14 +97,16 @@ pub struct CommandContext<'w> {
 }
 
 impl CommandContext<'_> {
-    /// What was run in so many plain requests. A write replaces a record at most, but one into a cache that is full may evict thousands.
+    /// What was run in so many plain requests. A write replaces a record at most, but one into a cache that is full may
+    /// evict thousands.
     #[inline]
     pub fn work_done(&self) -> u32 {
         let retired = self.participant.retired() - self.retired;
         self.requests.get().max(u32::try_from(retired).unwrap_or(u32::MAX))
     }
 
-    /// Whether others have their turn before this goes on. Whoever asks has done something before: a conversation that stands still never ends.
+    /// Whether others have their turn before this goes on. Whoever asks has done something before: a conversation that
+    /// stands still never ends.
     #[inline]
     pub(crate) fn is_enough(&self) -> bool {
         self.work_done() >= self.budget
@@ -140,7 +143,8 @@ impl CommandContext<'_> {
         self.requests.set(self.requests.get().saturating_add(requests));
     }
 
-    /// Counts that a table is emptied: its locks, and the array that takes the place of the old one. The records are freed in pieces, later.
+    /// Counts that a table is emptied: its locks, and the array that takes the place of the old one. The records are
+    /// freed in pieces, later.
     pub(crate) fn empties(&self, table: &RecordTable) {
         self.work(EMPTY_WORK + (table.stats().records / 2).min(PIECE_WORK.into()));
     }
@@ -174,7 +178,8 @@ pub enum NextAction {
         /// Its arguments.
         args: Vec<u8>,
     },
-    /// It is known now whose connection this is: the tenant of that id. Its home worker serves it from here on; to be called again there.
+    /// It is known now whose connection this is: the tenant of that id. Its home worker serves it from here on; to be
+    /// called again there.
     HandOver(u32),
     /// The connection ends once the answers are sent.
     Close,
@@ -208,9 +213,10 @@ impl ProtocolSession {
         }
     }
 
-    /// Runs whole commands from the front of `input`, as many as are there up to one batch or to the context's budget, and appends their answers to
-    /// `out`. Tells how many bytes were used up, and what is next. A command that takes longer than the budget is run in pieces, one each
-    /// call: its bytes are used up with the last one, and stay in the input until then.
+    /// Runs whole commands from the front of `input`, as many as are there up to one batch or to the context's budget,
+    /// and appends their answers to `out`. Tells how many bytes were used up, and what is next. A command that takes
+    /// longer than the budget is run in pieces, one each call: its bytes are used up with the last one, and stay in the
+    /// input until then.
     pub fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         match self {
             ProtocolSession::Memcached(session) => session.run(context, input, out),
@@ -226,8 +232,9 @@ impl ProtocolSession {
         }
     }
 
-    /// Answers a client that asks for something while the server is shutting down: it was not run. Clients of Redis take `LOADING` for an
-    /// answer to connect and ask again. Of a command that has run in part nothing is said: the connection just ends.
+    /// Answers a client that asks for something while the server is shutting down: it was not run. Clients of Redis
+    /// take `LOADING` for an answer to connect and ask again. Of a command that has run in part nothing is said: the
+    /// connection just ends.
     pub fn stops(&self, input: &[u8], out: &mut Vec<u8>) {
         match self {
             ProtocolSession::Memcached(session) => session.reply_closing(input, memcached::SHUTTING_DOWN, out),

@@ -33,6 +33,7 @@ impl Default for Budget {
 
 impl Budget {
     /// This budget with what the override says instead.
+    #[inline]
     pub fn with(self, other: &BudgetOverride) -> Budget {
         Budget {
             slice_us: other.slice_us.unwrap_or(self.slice_us),
@@ -84,11 +85,13 @@ pub struct CallThrottle {
 
 impl CallThrottle {
     /// Sets the rate, 0 for any; tells whether it was another one.
+    #[inline]
     pub fn set(&self, calls_per_s: u32) -> bool {
         self.calls_per_s() != calls_per_s && self.calls_per_s.swap(calls_per_s, Ordering::Relaxed) != calls_per_s
     }
 
     /// Calls a second that are let in; 0: as they come.
+    #[inline]
     pub fn calls_per_s(&self) -> u32 {
         self.calls_per_s.load(Ordering::Relaxed)
     }
@@ -103,6 +106,7 @@ impl CallThrottle {
 
 impl LoadedExtension {
     /// A version of an extension that has not run yet.
+    #[inline]
     pub fn new(
         name: impl Into<Box<str>>,
         version: u64,
@@ -136,7 +140,8 @@ pub fn kill_text(cause: KillCause) -> &'static str {
     }
 }
 
-/// Stripes of an extension's counters: one for each worker, so that nobody else writes there; those beyond share the last.
+/// Stripes of an extension's counters: one for each worker, so that nobody else writes there; those beyond share the
+/// last.
 const COUNTER_STRIPES: usize = 16;
 
 #[derive(Debug, Default)]
@@ -178,11 +183,13 @@ pub struct InvocationTotals {
 
 impl InvocationTotals {
     /// Invocations under way.
+    #[inline]
     pub fn live(&self) -> u64 {
         self.invocations.saturating_sub(self.ok + self.failed + self.killed_total())
     }
 
     /// Invocations that the server ended, whatever the cause.
+    #[inline]
     pub fn killed_total(&self) -> u64 {
         self.killed.iter().sum()
     }
@@ -244,8 +251,9 @@ impl ExtensionCounters {
         (&self.stripes[worker.min(COUNTER_STRIPES - 1)], add)
     }
 
-    /// Counts an invocation; whether the extension is proven on this worker: none of its last [`TRUSTED_AFTER_CALLS`] had a poll that took
-    /// more than its slice.
+    /// Counts an invocation; whether the extension is proven on this worker: none of its last [`TRUSTED_AFTER_CALLS`]
+    /// had a poll that took more than its slice.
+    #[inline]
     pub fn begun(&self, worker: usize) -> bool {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.begun, 1);
@@ -270,6 +278,7 @@ impl ExtensionCounters {
     }
 
     /// Counts an invocation's end, and the CPU time that it took in all.
+    #[inline]
     pub fn ended(&self, worker: usize, outcome: InvocationOutcome, cpu_ns: u64) {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.cpu_ns, cpu_ns);

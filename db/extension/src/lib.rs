@@ -1,4 +1,5 @@
-//! A tenant's extension: a [`ExtensionLibrary`] of checked machine code, loaded, with a name, a version, a budget and counters.
+//! A tenant's extension: a [`ExtensionLibrary`] of checked machine code, loaded, with a name, a version, a budget and
+//! counters.
 #![deny(unsafe_code)]
 
 mod elf;

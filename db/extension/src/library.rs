@@ -1,9 +1,9 @@
 //! Loading an extension's library.
 //!
 //! Guarantees: nothing of a file is mapped before [`super::elf::check`] has passed it; the mapped file is sealed memory
-//! that nothing can change afterwards; a file name is never reused while its library is loaded (the descriptor stays open
-//! as long), so the loader can never answer with an older library; the library is unmapped when the last [`Arc`] of it
-//! goes, and each invocation holds one.
+//! that nothing can change afterwards; a file name is never reused while its library is loaded (the descriptor stays
+//! open as long), so the loader can never answer with an older library; the library is unmapped when the last [`Arc`]
+//! of it goes, and each invocation holds one.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -110,13 +110,15 @@ impl ExtensionLibrary {
         if vtable.addr() as u64 != base.wrapping_add(checked.vtable) {
             return Err(LoadError::Refused("the loader finds its vtable elsewhere than the check did".into()));
         }
-        // SAFETY: the check saw a whole vtable at this address, inside the library's data, which is mapped now and readable.
+        // SAFETY: the check saw a whole vtable at this address, inside the library's data, which is mapped now and
+        // readable.
         let vtable = check_vtable(unsafe { &*vtable }, base, &checked.code, api_fingerprint)?;
         Ok(Arc::new(ExtensionLibrary { vtable, _library: Some(library), _file: Some(sealed) }))
     }
 
     /// Functions of this program in place of a library's.
     #[cfg(any(test, feature = "testing"))]
+    #[inline]
     pub fn of_this_program(vtable: LibraryVtable) -> Arc<ExtensionLibrary> {
         Arc::new(ExtensionLibrary { vtable, _library: None, _file: None })
     }
@@ -137,11 +139,13 @@ impl ExtensionLibrary {
 
     /// The file in memory.
     #[cfg(any(test, feature = "testing"))]
+    #[inline]
     pub fn file(&self) -> Option<&File> {
         self._file.as_ref()
     }
 
     /// Its functions and the shape of its future.
+    #[inline]
     pub fn vtable(&self) -> &LibraryVtable {
         &self.vtable
     }
@@ -177,7 +181,8 @@ fn base_of(library: libloading::os::unix::Library) -> Result<(libloading::os::un
     // SAFETY: the handle was taken out of a library just now.
     let library = unsafe { libloading::os::unix::Library::from_raw(handle) };
     let mut map: *const u64 = std::ptr::null();
-    // SAFETY: the library is open, and the request writes one pointer there, to a `link_map`, whose first word is the base.
+    // SAFETY: the library is open, and the request writes one pointer there, to a `link_map`, whose first word is the
+    // base.
     let base = unsafe {
         match libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) {
             0 => map.as_ref().copied(),

@@ -1,12 +1,14 @@
 //! Limits of this crate: name, default, unit, reason.
 
-/// CPU time of one poll of an invocation, microseconds; past it the invocation is switched out. A worker's other tasks wait as
-/// long, and a switch took 2 us in a prototype.
+/// CPU time of one poll of an invocation, microseconds; past it the invocation is switched out. A worker's other tasks
+/// wait as long, and a switch took 2 us in a prototype.
 pub const SLICE_US: u64 = 100;
-/// The same at most while another tenant has asked the worker for something within [`CONTENTION_WINDOW_US`]: whoever asks waits for half a
-/// slice on average, and for a whole one at worst. Each switch costs the computation about 2 us and the worker a look at the network.
+/// The same at most while another tenant has asked the worker for something within `CONTENTION_WINDOW_US`: whoever
+/// asks waits for half a slice on average, and for a whole one at worst. Each switch costs the computation about 2 us
+/// and the worker a look at the network.
 pub const CONTENDED_SLICE_US: u64 = 50;
-/// CPU time of a whole invocation, microseconds. With [`LIFE_PER_TOTAL`] it bounds how long it pins records that others have replaced.
+/// CPU time of a whole invocation, microseconds. With `LIFE_PER_TOTAL` it bounds how long it pins records that others
+/// have replaced.
 pub const TOTAL_US: u64 = 10_000;
 /// Memory of an invocation, bytes: arguments, future, allocations.
 pub const ARENA_BYTES: usize = 4 << 20;
@@ -22,6 +24,7 @@ pub const LIBRARY_MAX_MAPPED_BYTES: u64 = 64 << 20;
 pub const FUTURE_MAX_BYTES: usize = 1 << 20;
 /// Alignment of an extension's future, bytes: a page.
 pub const FUTURE_MAX_ALIGN_BYTES: usize = 4096;
-/// Calls of an extension on a worker without a poll that took longer than its slice, after which the watchdog naps while only such
-/// extensions run: so a tenant that saves up for one long poll has let more time go than it gets, [`WATCHDOG_NAP_US`].
+/// Calls of an extension on a worker without a poll that took longer than its slice, after which the watchdog naps
+/// while only such extensions run: so a tenant that saves up for one long poll has let more time go than it gets,
+/// `WATCHDOG_NAP_US`.
 pub const TRUSTED_AFTER_CALLS: u64 = 8_192;

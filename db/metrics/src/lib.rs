@@ -24,8 +24,8 @@ use device::NetworkDescription;
 pub use device::{DEVICE_METRICS, DeviceProbe, DeviceState};
 pub use memory::{MEMORY_METRICS, memory_readings};
 
-/// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and [`SingleWriterCounter::set`], any may read. (A
-/// second writer would lose counts, nothing worse.)
+/// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and
+/// [`SingleWriterCounter::set`], any may read. (A second writer would lose counts, nothing worse.)
 #[derive(Debug, Default)]
 pub struct SingleWriterCounter(AtomicU64);
 
@@ -248,9 +248,11 @@ metrics! {
         bursts: counter,
         /// Datagrams that are no R2P2 packet, or stand for no message here.
         packets_dropped: counter,
-        /// Datagrams thrown away behind the socket: their tenant, or all strangers together, had more waiting than its share.
+        /// Datagrams thrown away behind the socket: their tenant, or all strangers together, had more waiting than its
+        /// share.
         packets_shed: counter,
-        /// Messages that the kernel threw away before they were received: no room in the socket's buffer, or dropped early (a message may be many datagrams coalesced).
+        /// Messages that the kernel threw away before they were received: no room in the socket's buffer, or dropped
+        /// early (a message may be many datagrams coalesced).
         packets_dropped_early: counter,
         /// Tenants, and strangers as one of them, of whose packets a part is dropped early now.
         throttled: gauge,
@@ -258,13 +260,16 @@ metrics! {
         packets_handed_over: counter,
         /// Frames dropped where the server drives its network past the kernel, by reason.
         frames_refused: counter by("reason", FRAME_REASONS),
-        /// Datagrams not sent there, by reason: too large for a packet, no way to their address, or a neighbour that is silent.
+        /// Datagrams not sent there, by reason: too large for a packet, no way to their address, or a neighbour that is
+        /// silent.
         packets_undeliverable: counter by("reason", UNDELIVERABLE_REASONS),
-        /// Refusals that were not sent: longer than the request, whose sender has not shown who it is, or too many of them.
+        /// Refusals that were not sent: longer than the request, whose sender has not shown who it is, or too many of
+        /// them.
         refusals_unsent: counter,
         /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
         packets_unsent: counter,
-        /// Datagrams that left one by one although the kernel segments others: the way to their peer takes none (a tunnel, a small MTU).
+        /// Datagrams that left one by one although the kernel segments others: the way to their peer takes none (a
+        /// tunnel, a small MTU).
         packets_unsegmented: counter,
         /// Datagrams sent again because their acknowledgement did not come in time.
         retransmissions: counter,
@@ -302,8 +307,8 @@ metrics! {
         turns: counter,
         /// Turns of the loop that found nothing to do.
         idle_turns: counter,
-        /// Time spent in turns of the loop that found something to do, in microseconds of the wall clock: what is left of a second is
-        /// what the worker could still do, also while it polls.
+        /// Time spent in turns of the loop that found something to do, in microseconds of the wall clock: what is left
+        /// of a second is what the worker could still do, also while it polls.
         busy_us: counter,
         /// Times the worker went to sleep in the kernel.
         sleeps: counter,
@@ -333,14 +338,15 @@ metrics! {
         connection_bytes_out: counter,
         /// Batches of commands that connections had run.
         connection_batches: counter,
-        /// The most that a connection had run in one go so far, in plain requests of 200 ns: 500, or 250 beside another tenant, and one step more, which
-        /// is 64 keys, or a value (4,096 for one of 8 MiB).
+        /// The most that a connection had run in one go so far, in plain requests of 200 ns: 500, or 250 beside another
+        /// tenant, and one step more, which is 64 keys, or a value (4,096 for one of 8 MiB).
         connection_longest_piece: gauge,
     }
 }
 
 impl WorkerCounters {
-    /// Takes over what a driver that goes past the kernel has counted, by the names that it has for it; for the worker alone.
+    /// Takes over what a driver that goes past the kernel has counted, by the names that it has for it; for the worker
+    /// alone.
     pub fn set_detail(&self, name: &str, count: u64) {
         let families =
             [(FRAME_REASONS, &self.frames_refused[..]), (UNDELIVERABLE_REASONS, &self.packets_undeliverable[..])];
@@ -373,7 +379,8 @@ mod tenant_counters {
             packets_shed: counter,
             /// Of a thousand of the tenant's datagrams, those that are dropped early now (workers added up).
             dropped_early_per_mille: gauge,
-            /// Large values that the tenant put and that were copied, because it had its part of the packet buffers (`[net] kept_buffers`).
+            /// Large values that the tenant put and that were copied, because it had its part of the packet buffers
+            /// (`[net] kept_buffers`).
             not_kept: counter,
             /// Invocations that returned without an error.
             invocations_done: counter,

@@ -6,8 +6,8 @@
 use super::{MetricReading, MetricSpec, gauge, readings};
 use sandstorm_store::{bucket_array_bytes, slab_free_bytes};
 
-/// Gauges of the process's memory, in the order of [`memory_readings`]. With `slab_bytes` they add up to nearly what is resident: the rest is code, stacks, and what of
-/// `bucket_bytes` no record has touched yet.
+/// Gauges of the process's memory, in the order of [`memory_readings`]. With `slab_bytes` they add up to nearly what is
+/// resident: the rest is code, stacks, and what of `bucket_bytes` no record has touched yet.
 pub const MEMORY_METRICS: &[MetricSpec] = &[
     gauge(
         "resident_bytes",

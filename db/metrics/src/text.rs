@@ -72,7 +72,7 @@ pub fn flat(readings: &[MetricReading]) -> impl Iterator<Item = (String, u64)> {
 pub fn markdown_page() -> String {
     let mut text = String::from(
         "# Metrics\n\n\
-         Made from `db/metrics/src//`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm metrics` \
+         Made from `db/metrics/src/`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm-metrics` \
          rewrites it).\n\n\
          `GET /metrics` (operator's token) gives them to Prometheus with the prefix `sandstorm_`; `GET /v1/stat` gives \
          them as JSON, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \

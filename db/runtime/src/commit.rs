@@ -105,7 +105,8 @@ pub(super) unsafe fn guest_list<'a, T>(first: *const T, len: usize, limit: usize
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
-/// Bytes of a transaction's reads or changes. Counted before they are hashed or copied, which takes as long as they are.
+/// Bytes of a transaction's reads or changes. Counted before they are hashed or copied, which takes as long as they
+/// are.
 #[derive(Default)]
 struct TransactionBytes(usize);
 

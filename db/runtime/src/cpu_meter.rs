@@ -65,8 +65,8 @@ impl CpuMeter {
         self.fresh = false;
     }
 
-    /// Whether an invocation is under way for longer than it may be, by the last reading of the counter: it holds up the
-    /// reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
+    /// Whether an invocation is under way for longer than it may be, by the last reading of the counter: it holds up
+    /// the reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
     #[inline]
     pub(super) fn overdue(&self, body: &InvocationState, participant: &Participant) -> Option<OverdueRule> {
         if !matches!(body.stage, InvocationStage::Pending | InvocationStage::Preempted | InvocationStage::Retrying) {

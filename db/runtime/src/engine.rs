@@ -1,7 +1,8 @@
 //! One worker's way to run invocations: begin, poll, finish.
 //!
-//! Guarantees: a library's function is only called with the slot and the invocation that it was made for, on a side stack,
-//! while the engine holds the invocation alone; what was switched out is resumed at most once, on the stack that it is on.
+//! Guarantees: a library's function is only called with the slot and the invocation that it was made for, on a side
+//! stack, while the engine holds the invocation alone; what was switched out is resumed at most once, on the stack that
+//! it is on.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -55,9 +56,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the watchdog's signal and faults stay
-    /// unblocked), registration with the watchdog. Dropping the engine restores all of it. `worker` is a number that no
-    /// other engine has which runs the same extensions.
+    /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the watchdog's signal and faults
+    /// stay unblocked), registration with the watchdog. Dropping the engine restores all of it. `worker` is a number
+    /// that no other engine has which runs the same extensions.
     ///
     /// # Errors
     /// `AlreadyExists` if the thread has an engine; else what the operating system says.
@@ -68,7 +69,8 @@ impl Engine {
         Ok(Engine { side, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
     }
 
-    /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates nothing.
+    /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates
+    /// nothing.
     ///
     /// # Errors
     /// See [`BeginError`].
@@ -96,8 +98,8 @@ impl Engine {
     }
 
     /// Polls an invocation once: until it yields, ends, is ended, or is switched out because its slice is over.
-    /// `interleave`: other invocations are ready, so an awaited read should prefetch and yield. One that has ended answers the
-    /// same again and does not run.
+    /// `interleave`: other invocations are ready, so an awaited read should prefetch and yield. One that has ended
+    /// answers the same again and does not run.
     pub fn poll(
         &mut self,
         participant: &Participant,
@@ -130,9 +132,9 @@ impl Engine {
             let started = self.meter.start();
             // SAFETY: as above.
             let terms = unsafe { poll_limits(&*body, self.longest_slice_ns, participant, body.cast(), started) };
-            // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is `poll`;
-            // the body lives on; a half-run future is forgotten with its memory. What is resumed was switched out of this
-            // invocation, once, on the stack that was just adopted or is still the current one.
+            // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is
+            // `poll`; the body lives on; a half-run future is forgotten with its memory. What is resumed was switched
+            // out of this invocation, once, on the stack that was just adopted or is still the current one.
             let ended = unsafe { self.side.run(&terms, step) };
             let (charge_ns, long) = self.meter.stop();
             // SAFETY: the run is over; the body is held alone again.
@@ -153,10 +155,11 @@ impl Engine {
         }
     }
 
-    /// Prefetches the record that an invocation awaits which has asked for its bucket and yielded; for somewhere in the middle
-    /// between its polls, when the bucket has come. `next` is what is polled next: the time that this takes is charged to its
-    /// tenant together with that poll, or else to the tenant of `ahead` here. Answers the latter, in nanoseconds, and whether the
-    /// record may lie in another bucket, which is on its way now: then this is worth a call again, as the last, once that has come.
+    /// Prefetches the record that an invocation awaits which has asked for its bucket and yielded; for somewhere in the
+    /// middle between its polls, when the bucket has come. `next` is what is polled next: the time that this takes is
+    /// charged to its tenant together with that poll, or else to the tenant of `ahead` here. Answers the latter, in
+    /// nanoseconds, and whether the record may lie in another bucket, which is on its way now: then this is worth a
+    /// call again, as the last, once that has come.
     #[inline]
     pub fn prefetch_awaited(
         &mut self,
@@ -199,8 +202,8 @@ impl Engine {
         }
     }
 
-    /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no other stack
-    /// can be had.
+    /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no
+    /// other stack can be had.
     #[cold]
     fn save_preempted(&mut self, body: &mut InvocationState, context: SavedContext) -> Option<PollOutcome> {
         if body.place.is_none() {
@@ -221,7 +224,8 @@ impl Engine {
         Some(PollOutcome::Preempted)
     }
 
-    /// Whether a computation of the tenant with this usage could be switched out: it has not its share of the side stacks.
+    /// Whether a computation of the tenant with this usage could be switched out: it has not its share of the side
+    /// stacks.
     pub fn has_stack_for(&self, usage: &TenantUsage) -> bool {
         self.side.watchdog().lot.has_permit_for(usage)
     }
@@ -271,8 +275,8 @@ impl Engine {
         }
     }
 
-    /// Gives a part of the memory back to the kernel that ended invocations have left: megabytes at a time would hold the
-    /// worker up. Whether there was any. For once a loop turn.
+    /// Gives a part of the memory back to the kernel that ended invocations have left: megabytes at a time would hold
+    /// the worker up. Whether there was any. For once a loop turn.
     pub fn tidy(&mut self) -> bool {
         self.meter.interrupted();
         self.reclaim_last(RECLAIM_BYTES_PER_TURN)
@@ -391,8 +395,9 @@ fn next_poll(
         body.pin = Some(participant.pin());
     }
     let again = body.transaction.conflicts != 0;
-    // What is run again reads by the clock by which it will be judged: where this worker's is behind, a record may live here that
-    // the commit finds expired, each time. And it does not give its turn away: then only other workers' writes can come between.
+    // What is run again reads by the clock by which it will be judged: where this worker's is behind, a record may live
+    // here that the commit finds expired, each time. And it does not give its turn away: then only other workers'
+    // writes can come between.
     body.abi.now_ms = if again { now_ms.max(participant.epochs().latest_commit_ms()) } else { now_ms };
     body.abi.interleave = u32::from(interleave && !again);
     if body.parked.is_some()
@@ -423,8 +428,8 @@ fn kill(body: &mut InvocationState, cause: KillCause, text: &[u8]) -> PollOutcom
     PollOutcome::Killed(cause)
 }
 
-/// Ends an invocation whose transaction was committed, which is the last thing that it does: whatever ended it after that, it has
-/// done what it was asked.
+/// Ends an invocation whose transaction was committed, which is the last thing that it does: whatever ended it after
+/// that, it has done what it was asked.
 #[cold]
 fn finish_committed(body: &mut InvocationState) -> PollOutcome {
     body.stage = InvocationStage::Ended(InvocationOutcome::Done);
@@ -484,7 +489,8 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
     outcome_of(outcome, body.code)
 }
 
-/// Ends what was switched out and may not keep its stack: the tenant's invocations have all the memory that they may have.
+/// Ends what was switched out and may not keep its stack: the tenant's invocations have all the memory that they may
+/// have.
 #[cold]
 fn refuse_stack(body: &mut InvocationState) -> PollOutcome {
     let killed = kill(body, KillCause::OutOfMemory, NO_STACK_MEMORY_TEXT.as_bytes());

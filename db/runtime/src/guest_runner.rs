@@ -1,7 +1,7 @@
 //! A worker's side stacks, armed: runs a library's function until it returns, is landed, or is switched out.
 //!
-//! Guarantees: while a [`GuestRunner`] lives, its thread's gs base is its block, its handlers' stack is its own, and the watchdog
-//! knows the thread. It stays on the thread that made it.
+//! Guarantees: while a [`GuestRunner`] lives, its thread's gs base is its block, its handlers' stack is its own, and
+//! the watchdog knows the thread. It stays on the thread that made it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -86,13 +86,13 @@ impl GuestRunner {
         Ok(GuestRunner { block, watchdog, _signal_guard: armour, stacks, _thread: PhantomData })
     }
 
-    /// Calls `function(slot, invocation)` on a side stack of the tenant's, or resumes such a call. Where another tenant's
-    /// code ran before, nothing of that is left in the stack or in a register.
+    /// Calls `function(slot, invocation)` on a side stack of the tenant's, or resumes such a call. Where another
+    /// tenant's code ran before, nothing of that is left in the stack or in a register.
     ///
     /// # Safety
     /// The function takes these arguments; the invocation is live; nothing is lost if the function is ended halfway. A
-    /// context is one that [`GuestRunner::run`] gave for the invocation, on this side or another, and that has not been resumed;
-    /// the stack that it lies on is the current one.
+    /// context is one that [`GuestRunner::run`] gave for the invocation, on this side or another, and that has not been
+    /// resumed; the stack that it lies on is the current one.
     #[inline]
     pub(super) unsafe fn run(&mut self, terms: &PollLimits, step: GuestEntry) -> GuestExit {
         let changes = self.stacks.owner() != terms.tenant;
@@ -100,8 +100,8 @@ impl GuestRunner {
             self.choose(terms.tenant);
         }
         self.announce(terms);
-        // SAFETY: this function's contract; this thread is armed and in host state, since `&mut self` excludes that this
-        // is called from a host call of a call under way. A switched-out function's registers are all its own.
+        // SAFETY: this function's contract; this thread is armed and in host state, since `&mut self` excludes that
+        // this is called from a host call of a call under way. A switched-out function's registers are all its own.
         let answer = unsafe {
             match step {
                 GuestEntry::Call(function, slot) if changes => {
@@ -144,8 +144,8 @@ impl GuestRunner {
         block.ended.store(block.sequence.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Tells the watchdog of a poll, does something else first for as long as that takes, and runs no poll after all: as if the
-    /// processor had been taken away just before it.
+    /// Tells the watchdog of a poll, does something else first for as long as that takes, and runs no poll after all:
+    /// as if the processor had been taken away just before it.
     #[cfg(test)]
     pub(super) fn announce_only<T>(&self, terms: &PollLimits, first: impl FnOnce() -> T) -> T {
         self.announce(terms);
@@ -188,8 +188,8 @@ impl GuestRunner {
         used.max(SUSPENDED_STACK_BYTES).next_multiple_of(MEMORY_UNIT_BYTES)
     }
 
-    /// Takes the current stack away with what was switched out on it, and so many bytes of it; `None`, and nothing changes, if no
-    /// other can be had.
+    /// Takes the current stack away with what was switched out on it, and so many bytes of it; `None`, and nothing
+    /// changes, if no other can be had.
     pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
         let parked = self.stacks.park(bytes);
         self.block.set_stack(self.stacks.current().mapping());

@@ -1,8 +1,9 @@
-//! The side stacks of one engine: the one that it runs on, those that it keeps for tenants which ran here, and blank ones.
+//! The side stacks of one engine: the one that it runs on, those that it keeps for tenants which ran here, and blank
+//! ones.
 //!
 //! A stack belongs to one tenant until it is wiped, so nothing that a tenant's code leaves there reaches another's. The
-//! current one stays as long as the tenant does; at a change of tenant it is kept, and the next tenant gets the one that it
-//! had, or a blank one. An invocation that is switched out takes its stack along.
+//! current one stays as long as the tenant does; at a change of tenant it is kept, and the next tenant gets the one
+//! that it had, or a blank one. An invocation that is switched out takes its stack along.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,8 +123,8 @@ impl GuestStackPool {
         self.current.owner = tenant;
     }
 
-    /// Takes the current one away with what is on it, and puts a blank one in its place; `None` if none can be had. No more of it
-    /// than its uppermost `bytes`, which are in use, stays in memory.
+    /// Takes the current one away with what is on it, and puts a blank one in its place; `None` if none can be had. No
+    /// more of it than its uppermost `bytes`, which are in use, stays in memory.
     pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
         let next = self.take_blank(self.limit)?;
         let mapping = &mut self.current.mapping;

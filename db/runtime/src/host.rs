@@ -1,8 +1,9 @@
 //! The host's functions: what a library can ask for.
 //!
-//! Guarantees: each takes the worker's block from gs, checks that enough stack is left, bounds every length before a slice
-//! is made of it, and touches nothing but the tables of the invocation's own tenant and those granted to it. A switch that is
-//! asked for meanwhile is taken at its end; where control leaves by landing, no lock is held and nothing with a destructor is alive.
+//! Guarantees: each takes the worker's block from gs, checks that enough stack is left, bounds every length before a
+//! slice is made of it, and touches nothing but the tables of the invocation's own tenant and those granted to it. A
+//! switch that is asked for meanwhile is taken at its end; where control leaves by landing, no lock is held and nothing
+//! with a destructor is alive.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;
@@ -49,8 +50,8 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
 #[inline(always)]
 unsafe fn enter_call<'a>() -> &'a WorkerBlock {
     let stack_pointer: usize;
-    // SAFETY: one instruction stores to the block of whichever thread this is; from then on it stays on that thread. The
-    // other copies a register.
+    // SAFETY: one instruction stores to the block of whichever thread this is; from then on it stays on that thread.
+    // The other copies a register.
     unsafe {
         std::arch::asm!(
             "mov dword ptr gs:[{state}], {call}",
@@ -168,7 +169,8 @@ unsafe fn guest_keys<'a, T>(first: *const T, count: usize) -> Result<&'a [T], u3
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// As [`guest_bytes()`], of a text of any length: its first bytes, one more than are kept, which tells where its last character ends.
+/// As [`guest_bytes()`], of a text of any length: its first bytes, one more than are kept, which tells where its last
+/// character ends.
 ///
 /// # Safety
 /// As for [`guest_bytes()`].
@@ -205,8 +207,8 @@ impl InvocationState {
         Ok(unsafe { &(*self.table.1).table })
     }
 
-    /// A table that another tenant granted. Never kept in `self.table`: each call asks anew what the grant allows, which
-    /// its end changes for invocations under way too.
+    /// A table that another tenant granted. Never kept in `self.table`: each call asks anew what the grant allows,
+    /// which its end changes for invocations under way too.
     #[inline(never)]
     fn granted(&self, id: u64, write: bool) -> Result<&RecordTable, u32> {
         let held = self.held.as_ref().ok_or(abi::STATUS_INVALID)?;
@@ -362,8 +364,8 @@ unsafe extern "C" fn get_many(
     count: usize,
     out: *mut RawRecord,
 ) -> u32 {
-    // SAFETY: the library's keys and hashes outlive the call, as do the places for so many records. Records and table stay as
-    // with `get`.
+    // SAFETY: the library's keys and hashes outlive the call, as do the places for so many records. Records and table
+    // stay as with `get`.
     let read = |body: &mut InvocationState| unsafe {
         let (keys, hashes) = (guest_keys(keys, count)?, guest_keys(hashes, count)?);
         let now_ms = body.abi.now_ms;
@@ -465,8 +467,8 @@ unsafe extern "C" fn scan(
     limit: usize,
     filled: *mut usize,
 ) -> u32 {
-    // SAFETY: the library's cursor, results (room for `limit` records) and count outlive the call; the records stay until
-    // the invocation's pin ends.
+    // SAFETY: the library's cursor, results (room for `limit` records) and count outlive the call; the records stay
+    // until the invocation's pin ends.
     let fill = |body: &mut InvocationState, participant: &Participant| unsafe {
         let now_ms = body.abi.now_ms;
         let table = body.table(table)?;

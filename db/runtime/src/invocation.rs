@@ -1,8 +1,8 @@
 //! An invocation: what the library sees of it, and what the host keeps behind that.
 //!
-//! Guarantees: the library's view is the first field of [`InvocationState`], so the pointer that a host function is given is one to
-//! the body; the body does not move between `begin` and `finish`; memory that one tenant's invocation has written is
-//! zero before another tenant's begins in it.
+//! Guarantees: the library's view is the first field of [`InvocationState`], so the pointer that a host function is
+//! given is one to the body; the body does not move between `begin` and `finish`; memory that one tenant's invocation
+//! has written is zero before another tenant's begins in it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -50,8 +50,8 @@ pub enum BeginError {
 /// What is said where memory is refused because of the invocation's own quota.
 const ARENA_QUOTA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
 
-/// What whoever begins an invocation wants to know of it at its end, in words of its own. It lies with the invocation, so that what is
-/// moved from queue to queue is a pointer.
+/// What whoever begins an invocation wants to know of it at its end, in words of its own. It lies with the invocation,
+/// so that what is moved from queue to queue is a pointer.
 pub type UserData = [u64; 3];
 
 /// How far an invocation has come.
@@ -75,16 +75,16 @@ pub(super) struct PreemptedStack {
     pub(super) bytes: usize,
 }
 
-/// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which then
-/// need not count references, until its engine sees another state of the directory.
+/// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which
+/// then need not count references, until its engine sees another state of the directory.
 #[derive(Debug)]
 pub(super) struct InvocationRefs {
     pub(super) view: Arc<TenantView>,
     pub(super) extension: Arc<LoadedExtension>,
 }
 
-/// The host's side of an invocation. Library code and host functions reach it by raw pointers only. The fields are in the
-/// order of their use, by cache lines: many invocations are under way at once.
+/// The host's side of an invocation. Library code and host functions reach it by raw pointers only. The fields are in
+/// the order of their use, by cache lines: many invocations are under way at once.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct InvocationState {
@@ -96,9 +96,10 @@ pub(super) struct InvocationState {
     pub(super) code: u32,
     /// Polls since it is under way for longer than it may be.
     late_polls: u32,
-    /// See [`super::extension::ExtensionStats::begun`].
+    /// See [`sandstorm_extension::ExtensionCounters::begun`].
     pub(super) proven: bool,
-    /// The tenant whose invocation this is, or was last, by its serial number: another one may have its id by now. 0: none.
+    /// The tenant whose invocation this is, or was last, by its serial number: another one may have its id by now. 0:
+    /// none.
     pub(super) owner: u64,
     pub(super) slice_ns: u64,
     pub(super) total_ns: u64,
@@ -133,8 +134,8 @@ pub(super) struct InvocationState {
     dirty_bytes: usize,
     /// Up to where its pages, beyond those that stay with it, have yet to go back to the kernel.
     soiled: usize,
-    /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few places
-    /// that the processor's cache has for such addresses.
+    /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few
+    /// places that the processor's cache has for such addresses.
     cache_colour: u32,
     /// The state of the directory in which the invocation began.
     pub(super) generation: Option<u64>,
@@ -144,8 +145,8 @@ pub(super) struct InvocationState {
 /// Bytes of an arena beside its quota, for its colour.
 const COLOURS_BYTES: usize = 4096;
 
-/// An invocation under way. It may be polled by any worker's engine, one at a time, and has to be given back to one with
-/// [`super::Engine::finish`]; dropping it instead holds the reclamation of records up for ever.
+/// An invocation under way. It may be polled by any worker's engine, one at a time, and has to be given back to one
+/// with [`super::Engine::finish`]; dropping it instead holds the reclamation of records up for ever.
 #[derive(Debug)]
 pub struct InvocationHandle(pub(super) NonNull<InvocationState>);
 
@@ -334,7 +335,8 @@ impl InvocationHandle {
         body.charged = beyond;
         body.over_tenant_quota = false;
         let base = body.arena.low().wrapping_add(cache_colour);
-        // SAFETY: the arena holds `quota` bytes from there, of which the arguments are the first; they come from elsewhere.
+        // SAFETY: the arena holds `quota` bytes from there, of which the arguments are the first; they come from
+        // elsewhere.
         unsafe { base.copy_from_nonoverlapping(args.as_ptr(), args.len()) };
         let abi = &mut *body.abi;
         (abi.args, abi.args_len) = (base, args.len());
@@ -420,7 +422,8 @@ const MIN_ALIGN: usize = 16;
 impl InvocationState {
     /// Notes how far the arena was used, and forgets what was allocated in it.
     fn forget_arena(&mut self) {
-        // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
+        // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the
+        // beginning.
         if self.abi.arena.next != self.first_free {
             self.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
         }
@@ -443,15 +446,17 @@ impl InvocationState {
         self.stage = InvocationStage::Retrying;
     }
 
-    /// Counts a poll after the end of the invocation's life, of which it may have so many; whether that was one too many.
+    /// Counts a poll after the end of the invocation's life, of which it may have so many; whether that was one too
+    /// many.
     #[cold]
     pub(super) fn count_late_poll(&mut self, late_polls: u32) -> bool {
         self.late_polls = self.late_polls.saturating_add(1);
         self.late_polls > late_polls
     }
 
-    /// Charges the tenant for `bytes` more that the invocation holds, rounded up to units; `false`, and nothing is charged, if
-    /// the tenant's quota does not allow them. What is charged is given back when the invocation ends at the latest.
+    /// Charges the tenant for `bytes` more that the invocation holds, rounded up to units; `false`, and nothing is
+    /// charged, if the tenant's quota does not allow them. What is charged is given back when the invocation ends at
+    /// the latest.
     #[cold]
     pub(super) fn charge(&mut self, bytes: usize) -> bool {
         let units = memory_units(bytes);
@@ -474,7 +479,8 @@ impl InvocationState {
         }
     }
 
-    /// Charges for the stack that the invocation takes along when it is switched out. What was said last of memory stays said.
+    /// Charges for the stack that the invocation takes along when it is switched out. What was said last of memory
+    /// stays said.
     #[cold]
     pub(super) fn charge_stack(&mut self, bytes: usize) -> bool {
         let said = self.over_tenant_quota;
@@ -491,8 +497,8 @@ impl InvocationState {
         }
     }
 
-    /// Moves the arena's end up until `bytes` lie between its first free byte and it; `false`, and nothing has changed, if a
-    /// quota does not allow that.
+    /// Moves the arena's end up until `bytes` lie between its first free byte and it; `false`, and nothing has changed,
+    /// if a quota does not allow that.
     pub(super) fn grow_arena(&mut self, bytes: usize) -> bool {
         let arena = &self.abi.arena;
         let (next, end, limit) = (arena.next.addr(), arena.end.addr(), arena.limit.addr());
@@ -509,8 +515,8 @@ impl InvocationState {
         true
     }
 
-    /// Makes room for a reply that is `more` bytes longer, and charges for it. `false` if the tenant's quota or the system
-    /// does not allow that.
+    /// Makes room for a reply that is `more` bytes longer, and charges for it. `false` if the tenant's quota or the
+    /// system does not allow that.
     #[inline]
     pub(super) fn grow_reply(&mut self, more: usize) -> bool {
         let len = self.reply.len() + more;

@@ -1,15 +1,15 @@
 //! Tenants' compiled code: loading it, running it next to the data, ending it when it exceeds its budget.
 //!
 //! The core concepts:
-//! - A [`Library`] is checked machine code; an [`Extension`] is a tenant's name and version for it; an invocation is one
-//!   call of it.
-#![deny(unsafe_code)]
-
-//! - An [`Engine`], one per worker, polls invocations on a side stack. A poll that exceeds its slice of CPU time is switched
-//!   out by the [`Watchdog`]'s signal and goes on later, on any worker; an invocation that exceeds its total is not resumed.
-//!   Faults of the library's code, its panics and an exhausted memory quota land the worker back in its own code. Nothing of
-//!   the invocation is left behind.
+//! - An [`ExtensionLibrary`](sandstorm_extension::ExtensionLibrary) is checked machine code; a
+//!   [`LoadedExtension`](sandstorm_extension::LoadedExtension) is a tenant's name and version for it; an invocation is
+//!   one call of it.
+//! - An [`Engine`], one per worker, polls invocations on a side stack. A poll that exceeds its slice of CPU time is
+//!   switched out by the [`Watchdog`]'s signal and goes on later, on any worker; an invocation that exceeds its total
+//!   is not resumed. Faults of the library's code, its panics and an exhausted memory quota land the worker back in its
+//!   own code. Nothing of the invocation is left behind.
 //! - Host functions run on the side stack too; a switch waits for their return, so no lock or half-done write is left.
+#![deny(unsafe_code)]
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 compile_error!(

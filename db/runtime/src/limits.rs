@@ -1,39 +1,45 @@
 //! Limits of this crate: name, default, unit, reason.
 
-/// Time from the end of an invocation's first poll for which it may be under way, as a multiple of its CPU time: one that always
-/// yields uses little of that, and pins replaced records meanwhile. Clients have long given up by then.
+/// Time from the end of an invocation's first poll for which it may be under way, as a multiple of its CPU time: one
+/// that always yields uses little of that, and pins replaced records meanwhile. Clients have long given up by then.
 pub const LIFE_PER_TOTAL: u64 = 100;
 /// The same at least, microseconds: small budgets must not end calls that only waited for others' turns.
 pub const LIFE_MIN_US: u64 = 1_000_000;
-/// Polls that an invocation still has after that time: on a machine that stood still for a second nobody has had a turn, and
-/// most end within a few.
+/// Polls that an invocation still has after that time: on a machine that stood still for a second nobody has had a
+/// turn, and most end within a few.
 pub const LIFE_LATE_POLLS: u32 = 16;
-/// The same while too much memory waits for readers ([`RECLAIM_PRESSURE_BYTES`]), microseconds, whatever the budgets: five times the
-/// CPU time of a whole call. Memory waits for up to three such times, one for each step of the epoch.
+/// The same while too much memory waits for readers (`RECLAIM_PRESSURE_BYTES` of the store), microseconds, whatever
+/// the budgets: five times the CPU time of a whole call. Memory waits for up to three such times, one for each step of
+/// the epoch.
 pub const RECLAIM_PRESSURE_LIFE_US: u64 = 50_000;
-/// Polls that an invocation still has after that time: a worker that stood still while others wrote is soon through with most.
+/// Polls that an invocation still has after that time: a worker that stood still while others wrote is soon through
+/// with most.
 pub const RECLAIM_PRESSURE_LATE_POLLS: u32 = 2;
 /// A side stack, bytes: how deep an extension may recurse.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
-/// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those that
-/// are kept for tenants. Each takes address space, and memory as far as it was used. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
+/// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those
+/// that are kept for tenants. Each takes address space, and memory as far as it was used. Where none is left, a
+/// switched-out invocation goes on at once, until its total budget is spent.
 pub const SIDE_STACKS: usize = 4_096;
 /// Of these, as many as switched-out invocations can always have: the other half may be kept for tenants.
 pub const SUSPENDED_STACKS: usize = SIDE_STACKS / 2;
-/// Stacks that a tenant's switched-out invocations may hold for each of [`SUSPENDED_STACKS`] that is free: of `n` tenants that want all
-/// they can get, each has 2 of `2n + 1` parts (one alone 1,365), and one part is left for the others.
+/// Stacks that a tenant's switched-out invocations may hold for each of [`SUSPENDED_STACKS`] that is free: of `n`
+/// tenants that want all they can get, each has 2 of `2n + 1` parts (one alone 1,365), and one part is left for the
+/// others.
 pub const SUSPENDED_STACKS_ALPHA: usize = 2;
-/// Memory that a tenant is charged for while one of its invocations is switched out, at least, bytes: few use more of their stacks,
-/// and those are charged for what they use. What lies deeper goes back to the kernel, so no more than that is in memory.
+/// Memory that a tenant is charged for while one of its invocations is switched out, at least, bytes: few use more of
+/// their stacks, and those are charged for what they use. What lies deeper goes back to the kernel, so no more than
+/// that is in memory.
 pub const SUSPENDED_STACK_BYTES: usize = 64 << 10;
-/// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs no system call, clearing one does.
+/// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs no system call, clearing one
+/// does.
 pub const TENANT_STACKS_CACHED: usize = 1_024;
 /// Cleared side stacks that a worker keeps: as many as are usually switched out at once.
 pub const CLEAN_STACKS_CACHED: usize = 32;
 /// Memory of a kept side stack that stays with it, bytes; what only deep recursion used goes back to the kernel.
 pub const STACK_HOT_BYTES: usize = 16 << 10;
-/// Bytes that the processor's extended registers may take: with AVX-512 about 2,700, and a host call must leave room for
-/// them within its own part of the stack.
+/// Bytes that the processor's extended registers may take: with AVX-512 about 2,700, and a host call must leave room
+/// for them within its own part of the stack.
 pub const XSTATE_MAX_BYTES: usize = 16 << 10;
 /// Inaccessible bytes below a stack. The compiler touches large frames page by page, so one page would do.
 pub const STACK_GUARD_BYTES: usize = 64 << 10;
@@ -43,18 +49,19 @@ pub const HOST_CALL_STACK_BYTES: usize = 32 << 10;
 pub const SIGNAL_STACK_BYTES: usize = 64 << 10;
 /// The watchdog's signal, as an offset from the first real-time signal that programs may use.
 pub const SWITCH_SIGNAL_OFFSET: i32 = 6;
-/// Time between two looks of the watchdog, microseconds, while tenants' code runs: how late it may see that a slice is over.
-/// In a prototype that took 6-12 % of a core.
+/// Time between two looks of the watchdog, microseconds, while tenants' code runs: how late it may see that a slice is
+/// over. In a prototype that took 6-12 % of a core.
 pub const WATCHDOG_PERIOD_US: u64 = 100;
 /// The same at least, where it knows when a slice will be over, microseconds.
 pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
-/// How long the watchdog naps, microseconds: how late it may see that the first slice after so many calls is over. At 40,000 calls a
-/// second, one after another, fewer than 1 in 100 meets it, and a processor that has other work is interrupted 250 times a second.
+/// How long the watchdog naps, microseconds: how late it may see that the first slice after so many calls is over. At
+/// 40,000 calls a second, one after another, fewer than 1 in 100 meets it, and a processor that has other work is
+/// interrupted 250 times a second.
 pub const WATCHDOG_NAP_US: u64 = 4_000;
 /// Time since anything else ran after which it naps, microseconds.
 pub const WATCHDOG_NAP_AFTER_US: u64 = 5_000;
-/// How far past its slice a poll is charged at most, microseconds: the watchdog's delay, and a host call's that it waits for.
-/// What is measured beyond is taken for time that a hypervisor took away.
+/// How far past its slice a poll is charged at most, microseconds: the watchdog's delay, and a host call's that it
+/// waits for. What is measured beyond is taken for time that a hypervisor took away.
 pub const SWITCH_LATE_US: u64 = 1_000;
 /// Time without any tenant's code running after which the watchdog parks, microseconds.
 pub const WATCHDOG_IDLE_US: u64 = 5_000;
@@ -68,7 +75,8 @@ pub const CHARGE_CHECK_US: u64 = 20;
 pub const ARENA_HOT_BYTES: usize = sandstorm_accounts::limits::ARENA_CHUNK_BYTES;
 /// Memory of ended invocations that goes back to the kernel in one turn of a worker's loop, bytes: about 15 us.
 pub const RECLAIM_BYTES_PER_TURN: usize = 256 << 10;
-/// Ended invocations of an engine whose memory has yet to go back; with more of them, the next goes back at once and whole.
+/// Ended invocations of an engine whose memory has yet to go back; with more of them, the next goes back at once and
+/// whole.
 pub const MAX_DIRTY_INVOCATIONS: usize = 16;
 /// Reply buffer of an idle invocation that stays with it for the next, bytes.
 pub const REPLY_HOT_BYTES: usize = 64 << 10;

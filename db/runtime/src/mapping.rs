@@ -1,7 +1,7 @@
 //! Memory that is mapped rather than allocated: side stacks, signal stacks, arenas.
 //!
-//! Guarantees: a [`GuardedMapping`] is private, zero-filled, readable and writable memory of this process alone, except for its
-//! guard; it is unmapped when dropped.
+//! Guarantees: a [`GuardedMapping`] is private, zero-filled, readable and writable memory of this process alone, except
+//! for its guard; it is unmapped when dropped.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -20,7 +20,8 @@ pub(super) struct GuardedMapping {
 unsafe impl Send for GuardedMapping {}
 
 impl GuardedMapping {
-    /// Maps `len` bytes above a guard of `guard` bytes, both rounded up to pages. Pages take memory once they are touched.
+    /// Maps `len` bytes above a guard of `guard` bytes, both rounded up to pages. Pages take memory once they are
+    /// touched.
     pub(super) fn new(len: usize, guard: usize) -> io::Result<GuardedMapping> {
         let (len, guard) = (len.next_multiple_of(PAGE), guard.next_multiple_of(PAGE));
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

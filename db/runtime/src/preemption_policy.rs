@@ -1,8 +1,8 @@
 //! When the watchdog asks for a poll to be switched out: a function of what was read, without clocks of its own.
 //!
-//! A switch costs an innocent poll a few microseconds and nothing else, so the time since the poll began is enough to go by;
-//! whether its thread had a processor all that time does not matter. What an invocation has used, and when it is over its
-//! total, is for its engine to say, by the thread's CPU clock.
+//! A switch costs an innocent poll a few microseconds and nothing else, so the time since the poll began is enough to
+//! go by; whether its thread had a processor all that time does not matter. What an invocation has used, and when it is
+//! over its total, is for its engine to say, by the thread's CPU clock.
 
 use crate::limits::{SWITCH_LATE_US, WATCHDOG_MIN_PERIOD_US, WATCHDOG_PERIOD_US};
 
@@ -47,8 +47,8 @@ pub(super) struct PreemptionPolicy {
 /// Looks after a request, at each of which the worker may be between two long polls.
 const ALERT_LOOKS: u32 = 16;
 
-/// The longest that a poll is charged for which was not ended, nanoseconds: it would have been switched out before, so what is
-/// measured above it is time that the hypervisor took from the processor.
+/// The longest that a poll is charged for which was not ended, nanoseconds: it would have been switched out before, so
+/// what is measured above it is time that the hypervisor took from the processor.
 pub(super) fn max_charge_ns(slice_ns: u64) -> u64 {
     slice_ns.saturating_add(SWITCH_LATE_US * 1000)
 }
@@ -85,8 +85,8 @@ impl PreemptionPolicy {
         }
     }
 
-    /// No tenant's code runs: in how many microseconds to look again. Where the last polls were long, the next one, which may begin right
-    /// after this look, is not to run for a whole period beyond its limit.
+    /// No tenant's code runs: in how many microseconds to look again. Where the last polls were long, the next one,
+    /// which may begin right after this look, is not to run for a whole period beyond its limit.
     pub(super) fn rests(&mut self, limit_ns: u64) -> u64 {
         if self.expecting == 0 {
             return WATCHDOG_PERIOD_US;

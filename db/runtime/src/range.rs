@@ -1,7 +1,7 @@
 //! The host's functions that read a range of an ordered table, or its keys, and what a commit is told of ranges.
 //!
-//! Guarantees: as `host.rs`; the ends of a range that the library gets back are keys of records, which stay until the invocation's
-//! pin ends. What the library names is bounded before it is read.
+//! Guarantees: as `host.rs`; the ends of a range that the library gets back are keys of records, which stay until the
+//! invocation's pin ends. What the library names is bounded before it is read.
 #![allow(unsafe_code)]
 
 use sandstorm_api::abi::{self, MAX_CALL_RECORDS, RawKeys, RawRange, RawRangeRead, RawRecord};
@@ -40,8 +40,8 @@ pub(super) unsafe extern "C" fn range(
     limit: usize,
     filled: *mut usize,
 ) -> u32 {
-    // SAFETY: the library's range and its ends, its results (room for `limit` records) and count outlive the call; the records, and
-    // with them the ends that it is given, stay until the invocation's pin ends.
+    // SAFETY: the library's range and its ends, its results (room for `limit` records) and count outlive the call; the
+    // records, and with them the ends that it is given, stay until the invocation's pin ends.
     let read = |body: &mut InvocationState, _: &Participant| unsafe {
         filled.write(0);
         let now_ms = body.abi.now_ms;

@@ -1,10 +1,11 @@
-//! The process-wide signal handlers: the watchdog's signal, which switches a library's code out, and the processor's faults,
-//! which end it.
+//! The process-wide signal handlers: the watchdog's signal, which switches a library's code out, and the processor's
+//! faults, which end it.
 //!
-//! Guarantees: handlers only touch the calling thread's own block, the saved context and, where code is switched out, the
-//! unused part of the side stack that it runs on, and call nothing that is not async-signal-safe. A thread without an engine is told by a thread-local pointer of the executable itself (no lazy
-//! initialisation, no destructor), never by reading through gs. Faults of the server's own code get the action that was
-//! there before, so real bugs still end the process loudly.
+//! Guarantees: handlers only touch the calling thread's own block, the saved context and, where code is switched out,
+//! the unused part of the side stack that it runs on, and call nothing that is not async-signal-safe. A thread without
+//! an engine is told by a thread-local pointer of the executable itself (no lazy initialisation, no destructor), never
+//! by reading through gs. Faults of the server's own code get the action that was there before, so real bugs still end
+//! the process loudly.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -92,8 +93,8 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     // SAFETY: the thread's own errno, kept for the code that was interrupted.
     let errno = unsafe { *libc::__errno_location() };
     let block = BLOCK.get();
-    // SAFETY: the pointer is null or the block of this thread's engine, which is alive while it is set. The kernel gives
-    // valid `info` and `context`.
+    // SAFETY: the pointer is null or the block of this thread's engine, which is alive while it is set. The kernel
+    // gives valid `info` and `context`.
     unsafe {
         if signal == switch_signal() {
             if let Some(block) = block.as_ref() {
@@ -129,9 +130,9 @@ unsafe fn on_preempt_signal(block: &WorkerBlock, context: *mut ucontext_t) {
     }
 }
 
-/// Makes the interrupted code continue with the switch, which keeps all its registers on its stack and returns to it once
-/// it is resumed. Not within the handler: its frame would stay below those of later signals. `false`: the stack has no
-/// room for that, and nothing is changed.
+/// Makes the interrupted code continue with the switch, which keeps all its registers on its stack and returns to it
+/// once it is resumed. Not within the handler: its frame would stay below those of later signals. `false`: the stack
+/// has no room for that, and nothing is changed.
 ///
 /// # Safety
 /// As for [`on_preempt_signal`]; tenant state.
@@ -217,7 +218,8 @@ const CLEARED_FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
 /// Makes the interrupted code continue at the landing pad.
 ///
 /// # Safety
-/// As for [`on_preempt_signal`]; the block is in tenant state, so its saved stack pointer is that of the `enter` under way.
+/// As for [`on_preempt_signal`]; the block is in tenant state, so its saved stack pointer is that of the `enter` under
+/// way.
 unsafe fn trap_context(block: &WorkerBlock, context: *mut ucontext_t, cause: KillCause) {
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
@@ -229,8 +231,8 @@ unsafe fn trap_context(block: &WorkerBlock, context: *mut ucontext_t, cause: Kil
     registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;
 }
 
-/// What a thread gets with its engine: gs, a stack for handlers, and a signal mask that keeps other signals' handlers off
-/// the side stack. Dropping it, on the same thread, restores what was there.
+/// What a thread gets with its engine: gs, a stack for handlers, and a signal mask that keeps other signals' handlers
+/// off the side stack. Dropping it, on the same thread, restores what was there.
 #[derive(Debug)]
 pub(super) struct SignalGuard {
     /// What the thread's handlers look at: a signal that was sent before the engine unregistered may still arrive until

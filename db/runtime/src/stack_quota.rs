@@ -1,5 +1,6 @@
-//! Who may keep a side stack while it is switched out: each tenant a share of those that there are. Where none is left an invocation
-//! cannot be switched out any more, and holds its worker up until its total is spent; so no tenant may take them all.
+//! Who may keep a side stack while it is switched out: each tenant a share of those that there are. Where none is left
+//! an invocation cannot be switched out any more, and holds its worker up until its total is spent; so no tenant may
+//! take them all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

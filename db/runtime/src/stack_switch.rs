@@ -1,11 +1,11 @@
 //! The way onto a side stack and the ways back.
 //!
-//! Guarantees: [`enter`] calls a library's function on the side stack that the block of the thread names, [`resume`] goes on
-//! with one that was switched out, on this thread or another. Each returns once: because the function returned, because the
-//! thread was landed ([`trap`] from a host call, or the signal handler setting the instruction pointer to
+//! Guarantees: [`enter`] calls a library's function on the side stack that the block of the thread names, [`resume`]
+//! goes on with one that was switched out, on this thread or another. Each returns once: because the function returned,
+//! because the thread was landed ([`trap`] from a host call, or the signal handler setting the instruction pointer to
 //! [`landing_pad`]), or because the function was switched out ([`switched_out`]). Between the two stores of `state` the
-//! block holds all that these need, so they are right at every instruction. Whatever of these runs on a side stack reaches
-//! the block through gs in single instructions: what comes next may come on another thread.
+//! block holds all that these need, so they are right at every instruction. Whatever of these runs on a side stack
+//! reaches the block through gs in single instructions: what comes next may come on another thread.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -28,8 +28,8 @@ pub(super) const SWITCHED_OUT: u32 = 0x200;
 pub(super) const RED_ZONE_BYTES: usize = 128;
 /// What the handler puts below that: flags and instruction pointer.
 pub(super) const SIGNAL_FRAME_BYTES: usize = 16;
-/// What [`switched_out`] takes of the stack beside the extended registers: the frame, fifteen registers, a word of its own
-/// in a line of 64 bytes, and what alignment costs.
+/// What [`switched_out`] takes of the stack beside the extended registers: the frame, fifteen registers, a word of its
+/// own in a line of 64 bytes, and what alignment costs.
 pub(super) const SWITCH_BYTES: usize = RED_ZONE_BYTES + SIGNAL_FRAME_BYTES + 15 * 8 + 64 + 64;
 
 /// The end of `enter` and `resume`: back on the worker's stack, with the answer in eax.
@@ -59,11 +59,12 @@ macro_rules! keep {
     };
 }
 
-/// Calls `function(slot, invocation)` on the side stack; answers what it returned, a landing, or that it was switched out.
+/// Calls `function(slot, invocation)` on the side stack; answers what it returned, a landing, or that it was switched
+/// out.
 ///
 /// # Safety
-/// The calling thread has an engine and is in `STATE_HOST` state; `function` takes these arguments; whatever it leaves behind
-/// when it is landed halfway is nobody's business.
+/// The calling thread has an engine and is in `STATE_HOST` state; `function` takes these arguments; whatever it leaves
+/// behind when it is landed halfway is nobody's business.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn enter(
     function: GuestFunction,
@@ -139,8 +140,8 @@ pub(super) unsafe extern "C" fn enter_clean(
 /// Goes on with a function that was switched out; answers as [`enter`] does.
 ///
 /// # Safety
-/// The calling thread has an engine, is in `STATE_HOST` state, and its block names the stack that `context` lies on; `context`
-/// came from [`switched_out`] and is resumed once.
+/// The calling thread has an engine, is in `STATE_HOST` state, and its block names the stack that `context` lies on;
+/// `context` came from [`switched_out`] and is resumed once.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn resume(context: *mut u8) -> u32 {
     std::arch::naked_asm!(
@@ -178,9 +179,9 @@ pub(super) unsafe extern "C" fn resume(context: *mut u8) -> u32 {
     )
 }
 
-/// Keeps all registers on the side stack, notes where in the block's `context`, and has the [`enter`] or [`resume`] under
-/// way answer [`SWITCHED_OUT`]. Reached by a jump only, in `STATE_HOST` state, with the stack pointer at a frame: flags, then
-/// instruction pointer, then a red zone.
+/// Keeps all registers on the side stack, notes where in the block's `context`, and has the [`enter`] or [`resume`]
+/// under way answer [`SWITCHED_OUT`]. Reached by a jump only, in `STATE_HOST` state, with the stack pointer at a frame:
+/// flags, then instruction pointer, then a red zone.
 ///
 /// # Safety
 /// Never called; jumped to on a side stack that has [`SWITCH_BYTES`] and the extended registers' bytes to spare.
@@ -255,7 +256,8 @@ pub(super) unsafe extern "C" fn switch_out_in_call() {
     )
 }
 
-/// Returns from the [`enter`] or [`resume`] under way with what is in eax. Reached by a jump only, in `STATE_HOST` state.
+/// Returns from the [`enter`] or [`resume`] under way with what is in eax. Reached by a jump only, in `STATE_HOST`
+/// state.
 ///
 /// # Safety
 /// Never called; jumped to while the block's `saved_rsp` is that of the call under way.
@@ -276,8 +278,8 @@ pub(super) unsafe extern "C" fn landing_pad() {
 /// Leaves the side stack from a host call; the [`enter`] or [`resume`] under way answers with the cause.
 ///
 /// # Safety
-/// The calling thread is on the side stack of `block`, its own, in `CALL` state, and no value that has a `Drop` or holds
-/// a lock is alive on that stack above the library's frames.
+/// The calling thread is on the side stack of `block`, its own, in `CALL` state, and no value that has a `Drop` or
+/// holds a lock is alive on that stack above the library's frames.
 pub(super) unsafe fn trap(block: &WorkerBlock, cause: KillCause) -> ! {
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);

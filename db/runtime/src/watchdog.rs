@@ -1,16 +1,17 @@
 //! The thread that has polls switched out whose slice is over.
 //!
-//! It samples each worker's (state, sequence) about every 100 us while any runs tenants' code; a poll that has run for its
-//! slice is asked for by a signal. While no worker runs tenants' code the thread sleeps until one wakes it. Workers do nothing
-//! for it but a few stores a poll.
+//! It samples each worker's (state, sequence) about every 100 us while any runs tenants' code; a poll that has run for
+//! its slice is asked for by a signal. While no worker runs tenants' code the thread sleeps until one wakes it. Workers
+//! do nothing for it but a few stores a poll.
 //!
-//! While all that runs is *proven*, thousands of calls without a long poll, the thread naps: looking 10,000 times a second for what does
-//! not happen costs whoever has its processor more than it saves. A worker that is about to enter other code ends the nap. So the
-//! first long poll after thousands of short calls may go on for a nap, and there are thousands of calls between that and the next.
+//! While all that runs is *proven*, thousands of calls without a long poll, the thread naps: looking 10,000 times a
+//! second for what does not happen costs whoever has its processor more than it saves. A worker that is about to enter
+//! other code ends the nap. So the first long poll after thousands of short calls may go on for a nap, and there are
+//! thousands of calls between that and the next.
 //!
 //! (A timer for each worker would interrupt all of them all the time instead. In a prototype on
-//! a virtual machine that others used too, arming and disarming one took 17-43 us; a thread that lay down for 100 us took
-//! 6-12 % of one processor and, with both processors busy, woke after 116 us, in 99 of 100 cases within 130 us.)
+//! a virtual machine that others used too, arming and disarming one took 17-43 us; a thread that lay down for 100 us
+//! took 6-12 % of one processor and, with both processors busy, woke after 116 us, in 99 of 100 cases within 130 us.)
 //!
 //! Guarantees: signals only go to threads of registered engines, which unregister before their thread can end.
 #![allow(unsafe_code)]
@@ -207,8 +208,8 @@ impl WatchdogState {
         }
     }
 
-    /// Sleeps for a while, or until a worker enters what is not proven. One that is about to while this begins may not see it, and the
-    /// watchdog not see that one: then it is seen after the nap.
+    /// Sleeps for a while, or until a worker enters what is not proven. One that is about to while this begins may not
+    /// see it, and the watchdog not see that one: then it is seen after the nap.
     fn nap(&self) {
         self.sleep_state.store(NAPPING, Ordering::SeqCst);
         self.sleep_as(NAPPING, Some(Duration::from_micros(WATCHDOG_NAP_US)));
@@ -260,8 +261,8 @@ impl WatchedWorker {
         let sequence = block.sequence.load(Ordering::Acquire);
         let running = block.state.load(Ordering::Acquire) != STATE_HOST;
         let moved = self.judge.sees(sequence);
-        // A worker that has seen that nobody sleeps may lose its processor for long before it enters tenant code, and does not
-        // look again after that.
+        // A worker that has seen that nobody sleeps may lose its processor for long before it enters tenant code, and
+        // does not look again after that.
         let entering = block.ended.load(Ordering::Acquire) != sequence;
         sample.busy |= moved || running || entering;
         if !running {
@@ -294,8 +295,8 @@ impl WatchedWorker {
     }
 }
 
-/// Asks the kernel to let this thread run as soon as it wakes, even where the workers keep every processor busy: it runs for
-/// microseconds at a time. Whatever the kernel does not grant is done without.
+/// Asks the kernel to let this thread run as soon as it wakes, even where the workers keep every processor busy: it
+/// runs for microseconds at a time. Whatever the kernel does not grant is done without.
 fn raise_thread_priority() {
     // SAFETY: plain requests about the calling thread, with a struct that outlives the call.
     unsafe {

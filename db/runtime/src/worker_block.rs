@@ -1,8 +1,8 @@
-//! The worker's block: what the stack switch, the host's functions, the signal handlers and the watchdog share about one
-//! worker thread. The thread's gs base points at it while the thread has an engine.
+//! The worker's block: what the stack switch, the host's functions, the signal handlers and the watchdog share about
+//! one worker thread. The thread's gs base points at it while the thread has an engine.
 //!
-//! Guarantees: every field is atomic or constant, so the block may be read from anywhere; who writes what is said at each
-//! field. [`WorkerBlock::here`] is only called within a host call: gs is set there, and the thread stays the same.
+//! Guarantees: every field is atomic or constant, so the block may be read from anywhere; who writes what is said at
+//! each field. [`WorkerBlock::here`] is only called within a host call: gs is set there, and the thread stays the same.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(super) const STATE_GUEST: u32 = 1;
 /// The worker runs one of the host's functions on the side stack: a switch waits for its return.
 pub(super) const STATE_HOST_CALL: u32 = 2;
 
-/// One worker's block. The library's allocator reads the first word through gs; the stack switch and host calls use other
-/// fields by their offsets.
+/// One worker's block. The library's allocator reads the first word through gs; the stack switch and host calls use
+/// other fields by their offsets.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(super) struct WorkerBlock {
@@ -34,7 +34,8 @@ pub(super) struct WorkerBlock {
     this: AtomicPtr<WorkerBlock>,
     /// The worker's own stack pointer while it is on the side stack. Written by the switch.
     pub(super) saved_rsp: AtomicUsize,
-    /// Where the side stack starts. Written by the worker, as are the other words about the stack, when it takes another.
+    /// Where the side stack starts. Written by the worker, as are the other words about the stack, when it takes
+    /// another.
     pub(super) stack_top: AtomicUsize,
     /// The worker's SSE and x87 control words, which a landing restores. Constant.
     pub(super) mxcsr: u32,
@@ -45,7 +46,8 @@ pub(super) struct WorkerBlock {
     pub(super) pending: AtomicU32,
     /// Grows with every poll. Written by the worker.
     pub(super) sequence: AtomicU64,
-    /// The sequence of the last poll that is over: while it is another, tenant code runs or is about to. Written by the worker.
+    /// The sequence of the last poll that is over: while it is another, tenant code runs or is about to. Written by the
+    /// worker.
     pub(super) ended: AtomicU64,
     /// The sequence of the last poll of an extension that is not proven. Written by the worker.
     pub(super) wary: AtomicU64,
@@ -58,8 +60,8 @@ pub(super) struct WorkerBlock {
     pub(super) started: AtomicU64,
     /// Who reads and writes tables on this worker. Written by the worker before a poll.
     pub(super) participant: AtomicPtr<Participant>,
-    /// The sequence whose poll is to be switched out. Written by the watchdog before it signals; the handler clears it once
-    /// it has dealt with that.
+    /// The sequence whose poll is to be switched out. Written by the watchdog before it signals; the handler clears it
+    /// once it has dealt with that.
     pub(super) preempt_sequence: AtomicU64,
     /// Where a function that was switched out is to be resumed. Written by the switch, cleared by the worker.
     pub(super) context: AtomicUsize,
@@ -145,8 +147,9 @@ impl WorkerBlock {
     /// The block of the calling thread.
     ///
     /// # Safety
-    /// The calling thread has an engine, whose block outlives `'a`, and is in `STATE_HOST_CALL` state until the block is not used any
-    /// more: in `STATE_GUEST` state the code may be switched out between any two instructions, and go on on another thread.
+    /// The calling thread has an engine, whose block outlives `'a`, and is in `STATE_HOST_CALL` state until the block
+    /// is not used any more: in `STATE_GUEST` state the code may be switched out between any two instructions, and go
+    /// on on another thread.
     #[inline(always)]
     pub(super) unsafe fn here<'a>() -> &'a WorkerBlock {
         let block: *const WorkerBlock;

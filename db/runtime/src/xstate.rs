@@ -1,8 +1,8 @@
 //! The processor's extended registers (x87, SSE, AVX, AVX-512 and whatever comes next): what of them a switched-out
 //! invocation keeps, and how many bytes that takes. Found once, from CPUID and XCR0.
 //!
-//! Guarantees: [`XState::bytes`] is room for everything that XSAVE writes under [`XState::mask`]; [`XState::initial`] points
-//! at an image that never changes and with which XRSTOR sets every register of the mask to its initial value.
+//! Guarantees: [`XState::bytes`] is room for everything that XSAVE writes under [`XState::mask`]; [`XState::initial`]
+//! points at an image that never changes and with which XRSTOR sets every register of the mask to its initial value.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 use super::mapping::GuardedMapping;
 use crate::limits::XSTATE_MAX_BYTES;
 
-/// State components that are not the code's own registers: protection keys, and the tiles, which a process has to ask for.
+/// State components that are not the code's own registers: protection keys, and the tiles, which a process has to ask
+/// for.
 const EXCLUDED_COMPONENTS: u64 = 1 << 9 | 1 << 17 | 1 << 18;
 /// What the area begins with, whatever is saved: the legacy region and the header.
 const LEGACY_BYTES: usize = 512 + 64;

@@ -1,5 +1,5 @@
-//! Which processors the workers have to themselves, and which all other threads share: a thread of ours that the kernel puts on
-//! a worker's processor costs the worker's tenants up to a slice of the scheduler, some milliseconds.
+//! Which processors the workers have to themselves, and which all other threads share: a thread of ours that the kernel
+//! puts on a worker's processor costs the worker's tenants up to a slice of the scheduler, some milliseconds.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,8 @@ pub fn worker_free_cpus(workers: usize) -> &'static [usize] {
     allowed_cpus().get(workers..).unwrap_or_default()
 }
 
-/// Binds the calling thread to the processor of the worker of that number; several workers share where there are too few.
+/// Binds the calling thread to the processor of the worker of that number; several workers share where there are too
+/// few.
 pub fn bind_worker(index: usize) -> rustix::io::Result<()> {
     match allowed_cpus() {
         [] => Ok(()),
@@ -27,8 +28,8 @@ pub fn bind_worker(index: usize) -> rustix::io::Result<()> {
     }
 }
 
-/// Does it on the processors that no worker is bound to, if there are any: the threads that it starts, and those that they
-/// start, stay there. The calling thread goes back to where it was.
+/// Does it on the processors that no worker is bound to, if there are any: the threads that it starts, and those that
+/// they start, stay there. The calling thread goes back to where it was.
 pub fn run_off_worker_cpus<T>(workers: usize, act: impl FnOnce() -> T) -> T {
     /// Puts the thread back, even if `act` panics.
     struct AffinityGuard(CpuSet);

@@ -1,6 +1,7 @@
-//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
-//! any more does not keep its memory, and gives free memory back to the kernel. It also ends the graces of old tokens, which the
-//! control port does sooner where there is one, looks at extensions whose calls keep being killed, and at a device.
+//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody
+//! reads any more does not keep its memory, and gives free memory back to the kernel. It also ends the graces of old
+//! tokens, which the control port does sooner where there is one, looks at extensions whose calls keep being killed,
+//! and at a device.
 
 use std::io;
 use std::sync::Arc;
@@ -63,11 +64,12 @@ fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) 
     }
 }
 
-/// What of a device was logged last: whether its link is up, what wakes workers, and why it reads no more of the tables.
+/// What of a device was logged last: whether its link is up, what wakes workers, and why it reads no more of the
+/// tables.
 type LoggedDeviceState = Option<(bool, String, Option<String>)>;
 
-/// Logs when the link of the workers' device, if they have one, goes down or comes up, when something else wakes them than before, and when it cannot
-/// be told of more memory, or can again.
+/// Logs when the link of the workers' device, if they have one, goes down or comes up, when something else wakes them
+/// than before, and when it cannot be told of more memory, or can again.
 fn log_device_changes(metrics: &ServerMetrics, told: &mut LoggedDeviceState) {
     let Some(state) = metrics.device() else { return };
     let now = (state.up, state.wakes.clone(), state.refused.clone());

@@ -22,8 +22,8 @@ pub(super) enum BuilderCommand {
     Key(ConfigArg),
     /// Make a signed artifact of an extension, for `sandstorm ext push --artifact`
     ///
-    /// It is signed for one tenant, and no server loads it for another: --tenant takes that tenant's id, the number that
-    /// `sandstorm tenant show` prints, not its name.
+    /// It is signed for one tenant, and no server loads it for another: --tenant takes that tenant's id, the number
+    /// that `sandstorm tenant show` prints, not its name.
     Build(BuildArgs),
 }
 

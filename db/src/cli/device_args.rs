@@ -19,7 +19,8 @@ pub(super) struct DeviceArgs {
     /// The interface's name (packet), or DPDK's name or number of the device [default: the only one]
     #[arg(long, visible_alias = "interface", value_name = "NAME")]
     pub(super) device: Option<String>,
-    /// This host's address on the device, with the length of its network's prefix; may be given once for IPv4 and once for IPv6
+    /// This host's address on the device, with the length of its network's prefix; may be given once for IPv4 and once
+    /// for IPv6
     #[arg(long, value_name = "IP/PREFIX")]
     pub(super) address: Vec<String>,
     /// The router of that network
@@ -51,7 +52,8 @@ impl DeviceArgs {
     }
 }
 
-/// Where a client of that server, which has so many workers, gets drivers of this kind from; none: from the kernel. `queues` is of DPDK's devices.
+/// Where a client of that server, which has so many workers, gets drivers of this kind from; none: from the kernel.
+/// `queues` is of DPDK's devices.
 pub(super) fn drivers(
     settings: &NetSettings,
     server: SocketAddr,

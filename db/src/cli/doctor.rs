@@ -1,5 +1,5 @@
-//! `sandstorm doctor`: what this machine lacks: a rustc, also as a service; what a driver past the kernel's own stack needs; and
-//! what to do about it.
+//! `sandstorm doctor`: what this machine lacks: a rustc, also as a service; what a driver past the kernel's own stack
+//! needs; and what to do about it.
 
 mod dpdk_ports;
 mod systemd_unit;
@@ -23,7 +23,8 @@ pub(super) struct DoctorArgs {
     /// Look at this network interface, for `--driver packet`, in place of what DPDK needs
     #[arg(long, value_name = "NAME", conflicts_with = "eal")]
     interface: Option<String>,
-    /// Look at this unit of systemd, in place of what DPDK needs: its user, its files, and a rustc that the user can run
+    /// Look at this unit of systemd, in place of what DPDK needs: its user, its files, and a rustc that the user can
+    /// run
     #[arg(long, value_name = "FILE", conflicts_with_all = ["eal", "interface"])]
     unit: Option<PathBuf>,
     /// The root of the file system to look at
@@ -211,7 +212,8 @@ fn pages(root: &Path) -> BTreeMap<u32, NodeHugePages> {
     all
 }
 
-/// Hugepages where they are needed: packets lie on their device's memory node, and nowhere else. Without a device that DPDK could have, anywhere.
+/// Hugepages where they are needed: packets lie on their device's memory node, and nowhere else. Without a device that
+/// DPDK could have, anywhere.
 fn check_hugepages(root: &Path) -> Vec<DoctorFinding> {
     let pages = pages(root);
     let nodes: BTreeSet<Option<u32>> = match device_nodes(root) {

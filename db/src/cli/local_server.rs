@@ -191,8 +191,8 @@ impl LocalServer {
         self.count("messages")
     }
 
-    /// Runs a load that measures for so long, after a quarter of that, and tells what part of a second its workers had something to do
-    /// in the middle of it.
+    /// Runs a load that measures for so long, after a quarter of that, and tells what part of a second its workers had
+    /// something to do in the middle of it.
     pub(super) fn busy_while<T>(
         &self,
         seconds: f64,

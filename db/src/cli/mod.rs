@@ -48,20 +48,20 @@ struct CommandLine {
 /// Head of the options that every command takes, so that its own stand out.
 const GLOBAL_HEADING: &str = "Options of every command";
 
-/// Seconds that a control request may take, unless it is said: a hundred times what the slowest takes on a busy machine, and as long as
-/// a person waits before they look what is wrong.
+/// Seconds that a control request may take, unless it is said: a hundred times what the slowest takes on a busy
+/// machine, and as long as a person waits before they look what is wrong.
 const CONTROL_TIMEOUT_S: u64 = 10;
 
 /// What every command takes.
 #[derive(Clone, Args)]
 #[command(next_help_heading = GLOBAL_HEADING)]
 struct GlobalArgs {
-    /// Address of the server's control port; other machines are spoken to over TLS (https://) [default: the one that the
-    /// state directory names, or 127.0.0.1:7399]
+    /// Address of the server's control port; other machines are spoken to over TLS (https://) [default: the one that
+    /// the state directory names, or 127.0.0.1:7399]
     #[arg(long, global = true, value_name = "HOST:PORT", env = "SANDSTORM_SERVER")]
     server: Option<String>,
-    /// Trust the server's certificate if it is signed by one in this file (PEM) [default: the public authorities; on the
-    /// server's machine, the certificate that the state directory names]
+    /// Trust the server's certificate if it is signed by one in this file (PEM) [default: the public authorities; on
+    /// the server's machine, the certificate that the state directory names]
     #[arg(long, global = true, value_name = "FILE", env = "SANDSTORM_CA", value_parser = authorities)]
     ca: Option<Trust>,
     /// Trust the certificate with this fingerprint and no other; the server prints it when it starts
@@ -176,8 +176,8 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// What other programs call a command, and what it is here. Also words that only look like another command: somebody who
-/// types `top` does not mean `stop`.
+/// What other programs call a command, and what it is here. Also words that only look like another command: somebody
+/// who types `top` does not mean `stop`.
 const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
     (&["top", "stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),

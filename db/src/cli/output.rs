@@ -1,7 +1,8 @@
 //! What the command line prints: tables and values for people, JSON for programs, errors with a hint.
 //!
-//! Much of it was chosen by tenants: names, texts of errors and panics, lines of source. So everything but values goes through [`terminal`]; values for people
-//! are made fit for it where they are made ([`for_people`](super::byte_args::for_people)), and bytes that were asked for exactly are left alone.
+//! Much of it was chosen by tenants: names, texts of errors and panics, lines of source. So everything but values goes
+//! through [`terminal`]; values for people are made fit for it where they are made
+//! ([`for_people`](super::byte_args::for_people)), and bytes that were asked for exactly are left alone.
 
 use std::io::Write;
 
@@ -86,8 +87,8 @@ impl From<sandstorm_client::Error> for CliError {
     fn from(error: sandstorm_client::Error) -> CliError {
         use sandstorm_client::Error as E;
         let text = error.to_string();
-        // The client's texts are "what is wrong; what to do". Where the server's own words are in the middle, which may hold
-        // anything, what to do is behind the last semicolon; a tenant's or the system's words are not divided.
+        // The client's texts are "what is wrong; what to do". Where the server's own words are in the middle, which may
+        // hold anything, what to do is behind the last semicolon; a tenant's or the system's words are not divided.
         let divided = match &error {
             E::Killed { .. } | E::Failed { .. } | E::Io { .. } => None,
             // Only of a message that could not be read does the client say what to do.

@@ -49,10 +49,12 @@ pub(super) struct ServeArgs {
     /// Allow a control port without TLS although other machines reach it: tokens cross the network in the clear
     #[arg(long)]
     allow_plain_control: bool,
-    /// Let other machines use closed tenants' data without a sealed session: tokens and records cross the network in the clear
+    /// Let other machines use closed tenants' data without a sealed session: tokens and records cross the network in
+    /// the clear
     #[arg(long)]
     allow_plaintext: bool,
-    /// A port for memcached clients: HOST:PORT, tls:HOST:PORT or unix:/PATH; with =TENANT/TABLE they need no user and password. May be repeated
+    /// A port for memcached clients: HOST:PORT, tls:HOST:PORT or unix:/PATH; with =TENANT/TABLE they need no user and
+    /// password. May be repeated
     #[arg(long, value_name = "ADDRESS[=TENANT[/TABLE]]", value_parser = memcached_port)]
     memcached: Vec<ListenerConfig>,
     /// A port for Redis clients, as those of --memcached; with =TENANT/TABLE they need no AUTH. May be repeated
@@ -73,13 +75,14 @@ pub(super) struct ServeArgs {
     /// Its key (PEM)
     #[arg(long, value_name = "FILE", requires = "port_certificate")]
     port_key: Option<PathBuf>,
-    /// What moves datagrams: udp (kernel sockets); packet, an interface through packet sockets (docs/stack.md); or dpdk, a device past
-    /// the kernel (docs/dpdk.md) [default: udp]
+    /// What moves datagrams: udp (kernel sockets); packet, an interface through packet sockets (docs/stack.md); or
+    /// dpdk, a device past the kernel (docs/dpdk.md) [default: udp]
     #[arg(long, value_name = "NAME")]
     driver: Option<DriverName>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// With --driver dpdk: take the workers' datagrams alone from the device, and leave all else to the kernel, which has the same --address
+    /// With --driver dpdk: take the workers' datagrams alone from the device, and leave all else to the kernel, which
+    /// has the same --address
     #[arg(long)]
     isolate: bool,
     /// Number of workers [default: all cores but one]
@@ -97,7 +100,8 @@ pub(super) struct ServeArgs {
     /// For measuring: invocations read at once instead of taking turns while their records come from memory
     #[arg(long)]
     no_interleave: bool,
-    /// For measuring: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums are computed here
+    /// For measuring: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums are
+    /// computed here
     #[arg(long)]
     no_offload: bool,
     /// For measuring: large values are copied into their packets instead of being sent from where they are stored
@@ -106,7 +110,8 @@ pub(super) struct ServeArgs {
     /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
     #[arg(long)]
     ephemeral: bool,
-    /// Allow open tenants (those without a token) although other machines reach the data ports: anyone there may use their data
+    /// Allow open tenants (those without a token) although other machines reach the data ports: anyone there may use
+    /// their data
     #[arg(long)]
     allow_open: bool,
     /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
@@ -210,7 +215,8 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
     if out.json { Ok(()) } else { out.line("stopped") }
 }
 
-/// What is logged if `RUST_LOG` says nothing. Of rustls errors alone: it warns of what any client sends that is no TLS, so whoever connects could fill the log.
+/// What is logged if `RUST_LOG` says nothing. Of rustls errors alone: it warns of what any client sends that is no TLS,
+/// so whoever connects could fill the log.
 const DEFAULT_LOG: &str = "warn,rustls=error";
 
 /// Log lines go to standard error; `RUST_LOG` says which.
@@ -222,7 +228,8 @@ pub(super) fn start_log() {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors);
     // What tenants chose stands in many of them.
     let log = log.with_writer(move || EscapedLogWriter::new(std::io::stderr(), colors));
-    // A log that cannot be written, on a full disk, is no reason to end: the library would complain to the same place, and panic.
+    // A log that cannot be written, on a full disk, is no reason to end: the library would complain to the same place,
+    // and panic.
     let log = log.log_internal_errors(false);
     let _set = log.try_init();
 }
@@ -270,8 +277,8 @@ fn ports_of(data: &DataPlane, protocol: Protocol) -> Vec<String> {
     ports.map(|port| port.address.to_string()).collect()
 }
 
-/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificates looked at. Calls `ready` once signals are heard:
-/// a process that reads there that the server is up may end it at once.
+/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificates looked at. Calls `ready`
+/// once signals are heard: a process that reads there that the server is up may end it at once.
 fn wait_for_shutdown(
     stop: &Notify,
     data: &DataPlane,

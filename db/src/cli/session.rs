@@ -157,7 +157,8 @@ impl CliSession {
         Some(text.trim().to_owned()).filter(|token| !token.is_empty())
     }
 
-    /// Keeps a tenant's token (mode 0600), so that it need not be typed on this machine; `false` if that cannot be done.
+    /// Keeps a tenant's token (mode 0600), so that it need not be typed on this machine; `false` if that cannot be
+    /// done.
     pub(super) fn save_token(&self, tenant: &str, token: &str) -> bool {
         let path = self.token_file(tenant);
         let Some(folder) = path.parent() else { return false };
@@ -183,9 +184,9 @@ fn host_of(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, host)| host).trim_end_matches('/')
 }
 
-/// Where the control port is, with its scheme, and what the state directory knows of it: `named` on the command line, or
-/// what was found in the state directory, or the default. Without a scheme it is as the state directory says of this address,
-/// else as [`control::url`] has it.
+/// Where the control port is, with its scheme, and what the state directory knows of it: `named` on the command line,
+/// or what was found in the state directory, or the default. Without a scheme it is as the state directory says of this
+/// address, else as [`control::url`] has it.
 fn locate_control_port(
     named: Option<&str>,
     found: Option<ControlFile>,

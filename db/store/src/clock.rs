@@ -1,12 +1,13 @@
 //! The wall clock as expiry needs it: a record that is to live for so long never ends earlier.
 //!
-//! What reads goes by a time that its worker took at most a turn ago, in whole milliseconds: that may be late, and a record is seen
-//! a moment longer, which is allowed. A deadline that is counted from such a time would be early by as much. So it is counted from
-//! the clock itself, and from the end of the millisecond that has begun.
+//! What reads goes by a time that its worker took at most a turn ago, in whole milliseconds: that may be late, and a
+//! record is seen a moment longer, which is allowed. A deadline that is counted from such a time would be early by as
+//! much. So it is counted from the clock itself, and from the end of the millisecond that has begun.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since the Unix epoch, now; never before `now_ms`, which the caller has gone by.
+#[inline]
 pub fn clock_ms(now_ms: u64) -> u64 {
     #[cfg(any(test, feature = "testing"))]
     if let Some(fixed_ms) = FIXED_MS.get() {
@@ -15,13 +16,16 @@ pub fn clock_ms(now_ms: u64) -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64).max(now_ms)
 }
 
-/// The moment from which on a record counts as absent that is written now and is to live for `ttl_ms`. `now_ms` is the caller's.
+/// The moment from which on a record counts as absent that is written now and is to live for `ttl_ms`. `now_ms` is the
+/// caller's.
+#[inline]
 pub fn expiry_ms(now_ms: u64, ttl_ms: u64) -> u64 {
     clock_ms(now_ms).saturating_add(1).saturating_add(ttl_ms)
 }
 
 /// Has the clock of this thread stand still in a test.
 #[cfg(any(test, feature = "testing"))]
+#[inline]
 pub fn set_fixed_ms(at_ms: Option<u64>) {
     FIXED_MS.set(at_ms);
 }

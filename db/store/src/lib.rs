@@ -1,12 +1,15 @@
-//! The store: tables of records that any number of threads read without a lock, and the reclamation of what was replaced.
+//! The store: tables of records that any number of threads read without a lock, and the reclamation of what was
+//! replaced.
 //!
-//! - [`RecordTable`]: one tenant's named map. Readers take no lock and write nothing; writers take the lock of a stripe.
+//! - [`RecordTable`]: one tenant's named map. Readers take no lock and write nothing; writers take the lock of a
+//!   stripe.
 //! - [`RecordRef`]: a borrowed record; key and value are slices of the record itself.
 //! - `slabs`: the memory of records.
 //! - [`Epochs`], [`Participant`], [`EpochGuard`], [`EpochPin`]: who may still be reading what was replaced.
 //!
 //! A thread registers once ([`Epochs::register`]), announces a quiescent point once a loop turn
-//! ([`Participant::quiescent`]), and reads under a [`EpochGuard`]. An invocation holds a [`EpochPin`] for its life instead.
+//! ([`Participant::quiescent`]), and reads under a [`EpochGuard`]. An invocation holds a [`EpochPin`] for its life
+//! instead.
 #![deny(unsafe_code)]
 
 mod clock;

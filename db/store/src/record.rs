@@ -4,11 +4,12 @@
 //! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
 //! ```
 //! The header is 16 bytes; expiry and flags take room only in records that have them. Records with a large value
-//! ([`ZERO_COPY_MIN_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. A value may stay where it came, in a
-//! packet's buffer: then a [`SharedBytes`] of it, aligned, stands in place of value and count ([`EXTERNAL_VALUE`]). What this module guarantees:
-//! a [`RecordPtr`] made by [`RecordPtr::allocate`] points at a fully written record until it is given to
-//! [`RecordPtr::free`] and no share of it is left; everything but `touched`, `bits` and the count never changes in between, so that shared slices
-//! of key and value may be handed out for as long as the record is kept (which is the business of `epochs`, and of shares).
+//! ([`ZERO_COPY_MIN_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. A
+//! value may stay where it came, in a packet's buffer: then a [`SharedBytes`] of it, aligned, stands in place of value
+//! and count ([`EXTERNAL_VALUE`]). What this module guarantees: a [`RecordPtr`] made by [`RecordPtr::allocate`] points
+//! at a fully written record until it is given to [`RecordPtr::free`] and no share of it is left; everything but
+//! `touched`, `bits` and the count never changes in between, so that shared slices of key and value may be handed out
+//! for as long as the record is kept (which is the business of `epochs`, and of shares).
 #![allow(unsafe_code)]
 
 use super::epochs::RecordRefCount;
@@ -43,7 +44,8 @@ pub(super) struct RecordHeader {
     key_len: u16,
     /// Not 0 once the record was read since eviction last looked; written by readers, only when that is new.
     touched: AtomicU8,
-    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY | PLAIN | OUTSIDE` never change; the others are written under the lock of the stripe.
+    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY | PLAIN | OUTSIDE` never change; the others are written under the lock of the
+    /// stripe.
     bits: AtomicU8,
 }
 
@@ -54,7 +56,8 @@ const _: () = assert!(REFCOUNT_BYTES == 8 && align_of::<RecordRefCount>() <= 8);
 const SHARED_BYTES_LEN: usize = size_of::<SharedBytes>();
 const _: () = assert!(align_of::<SharedBytes>() <= align_of::<RecordHeader>());
 
-/// Records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`, for those of held ones.
+/// Records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`, for those of
+/// held ones.
 #[cfg(test)]
 pub(super) static COUNTED: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
 #[cfg(test)]
@@ -78,7 +81,8 @@ unsafe impl Send for RecordPtr {}
 // SAFETY: as above.
 unsafe impl Sync for RecordPtr {}
 
-/// Parts of which a value may be put together without a copy beforehand: what stays before, what is new, what stays after.
+/// Parts of which a value may be put together without a copy beforehand: what stays before, what is new, what stays
+/// after.
 pub(super) const VALUE_PARTS: usize = 3;
 
 /// Bytes of a value of these parts.
@@ -143,8 +147,8 @@ fn align_for_share(bytes: usize) -> usize {
 }
 
 impl RecordPtr {
-    /// Allocates and writes a record; `None` when memory is out or a length does not fit (keys to 128 KiB - 1, values to 4 GiB - 1; the table's
-    /// own limits are far lower).
+    /// Allocates and writes a record; `None` when memory is out or a length does not fit (keys to 128 KiB - 1, values
+    /// to 4 GiB - 1; the table's own limits are far lower).
     pub(super) fn allocate(
         version: u64,
         key: &[u8],
@@ -176,8 +180,8 @@ impl RecordPtr {
             touched: AtomicU8::new(0),
             bits: AtomicU8::new(bits),
         };
-        // SAFETY: `base` is aligned for a Header (to 8), and so for a Share, and owns `bytes` bytes, which is the sum of what is written
-        // below, in this order; none of the sources overlaps the fresh allocation.
+        // SAFETY: `base` is aligned for a Header (to 8), and so for a Share, and owns `bytes` bytes, which is the sum
+        // of what is written below, in this order; none of the sources overlaps the fresh allocation.
         unsafe {
             base.cast::<RecordHeader>().write(header);
             let mut at = base.add(HEADER_BYTES);
@@ -259,7 +263,8 @@ impl RecordPtr {
     /// # Safety
     /// The record is not destroyed during `'a`.
     unsafe fn holds<'a>(self) -> Option<&'a RecordRefCount> {
-        // SAFETY: the caller's promise; `allocate` has written a count at the end of records of such a length, which are aligned to 8.
+        // SAFETY: the caller's promise; `allocate` has written a count at the end of records of such a length, which
+        // are aligned to 8.
         unsafe {
             let record = self.as_ref();
             if record.value_len() < ZERO_COPY_MIN_VALUE_BYTES || record.has_external_value() {
@@ -308,7 +313,8 @@ unsafe extern "C" fn hold(record: *mut c_void) {
     }
 }
 
-/// Lets go of a record, and frees it if nothing else holds it. On any thread: slabs take back what another one has allocated.
+/// Lets go of a record, and frees it if nothing else holds it. On any thread: slabs take back what another one has
+/// allocated.
 ///
 /// # Safety
 /// It is one that counts its holders, and this hold is the caller's, which it gives up.
@@ -323,7 +329,8 @@ unsafe extern "C" fn release(record: *mut c_void) {
 
 static RECORD_VTABLE: SharedBytesVTable = SharedBytesVTable { hold, release };
 
-/// A borrowed record. Key and value are slices of the record itself, or of what it shares: no copy, no count, no destructor.
+/// A borrowed record. Key and value are slices of the record itself, or of what it shares: no copy, no count, no
+/// destructor.
 #[derive(Clone, Copy)]
 pub struct RecordRef<'a> {
     record: NonNull<RecordHeader>,
@@ -389,7 +396,8 @@ impl<'a> RecordRef<'a> {
 
     /// The share of a value that is outside.
     fn outside(&self) -> Option<&'a SharedBytes> {
-        // SAFETY: `allocate` has written a share there in records with this bit; it lives as long as the record, which is kept during 'a.
+        // SAFETY: `allocate` has written a share there in records with this bit; it lives as long as the record, which
+        // is kept during 'a.
         self.has_external_value()
             .then(|| unsafe { self.record.cast::<u8>().add(self.share_offset()).cast::<SharedBytes>().as_ref() })
     }
@@ -400,16 +408,17 @@ impl<'a> RecordRef<'a> {
         with_refcount(at + len + self.value_len(), self.value_len())
     }
 
-    /// The value, to be kept for as long as one likes, whatever becomes of the key. It keeps the whole record, which counts for no table any more
-    /// when it was replaced: how much is kept so is the holder's to bound. None of a value that is shorter than [`ZERO_COPY_MIN_VALUE_BYTES`],
-    /// or than its key.
+    /// The value, to be kept for as long as one likes, whatever becomes of the key. It keeps the whole record, which
+    /// counts for no table any more when it was replaced: how much is kept so is the holder's to bound. None of a value
+    /// that is shorter than [`ZERO_COPY_MIN_VALUE_BYTES`], or than its key.
     pub fn hold(&self) -> Option<SharedBytes> {
         let (key, value) = self.key_and_value();
         if let Some(share) = self.outside() {
             return (value.len() >= ZERO_COPY_MIN_VALUE_BYTES.max(key.len())).then(|| share.clone());
         }
         let record = RecordPtr(self.record);
-        // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage is there: it goes after that only.
+        // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage is there: it goes after that
+        // only.
         let holds = unsafe { record.holds() }.filter(|_| value.len() >= key.len())?;
         holds.hold();
         // SAFETY: the value is the record's, which is destroyed with its last hold; one was added for this share.
@@ -427,8 +436,8 @@ impl<'a> RecordRef<'a> {
     }
 
     fn slice(&self, offset: usize, len: usize) -> &'a [u8] {
-        // SAFETY: offset + len lies within the allocation for the (offset, len) pairs used below: they repeat the layout
-        // written by `allocate`; those bytes never change while the record is kept, which it is during 'a.
+        // SAFETY: offset + len lies within the allocation for the (offset, len) pairs used below: they repeat the
+        // layout written by `allocate`; those bytes never change while the record is kept, which it is during 'a.
         unsafe { std::slice::from_raw_parts(self.record.cast::<u8>().add(offset).as_ptr(), len) }
     }
 
@@ -511,7 +520,8 @@ impl<'a> RecordRef<'a> {
         RecordMarks { stale: bits & STALE != 0, sent: bits & SENT != 0, fetched }
     }
 
-    /// Changes that; that it was read is noted, not taken back. Under the lock of the stripe: within [`super::RecordTable::update_marked`].
+    /// Changes that; that it was read is noted, not taken back. Under the lock of the stripe: within
+    /// [`super::RecordTable::update_marked`].
     pub fn set_marks(&self, marks: RecordMarks) {
         let set = |bit, on| if on { bit } else { 0 };
         let kept = self.bits() & !(STALE | SENT);

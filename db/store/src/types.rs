@@ -54,6 +54,7 @@ pub enum StoreCondition {
 
 impl StoreCondition {
     /// Whether the condition holds where `found` is the version of the live record, if there is one.
+    #[inline]
     pub fn holds(self, found: Option<u64>) -> bool {
         match self {
             StoreCondition::Always => true,

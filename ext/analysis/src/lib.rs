@@ -1,13 +1,13 @@
 //! Runs rows through a decision tree that is stored in a record, and counts the classes that they end in.
 //!
 //! - the tree record's value: nodes of 16 bytes, the root first:
-//!   `feature u16 | left u16 | right u16 | class u16 | threshold i64`. A row goes left where its number at `feature` is at
-//!   most `threshold`, else right; children stand behind their parent. A node with the feature 65535 is a leaf: it gives
-//!   the row its class
+//!   `feature u16 | left u16 | right u16 | class u16 | threshold i64`. A row goes left where its number at `feature` is
+//!   at most `threshold`, else right; children stand behind their parent. A node with the feature 65535 is a leaf: it
+//!   gives the row its class
 //! - a row: a record whose value is numbers, i64 each. A row whose length is no multiple of 8, or that has no number at
 //!   a feature that its path asks for, is skipped and counted
-//! - args: `table u64 | rows table u64 | tree_len u16 | tree key | list key` (integers little-endian; the list key is the
-//!   rest). Tree and list stand in the first table. Without a list key all records of the rows table are rows, else
+//! - args: `table u64 | rows table u64 | tree_len u16 | tree key | list key` (integers little-endian; the list key is
+//!   the rest). Tree and list stand in the first table. Without a list key all records of the rows table are rows, else
 //!   those that the list record names: `len u16 | key`, repeated; a listed row that is not there is skipped and counted
 //! - reply: `classified u64 | skipped u64`, then `class u16 | count u64` for each class met, classes ascending
 //! - errors: `NotFound` without the tree or list record, `Invalid` when they are not what is said above

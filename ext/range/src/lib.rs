@@ -1,12 +1,12 @@
 //! Reads a short range of numbered records: a first key, and how many from there on.
 //!
-//! It needs no ordered table: a range can be read wherever its keys can be told, as those that end in a number. The next
-//! key after `k0099` is `k0100`; as long as no digit is lacking, that is also the order of their bytes.
+//! It needs no ordered table: a range can be read wherever its keys can be told, as those that end in a number. The
+//! next key after `k0099` is `k0100`; as long as no digit is lacking, that is also the order of their bytes.
 //!
-//! - args: `table u64 | count u32 | first key` (integers little-endian; the first key is the rest), count 1 to 1000; the
-//!   key ends in at least one decimal digit
-//! - reply: for each of the `count` keys in order `value_len u32 | value`, and 4294967295 in place of both where there is
-//!   no record. It ends early behind the last key that the digits can write
+//! - args: `table u64 | count u32 | first key` (integers little-endian; the first key is the rest), count 1 to 1000;
+//!   the key ends in at least one decimal digit
+//! - reply: for each of the `count` keys in order `value_len u32 | value`, and 4294967295 in place of both where there
+//!   is no record. It ends early behind the last key that the digits can write
 //! - errors: `Invalid` for malformed args, `TooLarge` when the values do not fit into a reply
 #![no_std]
 #![forbid(unsafe_code)]

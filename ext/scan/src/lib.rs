@@ -4,8 +4,8 @@
 //! - a record matches when its key starts with `prefix` and the number at the start of its value, u64, is at least
 //!   `minimum` (a value shorter than 8 bytes counts as if it ended in zeros; a minimum of 0 lets every value match)
 //! - `page` records are read between two yields, 1 to 4096
-//! - reply: `matches u64`, then for each of the first `limit` matches `key_len u32 | value_len u32 | key | value`, in no
-//!   particular order; a record written during the scan may count twice or not at all
+//! - reply: `matches u64`, then for each of the first `limit` matches `key_len u32 | value_len u32 | key | value`, in
+//!   no particular order; a record written during the scan may count twice or not at all
 //! - errors: `Invalid` for a page out of range, `TooLarge` when the matches do not fit into a reply
 #![no_std]
 #![forbid(unsafe_code)]

@@ -13,7 +13,8 @@ const MALFORMED_EDGE: &str = "the record under the edge's key is not one that th
 const INCONSISTENT_COUNT: &str =
     "the count of the list does not agree with its edges: others write to the graph's tables";
 
-/// Edges of a list beyond which its count is kept in shards, so that those who add to a popular list do not all write to one record.
+/// Edges of a list beyond which its count is kept in shards, so that those who add to a popular list do not all write
+/// to one record.
 const SHARD_ABOVE: u64 = 2_048;
 /// Shards of a count. Each has to be read for the count of such a list.
 const SHARDS: u8 = 8;
@@ -112,8 +113,8 @@ async fn remove(graph: TaoGraph<'_>, edge: AssocEdge) -> Result<Option<Vec<u8>>,
     Ok(Some(old.value().to_vec()))
 }
 
-/// Adds to the count of an edge's list. It is written where the edge only moves, too: its version tells a reader that the list
-/// is still as it was.
+/// Adds to the count of an edge's list. It is written where the edge only moves, too: its version tells a reader that
+/// the list is still as it was.
 async fn add_to_count(graph: TaoGraph<'_>, edge: AssocEdge, by: i64) -> Result<(), Error> {
     let (tx, list) = (graph.db.transaction(), edge.list);
     let key = list.count_key();

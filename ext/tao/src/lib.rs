@@ -1,9 +1,9 @@
-//! A social graph after TAO (Bronson et al., USENIX ATC 2013): typed objects with fields, and typed, timed associations between
-//! them in lists, newest first. One round trip each; writes are transactions, so an edge and its inverse, a list and its count
-//! are never seen apart.
+//! A social graph after TAO (Bronson et al., USENIX ATC 2013): typed objects with fields, and typed, timed associations
+//! between them in lists, newest first. One round trip each; writes are transactions, so an edge and its inverse, a
+//! list and its count are never seen apart.
 //!
-//! Arguments: `objects u64 | lists u64 | op u8`, then by operation; integers little-endian. `objects` and `lists` are the ids of
-//! two tables, the second an ordered one; each pair of tables is a graph of its own.
+//! Arguments: `objects u64 | lists u64 | op u8`, then by operation; integers little-endian. `objects` and `lists` are
+//! the ids of two tables, the second an ordered one; each pair of tables is a graph of its own.
 //!
 //! | op | name | arguments | reply |
 //! |---|---|---|---|
@@ -21,25 +21,26 @@
 //! | 12 | `assoc_type` | atype u32, inverse u32 or nothing | nothing |
 //! | 13 | `assoc_type_get` | atype u32 | nothing: not declared; else u8: 0: no inverse, or 1, inverse u32 |
 //!
-//! - FIELDS: count u16, then by ascending name: name_len u8 (1 to 255), name, value_len u32, value. 1,024 fields and 256 KiB at most;
-//!   as many names are removed at most, none of them one that is set
-//! - LIST: more u8, count u32, so often id2 u64, time u64, data_len u32, data. Where more is 1, a tail says how to go on: such a reply ends
-//!   before what was asked for: because it has 1 MiB, because it has skipped many edges, 8,192 at most, on its way to `pos`, or because
-//!   edges went while it was read. Ids of an `assoc_get` that come twice are one only within a reply: name each once
+//! - FIELDS: count u16, then by ascending name: name_len u8 (1 to 255), name, value_len u32, value. 1,024 fields and
+//!   256 KiB at most; as many names are removed at most, none of them one that is set
+//! - LIST: more u8, count u32, so often id2 u64, time u64, data_len u32, data. Where more is 1, a tail says how to go
+//!   on: such a reply ends before what was asked for: because it has 1 MiB, because it has skipped many edges, 8,192 at
+//!   most, on its way to `pos`, or because edges went while it was read. Ids of an `assoc_get` that come twice are one
+//!   only within a reply: name each once
 //! - AFTER: time u64, id2 u64: the list from behind that place on, `pos` counted from there
 //!
 //! What they mean is told in `docs/tao.md`; in short:
-//! - A list is ordered by time, newest first, equal times by ascending id2. `high` and `low` are part of what they bound; a limit above
-//!   6,000 counts as 6,000. A list that is not there is empty, and its count 0.
-//! - Between two ids there is one association of a type. Adding it again gives it the new time and data; so does changing the type of
-//!   another to it.
-//! - `assoc_type` declares what the inverse of a type is: itself, another, or none. A type that is used before it is declared has none, and
-//!   that stays: a declaration never changes, so each edge has its inverse at any time.
+//! - A list is ordered by time, newest first, equal times by ascending id2. `high` and `low` are part of what they
+//!   bound; a limit above 6,000 counts as 6,000. A list that is not there is empty, and its count 0.
+//! - Between two ids there is one association of a type. Adding it again gives it the new time and data; so does
+//!   changing the type of another to it.
+//! - `assoc_type` declares what the inverse of a type is: itself, another, or none. A type that is used before it is
+//!   declared has none, and that stays: a declaration never changes, so each edge has its inverse at any time.
 //! - Associations do not ask for objects: ids need not be there, and `obj_delete` leaves the edges as they are.
-//! - An id is never given out again, nor is one that an object has; but for this, the tables are to be stores, not caches, and whoever fills
-//!   them by plain puts writes the record of the last id, too.
-//! - Errors: `Invalid` for arguments that are not like that; `Other` for a table that holds what is not of a graph. Status `Conflict`:
-//!   others wrote to the same each time that it was tried, and nothing was written.
+//! - An id is never given out again, nor is one that an object has; but for this, the tables are to be stores, not
+//!   caches, and whoever fills them by plain puts writes the record of the last id, too.
+//! - Errors: `Invalid` for arguments that are not like that; `Other` for a table that holds what is not of a graph.
+//!   Status `Conflict`: others wrote to the same each time that it was tried, and nothing was written.
 //!
 //! What is stored; numbers are big-endian in keys, so that they sort, and little-endian in values:
 //!

@@ -1,7 +1,7 @@
 //! Queries of association lists.
 //!
-//! A page of a list is read in two steps, its places and then the records of their edges, between which others may write. What is promised,
-//! and how it is kept ([`answer`]):
+//! A page of a list is read in two steps, its places and then the records of their edges, between which others may
+//! write. What is promised, and how it is kept ([`answer`]):
 //!
 //! | case | promise | how |
 //! |---|---|---|
@@ -30,10 +30,12 @@ const MALFORMED_POSITION_KEY: &str = "the lists table holds a key that is not on
 
 /// Edges that are skipped in one go, and the position up to which an answer is that of one moment.
 const PAGE_POSITIONS: u64 = 1_024;
-/// What one call reads, in places of a list, an edge counting as two: so many, each a cache miss or two, take some milliseconds.
-/// A list that others change meanwhile is read again within this; after that each edge is as it was at some moment of the call.
+/// What one call reads, in places of a list, an edge counting as two: so many, each a cache miss or two, take some
+/// milliseconds. A list that others change meanwhile is read again within this; after that each edge is as it was at
+/// some moment of the call.
 const MAX_READ_COST: u64 = 14_000;
-/// Places from the end up to which a position is counted off from there: each costs about four times one that is met forward.
+/// Places from the end up to which a position is counted off from there: each costs about four times one that is met
+/// forward.
 const NEAR_END_POSITIONS: u64 = 2_000;
 
 /// What is asked of a list.
@@ -126,14 +128,16 @@ fn read_after(args: &mut ArgReader<'_>) -> Result<Option<(u64, u64)>, Error> {
     Ok(after)
 }
 
-/// What tells whether a list has changed, and its size. An edge that is written again with the time that it has changes neither
-/// the list's order nor its count: that is not told, and of such an edge a reader sees the one record or the other, whole.
+/// What tells whether a list has changed, and its size. An edge that is written again with the time that it has changes
+/// neither the list's order nor its count: that is not told, and of such an edge a reader sees the one record or the
+/// other, whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ListState {
     size: u64,
     /// It is in one record, so it is of one moment.
     is_single_record: bool,
-    /// The sum of the versions of what keeps the count, which is written whenever the list changes: none of them ever falls.
+    /// The sum of the versions of what keeps the count, which is written whenever the list changes: none of them ever
+    /// falls.
     versions: u64,
 }
 
@@ -260,7 +264,8 @@ async fn nth_from_end(graph: TaoGraph<'_>, list: AssocList, nth: u64) -> Result<
     }
 }
 
-/// The keys of the places of a list, `limit` at most. A place that is being made or removed may be among them: it counts by its edge.
+/// The keys of the places of a list, `limit` at most. A place that is being made or removed may be among them: it
+/// counts by its edge.
 pub(crate) async fn position_keys(graph: TaoGraph<'_>, ask: ListQuery, limit: usize) -> Result<Keys, Error> {
     let first = ask.list.place(ask.high, 0);
     let behind = ask.after.map(|(time, id2)| ask.list.behind(time, id2));

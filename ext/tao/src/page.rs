@@ -91,8 +91,8 @@ async fn read_edge_records<'a>(
     Ok((records, count))
 }
 
-/// Makes a page of a list that others change sound: each edge comes once, where its own record has it. Those that earlier tries met
-/// and this one did not are looked up again: they may have been moved past the reader.
+/// Makes a page of a list that others change sound: each edge comes once, where its own record has it. Those that
+/// earlier tries met and this one did not are looked up again: they may have been moved past the reader.
 pub(crate) async fn reconcile_page<'a>(
     graph: TaoGraph<'a>,
     ask: ListQuery,

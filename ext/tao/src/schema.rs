@@ -1,5 +1,5 @@
-//! Types of associations: which is the inverse of which. What is declared once stays, so that whatever was written under it
-//! stays right.
+//! Types of associations: which is the inverse of which. What is declared once stays, so that whatever was written
+//! under it stays right.
 
 use sandstorm_api::prelude::*;
 
@@ -37,7 +37,8 @@ async fn declare_once(graph: TaoGraph<'_>, atype: u32, inverse: Option<u32>) -> 
     }
 }
 
-/// Writes down what holds of a type. As no edge can be before its type is noted, here one is told whose `lists` table is not ordered.
+/// Writes down what holds of a type. As no edge can be before its type is noted, here one is told whose `lists` table
+/// is not ordered.
 async fn write_declaration(graph: TaoGraph<'_>, atype: u32, inverse: Option<u32>) -> Result<(), Error> {
     graph.db.range(graph.lists, &[], &[], 1, Direction::Forward).await?;
     graph.db.transaction().put(graph.objects, &keys::schema_key(atype), &encode_declaration(inverse))

@@ -1,4 +1,5 @@
-//! The extension against a model of the interface, over the test store; what it is sent is what the client's codec writes.
+//! The extension against a model of the interface, over the test store; what it is sent is what the client's codec
+//! writes.
 
 #[path = "../../../client/src/tao/codec.rs"]
 #[allow(dead_code)]

@@ -1,12 +1,13 @@
-//! Moves an amount from one account to another, as one transaction: whoever looks finds the same sum, before, after, and in
-//! between. A closed economy, so that a store's transactions can be put to the test.
+//! Moves an amount from one account to another, as one transaction: whoever looks finds the same sum, before, after,
+//! and in between. A closed economy, so that a store's transactions can be put to the test.
 //!
-//! - args: `table u64 | amount u64 | from_len u16 | from | to` (integers little-endian; the second account's key is the rest)
+//! - args: `table u64 | amount u64 | from_len u16 | from | to` (integers little-endian; the second account's key is the
+//!   rest)
 //! - reply: `from u64 | to u64`, the balances afterwards
 //! - accounts: the record under a key is its balance, u64; an account that is not there has 0, one with 0 is deleted
-//! - errors: `Invalid` for arguments that are not like that, both accounts the same among them, and for a record that is no
-//!   balance; one of its own where there is not enough to move. Nothing has changed then. Status `Conflict`: others moved from
-//!   or to the same accounts each time that it was tried
+//! - errors: `Invalid` for arguments that are not like that, both accounts the same among them, and for a record that
+//!   is no balance; one of its own where there is not enough to move. Nothing has changed then. Status `Conflict`:
+//!   others moved from or to the same accounts each time that it was tried
 #![no_std]
 #![forbid(unsafe_code)]
 

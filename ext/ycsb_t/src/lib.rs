@@ -1,16 +1,19 @@
-//! The closed economy of YCSB+T (Dey et al., ICDE workshops 2014): accounts whose sum never changes, so that a store's transactions
-//! can be measured and put to the test at once. Each call is one transaction.
+//! The closed economy of YCSB+T (Dey et al., ICDE workshops 2014): accounts whose sum never changes, so that a store's
+//! transactions can be measured and put to the test at once. Each call is one transaction.
 //!
 //! - args: `table u64 | command u8`, then by command (integers little-endian)
 //!   - 0, read: `account`; reply: `balance u64`
-//!   - 1, transfer: `amount u64 | from_len u16 | from | to`; reply: `moved u64 | from u64 | to u64`, the balances afterwards. What the
-//!     account has is moved if that is less than the amount: a workload needs no retries of its own for it
+//!   - 1, transfer: `amount u64 | from_len u16 | from | to`; reply: `moved u64 | from u64 | to u64`, the balances
+//!     afterwards. What the account has is moved if that is less than the amount: a workload needs no retries of its
+//!     own for it
 //!   - 2, audit: `count u32 | first account`, 1 to 1000 accounts whose keys end in a number, from that one on; reply:
 //!     `sum u64 | counted u32 | missing u32`, all of one moment
-//! - accounts: the record under a key begins with its balance, u64; what else is in it stays as it is. None is made or deleted here
-//! - errors: `Invalid` for arguments that are not like that, both accounts the same among them, and for a record that is too short
-//!   for a balance; `NotFound` for an account that is not there; one of its own where a balance or a sum passes 2^64. Nothing has
-//!   changed then. Status `Conflict`: others changed the same accounts each time that it was tried
+//! - accounts: the record under a key begins with its balance, u64; what else is in it stays as it is. None is made or
+//!   deleted here
+//! - errors: `Invalid` for arguments that are not like that, both accounts the same among them, and for a record that
+//!   is too short for a balance; `NotFound` for an account that is not there; one of its own where a balance or a sum
+//!   passes 2^64. Nothing has changed then. Status `Conflict`: others changed the same accounts each time that it was
+//!   tried
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -45,7 +45,8 @@ pub struct DeviceOptions {
     pub sleeps: bool,
     /// See [`PortOptions::dma_from_tables`].
     pub dma_from_tables: bool,
-    /// Take the workers' datagrams alone, by rules, and leave all else on the device to the kernel, which has the same addresses. Of a server's device.
+    /// Take the workers' datagrams alone, by rules, and leave all else on the device to the kernel, which has the same
+    /// addresses. Of a server's device.
     pub isolate: bool,
 }
 
@@ -180,7 +181,8 @@ impl DpdkDevice {
     /// Starts DPDK, opens the device, and gives a driver for each worker.
     ///
     /// # Errors
-    /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process: further devices are opened with the same arguments.
+    /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process: further devices are opened with
+    /// the same arguments.
     pub fn open(options: &DeviceOptions) -> Result<(DpdkDevice, Vec<StackDriver<QueuePair>>), DeviceError> {
         let (port, pairs) = open(options, |_| Ok(u16::try_from(options.workers).unwrap_or(u16::MAX)))?;
         let interface = new_interface(&pairs, options)?;
@@ -233,7 +235,8 @@ impl DpdkDevice {
         self.port.buffers_in_use()
     }
 
-    /// Memory that the device reads by itself, for tables whose values it is to send from where they are stored. None: any will do, or none does.
+    /// Memory that the device reads by itself, for tables whose values it is to send from where they are stored. None:
+    /// any will do, or none does.
     pub fn dma(&self) -> Option<&Arc<DmaMemory>> {
         self.port.dma()
     }
@@ -284,7 +287,8 @@ fn open(
     Ok(opened)
 }
 
-/// Over memif a packet has to fit one place of its ring: DPDK 22.11 spoils those that take several. The side that is its client makes the rings.
+/// Over memif a packet has to fit one place of its ring: DPDK 22.11 spoils those that take several. The side that is
+/// its client makes the rings.
 fn check_memif_buffers(info: &PortDescription, options: &DeviceOptions) -> Result<(), DeviceError> {
     if !info.is_shared_memory() {
         return Ok(());
@@ -341,7 +345,8 @@ fn steer(port: &DpdkPort, options: &DeviceOptions) -> (Vec<FlowRule>, PacketStee
     }
 }
 
-/// Has a device that is shared with the kernel keep a rule for each worker and family, without which nothing would come.
+/// Has a device that is shared with the kernel keep a rule for each worker and family, without which nothing would
+/// come.
 fn steer_isolated(port: &DpdkPort, options: &DeviceOptions) -> Result<(Vec<FlowRule>, PacketSteering), DeviceError> {
     let refused = |why| DeviceError::IsolatedRules { device: port.info().name.clone(), why };
     Ok((create_worker_rules(port, options).map_err(refused)?, PacketSteering::Isolated))
@@ -380,8 +385,9 @@ pub struct ClientDevice {
     port: DpdkPort,
 }
 
-/// Queues of a client: those asked for, or what the device needs towards a server of so many workers. memif's driver looks at every queue that
-/// its own side has, whether or not the peer has one there; nothing tells the server's side how many the peer has.
+/// Queues of a client: those asked for, or what the device needs towards a server of so many workers. memif's driver
+/// looks at every queue that its own side has, whether or not the peer has one there; nothing tells the server's side
+/// how many the peer has.
 fn client_queues(info: &PortDescription, asked: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
     if !info.is_shared_memory() {
         return Ok(asked.unwrap_or(1));
@@ -398,17 +404,19 @@ fn client_queues(info: &PortDescription, asked: Option<u16>, workers: usize) -> 
 const MEMIF_BUFFER_BYTES: u32 = 2048;
 
 impl ClientDevice {
-    /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is of no meaning. Without a
-    /// number of `queues`: over shared memory (memif) as many as the server has workers, else one.
+    /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is of no
+    /// meaning. Without a number of `queues`: over shared memory (memif) as many as the server has workers, else one.
     ///
     /// # Errors
-    /// As [`DpdkDevice::open`]; and another number of queues than the server's workers over memif, which would have the server read and write
-    /// memory that is nobody's.
+    /// As [`DpdkDevice::open`]; and another number of queues than the server's workers over memif, which would have the
+    /// server read and write memory that is nobody's.
     pub fn open(options: &DeviceOptions, server: SocketAddr, queues: Option<u16>) -> Result<ClientDevice, DeviceError> {
-        // Whoever waits for a client's connection looks at the device by the clock: it is another's turn at it meanwhile.
+        // Whoever waits for a client's connection looks at the device by the clock: it is another's turn at it
+        // meanwhile.
         let options = &DeviceOptions { sleeps: false, isolate: false, dma_from_tables: false, ..options.clone() };
         let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
-        // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
+        // What is announced before there is a link is lost; and who talked from this address before would be believed
+        // to have it still.
         let begun = Instant::now();
         while !port.is_up() {
             if begun.elapsed() > Duration::from_secs(DPDK_LINK_TIMEOUT_S) {
@@ -486,8 +494,8 @@ impl PooledDriver {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has something done with the port, while no other connection is at it. What was received is dealt with by then: it lies where the device has put
-    /// it, and is not copied for the sake of the others.
+    /// Has something done with the port, while no other connection is at it. What was received is dealt with by then:
+    /// it lies where the device has put it, and is not copied for the sake of the others.
     fn with_port<T>(&self, work: impl FnOnce(&mut StackDriver<SharedPort>) -> T) -> T {
         let mut driver = self.driver();
         let mut idle_port = self.idle_port.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,16 @@
 //! What a device reads by itself of the memory of tables.
 //!
-//! A real device reads memory by its address on the bus, through the IOMMU, and only where somebody has mapped it: `rte_dev_dma_map` does, on vfio-pci,
-//! here with the address that the memory has in this process, as DPDK does it with its own (`--iova-mode=va`). What is mapped stays in memory (it
-//! counts against `ulimit -l`). Elsewhere values are copied into packets: without an IOMMU nobody knows where memory lies; where DPDK has the IOMMU
-//! translate physical addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; mlx5, which maps
-//! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11: `mlx5_common_dev_dma_unmap`); and not each
-//! driver waits with memory that is not its pool's until it has left, or has room for its addresses: [`ZERO_COPY_DRIVERS`] do.
+//! A real device reads memory by its address on the bus, through the IOMMU, and only where somebody has mapped it:
+//! `rte_dev_dma_map` does, on vfio-pci, here with the address that the memory has in this process, as DPDK does it with
+//! its own (`--iova-mode=va`). What is mapped stays in memory (it counts against `ulimit -l`). Elsewhere values are
+//! copied into packets: without an IOMMU nobody knows where memory lies; where DPDK has the IOMMU translate physical
+//! addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; mlx5, which maps
+//! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11:
+//! `mlx5_common_dev_dma_unmap`); and not each driver waits with memory that is not its pool's until it has left, or has
+//! room for its addresses: [`ZERO_COPY_DRIVERS`] do.
 //!
-//! Guarantees: memory that a device was told of is not given back to the kernel before the device was told to forget it.
+//! Guarantees: memory that a device was told of is not given back to the kernel before the device was told to forget
+//! it.
 #![allow(unsafe_code)]
 
 use super::dma_arena::{DmaArena, DmaMapper, UnmapOutcome};
@@ -24,8 +27,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Drivers that let go of memory that is not their pool's once it has left, with addresses of 64 bits: those of DPDK 22.11 that were tried
-/// (e1000_em, virtio, vmxnet3), and Intel's others, whose rings do it in the same way.
+/// Drivers that let go of memory that is not their pool's once it has left, with addresses of 64 bits: those of DPDK
+/// 22.11 that were tried (e1000_em, virtio, vmxnet3), and Intel's others, whose rings do it in the same way.
 const ZERO_COPY_DRIVERS: [&str; 11] = [
     "net_e1000_em",
     "net_virtio",
@@ -93,7 +96,8 @@ struct DmaDevice {
     eal: Weak<Eal>,
 }
 
-// SAFETY: DPDK keeps the device until it ends, which `eal` is asked of before each use; on vfio mapping takes DPDK's own lock.
+// SAFETY: DPDK keeps the device until it ends, which `eal` is asked of before each use; on vfio mapping takes DPDK's
+// own lock.
 unsafe impl Send for DmaDevice {}
 // SAFETY: as above.
 unsafe impl Sync for DmaDevice {}
@@ -107,7 +111,8 @@ impl DmaMapper for DmaDevice {
     }
 
     fn unmap(&self, at: NonNull<u8>, bytes: usize) -> UnmapOutcome {
-        // DPDK has ended, or ends: no port is open, nothing is sent any more, and none of these addresses gets other memory (`map`).
+        // DPDK has ended, or ends: no port is open, nothing is sent any more, and none of these addresses gets other
+        // memory (`map`).
         let Some(_runs) = self.eal.upgrade() else { return UnmapOutcome::Released };
         // SAFETY: as in `map`.
         match -unsafe { sys::ss_dma_unmap(self.device.as_ptr(), at.as_ptr().cast(), bytes) } {

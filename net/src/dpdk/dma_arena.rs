@@ -1,12 +1,15 @@
 //! Memory that a device reads by itself: one piece of addresses, of which extents are made when somebody wants them.
 //!
-//! A device reads what it was told of beforehand (`rte_extmem_register`, `rte_dev_dma_map`). DPDK has room for 128 registrations and, on vfio, for 256
-//! mappings, of which those that lie side by side are one. So all addresses are reserved at once, and extents are taken from the lowest on. Where
-//! there would be more than 256 pieces, with what is in use all over, DPDK does not forget one: such a place keeps its memory, is handed out
-//! first, and is tried again when another has been forgotten. The addresses are low where such are free ([`DMA_ADDRESS_HINTS`]): an IOMMU may translate no more.
+//! A device reads what it was told of beforehand (`rte_extmem_register`, `rte_dev_dma_map`). DPDK has room for 128
+//! registrations and, on vfio, for 256 mappings, of which those that lie side by side are one. So all addresses are
+//! reserved at once, and extents are taken from the lowest on. Where there would be more than 256 pieces, with what is
+//! in use all over, DPDK does not forget one: such a place keeps its memory, is handed out first, and is tried again
+//! when another has been forgotten. The addresses are low where such are free ([`DMA_ADDRESS_HINTS`]): an IOMMU may
+//! translate no more.
 //!
-//! Guarantees: what [`DmaArena::take`] answers is [`DMA_EXTENT_BYTES`] of readable and writable memory, aligned to that, which nobody else has until it is
-//! handed to [`DmaArena::give`], and which the device reads meanwhile. Memory leaves this process only after the device has been told to forget it.
+//! Guarantees: what [`DmaArena::take`] answers is [`DMA_EXTENT_BYTES`] of readable and writable memory, aligned to
+//! that, which nobody else has until it is handed to [`DmaArena::give`], and which the device reads meanwhile. Memory
+//! leaves this process only after the device has been told to forget it.
 #![allow(unsafe_code)]
 
 use super::error::DpdkErrno;
@@ -198,19 +201,22 @@ impl<M: DmaMapper> DmaArena<M> {
     /// Takes an extent back.
     ///
     /// # Safety
-    /// It came from [`DmaArena::take`], is given back once, and nobody uses it any more, nor does anything that is to be sent.
+    /// It came from [`DmaArena::take`], is given back once, and nobody uses it any more, nor does anything that is to
+    /// be sent.
     pub(super) unsafe fn give(&self, at: NonNull<u8>) {
         let Some(place) = self.place(at.as_ptr().addr()) else { return };
         if let Some(word) = self.out.get(place / 64) {
             word.fetch_and(!(1 << (place % 64)), Relaxed);
         }
-        // What it would not forget before it may now, as its neighbours are gone: two for each, by turns, until one is in vain.
+        // What it would not forget before it may now, as its neighbours are gone: two for each, by turns, until one is
+        // in vain.
         if self.forget(place) {
             let _until_in_vain = (0..2).all(|_| self.next_unmap_retry().is_some_and(|earlier| self.forget(earlier)));
         }
     }
 
-    /// Of the places that the device would not forget the one that is to be tried next; none for a while after one was tried in vain.
+    /// Of the places that the device would not forget the one that is to be tried next; none for a while after one was
+    /// tried in vain.
     fn next_unmap_retry(&self) -> Option<usize> {
         let mut places = self.lock();
         if places.retry_failed_at.is_some_and(|when| when.elapsed() < self.retry) {
@@ -272,7 +278,8 @@ fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// Puts memory there, of huge pages where the kernel has some, and all of it at once: a device is told of what is there, under a lock of DPDK's.
+/// Puts memory there, of huge pages where the kernel has some, and all of it at once: a device is told of what is
+/// there, under a lock of DPDK's.
 fn commit_memory(at: NonNull<u8>) -> bool {
     let start = at.as_ptr().cast();
     // SAFETY: a place of the arena's that nobody has.
@@ -281,7 +288,8 @@ fn commit_memory(at: NonNull<u8>) -> bool {
             return false;
         }
         let _declined = madvise(start, DMA_EXTENT_BYTES, Advice::LinuxHugepage);
-        // A child that had these pages as well would have the kernel copy what is written next, and the device read what was there before.
+        // A child that had these pages as well would have the kernel copy what is written next, and the device read
+        // what was there before.
         let is_ours = madvise(start, DMA_EXTENT_BYTES, Advice::LinuxDontFork).is_ok();
         let is_there = match madvise(start, DMA_EXTENT_BYTES, Advice::LinuxPopulateWrite) {
             // Linux before 5.14 does not know of it; telling the device puts memory there, too.
@@ -296,7 +304,8 @@ fn commit_memory(at: NonNull<u8>) -> bool {
     false
 }
 
-/// Gives the memory there back to the kernel, and keeps the addresses. False: it is still there, and the place is not to be used again.
+/// Gives the memory there back to the kernel, and keeps the addresses. False: it is still there, and the place is not
+/// to be used again.
 fn decommit_memory(at: NonNull<u8>) -> bool {
     let start = at.as_ptr().cast();
     // SAFETY: a place of the arena's that nobody has.

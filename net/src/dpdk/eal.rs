@@ -1,8 +1,8 @@
 //! DPDK's environment: memory, devices and threads of this process. Starts once.
 //!
-//! Guarantees: DPDK's functions are called between a start that succeeded and the end, never after. Everything of DPDK in this crate holds the
-//! [`Eal`], so the end comes when nothing of it is left; pools with packets that did not come back are never freed, and then the environment
-//! stays, too, until the process ends. A port is opened once at a time.
+//! Guarantees: DPDK's functions are called between a start that succeeded and the end, never after. Everything of DPDK
+//! in this crate holds the [`Eal`], so the end comes when nothing of it is left; pools with packets that did not come
+//! back are never freed, and then the environment stays, too, until the process ends. A port is opened once at a time.
 #![allow(unsafe_code)]
 
 use super::dma::DmaMemory;
@@ -57,7 +57,8 @@ impl std::fmt::Debug for Eal {
 
 /// DPDK's words for a number.
 pub(super) fn error_text(code: i32) -> String {
-    // SAFETY: the function takes any number and returns a string that lives until the thread's next call; it is copied at once.
+    // SAFETY: the function takes any number and returns a string that lives until the thread's next call; it is copied
+    // at once.
     unsafe { copy_c_string(sys::rte_strerror(code)) }
 }
 
@@ -97,11 +98,12 @@ fn start_hint(code: DpdkErrno) -> &'static str {
 }
 
 impl Eal {
-    /// Starts DPDK with its own arguments (`--no-huge -m 128 --vdev ...`), without a program name. Unless they say otherwise it starts no
-    /// threads of its own to work on, binds none to a processor, and prints warnings only.
+    /// Starts DPDK with its own arguments (`--no-huge -m 128 --vdev ...`), without a program name. Unless they say
+    /// otherwise it starts no threads of its own to work on, binds none to a processor, and prints warnings only.
     ///
     /// # Errors
-    /// [`DpdkError`]: started before, arguments that cannot be used, or what DPDK answered. After a failed start it cannot be tried again.
+    /// [`DpdkError`]: started before, arguments that cannot be used, or what DPDK answered. After a failed start it
+    /// cannot be tried again.
     pub fn start<A: AsRef<str>>(arguments: &[A]) -> Result<Arc<Eal>, DpdkError> {
         let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.as_ref().to_owned()).collect();
         let strings = eal_arguments(&arguments)?;
@@ -269,7 +271,8 @@ fn eal_arguments(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
         .collect()
 }
 
-/// Arguments that ask for another kind of process than a primary one, in one word or two. An abbreviated one is found out after the start.
+/// Arguments that ask for another kind of process than a primary one, in one word or two. An abbreviated one is found
+/// out after the start.
 fn secondary_process_arguments(arguments: &[String]) -> Vec<String> {
     let next = arguments.iter().skip(1).map(String::as_str).chain([""]);
     let asks = arguments.iter().zip(next).filter(|(argument, next)| match argument.split_once('=') {
@@ -303,7 +306,8 @@ fn initialise(arguments: Vec<CString>) -> Result<(), EalInitError> {
     let pointers: Vec<*mut c_char> =
         arguments.into_iter().map(CString::into_raw).chain([std::ptr::null_mut()]).collect();
     let pointers = Box::leak(pointers.into_boxed_slice());
-    // SAFETY: `count` strings that end with a zero, and a null behind them, all of which are never freed. `STARTED` makes this the only call.
+    // SAFETY: `count` strings that end with a zero, and a null behind them, all of which are never freed. `STARTED`
+    // makes this the only call.
     unsafe {
         sys::ss_quiet();
         if sys::rte_eal_init(count as i32, pointers.as_mut_ptr()) < 0 {
@@ -332,7 +336,8 @@ thread_local! {
 impl Drop for ThreadRegistration {
     fn drop(&mut self) {
         if self.done.get() {
-            // SAFETY: this thread is registered. DPDK may have ended meanwhile, but its tables of threads are static, and it looks at no more.
+            // SAFETY: this thread is registered. DPDK may have ended meanwhile, but its tables of threads are static,
+            // and it looks at no more.
             unsafe { sys::rte_thread_unregister() };
         }
     }

@@ -5,7 +5,8 @@ use crate::stack::InterruptFault;
 use std::fmt;
 use thiserror::Error;
 
-/// A number with which DPDK says why it refused: the system's `errno`, or one of its own from 1000 on; 0 where it does not say.
+/// A number with which DPDK says why it refused: the system's `errno`, or one of its own from 1000 on; 0 where it does
+/// not say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DpdkErrno(pub i32);
 

@@ -65,7 +65,8 @@ pub struct FlowRule {
     port: Arc<OpenPort>,
 }
 
-// SAFETY: a rule's handle is used once more, to take it back, from whatever thread; DPDK locks where the driver does not.
+// SAFETY: a rule's handle is used once more, to take it back, from whatever thread; DPDK locks where the driver does
+// not.
 unsafe impl Send for FlowRule {}
 // SAFETY: nothing can be done with a shared one but to look at its rule.
 unsafe impl Sync for FlowRule {}
@@ -105,13 +106,14 @@ impl FlowRule {
 impl Drop for FlowRule {
     fn drop(&mut self) {
         let mut error = empty_flow_error();
-        // SAFETY: made by this port, which is open while this holds it, and destroyed here alone. A driver that refuses keeps it until the
-        // port is closed.
+        // SAFETY: made by this port, which is open while this holds it, and destroyed here alone. A driver that refuses
+        // keeps it until the port is closed.
         unsafe { sys::ss_flow_destroy(self.port.number(), self.flow.as_ptr(), &mut error) };
     }
 }
 
-/// Has a port that is claimed, and does not run, bring only what rules name, or all. All is what it does before this is called.
+/// Has a port that is claimed, and does not run, bring only what rules name, or all. All is what it does before this is
+/// called.
 pub(super) fn isolate(port: u16, on: bool) -> Result<(), FlowError> {
     let mut error = empty_flow_error();
     // SAFETY: the port is the caller's; the error is filled in.

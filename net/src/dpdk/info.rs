@@ -35,7 +35,8 @@ pub struct PortDescription {
     pub sends_in_place: bool,
     /// Whether it sends packets of several pieces.
     pub sends_segments: bool,
-    /// Whether it can be shared with the kernel ([`super::PortOptions::isolate`]); of a port that is not open, whether it might.
+    /// Whether it can be shared with the kernel ([`super::PortOptions::isolate`]); of a port that is not open, whether
+    /// it might.
     pub supports_isolation: bool,
     /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
     pub supports_rss: bool,
@@ -47,16 +48,18 @@ const MEMIF: &str = "net_memif";
 pub(super) const AF_XDP_DRIVER: &str = "net_af_xdp";
 /// The driver of the kernel's tap devices, which may take from another of its interfaces.
 const TAP: &str = "net_tap";
-/// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
+/// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is
+/// registered nowhere will do.
 const CPU_READ_DRIVERS: [&str; 5] = [MEMIF, "net_ring", "net_null", TAP, "net_af_packet"];
-/// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to be connected.
+/// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to
+/// be connected.
 pub(super) const INTERRUPTLESS_DRIVERS: [&str; 5] = [MEMIF, AF_XDP_DRIVER, "net_ring", "net_null", "net_af_packet"];
 /// Drivers whose frames go from memory to memory, and are read by processors alone.
 const IN_MEMORY_DRIVERS: [&str; 3] = [MEMIF, "net_ring", "net_null"];
 
 impl PortDescription {
-    /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To open one is to connect
-    /// to that process.
+    /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To
+    /// open one is to connect to that process.
     pub fn is_shared_memory(&self) -> bool {
         self.driver == MEMIF
     }

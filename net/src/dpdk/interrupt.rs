@@ -1,7 +1,8 @@
 //! Interrupts of receive queues: what a worker that sleeps is woken by, where a device offers them.
 //!
-//! Guarantees: the descriptor that a driver's interrupts go to stays open until the port has stopped, which takes them off it. A queue's interrupt is
-//! asked for and called off one call at a time of the whole port: some drivers keep those of all queues in one word.
+//! Guarantees: the descriptor that a driver's interrupts go to stays open until the port has stopped, which takes them
+//! off it. A queue's interrupt is asked for and called off one call at a time of the whole port: some drivers keep
+//! those of all queues in one word.
 #![allow(unsafe_code)]
 
 use super::error::{ConfigureStage, DpdkErrno, InterruptsUnavailable};
@@ -22,7 +23,8 @@ fn refusal(returned: i32) -> InterruptsUnavailable {
 fn check_supported(port: u16, queues: u16) -> Result<(), InterruptsUnavailable> {
     let mut descriptors = BTreeSet::new();
     for queue in 0..queues {
-        // SAFETY: the caller's port runs; these are calls of numbers alone. On and off again shows that the driver has it.
+        // SAFETY: the caller's port runs; these are calls of numbers alone. On and off again shows that the driver has
+        // it.
         let (failed, descriptor) = unsafe {
             let on = sys::rte_eth_dev_rx_intr_enable(port, queue);
             let failed = if on == 0 { sys::rte_eth_dev_rx_intr_disable(port, queue) } else { on };
@@ -62,8 +64,8 @@ impl PortInterrupts {
         PortInterrupts { queues: Vec::new(), without: Some(why), one_at_a_time: Mutex::default() }
     }
 
-    /// Those of the first `queues` queues of a port that was started and asked for them, off until they are armed; or none, and why. To be kept until the
-    /// port has stopped in any case.
+    /// Those of the first `queues` queues of a port that was started and asked for them, off until they are armed; or
+    /// none, and why. To be kept until the port has stopped in any case.
     pub(super) fn of(port: u16, queues: u16) -> PortInterrupts {
         let mut all = PortInterrupts { queues: Vec::new(), without: None, one_at_a_time: Mutex::default() };
         all.without = check_supported(port, queues).and_then(|()| all.collect(port, queues)).err();
@@ -76,7 +78,8 @@ impl PortInterrupts {
             let events = create(CreateFlags::CLOEXEC).map_err(|_| InterruptsUnavailable::Descriptor)?;
             let (epoll, came, forgone) = (events.as_raw_fd(), AtomicU64::new(0), AtomicU8::new(0));
             self.queues.push(QueueInterrupt { events: Arc::new(events), came, forgone });
-            // SAFETY: the port runs; the descriptor is an epoll one, and open until the port has stopped, which takes DPDK's pointer off it.
+            // SAFETY: the port runs; the descriptor is an epoll one, and open until the port has stopped, which takes
+            // DPDK's pointer off it.
             let failed = unsafe { sys::ss_interrupts_to(port, queue, epoll) };
             if failed != 0 {
                 return Err(refusal(failed));

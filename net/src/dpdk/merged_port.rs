@@ -8,8 +8,8 @@ use crate::stack::{FramePort, MacAddress, PortOffloads, RxFrame, TxFrame};
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// All queue pairs of a port, used by one thread. What goes to the server's worker `n` leaves on queue `n`, where a device that is a cable between
-/// the two has it arrive with that worker.
+/// All queue pairs of a port, used by one thread. What goes to the server's worker `n` leaves on queue `n`, where a
+/// device that is a cable between the two has it arrive with that worker.
 #[derive(Debug)]
 pub struct MergedPort {
     queues: Vec<QueuePair>,

@@ -1,9 +1,9 @@
 //! DPDK: network devices driven from this process, without the kernel.
 //!
-//! From the ground up: [`Eal`] is DPDK started, [`MbufPool`] holds packet buffers, [`DpdkPort`] is a device, [`QueuePair`] one receive and one transmit
-//! queue of it, which [`crate::stack`] makes a driver of, and [`FlowRule`] a rule that the device keeps. Each holds what it
-//! needs, so that everything goes in the right order: rules, queues, the port, pools, DPDK. [`DpdkDevice`] puts all that together for a server,
-//! [`ClientDevice`] for a client.
+//! From the ground up: [`Eal`] is DPDK started, [`MbufPool`] holds packet buffers, [`DpdkPort`] is a device,
+//! [`QueuePair`] one receive and one transmit queue of it, which [`crate::stack`] makes a driver of, and [`FlowRule`] a
+//! rule that the device keeps. Each holds what it needs, so that everything goes in the right order: rules, queues, the
+//! port, pools, DPDK. [`DpdkDevice`] puts all that together for a server, [`ClientDevice`] for a client.
 
 mod device;
 mod dma;

@@ -1,6 +1,7 @@
 //! Pools of packet buffers.
 //!
-//! Guarantees: a pool is freed when its owner has gone, no port is open, and all of its buffers are back; otherwise it stays (see [`super::eal`]).
+//! Guarantees: a pool is freed when its owner has gone, no port is open, and all of its buffers are back; otherwise it
+//! stays (see [`super::eal`]).
 #![allow(unsafe_code)]
 
 use super::eal::{Eal, PoolPointer};

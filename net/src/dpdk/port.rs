@@ -1,7 +1,8 @@
 //! Ports: a network device with its queues.
 //!
-//! Guarantees: a port has one owner in this process. It is configured before it starts, its queues are handed out once each, and it stops and
-//! closes when its owner, all its queues, its rules and everything received from it have gone; its pools go after it.
+//! Guarantees: a port has one owner in this process. It is configured before it starts, its queues are handed out once
+//! each, and it stops and closes when its owner, all its queues, its rules and everything received from it have gone;
+//! its pools go after it.
 #![allow(unsafe_code)]
 
 use super::dma::{DmaMemory, DmaUnavailable, SendMemory};
@@ -37,11 +38,13 @@ pub struct PortOptions {
     pub checksums: bool,
     /// Take only what a rule names, and leave the rest to the kernel, on devices that it shares. Default: false.
     pub isolate: bool,
-    /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as many more. Default: 0.
+    /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as
+    /// many more. Default: 0.
     pub kept_buffers: u32,
     /// Have the device, if it reads memory by itself, send from that of tables ([`DpdkPort::dma`]). Default: false.
     pub dma_from_tables: bool,
-    /// Have receive queues interrupt where the driver can, once [`crate::stack::FramePort::arm`] asks for it. Default: false.
+    /// Have receive queues interrupt where the driver can, once [`crate::stack::FramePort::arm`] asks for it. Default:
+    /// false.
     pub interrupts: bool,
 }
 
@@ -79,7 +82,8 @@ pub struct PortCounters {
     pub no_buffer: u64,
     /// Buffers that were taken out and are kept now.
     pub kept: u64,
-    /// Packets that were worth keeping and had to be copied, since as many were kept as may be, or were to wait as copies.
+    /// Packets that were worth keeping and had to be copied, since as many were kept as may be, or were to wait as
+    /// copies.
     pub not_kept: u64,
     /// Packets whose last bytes were sent from where they are stored.
     pub in_place: u64,
@@ -105,7 +109,8 @@ pub(super) struct OpenPort {
     pub(super) checksums_optional: bool,
     /// Packets that a receive queue holds.
     pub(super) rx_descriptors: u32,
-    /// Groups listened to, each queue's. Whoever asks or sets something of the whole device holds this: drivers allow one at a time.
+    /// Groups listened to, each queue's. Whoever asks or sets something of the whole device holds this: drivers allow
+    /// one at a time.
     groups: Mutex<Vec<Vec<MacAddress>>>,
     pub(super) pools: Vec<MbufPool>,
     /// One for each queue, of buffers for what is sent from elsewhere; none if the port does not do that.
@@ -201,10 +206,12 @@ impl Drop for PortClaim {
 }
 
 impl DpdkPort {
-    /// Opens a port by its name, its number, or an empty string: the only one. Configures it, starts it, and hands out its queues.
+    /// Opens a port by its name, its number, or an empty string: the only one. Configures it, starts it, and hands out
+    /// its queues.
     ///
     /// # Errors
-    /// [`DpdkError`]: no such port, one that is open, too many queues, no memory, or what its driver refuses. Nothing stays behind.
+    /// [`DpdkError`]: no such port, one that is open, too many queues, no memory, or what its driver refuses. Nothing
+    /// stays behind.
     pub fn open(eal: &Arc<Eal>, which: &str, options: &PortOptions) -> Result<(DpdkPort, Vec<QueuePair>), DpdkError> {
         let mut info = find_port(eal, which)?;
         let port = info.port;
@@ -282,7 +289,8 @@ impl DpdkPort {
         self.shared.pools.iter().chain(&self.shared.external_pools).map(MbufPool::in_use).sum()
     }
 
-    /// Memory that the device was told of, for tables; none if a processor reads what is sent, or if it reads DPDK's memory alone.
+    /// Memory that the device was told of, for tables; none if a processor reads what is sent, or if it reads DPDK's
+    /// memory alone.
     pub fn dma(&self) -> Option<&Arc<DmaMemory>> {
         self.shared.reads.told()
     }
@@ -354,7 +362,8 @@ impl OpenPort {
         // SAFETY: all-zero is a value of the structure, which holds numbers alone.
         let mut said: sys::ss_port_stats = unsafe { std::mem::zeroed() };
         let _one_asks = self.one_at_a_time();
-        // SAFETY: the port is open, and nobody else asks; the structure is filled in, with zeros if the driver does not count.
+        // SAFETY: the port is open, and nobody else asks; the structure is filled in, with zeros if the driver does not
+        // count.
         unsafe { sys::ss_port_stats(self.claim.port, &mut said) };
         PortCounters {
             received: said.received,
@@ -419,7 +428,8 @@ fn no_remote_error() -> FlowError {
 
 /// Buffers of each queue that may be kept.
 fn held_buffers_per_queue(options: &PortOptions, info: &PortDescription) -> u32 {
-    // What a peer shares (memif's zero-copy) it can change as long as it likes; AF_XDP's buffers are the kernel's, too, and it was not tried there.
+    // What a peer shares (memif's zero-copy) it can change as long as it likes; AF_XDP's buffers are the kernel's, too,
+    // and it was not tried there.
     let is_own = info.driver != AF_XDP_DRIVER && (!info.is_shared_memory() || info.sends_in_place);
     if is_own { options.kept_buffers / u32::from(options.queues) } else { 0 }
 }
@@ -444,8 +454,8 @@ fn create_pools(
             let buffers = shares + u32::from(options.rx_descriptors);
             return MbufPool::new(eal, buffers.saturating_add(held_buffers_per_queue(options, info)), frame, node);
         }
-        // It tells the kernel of as much memory as its buffers take side by side, from the first on. What lies behind that is neither sent nor
-        // received into, without a word; pools otherwise leave the end of each page free.
+        // It tells the kernel of as much memory as its buffers take side by side, from the first on. What lies behind
+        // that is neither sent nor received into, without a word; pools otherwise leave the end of each page free.
         let buffers = shares + u32::from(options.rx_descriptors.max(XDP_FILL_BUFFERS));
         MbufPool::contiguous(eal, buffers, frame.saturating_add(XDP_HEADROOM), node)
     };

@@ -1,9 +1,10 @@
 //! A pair of queues, as a port of frames.
 //!
-//! Guarantees: a pair is handed out once for each queue of an open port, so one thread at a time receives and sends on it. Each buffer has one
-//! owner: the device, a pool, the pair (what it has received and what it writes), or whoever took it out; that one gives it back once. Bytes of
-//! a received frame are lent only while its buffer is the pair's, and are those that the device says it wrote. Of memif this holds as far as
-//! its peer can be trusted: one with fewer queues, or one that goes in the middle of a burst, has its driver touch other memory (docs/dpdk.md).
+//! Guarantees: a pair is handed out once for each queue of an open port, so one thread at a time receives and sends on
+//! it. Each buffer has one owner: the device, a pool, the pair (what it has received and what it writes), or whoever
+//! took it out; that one gives it back once. Bytes of a received frame are lent only while its buffer is the pair's,
+//! and are those that the device says it wrote. Of memif this holds as far as its peer can be trusted: one with fewer
+//! queues, or one that goes in the middle of a burst, has its driver touch other memory (docs/dpdk.md).
 #![allow(unsafe_code)]
 
 use super::dma::SendMemory;
@@ -122,7 +123,8 @@ impl QueuePair {
         }
     }
 
-    /// Has a device that reads by itself let go of what it has sent, once nothing has come for a while: else it does when there is more to send.
+    /// Has a device that reads by itself let go of what it has sent, once nothing has come for a while: else it does
+    /// when there is more to send.
     fn let_go(&mut self) {
         if self.port.reads.told().is_some() {
             // SAFETY: the port runs, and this is the only owner of the queue. Drivers that cannot say so.
@@ -148,8 +150,8 @@ impl QueuePair {
         }
     }
 
-    /// Makes a frame of a buffer that was taken for it: shared bytes at its end stay where they lie, if the port sends from there. None if it does
-    /// not fit, otherwise how its end is sent.
+    /// Makes a frame of a buffer that was taken for it: shared bytes at its end stay where they lie, if the port sends
+    /// from there. None if it does not fit, otherwise how its end is sent.
     fn make(
         buffer: &mut sys::ss_frame,
         frame: &TxFrame<'_>,
@@ -172,8 +174,8 @@ impl QueuePair {
             return None;
         }
         let (owner, release) = SharedBytes::clone(share).into_raw();
-        // SAFETY: the pool lives, the buffer is the pair's own and holds the bytes before. The bytes stay where they are until `release` is called, which
-        // is done once: by whoever frees the frame.
+        // SAFETY: the pool lives, the buffer is the pair's own and holds the bytes before. The bytes stay where they
+        // are until `release` is called, which is done once: by whoever frees the frame.
         let attached =
             unsafe { sys::ss_attach(pool.pointer(), buffer, bytes.as_ptr(), len, owner.as_ptr(), Some(release)) };
         if attached == 0 {
@@ -190,8 +192,8 @@ impl QueuePair {
         if len == 0 || len > buffer.total as usize {
             return false;
         }
-        // SAFETY: the buffer is the pair's own, and has `total` bytes from `data` on. They may never have been written: the compiler cannot know,
-        // since they come from outside, and they are written before they are read.
+        // SAFETY: the buffer is the pair's own, and has `total` bytes from `data` on. They may never have been written:
+        // the compiler cannot know, since they come from outside, and they are written before they are read.
         let room = unsafe { std::slice::from_raw_parts_mut(buffer.data, len) };
         if frame.copy_to(room) != Some(len) {
             return false;
@@ -289,7 +291,8 @@ impl FramePort for QueuePair {
     fn frame(&self, index: usize) -> Option<RxFrame<'_>> {
         let frame = self.frames.get(..self.received)?.get(index).filter(|frame| !frame.mbuf.is_null())?;
         let bytes = if frame.len == frame.total {
-            // SAFETY: the buffer is the pair's own until `&mut self` gives it back, and the device wrote so many bytes there.
+            // SAFETY: the buffer is the pair's own until `&mut self` gives it back, and the device wrote so many bytes
+            // there.
             unsafe { std::slice::from_raw_parts(frame.data, frame.len as usize) }
         } else {
             let start = index * self.longest;
@@ -475,7 +478,8 @@ mod tests {
         assert_eq!(eal.orphaned_pools(), 0, "every buffer is back");
     }
 
-    /// Shared bytes at the end of frames are held until whoever received them is done with them, and copied where there is no buffer for that.
+    /// Shared bytes at the end of frames are held until whoever received them is done with them, and copied where there
+    /// is no buffer for that.
     fn sent_from_where_they_lie(queue: &mut QueuePair) {
         assert!(queue.port.info.sends_in_place);
         let value = Arc::new((0..4000u32).map(|at| (at >> 2) as u8).collect::<Vec<u8>>());

@@ -11,8 +11,8 @@ use sandstorm_dpdk_sys as sys;
 use std::ffi::CString;
 use std::sync::Arc;
 
-/// Two ports with a queue each, which are connected: what is sent at one end arrives at the other, in the buffers that it was sent in, so that nothing is copied on
-/// the way. For measuring what a server does by itself.
+/// Two ports with a queue each, which are connected: what is sent at one end arrives at the other, in the buffers that
+/// it was sent in, so that nothing is copied on the way. For measuring what a server does by itself.
 #[derive(Debug)]
 pub struct RingPair {
     ends: [String; 2],
@@ -21,8 +21,8 @@ pub struct RingPair {
 }
 
 impl RingPair {
-    /// Starts DPDK with these arguments, if it does not run with them, and connects two new ports. A name (of letters and digits, 20 at most) is used
-    /// once in a process.
+    /// Starts DPDK with these arguments, if it does not run with them, and connects two new ports. A name (of letters
+    /// and digits, 20 at most) is used once in a process.
     ///
     /// # Errors
     /// [`DpdkError`]: DPDK does not start, or does not connect them.

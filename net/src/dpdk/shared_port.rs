@@ -1,11 +1,12 @@
-//! One port for several connections of a client, each on a thread of its own perhaps: whoever looks has the port as long as it looks, and takes what
-//! has come where it lies; the stack hands over what is another's.
+//! One port for several connections of a client, each on a thread of its own perhaps: whoever looks has the port as
+//! long as it looks, and takes what has come where it lies; the stack hands over what is another's.
 
 use super::{MergedPort, RxBuffer};
 use crate::driver::ReceivePressure;
 use crate::stack::{FramePort, MacAddress, PortOffloads, RxFrame, TxFrame};
 
-/// A share of a port: the port itself while it is this one's turn, else one to which nothing comes and from which nothing leaves.
+/// A share of a port: the port itself while it is this one's turn, else one to which nothing comes and from which
+/// nothing leaves.
 #[derive(Debug)]
 pub(super) struct SharedPort {
     port: Option<Box<MergedPort>>,

@@ -27,7 +27,8 @@ pub struct Burst {
     may_be_sealed: bool,
 }
 
-/// Set in the place of a datagram that is not in `bytes`, whose length it is beyond; the rest is its number in `in_place`.
+/// Set in the place of a datagram that is not in `bytes`, whose length it is beyond; the rest is its number in
+/// `in_place`.
 const IN_PLACE: u32 = 1 << 31;
 
 /// A datagram in memory of who received it, until it is let go of.
@@ -151,8 +152,8 @@ impl Burst {
         })
     }
 
-    /// Lets `open` look at datagram `index` and change it. What it answers, a sender and a part of the datagram, takes the datagram's
-    /// place; without an answer it is empty from then on, and from [`NO_PEER`].
+    /// Lets `open` look at datagram `index` and change it. What it answers, a sender and a part of the datagram, takes
+    /// the datagram's place; without an answer it is empty from then on, and from [`NO_PEER`].
     #[inline]
     pub fn open(
         &mut self,
@@ -171,7 +172,8 @@ impl Burst {
         };
     }
 
-    /// Copies a datagram that stayed where it came to where there is room for it, and lets go of it there: nobody changes what is shared.
+    /// Copies a datagram that stayed where it came to where there is room for it, and lets go of it there: nobody
+    /// changes what is shared.
     pub fn bring(&mut self, index: usize) {
         let Some((_, start, len)) = self.datagrams.get_mut(index) else { return };
         if *start & IN_PLACE == 0 {
@@ -203,7 +205,8 @@ impl Burst {
         self.in_place.push(InPlaceDatagram { share: Some(share), room: room as u32 });
     }
 
-    /// Lists the datagrams of message `slot`: `len` bytes that the kernel has coalesced from segments of `segment` bytes.
+    /// Lists the datagrams of message `slot`: `len` bytes that the kernel has coalesced from segments of `segment`
+    /// bytes.
     pub(super) fn list(&mut self, slot: usize, peer: PeerAddr, len: usize, segment: usize) {
         let start = slot * self.stride;
         let segment = if segment == 0 { len } else { segment };
@@ -236,8 +239,8 @@ impl Burst {
         self.push_segments(peer, datagram, 0)
     }
 
-    /// Puts many datagrams of one peer in: `bytes` are those of `segment` bytes each behind each other, the last of which may be shorter. 0: it is
-    /// one. False if there is no room for them.
+    /// Puts many datagrams of one peer in: `bytes` are those of `segment` bytes each behind each other, the last of
+    /// which may be shorter. 0: it is one. False if there is no room for them.
     pub fn push_segments(&mut self, peer: PeerAddr, bytes: &[u8], segment: usize) -> bool {
         let slot = self.messages;
         let start = slot * self.stride;
@@ -275,8 +278,8 @@ impl Burst {
         true
     }
 
-    /// Keeps a copy of a datagram, right behind the one before. False if there is no room for it. Not to be mixed with what a driver
-    /// fills in.
+    /// Keeps a copy of a datagram, right behind the one before. False if there is no room for it. Not to be mixed with
+    /// what a driver fills in.
     pub fn pack(&mut self, peer: PeerAddr, datagram: &[u8]) -> bool {
         let start = self.packed;
         let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };

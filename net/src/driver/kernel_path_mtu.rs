@@ -1,8 +1,9 @@
 //! What the kernel knows of the ways to peers: how large packets they bear, where that is less than is usual.
 //!
-//! Datagrams leave whole or not at all, since a stack past the kernel at the other end takes no pieces. The kernel knows its interfaces, hears what
-//! routers say, and refuses what is too large; then it is asked how large a packet that peer's way bears, at a bounded rate (each question takes a
-//! socket): what routers say can be forged, and so can who asks for what is refused. The answer is believed for some time.
+//! Datagrams leave whole or not at all, since a stack past the kernel at the other end takes no pieces. The kernel
+//! knows its interfaces, hears what routers say, and refuses what is too large; then it is asked how large a packet
+//! that peer's way bears, at a bounded rate (each question takes a socket): what routers say can be forged, and so can
+//! who asks for what is refused. The answer is believed for some time.
 
 use super::PathMtu;
 use super::interval_limiter::IntervalLimiter;
@@ -39,8 +40,8 @@ impl KernelPathMtu {
         KernelPathMtu { local, narrow: ReducedMtuTable::new(), questions: Mutex::new(questions), start: Instant::now() }
     }
 
-    /// Has it asked how large a datagram to this peer may be, if one more question of its group is allowed now, and keeps that if it is less than
-    /// so many bytes. Else the next that is refused asks.
+    /// Has it asked how large a datagram to this peer may be, if one more question of its group is allowed now, and
+    /// keeps that if it is less than so many bytes. Else the next that is refused asks.
     #[cold]
     fn learn(&self, now_us: u64, peer: PeerAddr, bytes: usize, ask: impl FnOnce(PeerAddr) -> Option<usize>) {
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
 //! Drivers: what moves bursts of datagrams between a worker and the network.
 //!
-//! A worker owns a [`Burst`] to receive into and an [`Outbox`] to send from; a driver owns the socket. So a request can borrow
-//! its datagram while its response is queued, and a neighbour that steals packets uses its own burst and outbox with this
-//! driver, under the lock that the server keeps it in.
+//! A worker owns a [`Burst`] to receive into and an [`Outbox`] to send from; a driver owns the socket. So a request can
+//! borrow its datagram while its response is queued, and a neighbour that steals packets uses its own burst and outbox
+//! with this driver, under the lock that the server keeps it in.
 
 mod any;
 mod burst;
@@ -44,7 +44,8 @@ pub struct DriverCounters {
     pub received_bytes: u64,
     /// Messages that the kernel handed over: fewer than datagrams where it coalesced them.
     pub received_messages: u64,
-    /// Datagrams thrown away because they were longer than a buffer, and so cut off, or had no sender that could be answered.
+    /// Datagrams thrown away because they were longer than a buffer, and so cut off, or had no sender that could be
+    /// answered.
     pub truncated: u64,
     /// Errors of receiving other than "nothing there" (such as a port that was unreachable).
     pub receive_errors: u64,
@@ -73,8 +74,8 @@ pub struct ReceivePressure {
 
 /// What is known of the ways to peers.
 pub trait PathMtu: Send + Sync + std::fmt::Debug {
-    /// Bytes of the largest datagram that may be sent to `peer`: it fits a packet of this host's interface, and nobody on the way said that it
-    /// does not fit there.
+    /// Bytes of the largest datagram that may be sent to `peer`: it fits a packet of this host's interface, and nobody
+    /// on the way said that it does not fit there.
     fn most(&self, peer: PeerAddr) -> usize;
 
     /// The kernel refused a datagram of so many bytes to `peer`, perhaps because it is too large for its way.
@@ -86,19 +87,20 @@ pub trait DatagramDriver: Send {
     /// The address that peers send to.
     fn local(&self) -> PeerAddr;
 
-    /// A burst whose buffers are as large as this driver's messages can be. In a smaller one long messages are cut off, counted
-    /// and thrown away; where the kernel coalesces that can be many datagrams at once.
+    /// A burst whose buffers are as large as this driver's messages can be. In a smaller one long messages are cut off,
+    /// counted and thrown away; where the kernel coalesces that can be many datagrams at once.
     fn burst(&self) -> Burst;
 
     /// Fills `burst` with what has arrived, and returns the number of datagrams. Never waits.
     fn receive(&mut self, burst: &mut Burst) -> usize;
 
-    /// Sends what is queued. What the network has no room for stays queued, to be tried again at the next call. Never waits.
-    /// Returns the number of datagrams that left the outbox.
+    /// Sends what is queued. What the network has no room for stays queued, to be tried again at the next call. Never
+    /// waits. Returns the number of datagrams that left the outbox.
     fn transmit(&mut self, outbox: &mut Outbox) -> usize;
 
-    /// To be asked by whoever is about to sleep on [`DatagramDriver::waiter`], after a [`DatagramDriver::receive`] that found nothing. False: call that once more before,
-    /// since what wakes it was asked for only now, and something may have come since.
+    /// To be asked by whoever is about to sleep on [`DatagramDriver::waiter`], after a [`DatagramDriver::receive`] that
+    /// found nothing. False: call that once more before, since what wakes it was asked for only now, and something may
+    /// have come since.
     fn may_sleep(&mut self) -> bool {
         true
     }
@@ -109,15 +111,15 @@ pub trait DatagramDriver: Send {
     /// Ends the sleep of whoever waits, from any thread.
     fn waker(&self) -> DriverWaker;
 
-    /// How full the buffer is that datagrams wait in until they are received, as a share of it in thousandths; and how many messages
-    /// were thrown away before they came there, for lack of room or by the filter, as far as the driver knows. (A message may
-    /// be many datagrams that the kernel has coalesced.)
+    /// How full the buffer is that datagrams wait in until they are received, as a share of it in thousandths; and how
+    /// many messages were thrown away before they came there, for lack of room or by the filter, as far as the driver
+    /// knows. (A message may be many datagrams that the kernel has coalesced.)
     fn pressure(&mut self) -> ReceivePressure {
         ReceivePressure::default()
     }
 
-    /// Has every datagram looked at by `program` (see [`socket_filter`]) before it takes room in that buffer, in place of the program
-    /// before; an empty one lets all in. False if the driver cannot: then all are let in.
+    /// Has every datagram looked at by `program` (see [`socket_filter`]) before it takes room in that buffer, in place
+    /// of the program before; an empty one lets all in. False if the driver cannot: then all are let in.
     fn set_filter(&mut self, _program: &[BpfInstruction]) -> bool {
         false
     }
@@ -125,8 +127,8 @@ pub trait DatagramDriver: Send {
     /// What was counted.
     fn counters(&self) -> DriverCounters;
 
-    /// Bytes of the largest datagram that leaves this host in one piece. Further on it may be cut, or lost, if it is larger than
-    /// [`DatagramDriver::usual_datagram`].
+    /// Bytes of the largest datagram that leaves this host in one piece. Further on it may be cut, or lost, if it is
+    /// larger than [`DatagramDriver::usual_datagram`].
     fn max_datagram(&self) -> usize {
         MAX_DATAGRAM_CEILING
     }
@@ -141,8 +143,8 @@ pub trait DatagramDriver: Send {
         Outbox::default()
     }
 
-    /// What else this kind of driver has counted, by name: `each` is told of one after the other, since a worker asks often, and is to allocate
-    /// nothing.
+    /// What else this kind of driver has counted, by name: `each` is told of one after the other, since a worker asks
+    /// often, and is to allocate nothing.
     fn details(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let _ = each;
     }

@@ -1,5 +1,5 @@
-//! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call. What is shared stays where it
-//! lies until it leaves.
+//! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call. What
+//! is shared stays where it lies until it leaves.
 
 use super::PathMtu;
 use super::sys::{GsoMessage, OutboxBuffers, OutboxEntry, SharedSlice};
@@ -132,7 +132,8 @@ impl DatagramSink for Outbox {
 }
 
 impl Outbox {
-    /// An outbox for at most so many bytes and datagrams. It allocates room for two bursts of small datagrams and grows to what is used.
+    /// An outbox for at most so many bytes and datagrams. It allocates room for two bursts of small datagrams and grows
+    /// to what is used.
     pub fn new(max_bytes: usize, max_datagrams: usize) -> Outbox {
         Outbox {
             bytes: Vec::with_capacity(max_bytes.min(128 << 10)),
@@ -205,10 +206,10 @@ impl Outbox {
         &self.queue
     }
 
-    /// Puts what has been queued since the last time in an order in which datagrams of one size to one peer are neighbours, the longer ones
-    /// first: answers to one client that differ in size leave in as many messages as there are sizes. Those of one size keep their
-    /// order, none gets before one that was queued [`OUTBOX_SORT_WINDOW`] earlier, and none before what was there the last time and
-    /// could not leave, so that nothing waits for ever.
+    /// Puts what has been queued since the last time in an order in which datagrams of one size to one peer are
+    /// neighbours, the longer ones first: answers to one client that differ in size leave in as many messages as there
+    /// are sizes. Those of one size keep their order, none gets before one that was queued [`OUTBOX_SORT_WINDOW`]
+    /// earlier, and none before what was there the last time and could not leave, so that nothing waits for ever.
     pub(super) fn sort_for_segmentation(&mut self) {
         let from = self.sorted_until.max(self.head);
         self.sorted_until = self.queue.len();
@@ -220,8 +221,8 @@ impl Outbox {
         }
     }
 
-    /// Fills `groups` with the next messages for the kernel: one datagram each, or with `segment` as many neighbours of equal size to one
-    /// peer as may leave in one message (the last may be shorter).
+    /// Fills `groups` with the next messages for the kernel: one datagram each, or with `segment` as many neighbours of
+    /// equal size to one peer as may leave in one message (the last may be shorter).
     pub(super) fn groups(&self, segment: bool, groups: &mut Vec<GsoMessage>) {
         groups.clear();
         let (mut slices, mut end) = (0, None);
@@ -273,8 +274,9 @@ impl Outbox {
         }
     }
 
-    /// Moves what waits to the front, so that the buffer does not fill up with what has left: its bytes once a quarter of them is no
-    /// longer wanted, wherever in the buffer that was, so that for each byte that leaves at most three are moved.
+    /// Moves what waits to the front, so that the buffer does not fill up with what has left: its bytes once a quarter
+    /// of them is no longer wanted, wherever in the buffer that was, so that for each byte that leaves at most three
+    /// are moved.
     pub(crate) fn compact(&mut self) {
         if self.head == 0 {
             return;
@@ -321,8 +323,8 @@ impl Outbox {
     }
 }
 
-/// How datagrams are arranged: by a digest of the peer and the size, by the peer, and as they were queued. (Sizes of two peers with one
-/// digest take turns, but each peer's of one size are together.)
+/// How datagrams are arranged: by a digest of the peer and the size, by the peer, and as they were queued. (Sizes of
+/// two peers with one digest take turns, but each peer's of one size are together.)
 #[inline]
 fn compare_entries(one: &OutboxEntry, other: &OutboxEntry) -> Ordering {
     let by_peer = || one.peer.cmp(&other.peer);

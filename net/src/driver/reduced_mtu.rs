@@ -1,7 +1,7 @@
 //! Ways that bear less than is usual: addresses to which datagrams have to be smaller, each for some time.
 //!
-//! Bounded, and shared by groups of networks that nobody can choose: when there is no more room, the group that has most of it loses its oldest. So
-//! one who has many addresses pushes out those of his own group, and not everybody's.
+//! Bounded, and shared by groups of networks that nobody can choose: when there is no more room, the group that has
+//! most of it loses its oldest. So one who has many addresses pushes out those of his own group, and not everybody's.
 
 use crate::limits::{REDUCED_PATH_GROUPS, REDUCED_PATH_LIFETIME_US, REDUCED_PATHS};
 use hashbrown::HashMap;
@@ -25,7 +25,8 @@ impl HashSecret {
             let product = u128::from(a ^ self.0) * u128::from(b ^ 0xD1B5_4A32_D192_ED03);
             product as u64 ^ (product >> 64) as u64
         };
-        // Once more: what differs in `high` alone, by ones, fell on a few places of 64 with one secret of some hundreds.
+        // Once more: what differs in `high` alone, by ones, fell on a few places of 64 with one secret of some
+        // hundreds.
         fold(fold(fold(low, rest), high ^ self.0.rotate_left(32)), 0)
     }
 }

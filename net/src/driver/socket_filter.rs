@@ -1,10 +1,11 @@
-//! Early drop: a program that the kernel runs over every datagram before it takes room in the socket's buffer (classic BPF), made for
-//! who is over its share at the moment.
+//! Early drop: a program that the kernel runs over every datagram before it takes room in the socket's buffer (classic
+//! BPF), made for who is over its share at the moment.
 //!
-//! What it knows of a datagram: the tenant that it names (a request of one packet: bytes 12..16, a sealed one: bytes 4..8; the
-//! packets of longer messages name none), and its sender's address. A named tenant can be forged, so a tenant is
-//! throttled by its name, but nobody is let in by name: when strangers are over their share, who passes is who comes from an address
-//! that has shown a tenant's token. Addresses are looked up by a keyed hash, so that nobody can search for another that passes.
+//! What it knows of a datagram: the tenant that it names (a request of one packet: bytes 12..16, a sealed one: bytes
+//! 4..8; the packets of longer messages name none), and its sender's address. A named tenant can be forged, so a tenant
+//! is throttled by its name, but nobody is let in by name: when strangers are over their share, who passes is who comes
+//! from an address that has shown a tenant's token. Addresses are looked up by a keyed hash, so that nobody can search
+//! for another that passes.
 //!
 //! Datagrams too short for what the program reads of them are dropped while there is a program: no packet is so short.
 
@@ -120,8 +121,9 @@ impl EarlyDropFilter {
         self.tenants.is_empty() && self.unauthenticated.is_none()
     }
 
-    /// The program; empty if nobody is throttled. What is over [`MAX_THROTTLED_TENANTS`] is let in. With more than [`MAX_VERIFIED_PEERS`] addresses
-    /// strangers are let in: a program that does not know all of them would keep friends out.
+    /// The program; empty if nobody is throttled. What is over [`MAX_THROTTLED_TENANTS`] is let in. With more than
+    /// [`MAX_VERIFIED_PEERS`] addresses strangers are let in: a program that does not know all of them would keep
+    /// friends out.
     pub fn program(&self) -> Vec<BpfInstruction> {
         let unauthenticated = self.unauthenticated.filter(|_| self.known.len() <= MAX_VERIFIED_PEERS);
         if self.tenants.is_empty() && unauthenticated.is_none() {
@@ -213,7 +215,8 @@ impl EarlyDropFilter {
     }
 }
 
-/// Lets in whose hash is among `known` (sorted), and `share` of all others: a tree of comparisons, so that a datagram passes few.
+/// Lets in whose hash is among `known` (sorted), and `share` of all others: a tree of comparisons, so that a datagram
+/// passes few.
 fn push_peer_search(known: &[u32], share: AcceptFraction, program: &mut Vec<BpfInstruction>) {
     if known.len() <= SEARCH_LEAF_LEN {
         for (index, hash) in (0..).zip(known) {

@@ -1,5 +1,5 @@
-//! Connections: a listener per worker on one address, streams that never wait, and a selector that tells which of many have
-//! something to say.
+//! Connections: a listener per worker on one address, streams that never wait, and a selector that tells which of many
+//! have something to say.
 
 use super::unix::SocketFile;
 use crate::limits::{ACCEPT_BACKLOG, EPOLL_EVENTS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES};

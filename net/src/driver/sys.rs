@@ -1,9 +1,9 @@
-//! The system calls of the UDP driver that no safe wrapper offers: `recvmmsg` and `sendmmsg` with the control messages of
-//! segmentation offload, and the socket's filter and memory.
+//! The system calls of the UDP driver that no safe wrapper offers: `recvmmsg` and `sendmmsg` with the control messages
+//! of segmentation offload, and the socket's filter and memory.
 //!
-//! Guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a slice
-//! or array that outlives the call and is as long as the length that goes with it; what the kernel wrote is read only as far as
-//! it says that it wrote.
+//! Guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a
+//! slice or array that outlives the call and is as long as the length that goes with it; what the kernel wrote is read
+//! only as far as it says that it wrote.
 #![allow(unsafe_code)]
 
 use super::socket_filter::BpfInstruction;
@@ -30,7 +30,8 @@ pub(super) struct SocketMessage {
     pub(super) truncated: bool,
 }
 
-/// A datagram that waits: `len` bytes, of which `own` are the outbox's, from `start` on, and those behind them are shared.
+/// A datagram that waits: `len` bytes, of which `own` are the outbox's, from `start` on, and those behind them are
+/// shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutboxEntry {
     pub(super) peer: PeerAddr,
@@ -83,8 +84,8 @@ impl<'o> OutboxBuffers<'o> {
     }
 }
 
-/// One message to be sent: `count` datagrams of a queue from the `first` on, `len` bytes together, of `segment` bytes each (the last may be
-/// shorter).
+/// One message to be sent: `count` datagrams of a queue from the `first` on, `len` bytes together, of `segment` bytes
+/// each (the last may be shorter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GsoMessage {
     pub(super) peer: PeerAddr,
@@ -157,8 +158,8 @@ pub(super) fn receive_queue_state(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
 /// `SO_MEMINFO` of Linux's asm-generic/socket.h.
 const SO_MEMINFO: i32 = 55;
 
-/// Has the kernel run `program` over every datagram before it takes room in the buffer, in place of the program before; an empty one
-/// lets all in. False if the kernel refuses: the program before stays then.
+/// Has the kernel run `program` over every datagram before it takes room in the buffer, in place of the program before;
+/// an empty one lets all in. False if the kernel refuses: the program before stays then.
 pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> bool {
     let Ok(len) = u16::try_from(program.len()) else { return false };
     if len == 0 {
@@ -169,8 +170,8 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> bool
     let mut words: Vec<libc::sock_filter> =
         program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
     let program = libc::sock_fprog { len, filter: words.as_mut_ptr() };
-    // SAFETY: `program` and the `len` instructions that it points to live across the call; the kernel copies them and checks each
-    // before it takes the program.
+    // SAFETY: `program` and the `len` instructions that it points to live across the call; the kernel copies them and
+    // checks each before it takes the program.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -185,7 +186,8 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> bool
 
 /// Has the kernel refuse datagrams that do not fit one packet on their way, rather than cut them.
 pub(super) fn disable_fragmentation(fd: BorrowedFd<'_>, is_ipv6: bool) {
-    // Every kernel has it; without, datagrams are cut as before. A socket of IPv6 may have peers of IPv4, too, to whom the other setting applies.
+    // Every kernel has it; without, datagrams are cut as before. A socket of IPv6 may have peers of IPv4, too, to whom
+    // the other setting applies.
     let _set = setsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
     if is_ipv6 {
         let _set = setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
@@ -246,8 +248,8 @@ pub(super) fn receive(
         });
         count += 1;
     }
-    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and a slice of `bytes` of the lengths
-    // given, all of which live across the call and are borrowed by nobody else.
+    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and a slice of
+    // `bytes` of the lengths given, all of which live across the call and are borrowed by nobody else.
     let result = unsafe {
         libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT, ptr::null_mut())
     };
@@ -285,8 +287,8 @@ pub(super) fn send(
         let mut fields = new_msghdr(name.as_mut_ptr().cast(), name_len, slices, ptr::null_mut(), 0);
         if group.count > 1 {
             fields.msg_control = ptr::from_mut(control).cast();
-            // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is 64 bytes, zeroed and aligned, and the message needs 24,
-            // so that CMSG_FIRSTHDR gives its start and the u16 behind the header lies in it.
+            // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is 64 bytes, zeroed and aligned, and the
+            // message needs 24, so that CMSG_FIRSTHDR gives its start and the u16 behind the header lies in it.
             unsafe {
                 fields.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
                 let head = libc::CMSG_FIRSTHDR(&raw const fields);
@@ -303,13 +305,14 @@ pub(super) fn send(
     if count == 0 {
         return Ok(0);
     }
-    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and initialised slices of what the datagrams are
-    // made of, all of which live across the call.
+    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and initialised
+    // slices of what the datagrams are made of, all of which live across the call.
     let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT) };
     usize::try_from(result).map_err(|_| last_error())
 }
 
-/// Takes slices of the room for some datagrams, those whose own bytes follow each other in one slice. `None` if the room does not do.
+/// Takes slices of the room for some datagrams, those whose own bytes follow each other in one slice. `None` if the
+/// room does not do.
 fn write_iovecs<'s>(
     stock: OutboxBuffers<'_>,
     datagrams: &[OutboxEntry],

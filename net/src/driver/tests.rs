@@ -467,7 +467,8 @@ fn echo_until(mut driver: UdpDriver, stop: &std::sync::atomic::AtomicBool) {
     }
 }
 
-/// Queues a value's bytes, each piece behind a header of its own, and other datagrams between them. What is expected to arrive.
+/// Queues a value's bytes, each piece behind a header of its own, and other datagrams between them. What is expected to
+/// arrive.
 fn queue_value(outbox: &mut Outbox, to: PeerAddr, value: &Arc<Vec<u8>>) -> Vec<Vec<u8>> {
     let (share, mut expected) = (SharedBytes::of(Arc::clone(value)), Vec::new());
     for (number, start) in (0..value.len()).step_by(1300).enumerate() {

@@ -1,5 +1,6 @@
-//! Kernel sockets: one UDP socket per worker, bursts by `recvmmsg` and `sendmmsg`, segmentation offload both ways where the
-//! kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six, bursts alone next to nothing.)
+//! Kernel sockets: one UDP socket per worker, bursts by `recvmmsg` and `sendmmsg`, segmentation offload both ways where
+//! the kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six, bursts alone next to
+//! nothing.)
 
 use super::socket_filter::BpfInstruction;
 use super::stream::bind_shared_udp;
@@ -246,9 +247,9 @@ impl UdpDriver {
         if first > 1
             && matches!(error, Errno::INVAL | Errno::IO | Errno::MSGSIZE | Errno::OPNOTSUPP | Errno::NOPROTOOPT)
         {
-            // The way to this peer takes no segments of this size, or none at all: a tunnel, a small MTU. Its datagrams go one by one, and
-            // those behind them as before: whatever one peer's way is like, others keep their segments. Where none are taken from
-            // anybody, fewer and fewer tries are in vain.
+            // The way to this peer takes no segments of this size, or none at all: a tunnel, a small MTU. Its datagrams
+            // go one by one, and those behind them as before: whatever one peer's way is like, others keep their
+            // segments. Where none are taken from anybody, fewer and fewer tries are in vain.
             self.unsegmented_left = (first as usize) << self.refused.min(UNSEGMENTED_BACKOFF_DOUBLINGS);
             self.refused = self.refused.saturating_add(1);
             self.counters.unsegmented += u64::from(first);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// Which file it is, wherever it may be moved to: device and inode.
 type FileIdentity = (u64, u64);
 
-/// The file of a socket that is listened on. It is removed when this is dropped, unless another one stands there by then.
+/// The file of a socket that is listened on. It is removed when this is dropped, unless another one stands there by
+/// then.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -38,8 +39,8 @@ fn new_socket() -> Result<OwnedFd, Errno> {
 }
 
 impl StreamListener {
-    /// As many listeners on one Unix socket; each may accept each connection. Only those may connect whom the file's `mode` lets write to it. A socket
-    /// that a server has left there is replaced if nobody listens on it.
+    /// As many listeners on one Unix socket; each may accept each connection. Only those may connect whom the file's
+    /// `mode` lets write to it. A socket that a server has left there is replaced if nobody listens on it.
     ///
     /// # Errors
     /// [`ListenError::Unix`] says what stands in the way.
@@ -56,7 +57,8 @@ impl StreamListener {
             .map_err(|_| failed("a socket's path has 107 bytes at most: choose a shorter one".to_owned()))?;
         let mode = Mode::from_raw_mode(mode & 0o777);
         let socket = new_socket().map_err(said)?;
-        // The file is made with the mode that the socket has, less what the process' mask takes away: at no moment do more get in than are to.
+        // The file is made with the mode that the socket has, less what the process' mask takes away: at no moment do
+        // more get in than are to.
         fs::fchmod(&socket, mode).map_err(said)?;
         match net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {

@@ -33,8 +33,8 @@ impl DriverWaker {
     }
 }
 
-/// How whoever waits may sleep, for a driver that has to be called now and then, because it has timers of its own or cannot always be told when something
-/// comes. Both are looked at when a sleep begins.
+/// How whoever waits may sleep, for a driver that has to be called now and then, because it has timers of its own or
+/// cannot always be told when something comes. Both are looked at when a sleep begins.
 #[derive(Debug)]
 pub(crate) struct SleepPolicy {
     /// The longest sleep, microseconds.
@@ -75,7 +75,8 @@ impl DriverWaiter {
         DriverWaker { event: self.event.clone() }
     }
 
-    /// Sleeps until a datagram or a signal comes, with `for_room` also until datagrams can be sent, at most `timeout_us`.
+    /// Sleeps until a datagram or a signal comes, with `for_room` also until datagrams can be sent, at most
+    /// `timeout_us`.
     ///
     /// # Errors
     /// What the kernel says of `poll`, other than an interruption, which counts as a time that is up.
@@ -83,7 +84,8 @@ impl DriverWaiter {
         self.wait_with(timeout_us, for_room, None)
     }
 
-    /// The same, and until there is something to read at `other`, such as a [`super::EpollSelector`]; the caller looks there then.
+    /// The same, and until there is something to read at `other`, such as a [`super::EpollSelector`]; the caller looks
+    /// there then.
     ///
     /// # Errors
     /// As [`DriverWaiter::wait`].

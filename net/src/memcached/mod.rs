@@ -1,9 +1,9 @@
-//! The memcached protocol: classic text commands, meta commands, the binary protocol's frames ([`binary`]), and the header of its
-//! datagrams. No sockets, no clocks, no allocation: a request borrows the bytes that it came in.
+//! The memcached protocol: classic text commands, meta commands, the binary protocol's frames ([`binary`]), and the
+//! header of its datagrams. No sockets, no clocks, no allocation: a request borrows the bytes that it came in.
 //!
-//! [`parse`] takes one request from the front of what has come. What is wrong with a request is answered in memcached's own words,
-//! and as memcached does it decides whether the data block behind a wrong line is skipped: clients are in step again or not just as they
-//! would be there.
+//! [`parse`] takes one request from the front of what has come. What is wrong with a request is answered in memcached's
+//! own words, and as memcached does it decides whether the data block behind a wrong line is skipped: clients are in
+//! step again or not just as they would be there.
 
 pub mod binary;
 mod meta;
@@ -20,7 +20,8 @@ pub use request::{StoreMode, StoreRequest, TextParse, TextRequest, parse};
 
 /// Longest key, bytes: the protocol's own limit.
 pub const MAX_KEY_LEN: usize = 250;
-/// Bytes without an end of line after which they must be a get, whose keys are then taken one by one; else the connection ends.
+/// Bytes without an end of line after which they must be a get, whose keys are then taken one by one; else the
+/// connection ends.
 pub const MAX_LINE_LEN: usize = 2048;
 /// Blanks that may stand before such a get.
 pub const MAX_BLANKS: usize = 100;

@@ -1,5 +1,5 @@
-//! The same reading once more, slow and simple, from the protocol's description: lines are cut into words with the means of text,
-//! nothing is shared with the fast one but the numbers. To compare with.
+//! The same reading once more, slow and simple, from the protocol's description: lines are cut into words with the
+//! means of text, nothing is shared with the fast one but the numbers. To compare with.
 
 use super::text::{parse_flags, parse_i32, parse_u64};
 use super::{BAD_CHUNK, BAD_FORMAT, MetaCommand, StoreRequest, TextParse, TextRequest, parse};

@@ -36,8 +36,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// A sign and a magnitude, as `strtol` and its like find them: blanks before it, a sign, digits, and then the end, a blank or a zero
-/// byte. `None` for anything else, and where 64 bits are not enough.
+/// A sign and a magnitude, as `strtol` and its like find them: blanks before it, a sign, digits, and then the end, a
+/// blank or a zero byte. `None` for anything else, and where 64 bits are not enough.
 fn parse_signed(text: &[u8]) -> Option<(bool, u64)> {
     let text = &text[text.iter().take_while(|byte| is_space(**byte)).count()..];
     let (negative, text) = match text.first()? {

@@ -1,4 +1,5 @@
-//! The header of memcached's datagrams: a request's number, which datagram of how many this is, and two bytes of nothing.
+//! The header of memcached's datagrams: a request's number, which datagram of how many this is, and two bytes of
+//! nothing.
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;

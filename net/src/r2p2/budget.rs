@@ -1,8 +1,10 @@
-//! Room for messages of several packets, one way: so much of it for all peers, for one peer, and for the peers of one owner.
+//! Room for messages of several packets, one way: so much of it for all peers, for one peer, and for the peers of one
+//! owner.
 //!
-//! Addresses are cheap: who has one has many. So what bounds a peer bounds nobody who means harm, and room goes by owner as well:
-//! a tenant may hold twice what it leaves free, so that there is mostly something left for the next; and where there is not, whoever
-//! would hold less than another takes it from the one that holds most. All who have not shown whose they are have one owner together.
+//! Addresses are cheap: who has one has many. So what bounds a peer bounds nobody who means harm, and room goes by
+//! owner as well: a tenant may hold twice what it leaves free, so that there is mostly something left for the next; and
+//! where there is not, whoever would hold less than another takes it from the one that holds most. All who have not
+//! shown whose they are have one owner together.
 
 use super::PeerAddr;
 use hashbrown::HashMap;

@@ -111,8 +111,8 @@ struct RequestSlot<K> {
 pub struct ClientEndpoint<K = ()> {
     server: PeerAddr,
     limits: ClientLimits,
-    /// Slot `id % slots.len()` holds the request; the bits above are its generation. Free slots are used in turn, so an id
-    /// comes again only after 65,536 requests, or fewer when many are in flight.
+    /// Slot `id % slots.len()` holds the request; the bits above are its generation. Free slots are used in turn, so an
+    /// id comes again only after 65,536 requests, or fewer when many are in flight.
     slots: Vec<RequestSlot<K>>,
     free: VecDeque<u16>,
     held: ClientUsage,
@@ -128,7 +128,8 @@ const NEVER: u64 = u64::MAX;
 const LONG_WAIT_RTOS: u64 = 8;
 
 impl ClientEndpoint {
-    /// Sends a copy of a request, with the default timeout. `message` is an RPC message whose session and sequence name it.
+    /// Sends a copy of a request, with the default timeout. `message` is an RPC message whose session and sequence name
+    /// it.
     ///
     /// # Errors
     /// [`RequestError`]; nothing was sent then.
@@ -193,8 +194,8 @@ impl<K> ClientEndpoint<K> {
         self.held
     }
 
-    /// The server knows whose this endpoint is from now on: with the next request it is asked whether larger datagrams come through, if the
-    /// limits allow larger ones.
+    /// The server knows whose this endpoint is from now on: with the next request it is asked whether larger datagrams
+    /// come through, if the limits allow larger ones.
     pub fn start_mtu_probing(&mut self, now_us: u64) {
         self.mtu_prober.begin(now_us);
     }
@@ -204,8 +205,8 @@ impl<K> ClientEndpoint<K> {
         self.mtu_prober.most()
     }
 
-    /// Sends a request that lives `timeout_us` microseconds (at most [`MAX_REQUEST_LIFETIME_US`]). Its message is an RPC message whose session and
-    /// sequence name it; it comes back when the request has ended.
+    /// Sends a request that lives `timeout_us` microseconds (at most [`MAX_REQUEST_LIFETIME_US`]). Its message is an
+    /// RPC message whose session and sequence name it; it comes back when the request has ended.
     ///
     /// # Errors
     /// What was asked, and why not; nothing was sent then.
@@ -492,8 +493,8 @@ impl<K> ClientEndpoint<K> {
         self.counters.refusals += 1;
     }
 
-    /// Resends what is due, and tells of requests whose time is up. Costs one comparison when nothing is due. Returns the
-    /// time of the next timer, if there is one.
+    /// Resends what is due, and tells of requests whose time is up. Costs one comparison when nothing is due. Returns
+    /// the time of the next timer, if there is one.
     #[inline]
     pub fn poll_timers(
         &mut self,

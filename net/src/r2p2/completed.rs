@@ -1,4 +1,5 @@
-//! Requests of several packets that are complete: a repeated packet of one is answered with an ack, or the response, and not by a second transfer.
+//! Requests of several packets that are complete: a repeated packet of one is answered with an ack, or the response,
+//! and not by a second transfer.
 
 use super::outgoing::MessageKey;
 use crate::limits::{COMPLETED_REPLAYS, ServerLimits};

@@ -25,7 +25,8 @@ pub struct R2p2ServerCounters {
     pub responses_dropped: u64,
     /// Requests under reassembly given up because no packet came.
     pub partials_timed_out: u64,
-    /// Messages under way, in or out, that had to begin anew because their owner had more of them than others that needed room.
+    /// Messages under way, in or out, that had to begin anew because their owner had more of them than others that
+    /// needed room.
     pub evicted: u64,
     /// Responses of one packet sent.
     pub single_responses: u64,

@@ -4,15 +4,17 @@
 //! magic 0xCC u8 | header length u8 | type << 4 | policy u8 | flags u8 | request id u16 | packet order u16
 //! ```
 //! A message of one packet has both flags and order 1, and a header of 8 bytes. The packets of a longer message
-//! have 24: behind the 8 stand `ident u32 | incarnation u32 | message length u32 | chunk length u16 | 0 u16`. Packet k carries
-//! chunk k; packet 0 has the flag first and order = number of packets, the others order = k; the last one has the flag
-//! last. Packet 0 without a payload announces the message. An ack or drop has 24 too: behind the 8 stand
-//! `ident u32 | incarnation u32 | map u64`; an ack's order is the number of chunks received without a gap, and bit i of its map
-//! says that chunk order + 1 + i was received as well. A packet of the type size has `number u32 | 0 u32 | bytes u32 | 0 u32` there, and a
-//! [`MtuProbeStep`] as its order; one that asks, or answers, is filled up to so many bytes with zeros.
+//! have 24: behind the 8 stand `ident u32 | incarnation u32 | message length u32 | chunk length u16 | 0 u16`. Packet k
+//! carries chunk k; packet 0 has the flag first and order = number of packets, the others order = k; the last one has
+//! the flag last. Packet 0 without a payload announces the message. An ack or drop has 24 too: behind the 8 stand
+//! `ident u32 | incarnation u32 | map u64`; an ack's order is the number of chunks received without a gap, and bit i of
+//! its map says that chunk order + 1 + i was received as well. A packet of the type size has
+//! `number u32 | 0 u32 | bytes u32 | 0 u32` there, and a [`MtuProbeStep`] as its order; one that asks, or answers, is
+//! filled up to so many bytes with zeros.
 //!
-//! `ident` is a digest of the RPC session and sequence: request ids wrap within a fraction of a second, and a late packet must
-//! not end up in another message. `incarnation` tells apart two transmissions of one message whose bytes may differ.
+//! `ident` is a digest of the RPC session and sequence: request ids wrap within a fraction of a second, and a late
+//! packet must not end up in another message. `incarnation` tells apart two transmissions of one message whose bytes
+//! may differ.
 
 use thiserror::Error;
 

@@ -105,8 +105,8 @@ impl<K> InFlightRequest<K> {
                 (SendState::Sending(sender), sent)
             }
             SendState::Sending(mut sender) | SendState::Acked(mut sender) => {
-                // The server may have given the message up, or its answer was lost: the announcement asks what it has. It
-                // acks, sends the answer, or wants it all again.
+                // The server may have given the message up, or its answer was lost: the announcement asks what it has.
+                // It acks, sends the answer, or wants it all again.
                 sender.restart();
                 announce(&name, &sender.shape, server, tx);
                 (SendState::Announced(sender), 1)

@@ -1,6 +1,6 @@
-//! R2P2 as it was published: messages of several packets have headers of 8 bytes there, without what says which message a late packet is of. Of such a
-//! request the first packet is sent alone, and the client waits for an ack before it sends the others. It gets a drop, which it understands, instead
-//! of silence.
+//! R2P2 as it was published: messages of several packets have headers of 8 bytes there, without what says which message
+//! a late packet is of. Of such a request the first packet is sent alone, and the client waits for an ack before it
+//! sends the others. It gets a drop, which it understands, instead of silence.
 
 use super::header::{FLAG_FIRST, FLAG_LAST, MAGIC, R2p2Kind, SINGLE_HEADER_LEN, single_header};
 use super::{DatagramSink, PeerAddr};
@@ -24,8 +24,8 @@ fn legacy_first_packet(datagram: &[u8]) -> Option<u16> {
 }
 
 impl LegacyDropLimiter {
-    /// Answers a datagram that is none of ours by a drop if it is such a packet. The sender's address may be forged: the drop is no longer than
-    /// any such packet, and there are so many a second.
+    /// Answers a datagram that is none of ours by a drop if it is such a packet. The sender's address may be forged:
+    /// the drop is no longer than any such packet, and there are so many a second.
     #[cold]
     pub(super) fn answer(&mut self, now_us: u64, peer: PeerAddr, datagram: &[u8], tx: &mut impl DatagramSink) {
         const EACH_US: u64 = 1_000_000 / LEGACY_DROPS_PER_S;
@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn the_first_packet_of_several_is_answered_by_a_drop_of_eight_bytes_and_no_other_one_is() {
         let mut server = ServerEndpoint::new(ServerLimits::default());
-        // As published: 14 bytes of payload in the first packet, then full ones; the order of the first is their number.
+        // As published: 14 bytes of payload in the first packet, then full ones; the order of the first is their
+        // number.
         let packet = |flags, order| [&[0xCC, 8, 0, flags, 0x12, 0x34, 0, order][..], &[7; 14]].concat();
         for (datagram, is_answered) in [
             (packet(0x80, 3), true),

@@ -1,11 +1,13 @@
 //! R2P2: one request, one response, each of one or more packets, over an unreliable datagram network.
 //!
-//! [`ServerEndpoint`] and [`ClientEndpoint`] are sans-IO: datagrams and the time in microseconds come in, datagrams go out
-//! through [`DatagramSink`]. Neither has a clock, a socket, or randomness; what they do depends on what they are given alone.
+//! [`ServerEndpoint`] and [`ClientEndpoint`] are sans-IO: datagrams and the time in microseconds come in, datagrams go
+//! out through [`DatagramSink`]. Neither has a clock, a socket, or randomness; what they do depends on what they are
+//! given alone.
 //!
-//! A request of one packet costs the server no state and no copy. A longer one is announced, acked, and then sent in windows.
-//! Responses longer than a packet are sent in windows at once, acked by the client, and resent until then. A request is
-//! resent until its response comes or its time is up; that it runs at most once is the matter of [`crate::reply_cache`].
+//! A request of one packet costs the server no state and no copy. A longer one is announced, acked, and then sent in
+//! windows. Responses longer than a packet are sent in windows at once, acked by the client, and resent until then. A
+//! request is resent until its response comes or its time is up; that it runs at most once is the matter of
+//! [`crate::reply_cache`].
 
 mod budget;
 mod client;
@@ -41,20 +43,22 @@ pub trait DatagramSink {
     /// Appends one datagram, the parts behind each other. It may be lost: there is no error.
     fn send(&mut self, peer: PeerAddr, parts: &[&[u8]]);
 
-    /// Bytes of the largest datagram to `peer` that is known to leave this host, and to pass what is known of the way, in one piece.
+    /// Bytes of the largest datagram to `peer` that is known to leave this host, and to pass what is known of the way,
+    /// in one piece.
     fn most(&mut self, _peer: PeerAddr) -> usize {
         MAX_DATAGRAM_CEILING
     }
 
-    /// The same as [`DatagramSink::send`], and lets `finish` change the datagram's bytes before it is sent, where they are if possible.
+    /// The same as [`DatagramSink::send`], and lets `finish` change the datagram's bytes before it is sent, where they
+    /// are if possible.
     fn send_then(&mut self, peer: PeerAddr, parts: &[&[u8]], finish: &mut dyn FnMut(&mut [u8])) {
         let mut datagram = parts.concat();
         finish(&mut datagram);
         self.send(peer, &[&datagram]);
     }
 
-    /// Appends one datagram: two parts, and behind them bytes of a share, none if it does not have them. They may be sent from where they lie,
-    /// later: who does so holds a share until then.
+    /// Appends one datagram: two parts, and behind them bytes of a share, none if it does not have them. They may be
+    /// sent from where they lie, later: who does so holds a share until then.
     fn send_shared(&mut self, peer: PeerAddr, parts: [&[u8]; 2], share: &SharedBytes, range: Range<usize>) {
         let [head, own] = parts;
         self.send(peer, &[head, own, share.get(range).unwrap_or_default()]);
@@ -209,8 +213,8 @@ impl MessageBufferPool {
         MessageBufferPool { buffers: Vec::new(), bytes: 0, limit }
     }
 
-    /// A buffer for `want` bytes, of any content; empty if there is none of about that size. (A small message in a large
-    /// buffer would hold more than its limit counts.)
+    /// A buffer for `want` bytes, of any content; empty if there is none of about that size. (A small message in a
+    /// large buffer would hold more than its limit counts.)
     fn take(&mut self, want: usize) -> Vec<u8> {
         let sizes = want..=2 * want + 4096;
         let fits = self.buffers.iter().rposition(|buffer| sizes.contains(&buffer.capacity()));

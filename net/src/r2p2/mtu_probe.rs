@@ -1,9 +1,10 @@
-//! How large the datagrams of a client and a server may be: what both begin with, or more where the path between them has shown that it bears it,
-//! both ways, with no fragments.
+//! How large the datagrams of a client and a server may be: what both begin with, or more where the path between them
+//! has shown that it bears it, both ways, with no fragments.
 //!
-//! The client sends a datagram of the size that it would like; the server sends one back that is as large; the client says that it has come.
-//! So neither believes what it has not seen, and a path that loses large datagrams without a word costs some packets. A client that waits for long
-//! asks again, and goes back to small ones if that is not answered.
+//! The client sends a datagram of the size that it would like; the server sends one back that is as large; the client
+//! says that it has come. So neither believes what it has not seen, and a path that loses large datagrams without a
+//! word costs some packets. A client that waits for long asks again, and goes back to small ones if that is not
+//! answered.
 
 use super::header::{LONG_HEADER_LEN, MtuProbePacket, MtuProbeStep, mtu_probe_header};
 use super::{DatagramSink, PeerAddr};
@@ -25,8 +26,8 @@ pub(super) fn send_probe_packet(fields: MtuProbePacket, peer: PeerAddr, tx: &mut
     tx.send(peer, &[&mtu_probe_header(&fields), ZEROS.get(..fill).unwrap_or_default()]);
 }
 
-/// What a server knows of its peers: how large datagrams they get. Bounded; whoever brings many pushes out its own, and of those that share its
-/// set.
+/// What a server knows of its peers: how large datagrams they get. Bounded; whoever brings many pushes out its own, and
+/// of those that share its set.
 #[derive(Debug)]
 pub(super) struct PeerDatagramSizes {
     of: HashMap<PeerAddr, u32>,
@@ -47,7 +48,8 @@ impl PeerDatagramSizes {
         self.of.get(&peer).map(|bytes| *bytes as usize)
     }
 
-    /// Bytes of a datagram to the peer: what it has said that it gets, or else the usual size, as far as its way bears that.
+    /// Bytes of a datagram to the peer: what it has said that it gets, or else the usual size, as far as its way bears
+    /// that.
     #[inline]
     pub(super) fn most(&self, peer: PeerAddr, limits: &ServerLimits, tx: &mut impl DatagramSink) -> usize {
         self.get(peer).unwrap_or(limits.max_datagram - seal_overhead(peer)).min(tx.most(peer))

@@ -32,8 +32,8 @@ impl OutgoingResponse {
         (&mut self.sender, MessageSlices { own: &self.bytes, tail: self.tail.as_ref() })
     }
 
-    /// The timer expired: resends what is not acked. If its datagrams do not come through any more it begins anew, in datagrams of `most` bytes,
-    /// as another incarnation. Returns packets sent.
+    /// The timer expired: resends what is not acked. If its datagrams do not come through any more it begins anew, in
+    /// datagrams of `most` bytes, as another incarnation. Returns packets sent.
     pub(super) fn again(&mut self, key: &MessageKey, most: usize, incarnation: u32, tx: &mut impl DatagramSink) -> u64 {
         let old = self.sender.shape;
         let shape = if old.fits(most) { None } else { ChunkLayout::of(old.message_len as usize, most) };

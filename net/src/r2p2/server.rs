@@ -24,9 +24,9 @@ use crate::seal::{peer_session, seal_overhead};
 use crate::shared_bytes::SharedBytes;
 use hashbrown::HashMap;
 
-/// A complete request. Each is to be answered with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`], or to be forgotten
-/// ([`ServerEndpoint::forget`]): the repeats of a longer request are only acked as long as it is remembered as complete (10 s), since its answer
-/// is expected.
+/// A complete request. Each is to be answered with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`], or to be
+/// forgotten ([`ServerEndpoint::forget`]): the repeats of a longer request are only acked as long as it is remembered
+/// as complete (10 s), since its answer is expected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct R2p2Request<'p> {
     /// Who asked.
@@ -103,7 +103,8 @@ impl ServerEndpoint {
         }
     }
 
-    /// The endpoint of that start of a server, a random number: no transmission of it is taken for one of another start.
+    /// The endpoint of that start of a server, a random number: no transmission of it is taken for one of another
+    /// start.
     #[must_use]
     pub fn with_server_start(mut self, start: u32) -> ServerEndpoint {
         self.incarnation = start.wrapping_mul(0x9E37_79B1);
@@ -128,8 +129,8 @@ impl ServerEndpoint {
         }
     }
 
-    /// Takes one datagram from `peer`. Returns the request that it completes, if it does; acks and drops go to `tx`. Whoever
-    /// sends a longer message has to share the room for them with all peers that do not show whose they are.
+    /// Takes one datagram from `peer`. Returns the request that it completes, if it does; acks and drops go to `tx`.
+    /// Whoever sends a longer message has to share the room for them with all peers that do not show whose they are.
     #[inline]
     pub fn receive<'p>(
         &mut self,
@@ -141,8 +142,8 @@ impl ServerEndpoint {
         self.receive_for_owner(now_us, peer, datagram, tx, || UNAUTHENTICATED_OWNER)
     }
 
-    /// As [`ServerEndpoint::receive`], from a peer that acts for the tenant that `owner` names, 0 if for none; asked only where room
-    /// has to be found for a longer message. A sealed session acts for its tenant.
+    /// As [`ServerEndpoint::receive`], from a peer that acts for the tenant that `owner` names, 0 if for none; asked
+    /// only where room has to be found for a longer message. A sealed session acts for its tenant.
     ///
     /// The path of a request of one packet touches no table, copies nothing and allocates nothing.
     #[inline]
@@ -331,8 +332,9 @@ impl ServerEndpoint {
         true
     }
 
-    /// Room is short: gives up what stands still on the way in, or out. Else a few peers that announce messages and never send
-    /// them, or never ack, would keep all others from theirs. Looks around once in [`STALL_SCAN_INTERVAL_US`] at most.
+    /// Room is short: gives up what stands still on the way in, or out. Else a few peers that announce messages and
+    /// never send them, or never ack, would keep all others from theirs. Looks around once in
+    /// [`STALL_SCAN_INTERVAL_US`] at most.
     #[cold]
     fn drop_stalled(&mut self, now_us: u64) {
         if now_us < self.next_stall_scan_us {
@@ -357,8 +359,8 @@ impl ServerEndpoint {
         self.scratch = over;
     }
 
-    /// Takes room for one more message of an owner from whom holds most, as long as that is more than the one who asks would
-    /// hold: its newest message begins anew. Tells whether there is room now.
+    /// Takes room for one more message of an owner from whom holds most, as long as that is more than the one who asks
+    /// would hold: its newest message begins anew. Tells whether there is room now.
     #[cold]
     fn evict_incoming(&mut self, owner: u32, size: usize) -> bool {
         while !self.incoming_budget.admits_owner(owner, size) {
@@ -441,9 +443,9 @@ impl ServerEndpoint {
         self.due_us = self.due_us.min(outgoing.sender.due_us);
     }
 
-    /// Sends the response to a request: an RPC message that mirrors the request's session and sequence. A response longer
-    /// than a packet is copied, and resent until the client acks it; if there is no room for that, a drop is sent and the client
-    /// asks again later.
+    /// Sends the response to a request: an RPC message that mirrors the request's session and sequence. A response
+    /// longer than a packet is copied, and resent until the client acks it; if there is no room for that, a drop is
+    /// sent and the client asks again later.
     #[inline]
     pub fn respond(
         &mut self,
@@ -466,8 +468,9 @@ impl ServerEndpoint {
         }
     }
 
-    /// Sends the response to a request of somebody who has not shown who it is, as one packet: once, holding nothing of it. What does not fit
-    /// one that the way there bears is dropped. (Of a longer request nothing is to be remembered, either: [`ServerEndpoint::forget`].)
+    /// Sends the response to a request of somebody who has not shown who it is, as one packet: once, holding nothing of
+    /// it. What does not fit one that the way there bears is dropped. (Of a longer request nothing is to be remembered,
+    /// either: [`ServerEndpoint::forget`].)
     pub fn respond_without_retry(
         &mut self,
         peer: PeerAddr,
@@ -493,8 +496,8 @@ impl ServerEndpoint {
         }
     }
 
-    /// The same for a message that ends with shared bytes. These are not copied: they are held until nothing of them is to be sent any more, and
-    /// count, as copied ones, as bytes of a response that waits for its ack.
+    /// The same for a message that ends with shared bytes. These are not copied: they are held until nothing of them is
+    /// to be sent any more, and count, as copied ones, as bytes of a response that waits for its ack.
     pub fn respond_shared(
         &mut self,
         now_us: u64,

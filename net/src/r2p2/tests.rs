@@ -189,7 +189,8 @@ fn one_peer_cannot_take_all_the_room_and_abandoned_messages_are_given_up() {
     assert_eq!((server.held(), server.counters().partials_timed_out), (ServerUsage::default(), 3));
 }
 
-/// Passes datagrams between a client and a server until the client's request arrives; gives the time that it took, if it did.
+/// Passes datagrams between a client and a server until the client's request arrives; gives the time that it took, if
+/// it did.
 fn arrives(server: &mut ServerEndpoint, owner: u32, len: usize, from_us: u64, for_us: u64) -> Option<u64> {
     let (address, peer) = (PeerAddr::from(([10, 0, 0, 1], 7000)), PeerAddr::from(([10, 0, 0, 2], 9000)));
     let mut client = ClientEndpoint::new(address, ClientLimits::default());

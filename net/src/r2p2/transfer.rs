@@ -1,5 +1,5 @@
-//! The two halves of a transfer of one longer message: a windowed sender and a reassembling receiver. They hold no bytes that
-//! they send, no sockets and no clock.
+//! The two halves of a transfer of one longer message: a windowed sender and a reassembling receiver. They hold no
+//! bytes that they send, no sockets and no clock.
 
 use super::header::{AckReport, MessageFragment, R2p2Kind, fragment_header};
 use super::{DatagramSink, MessageSlices, PeerAddr};
@@ -334,7 +334,8 @@ impl PartialMessage {
         now_us.saturating_sub(self.last_chunk_us) >= STALLED_IDLE_US
     }
 
-    /// Whether it stands still: nothing came for some time, or so little that it would not be whole within a request's life.
+    /// Whether it stands still: nothing came for some time, or so little that it would not be whole within a request's
+    /// life.
     pub(super) fn is_stalled(&self, now_us: u64) -> bool {
         let age_us = now_us.saturating_sub(self.begun_us);
         let too_slow = u64::from(self.have) * MAX_REQUEST_LIFETIME_US < u64::from(self.shape.count) * age_us;

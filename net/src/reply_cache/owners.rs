@@ -126,8 +126,8 @@ impl SessionOwners {
         self.with(place, |owner| owner.oldest = slot);
     }
 
-    /// Who should give something up for the owner that asks: itself if it holds its part of the sessions or bytes, else the
-    /// one that holds the largest part.
+    /// Who should give something up for the owner that asks: itself if it holds its part of the sessions or bytes, else
+    /// the one that holds the largest part.
     pub(super) fn largest(&self, asks: u32, sessions: usize, bytes: usize) -> u32 {
         let own = self.places.get(asks as usize).map_or(0.0, |owner| owner.part(sessions, bytes));
         if own * self.index.len() as f64 >= 1.0 {

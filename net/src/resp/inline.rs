@@ -1,6 +1,7 @@
 //! A command as a person types it: words on a line, some of them in quotes.
 
-/// Splits a line into words, appending their bytes and ends to `bytes` and `ends`; `false` if its quotes are unbalanced.
+/// Splits a line into words, appending their bytes and ends to `bytes` and `ends`; `false` if its quotes are
+/// unbalanced.
 pub(super) fn split_inline(line: &[u8], bytes: &mut Vec<u8>, ends: &mut Vec<usize>) -> bool {
     let mut rest = line;
     loop {

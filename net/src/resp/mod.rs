@@ -1,4 +1,5 @@
-//! The Redis protocol, RESP2 and RESP3, without sockets: [`RespParser`] finds commands in bytes, [`RespWriter`] writes answers.
+//! The Redis protocol, RESP2 and RESP3, without sockets: [`RespParser`] finds commands in bytes, [`RespWriter`] writes
+//! answers.
 
 mod inline;
 mod parse;

@@ -1,7 +1,7 @@
 //! Finds commands at the front of the bytes that a client has sent: arrays of bulk strings, or words on a line.
 //!
-//! A parser goes on where it stopped when more bytes have come, so a long value is not looked at again for every packet.
-//! What it answers, and in which words it refuses, is what Redis does.
+//! A parser goes on where it stopped when more bytes have come, so a long value is not looked at again for every
+//! packet. What it answers, and in which words it refuses, is what Redis does.
 
 use super::inline;
 use crate::limits::{
@@ -12,7 +12,8 @@ use crate::limits::{
 /// What stands at the front of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RespParse {
-    /// A command; it takes so many bytes. None of its arguments: an empty line or array, which is no command and gets no answer.
+    /// A command; it takes so many bytes. None of its arguments: an empty line or array, which is no command and gets
+    /// no answer.
     Command(RespCommand),
     /// A part of one; the whole has at least so many bytes.
     Incomplete(usize),
@@ -101,7 +102,8 @@ pub enum ProtocolError {
     UnauthenticatedLength,
 }
 
-/// Finds commands. Between two calls that answer [`RespParse::Incomplete`] or [`RespParse::Paused`] the input may only grow at its end.
+/// Finds commands. Between two calls that answer [`RespParse::Incomplete`] or [`RespParse::Paused`] the input may only
+/// grow at its end.
 #[derive(Clone, Debug, Default)]
 pub struct RespParser {
     /// How far the command has been read.

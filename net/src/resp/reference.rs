@@ -1,4 +1,5 @@
-//! A slow reading of the protocol, written for being right, and what the parser is held against it for: the fuzz target's body.
+//! A slow reading of the protocol, written for being right, and what the parser is held against it for: the fuzz
+//! target's body.
 
 use super::{ProtocolError, RespParse, RespParser};
 use crate::limits::{RESP_ARGUMENTS, RESP_COMMAND_BYTES, RESP_LINE_BYTES};

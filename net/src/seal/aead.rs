@@ -1,8 +1,8 @@
 //! The keys of a session, one for each direction, and what is done with them: AES-256-GCM with the packet's header as
 //! associated data and its number as nonce, in place.
 //!
-//! snow's own transport state would do the same, but knows no associated data and copies every packet; so its split keys
-//! are handed to `ring`, which is what snow uses, too.
+//! snow's own transport state would do the same, but knows no associated data and copies every packet; so its split
+//! keys are handed to `ring`, which is what snow uses, too.
 
 use super::limits::{PACKETS_PER_KEY, REKEY_AFTER_PACKETS, REKEY_AFTER_US};
 use super::packet::{HEADER_LEN, SEAL_OVERHEAD, SealHeader, TAG_LEN};
@@ -79,8 +79,8 @@ impl SessionKeys {
             || now_us.saturating_sub(self.made_us) >= REKEY_AFTER_US
     }
 
-    /// Opens a datagram in place: the inner packet stands behind the header then. Returns its length. The number counts as seen only if
-    /// the packet is genuine. What is not genuine is overwritten.
+    /// Opens a datagram in place: the inner packet stands behind the header then. Returns its length. The number counts
+    /// as seen only if the packet is genuine. What is not genuine is overwritten.
     #[inline]
     pub(super) fn open(&mut self, number: u64, datagram: &mut [u8]) -> Result<usize, OpenError> {
         if number >= PACKETS_PER_KEY {

@@ -47,8 +47,8 @@ impl PendingHandshake {
     }
 }
 
-/// One client's sealed session. It stays the same session when its keys are renewed, the server forgets it, or the client's
-/// address changes; so what is remembered under its name (see [`crate::reply_cache`]) stays true.
+/// One client's sealed session. It stays the same session when its keys are renewed, the server forgets it, or the
+/// client's address changes; so what is remembered under its name (see [`crate::reply_cache`]) stays true.
 pub struct ClientSeal {
     tenant: u32,
     server: PeerAddr,
@@ -69,8 +69,8 @@ pub struct ClientSeal {
 }
 
 impl ClientSeal {
-    /// A session that has not shaken hands yet. `session` is a random number; `clock_ms` is the time in milliseconds since 1970 at
-    /// which `now_us` is 0.
+    /// A session that has not shaken hands yet. `session` is a random number; `clock_ms` is the time in milliseconds
+    /// since 1970 at which `now_us` is 0.
     pub fn new(server: PeerAddr, tenant: u32, token: &[u8], session: u64, clock_ms: u64) -> ClientSeal {
         ClientSeal {
             tenant,
@@ -298,8 +298,8 @@ impl ClientSeal {
         }
     }
 
-    /// A reject is not sealed, so it is a hint alone: it begins a handshake, or shortens one that gets no genuine answer, and never
-    /// ends the session that there is.
+    /// A reject is not sealed, so it is a hint alone: it begins a handshake, or shortens one that gets no genuine
+    /// answer, and never ends the session that there is.
     fn rejected(&mut self, now_us: u64, head: SealHeader, datagram: &[u8], tx: &mut impl DatagramSink) {
         self.counters.rejects += 1;
         let server_ms =

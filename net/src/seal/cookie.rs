@@ -1,9 +1,10 @@
-//! Cookies: how a client shows, before anything is computed for it, that it receives where its hello seems to come from.
+//! Cookies: how a client shows, before anything is computed for it, that it receives where its hello seems to come
+//! from.
 //!
-//! A hello is cheap to make up, and telling it from a genuine one takes hashes. As long as few come, each is looked at. Where
-//! many do, half of what a port spends on them is kept for those that bring the cookie which the port sends to the address
-//! that they came from, and no address has more than its part of that. So whoever forges addresses has the other half, and
-//! whoever has few addresses has little. Nothing is remembered of a hello that is sent a cookie.
+//! A hello is cheap to make up, and telling it from a genuine one takes hashes. As long as few come, each is looked at.
+//! Where many do, half of what a port spends on them is kept for those that bring the cookie which the port sends to
+//! the address that they came from, and no address has more than its part of that. So whoever forges addresses has the
+//! other half, and whoever has few addresses has little. Nothing is remembered of a hello that is sent a cookie.
 
 use super::limits::{COOKIE_ADDRESSES, COOKIE_LEN, COOKIE_LIFETIME_US};
 use super::session_table::SealSessionId;
@@ -18,7 +19,8 @@ pub(super) type HelloCookie = [u8; COOKIE_LEN];
 
 /// What a port makes its cookies with, and which addresses have brought some.
 pub(super) struct CookieIssuer {
-    /// The keys of this period and of the one before, each with its period: even ones first. A cookie's first bit says which.
+    /// The keys of this period and of the one before, each with its period: even ones first. A cookie's first bit says
+    /// which.
     keys: [Option<(u64, [u8; 32])>; 2],
     /// How many hellos each address may still have checked.
     addresses: HashMap<IpAddr, TokenBucket>,
@@ -58,7 +60,8 @@ impl CookieIssuer {
         made.iter().zip(cookie).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
-    /// Takes one of the checks that the address may have. It has shown that it is one: nobody fills this list with others'.
+    /// Takes one of the checks that the address may have. It has shown that it is one: nobody fills this list with
+    /// others'.
     pub(super) fn may_check(&mut self, now_us: u64, from: PeerAddr) -> bool {
         if self.addresses.len() >= COOKIE_ADDRESSES {
             self.addresses.retain(|_, rate| !rate.is_full(now_us));

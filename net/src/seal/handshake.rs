@@ -4,8 +4,8 @@
 //! -> psk, e          the hello: whoever does not have the token cannot make it, which costs the server hashes only
 //! <- e, ee, se       the welcome: the server shows that it knows the shared key, the client that it has the private one
 //! ```
-//! `ee` makes that a token stolen later opens nothing that was recorded before. That the server has no key pair of its own
-//! means: who steals its state can pose as this server, but not as a client.
+//! `ee` makes that a token stolen later opens nothing that was recorded before. That the server has no key pair of its
+//! own means: who steals its state can pose as this server, but not as a client.
 
 use super::aead::DirectionKeys;
 use super::keys::{TokenKeys, TokenVerifier};
@@ -37,8 +37,8 @@ fn prologue(head: &[u8; HEADER_LEN]) -> [u8; 16 + HEADER_LEN] {
     bytes
 }
 
-/// The client's side. Nothing here fails unless the library lacks what it is built with; the answers are optional because
-/// neither side may panic over a packet.
+/// The client's side. Nothing here fails unless the library lacks what it is built with; the answers are optional
+/// because neither side may panic over a packet.
 pub(super) struct NoiseInitiator(Box<HandshakeState>);
 
 impl NoiseInitiator {
@@ -62,7 +62,8 @@ impl NoiseInitiator {
         (written == HELLO_LEN - HEADER_LEN).then_some((NoiseInitiator(state), hello))
     }
 
-    /// Takes the welcome's part behind its header. The keys, and the payload. A welcome that is not genuine changes nothing.
+    /// Takes the welcome's part behind its header. The keys, and the payload. A welcome that is not genuine changes
+    /// nothing.
     pub(super) fn read(&mut self, message: &[u8]) -> Option<(DirectionKeys, [u8; WELCOME_PAYLOAD_LEN])> {
         let mut payload = [0; WELCOME_PAYLOAD_LEN + TAG_LEN];
         let read = self.0.read_message(message, &mut payload).ok()?;
@@ -77,8 +78,8 @@ impl NoiseInitiator {
 pub(super) struct NoiseResponder(Box<HandshakeState>);
 
 impl NoiseResponder {
-    /// Reads a hello's part behind its header: hashes and one AES, no curve operation. `None` if it was not made with the
-    /// token; else also its payload.
+    /// Reads a hello's part behind its header: hashes and one AES, no curve operation. `None` if it was not made with
+    /// the token; else also its payload.
     pub(super) fn read(
         verifier: &TokenVerifier,
         head: &[u8; HEADER_LEN],

@@ -68,7 +68,8 @@ pub enum RejectReason {
     Session = 1,
     /// The hello was not made with the token of a tenant of that id: there may be no such tenant.
     Token = 2,
-    /// There is no such tenant. Servers before this one said so to anybody who asked; this one answers [`RejectReason::Token`].
+    /// There is no such tenant. Servers before this one said so to anybody who asked; this one answers
+    /// [`RejectReason::Token`].
     Tenant = 3,
     /// The hello's time is too far from the server's, which the packet tells.
     Clock = 4,
@@ -108,7 +109,8 @@ pub struct SealHeader {
     pub tenant: u32,
     /// The session's number: random, chosen by the client.
     pub session: u64,
-    /// Of sealed packets their number, of hello, welcome and retry the epoch, of a reject the number of what it rejects.
+    /// Of sealed packets their number, of hello, welcome and retry the epoch, of a reject the number of what it
+    /// rejects.
     pub number: u64,
 }
 
@@ -169,12 +171,12 @@ pub fn is_sealed(datagram: &[u8]) -> bool {
     datagram.first() == Some(&MAGIC)
 }
 
-/// First half of the addresses under which sealed sessions appear: the discard prefix 100::/64 (RFC 6666), from which no
-/// packet may come.
+/// First half of the addresses under which sealed sessions appear: the discard prefix 100::/64 (RFC 6666), from which
+/// no packet may come.
 const SESSION_ADDR_PREFIX: u128 = 0x0100 << 112;
 
-/// The address under which a sealed session appears to everything that knows peers by their address: it holds the tenant's id
-/// and the session's number, and stays the same when the client moves or renews its keys.
+/// The address under which a sealed session appears to everything that knows peers by their address: it holds the
+/// tenant's id and the session's number, and stays the same when the client moves or renews its keys.
 #[inline]
 pub fn session_peer(tenant: u32, session: u64) -> PeerAddr {
     PeerAddr::V6(SocketAddrV6::new(Ipv6Addr::from_bits(SESSION_ADDR_PREFIX | u128::from(session)), 0, 0, tenant))
@@ -188,8 +190,8 @@ pub fn peer_session(peer: PeerAddr) -> Option<(u32, u64)> {
     (bits >> 64 == SESSION_ADDR_PREFIX >> 64).then(|| (address.scope_id(), bits as u64))
 }
 
-/// Whether a datagram has to be opened before anything else becomes of it: it says that it is sealed, or comes from an address under which sealed
-/// sessions alone appear.
+/// Whether a datagram has to be opened before anything else becomes of it: it says that it is sealed, or comes from an
+/// address under which sealed sessions alone appear.
 #[inline]
 pub fn requires_opening(peer: PeerAddr, datagram: &[u8]) -> bool {
     is_sealed(datagram) || peer_session(peer).is_some()

@@ -29,8 +29,8 @@ const DUMMY_VERIFIER: TokenVerifier = TokenVerifier { psk: [0; 32], public: [9; 
 
 /// Knows the tenants' tokens.
 pub trait TokenSource {
-    /// The verifier of the tenant's token number `which` (0: the present one; more while an old one is still good), and a
-    /// number that names the token as long as it is good. `None` beyond the last one, and for an unknown tenant.
+    /// The verifier of the tenant's token number `which` (0: the present one; more while an old one is still good), and
+    /// a number that names the token as long as it is good. `None` beyond the last one, and for an unknown tenant.
     fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)>;
 }
 
@@ -133,8 +133,8 @@ impl ServerSeal {
         (!self.waiting.is_empty()).then_some(now_us)
     }
 
-    /// Takes a datagram of a sealed session. If it is a genuine packet, it is opened in place: the session's address and
-    /// where in the datagram the R2P2 packet stands.
+    /// Takes a datagram of a sealed session. If it is a genuine packet, it is opened in place: the session's address
+    /// and where in the datagram the R2P2 packet stands.
     pub fn receive(
         &mut self,
         now_us: u64,
@@ -318,7 +318,8 @@ impl ServerSeal {
             read.map(|(responder, payload)| (responder, payload, credential))
         });
         if none {
-            // The same answer after the same work as for a wrong token: else ids could be tried until one is a tenant's.
+            // The same answer after the same work as for a wrong token: else ids could be tried until one is a
+            // tenant's.
             let _same_time = std::hint::black_box(
                 NoiseResponder::read(&DUMMY_VERIFIER, &bytes, message, self.ephemeral.as_ref()).is_some(),
             );
@@ -344,8 +345,9 @@ impl ServerSeal {
         self.waiting.push_back(QueuedHandshake { responder, name, epoch: head.number, hello_tag, credential, from });
     }
 
-    /// Whether a hello's token is to be checked now. Those that bring a cookie have a turn's checks of their own, and half of a
-    /// second's; whoever comes without one when the others are used up is sent one, in less than half of the bytes that it sent.
+    /// Whether a hello's token is to be checked now. Those that bring a cookie have a turn's checks of their own, and
+    /// half of a second's; whoever comes without one when the others are used up is sent one, in less than half of the
+    /// bytes that it sent.
     fn may_check(
         &mut self,
         now_us: u64,
@@ -472,7 +474,8 @@ impl ServerSeal {
     }
 }
 
-/// Asks a client to show that it receives where its packets seem to come from, if that costs no more than came from there.
+/// Asks a client to show that it receives where its packets seem to come from, if that costs no more than came from
+/// there.
 #[cold]
 fn probe_path(now_us: u64, session: &mut SealedSession, random: &SystemRandom, tx: &mut impl DatagramSink) {
     let SealedSession { path, current, name, .. } = session;

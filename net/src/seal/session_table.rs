@@ -35,7 +35,8 @@ pub(super) struct ClientPath {
     pub(super) asked_us: Option<u64>,
 }
 
-/// Answers for a client that may not be sent before its address is proven. Nobody sends them again, so they wait for that.
+/// Answers for a client that may not be sent before its address is proven. Nobody sends them again, so they wait for
+/// that.
 #[derive(Default)]
 pub(super) struct PathQueue {
     packets: VecDeque<Box<[u8]>>,
@@ -43,7 +44,8 @@ pub(super) struct PathQueue {
 }
 
 impl PathQueue {
-    /// Takes one more, unless it is there, if there is room; `in_all` counts the bytes of all sessions. Tells whether it waits here.
+    /// Takes one more, unless it is there, if there is room; `in_all` counts the bytes of all sessions. Tells whether
+    /// it waits here.
     pub(super) fn push(&mut self, parts: &[&[u8]], in_all: &mut usize) -> bool {
         let packet = parts.concat();
         if self.packets.iter().any(|held| **held == *packet) {
@@ -131,8 +133,8 @@ impl SealedSession {
         Some((keys, KeyGeneration::Previous))
     }
 
-    /// A packet came under the new keys: the client has them, so they are the ones to use. If the welcome that brought them
-    /// was sent only to where the packet comes from, the client is there.
+    /// A packet came under the new keys: the client has them, so they are the ones to use. If the welcome that brought
+    /// them was sent only to where the packet comes from, the client is there.
     pub(super) fn confirm(&mut self, now_us: u64, from: PeerAddr) {
         let Some(next) = self.next.take() else { return };
         self.credential = next.credential;
@@ -189,8 +191,8 @@ impl SealedSessionTable {
         Some((session, &mut self.held_bytes))
     }
 
-    /// Puts a session in. At `limit` another has to leave: the longest idle one of the tenant that has the most, which is the
-    /// newcomer's own as soon as it has as many as any. Tells whether one left.
+    /// Puts a session in. At `limit` another has to leave: the longest idle one of the tenant that has the most, which
+    /// is the newcomer's own as soon as it has as many as any. Tells whether one left.
     pub(super) fn insert(&mut self, session: SealedSession, limit: usize) -> bool {
         let name = session.name;
         let full = self.index.len() >= limit.max(1) && !self.index.contains_key(&name);
@@ -217,7 +219,8 @@ impl SealedSessionTable {
         most.map_or(asks, |(tenant, sessions)| if *sessions > own { *tenant } else { asks })
     }
 
-    /// A pass over all sessions, 20 us for the default limit: a handshake takes five times as long, and only those come here.
+    /// A pass over all sessions, 20 us for the default limit: a handshake takes five times as long, and only those come
+    /// here.
     fn longest_idle_of(&self, tenant: u32) -> Option<SealSessionId> {
         let of_tenant = self.slots.iter().flatten().filter(|session| session.name.0 == tenant);
         of_tenant.min_by_key(|session| session.last_used_us).map(|session| session.name)

@@ -48,8 +48,8 @@ impl<P: FramePort> StackDriver<P> {
     /// Worker `index` of an interface, with a queue pair of its own. The first one announces the interface's addresses.
     ///
     /// # Errors
-    /// If there is no such worker, or there is one already; if the port lets no groups in that IPv6 needs; if the process has no file
-    /// descriptor left.
+    /// If there is no such worker, or there is one already; if the port lets no groups in that IPv6 needs; if the
+    /// process has no file descriptor left.
     pub fn new(interface: Arc<StackInterface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
         let inbox = interface.inboxes.get(index).ok_or(StackError::Worker(index))?;
         let (told, interrupt) = (port.descriptor(), port.interrupt());
@@ -107,8 +107,8 @@ impl<P: FramePort> StackDriver<P> {
         &mut self.port
     }
 
-    /// Takes what other workers have handed over, into half of the burst: their flood must not keep this worker from its own queue, in
-    /// which its neighbours' answers are.
+    /// Takes what other workers have handed over, into half of the burst: their flood must not keep this worker from
+    /// its own queue, in which its neighbours' answers are.
     fn drain_inbox(&mut self, burst: &mut Burst) {
         let kept = burst.room() / 2;
         if let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index) {
@@ -167,7 +167,8 @@ impl<P: FramePort> StackDriver<P> {
         }
     }
 
-    /// Sends the first of the stack's own frames: how many the port has dealt with, and whether those were all that it was offered.
+    /// Sends the first of the stack's own frames: how many the port has dealt with, and whether those were all that it
+    /// was offered.
     fn send_stack_frames(&mut self) -> (usize, bool) {
         let own = |frame| TxFrame { header: frame, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] };
         let queued = self.worker.queue.frames.iter().take(BURST);
@@ -176,8 +177,8 @@ impl<P: FramePort> StackDriver<P> {
         (taken, taken >= frames.len())
     }
 
-    /// Sends the first datagrams of the outbox that can be sent at once. Returns how many of its datagrams are done with, and whether
-    /// the port has room for more.
+    /// Sends the first datagrams of the outbox that can be sent at once. Returns how many of its datagrams are done
+    /// with, and whether the port has room for more.
     fn send_datagrams(&mut self, now_us: u64, outbox: &Outbox) -> (usize, bool) {
         let mut headers = ArrayVec::new();
         let (mut stop, mut last) = (None, None);

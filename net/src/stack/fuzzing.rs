@@ -1,4 +1,5 @@
-//! What the fuzz target of the stack checks, shared with the property tests of the normal run. It panics if what it checks does not hold.
+//! What the fuzz target of the stack checks, shared with the property tests of the normal run. It panics if what it
+//! checks does not hold.
 
 use super::interface::StackInterface;
 use super::wire::{EthernetHeader, arp::ArpPacket, checksum, ethertype, icmp, ip, nd, protocol};
@@ -141,8 +142,8 @@ fn check_stack_frame(frame: &[u8]) {
     }
 }
 
-/// Frames of any kind into a worker's part of the stack, with datagrams out and time between: no panic, all that is kept is bounded, what it
-/// says is sound, and what waits comes to an end.
+/// Frames of any kind into a worker's part of the stack, with datagrams out and time between: no panic, all that is
+/// kept is bounded, what it says is sound, and what waits comes to an end.
 pub(crate) fn frames(bytes: &[u8]) {
     // The first byte says how the stack is set up.
     let Some((first, bytes)) = bytes.split_first() else { return };

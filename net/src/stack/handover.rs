@@ -95,7 +95,8 @@ impl HandoverInbox {
         }
     }
 
-    /// Takes all out, into an empty batch. Nothing is taken while somebody else has the inbox: it is about to be fuller.
+    /// Takes all out, into an empty batch. Nothing is taken while somebody else has the inbox: it is about to be
+    /// fuller.
     pub(super) fn take(&self, into: &mut HandoverBatch) {
         if self.count.load(SeqCst) == 0 || !into.is_empty() {
             return;

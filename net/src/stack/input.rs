@@ -173,7 +173,8 @@ impl StackWorker {
         }
         match message {
             IcmpMessage::Echo(body) => {
-                // An echo to a group would be answered by all; one that a larger packet has brought would not fit a packet of ours.
+                // An echo to a group would be answered by all; one that a larger packet has brought would not fit a
+                // packet of ours.
                 if !mine || ethernet.to.is_group() || packet.whole.len() > self.interface.mtu {
                     return Err(FrameDropReason::Ignored);
                 }

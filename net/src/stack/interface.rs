@@ -1,4 +1,5 @@
-//! What the workers of one network interface share: its addresses and routes, its neighbours, and who serves which port.
+//! What the workers of one network interface share: its addresses and routes, its neighbours, and who serves which
+//! port.
 
 use super::handover::HandoverInbox;
 use super::neighbours::{NeighbourCounters, NeighbourTable};
@@ -35,7 +36,8 @@ pub struct StackOptions {
     pub port: u16,
     /// Number of workers, 1 to 64.
     pub workers: usize,
-    /// Whether a datagram to another port is answered with "port unreachable". Else it is dropped in silence. Default: true.
+    /// Whether a datagram to another port is answered with "port unreachable". Else it is dropped in silence. Default:
+    /// true.
     pub answer_closed_ports: bool,
     /// Answers to closed ports a second, each worker. Default [`CLOSED_PORTS_PER_S`].
     pub closed_ports_per_s: u64,
@@ -43,9 +45,9 @@ pub struct StackOptions {
     pub echoes_per_s: u64,
     /// Places for neighbours. Default [`NEIGHBOURS`].
     pub neighbours: usize,
-    /// Whether the kernel has these addresses, too, and this stack's ports bring nothing but datagrams to its workers: what neighbours, routers and
-    /// groups say comes to the kernel, which answers. Each datagram is sent to where the last one of its receiver came from; nobody is asked,
-    /// and nothing announced. Default: false.
+    /// Whether the kernel has these addresses, too, and this stack's ports bring nothing but datagrams to its workers:
+    /// what neighbours, routers and groups say comes to the kernel, which answers. Each datagram is sent to where the
+    /// last one of its receiver came from; nobody is asked, and nothing announced. Default: false.
     pub isolated: bool,
 }
 
@@ -74,7 +76,8 @@ impl StackOptions {
     }
 }
 
-/// One of [`CLIENT_PORTS`], another one than a moment ago: packets that are under way for a client before this one are not for it.
+/// One of [`CLIENT_PORTS`], another one than a moment ago: packets that are under way for a client before this one are
+/// not for it.
 pub(crate) fn choose_client_port() -> u16 {
     let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
     CLIENT_PORTS.start + (now_us % CLIENT_PORTS.len() as u32) as u16
@@ -231,7 +234,8 @@ impl fmt::Debug for StackInterface {
 }
 
 impl StackInterface {
-    /// What the workers share on the interface of `port`; each is to have a port of its own there ([`super::StackDriver::new`]).
+    /// What the workers share on the interface of `port`; each is to have a port of its own there
+    /// ([`super::StackDriver::new`]).
     ///
     /// # Errors
     /// What is wrong with the options, and what to do.

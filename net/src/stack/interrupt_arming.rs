@@ -1,8 +1,10 @@
-//! Interrupts of a port, for a worker that is about to sleep: armed, then looked at the port once more, then slept, then called off.
+//! Interrupts of a port, for a worker that is about to sleep: armed, then looked at the port once more, then slept,
+//! then called off.
 //!
-//! A frame that came before the interrupt was asked for may bring none, so nobody sleeps between the two without a look. And a port whose interrupts
-//! do not come, or come for nothing, is found out: a sleep never lasts longer than [`ARMED_SLEEP_US`], and after some in a row that were ended so
-//! although frames were there the worker sleeps by the clock again.
+//! A frame that came before the interrupt was asked for may bring none, so nobody sleeps between the two without a
+//! look. And a port whose interrupts do not come, or come for nothing, is found out: a sleep never lasts longer than
+//! [`ARMED_SLEEP_US`], and after some in a row that were ended so although frames were there the worker sleeps by the
+//! clock again.
 
 use super::FramePort;
 use crate::limits::{ARMED_SLEEP_US, INTERRUPTS_FOR_NOTHING, INTERRUPTS_MISSED};
@@ -63,7 +65,8 @@ impl InterruptArming {
         matches!(self.state, ArmState::Polled { .. } | ArmState::Asleep { .. })
     }
 
-    /// Whoever waits is about to sleep, and has reason to do so for long if `long`. False: the port is to be looked at once more before.
+    /// Whoever waits is about to sleep, and has reason to do so for long if `long`. False: the port is to be looked at
+    /// once more before.
     pub(super) fn may_sleep(&mut self, port: &mut impl FramePort, long: bool) -> bool {
         match self.state {
             ArmState::Off if self.offered && long => {

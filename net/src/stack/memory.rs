@@ -1,4 +1,5 @@
-//! A network in memory: interfaces with queues, and what networks do to frames. A run depends on its seed and the order of the calls alone.
+//! A network in memory: interfaces with queues, and what networks do to frames. A run depends on its seed and the order
+//! of the calls alone.
 
 use super::{ChecksumStatus, FramePort, MacAddress, PortOffloads, RxFrame, TxFrame};
 use crate::driver::ReceivePressure;
@@ -259,8 +260,8 @@ fn verify_checksums(frame: &[u8]) -> (ChecksumStatus, ChecksumStatus) {
     (ip, if whole { mark(sum.folded() == 0xFFFF) } else { ChecksumStatus::Unknown })
 }
 
-/// Computes what the frame wants computed, as hardware does: over the bytes from the UDP header on, whatever stands in the checksum's place
-/// included.
+/// Computes what the frame wants computed, as hardware does: over the bytes from the UDP header on, whatever stands in
+/// the checksum's place included.
 fn fill_checksums(frame: &TxFrame<'_>, bytes: &mut [u8]) {
     use super::wire::{ETHERNET_HEADER_LEN, checksum};
     if frame.fill.ip

@@ -1,9 +1,10 @@
 //! A small UDP/IP stack: datagrams over ports that move Ethernet frames, for drivers that go past the kernel.
 //!
-//! A [`FramePort`] is one queue pair of a network interface. The workers of an interface share an [`StackInterface`]: its addresses, its routes
-//! (a network and a router), its table of neighbours. Each worker has a [`StackDriver`], which is a [`crate::driver::DatagramDriver`]: it
-//! answers ARP, neighbour discovery and echoes, finds neighbours, checks what comes, and hands a datagram for another worker's UDP port
-//! over to that worker. It is no router, puts no fragments together, and takes no options that route.
+//! A [`FramePort`] is one queue pair of a network interface. The workers of an interface share an [`StackInterface`]:
+//! its addresses, its routes (a network and a router), its table of neighbours. Each worker has a [`StackDriver`],
+//! which is a [`crate::driver::DatagramDriver`]: it answers ARP, neighbour discovery and echoes, finds neighbours,
+//! checks what comes, and hands a datagram for another worker's UDP port over to that worker. It is no router, puts no
+//! fragments together, and takes no options that route.
 
 mod counters;
 mod driver;

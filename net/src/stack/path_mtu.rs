@@ -1,10 +1,10 @@
-//! What is known of the ways to peers: how large packets they bear, where a router on one has said so ("fragmentation needed", "packet too
-//! big").
+//! What is known of the ways to peers: how large packets they bear, where a router on one has said so ("fragmentation
+//! needed", "packet too big").
 //!
-//! Anybody can send such a message. So it is believed only if it quotes the addresses, ports and length of a packet that was sent of late, if it
-//! asks for less than is known and no less than every way has to bear, at a bounded rate, and for some time; and it concerns the one address
-//! alone. Rate and room are shared by groups of networks, which nobody can choose: one who has many addresses, and large answers sent to them,
-//! takes those of his own group.
+//! Anybody can send such a message. So it is believed only if it quotes the addresses, ports and length of a packet
+//! that was sent of late, if it asks for less than is known and no less than every way has to bear, at a bounded rate,
+//! and for some time; and it concerns the one address alone. Rate and room are shared by groups of networks, which
+//! nobody can choose: one who has many addresses, and large answers sent to them, takes those of his own group.
 
 use super::interface::StackClock;
 use super::wire::{FrameDropReason, IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
@@ -78,7 +78,8 @@ impl PathMtuCache {
         }
     }
 
-    /// Believes that packets as the quoted one may have so many bytes at most, if it is to be believed, and `may` allows one more of its group.
+    /// Believes that packets as the quoted one may have so many bytes at most, if it is to be believed, and `may`
+    /// allows one more of its group.
     ///
     /// # Errors
     /// `Ignored`: no such packet was sent of late, or nothing of it is new; `Rate`.

@@ -67,8 +67,8 @@ pub struct RxFrame<'p> {
     pub udp: ChecksumStatus,
     /// The port has taken a VLAN tag away: the frame is of another network than the untagged one.
     pub vlan: bool,
-    /// Its payload is that of many datagrams behind each other, of so many bytes each (the last may be shorter), which the kernel has not
-    /// taken apart because they did not leave the machine. 0: it is one datagram.
+    /// Its payload is that of many datagrams behind each other, of so many bytes each (the last may be shorter), which
+    /// the kernel has not taken apart because they did not leave the machine. 0: it is one datagram.
     pub segment: usize,
 }
 
@@ -155,7 +155,8 @@ pub struct PortOffloads {
     pub ip_fill: bool,
     /// It computes the checksum of UDP, over IPv4 and IPv6.
     pub udp_fill: bool,
-    /// What it sends never leaves this machine's memory: where UDP may do without a checksum, over IPv4, it is left out.
+    /// What it sends never leaves this machine's memory: where UDP may do without a checksum, over IPv4, it is left
+    /// out.
     pub udp_checksum_optional: bool,
 }
 
@@ -169,11 +170,11 @@ impl AsRef<[u8]> for NoSharedBuffer {
     }
 }
 
-/// One receive and one transmit queue of a network interface. It moves bursts of frames, at most [`crate::limits::BURST`] each, and never
-/// waits; one thread at a time has it.
+/// One receive and one transmit queue of a network interface. It moves bursts of frames, at most
+/// [`crate::limits::BURST`] each, and never waits; one thread at a time has it.
 ///
-/// Received frames lie in the port until the next [`FramePort::receive`]: a port that copies has a buffer for each, one with a pool of
-/// buffers of its own gives those back then that nobody has taken.
+/// Received frames lie in the port until the next [`FramePort::receive`]: a port that copies has a buffer for each, one
+/// with a pool of buffers of its own gives those back then that nobody has taken.
 pub trait FramePort: Send {
     /// Memory that the port gives out for what it has received; [`NoSharedBuffer`] for ports that copy.
     type Shared: AsRef<[u8]> + Send + Sync + 'static;
@@ -194,11 +195,12 @@ pub trait FramePort: Send {
         PortOffloads::default()
     }
 
-    /// Lets frames to these groups in, in place of those before; broadcast always is. False if the port cannot choose, and lets none in.
+    /// Lets frames to these groups in, in place of those before; broadcast always is. False if the port cannot choose,
+    /// and lets none in.
     fn listen(&mut self, groups: &[MacAddress]) -> bool;
 
-    /// Takes up to `most` frames that have come, and gives up those of the call before. Returns their number: fewer than `most` if there
-    /// are no more.
+    /// Takes up to `most` frames that have come, and gives up those of the call before. Returns their number: fewer
+    /// than `most` if there are no more.
     fn receive(&mut self, most: usize) -> usize;
 
     /// Frame `index` of the last [`FramePort::receive`]. None for an index that is not there, or was taken.
@@ -209,29 +211,31 @@ pub trait FramePort: Send {
         usize::MAX
     }
 
-    /// Takes the buffer of frame `index` out of the port, the whole frame in it, to be kept without a copy. None if the port copies, or has
-    /// no buffer to spare.
+    /// Takes the buffer of frame `index` out of the port, the whole frame in it, to be kept without a copy. None if the
+    /// port copies, or has no buffer to spare.
     fn take(&mut self, _index: usize) -> Option<Self::Shared> {
         None
     }
 
-    /// Sends frames, in order. Returns how many of the first the port has dealt with: fewer than all if there is no room now, and these are
-    /// to be offered again. A frame that can never be sent is dealt with by being dropped and counted.
+    /// Sends frames, in order. Returns how many of the first the port has dealt with: fewer than all if there is no
+    /// room now, and these are to be offered again. A frame that can never be sent is dealt with by being dropped and
+    /// counted.
     fn transmit(&mut self, frames: &[TxFrame<'_>]) -> usize;
 
-    /// What is readable when a frame has come, for [`crate::driver::DriverWaiter`]. None: the port must be looked at to know.
+    /// What is readable when a frame has come, for [`crate::driver::DriverWaiter`]. None: the port must be looked at to
+    /// know.
     fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         None
     }
 
-    /// What is readable once an interrupt has come that [`FramePort::arm`] has asked for, for a port that has no [`FramePort::descriptor`] and
-    /// can be asked for interrupts. None: it cannot.
+    /// What is readable once an interrupt has come that [`FramePort::arm`] has asked for, for a port that has no
+    /// [`FramePort::descriptor`] and can be asked for interrupts. None: it cannot.
     fn interrupt(&self) -> Option<Arc<OwnedFd>> {
         None
     }
 
-    /// Asks for an interrupt with the next frame that comes. Those that are there already may bring none: look for them afterwards. False: it cannot
-    /// be had.
+    /// Asks for an interrupt with the next frame that comes. Those that are there already may bring none: look for them
+    /// afterwards. False: it cannot be had.
     fn arm(&mut self) -> bool {
         false
     }
@@ -252,7 +256,8 @@ pub trait FramePort: Send {
         ReceivePressure::default()
     }
 
-    /// Whether its link has come up since this was last asked, so that nobody has heard what was said before. Asked often, and cheap.
+    /// Whether its link has come up since this was last asked, so that nobody has heard what was said before. Asked
+    /// often, and cheap.
     fn came_up(&mut self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! One worker's part of the stack: frames in, datagrams and answers out. It knows the time from what it is told, and no port.
+//! One worker's part of the stack: frames in, datagrams and answers out. It knows the time from what it is told, and no
+//! port.
 
 use super::counters::{SendDropReason, StackCounters};
 use super::handover::HandoverBatch;
@@ -30,7 +31,8 @@ pub(super) struct StackWorker {
     pub(super) held: UnresolvedQueue,
     /// What came for other workers in this turn.
     pub(super) handover: Box<[HandoverBatch]>,
-    /// There is something in it: a client's device has many connections, whose batches are not looked through each time.
+    /// There is something in it: a client's device has many connections, whose batches are not looked through each
+    /// time.
     pub(super) has_handover: bool,
     pub(super) echoes: IntervalLimiter,
     pub(super) closed: IntervalLimiter,
@@ -125,7 +127,8 @@ impl StackWorker {
         }
     }
 
-    /// Asks for a neighbour, if it is time to. What there is no room for does not count as asked: the next one who wants it asks again.
+    /// Asks for a neighbour, if it is time to. What there is no room for does not count as asked: the next one who
+    /// wants it asks again.
     fn ask(&mut self, now_us: u64, hop: IpAddr) {
         if !self.queue.has_room_for_probe() {
             return;
@@ -156,8 +159,9 @@ impl StackWorker {
         if target.is_unicast_link_local() { self.interface.link_local.unwrap_or(own) } else { own }
     }
 
-    /// Appends the headers for a datagram to those of a burst, or tells what else becomes of it. To be called again for one that the port had no
-    /// room for. `last` is the peer that was found last at this time: most datagrams that leave together go to one.
+    /// Appends the headers for a datagram to those of a burst, or tells what else becomes of it. To be called again for
+    /// one that the port had no room for. `last` is the peer that was found last at this time: most datagrams that
+    /// leave together go to one.
     #[inline]
     pub(super) fn route(
         &mut self,

@@ -17,7 +17,8 @@ pub(super) unsafe extern "C" fn commit(
     changes: *const RawChange,
     changes_len: usize,
 ) -> u32 {
-    // SAFETY: the extension's side calls with its live invocation and its lists, whose keys, rows and values outlive the call.
+    // SAFETY: the extension's side calls with its live invocation and its lists, whose keys, rows and values outlive
+    // the call.
     let (behind, reads, ranges, changes) = unsafe {
         let changes = if changes.is_null() { &[] } else { core::slice::from_raw_parts(changes, changes_len) };
         let ranges = core::slice::from_raw_parts(ranges, ranges_len);

@@ -1,6 +1,7 @@
 //! Ranges over a [`TestStore`].
 //!
-//! Guarantees: it reads what its pointers tell only during the call, and what it hands out is held until the invocation ends.
+//! Guarantees: it reads what its pointers tell only during the call, and what it hands out is held until the invocation
+//! ends.
 #![allow(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -11,7 +12,8 @@ use super::{MAX_KEY_LEN, TestRecord, TestStore, TestTable};
 use crate::abi::{self, InvocationHeader, MAX_CALL_RECORDS, RawKeys, RawRange, RawRangeRead, RawRecord};
 use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
 
-/// The keys from one on, which is itself left out if `past`, up to another, which is itself part of it if `included`. No `to`: all.
+/// The keys from one on, which is itself left out if `past`, up to another, which is itself part of it if `included`.
+/// No `to`: all.
 struct KeySpan<'k> {
     from: &'k [u8],
     past: bool,
@@ -73,8 +75,8 @@ pub(super) unsafe extern "C" fn range(
     limit: usize,
     filled: *mut usize,
 ) -> u32 {
-    // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, room for `limit` records and for
-    // a count.
+    // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, room for `limit`
+    // records and for a count.
     let (behind, range, out, filled) = unsafe {
         (
             test_invocation(inv),
@@ -116,7 +118,8 @@ pub(super) unsafe extern "C" fn range_keys(
     range: *mut RawRange,
     out: *mut RawKeys,
 ) -> u32 {
-    // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, and the room that it tells of.
+    // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, and the room that it
+    // tells of.
     let (behind, range, out) = unsafe { (test_invocation(inv), &mut *range, &mut *out) };
     out.filled = 0;
     // SAFETY: as above.

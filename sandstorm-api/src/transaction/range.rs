@@ -33,8 +33,8 @@ struct MergedRange<'a> {
 }
 
 impl<'a> Transaction<'a> {
-    /// Reads a range as [`Db::range`](crate::Db::range) does, with the transaction's own writes laid over it. When the transaction is
-    /// committed, the table must hold these records in the range, as far as it was shown, and no others.
+    /// Reads a range as [`Db::range`](crate::Db::range) does, with the transaction's own writes laid over it. When the
+    /// transaction is committed, the table must hold these records in the range, as far as it was shown, and no others.
     ///
     /// # Errors
     /// As [`Db::range`](crate::Db::range); `TooLarge` when the transaction has read [`TRANSACTION_RANGES`] ranges, met
@@ -97,7 +97,8 @@ impl<'a> Transaction<'a> {
         written
     }
 
-    /// The first `limit` of what is there when both are taken together; where the records are not all that there are, as far as they go.
+    /// The first `limit` of what is there when both are taken together; where the records are not all that there are,
+    /// as far as they go.
     fn merge_writes(
         &self,
         (records, are_all): (&[Record<'a>], bool),
@@ -134,7 +135,8 @@ fn compare_keys(a: &[u8], b: &[u8], direction: Direction) -> Ordering {
     }
 }
 
-/// Whether a record comes first (`Less`), something written (`Greater`), or both are of the same key; `None`: neither is left.
+/// Whether a record comes first (`Less`), something written (`Greater`), or both are of the same key; `None`: neither
+/// is left.
 fn compare_next<'a: 'r, 'r>(
     records: &mut Peekable<impl Iterator<Item = &'r Record<'a>>>,
     written: &mut Peekable<impl Iterator<Item = &'r (&'a [u8], Option<LoggedValue>)>>,

@@ -1,4 +1,4 @@
-//! expect: refused erased
+//! expect: refused impl-parameter
 //! rust-lang/rust 84366: a boxed future keeps the item.
 #![no_std]
 #![forbid(unsafe_code)]

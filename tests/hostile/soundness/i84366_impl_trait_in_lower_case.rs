@@ -1,4 +1,4 @@
-//! expect: refused erased
+//! expect: refused impl-parameter
 //! rust-lang/rust 84366: an `impl Trait` whose trait has no name like one.
 #![no_std]
 #![forbid(unsafe_code)]

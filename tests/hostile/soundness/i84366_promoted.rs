@@ -1,4 +1,4 @@
-//! expect: refused erased
+//! expect: refused impl-parameter
 //! rust-lang/rust 84366: a promoted iterator of our own says static without a leak.
 #![no_std]
 #![forbid(unsafe_code)]

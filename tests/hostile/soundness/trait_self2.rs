@@ -1,4 +1,4 @@
-//! expect: refused erased
+//! expect: refused impl-parameter
 //! rust-lang/rust 84366: the object is made in a trait's own method.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,8 +1,9 @@
-//! A social graph for the extension `tao`: objects with a field, edges of a type with their inverses, counts. Who has how many edges to
-//! whom follows from ids alone, so that replies can be checked without remembering what was written.
+//! A social graph for the extension `tao`: objects with a field, edges of a type with their inverses, counts. Who has
+//! how many edges to whom follows from ids alone, so that replies can be checked without remembering what was written.
 //!
-//! As TAO's authors found their graph (Bronson et al., ATC'13): 45 % of the lists that were counted were empty, 64 % of the others
-//! that were read gave one edge, and few have very many: numbers of edges follow a power law whose exponent makes them so.
+//! As TAO's authors found their graph (Bronson et al., ATC'13): 45 % of the lists that were counted were empty, 64 % of
+//! the others that were read gave one edge, and few have very many: numbers of edges follow a power law whose exponent
+//! makes them so.
 
 mod request;
 mod source;
@@ -33,7 +34,8 @@ const FIRST_TIME: u64 = 1_600_000_000;
 /// Times of edges that a load adds begin here: they are the newest.
 const FIRST_ADDED_TIME: u64 = 1 << 40;
 
-/// The shape of a graph, and where its queries are run. Its objects are the plain records of [`super::Data`], in whose table they are.
+/// The shape of a graph, and where its queries are run. Its objects are the plain records of [`super::Data`], in whose
+/// table they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     /// The id of the table of the lists' order, an ordered one.
@@ -52,8 +54,8 @@ pub struct Graph {
     pub max_edges: u32,
     /// Edges that a query asks for, at most; default 50. They have to fit one answer: see [`Graph::check`].
     pub limit: u32,
-    /// Whether the graph is as it was loaded, so that replies can be checked in full while the mix changes nothing; else they are
-    /// checked for what they must be whatever was changed. Default no.
+    /// Whether the graph is as it was loaded, so that replies can be checked in full while the mix changes nothing;
+    /// else they are checked for what they must be whatever was changed. Default no.
     pub exact: bool,
 }
 

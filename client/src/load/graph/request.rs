@@ -305,15 +305,16 @@ fn sum_count_shards(mut reply: &[u8]) -> Option<u64> {
     u64::try_from(sum).ok()
 }
 
-/// The edges of a call's reply. Only where others take edges away may it end before what was asked for: [`Graph::check`].
+/// The edges of a call's reply. Only where others take edges away may it end before what was asked for:
+/// [`Graph::check`].
 fn decode_list_edges(reply: &[u8], as_loaded: bool) -> Option<Vec<ReplyEdge<'_>>> {
     let (edges, more) = codec::decode_list(reply)?;
     let edges = edges.into_iter().map(|codec::EncodedEdge { id2, time, data }| ReplyEdge { id2, time, data });
     (more.is_none() || !as_loaded).then(|| edges.collect())
 }
 
-/// The edges of a multi-get's reply, newest first as a client hands them on; those that were deleted meanwhile are not there, and
-/// those that were written anew have another time.
+/// The edges of a multi-get's reply, newest first as a client hands them on; those that were deleted meanwhile are not
+/// there, and those that were written anew have another time.
 fn decode_multi_get_edges<'r>(keys: &[[u8; 21]], mut reply: &'r [u8], ask: &LoadRequest) -> Option<Vec<ReplyEdge<'r>>> {
     let mut edges = Vec::new();
     if ask.class != Class::AssocGet && ask.step == 0 {

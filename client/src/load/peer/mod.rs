@@ -1,5 +1,6 @@
-//! The same kind of generator for servers that speak memcached's or Redis' protocol: closed loop on many connections, from one
-//! thread that never sleeps, with the keys, values and skew of the other loads, and replies that are checked on a sample.
+//! The same kind of generator for servers that speak memcached's or Redis' protocol: closed loop on many connections,
+//! from one thread that never sleeps, with the keys, values and skew of the other loads, and replies that are checked
+//! on a sample.
 //!
 //! Latency counts from the moment at which a connection's batch of requests was handed to the kernel to the moment at
 //! which the reply was read.

@@ -38,8 +38,8 @@ pub enum PeerWorkload {
     Get(usize),
     /// To write a record.
     Set,
-    /// Gets, puts and deletes of one record each by their shares; other classes count as gets. With a pool's data, as many of them as
-    /// its share of misses says are of records that are not there.
+    /// Gets, puts and deletes of one record each by their shares; other classes count as gets. With a pool's data, as
+    /// many of them as its share of misses says are of records that are not there.
     Mixed(Mix),
     /// Code that lies on the server, by a Redis command of these words, a count of keys, one key, and more words.
     ServerCode {
@@ -47,7 +47,8 @@ pub enum PeerWorkload {
         words: Vec<Vec<u8>>,
         /// Words after the key.
         more: Vec<Vec<u8>>,
-        /// What it answers: [`Class::InvokeGet`] a record, [`Class::Chain`] the last link's value, [`Class::Aggregate`] anything.
+        /// What it answers: [`Class::InvokeGet`] a record, [`Class::Chain`] the last link's value, [`Class::Aggregate`]
+        /// anything.
         class: Class,
     },
 }

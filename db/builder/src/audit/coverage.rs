@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::mir::without_comment;
 
-/// A function that does nothing but return one value needs no borrow checker: what a struct's or a variant's name is as a function.
+/// A function that does nothing but return one value needs no borrow checker: what a struct's or a variant's name is as
+/// a function.
 const TRIVIAL_LINES: usize = 4;
 
 /// How many functions of one name there are.
@@ -18,8 +19,9 @@ struct FunctionCount {
     read: usize,
 }
 
-/// Names of functions, in what the compiler wrote of the whole source, of which not every body was read. Functions may share a name, and the file
-/// of one may have been written over that of another: so where one of a name has to be looked at, as many have to be there as were written.
+/// Names of functions, in what the compiler wrote of the whole source, of which not every body was read. Functions may
+/// share a name, and the file of one may have been written over that of another: so where one of a name has to be
+/// looked at, as many have to be there as were written.
 pub(super) fn missing_bodies<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
     let mut named: HashMap<&str, FunctionCount> = HashMap::new();
     let mut order = Vec::new();
@@ -87,8 +89,8 @@ fn name(head: &str) -> &str {
     name
 }
 
-/// Whether nothing can be wrong with its places: it gives one value, or is the constant part of a function that was looked at,
-/// without a choice in it.
+/// Whether nothing can be wrong with its places: it gives one value, or is the constant part of a function that was
+/// looked at, without a choice in it.
 fn is_trivial_body(head: &str, inside: &[&str]) -> bool {
     let mut statements = inside.iter().map(|line| line.trim_start()).filter(|line| {
         let declares = ["let ", "debug ", "scope ", "//", "}"].iter().any(|start| line.starts_with(start));

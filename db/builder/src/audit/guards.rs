@@ -1,14 +1,14 @@
 //! What happens in a guard, or in an index of an index, to the place that was looked at before.
 //!
-//! `match x { Some(_) if … => …, Some(ref y) => … }` looks at `x` once, `x[i][…]` at the length of `x` once. The compiler keeps
-//! both as they were with a `&fake` borrow that ends in a `FakeRead` where the guard holds, or the index is worked out. If
-//! that is never reached, or if an assignment makes the borrow forgotten, it keeps nothing (rust-lang issues 161578, 160599,
-//! 161852). Here the rule does not depend on what is reached: from a `&fake` borrow to its `FakeRead`, or to where the guard
-//! fails, nothing that it covers is set, borrowed to be changed, moved or dropped; the `FakeRead` must be reachable; no call
-//! ends without returning; and no future rests.
+//! `match x { Some(_) if … => …, Some(ref y) => … }` looks at `x` once, `x[i][…]` at the length of `x` once. The
+//! compiler keeps both as they were with a `&fake` borrow that ends in a `FakeRead` where the guard holds, or the index
+//! is worked out. If that is never reached, or if an assignment makes the borrow forgotten, it keeps nothing (rust-lang
+//! issues 161578, 160599, 161852). Here the rule does not depend on what is reached: from a `&fake` borrow to its
+//! `FakeRead`, or to where the guard fails, nothing that it covers is set, borrowed to be changed, moved or dropped;
+//! the `FakeRead` must be reachable; no call ends without returning; and no future rests.
 //!
-//! Where a guard fails needs no name either: the borrow checker takes it for possible that a guard is skipped (the imaginary
-//! edge of `falseEdge`), so what follows can be reached without the borrow, and the guard itself cannot.
+//! Where a guard fails needs no name either: the borrow checker takes it for possible that a guard is skipped (the
+//! imaginary edge of `falseEdge`), so what follows can be reached without the borrow, and the guard itself cannot.
 
 use super::AuditFinding;
 use super::mir::{MirBody, MirPlace, PlaceAccess, UnknownMir};

@@ -1,10 +1,10 @@
 //! Places with an index in them, which the compiler gets wrong in two ways.
 //!
-//! In `rows[0][{ … }]` the inner index is worked out after the outer one and before the place is used. What happens there to the
-//! place itself goes unnoticed: a pattern can take a piece of the array away (rust-lang issue 160525: use after free), and
-//! an `.await` forgets the outer index after it was checked, so that the place is anywhere. So does one in a guard of
-//! `match rows[0] { … }`. Both show in the intermediate form: a run-time index into an array from which a piece was moved, and an
-//! index that was set before an `.await` and stands in a place behind it.
+//! In `rows[0][{ … }]` the inner index is worked out after the outer one and before the place is used. What happens
+//! there to the place itself goes unnoticed: a pattern can take a piece of the array away (rust-lang issue 160525: use
+//! after free), and an `.await` forgets the outer index after it was checked, so that the place is anywhere. So does
+//! one in a guard of `match rows[0] { … }`. Both show in the intermediate form: a run-time index into an array from
+//! which a piece was moved, and an index that was set before an `.await` and stands in a place behind it.
 
 use std::collections::HashSet;
 
@@ -67,8 +67,8 @@ fn index_lost_across_await(body: &MirBody) -> Result<Option<String>, UnknownMir>
     Ok(indexes.into_iter().find_map(used))
 }
 
-/// Where an element is named by a run-time index after a piece of the array was moved away: everywhere else the compiler
-/// refuses that itself.
+/// Where an element is named by a run-time index after a piece of the array was moved away: everywhere else the
+/// compiler refuses that itself.
 fn index_after_partial_move(body: &MirBody) -> Result<Option<String>, UnknownMir> {
     let moved = accesses(body).filter(|(access, _)| *access == PlaceAccess::Moved).map(|(_, place)| place);
     let pieces: HashSet<(&MirPlace, usize)> = moved

@@ -1,11 +1,13 @@
 //! What the borrow checker looked at, read back into a structure.
 //!
-//! `-Zdump-mir=renumber` writes each function's intermediate form as the borrow checker gets it. There, a place is the way
-//! to it from one local (boxes and references are steps on the way, never pointers of the compiler's own), so a place has one
-//! name. `&fake` borrows and `FakeRead` say what guards and indexes must leave alone; what can only happen in the borrow
-//! checker's eyes is an imaginary edge. Futures are as they were written, before they become state machines.
+//! `-Zdump-mir=renumber` writes each function's intermediate form as the borrow checker gets it. There, a place is the
+//! way to it from one local (boxes and references are steps on the way, never pointers of the compiler's own), so a
+//! place has one name. `&fake` borrows and `FakeRead` say what guards and indexes must leave alone; what can only
+//! happen in the borrow checker's eyes is an imaginary edge. Futures are as they were written, before they become state
+//! machines.
 //!
-//! It is a text for people, so the reader is strict: whatever it does not know, or is too deep or too large, is refused.
+//! It is a text for people, so the reader is strict: whatever it does not know, or is too deep or too large, is
+//! refused.
 
 mod block;
 mod place;

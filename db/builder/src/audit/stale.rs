@@ -1,8 +1,8 @@
 //! Places that are used although what was checked of them has changed.
 //!
-//! `match x { Some(_) if { x = None; … } => …, Some(ref y) => … }` looks at `x` once; so does `x[0][{ x = …; 0 }]` at its length.
-//! [`guards`](super::guards) looks at what keeps them from changing. This looks at what happens: a variant, or an element of
-//! a slice, is named behind a change of its place, and no discriminant or length was read in between.
+//! `match x { Some(_) if { x = None; … } => …, Some(ref y) => … }` looks at `x` once; so does `x[0][{ x = …; 0 }]` at
+//! its length. [`guards`](super::guards) looks at what keeps them from changing. This looks at what happens: a variant,
+//! or an element of a slice, is named behind a change of its place, and no discriminant or length was read in between.
 
 use std::collections::HashSet;
 
@@ -59,8 +59,8 @@ pub(super) fn check_stale(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMi
     Ok(found)
 }
 
-/// Walks all ways through a body with a state that starts as `false` everywhere; `through` says what a block makes of it, and
-/// where something is wrong.
+/// Walks all ways through a body with a state that starts as `false` everywhere; `through` says what a block makes of
+/// it, and where something is wrong.
 pub(super) fn first_violation(
     body: &MirBody,
     through: impl Fn(usize, bool) -> (bool, Option<String>),

@@ -1,9 +1,9 @@
 //! Bounds how deep a syntax tree can become before anything recursive looks at it.
 //!
-//! A tree nests by brackets, and by what stands in a row without brackets: operators, prefixes, calls, generic arguments,
-//! closures, `else`. So the tokens of a row are counted, from where something begins that cannot be inside of what stood before:
-//! behind `;`, behind a `,` that is in no `<…>` and behind no closure's parameters, and behind a `{…}` that no operator follows.
-//! What is in brackets starts with the count of the row that it stands in.
+//! A tree nests by brackets, and by what stands in a row without brackets: operators, prefixes, calls, generic
+//! arguments, closures, `else`. So the tokens of a row are counted, from where something begins that cannot be inside
+//! of what stood before: behind `;`, behind a `,` that is in no `<…>` and behind no closure's parameters, and behind a
+//! `{…}` that no operator follows. What is in brackets starts with the count of the row that it stands in.
 
 use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
@@ -13,14 +13,16 @@ const MAX_NESTING: usize = 128;
 const MAX_RUN_TOKENS: usize = 2_000;
 /// Tokens in a row, with those of the rows around it.
 const MAX_PATH_TOKENS: usize = 8_000;
-/// `<` that are not closed: each may hold all that follows. Comparisons are not closed, so this is more than `MAX_NESTING`.
+/// `<` that are not closed: each may hold all that follows. Comparisons are not closed, so this is more than
+/// `MAX_NESTING`.
 const MAX_OPEN_ANGLES: usize = 512;
 /// `|` in a row: what follows a closure's parameters is in the closure.
 const MAX_PIPES: usize = 2_000;
 /// `else` after `else` without a `;` between them: each nests the next.
 const MAX_ELSES: usize = 256;
 
-/// Characters of a number. What reads the tokens takes time in the square of it: half a megabyte of digits took minutes.
+/// Characters of a number. What reads the tokens takes time in the square of it: half a megabyte of digits took
+/// minutes.
 const MAX_NUMBER_CHARS: usize = 512;
 
 /// The byte where brackets nest too deeply, in plain text: literals and comments are not told apart, so this only

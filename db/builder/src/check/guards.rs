@@ -1,9 +1,9 @@
 //! What stands in a guard, or in an index of an index.
 //!
-//! The compiler looks at the place that is matched or indexed before it works these out, and uses it behind them. That they
-//! leave it alone it sees by borrows that can get lost (rust-lang issues 161578, 160599, 161852, 160525; the audit looks at
-//! those). Here, by syntax alone, they may compare and call, and little else: no assignment, no `&mut`, no jump, no loop, no
-//! `.await`, no macro that panics.
+//! The compiler looks at the place that is matched or indexed before it works these out, and uses it behind them. That
+//! they leave it alone it sees by borrows that can get lost (rust-lang issues 161578, 160599, 161852, 160525; the audit
+//! looks at those). Here, by syntax alone, they may compare and call, and little else: no assignment, no `&mut`, no
+//! jump, no loop, no `.await`, no macro that panics.
 
 use syn::Expr;
 

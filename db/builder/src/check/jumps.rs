@@ -1,8 +1,8 @@
 //! Jumps out of what a call is given.
 //!
 //! In `v.insert(match x { Some(x) => x, None => break })` the compiler borrows `v` before it works out the argument and
-//! counts the borrow from the call on. Where a jump leaves in between, it takes the borrow for over in all that follows,
-//! though the call may have been made (rust-lang issue 160598: use after free).
+//! counts the borrow from the call on. Where a jump leaves in between, it takes the borrow for over in all that
+//! follows, though the call may have been made (rust-lang issue 160598: use after free).
 
 use syn::Expr;
 use syn::visit::{self, Visit};

@@ -1,7 +1,8 @@
 //! The allow-lists.
 
 /// Macros whose arguments are expressions: all of them are looked into. Not `pin!`: it coerces through a `Deref` of the
-/// tenant's own, and what it claims to pin can then move (rust-lang issue 153438); `Box::pin` and `.await` serve instead.
+/// tenant's own, and what it claims to pin can then move (rust-lang issue 153438); `Box::pin` and `.await` serve
+/// instead.
 pub(super) const MACROS: [&str; 16] = [
     "assert",
     "assert_eq",
@@ -134,8 +135,8 @@ pub(super) const DYN: [&str; 12] = [
     "Write",
 ];
 
-/// Traits of core that an associated type may be bounded by, besides the two lists above: none gives what lives as long as its receiver and takes
-/// another value as well, as `Index` does.
+/// Traits of core that an associated type may be bounded by, besides the two lists above: none gives what lives as long
+/// as its receiver and takes another value as well, as `Index` does.
 pub(super) const BOUNDS: [&str; 35] = [
     "Add",
     "AddAssign",

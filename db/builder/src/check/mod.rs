@@ -1,7 +1,7 @@
 //! The checker: what may be in a tenant's source, by allow-list over the syntax tree.
 //!
-//! [`rules`] is the table of what is refused and why; `walk` finds it in the tree. A source is parsed in a thread with a
-//! large stack, after a look at its tokens has bounded how deep the tree can become.
+//! [`rules`] is the table of what is refused and why; `walk` finds it in the tree. A source is parsed in a thread with
+//! a large stack, after a look at its tokens has bounded how deep the tree can become.
 
 mod depth;
 mod guards;
@@ -53,7 +53,8 @@ pub(super) fn type_parameters(source: &PushedSource) -> Result<HashSet<String>, 
                 .ok()
                 .filter(|tokens| shallow && depth::too_deep_tokens(tokens).is_none());
             let Some(tokens) = tokens else { continue };
-            // Of two ways to find them, one needs no syntax tree: a place that the tree's walk does not reach hides none.
+            // Of two ways to find them, one needs no syntax tree: a place that the tree's walk does not reach hides
+            // none.
             parameters.extend(tokens::type_parameters(&tokens));
             if let Ok(parsed) = syn::parse2::<syn::File>(tokens) {
                 let mut walk = SyntaxWalk::new(&[], false, false);

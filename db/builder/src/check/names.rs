@@ -1,7 +1,8 @@
 //! Which types hide no lifetime, by what all files together say of their names.
 //!
-//! `Wrap<Self>` may be `Wrap<'_, Self>`, and an alias may be anything. So where a lifetime must not stand, a type has to be one of core's
-//! that has none, or a struct or enum of the tenant's own that is declared without one; and its name must mean nothing else anywhere.
+//! `Wrap<Self>` may be `Wrap<'_, Self>`, and an alias may be anything. So where a lifetime must not stand, a type has
+//! to be one of core's that has none, or a struct or enum of the tenant's own that is declared without one; and its
+//! name must mean nothing else anywhere.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

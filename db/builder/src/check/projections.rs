@@ -1,9 +1,10 @@
 //! Associated types of type parameters: where they can hide how long a value lives.
 //!
-//! A closure's type says nothing of the lifetimes in what the closure returns (rust-lang issue 84366), so `I: 'long` does
-//! not mean `I::Item: 'long`, but the compiler concludes it. That does harm where `I::Item` is kept by a type that names
-//! only `I`, or where a lifetime stands around `I::Item`: both are refused, and `witnesses` refuses what else knows such a type. A parameter for the item's type says the
-//! same and is sound: `struct Pairs<T, I: Iterator<Item = T>>`.
+//! A closure's type says nothing of the lifetimes in what the closure returns (rust-lang issue 84366), so `I: 'long`
+//! does not mean `I::Item: 'long`, but the compiler concludes it. That does harm where `I::Item` is kept by a type that
+//! names only `I`, or where a lifetime stands around `I::Item`: both are refused, and `witnesses` refuses what else
+//! knows such a type. A parameter for the item's type says the same and is sound:
+//! `struct Pairs<T, I: Iterator<Item = T>>`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -49,14 +50,15 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// A field of a struct or enum: besides, `Peekable<I>` and `Flatten<I>` keep items, so the item's type must be known.
+    /// A field of a struct or enum: besides, `Peekable<I>` and `Flatten<I>` keep items, so the item's type must be
+    /// known.
     pub(super) fn check_field(&mut self, kind: &Type, generics: &syn::Generics) {
         self.check_no_projection(kind, "give the type a parameter for it");
         self.check_buffered_items(kind, Some(generics));
     }
 
-    /// `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not say what its items are, or for what is made of
-    /// parameters: of that no bound says it.
+    /// `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not say what its items are, or for what is
+    /// made of parameters: of that no bound says it.
     pub(super) fn check_buffered_items(&mut self, kind: &Type, generics: Option<&syn::Generics>) {
         let mut kept = BufferedParameters { parameters: Vec::new() };
         kept.visit_type(kind);

@@ -200,7 +200,8 @@ pub(super) fn non_ascii_name(tokens: &TokenStream) -> Option<proc_macro2::Span> 
     None
 }
 
-/// Names behind a `<` or `,` in the brackets behind `impl`, or behind the name of an item: type parameters, wherever the item stands.
+/// Names behind a `<` or `,` in the brackets behind `impl`, or behind the name of an item: type parameters, wherever
+/// the item stands.
 pub(super) fn type_parameters(tokens: &TokenStream) -> Vec<String> {
     const ITEMS: [&str; 6] = ["enum", "fn", "struct", "trait", "type", "union"];
     let (mut found, mut waiting) = (Vec::new(), vec![tokens.clone()]);

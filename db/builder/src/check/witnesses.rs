@@ -1,10 +1,11 @@
 //! Where a type can be a witness for how long values live that the compiler believes, and that is wrong.
 //!
-//! `Option<&'long T>` in a signature says that `T` lives long, as `T: 'long` does, without the words. The compiler takes that over to
-//! `T::Item`, for which it need not hold when `T` is made of a closure (rust-lang issue 84366), and it believes what a closure says that
-//! it gives (151637). What is believed does harm where a value changes its type's lifetime for another, and that needs code that
-//! knows the lifetime: an implementation of a trait. So a trait of the tenant's own takes no witness, is no bound of an associated type,
-//! and is not implemented for what only a closure's result names.
+//! `Option<&'long T>` in a signature says that `T` lives long, as `T: 'long` does, without the words. The compiler
+//! takes that over to `T::Item`, for which it need not hold when `T` is made of a closure (rust-lang issue 84366), and
+//! it believes what a closure says that it gives (151637). What is believed does harm where a value changes its type's
+//! lifetime for another, and that needs code that knows the lifetime: an implementation of a trait. So a trait of the
+//! tenant's own takes no witness, is no bound of an associated type, and is not implemented for what only a closure's
+//! result names.
 
 use proc_macro2::Span;
 use syn::punctuated::Punctuated;
@@ -256,7 +257,8 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// What an associated type is bounded by: traits of core by their names, which no trait of the tenant's own may have.
+    /// What an associated type is bounded by: traits of core by their names, which no trait of the tenant's own may
+    /// have.
     pub(super) fn check_associated_bounds(&mut self, bounds: &Punctuated<TypeParamBound, Token![+]>) {
         for bound in bounds {
             let TypeParamBound::Trait(bound) = bound else { continue };
@@ -310,7 +312,8 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// What an `Fn(…)` takes that holds an associated type: a struct with a lifetime would witness for it, and take what comes of that.
+    /// What an `Fn(…)` takes that holds an associated type: a struct with a lifetime would witness for it, and take
+    /// what comes of that.
     pub(super) fn hold_inputs(&mut self, inputs: &[&Type]) {
         let hiding: Vec<_> = inputs.iter().flat_map(|input| Places::of(self, Of::Any, input).hiding).collect();
         self.hold(&rules::PROJECTION, FUNCTION_HIDDEN, hiding);

@@ -273,8 +273,9 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
-    /// Whatever is granted, revoked, given up, created, dropped and deleted, in whatever order and with ids and names that
-    /// come again: every tenant reaches what is granted to it now, and whoever holds an older view no more than that.
+    /// Whatever is granted, revoked, given up, created, dropped and deleted, in whatever order and with ids and names
+    /// that come again: every tenant reaches what is granted to it now, and whoever holds an older view no more than
+    /// that.
     #[test]
     fn grants_agree_with_a_model(changes in changes()) {
         let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());

@@ -1,12 +1,13 @@
 //! The journal: a file of lines in the state directory, `CHECKSUM LENGTH JSON`, the first of which names the format.
 //!
-//! Only the last line can be half-written: each is on the disk before the next begins. So a tail that begins as the next line
-//! would and is shorter than it says, or has the zeros of blocks that were never written, is what a killed server leaves, and
-//! was never acknowledged. A file that somebody cut looks the same, so the tail is put aside, and the log says both. Anything
-//! else that does not fit, such as a bad line with others behind it, is damage, and the server does not start on it.
+//! Only the last line can be half-written: each is on the disk before the next begins. So a tail that begins as the
+//! next line would and is shorter than it says, or has the zeros of blocks that were never written, is what a killed
+//! server leaves, and was never acknowledged. A file that somebody cut looks the same, so the tail is put aside, and
+//! the log says both. Anything else that does not fit, such as a bad line with others behind it, is damage, and the
+//! server does not start on it.
 //!
-//! A disk that takes nothing (full, over a quota, read-only) keeps no server from starting with what the file holds, nor
-//! from serving: changes are refused until the file can be written again.
+//! A disk that takes nothing (full, over a quota, read-only) keeps no server from starting with what the file holds,
+//! nor from serving: changes are refused until the file can be written again.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -98,7 +99,8 @@ impl Journal {
     /// which was never acknowledged is not read: [`Journal::replace`] writes a file without it.
     ///
     /// # Errors
-    /// [`JournalError`]: another process has it; the file cannot be read, is open to others, damaged, or of a newer server.
+    /// [`JournalError`]: another process has it; the file cannot be read, is open to others, damaged, or of a newer
+    /// server.
     pub fn open(folder: &Path) -> Result<(Journal, DirectoryImage), JournalError> {
         let lock = lock(&folder.join(LOCK_FILE))?;
         let path = folder.join(JOURNAL_FILE);
@@ -140,8 +142,8 @@ impl Journal {
         Ok((journal, state))
     }
 
-    /// Writes what a change has come to, and waits until it is on the disk. `all` gives the whole after the change, for when
-    /// the file is to be replaced.
+    /// Writes what a change has come to, and waits until it is on the disk. `all` gives the whole after the change, for
+    /// when the file is to be replaced.
     pub(in super::super) fn record(
         &mut self,
         mut change: JournalEntry,
@@ -258,7 +260,8 @@ impl Journal {
         self.write_failure.as_ref().map(|write_failure| (write_failure.since_ms, &write_failure.why))
     }
 
-    /// Whether a server may start although the file could not be replaced: it holds what there was, and the disk takes nothing.
+    /// Whether a server may start although the file could not be replaced: it holds what there was, and the disk takes
+    /// nothing.
     pub(in super::super) fn can_start_unwritable(&self) -> bool {
         self.bytes > 0 && self.write_failure.as_ref().is_some_and(|write_failure| write_failure.no_room)
     }

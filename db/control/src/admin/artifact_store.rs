@@ -1,5 +1,5 @@
-//! The signed artifacts of the extensions that are loaded, as files in the state directory, so that a restart loads them
-//! again: through the same checks as any artifact that somebody sends.
+//! The signed artifacts of the extensions that are loaded, as files in the state directory, so that a restart loads
+//! them again: through the same checks as any artifact that somebody sends.
 
 use std::fs;
 use std::io;

@@ -76,8 +76,8 @@ async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestC
     }
 }
 
-/// What holds for every request: none comes from a page in a browser, strangers do not keep their connections, nor does who sends
-/// more than was read, and every error has the same form.
+/// What holds for every request: none comes from a page in a browser, strangers do not keep their connections, nor does
+/// who sends more than was read, and every error has the same form.
 pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let stranger = !headers.contains_key(header::AUTHORIZATION);

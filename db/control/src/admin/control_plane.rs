@@ -82,8 +82,8 @@ fn start_builder(config: BuilderConfig) -> Result<Arc<dyn ArtifactBuilder>, Buil
     }
 }
 
-/// The key of this server's own builder, where it is not started. A builder signs for its server alone, so nobody has to name its key; where the
-/// operator has another host build instead, the keys that are named count alone.
+/// The key of this server's own builder, where it is not started. A builder signs for its server alone, so nobody has
+/// to name its key; where the operator has another host build instead, the keys that are named count alone.
 fn local_builder_key(config: &ServerSettings, builder: &BuilderConfig) -> Option<PublicKey> {
     if config.builder.enabled || config.builder.remote.is_some() {
         return None;

@@ -1,5 +1,5 @@
-//! A builder whose files could not be written when the server started, because the disk takes nothing: the server runs without, loads what the
-//! builder has signed before, and starts it at the first push for which there is room.
+//! A builder whose files could not be written when the server started, because the disk takes nothing: the server runs
+//! without, loads what the builder has signed before, and starts it at the first push for which there is room.
 
 use std::sync::Arc;
 

@@ -1,11 +1,12 @@
 //! Control over HTTP: tenants, tables, extensions, kills, counters. JSON on one port, on a thread of its own; no worker
 //! ever waits for it.
 //!
-//! The routes, who may, bodies and errors are in docs/control.md, which a test holds to `routes.rs`; the bodies' types are in [`types`].
+//! The routes, who may, bodies and errors are in docs/control.md, which a test holds to `routes.rs`; the bodies' types
+//! are in [`types`].
 //!
-//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorResponse`];
-//! bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin` comes from a page in a
-//! browser and is refused: nothing here is for pages, wherever a name leads them.
+//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a
+//! [`types::ErrorResponse`]; bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin`
+//! comes from a page in a browser and is refused: nothing here is for pages, wherever a name leads them.
 
 mod artifact_store;
 mod caller;
@@ -53,8 +54,8 @@ pub const MAX_BODY_BYTES: usize = crate::limits::SHORT_BODY_BYTES;
 /// Bytes of a push, at most: all source files as JSON, every second byte escaped, and the manifest.
 pub const MAX_PUSH_BYTES: usize =
     2 * (sandstorm_builder::limits::SOURCE_BYTES + sandstorm_builder::limits::MANIFEST_BYTES);
-/// Pushes that wait for the builder, at most, all tenants together: one more takes the place of the tenant that has most
-/// waiting, or is told to come again. Bounds the memory that their sources hold (256 MiB).
+/// Pushes that wait for the builder, at most, all tenants together: one more takes the place of the tenant that has
+/// most waiting, or is told to come again. Bounds the memory that their sources hold (256 MiB).
 pub const MAX_PUSHES: usize = 64;
 /// Bytes of an uploaded artifact, at most.
 pub const MAX_ARTIFACT_BYTES: usize =

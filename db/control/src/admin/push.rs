@@ -127,7 +127,8 @@ pub struct ArtifactSources {
     pub builder: Result<Arc<dyn ArtifactBuilder>, String>,
     /// Keys of builders elsewhere whose artifacts are loaded too.
     pub trusted_keys: Vec<PublicKey>,
-    /// The key of this server's own builder where the server was started without it: what it has signed goes on to be loaded.
+    /// The key of this server's own builder where the server was started without it: what it has signed goes on to be
+    /// loaded.
     pub own_key: Option<PublicKey>,
 }
 

@@ -1,5 +1,5 @@
-//! The JSON bodies of the control API. The client has the same types of its own (`client/src/control/types.rs`); a test of
-//! the binary holds the two together.
+//! The JSON bodies of the control API. The client has the same types of its own (`client/src/control/types.rs`); a test
+//! of the binary holds the two together.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ pub struct HealthResponse {
     pub network: String,
     /// What is in want, such as the tenant that a port speaks for: a line each, for the operator.
     pub warnings: Vec<String>,
-    /// Whether changes of tenants, tables, grants, tokens and extensions are kept over a restart: `kept`, `not kept` (`--ephemeral`), or
-    /// `refused`: they cannot be written now; for those with a token with the reason.
+    /// Whether changes of tenants, tables, grants, tokens and extensions are kept over a restart: `kept`, `not kept`
+    /// (`--ephemeral`), or `refused`: they cannot be written now; for those with a token with the reason.
     pub changes: String,
 }
 

@@ -155,7 +155,8 @@ impl PortTls {
 }
 
 impl TlsSection {
-    /// TLS of the ports for clients of memcached and Redis. These have no one address; a certificate that is made is valid for loopback's names anyhow.
+    /// TLS of the ports for clients of memcached and Redis. These have no one address; a certificate that is made is
+    /// valid for loopback's names anyhow.
     pub(super) fn of_ports(self, over: &TlsOverrides) -> Result<PortTls, ConfigError> {
         PortTls::build(&PROTOCOL_PORTS, self, over, (Ipv4Addr::LOCALHOST, 0).into())
     }

@@ -61,8 +61,8 @@ impl KeyLocations {
         }
     }
 
-    /// The error with where it is: the line of the first of its keys that is there, else of what the first of them would be
-    /// in.
+    /// The error with where it is: the line of the first of its keys that is there, else of what the first of them
+    /// would be in.
     pub(super) fn name(&self, error: ConfigError) -> ConfigError {
         let ConfigError { text, keys } = error;
         let mut found: Vec<KeyLocation> = keys.iter().filter_map(|key| self.keys.get(key).copied()).collect();

@@ -76,8 +76,8 @@ pub struct NetSettings {
     pub device: String,
     /// Addresses: one of each family at most; none with kernel sockets.
     pub networks: Vec<InterfaceNetwork>,
-    /// Whether the kernel coalesces and segments datagrams, or whoever has the interface, the kernel or a device, checks and fills in
-    /// checksums. Off for measuring.
+    /// Whether the kernel coalesces and segments datagrams, or whoever has the interface, the kernel or a device,
+    /// checks and fills in checksums. Off for measuring.
     pub offload: bool,
     /// Bytes of the largest IP packet; none: as the device has it.
     pub mtu: Option<u16>,
@@ -85,7 +85,8 @@ pub struct NetSettings {
     pub zero_copy: bool,
     /// Packet buffers of a device that may be kept as the place of large values. 0: these are copied.
     pub kept_buffers: u32,
-    /// Whether all of a device but the workers' datagrams is left to the kernel, whose addresses the server then shares.
+    /// Whether all of a device but the workers' datagrams is left to the kernel, whose addresses the server then
+    /// shares.
     pub isolate: bool,
 }
 

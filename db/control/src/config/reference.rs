@@ -1,5 +1,5 @@
-//! The page `docs/configuration.md`, made from the tables here and from the declarations of the quotas; tests hold the tables to what
-//! the parser takes, and ranges to what it refuses.
+//! The page `docs/configuration.md`, made from the tables here and from the declarations of the quotas; tests hold the
+//! tables to what the parser takes, and ranges to what it refuses.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,8 @@ fn number(
     ReferenceRow { range: Some(range), ..row(key, option, default, what) }
 }
 
-/// A number as the page shows it: bytes in the largest unit that divides them, others with a comma at every third digit.
+/// A number as the page shows it: bytes in the largest unit that divides them, others with a comma at every third
+/// digit.
 fn shown(key: &str, value: u64) -> String {
     let units = ["TiB", "GiB", "MiB", "KiB"].iter().zip([40, 30, 20, 10]);
     let fits = |power: u32| value > 0 && value.trailing_zeros() >= power;
@@ -384,7 +385,7 @@ fn sections() -> Vec<ReferenceSection> {
 fn page() -> String {
     let mut text = String::from(
         "# Configuration\n\n\
-         Made from `db/control/src/config/reference.rs` and `db/catalog/src/quotas.rs`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm --lib reference`\n\
+         Made from `db/control/src/config/reference.rs` and `db/catalog/src/quotas.rs`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm-control --lib reference`\n\
          rewrites it). What the settings are for: [operations.md](operations.md).\n\n\
          `sandstorm serve --config FILE` reads a file of TOML, at most 4 MiB. An unknown key and a value out of its range are refused at the start, with the line.\n",
     );
@@ -419,7 +420,7 @@ fn the_page_is_current() {
         std::fs::write(&path, page()).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    let how = "docs/configuration.md is old: UPDATE_DOCS=1 cargo test -p sandstorm --lib reference";
+    let how = "docs/configuration.md is old: UPDATE_DOCS=1 cargo test -p sandstorm-control --lib reference";
     assert!(found == page(), "{how}");
 }
 

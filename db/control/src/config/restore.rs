@@ -8,8 +8,8 @@ use sandstorm_catalog::limits::MIN_TABLE_BYTES;
 use sandstorm_catalog::{Directory, DirectoryError, TenantOrigin};
 
 impl ServerSettings {
-    /// Brings the directory to where the server begins: what was kept, with what the file says over it, and the tenants of
-    /// the file that are new. Gives a line about each tenant that the file no longer names.
+    /// Brings the directory to where the server begins: what was kept, with what the file says over it, and the tenants
+    /// of the file that are new. Gives a line about each tenant that the file no longer names.
     ///
     /// # Errors
     /// What cannot be: an id that the file has changed, or something that the directory refuses.

@@ -43,7 +43,8 @@ impl ControlFile {
         if fs::read(&path).is_ok_and(|there| there == json) {
             return Ok(());
         }
-        // On a full disk the file that is there still has its block: half of a file for a moment is better than another port for good.
+        // On a full disk the file that is there still has its block: half of a file for a moment is better than another
+        // port for good.
         write_private(&path, &json).or_else(|error| overwrite_in_place(&path, &json).map_err(|_also| error))
     }
 }

@@ -67,8 +67,8 @@ impl ServerCertificate {
         Ok(Some(Arc::new(ServerCertificate { port, certificate, key, made_here, current, seen })))
     }
 
-    /// Reads the files again if they have changed; `true` if another certificate is shown from now on. What cannot be read
-    /// is logged once, and the certificate that is shown stays.
+    /// Reads the files again if they have changed; `true` if another certificate is shown from now on. What cannot be
+    /// read is logged once, and the certificate that is shown stays.
     pub fn look_again(&self) -> bool {
         let mut seen = self.seen.lock();
         let stamps = both_stamps([file_stamp(&self.certificate), file_stamp(&self.key)]);
@@ -133,8 +133,8 @@ impl ServerCertificate {
         Ok(builder.with_no_client_auth().with_cert_resolver(self.clone()))
     }
 
-    /// TLS of ports that workers serve. A client that comes back needs no whole handshake: what it takes for that is in a ticket of its own, and
-    /// nothing of it here.
+    /// TLS of ports that workers serve. A client that comes back needs no whole handshake: what it takes for that is in
+    /// a ticket of its own, and nothing of it here.
     ///
     /// # Errors
     /// When the library refuses its own defaults.
@@ -239,8 +239,8 @@ fn generate_self_signed(port: &TlsPort, names: &[String], certificate: &Path, ke
 }
 
 impl ServerCertificate {
-    /// The certificate that ports for memcached and Redis clients show, if one of them speaks TLS. One that is made is kept, so the state
-    /// directory is needed for it.
+    /// The certificate that ports for memcached and Redis clients show, if one of them speaks TLS. One that is made is
+    /// kept, so the state directory is needed for it.
     ///
     /// # Errors
     /// A certificate or key that cannot be used; a state directory that cannot be written.

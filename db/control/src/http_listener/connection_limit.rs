@@ -1,8 +1,9 @@
-//! Who is let in at a port: how many at once, how many from one address, who leaves when there is no place, and what becomes
-//! of those who try tokens that are nobody's.
+//! Who is let in at a port: how many at once, how many from one address, who leaves when there is no place, and what
+//! becomes of those who try tokens that are nobody's.
 //!
-//! A connection is safe while a request with a good token is being worked on, and only then. Where a limit is met, the one leaves that
-//! has waited longest of those that are not safe: half of a header, of a handshake or of a body, and idle connections, hold nobody up.
+//! A connection is safe while a request with a good token is being worked on, and only then. Where a limit is met, the
+//! one leaves that has waited longest of those that are not safe: half of a header, of a handshake or of a body, and
+//! idle connections, hold nobody up.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -149,8 +150,8 @@ impl ConnectionLimiter {
         self.limit - self.limit / RESERVED_FOR_OPERATOR_ONE_IN
     }
 
-    /// The place of a connection from there. Where its address, or all other machines together, or everybody, have theirs already, the one of them leaves
-    /// that has waited longest; `None` if all of them are being served.
+    /// The place of a connection from there. Where its address, or all other machines together, or everybody, have
+    /// theirs already, the one of them leaves that has waited longest; `None` if all of them are being served.
     pub(crate) fn place(self: &Arc<ConnectionLimiter>, from: IpAddr) -> Option<ConnectionPermit> {
         let from = from.to_canonical();
         let address = (!from.is_loopback()).then(|| ip_prefix(from));
@@ -180,7 +181,8 @@ impl ConnectionLimiter {
         Some(ConnectionPermit(PermitHandle { door: self.clone(), seat }))
     }
 
-    /// Asks the connection to leave that has waited longest of those that are meant; whether there was one. Its place is free at once.
+    /// Asks the connection to leave that has waited longest of those that are meant; whether there was one. Its place
+    /// is free at once.
     fn shed(&self, held: &mut LimiterState, meant: impl Fn(&TrackedConnection) -> bool) -> bool {
         let found = held.waiting.iter().find(|(_, seat)| meant(seat)).map(|(key, _)| *key);
         let Some(seat) = found.and_then(|key| held.waiting.remove(&key)) else { return false };
@@ -280,8 +282,8 @@ impl LimiterState {
 }
 
 impl PermitHandle {
-    /// A request with a good token is worked on from here until its answer begins: the connection stays. An operator's always; tenants'
-    /// as long as they leave some places to be had.
+    /// A request with a good token is worked on from here until its answer begins: the connection stays. An operator's
+    /// always; tenants' as long as they leave some places to be had.
     pub(crate) fn serve(&self, operator: bool) {
         let mut held = self.door.held.lock();
         if self.is_evicted() || !operator && held.safe >= self.door.remote_limit() {

@@ -1,7 +1,7 @@
-//! Answers that need not wait for their request's body. Clients send header and body one after the other; where the answer goes out in
-//! between, the HTTP server below closes the connection without a word, and the client's next request on it, whatever that is,
-//! meets a closed connection and is lost. So a short body is read before anything is answered, whoever asks for it or not; a
-//! connection with a long one says that it ends with the answer.
+//! Answers that need not wait for their request's body. Clients send header and body one after the other; where the
+//! answer goes out in between, the HTTP server below closes the connection without a word, and the client's next
+//! request on it, whatever that is, meets a closed connection and is lost. So a short body is read before anything is
+//! answered, whoever asks for it or not; a connection with a long one says that it ends with the answer.
 
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;

@@ -71,7 +71,8 @@ pub(crate) struct HttpConnection {
     deadline: Pin<Box<Sleep>>,
     /// Whether a header is whole and its answer has not begun.
     response_pending: bool,
-    /// Bytes of the header that has begun. Blank lines before it do not count: a server skips them, so they begin nothing.
+    /// Bytes of the header that has begun. Blank lines before it do not count: a server skips them, so they begin
+    /// nothing.
     header: usize,
     /// Bytes of [`HEADER_END`] that the last bytes read are.
     header_end_matched: usize,
@@ -109,7 +110,8 @@ impl HttpConnection {
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
-    /// What a write came to: progress gives the rest of the answer, or the next request, its time; without any it runs out.
+    /// What a write came to: progress gives the rest of the answer, or the next request, its time; without any it runs
+    /// out.
     fn written<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match polled {
             Poll::Pending => self.overdue(cx).map(Err),
@@ -169,8 +171,8 @@ impl LimitedListener {
         }
     }
 
-    /// The next connection. Where the process may open no more files, those that were spared for this are given up, and the
-    /// connection that has waited longest is closed.
+    /// The next connection. Where the process may open no more files, those that were spared for this are given up, and
+    /// the connection that has waited longest is closed.
     async fn next(&mut self) -> (TcpStream, SocketAddr) {
         loop {
             let error = match self.listener.accept().await {

@@ -1,6 +1,6 @@
 //! The gate of the ports that speak HTTP, the control port and a builder's service: TLS with a certificate that can be
-//! replaced while it runs, a bound on connections and on how long each may keep its place, bodies that come after their answer could
-//! have gone, and what becomes of those who try tokens that are nobody's.
+//! replaced while it runs, a bound on connections and on how long each may keep its place, bodies that come after their
+//! answer could have gone, and what becomes of those who try tokens that are nobody's.
 
 mod certificate;
 mod certificate_watcher;

@@ -95,8 +95,8 @@ impl MaybeTlsStream {
     }
 }
 
-/// Answers what is probably plain HTTP. Nothing waits for it: an empty socket takes so little at once, and one that does
-/// not has another reader to complain to.
+/// Answers what is probably plain HTTP. Nothing waits for it: an empty socket takes so little at once, and one that
+/// does not has another reader to complain to.
 fn reply_tls_required(stream: &TcpStream) {
     let mut asked = vec![0; MAX_HEADER_BYTES];
     // Read first: what is closed with unread bytes is reset, and the answer lost.

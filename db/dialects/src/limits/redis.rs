@@ -2,28 +2,31 @@
 
 use sandstorm_store::limits::MAX_VALUE_BYTES;
 
-/// Commands of a pipeline that are found, prefetched and then run: as many as overlap their cache misses, and a turn's worth.
+/// Commands of a pipeline that are found, prefetched and then run: as many as overlap their cache misses, and a turn's
+/// worth.
 pub const BATCH: usize = 64;
-/// Arguments that a command may have which is not run in pieces, the name included: so all of them are looked at within a slice. Options of
-/// any command are a tenth.
+/// Arguments that a command may have which is not run in pieces, the name included: so all of them are looked at within
+/// a slice. Options of any command are a tenth.
 pub const SINGLE_STEP_ARGS: usize = 256;
 /// Keys (and other arguments) of a command in pieces that are looked up together, so that their cache misses overlap.
 pub const STEP_ARGS: usize = super::PLAN_OPERATIONS;
-/// Arguments of all commands of a batch after which no further command is read into it: what is not run now would be read again.
+/// Arguments of all commands of a batch after which no further command is read into it: what is not run now would be
+/// read again.
 pub const BATCH_ARGS: usize = 512;
-/// Arguments of a command that count as one request more, whatever it does with them: found, and compared with some words.
+/// Arguments of a command that count as one request more, whatever it does with them: found, and compared with some
+/// words.
 pub const ARGS_PER_REQUEST: usize = 16;
 /// Bytes of answers after which the rest of a batch waits until these have left.
 pub const BATCH_ANSWER_BYTES: usize = 256 << 10;
 /// Bytes of one answer that is put together before it leaves (that of KEYS); beyond it there is an error in its place.
 pub const ANSWER_BYTES: usize = 64 << 20;
-/// Commands between MULTI and EXEC, and keys that they name together, each command counted as one key at least; and pairs of an MSET. They run in
-/// one go, while writers of their keys wait: 100 to 200 ns each, so a few slices.
+/// Commands between MULTI and EXEC, and keys that they name together, each command counted as one key at least; and
+/// pairs of an MSET. They run in one go, while writers of their keys wait: 100 to 200 ns each, so a few slices.
 pub const ATOMIC_KEYS: usize = 2_000;
 /// Bytes of the commands between MULTI and EXEC, of their answers, and of an MSET: one largest value, and a little.
 pub const ATOMIC_BYTES: usize = MAX_VALUE_BYTES + (1 << 20);
-/// Work of a transaction, in plain requests, for which the worker's other tenants wait: all its keys, and one largest value that is read
-/// and written (`BYTES_PER_REQUEST`): some 2 ms. Commands beyond it fail.
+/// Work of a transaction, in plain requests, for which the worker's other tenants wait: all its keys, and one largest
+/// value that is read and written (`BYTES_PER_REQUEST`): some 2 ms. Commands beyond it fail.
 pub const TRANSACTION_WORK: u32 = (ATOMIC_KEYS + 2 * (MAX_VALUE_BYTES / super::protocols::BYTES_PER_REQUEST)) as u32;
 /// Bytes of a command on one key up to which it cannot take long, so that no clock is read for it.
 pub const QUICK_BYTES: usize = 64 << 10;
@@ -43,12 +46,13 @@ pub const KEYS_RECORDS: u64 = 100_000;
 pub const KEYS_STEP_RECORDS: [usize; 3] = [250, 16, 1];
 /// Bytes of answers of KEYS that are kept in one piece of memory until all are found.
 pub const KEYS_CHUNK_BYTES: usize = 64 << 10;
-/// Calls of a scan that a RANDOMKEY makes, 100 us each, in pieces: a table that was large once and is all but empty has no more of it.
+/// Calls of a scan that a RANDOMKEY makes, 100 us each, in pieces: a table that was large once and is all but empty has
+/// no more of it.
 pub const RANDOM_SCANS: usize = 100;
 /// The same in a transaction, which is not cut.
 pub const TRANSACTION_RANDOM_SCANS: usize = 4;
-/// Steps that a pattern may take in one go, whatever it is matched with: 130 us, and more than the longest key has bytes. A SCAN that comes to
-/// half of it answers with what it has.
+/// Steps that a pattern may take in one go, whatever it is matched with: 130 us, and more than the longest key has
+/// bytes. A SCAN that comes to half of it answers with what it has.
 pub const PATTERN_STEPS: u64 = 80 << 10;
 /// Steps that the pattern of one KEYS may take in all its pieces: about 50 ms. All keys that it looks at take a third.
 pub const KEYS_PATTERN_STEPS: u64 = 32 << 20;

@@ -68,7 +68,8 @@ impl MemcachedContext<'_> {
     }
 }
 
-/// The sum, and the value that it makes of an old one: not shorter than that, but padded with blanks, as memcached writes it.
+/// The sum, and the value that it makes of an old one: not shorter than that, but padded with blanks, as memcached
+/// writes it.
 pub(super) fn add_to_value(old: &[u8], delta: u64, up: bool) -> Option<(u64, UpdateValue<'static>)> {
     let number = if old.is_empty() { None } else { parse_u64(old) }?;
     let sum = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
@@ -86,8 +87,8 @@ pub(super) fn add_to_value(old: &[u8], delta: u64, up: bool) -> Option<(u64, Upd
     Some((sum, UpdateValue::Owned(digits)))
 }
 
-/// The marks that stay when a number is added: memcached writes over an old value where the new one is not longer, and makes a new
-/// item where it is.
+/// The marks that stay when a number is added: memcached writes over an old value where the new one is not longer, and
+/// makes a new item where it is.
 pub(super) fn marks_after_add(record: &RecordRef<'_>, value: &UpdateValue<'_>) -> RecordMarks {
     let len: usize = value.parts().iter().map(|part| part.len()).sum();
     if len <= record.value().len() { record.marks() } else { RecordMarks::default() }

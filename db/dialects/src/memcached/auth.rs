@@ -1,5 +1,5 @@
-//! Who is it? memcached's own scheme for text: the first command is a `set` of any key, whose value is a user and a password. The
-//! user is a tenant, or `tenant/table`; the password is its token.
+//! Who is it? memcached's own scheme for text: the first command is a `set` of any key, whose value is a user and a
+//! password. The user is a tenant, or `tenant/table`; the password is its token.
 
 use sandstorm_net::memcached::text::{LineTokens, parse_u64};
 
@@ -63,7 +63,8 @@ impl MemcachedSession {
         (used, NextAction::HandOver(identity.tenant()))
     }
 
-    /// Shows a user, who is a tenant or `tenant/table`, and a password, which is its token. The tenant is told of each attempt.
+    /// Shows a user, who is a tenant or `tenant/table`, and a password, which is its token. The tenant is told of each
+    /// attempt.
     pub(super) fn show(
         &mut self,
         context: &CommandContext<'_>,

@@ -1,4 +1,5 @@
-//! What is counted of each command, for `stats`. In memcached's way: a get that gives a new time counts as a touch alone.
+//! What is counted of each command, for `stats`. In memcached's way: a get that gives a new time counts as a touch
+//! alone.
 
 use super::super::NextAction;
 use super::MemcachedSession;
@@ -7,7 +8,8 @@ use sandstorm_accounts::Tally;
 use sandstorm_store::StoreError;
 
 impl MemcachedSession {
-    /// Counts what a connection has said and heard in a turn, for the tenant that it acts for: bytes used up, and where the answers end.
+    /// Counts what a connection has said and heard in a turn, for the tenant that it acts for: bytes used up, and where
+    /// the answers end.
     pub(super) fn tally(&mut self, work: &MemcachedContext<'_>, (used, end): (usize, usize), next: &NextAction) {
         let Some(tallies) = work.tallies else { return };
         tallies.add(Tally::BytesRead, used as u64);

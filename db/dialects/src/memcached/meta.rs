@@ -1,5 +1,5 @@
-//! Meta commands. What an item remembers between them beside its value, that it is stale and that a client was told to renew it,
-//! are marks of the record.
+//! Meta commands. What an item remembers between them beside its value, that it is stale and that a client was told to
+//! renew it, are marks of the record.
 
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, MetaCommand, MetaFlags, MetaRequest, TOO_LARGE};
@@ -108,8 +108,8 @@ impl<'w> MetaExecution<'w, '_> {
         RecordTable::number_of(self.hash, version)
     }
 
-    /// Appends a code and what the command wants to have back; nothing where that is what was expected and no answer is wanted.
-    /// `number`: of what was stored; 0, as memcached has it, where nothing was.
+    /// Appends a code and what the command wants to have back; nothing where that is what was expected and no answer is
+    /// wanted. `number`: of what was stored; 0, as memcached has it, where nothing was.
     fn end(&self, code: MetaCode, expected: bool, number: u64, out: &mut Vec<u8>) {
         if expected && self.flags().quiet {
             return;
@@ -252,7 +252,8 @@ impl<'w> MetaExecution<'w, '_> {
         Ok(())
     }
 
-    /// The same where the item changes by it: it is made, has a new time, or this client, which may write, wins the right to renew it.
+    /// The same where the item changes by it: it is made, has a new time, or this client, which may write, wins the
+    /// right to renew it.
     fn get_locked(&self) -> Result<Option<MetaItem<'w>>, MetaCode> {
         let flags = *self.flags();
         let participant = self.work.context.participant;

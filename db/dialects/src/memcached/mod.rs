@@ -1,9 +1,9 @@
 //! The memcached protocol on a tenant's tables.
 //!
-//! A [`MemcachedSession`] takes requests from what has come: a batch of them at a time, whose buckets and then records are fetched before
-//! the first is run. Keys of a get of many are taken from the line as they come, so a line of a million keys takes no more memory than
-//! one of ten. `classic` and `meta` run what was read, `binary` what came in the binary protocol; `auth` lets in. Which protocol
-//! it is, the first byte tells, as in memcached.
+//! A [`MemcachedSession`] takes requests from what has come: a batch of them at a time, whose buckets and then records
+//! are fetched before the first is run. Keys of a get of many are taken from the line as they come, so a line of a
+//! million keys takes no more memory than one of ten. `classic` and `meta` run what was read, `binary` what came in the
+//! binary protocol; `auth` lets in. Which protocol it is, the first byte tells, as in memcached.
 
 mod arithmetic;
 mod auth;
@@ -114,8 +114,8 @@ impl MemcachedSession {
             let (bytes, next) = self.run(context, &datagram[used..], out);
             used += bytes;
             let goes_on = next == NextAction::Yield && used < datagram.len();
-            // Nobody has a turn in between, so there is an end to what one datagram may ask for; a turn in which nothing was used
-            // up would be followed by others like it.
+            // Nobody has a turn in between, so there is an end to what one datagram may ask for; a turn in which
+            // nothing was used up would be followed by others like it.
             let too_much = goes_on && (bytes == 0 || context.work_done() >= DATAGRAM_WORK);
             if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
                 out.truncate(start);
@@ -347,8 +347,8 @@ impl MemcachedSession {
     }
 }
 
-/// Runs a batch, each with its key's hash and where it ends in the input, after all that it touches was asked for. Tells how much was used up if
-/// others have their turn before the rest.
+/// Runs a batch, each with its key's hash and where it ends in the input, after all that it touches was asked for.
+/// Tells how much was used up if others have their turn before the rest.
 #[inline]
 fn run_plan<R>(
     work: &MemcachedContext<'_>,
@@ -375,7 +375,8 @@ fn run_plan<R>(
     None
 }
 
-/// Whether others have their turn before this goes on. Never before something was done: what was answered before does not count.
+/// Whether others have their turn before this goes on. Never before something was done: what was answered before does
+/// not count.
 fn should_yield(work: &MemcachedContext<'_>, out: &[u8]) -> bool {
     out.len() - work.begun >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES || work.context.is_enough()
 }

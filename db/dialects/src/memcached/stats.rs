@@ -1,4 +1,5 @@
-//! `stats`: what a tenant may know, under memcached's names, in either protocol. What is not here has no line, rather than a 0.
+//! `stats`: what a tenant may know, under memcached's names, in either protocol. What is not here has no line, rather
+//! than a 0.
 
 use sandstorm_net::memcached::binary::{BinaryResponseHeader, BinaryStatus};
 use sandstorm_net::memcached::text::LineTokens;

@@ -104,8 +104,8 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         reach_table(view, id, write)
     }
 
-    /// Counts further keys of the command against the tenant's rate. Those of a transaction were counted before it began: here they
-    /// are a part of its work, which has an end.
+    /// Counts further keys of the command against the tenant's rate. Those of a transaction were counted before it
+    /// began: here they are a part of its work, which has an end.
     pub(super) fn admit_keys(&self, keys: usize) -> CommandResult {
         let further = keys.saturating_sub(1);
         if self.state.in_exec {

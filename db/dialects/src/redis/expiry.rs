@@ -38,7 +38,8 @@ impl ExpiryUnit {
         }
     }
 
-    /// The moment that an argument of a write names, as the store has it: the first millisecond in which the record is absent.
+    /// The moment that an argument of a write names, as the store has it: the first millisecond in which the record is
+    /// absent.
     pub(super) fn at_ms(self, call: &CommandCall<'_, '_>, number: usize, name: &str) -> Result<u64, CommandError> {
         let said = parse_integer(call.arg(number)).ok_or(NOT_AN_INTEGER)?;
         let moment = (said > 0).then(|| self.unix_ms(said, call.clock_ms())).flatten();
@@ -47,8 +48,8 @@ impl ExpiryUnit {
     }
 }
 
-/// Redis names the last millisecond in which a key is there, the store the first in which it is not. So a time from now, which is counted
-/// from the beginning of a millisecond, is never too short.
+/// Redis names the last millisecond in which a key is there, the store the first in which it is not. So a time from
+/// now, which is counted from the beginning of a millisecond, is never too short.
 fn stored_ms(moment: u64) -> u64 {
     moment.saturating_add(1)
 }

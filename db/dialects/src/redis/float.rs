@@ -1,5 +1,5 @@
-//! Sums of decimal fractions as Redis has them: an x87 number of 64 significant bits, written with 17 digits behind the point
-//! and no zeros at the end.
+//! Sums of decimal fractions as Redis has them: an x87 number of 64 significant bits, written with 17 digits behind the
+//! point and no zeros at the end.
 
 use crate::limits::redis::FLOAT_BYTES;
 
@@ -91,7 +91,8 @@ impl ExtendedFloat {
             let number = 10u128.checked_pow(power as u32)?.checked_mul(number)?;
             return Some(rounded(negative, number, 0, more));
         }
-        // A quotient of 66 bits or more, by long division, and whether anything is left of it. 10^38 has room for one bit more.
+        // A quotient of 66 bits or more, by long division, and whether anything is left of it. 10^38 has room for one
+        // bit more.
         let divisor = 10u128.checked_pow(power.unsigned_abs())?;
         let (mut quotient, mut left, mut shift) = (number / divisor, number % divisor, 0);
         while quotient >> 65 == 0 {
@@ -134,7 +135,8 @@ impl ExtendedFloat {
         }
     }
 
-    /// The digits, 17 of them behind the point, rounded to even; no zeros at the end. `None`: too many before the point.
+    /// The digits, 17 of them behind the point, rounded to even; no zeros at the end. `None`: too many before the
+    /// point.
     fn text(self) -> Option<String> {
         const SCALE: u128 = 100_000_000_000_000_000;
         let (whole, fraction) = match self.exponent {

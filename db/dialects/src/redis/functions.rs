@@ -87,7 +87,8 @@ pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>, otherwise: &'static s
     }
 }
 
-/// Subcommands that would change what extensions there are. What there is nothing to do for is done: suites of other projects begin with it.
+/// Subcommands that would change what extensions there are. What there is nothing to do for is done: suites of other
+/// projects begin with it.
 fn run_library_command(call: &mut CommandCall<'_, '_>, word: &[u8]) -> Option<CommandResult> {
     let view = match call.view() {
         Ok(view) => view,

@@ -2,7 +2,8 @@
 
 use crate::limits::redis::PATTERN_STEPS;
 
-/// A pattern, and how much work may still go into it: a short text and a long pattern, or many texts, can take a very long time.
+/// A pattern, and how much work may still go into it: a short text and a long pattern, or many texts, can take a very
+/// long time.
 pub(super) struct GlobPattern<'p> {
     bytes: &'p [u8],
     given: u64,

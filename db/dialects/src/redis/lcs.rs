@@ -1,4 +1,5 @@
-//! LCS: the longest common subsequence of two values. Its time and memory are the product of both lengths, which is bounded.
+//! LCS: the longest common subsequence of two values. Its time and memory are the product of both lengths, which is
+//! bounded.
 
 use super::command_call::{CommandCall, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
 use crate::limits::bits::LCS_CELLS;
@@ -20,7 +21,8 @@ struct LcsMatch {
 
 /// Lengths of the longest common subsequences of all beginnings.
 struct LcsTable {
-    /// A row for each beginning of the first value. As one of the lengths is at most the root of [`LCS_CELLS`], they fit.
+    /// A row for each beginning of the first value. As one of the lengths is at most the root of [`LCS_CELLS`], they
+    /// fit.
     cells: Vec<u16>,
     row: usize,
 }

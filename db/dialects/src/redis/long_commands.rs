@@ -1,11 +1,14 @@
 //! Commands that are run in pieces, between which other connections, packets and invocations have their turn.
 //!
-//! A command that can take longer than a slice is a [`LongCommand`]: it is begun once, and each [`LongCommand::step`] takes about as long as 64 keys do, or one value of the
-//! largest. When the context has had enough, the session keeps it, with the place that it has come to, and goes on there when it is called again. Its
-//! arguments stay in the connection's input meanwhile. What it holds is ids, numbers and bytes: tenant and table are looked up anew in each step, since they
-//! may be gone by then, and nothing is locked or pinned from one piece to the next. So what others write in between is seen by the rest of the command.
+//! A command that can take longer than a slice is a [`LongCommand`]: it is begun once, and each [`LongCommand::step`]
+//! takes about as long as 64 keys do, or one value of the largest. When the context has had enough, the session keeps
+//! it, with the place that it has come to, and goes on there when it is called again. Its arguments stay in the
+//! connection's input meanwhile. What it holds is ids, numbers and bytes: tenant and table are looked up anew in each
+//! step, since they may be gone by then, and nothing is locked or pinned from one piece to the next. So what others
+//! write in between is seen by the rest of the command.
 //!
-//! A new command on many keys is one more arm of [`LongCommand::begin`] and of [`LongCommand::step`]. One that is in neither has [`SINGLE_STEP_ARGS`] arguments at most.
+//! A new command on many keys is one more arm of [`LongCommand::begin`] and of [`LongCommand::step`]. One that is in
+//! neither has [`SINGLE_STEP_ARGS`] arguments at most.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -53,7 +56,8 @@ impl<'i> CommandArguments<'i> {
     }
 }
 
-/// How many arguments a command may have, whether it is queued or run now. Of one in pieces that is run now it is not bounded here.
+/// How many arguments a command may have, whether it is queued or run now. Of one in pieces that is run now it is not
+/// bounded here.
 fn max_arguments(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
     match spec {
         Some(spec) if runs_in_pieces(spec) => {
@@ -212,7 +216,8 @@ impl LongCommand {
         })
     }
 
-    /// Does a part of it; tells whether that was the last. An error ends it, and is told if nothing has been answered yet.
+    /// Does a part of it; tells whether that was the last. An error ends it, and is told if nothing has been answered
+    /// yet.
     pub(super) fn step(
         &mut self,
         call: &mut CommandCall<'_, '_>,

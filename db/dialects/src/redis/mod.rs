@@ -6,7 +6,8 @@
 //! - `bits`, `lcs`: commands on parts of values whose work has a bound of its own
 //! - `long_commands`: commands that can take long, and are run in pieces
 //! - `transactions`, `stripe_locks`: MULTI and EXEC, and what has to happen to several keys at once
-//! - `functions`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest; `unsupported`: what is not there, and what to do instead
+//! - `functions`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest; `unsupported`:
+//!   what is not there, and what to do instead
 
 mod bits;
 mod clients;

@@ -1,4 +1,5 @@
-//! One connection's conversation: whole commands are found, their buckets and records prefetched, and then they are run in order.
+//! One connection's conversation: whole commands are found, their buckets and records prefetched, and then they are run
+//! in order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -222,7 +223,8 @@ impl RedisSession {
     ) -> (usize, Result<NextAction, sandstorm_net::resp::ProtocolError>) {
         let (mut at, mut args, mut empty) = (0, 0, 0);
         loop {
-            // What a stranger says may change what is allowed next. Of many arguments no more are read than are run now.
+            // What a stranger says may change what is allowed next. Of many arguments no more are read than are run
+            // now.
             if batch.is_full() || stranger && !batch.is_empty() || args >= BATCH_ARGS || empty >= BATCH_ARGS {
                 context.work((empty / ARGS_PER_REQUEST) as u64);
                 return (at, Ok(NextAction::Yield));
@@ -465,8 +467,8 @@ fn queue_or_run(
     PieceOutcome::Finished
 }
 
-/// Notes of a command in pieces, which has ended, what [`RedisSession::answer`] notes of others: where the answer to its last piece begins, and how
-/// long all of them took.
+/// Notes of a command in pieces, which has ended, what [`RedisSession::answer`] notes of others: where the answer to
+/// its last piece begins, and how long all of them took.
 fn record_end(
     call: &mut CommandCall<'_, '_>,
     spec: &RedisCommandSpec,

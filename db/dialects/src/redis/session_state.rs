@@ -1,4 +1,5 @@
-//! What a connection's commands look at and change: whom it acts for, its table, its transaction, and which answers it wants.
+//! What a connection's commands look at and change: whom it acts for, its table, its transaction, and which answers it
+//! wants.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -140,7 +141,8 @@ impl RedisSessionState {
         self.watched.count()
     }
 
-    /// Enters it among its tenant's connections, if it is not there. Tells whether it may go on: another one may have ended it.
+    /// Enters it among its tenant's connections, if it is not there. Tells whether it may go on: another one may have
+    /// ended it.
     pub(super) fn enter(&mut self, view: Option<&Arc<TenantView>>, now_ms: u64) -> bool {
         let Some(view) = view else {
             self.entered = None;

@@ -1,5 +1,6 @@
-//! CONFIG: what tools ask for and set. Settings of the server are its operator's, of a table its tenant's; so a connection changes none of
-//! them. What it asks for is granted where it is so already, or where nothing that a client can see depends on it.
+//! CONFIG: what tools ask for and set. Settings of the server are its operator's, of a table its tenant's; so a
+//! connection changes none of them. What it asks for is granted where it is so already, or where nothing that a client
+//! can see depends on it.
 
 use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text, parse_integer};
 use super::commands::unknown_subcommand;
@@ -33,8 +34,8 @@ pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)
     ]
 }
 
-/// Settings that make no difference to what a client is answered: how a Redis stores small collections, when it frees, forks, logs and
-/// samples. A name that ends in `-` stands for all that begin so.
+/// Settings that make no difference to what a client is answered: how a Redis stores small collections, when it frees,
+/// forks, logs and samples. A name that ends in `-` stands for all that begin so.
 const WITHOUT_EFFECT: [&str; 33] = [
     "list-",
     "hash-",

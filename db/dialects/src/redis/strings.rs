@@ -28,7 +28,8 @@ struct SetOptions {
 }
 
 impl SetOptions {
-    /// Reads those from an argument on. As in Redis one may be said again, and the last one counts; what contradicts it may not.
+    /// Reads those from an argument on. As in Redis one may be said again, and the last one counts; what contradicts it
+    /// may not.
     fn read(call: &CommandCall<'_, '_>, from: usize, set: bool) -> Result<SetOptions, CommandError> {
         let (mut options, mut at) = (SetOptions::default(), from);
         while at < call.args.len() {

@@ -1,4 +1,5 @@
-//! Tables of which some stripes are held, so that what happens to several keys happens at once for everybody who writes.
+//! Tables of which some stripes are held, so that what happens to several keys happens at once for everybody who
+//! writes.
 
 use hashbrown::HashMap;
 
@@ -25,7 +26,8 @@ impl<'w> StripeLockRequest<'w> {
         *self.stripes(table) = StripeSet::ALL;
     }
 
-    /// Holds them. Tables by their addresses, which is the same order for everybody, so that no two wait for each other.
+    /// Holds them. Tables by their addresses, which is the same order for everybody, so that no two wait for each
+    /// other.
     pub(super) fn hold(self, participant: &'w Participant) -> StripeLocks<'w> {
         let mut tables: Vec<_> = self.tables.into_values().collect();
         tables.sort_by_key(|(table, _)| std::ptr::from_ref::<RecordTable>(table).addr());

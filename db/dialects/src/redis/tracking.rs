@@ -1,7 +1,7 @@
-//! CLIENT TRACKING: client libraries with a cache of their own begin with it, and some refuse to start, or try for ever, where it is
-//! refused. The server remembers no key: it has a tracking table of no size, of which each entry is evicted at once. So every key that a
-//! tracked connection has read is told to be invalid right behind the answer. That is legal, and right: nothing stale is ever kept, and
-//! nothing else either.
+//! CLIENT TRACKING: client libraries with a cache of their own begin with it, and some refuse to start, or try for
+//! ever, where it is refused. The server remembers no key: it has a tracking table of no size, of which each entry is
+//! evicted at once. So every key that a tracked connection has read is told to be invalid right behind the answer. That
+//! is legal, and right: nothing stale is ever kept, and nothing else either.
 
 use sandstorm_net::resp::RespWriter;
 

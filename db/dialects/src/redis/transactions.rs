@@ -249,8 +249,8 @@ pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
         call.state.watched = WatchedKeys::default();
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
-    // Against the tenant's rate, all keys now, so that it refuses all of it or nothing: of each command those beyond the first, which was
-    // counted when it was queued. The work is counted as it is done, below.
+    // Against the tenant's rate, all keys now, so that it refuses all of it or nothing: of each command those beyond
+    // the first, which was counted when it was queued. The work is counted as it is done, below.
     let further = |one: &QueuedCommand| one.spec.keys(&one.args()).count().saturating_sub(1);
     if let Err(CommandError(why)) = call.admit_rate(multi.queued.iter().map(further).sum()) {
         call.state.watched = WatchedKeys::default();

@@ -1,4 +1,5 @@
-//! Commands of Redis that are not there: what is said beside "unknown command", so that whoever said one knows what to do instead.
+//! Commands of Redis that are not there: what is said beside "unknown command", so that whoever said one knows what to
+//! do instead.
 
 use super::command_call::CommandError;
 use super::transactions::unknown_command;

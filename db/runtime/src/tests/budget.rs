@@ -1,5 +1,5 @@
-//! Budgets are CPU time: what computes too long is ended, what waits for a processor is not, and neither a switch nor a kill
-//! comes in the middle of a host function.
+//! Budgets are CPU time: what computes too long is ended, what waits for a processor is not, and neither a switch nor a
+//! kill comes in the middle of a host function.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};

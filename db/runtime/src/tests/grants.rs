@@ -3,8 +3,8 @@
 use super::*;
 use sandstorm_catalog::{GrantAccess, GrantIssuer};
 
-/// Reads bob's table by name, then, after each yield, tries everything on it, with calls on its own table in between, and
-/// replies how that went.
+/// Reads bob's table by name, then, after each yield, tries everything on it, with calls on its own table in between,
+/// and replies how that went.
 const SOURCE: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]

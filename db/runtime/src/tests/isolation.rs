@@ -112,8 +112,8 @@ fn vectors() -> (usize, usize) {
     }
 }
 
-/// What the picture should show: offset and value. Asked for by what may be switched out at any moment, for another one like it on the same thread: so it
-/// must not use the allocator, which would be entered twice.
+/// What the picture should show: offset and value. Asked for by what may be switched out at any moment, for another one
+/// like it on the same thread: so it must not use the allocator, which would be entered twice.
 fn expected() -> impl Iterator<Item = (usize, u64)> {
     let (registers, words) = vectors();
     let vectors = (0..registers)

@@ -1,5 +1,5 @@
-//! The watchdog's judgement, on made-up polls: nobody is asked for before the slice is over, everybody is soon after, and a
-//! worker without a processor is not flooded with signals.
+//! The watchdog's judgement, on made-up polls: nobody is asked for before the slice is over, everybody is soon after,
+//! and a worker without a processor is not flooded with signals.
 
 use proptest::prelude::*;
 
@@ -56,8 +56,8 @@ fn what_is_charged_to_a_poll_that_was_not_ended_is_bounded() {
 }
 
 proptest! {
-    /// Whenever a poll begins between two looks, and however late each look is, it is asked for after its slice and at most
-    /// one period and two delays later.
+    /// Whenever a poll begins between two looks, and however late each look is, it is asked for after its slice and at
+    /// most one period and two delays later.
     #[test]
     fn a_long_poll_is_asked_for_in_time(limit_us in 1u64..100_000, first_us in 0u64..WATCHDOG_PERIOD_US, late_us in 0u64..50) {
         let mut judge = PreemptionPolicy::default();

@@ -289,7 +289,8 @@ fn nothing_is_lost_in_the_counters_of_many_workers() {
     assert_eq!((counts.invocations, counts.ok, counts.live()), (4000, 4000, 0));
 }
 
-/// Grows its arena by steps as long as it may, and by amounts that nobody may have in between; replies with what it got.
+/// Grows its arena by steps as long as it may, and by amounts that nobody may have in between; replies with what it
+/// got.
 unsafe extern "C" fn grows(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation, whose arena is this call's alone.
     unsafe {

@@ -1,8 +1,8 @@
 //! Tests of the extension runtime. Here: a small world to run invocations in, with this program's own functions or with
 //! compiled sources as extensions.
 //!
-//! Guarantees: unsafe code is in functions that stand for a library's, bad ones among them, and only touches the invocation
-//! that they are given or memory that is not there.
+//! Guarantees: unsafe code is in functions that stand for a library's, bad ones among them, and only touches the
+//! invocation that they are given or memory that is not there.
 #![allow(unsafe_code)]
 
 mod ahead;

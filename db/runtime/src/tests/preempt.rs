@@ -1,5 +1,5 @@
-//! What was switched out goes on as if nothing had happened: the same results however often it is interrupted, on the same
-//! thread and on another; and it can be ended, or given up, at any such moment.
+//! What was switched out goes on as if nothing had happened: the same results however often it is interrupted, on the
+//! same thread and on another; and it can be ended, or given up, at any such moment.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -416,8 +416,8 @@ fn what_was_resumed_elsewhere_is_ended_there() {
     }
 }
 
-/// Switched out before it came to its end, if need be after many attempts; and how many came to it. The watchdog may get no
-/// processor while it computes.
+/// Switched out before it came to its end, if need be after many attempts; and how many came to it. The watchdog may
+/// get no processor while it computes.
 fn switched_out(world: &mut World, extension: &Arc<LoadedExtension>, cause: KillCause) -> (InvocationHandle, u64) {
     let (start, mut ended) = (Instant::now(), 0);
     loop {

@@ -1,5 +1,5 @@
-//! Ranges of ordered tables through compiled extensions: those of a sorted map, within transactions too, which begin anew when a
-//! range has changed; and what is asked past the API.
+//! Ranges of ordered tables through compiled extensions: those of a sorted map, within transactions too, which begin
+//! anew when a range has changed; and what is asked past the API.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use sandstorm_api::abi;
 use super::*;
 use sandstorm_store::StoreCondition;
 
-/// Does what its arguments say: each step is five bytes, an operation, two keys, a limit and a direction. The first byte of all tells
-/// whether a transaction does it. Replies with what the ranges hold.
+/// Does what its arguments say: each step is five bytes, an operation, two keys, a limit and a direction. The first
+/// byte of all tells whether a transaction does it. Replies with what the ranges hold.
 const PROGRAM: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]
@@ -199,8 +199,8 @@ unsafe extern "C" fn asks_nonsense(_: *mut u8, invocation: *mut abi::InvocationH
         backward: 8,
     };
     let null = std::ptr::null();
-    // SAFETY: a live invocation and locals; each pointer is null or has as much as the length says, or the length is beyond the
-    // limits, so that the host must not look. There is room for as many records as one call fills.
+    // SAFETY: a live invocation and locals; each pointer is null or has as much as the length says, or the length is
+    // beyond the limits, so that the host must not look. There is room for as many records as one call fills.
     unsafe {
         let host = &*(*invocation).host;
         let mut ask = |table, mut range: abi::RawRange, limit| {

@@ -1,4 +1,5 @@
-//! Transactions of compiled extensions: all or nothing whatever ends a call, runs that are begun anew, and what is counted.
+//! Transactions of compiled extensions: all or nothing whatever ends a call, runs that are begun anew, and what is
+//! counted.
 
 use sandstorm_api::abi;
 use sandstorm_api::limits::TRANSACTION_TRIES;
@@ -247,8 +248,8 @@ unsafe extern "C" fn commits_nonsense(_: *mut u8, invocation: *mut abi::Invocati
     let many = [abi::RawRead { key: much.as_ptr(), key_len: much.len(), ..read }; 18];
     let kind = abi::RawChange { kind: 9, ..change };
     let value = abi::RawChange { value_len: usize::MAX, ..change };
-    // SAFETY: a live invocation and locals; each pointer is null or has as much as the length says, or the length is beyond the
-    // limits, so that the host must not look.
+    // SAFETY: a live invocation and locals; each pointer is null or has as much as the length says, or the length is
+    // beyond the limits, so that the host must not look.
     unsafe {
         let host = &*(*invocation).host;
         let commit = |reads: *const abi::RawRead, reads_len, changes: *const abi::RawChange, changes_len| {

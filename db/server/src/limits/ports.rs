@@ -1,34 +1,39 @@
 //! Limits of the ports of workers: how they end, TLS, Unix sockets.
 
-/// Microseconds for which a server that stops goes on answering that it does, at most (longer only while an invocation runs): requests that were under
-/// way, and repeats of them, hear of it instead of waiting for their deadlines.
+/// Microseconds for which a server that stops goes on answering that it does, at most (longer only while an invocation
+/// runs): requests that were under way, and repeats of them, hear of it instead of waiting for their deadlines.
 pub const DRAIN_MAX_US: u64 = 150_000;
-/// Microseconds in which nothing was asked of a worker, after which it need not wait longer: a client repeats a request after 20 ms.
+/// Microseconds in which nothing was asked of a worker, after which it need not wait longer: a client repeats a request
+/// after 20 ms.
 pub const DRAIN_QUIET_US: u64 = 30_000;
 /// Microseconds that a worker which stops waits for answers of invocations that other workers run for its connections.
 pub const DRAIN_ANSWERS_US: u64 = 10 * DRAIN_MAX_US;
 /// Mode of a Unix socket's file, unless it is set: for the server's own user alone.
 pub const SOCKET_MODE: u32 = 0o700;
-/// Microseconds that a TLS handshake of one of these ports may take: as at the control port, with a worker that is busy in between.
+/// Microseconds that a TLS handshake of one of these ports may take: as at the control port, with a worker that is busy
+/// in between.
 pub const TLS_HANDSHAKE_TIMEOUT_US: u64 = 10_000_000;
-/// Bytes of a client's part of a TLS handshake: a hello of half a kilobyte, and as much again; some have long lists. No certificate is asked of it.
+/// Bytes of a client's part of a TLS handshake: a hello of half a kilobyte, and as much again; some have long lists. No
+/// certificate is asked of it.
 pub const TLS_HANDSHAKE_BYTES: usize = 16 << 10;
-/// TLS handshakes that a worker goes on with in a turn: one takes 0.1 ms with an elliptic key and 1 ms with RSA, for which all others wait.
+/// TLS handshakes that a worker goes on with in a turn: one takes 0.1 ms with an elliptic key and 1 ms with RSA, for
+/// which all others wait.
 pub const TLS_HANDSHAKES_PER_TURN: usize = 1;
-/// Nanoseconds of each second that a worker spends on TLS handshakes, at most: whoever connects may ask for one without a token. Addresses take turns
-/// at it; 100 a second with RSA, some 700 with an elliptic key.
+/// Nanoseconds of each second that a worker spends on TLS handshakes, at most: whoever connects may ask for one without
+/// a token. Addresses take turns at it; 100 a second with RSA, some 700 with an elliptic key.
 pub const TLS_HANDSHAKE_NS_PER_S: u64 = 100_000_000;
 /// Nanoseconds of that which may be taken at once after a pause: the clients of a server that restarts.
 pub const TLS_HANDSHAKE_BURST_NS: u64 = 50_000_000;
-/// Bytes of encrypted answers that a connection holds until the client takes them, beside answers that are not encrypted yet: two records.
+/// Bytes of encrypted answers that a connection holds until the client takes them, beside answers that are not
+/// encrypted yet: two records.
 pub const TLS_SEND_BYTES: usize = 32 << 10;
 /// Bytes that an idle connection takes for TLS: keys and buffers; what came of a record is counted beside it.
 pub const TLS_IDLE_BYTES: usize = 8 << 10;
-/// Bytes that a connection with keys may send without a byte of plaintext: one largest record, and some. More is half of a message that never ends, which
-/// the library would keep.
+/// Bytes that a connection with keys may send without a byte of plaintext: one largest record, and some. More is half
+/// of a message that never ends, which the library would keep.
 pub const TLS_KEPT_BYTES: usize = 18 << 10;
-/// Records without plaintext of a connection, beyond those that [`TLS_BARE_RECORD_BYTES`] make up for; then it is closed. Clients change their keys after
-/// millions of records, if ever.
+/// Records without plaintext of a connection, beyond those that [`TLS_BARE_RECORD_BYTES`] make up for; then it is
+/// closed. Clients change their keys after millions of records, if ever.
 pub const TLS_BARE_RECORDS: usize = 256;
 /// Bytes of plaintext that make up for one of those.
 pub const TLS_BARE_RECORD_BYTES: usize = 64 << 10;

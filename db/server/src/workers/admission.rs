@@ -156,19 +156,20 @@ impl OperationSummary {
         self.repeatable &= matches!(op, OpKind::Ping | OpKind::Hello | OpKind::Get | OpKind::MultiGet | OpKind::Range);
     }
 
-    /// How many requests a message of `operations` counts as: each key of a multiget and each record that a range may answer is
-    /// one, as if it were asked for alone.
+    /// How many requests a message of `operations` counts as: each key of a multiget and each record that a range may
+    /// answer is one, as if it were asked for alone.
     fn requests(&self, operations: u16) -> u32 {
         let others = u64::from(operations).saturating_sub(self.multigets);
         u32::try_from(others + self.keys.max(self.multigets)).unwrap_or(u32::MAX)
     }
 }
 
-/// A message that is well-formed as a whole: its header, its first operation, the others, and what a look over all of them tells.
+/// A message that is well-formed as a whole: its header, its first operation, the others, and what a look over all of
+/// them tells.
 type ParsedMessage<'d> = (MessageHeader, Operation<'d>, OperationIter<'d>, OperationSummary);
 
-/// Parses all of a message. In line, and what it finds is looked at by value alone: else all of it would be put together in memory, which took longer
-/// than to parse it. What is not let in is parsed again to be refused.
+/// Parses all of a message. In line, and what it finds is looked at by value alone: else all of it would be put
+/// together in memory, which took longer than to parse it. What is not let in is parsed again to be refused.
 #[inline(always)]
 fn parse(message: &[u8]) -> Result<ParsedMessage<'_>, MessageDecodeError> {
     let (header, mut others) = MessageHeader::decode(message)?;
@@ -187,7 +188,8 @@ fn parse(message: &[u8]) -> Result<ParsedMessage<'_>, MessageDecodeError> {
     Ok((header, first, others, survey))
 }
 
-/// Decides over one message. Who may be run is put at the end of `admitted`; a refusal's response is written to `response`.
+/// Decides over one message. Who may be run is put at the end of `admitted`; a refusal's response is written to
+/// `response`.
 #[inline(always)]
 pub(super) fn admit<'d>(
     door: &AdmissionContext<'d, '_>,
@@ -289,8 +291,9 @@ fn reject_malformed(
     finish_rejection(door, header, request, desk, response)
 }
 
-/// What becomes of a message that names no tenant that there is. Pings need none, under the id 0, which is nobody's. All else is answered as a closed
-/// tenant answers an unauthenticated sender, in the same words and after the same work: else ids could be tried until one is a tenant's.
+/// What becomes of a message that names no tenant that there is. Pings need none, under the id 0, which is nobody's.
+/// All else is answered as a closed tenant answers an unauthenticated sender, in the same words and after the same
+/// work: else ids could be tried until one is a tenant's.
 #[cold]
 fn handle_unknown_tenant(
     door: &AdmissionContext<'_, '_>,
@@ -416,8 +419,8 @@ fn check_replay(
     Some(AdmissionDecision::Reply(rejected_origin(request, header)))
 }
 
-/// What becomes of a refusal to somebody who has not shown who it is. Nothing is kept of its request: a repeat has to bring all of it again, and
-/// is refused, counted and bounded as this one.
+/// What becomes of a refusal to somebody who has not shown who it is. Nothing is kept of its request: a repeat has to
+/// bring all of it again, and is refused, counted and bounded as this one.
 fn finish_rejection(
     door: &AdmissionContext<'_, '_>,
     header: MessageHeader,
@@ -434,9 +437,9 @@ fn finish_rejection(
     }
 }
 
-/// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now. A sealed
-/// session has shown it by its handshake, for its own tenant alone; it says hello all the same, so that a client learns
-/// of a server that restarted. From other machines a closed tenant's data are reached in no other way.
+/// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now. A
+/// sealed session has shown it by its handshake, for its own tenant alone; it says hello all the same, so that a client
+/// learns of a server that restarted. From other machines a closed tenant's data are reached in no other way.
 #[inline]
 fn authenticate(
     door: &AdmissionContext<'_, '_>,
@@ -478,7 +481,8 @@ fn authenticate(
     Ok(())
 }
 
-/// Why a sender cannot act for a closed tenant of that id whatever token it shows, if so. Whether there is such a tenant plays no part.
+/// Why a sender cannot act for a closed tenant of that id whatever token it shows, if so. Whether there is such a
+/// tenant plays no part.
 #[inline]
 fn closed_tenant_rejection(door: &AdmissionContext<'_, '_>, tenant: u32, peer: PeerAddr) -> Option<AuthRejection> {
     match peer_session(peer) {
@@ -495,7 +499,8 @@ enum RejectionText<'t> {
     Truncated(&'t str),
 }
 
-/// Answers every operation of a well-formed message with one status, or one for all if they are many; the first says why. Tells its header.
+/// Answers every operation of a well-formed message with one status, or one for all if they are many; the first says
+/// why. Tells its header.
 #[cold]
 fn encode_rejection(
     door: &AdmissionContext<'_, '_>,

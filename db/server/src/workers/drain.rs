@@ -1,5 +1,5 @@
-//! The end of a worker: what is under way is finished, and whoever asks for more is told that the server is shutting down, for as long as somebody
-//! asks and up to a limit. A client that heard nothing would wait until its deadline.
+//! The end of a worker: what is under way is finished, and whoever asks for more is told that the server is shutting
+//! down, for as long as somebody asks and up to a limit. A client that heard nothing would wait until its deadline.
 
 use super::Worker;
 use super::ingress::IngressScheduler;

@@ -1,10 +1,10 @@
-//! Early drop: when lanes of the [`super::ingress`] overflow, or are full of what is refused anyway, the kernel drops a part of the same
-//! before it comes into the socket's buffer.
+//! Early drop: when lanes of the [`super::ingress`] overflow, or are full of what is refused anyway, the kernel drops a
+//! part of the same before it comes into the socket's buffer.
 //!
-//! The intake's fair queueing says what a lane's share is: what of it was served. A lane that lost datagrams in the last window,
-//! for lack of room, is let in with half as much again as it was served; a lane of which most was refused (over its rate,
-//! or strangers without a token) with twice of what was not. While nothing of it is lost, half as much again is let in each
-//! window, until it is all: the throttle lifts about a tenth of a second after the flood.
+//! The intake's fair queueing says what a lane's share is: what of it was served. A lane that lost datagrams in the
+//! last window, for lack of room, is let in with half as much again as it was served; a lane of which most was refused
+//! (over its rate, or strangers without a token) with twice of what was not. While nothing of it is lost, half as much
+//! again is let in each window, until it is all: the throttle lifts about a tenth of a second after the flood.
 
 use hashbrown::HashMap;
 use rand::Rng;
@@ -53,8 +53,8 @@ impl EarlyDropController {
         (!self.told.is_empty()).then_some(self.ends_us)
     }
 
-    /// Ends a window: decides how much of each lane is let in, and tells the kernel if that has changed. `each` sees the windows of those lanes
-    /// of which something is dropped, or was.
+    /// Ends a window: decides how much of each lane is let in, and tells the kernel if that has changed. `each` sees
+    /// the windows of those lanes of which something is dropped, or was.
     pub(super) fn end_window(
         &mut self,
         now_us: u64,

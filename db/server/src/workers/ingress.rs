@@ -1,27 +1,33 @@
 //! The intake of a worker: datagrams between the socket and their turn.
 //!
-//! The socket hands over what came in the order in which it came, so who sends most would be served most, and all others would wait
-//! behind it. Here each tenant has a lane, and all strangers together one: whoever has been served least is next, by CPU
-//! time divided by weight (start-time fair queueing, Goyal et al., SIGCOMM'96). So a message waits for one share of each other lane, however much
-//! waits there. When there is no buffer left to receive into, the longest lane loses its oldest datagrams ([`super::early_drop`]
-//! then has the kernel drop more of the same before they come here).
+//! The socket hands over what came in the order in which it came, so who sends most would be served most, and all
+//! others would wait behind it. Here each tenant has a lane, and all strangers together one: whoever has been served
+//! least is next, by CPU time divided by weight (start-time fair queueing, Goyal et al., SIGCOMM'96). So a message
+//! waits for one share of each other lane, however much waits there. When there is no buffer left to receive into, the
+//! longest lane loses its oldest datagrams ([`super::early_drop`] then has the kernel drop more of the same before they
+//! come here).
 //!
-//! What is served together is a *part*: shares of as many lanes as there is time for, in their order. Of a thousand tenants each has a
-//! datagram or two there, and their cache misses overlap all the same. The time that a part takes is charged to its lanes by the work
-//! that their datagrams were.
+//! What is served together is a *part*: shares of as many lanes as there is time for, in their order. Of a thousand
+//! tenants each has a datagram or two there, and their cache misses overlap all the same. The time that a part takes is
+//! charged to its lanes by the work that their datagrams were.
 //!
 //! A datagram's life here:
-//! 1. It is received into a burst ([`IngressScheduler::receive`]). Is it one of few and nothing waits, it is served next, as it came.
+//! 1. It is received into a burst ([`IngressScheduler::receive`]). Is it one of few and nothing waits, it is served
+//!    next, as it came.
 //! 2. Else it is sorted: its class is found, and what the sieve does not let in is left where it lies.
-//! 3. It stays in its burst if that is well filled, or small and one of few, else it is copied to a pack, and the burst is free again. What stayed in the device's buffer
-//!    waits there as far as its class may hold such ([`super::rx_zero_copy`]).
-//! 4. Its place, with those of its neighbours of the same class a run, goes to the end of its lane. There it may be shed.
-//! 5. It comes into a part with its lane's share ([`IngressScheduler::next_batch`]), is opened where it lies, and served.
-//! 6. Its lane is charged, and its burst or pack is free again with the last datagram in it ([`IngressScheduler::finish_batch`]).
+//! 3. It stays in its burst if that is well filled, or small and one of few, else it is copied to a pack, and the burst
+//!    is free again. What stayed in the device's buffer waits there as far as its class may hold such
+//!    ([`super::rx_zero_copy`]).
+//! 4. Its place, with those of its neighbours of the same class a run, goes to the end of its lane. There it may be
+//!    shed.
+//! 5. It comes into a part with its lane's share ([`IngressScheduler::next_batch`]), is opened where it lies, and
+//!    served.
+//! 6. Its lane is charged, and its burst or pack is free again with the last datagram in it
+//!    ([`IngressScheduler::finish_batch`]).
 //!
 //! A lane goes by the tenant that a datagram names only if the tenant is open, or the sender has shown its token: a
-//! forged name buys no place in another's lane. What came alone and is little is not sorted at all, and what the kernel has coalesced is
-//! sorted by runs where it lies: with one or two tenants this costs a few nanoseconds a datagram.
+//! forged name buys no place in another's lane. What came alone and is little is not sorted at all, and what the kernel
+//! has coalesced is sorted by runs where it lies: with one or two tenants this costs a few nanoseconds a datagram.
 
 mod flows;
 
@@ -256,7 +262,8 @@ impl IngressScheduler {
         }
     }
 
-    /// A burst to receive into, with a pack to copy it to; makes room in the longest lane if there is none. None if no lane is long.
+    /// A burst to receive into, with a pack to copy it to; makes room in the longest lane if there is none. None if no
+    /// lane is long.
     fn free_burst(&mut self, driver: &impl DatagramDriver) -> Option<u16> {
         loop {
             let burst = self.bursts.iter().position(|store| store.left == 0);
@@ -271,7 +278,8 @@ impl IngressScheduler {
         }
     }
 
-    /// Throws away the oldest run of the longest lane, and those behind it until a buffer is free. None if no lane is long.
+    /// Throws away the oldest run of the longest lane, and those behind it until a buffer is free. None if no lane is
+    /// long.
     #[cold]
     fn shed_longest_flow(&mut self) -> Option<()> {
         let waiting = |class: FlowKey| Some((self.lanes.get(&class)?.waiting, class));
@@ -344,7 +352,8 @@ impl IngressScheduler {
         !self.part.is_empty()
     }
 
-    /// Lets each datagram that is to be served now be changed where it stands, if some may be sealed; with the number of its share.
+    /// Lets each datagram that is to be served now be changed where it stands, if some may be sealed; with the number
+    /// of its share.
     pub(super) fn for_each_sealed(&mut self, mut change: impl FnMut(&mut Burst, usize, u8)) {
         let may_be =
             |stores: &[DatagramBuffer]| stores.iter().any(|store| store.left > 0 && store.burst.may_be_sealed());
@@ -376,7 +385,8 @@ impl IngressScheduler {
         self.part.len()
     }
 
-    /// One of the datagrams that are being served, with the number of its share, and its memory if it stayed where it came. None if it is dealt with.
+    /// One of the datagrams that are being served, with the number of its share, and its memory if it stayed where it
+    /// came. None if it is dealt with.
     #[inline]
     pub(super) fn datagram(&self, number: usize) -> Option<(u8, PeerAddr, &[u8], Option<&shared_bytes::SharedBytes>)> {
         let item = self.part.get(number)?;
@@ -395,7 +405,8 @@ impl IngressScheduler {
         &self.shares
     }
 
-    /// The part has been served, in so much time. Each of its lanes is charged by the work that its share was. Tells its datagrams.
+    /// The part has been served, in so much time. Each of its lanes is charged by the work that its share was. Tells
+    /// its datagrams.
     pub(super) fn finish_batch(&mut self, took_ns: u64, bills: &BatchCosts) -> usize {
         for item in &self.part {
             if let Some(store) = buffer_mut(&mut self.bursts, &mut self.packs, item.store) {

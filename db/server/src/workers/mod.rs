@@ -1,8 +1,10 @@
 //! Workers: pinned threads that serve requests, each on a port of its own.
 //!
-//! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admission`], the door; [`record_operations`], operations
-//! on records; [`connections`], clients of memcached and Redis; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`ingress`] and [`early_drop`], fairness between
-//! those who send; [`port`], [`response_assembly`], [`sessions`], [`verified_peers`], [`rx_zero_copy`], what is remembered between packets.
+//! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admission`], the door;
+//! [`record_operations`], operations on records; [`connections`], clients of memcached and Redis; [`tasks`],
+//! invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`ingress`] and [`early_drop`], fairness between
+//! those who send; [`port`], [`response_assembly`], [`sessions`], [`verified_peers`], [`rx_zero_copy`], what is
+//! remembered between packets.
 
 mod admission;
 mod connections;
@@ -218,7 +220,8 @@ impl Worker {
         shared.idle.fetch_and(!mark, SeqCst);
     }
 
-    /// Whether it may sleep: then when its port wants to be looked at next, and whether something waits there for room. None: there is to be another turn before.
+    /// Whether it may sleep: then when its port wants to be looked at next, and whether something waits there for room.
+    /// None: there is to be another turn before.
     fn prepare_to_park(&self) -> Option<(Option<u64>, bool)> {
         let Some(mut state) = self.shared.ports[self.index].open(true) else { return Some((None, false)) };
         let may = state.driver.may_sleep();

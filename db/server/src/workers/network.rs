@@ -18,7 +18,8 @@ pub enum NetworkOptions {
     Sockets(UdpOptions),
     /// A packet socket for each worker. Its port and number of workers are the workers'.
     Packets(InterfaceOptions),
-    /// A pair of a device's queues for each worker. Its port, number of workers and whether they sleep are the workers'.
+    /// A pair of a device's queues for each worker. Its port, number of workers and whether they sleep are the
+    /// workers'.
     #[cfg(feature = "dpdk")]
     Device(sandstorm_net::dpdk::DeviceOptions),
 }

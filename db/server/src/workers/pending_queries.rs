@@ -1,5 +1,6 @@
-//! Which queries wait for their answers. What changes nothing is remembered by nobody, and may run again; but while it runs a repeat is known as one: a
-//! client's timer is quicker than its query under load, when there is least to spare for another run.
+//! Which queries wait for their answers. What changes nothing is remembered by nobody, and may run again; but while it
+//! runs a repeat is known as one: a client's timer is quicker than its query under load, when there is least to spare
+//! for another run.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -8,7 +9,8 @@ use sandstorm_net::rpc::MessageHeader;
 
 use crate::limits::QUERY_SLOTS;
 
-/// Stands for a query. A client may ask all its queries under one session and sequence: then R2P2's id tells them apart, as it does their answers.
+/// Stands for a query. A client may ask all its queries under one session and sequence: then R2P2's id tells them
+/// apart, as it does their answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueryTag(u64);
 
@@ -21,7 +23,8 @@ impl QueryTag {
     }
 }
 
-/// Marks of queries that wait, each in its place; of two with one place the later is known, and the other may run again.
+/// Marks of queries that wait, each in its place; of two with one place the later is known, and the other may run
+/// again.
 pub(super) struct PendingQueries {
     marks: Box<[QueryTag]>,
     /// Its keys are random, so that nobody can choose a query whose mark is another's.

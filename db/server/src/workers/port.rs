@@ -1,5 +1,5 @@
-//! A port: one worker's socket, or queues of a device, and what belongs to its peers. Its worker serves it; an idle neighbour may, too, under the
-//! same lock. The lock is never held while tenant code runs.
+//! A port: one worker's socket, or queues of a device, and what belongs to its peers. Its worker serves it; an idle
+//! neighbour may, too, under the same lock. The lock is never held while tenant code runs.
 
 use std::sync::Arc;
 
@@ -142,7 +142,8 @@ impl PortContext {
         self.endpoint.respond_shared(now_us, origin.peer, origin.request_id, (response, tail), tx);
     }
 
-    /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is missing.
+    /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is
+    /// missing.
     pub(super) fn deliver(&mut self, now_us: u64, ticket: ResponseId, part: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let mut answer = std::mem::take(&mut self.answer);
         if let Some(origin) = self.assembly.take_single(ticket) {
@@ -193,8 +194,8 @@ impl PortContext {
         self.timer_us = [resend_us, self.seal.timer_us(now_us), self.throttle_check_us].into_iter().flatten().min();
     }
 
-    /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's address, from
-    /// which no other packet may come. Tells how many were thrown out, which is one at most.
+    /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's
+    /// address, from which no other packet may come. Tells how many were thrown out, which is one at most.
     #[inline]
     pub(super) fn open_sealed(
         &mut self,

@@ -1,4 +1,5 @@
-//! Which tenants have asked a worker for something lately: beside another one's requests, computations have shorter slices.
+//! Which tenants have asked a worker for something lately: beside another one's requests, computations have shorter
+//! slices.
 
 use crate::limits::CONTENTION_WINDOW_US;
 

@@ -225,8 +225,8 @@ fn delete(
     }
 }
 
-/// The answer to a write whose condition did not hold, with the version that the record has by now, so that its writer need not ask.
-/// To delete what is not there asks for nothing, whatever its version should have been.
+/// The answer to a write whose condition did not hold, with the version that the record has by now, so that its writer
+/// need not ask. To delete what is not there asks for nothing, whatever its version should have been.
 #[cold]
 fn encode_conflict(
     context: &OperationContext<'_>,

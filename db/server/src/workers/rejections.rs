@@ -1,6 +1,6 @@
-//! Answers to who has not shown who it is. The sender's address of a datagram can be forged, so such an answer must be of no use
-//! against whoever has that address: it is one packet that every way bears, never longer than what asked for it, sent once for each time that
-//! all of it was asked, and there is a bound on how many leave.
+//! Answers to who has not shown who it is. The sender's address of a datagram can be forged, so such an answer must be
+//! of no use against whoever has that address: it is one packet that every way bears, never longer than what asked for
+//! it, sent once for each time that all of it was asked, and there is a bound on how many leave.
 
 use sandstorm_net::r2p2::ReceivedMessage;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
@@ -37,13 +37,14 @@ impl RejectionLimiter {
 /// What who names no tenant is told whose pings are not short.
 pub(super) const LONG_PING: &str = "who names no tenant may send pings that fit one small packet";
 
-/// Whether pings of somebody who names no tenant are answered: they came in one packet, and their answer is no longer than such may be.
+/// Whether pings of somebody who names no tenant are answered: they came in one packet, and their answer is no longer
+/// than such may be.
 pub(super) fn fits_one_packet(message: &ReceivedMessage<'_>) -> bool {
     matches!(message, ReceivedMessage::Datagram(_)) && message.len() <= UNAUTHENTICATED_MESSAGE_BYTES
 }
 
-/// Bytes that the answer to a message may have: as many as came. Of those of several packets acks have left already, one for each at most, all
-/// with headers of their own.
+/// Bytes that the answer to a message may have: as many as came. Of those of several packets acks have left already,
+/// one for each at most, all with headers of their own.
 pub(super) fn reply_limit_bytes(message: &ReceivedMessage<'_>) -> usize {
     const ACKED: usize = 64;
     match message {
@@ -52,14 +53,15 @@ pub(super) fn reply_limit_bytes(message: &ReceivedMessage<'_>) -> usize {
     }
 }
 
-/// Operations of a refusal's answer: all that were asked for if that fits, with a text, what an answer to strangers may have; else one that
-/// stands for all.
+/// Operations of a refusal's answer: all that were asked for if that fits, with a text, what an answer to strangers may
+/// have; else one that stands for all.
 pub(super) fn reply_operations(asked: u16) -> u16 {
     const FIT: u16 = 8;
     if asked <= FIT { asked } else { 1 }
 }
 
-/// As much of a text as fits into the answer to a message of `reply_limit_bytes` bytes; nothing if that would not make sense.
+/// As much of a text as fits into the answer to a message of `reply_limit_bytes` bytes; nothing if that would not make
+/// sense.
 pub(super) fn truncate_to_fit(text: &str, asked: usize, operations: u16) -> &str {
     const LEAST: usize = 16;
     let room = asked

@@ -49,7 +49,8 @@ struct PendingResponse<P> {
     origin: Option<RequestOrigin<P>>,
     /// Encoded operations, in the order in which they became ready.
     bytes: Vec<u8>,
-    /// For each operation of the request: where it stands in `bytes`. Empty for a request of one, whose response is written at once.
+    /// For each operation of the request: where it stands in `bytes`. Empty for a request of one, whose response is
+    /// written at once.
     parts: Vec<Option<(usize, usize)>>,
     missing: usize,
     /// Bytes of `bytes` that its tenant is charged for while it waits.
@@ -116,8 +117,8 @@ impl<P: Copy> ResponseAssembler<P> {
         Some(origin)
     }
 
-    /// Takes one operation's answer, encoded. When it was the last one missing, writes the whole response and gives its origin.
-    /// A part that is not awaited (any more) is dropped.
+    /// Takes one operation's answer, encoded. When it was the last one missing, writes the whole response and gives its
+    /// origin. A part that is not awaited (any more) is dropped.
     pub(crate) fn part(
         &mut self,
         ticket: ResponseId,

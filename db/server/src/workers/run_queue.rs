@@ -1,13 +1,13 @@
 //! The run queue of one worker: whose invocation is polled next. Fair by CPU time between tenants, by their weights.
 //!
 //! Deficit round robin (Shreedhar & Varghese, SIGCOMM'95) with CPU nanoseconds for bytes. In each round a tenant has a
-//! credit of a quantum times its weight; every poll is charged to it, however short; a tenant whose credit is used up waits
-//! for the next round, which begins when nobody has credit left. What a poll took beyond the credit is debt, paid by later
-//! rounds. A share that nobody claims is lent: rounds only wait for tenants that have work, and when all are in debt the
-//! rounds in between are skipped at once. Unused credit is not saved up.
+//! credit of a quantum times its weight; every poll is charged to it, however short; a tenant whose credit is used up
+//! waits for the next round, which begins when nobody has credit left. What a poll took beyond the credit is debt, paid
+//! by later rounds. A share that nobody claims is lent: rounds only wait for tenants that have work, and when all are
+//! in debt the rounds in between are skipped at once. Unused credit is not saved up.
 //!
-//! Up to [`MAX_INTERLEAVED`] tasks, of all tenants that have credit, take turns poll by poll: their cache misses overlap. They
-//! leave these places when their tenant's credit is used up, so the places follow the shares.
+//! Up to [`MAX_INTERLEAVED`] tasks, of all tenants that have credit, take turns poll by poll: their cache misses
+//! overlap. They leave these places when their tenant's credit is used up, so the places follow the shares.
 //!
 //! The bound: between two moments at which a tenant always had work, it gets its share of the CPU time used but for
 //! [`QUANTUM_NS`] times its weight, and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
@@ -125,10 +125,10 @@ impl<T> RunQueue<T> {
         !self.turns.is_empty()
     }
 
-    /// Has `fetch` prefetch what tasks await that are polled a little later than the one that is about to be: in a full ring each comes
-    /// by here once between two of its polls, and once more, for the last time, if what it awaits lies further on. `fetch` is told
-    /// whether this is the last look, and answers the CPU time that the task's tenant is charged, and whether it lies further on.
-    /// Tells the CPU time in all, nanoseconds.
+    /// Has `fetch` prefetch what tasks await that are polled a little later than the one that is about to be: in a full
+    /// ring each comes by here once between two of its polls, and once more, for the last time, if what it awaits lies
+    /// further on. `fetch` is told whether this is the last look, and answers the CPU time that the task's tenant is
+    /// charged, and whether it lies further on. Tells the CPU time in all, nanoseconds.
     #[inline]
     pub(crate) fn prefetch_ahead(&mut self, mut fetch: impl FnMut(&mut T, bool) -> (u64, bool)) -> u64 {
         let mut cpu_ns = 0;
@@ -299,8 +299,8 @@ impl<T> RunQueue<T> {
         lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
     }
 
-    /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds: more would
-    /// shut it out for long after it has stopped.
+    /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds: more
+    /// would shut it out for long after it has stopped.
     pub(crate) fn bill(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
         let (lane, round) = (self.lane(tenant, weight), self.round);
         let lane = &mut self.lanes[lane as usize];

@@ -1,8 +1,9 @@
 //! Which values stay in the packet buffers in which they came, and whose those are.
 //!
-//! A buffer in which a value is stored is a place of the queue that it came from, and the tenant that wrote the value holds it: not as long as the
-//! record is in its table, but until the last hold on the value is gone. Readers, and answers that are not acknowledged, keep the buffer as well. A
-//! tenant may hold so many places as leave some for the next; what comes beyond that is copied. Likewise of the buffers in which datagrams wait.
+//! A buffer in which a value is stored is a place of the queue that it came from, and the tenant that wrote the value
+//! holds it: not as long as the record is in its table, but until the last hold on the value is gone. Readers, and
+//! answers that are not acknowledged, keep the buffer as well. A tenant may hold so many places as leave some for the
+//! next; what comes beyond that is copied. Likewise of the buffers in which datagrams wait.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use super::ingress::FlowKey;
 use sandstorm_accounts::TenantUsage;
 use sandstorm_metrics::SingleWriterCounter;
 
-/// Whether one more datagram of a class may wait in the buffer in which it came, of which so many wait already; else a copy does. Strangers' never
-/// do, and a tenant's may as long as there are half as many buffers free for those that wait.
+/// Whether one more datagram of a class may wait in the buffer in which it came, of which so many wait already; else a
+/// copy does. Strangers' never do, and a tenant's may as long as there are half as many buffers free for those that
+/// wait.
 pub(super) fn may_wait_in_place(kept: Option<&RxBufferBudget>, class: FlowKey, waiting: usize) -> bool {
     let Some(kept) = kept else { return false };
     // It is out itself.
@@ -46,8 +48,8 @@ pub(crate) struct ZeroCopyPacket<'w> {
 }
 
 impl ZeroCopyPacket<'_> {
-    /// Holds a value of the packet where it is, with a place of the tenant's. None if it is to be copied: it is not worth the buffer, or the tenant
-    /// has its part.
+    /// Holds a value of the packet where it is, with a place of the tenant's. None if it is to be copied: it is not
+    /// worth the buffer, or the tenant has its part.
     pub(crate) fn hold(&self, value: &[u8]) -> Option<SharedBytes> {
         if value.len() < self.kept.value_bytes() || self.has_stored_value.get() {
             return None;

@@ -1,6 +1,6 @@
 //! The way of a request, top to bottom: receive a burst, admit its messages (parse, find the tenant, authenticate, keep
-//! out what was run before), plan their operations (find the table and tablet, hash, prefetch), run the plain ones, make
-//! tasks of the invocations, transmit, poll tasks, answer, transmit.
+//! out what was run before), plan their operations (find the table and tablet, hash, prefetch), run the plain ones,
+//! make tasks of the invocations, transmit, poll tasks, answer, transmit.
 //!
 //! [`Worker::turn`] is one round of it. What a turn touches is this worker's own, or a port's, whose lock it holds only
 //! while no tenant code runs.
@@ -60,7 +60,8 @@ impl PlannedOperation<'_> {
 }
 
 impl Worker {
-    /// One round: requests, of packets and of connections, then tasks, then what a neighbour has too much of. Tells how much there was to do.
+    /// One round: requests, of packets and of connections, then tasks, then what a neighbour has too much of. Tells how
+    /// much there was to do.
     pub(super) fn turn(&mut self, intake: &mut IngressScheduler) -> usize {
         self.refresh();
         let received = self.serve(self.index, intake) + self.serve_connections();
@@ -72,14 +73,15 @@ impl Worker {
         received + polled + stolen
     }
 
-    /// Receives what has come to a port and answers what can be answered at once, by turns between tenants. Tells how many
-    /// datagrams it went through. At the own port it stops when its time is up, or many invocations are begun: what is left
-    /// waits in the intake while tasks are polled.
+    /// Receives what has come to a port and answers what can be answered at once, by turns between tenants. Tells how
+    /// many datagrams it went through. At the own port it stops when its time is up, or many invocations are begun:
+    /// what is left waits in the intake while tasks are polled.
     pub(super) fn serve(&mut self, port: usize, intake: &mut IngressScheduler) -> usize {
         let shared = Arc::clone(&self.shared);
         let own = port == self.index;
         let Some(mut state) = shared.ports[port].open(own) else { return 0 };
-        // A thief that comes late would take packets, and their interrupt, from a neighbour that is about to sleep until that.
+        // A thief that comes late would take packets, and their interrupt, from a neighbour that is about to sleep
+        // until that.
         if !own && !shared.in_guest_code[port].load(SeqCst) {
             return 0;
         }
@@ -128,8 +130,8 @@ impl Worker {
         if own {
             self.update_early_drop(intake, state);
             self.uncounted_turns += usize::from(went_through > 0);
-            // Of the turns of a worker that is busy not each: to take over what was counted takes as long as some requests. One that sleeps, or looks in
-            // vain, has told all.
+            // Of the turns of a worker that is busy not each: to take over what was counted takes as long as some
+            // requests. One that sleeps, or looks in vain, has told all.
             if went_through == 0 || self.uncounted_turns >= COUNTER_PUBLISH_TURNS {
                 self.publish_port_counters(state);
             }
@@ -314,7 +316,8 @@ impl Worker {
         plan.clear();
     }
 
-    /// The packet that an operation came in, if a value of it may stay there. Whoever serves, the buffers are those of the port's queue.
+    /// The packet that an operation came in, if a value of it may stay there. Whoever serves, the buffers are those of
+    /// the port's queue.
     fn packet<'p>(
         &self,
         planned: &PlannedOperation<'p>,
@@ -327,8 +330,8 @@ impl Worker {
         Some(ZeroCopyPacket { share, has_stored_value: &message.has_stored_value, kept, port, usage, refused })
     }
 
-    /// Runs one operation that needs no tenant code, and appends its answer: to `tail`, if there is one, a value that is to be sent from where it
-    /// is stored.
+    /// Runs one operation that needs no tenant code, and appends its answer: to `tail`, if there is one, a value that
+    /// is to be sent from where it is stored.
     fn run_plain(
         &self,
         planned: &PlannedOperation<'_>,
@@ -396,7 +399,8 @@ impl Worker {
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.ended.len() < enough {
             let Some(mut next) = self.next_task() else { break };
-            // It is likely to take its whole slice: neither answers that are ready nor packets that have come are to wait for that.
+            // It is likely to take its whole slice: neither answers that are ready nor packets that have come are to
+            // wait for that.
             if polls > 0 && next.task.invocation.is_preempted() {
                 self.queue.put_back(next);
                 break;

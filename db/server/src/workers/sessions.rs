@@ -1,10 +1,11 @@
 //! Which sessions have shown which credential on a port. A tenant whose token is changed gets a new credential, so no
-//! session has to be looked for then. Bounded, and fairly: where there is no room, the tenant that has the most sessions
-//! loses its oldest, so one that opens sessions without end loses its own. A client that is told `Unauthenticated` presents
-//! its token again.
+//! session has to be looked for then. Bounded, and fairly: where there is no room, the tenant that has the most
+//! sessions loses its oldest, so one that opens sessions without end loses its own. A client that is told
+//! `Unauthenticated` presents its token again.
 //!
-//! A session has a home, which is a part of its name: the address that its token came from, or, of a bound session, one that stands for all
-//! addresses ([`sandstorm_net::reply_cache::session_addr`]). Of such a session it is known where it was heard last.
+//! A session has a home, which is a part of its name: the address that its token came from, or, of a bound session, one
+//! that stands for all addresses ([`sandstorm_net::reply_cache::session_addr`]). Of such a session it is known where it
+//! was heard last.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
@@ -92,7 +93,8 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
         Some(shown.credential)
     }
 
-    /// A message of the session that was looked up last comes from there. Tells whether it is another place than before.
+    /// A message of the session that was looked up last comes from there. Tells whether it is another place than
+    /// before.
     #[inline]
     pub(crate) fn heard(&mut self, from: P) -> bool {
         let Some((name, shown)) = self.last.as_mut().filter(|(_, shown)| shown.heard != from) else { return false };

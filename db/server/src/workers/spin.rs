@@ -1,9 +1,10 @@
 //! How long an idle worker looks for work before it sleeps.
 //!
-//! A sleep costs a system call, what the kernel and the machine take to end it, and cold caches: for a worker whose next packet comes in a moment that is
-//! most of what it could do. So it spins for [`SPIN_US`] first, and where its sleeps turn out to be short for longer, up to [`SPIN_MAX_US`], as Linux'
-//! haltpoll does for a virtual processor. Unlike a kernel it does not see whether somebody else wants the processor, such as the very client whose next
-//! packet it waits for; so a longer spin has to show that it ends sleeps, or is given up for a while.
+//! A sleep costs a system call, what the kernel and the machine take to end it, and cold caches: for a worker whose
+//! next packet comes in a moment that is most of what it could do. So it spins for [`SPIN_US`] first, and where its
+//! sleeps turn out to be short for longer, up to [`SPIN_MAX_US`], as Linux' haltpoll does for a virtual processor.
+//! Unlike a kernel it does not see whether somebody else wants the processor, such as the very client whose next packet
+//! it waits for; so a longer spin has to show that it ends sleeps, or is given up for a while.
 
 use crate::limits::{SPIN_BACKOFF_US, SPIN_MAX_MISSES, SPIN_MAX_US, SPIN_US};
 
@@ -55,7 +56,8 @@ impl SpinController {
 mod tests {
     use super::*;
 
-    /// What a worker does that finds work so long after the last, sleeping for `sleep_us` longer than it has to. Tells how many times it slept.
+    /// What a worker does that finds work so long after the last, sleeping for `sleep_us` longer than it has to. Tells
+    /// how many times it slept.
     fn sleeps(spin: &mut SpinController, now_us: &mut u64, gaps: impl Iterator<Item = u64>, sleep_us: u64) -> usize {
         let mut sleeps = 0;
         for gap_us in gaps {

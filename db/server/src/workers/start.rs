@@ -109,7 +109,8 @@ impl Workers {
     /// Binds the ports and starts the threads.
     ///
     /// # Errors
-    /// [`WorkerStartError`]: a port in use, a number out of range, or what the system refused; no thread is left behind.
+    /// [`WorkerStartError`]: a port in use, a number out of range, or what the system refused; no thread is left
+    /// behind.
     pub fn start(
         options: &WorkerOptions,
         directory: Arc<Directory>,

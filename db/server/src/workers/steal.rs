@@ -1,5 +1,5 @@
-//! Stealing: a worker with more than it can soon run offers invocations; an idle one takes them, or serves the port of a
-//! neighbour that is held up.
+//! Stealing: a worker with more than it can soon run offers invocations; an idle one takes them, or serves the port of
+//! a neighbour that is held up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -21,16 +21,17 @@ pub(super) struct StealOffer {
 }
 
 impl StealOffer {
-    /// Begins an offer by a worker with so many waiting invocations, and tells of how many. Long ones are worth sharing at once, short
-    /// ones are done before a thief has woken.
+    /// Begins an offer by a worker with so many waiting invocations, and tells of how many. Long ones are worth sharing
+    /// at once, short ones are done before a thief has woken.
     fn begin(&mut self, waiting: usize, long: bool) -> usize {
         *self = StealOffer { turns: 0, long };
         let surplus = if long { waiting / 2 } else { waiting.saturating_sub(MAX_INTERLEAVED) };
         surplus.min(STEAL_BATCH)
     }
 
-    /// Whether the worker takes one back to run it itself. A thief that was asleep comes some polls later: until then long ones wait for
-    /// it while there is anything else to do, since of two that are in each other's way both take twice as long.
+    /// Whether the worker takes one back to run it itself. A thief that was asleep comes some polls later: until then
+    /// long ones wait for it while there is anything else to do, since of two that are in each other's way both take
+    /// twice as long.
     #[inline]
     pub(super) fn should_reclaim<T>(&self, queue: &RunQueue<T>) -> bool {
         if self.long { !queue.is_active() } else { queue.has_room() }
@@ -61,8 +62,8 @@ impl Worker {
         }
     }
 
-    /// Takes tasks back that nobody took although there was time: while they are on offer it is nobody's turn to run them,
-    /// and others of the same tenants go on.
+    /// Takes tasks back that nobody took although there was time: while they are on offer it is nobody's turn to run
+    /// them, and others of the same tenants go on.
     pub(super) fn reclaim_offered(&mut self) {
         if self.offered.is_empty() {
             return;

@@ -122,9 +122,9 @@ impl InvocationTask {
     }
 }
 
-/// Whether a tenant that holds `held` of the `live` places of a worker may take one more: it may hold so many times what is
-/// free. So one tenant alone gets two thirds of the places, two get two fifths each, and however many want all they can get,
-/// something is left for one that holds little.
+/// Whether a tenant that holds `held` of the `live` places of a worker may take one more: it may hold so many times
+/// what is free. So one tenant alone gets two thirds of the places, two get two fifths each, and however many want all
+/// they can get, something is left for one that holds little.
 fn check_invocation_limit(live: usize, held: usize) -> Result<(), &'static str> {
     let free = INVOCATIONS_PER_WORKER.saturating_sub(live);
     if free == 0 {
@@ -270,7 +270,8 @@ impl Worker {
                 ReplyTarget::Stream { worker, name } => self.reply_to_connection(worker, name, &answer),
             }
             self.count_finished(&task, &polled);
-            // Those of one tenant whose answers leave together give their places back together, before: the word is common to all workers.
+            // Those of one tenant whose answers leave together give their places back together, before: the word is
+            // common to all workers.
             if let Some(view) = task.invocation.view() {
                 leaving += 1;
                 if !all.peek().is_some_and(|next| next.task.is_sent_with(&task, view)) {

@@ -1,6 +1,6 @@
-//! Which addresses have shown a tenant's token on a port. It decides in whose lane a datagram waits and whose are dropped first, and
-//! nothing else: what may be done is decided at the door, for each message. Bounded, and fairly: where there is no room, the tenant
-//! that has brought most addresses loses its oldest.
+//! Which addresses have shown a tenant's token on a port. It decides in whose lane a datagram waits and whose are
+//! dropped first, and nothing else: what may be done is decided at the door, for each message. Bounded, and fairly:
+//! where there is no room, the tenant that has brought most addresses loses its oldest.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -99,7 +99,8 @@ impl VerifiedPeers {
         self.changes
     }
 
-    /// Addresses heard of lately that act for a tenant other than those that `throttled` names; at most `limit` and one more.
+    /// Addresses heard of lately that act for a tenant other than those that `throttled` names; at most `limit` and one
+    /// more.
     pub(super) fn unthrottled_peers(
         &self,
         now_us: u64,

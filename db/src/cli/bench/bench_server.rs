@@ -1,4 +1,5 @@
-//! Where experiments are played: a server whose workers have the first processors for themselves, and the generator on the others.
+//! Where experiments are played: a server whose workers have the first processors for themselves, and the generator on
+//! the others.
 
 use sandstorm_control::config::CliOverrides;
 use sandstorm_server::cpu_affinity;
@@ -6,8 +7,8 @@ use sandstorm_server::cpu_affinity;
 use crate::cli::local_server::LocalServer;
 use crate::cli::output::CliError;
 
-/// Starts a server of `workers` workers, bound to the first processors; from here on this thread, and those it starts, stay off
-/// them, if any others are left.
+/// Starts a server of `workers` workers, bound to the first processors; from here on this thread, and those it starts,
+/// stay off them, if any others are left.
 pub(super) fn start_bench_server(
     workers: usize,
     change: impl FnOnce(&mut CliOverrides),
@@ -21,8 +22,8 @@ pub(super) fn start_bench_server(
     Ok(server)
 }
 
-/// Lets this thread, and the threads and processes that it starts, run on all processors again: an experiment before has kept it off those
-/// that workers are to have.
+/// Lets this thread, and the threads and processes that it starts, run on all processors again: an experiment before
+/// has kept it off those that workers are to have.
 pub(super) fn reset_affinity() -> Result<(), CliError> {
     match cpu_affinity::allowed_cpus() {
         [] => Ok(()),

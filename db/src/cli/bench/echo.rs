@@ -1,4 +1,5 @@
-//! `sandstorm bench echo`: plain gets beside a bare echo of datagrams through the same driver: what the network leaves to be won.
+//! `sandstorm bench echo`: plain gets beside a bare echo of datagrams through the same driver: what the network leaves
+//! to be won.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ pub(super) struct ConcurrencyShape {
 }
 
 const ONE: ConcurrencyShape = ConcurrencyShape { name: "one at a time", sockets: 1, depth: 1 };
-/// What comes from different sockets can neither be coalesced nor segmented: one datagram a call, whatever the kernel offers.
+/// What comes from different sockets can neither be coalesced nor segmented: one datagram a call, whatever the kernel
+/// offers.
 const SINGLE: ConcurrencyShape =
     ConcurrencyShape { name: "64 sockets, one at a time each: one datagram a call", sockets: 64, depth: 1 };
 const DEEP: ConcurrencyShape =

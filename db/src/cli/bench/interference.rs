@@ -1,4 +1,5 @@
-//! What a tenant feels of others' calls that end late or never: `misbehave`, endless ones; `long`, honest ones that yield.
+//! What a tenant feels of others' calls that end late or never: `misbehave`, endless ones; `long`, honest ones that
+//! yield.
 
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};

@@ -1,5 +1,5 @@
-//! What is measured of a load, and rounds of several sides by turns: whatever else the machine does comes and goes within seconds,
-//! and is to meet all sides alike.
+//! What is measured of a load, and rounds of several sides by turns: whatever else the machine does comes and goes
+//! within seconds, and is to meet all sides alike.
 
 use std::time::Duration;
 
@@ -182,7 +182,8 @@ pub(super) fn run_checked(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Repo
     Ok(report)
 }
 
-/// Calls of a row that did not end as they should: well, or, of endless code, by being killed, of a transaction, by a conflict.
+/// Calls of a row that did not end as they should: well, or, of endless code, by being killed, of a transaction, by a
+/// conflict.
 fn unanswered(row: &LoadRow) -> u64 {
     let expected = match row.class {
         Class::Bad => "killed",

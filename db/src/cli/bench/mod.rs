@@ -1,5 +1,5 @@
-//! `sandstorm bench`: experiments, each one command: a server on one core, the load generator on another, rounds interleaved,
-//! ratios with their spread. What they find is printed, and with `--out` written as a page and as JSON.
+//! `sandstorm bench`: experiments, each one command: a server on one core, the load generator on another, rounds
+//! interleaved, ratios with their spread. What they find is printed, and with `--out` written as a page and as JSON.
 
 mod backends;
 mod bench_server;

@@ -1,9 +1,9 @@
-//! `sandstorm bench neighbours`: what a tenant feels of another that does its worst. One worker; a victim that asks at a fixed rate,
-//! plain gets and calls by turns; short rounds in which it is quiet and in which an attack runs, by turns, so that what else the machine does
-//! meets both sides alike. All samples of a side are looked at together.
+//! `sandstorm bench neighbours`: what a tenant feels of another that does its worst. One worker; a victim that asks at
+//! a fixed rate, plain gets and calls by turns; short rounds in which it is quiet and in which an attack runs, by
+//! turns, so that what else the machine does meets both sides alike. All samples of a side are looked at together.
 //!
-//! Victim and attackers are turned by one thread, one after the other, so that what is measured does not hang on how the kernel
-//! shares the second core between them; an attacker's turn is about ten microseconds long.
+//! Victim and attackers are turned by one thread, one after the other, so that what is measured does not hang on how
+//! the kernel shares the second core between them; an attacker's turn is about ten microseconds long.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ mod samples;
 const RECORDS: u64 = 1_000;
 /// The victim's requests a second.
 const VICTIM_RATE_PER_S: u64 = 5_000;
-/// Of each round, what the victim asks in so much time is not counted: the attack is beginning, or the last one has just ended.
+/// Of each round, what the victim asks in so much time is not counted: the attack is beginning, or the last one has
+/// just ended.
 const SETTLE_TIME: Duration = Duration::from_millis(40);
 /// How long to wait for what an attack has left under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,7 +71,8 @@ struct AttackResult {
     attacked: VictimSamples,
     /// p99 under attack over the quiet one, round by round.
     ratios: RoundSpread,
-    /// Thousand packets a second that the attack sent, and of them shed by the worker and dropped by the kernel (in its messages).
+    /// Thousand packets a second that the attack sent, and of them shed by the worker and dropped by the kernel (in its
+    /// messages).
     sent: f64,
     shed: f64,
     dropped_early: f64,
@@ -160,8 +162,8 @@ const COUNTS: [&str; 13] = [
     "thousand/s dropped early",
 ];
 
-/// Seconds of one side of one round. Short, and many: whatever else the machine does comes and goes within seconds, and is to meet
-/// both sides alike.
+/// Seconds of one side of one round. Short, and many: whatever else the machine does comes and goes within seconds, and
+/// is to meet both sides alike.
 const SECONDS: f64 = 0.2;
 const ROUNDS: usize = 15;
 

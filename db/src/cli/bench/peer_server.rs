@@ -1,5 +1,5 @@
-//! Peers: memcached and Redis as processes of their own, on the core that this server's worker has while they are idle. They are
-//! Debian's packages; `scripts/bench` installs them.
+//! Peers: memcached and Redis as processes of their own, on the core that this server's worker has while they are idle.
+//! They are Debian's packages; `scripts/bench` installs them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -60,7 +60,8 @@ impl PeerComparison {
         table
     }
 
-    /// Of each of this server's sides: its keys per second over the better peer's in the same round, and its p99 over that one's.
+    /// Of each of this server's sides: its keys per second over the better peer's in the same round, and its p99 over
+    /// that one's.
     fn ratios(&self) -> Vec<RatioResult> {
         let (theirs, ours) = self.sides.split_at(self.peers.min(self.sides.len()));
         let best = |round: usize| {

@@ -1,5 +1,5 @@
-//! Where the work is done: `crossover`, over what there is to compute for each call; `extensions`, of each of the examples;
-//! `interleave`, chains of calls that wait for their records by turns and each for itself.
+//! Where the work is done: `crossover`, over what there is to compute for each call; `extensions`, of each of the
+//! examples; `interleave`, chains of calls that wait for their records by turns and each for itself.
 
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Pace, Skew, TenantLoad, fill};
@@ -28,7 +28,8 @@ const ROUNDS_OF_ARITHMETIC: [f64; 8] = [1.0, 16.0, 64.0, 256.0, 512.0, 1024.0, 2
 const CALLS: usize = 0;
 const MANY_CLIENTS: usize = 1;
 
-/// Links of the chains that are asked for by turns and each by itself: several hundred megabytes, where no cache holds them.
+/// Links of the chains that are asked for by turns and each by itself: several hundred megabytes, where no cache holds
+/// them.
 const LINKS: u64 = 4_000_000;
 /// Rounds of these.
 const INTERLEAVE_ROUNDS: usize = 5;

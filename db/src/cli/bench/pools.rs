@@ -1,4 +1,5 @@
-//! `sandstorm bench pools`: Facebook's five pools of memcached, with their sizes and misses, beside memcached and Redis.
+//! `sandstorm bench pools`: Facebook's five pools of memcached, with their sizes and misses, beside memcached and
+//! Redis.
 
 use sandstorm_client::control::{TableMode, TableSpec};
 use sandstorm_client::load::peer::{self, PeerLoad, PeerProtocol, PeerWorkload};

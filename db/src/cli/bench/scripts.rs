@@ -1,5 +1,5 @@
-//! Pushed code beside Redis': extensions called by the own protocol, the same as scripts (EVALSHA) and as functions (FCALL), sent
-//! one at a time as a client library does and in pipelines, and the client that does without by gets.
+//! Pushed code beside Redis': extensions called by the own protocol, the same as scripts (EVALSHA) and as functions
+//! (FCALL), sent one at a time as a client library does and in pipelines, and the client that does without by gets.
 
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::keys::{self, write_key};

@@ -37,7 +37,8 @@ const THERE_BEFORE: f64 = 0.4;
 /// What p99.9 while it doubles may be of the quiet one.
 const GROWTH_TARGET: f64 = 5.0;
 
-/// The records of one size: keys of another length than those of any other, so that all of them are there at the same time.
+/// The records of one size: keys of another length than those of any other, so that all of them are there at the same
+/// time.
 fn data(args: &BenchArgs, table: u64, size: f64) -> Data {
     let mut data = Data::new(table, args.records().min(BYTES / size as u64).max(1));
     data.value_len = size as usize;

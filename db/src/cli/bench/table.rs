@@ -1,5 +1,5 @@
-//! `sandstorm bench table`: the table by itself, in this process: how long single gets and puts take when it has just grown and when
-//! it is about to.
+//! `sandstorm bench table`: the table by itself, in this process: how long single gets and puts take when it has just
+//! grown and when it is about to.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl FilledTable {
         Ok(filled)
     }
 
-    /// The same, filled on until the next record would make it grow. How full it may become shows when one grows: so a second
-    /// one is filled to just before that.
+    /// The same, filled on until the next record would make it grow. How full it may become shows when one grows: so a
+    /// second one is filled to just before that.
     fn about_to_grow(records: u64) -> Result<FilledTable, CliError> {
         let mut first = FilledTable::just_grown(records)?;
         let capacity = first.table.stats().capacity;

@@ -19,13 +19,15 @@ const OBJECTS: u64 = 200_000;
 const DEPTH: usize = 256;
 /// Messages under way in the measurements that find what is done at one p99.
 const DEPTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// The p99s at which rates are compared, over the highest of the placements with one message under way: so that each can be within it.
+/// The p99s at which rates are compared, over the highest of the placements with one message under way: so that each
+/// can be within it.
 const BOUNDS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
-/// The one that is judged, four times: some 90 us on two processors, with about ten messages under way. At twice there are fewer than
-/// eight, and how long messages travel says more than what the server does for them; beyond it queues do.
+/// The one that is judged, four times: some 90 us on two processors, with about ten messages under way. At twice there
+/// are fewer than eight, and how long messages travel says more than what the server does for them; beyond it queues
+/// do.
 const TARGET_BOUND: usize = 1;
-/// Of each depth so many short measurements are made, of which the median p99 counts: this machine is gone for milliseconds now and then,
-/// which shows in the p99 of any measurement that it meets.
+/// Of each depth so many short measurements are made, of which the median p99 counts: this machine is gone for
+/// milliseconds now and then, which shows in the p99 of any measurement that it meets.
 const SHORT_ROUNDS: usize = 5;
 /// How long each is, as a part of a measurement.
 const SHORT_PART: f64 = 0.16;
@@ -221,8 +223,8 @@ fn rates(rounds: &[RatePoint]) -> RoundSpread {
     RoundSpread::of(rounds.iter().map(|(rate, _)| *rate).collect())
 }
 
-/// The rate up to which p99 stays within the bound, in proportion between the two points beside it; of a side that never does, the lowest
-/// rate's part that the bound is of its p99.
+/// The rate up to which p99 stays within the bound, in proportion between the two points beside it; of a side that
+/// never does, the lowest rate's part that the bound is of its p99.
 fn rate_at(points: &[RatePoint], bound_us: f64) -> f64 {
     let Some(within) = points.iter().rposition(|(_, p99)| *p99 <= bound_us) else {
         return points.first().map_or(f64::NAN, |(rate, p99)| rate * bound_us / p99);

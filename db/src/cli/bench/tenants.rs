@@ -1,5 +1,5 @@
-//! `sandstorm bench tenants`: the same load from 1 to 1,024 tenants; `skew`: tenants of very different rates on two workers, with
-//! and without stealing.
+//! `sandstorm bench tenants`: the same load from 1 to 1,024 tenants; `skew`: tenants of very different rates on two
+//! workers, with and without stealing.
 
 use rustix::process::{getpriority_process, setpriority_process};
 use sandstorm_client::control::TableMode;
@@ -37,8 +37,9 @@ const STEALING_TARGET: f64 = 2.0;
 const LOAD: f64 = 0.5;
 /// Records of each tenant, at most: calls are long, not large.
 const SKEWED_RECORDS: u64 = 10_000;
-/// Gets of a call, and of those between two yields: it takes about a millisecond, in pieces of a few microseconds, so that one or two
-/// thousand calls a second fill both workers, and the generator needs next to nothing of their processors.
+/// Gets of a call, and of those between two yields: it takes about a millisecond, in pieces of a few microseconds, so
+/// that one or two thousand calls a second fill both workers, and the generator needs next to nothing of their
+/// processors.
 const CALL_GETS: u32 = 32_768;
 const GETS_AT_ONCE: u32 = 32;
 /// Seconds of one measurement.
@@ -122,8 +123,8 @@ pub(super) fn tenants(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     Ok(findings)
 }
 
-/// While it lives, this thread and those that it starts go before others, as far as the system allows it: a generator that sleeps most of the
-/// time is to send in time beside workers that fill the processors.
+/// While it lives, this thread and those that it starts go before others, as far as the system allows it: a generator
+/// that sleeps most of the time is to send in time beside workers that fill the processors.
 struct RaisedPriority {
     before: i32,
 }
@@ -177,8 +178,8 @@ impl SkewSetup {
         self.tenants.iter().enumerate().map(load).collect()
     }
 
-    /// Calls of all tenants, whose rates fall by Zipf's law; latency is that of the busiest. Notes what part of a processor the generator
-    /// took, if that is the most so far.
+    /// Calls of all tenants, whose rates fall by Zipf's law; latency is that of the busiest. Notes what part of a
+    /// processor the generator took, if that is the most so far.
     fn measure(&self, rate: f64, exponent: f64, seconds: f64, taken: &mut f64) -> Result<LoadMeasurement, CliError> {
         let weight = |number: usize| (number as f64 + 1.0).powf(-exponent);
         let all: f64 = (0..SKEWED).map(weight).sum();

@@ -1,4 +1,5 @@
-//! `sandstorm bench ycsb-t`: transfers between accounts in transactions, over how much they get in each other's way; the sum has to stay.
+//! `sandstorm bench ycsb-t`: transfers between accounts in transactions, over how much they get in each other's way;
+//! the sum has to stay.
 
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Mix, Pace, Plan, Skew, TenantLoad, audit, fill};

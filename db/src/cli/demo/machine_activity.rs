@@ -1,6 +1,6 @@
 //! What the machine itself did while something was measured: how late it woke a thread that had nothing to do, and what
-//! other programs and the hypervisor took of its processors. A latency is the machine's as much as the server's where these
-//! are not small.
+//! other programs and the hypervisor took of its processors. A latency is the machine's as much as the server's where
+//! these are not small.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! What was measured by turns, alone and beside runaways, and how it is shown: medians of the rounds, with what the machine
-//! itself did meanwhile. One bad moment of the machine is then one round's, and does not look like the server's doing.
+//! What was measured by turns, alone and beside runaways, and how it is shown: medians of the rounds, with what the
+//! machine itself did meanwhile. One bad moment of the machine is then one round's, and does not look like the server's
+//! doing.
 
 use sandstorm_client::load::ClassReport;
 

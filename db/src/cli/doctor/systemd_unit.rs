@@ -1,5 +1,5 @@
-//! What a server needs as a service of systemd, whose environment is not that of a shell: its user, its files, and a rustc that
-//! this user can run.
+//! What a server needs as a service of systemd, whose environment is not that of a shell: its user, its files, and a
+//! rustc that this user can run.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -84,10 +84,12 @@ pub(super) struct LoadArgs {
     /// What their names begin with: NAME-1, NAME-2 …
     #[arg(long, value_name = "NAME", default_value = "load", requires = "tenants")]
     tenant_prefix: String,
-    /// Tenant of rank r gets a share of the rate in proportion to r^-EXPONENT, or without a rate of the turns; 0: all the same
+    /// Tenant of rank r gets a share of the rate in proportion to r^-EXPONENT, or without a rate of the turns; 0: all
+    /// the same
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.0, value_parser = not_negative, requires = "tenants")]
     tenant_skew: f64,
-    /// Which records are asked for: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's, else zipf:0.99]
+    /// Which records are asked for: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's, else
+    /// zipf:0.99]
     #[arg(long, value_name = "SKEW")]
     keys: Option<Skew>,
     #[command(flatten, next_help_heading = "The shape of what is asked")]
@@ -116,14 +118,15 @@ pub(super) struct LoadArgs {
     driver: Option<DriverName>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Queues of the device; over memif no other number than the server's workers is taken [default: over memif as many as the server has
-    /// workers, else 1]
+    /// Queues of the device; over memif no other number than the server's workers is taken [default: over memif as many
+    /// as the server has workers, else 1]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: Option<u16>,
     /// Seconds until a request is given up
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     deadline: f64,
-    /// Percent of the operations that may end without an answer; with more the run has failed, as it has when the server shuts down
+    /// Percent of the operations that may end without an answer; with more the run has failed, as it has when the
+    /// server shuts down
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT", value_parser = percent)]
     unanswered: f64,
     /// Seed of all that is drawn
@@ -381,8 +384,8 @@ fn stop_when_interrupted(stop: &Arc<AtomicBool>) {
     });
 }
 
-/// A run fails when a reply was wrong, when nothing succeeded, when the server stopped in the midst of it, or when more than so many percent of its
-/// operations were not answered.
+/// A run fails when a reply was wrong, when nothing succeeded, when the server stopped in the midst of it, or when more
+/// than so many percent of its operations were not answered.
 fn check_outcome(report: &Report, may_lack_percent: f64) -> Result<(), CliError> {
     if report.wrong > 0 {
         let checked: u64 = report.classes.iter().map(|row| row.verified).sum();

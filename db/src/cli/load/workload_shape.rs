@@ -45,8 +45,8 @@ pub(super) struct WorkloadShape {
     /// Rounds of hashing of a password; users are written so
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     auth_rounds: u32,
-    /// Clients that do an extension's work by gets are on cores of their own, and take so many microseconds over each answer [default:
-    /// the generator computes]
+    /// Clients that do an extension's work by gets are on cores of their own, and take so many microseconds over each
+    /// answer [default: the generator computes]
     #[arg(long, value_name = "US", value_parser = super::not_negative)]
     client_us: Option<f64>,
     /// Where queries of a graph are run; changes are calls in any case

@@ -33,7 +33,8 @@ pub(crate) struct OwnedRecord(RecordPtr);
 
 impl OwnedRecord {
     /// # Safety
-    /// The record is not freed by anyone else, and nobody reads it once the grace period that its owner waits for is over.
+    /// The record is not freed by anyone else, and nobody reads it once the grace period that its owner waits for is
+    /// over.
     pub(crate) unsafe fn new(record: RecordPtr) -> OwnedRecord {
         OwnedRecord(record)
     }
@@ -46,8 +47,9 @@ impl Drop for OwnedRecord {
     }
 }
 
-/// The bytes that wait to be freed on somebody's account: a table's, which may be gone before they are. The bytes count the
-/// references too: who gives the last of them back frees the count, so that charging takes one atomic step and no more.
+/// The bytes that wait to be freed on somebody's account: a table's, which may be gone before they are. The bytes count
+/// the references too: who gives the last of them back frees the count, so that charging takes one atomic step and no
+/// more.
 #[derive(Debug)]
 pub(crate) struct GarbageAccount(NonNull<AccountCell>);
 

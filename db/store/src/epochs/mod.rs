@@ -2,11 +2,11 @@
 //!
 //! A worker announces a quiescent point once a loop turn, which costs about a nanosecond; readers do nothing else.
 //! Invocations outlive loop turns and move between threads, so each takes a [`EpochPin`] of its own. The protocol, its
-//! memory orderings and the proof are in `protocol`; `model.rs` checks it with loom, as a test program of its own (`epochs`);
-//! its twins, with a rule broken on purpose, must fail.
+//! memory orderings and the proof are in `protocol`; `model.rs` checks it with loom, as a test program of its own
+//! (`epochs`); its twins, with a rule broken on purpose, must fail.
 //!
-//! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or away frees what it can and hands
-//! the rest to a common queue, from which every thread takes at its quiescent points.
+//! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or away frees what it can and
+//! hands the rest to a common queue, from which every thread takes at its quiescent points.
 
 mod garbage;
 mod protocol;
@@ -39,8 +39,8 @@ pub struct Epochs {
     limbo_bytes: AtomicU64,
     freed_items: AtomicU64,
     freed_bytes: AtomicU64,
-    /// Bytes of records that wait to be freed, beside what threads retired since their last quiescent point. Without what
-    /// is freed piece by piece: a large table that was dropped waits for the time that takes, not for a reader.
+    /// Bytes of records that wait to be freed, beside what threads retired since their last quiescent point. Without
+    /// what is freed piece by piece: a large table that was dropped waits for the time that takes, not for a reader.
     waiting_bytes: CachePadded<AtomicU64>,
     /// The latest time that a commit has gone by, milliseconds since the Unix epoch.
     commit_ms: AtomicU64,
@@ -120,15 +120,17 @@ impl Epochs {
     }
 
     /// Whether so many replaced records wait to be freed that whoever has been reading for long should stop.
+    #[inline]
     pub fn is_crowded(&self) -> bool {
         self.waiting_bytes.load(Ordering::Relaxed) > RECLAIM_PRESSURE_BYTES
     }
 
-    /// The time that a commit goes by whose thread brings `now_ms`: never before that of a commit that was over when it began, so
-    /// that no transaction finds a record that an earlier one found expired.
+    /// The time that a commit goes by whose thread brings `now_ms`: never before that of a commit that was over when it
+    /// began, so that no transaction finds a record that an earlier one found expired.
     ///
-    /// But for a system's clock that was ahead and was put back: then commits go by a time that is ahead of it until it has caught up,
-    /// and records expire for them so much earlier. By no more than [`COMMIT_AHEAD_MS`]: beyond that, time goes back here, too.
+    /// But for a system's clock that was ahead and was put back: then commits go by a time that is ahead of it until it
+    /// has caught up, and records expire for them so much earlier. By no more than [`COMMIT_AHEAD_MS`]: beyond that,
+    /// time goes back here, too.
     pub(super) fn commit_time(&self, now_ms: u64) -> u64 {
         let time = |latest_ms: u64| latest_ms.clamp(now_ms, now_ms.saturating_add(COMMIT_AHEAD_MS));
         let later = |latest_ms| Some(time(latest_ms)).filter(|time_ms| *time_ms != latest_ms);
@@ -137,6 +139,7 @@ impl Epochs {
     }
 
     /// The latest time that a commit has gone by. What reads by this has the clock by which its commit is judged.
+    #[inline]
     pub fn latest_commit_ms(&self) -> u64 {
         self.commit_ms.load(Ordering::Acquire)
     }
@@ -250,8 +253,8 @@ impl EpochGuard<'_> {
     }
 }
 
-/// An invocation's own epoch: what it reads stays until [`Participant::unpin`]. Plain data without a destructor; one that
-/// is lost holds reclamation up for ever.
+/// An invocation's own epoch: what it reads stays until [`Participant::unpin`]. Plain data without a destructor; one
+/// that is lost holds reclamation up for ever.
 #[derive(Debug)]
 #[must_use = "a pin that is not given to unpin holds reclamation up for ever"]
 pub struct EpochPin {
@@ -269,15 +272,17 @@ impl Participant {
         if waiting != 0 || self.epochs.orphan_count.load(Ordering::Relaxed) != 0 {
             self.reclaim(RECLAIM_PER_TURN + waiting / 8);
         }
-        // A thread that never sleeps would keep a few objects, and the slabs that they are of, of each size that it ever used.
+        // A thread that never sleeps would keep a few objects, and the slabs that they are of, of each size that it
+        // ever used.
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_PER_SIZE_GIVEN_BACK) {
             slabs::flush_size_class((self.turns / TURNS_PER_SIZE_GIVEN_BACK) as usize);
         }
     }
 
-    /// Before sleeping: this thread no longer holds reclamation up. What it cannot free goes to the others, and so does the memory that
-    /// it keeps at hand.
+    /// Before sleeping: this thread no longer holds reclamation up. What it cannot free goes to the others, and so does
+    /// the memory that it keeps at hand.
+    #[inline]
     pub fn offline(&mut self) {
         self.hand_over();
         slabs::flush_thread_cache();
@@ -300,18 +305,21 @@ impl Participant {
     }
 
     /// After sleeping. Forgetting it costs nothing but speed: a guard, a pin or a write comes online by itself.
+    #[inline]
     pub fn online(&mut self) {
         self.enter();
     }
 
     /// Permission to read.
+    #[inline]
     pub fn guard(&self) -> EpochGuard<'_> {
         self.enter();
         EpochGuard { participant: self }
     }
 
-    /// Pins the current epoch for an invocation: every record that it reads from now on, through [`super::RecordTable::get_pinned`]
-    /// or a guard, stays until the pin ends.
+    /// Pins the current epoch for an invocation: every record that it reads from now on, through
+    /// [`super::RecordTable::get_pinned`] or a guard, stays until the pin ends.
+    #[inline]
     pub fn pin(&self) -> EpochPin {
         self.enter();
         EpochPin { epochs: Arc::as_ptr(&self.epochs).addr(), parity: self.member.pin() }
@@ -321,6 +329,7 @@ impl Participant {
     ///
     /// # Panics
     /// When it is a pin of other epochs: counted here, it would let go of somebody else's.
+    #[inline]
     pub fn unpin(&self, pin: EpochPin) {
         assert_eq!(
             pin.epochs,
@@ -331,6 +340,7 @@ impl Participant {
     }
 
     /// The epochs that this participant is part of.
+    #[inline]
     pub fn epochs(&self) -> &Arc<Epochs> {
         &self.epochs
     }
@@ -357,14 +367,15 @@ impl Participant {
         }
     }
 
-    /// Records and the like that this thread has retired so far: what a write has replaced, deleted or evicted is in the difference.
+    /// Records and the like that this thread has retired so far: what a write has replaced, deleted or evicted is in
+    /// the difference.
     #[inline]
     pub fn retired(&self) -> u64 {
         self.retired.get()
     }
 
-    /// Frees what can be freed in the middle of a turn: this thread announces nothing, so what it may be reading stays, as
-    /// with any other reader.
+    /// Frees what can be freed in the middle of a turn: this thread announces nothing, so what it may be reading stays,
+    /// as with any other reader.
     pub(super) fn reclaim_early(&self) {
         self.count();
         self.epochs.core.try_advance();

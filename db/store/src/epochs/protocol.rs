@@ -20,8 +20,8 @@
 //!    announcement (acquire), so Q's reads happened before the freeing.
 //! 4. *Coming online* is a store (`seen = e`), a SeqCst fence, and a second look at `G`, until it is still e. The step
 //!    has a SeqCst fence before it reads `seen`. Were the step from e + 1 to miss the store, its fence would come first
-//!    in the total order of fences, and `G = e + 1`, which happened before that fence, would have been seen by the second
-//!    look. So only the step from e to e + 1 may miss it, which 1 and 2 allow.
+//!    in the total order of fences, and `G = e + 1`, which happened before that fence, would have been seen by the
+//!    second look. So only the step from e to e + 1 may miss it, which 1 and 2 allow.
 //!
 //! Counters have a single writer each: plain loads and stores, no contended read-modify-write. A thief that ends
 //! another thread's pin counts it in its own `ended`.

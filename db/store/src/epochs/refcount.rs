@@ -1,8 +1,9 @@
-//! How many hold on to a record: whoever has it in a table or among the garbage, once, and each share of it. No `unsafe`; it is compiled a second
-//! time over loom's atomics by `model.rs`, which explores it together with the epochs.
+//! How many hold on to a record: whoever has it in a table or among the garbage, once, and each share of it. No
+//! `unsafe`; it is compiled a second time over loom's atomics by `model.rs`, which explores it together with the
+//! epochs.
 //!
-//! A share is made by somebody who reads the record under a guard or pin. So the hold of the table, or of the garbage, is there at that moment:
-//! the garbage lets go of it after the last such reader. The count never comes back from 0.
+//! A share is made by somebody who reads the record under a guard or pin. So the hold of the table, or of the garbage,
+//! is there at that moment: the garbage lets go of it after the last such reader. The count never comes back from 0.
 
 use super::sync::{AtomicU64, Ordering};
 

@@ -1,11 +1,12 @@
 //! Slabs, each cut into objects of one size, and who has which: common to all threads, under one lock for each size.
 //!
-//! A slab begins with a header of a cache line; an object's slab is found by its address. Slabs with both free and used objects
-//! are in the list of their size, and so are new ones, of which none is handed out yet; objects are taken from the first of it. A
-//! slab whose last object comes back leaves its size, and may serve another one.
+//! A slab begins with a header of a cache line; an object's slab is found by its address. Slabs with both free and used
+//! objects are in the list of their size, and so are new ones, of which none is handed out yet; objects are taken from
+//! the first of it. A slab whose last object comes back leaves its size, and may serve another one.
 //!
-//! What this module guarantees: an object that [`Depot::take`] hands out is nobody else's until it comes back by [`Depot::give`],
-//! has [`class_bytes`] bytes, is aligned to [`SIZE_STEP_BYTES`], and to a cache line if that divides its size.
+//! What this module guarantees: an object that [`Depot::take`] hands out is nobody else's until it comes back by
+//! [`Depot::give`], has [`class_bytes`] bytes, is aligned to [`SIZE_STEP_BYTES`], and to a cache line if that divides
+//! its size.
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
@@ -24,7 +25,8 @@ pub(super) const SIZE_STEP_BYTES: usize = 8;
 const LINEAR_CLASSES_MAX_BYTES: usize = 1024;
 const HEADER_BYTES: usize = size_of::<SlabHeader>();
 const SLAB_PAYLOAD_BYTES: usize = SLAB_BYTES - HEADER_BYTES;
-/// Objects of the largest size in a slab. Sizes above [`LINEAR_CLASSES_MAX_BYTES`] are such that a slab has no room left over.
+/// Objects of the largest size in a slab. Sizes above [`LINEAR_CLASSES_MAX_BYTES`] are such that a slab has no room
+/// left over.
 const MIN_OBJECTS_PER_SLAB: usize = 8;
 /// Objects of the smallest of those sizes in a slab.
 const MAX_LARGE_CLASS_OBJECTS: usize = SLAB_PAYLOAD_BYTES / (LINEAR_CLASSES_MAX_BYTES + SIZE_STEP_BYTES);
@@ -168,7 +170,8 @@ pub(super) struct Depot {
 }
 
 impl Depot {
-    /// `waste_bytes`: while more than that of its slabs is free, and more than half as much as is used, only who must gets new ones.
+    /// `waste_bytes`: while more than that of its slabs is free, and more than half as much as is used, only who must
+    /// gets new ones.
     pub(super) const fn new(waste_bytes: usize) -> Depot {
         Depot {
             sizes: [const { CachePadded::new(Mutex::new(SizeClass { first: ptr::null_mut(), last: ptr::null_mut() })) };
@@ -180,8 +183,9 @@ impl Depot {
         }
     }
 
-    /// Whether so much of the slabs is free, and of use to one size only, that nobody but who must is to get further ones: whoever
-    /// fills slabs and empties all but one object of each could otherwise hold on to many times what it is charged, size by size.
+    /// Whether so much of the slabs is free, and of use to one size only, that nobody but who must is to get further
+    /// ones: whoever fills slabs and empties all but one object of each could otherwise hold on to many times what it
+    /// is charged, size by size.
     fn is_fragmented(&self) -> bool {
         let used = self.used_bytes.load(Relaxed);
         self.slabs_bytes.load(Relaxed).saturating_sub(used) > self.waste_bytes.max(used / 2)
@@ -193,7 +197,8 @@ impl Depot {
         (bytes, bytes.saturating_sub(used))
     }
 
-    /// Up to `count` objects of a size; fewer, or none, when memory is out, or when slabs are mostly empty and this is not a must.
+    /// Up to `count` objects of a size; fewer, or none, when memory is out, or when slabs are mostly empty and this is
+    /// not a must.
     pub(super) fn take(&self, size: usize, count: usize, is_must: bool) -> FreeList {
         let mut list = self.sizes[size].lock();
         let mut taken = FreeList::EMPTY;
@@ -202,7 +207,8 @@ impl Depot {
                 if taken.len != 0 || !is_must && self.is_fragmented() {
                     break;
                 }
-                // Not under the lock: the kernel may have to make a huge page, and to zero it. Others may do the same meanwhile.
+                // Not under the lock: the kernel may have to make a huge page, and to zero it. Others may do the same
+                // meanwhile.
                 let Some(fresh) = MutexGuard::unlocked(&mut list, || self.new_slab()) else { break };
                 // SAFETY: nobody else's, and in no list.
                 unsafe { list.append(fresh) };

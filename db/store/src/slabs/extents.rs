@@ -1,11 +1,12 @@
-//! Memory for slabs: extents, each a huge page cut into slabs, given back when all of it is free. They are the kernel's, or of the memory that a network
-//! device reads by itself, if it was told of such.
+//! Memory for slabs: extents, each a huge page cut into slabs, given back when all of it is free. They are the
+//! kernel's, or of the memory that a network device reads by itself, if it was told of such.
 //!
-//! The lowest extent with a free slab is used first, so that the highest ones empty. A few free slabs are kept in reserve: a table
-//! that is emptied and filled again does not go to the kernel each time.
+//! The lowest extent with a free slab is used first, so that the highest ones empty. A few free slabs are kept in
+//! reserve: a table that is emptied and filled again does not go to the kernel each time.
 //!
-//! What this module guarantees: what [`ExtentPool::take`] answers is [`SLAB_BYTES`] of readable and writable memory, aligned to that,
-//! which nobody else has until it is handed to [`ExtentPool::give`]; a pointer to it may be used for all of it.
+//! What this module guarantees: what [`ExtentPool::take`] answers is [`SLAB_BYTES`] of readable and writable memory,
+//! aligned to that, which nobody else has until it is handed to [`ExtentPool::give`]; a pointer to it may be used for
+//! all of it.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +49,8 @@ impl Extent {
         Some(Extent { base: EXTENT_SOURCE.get()?.take()?, free: ALL_FREE })
     }
 
-    /// A new one; none when memory is out. Takes a while: the kernel may have to make a huge page, and a device be told of it.
+    /// A new one; none when memory is out. Takes a while: the kernel may have to make a huge page, and a device be told
+    /// of it.
     pub(super) fn make() -> Option<Extent> {
         Extent::from_source().or_else(Extent::map)
     }
@@ -175,8 +177,8 @@ pub(super) fn map_bytes(bytes: usize) -> Option<NonNull<u8>> {
 
 #[cfg(not(miri))]
 pub(super) unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that nobody uses. Where there are too many mappings to cut
-    // one more, the addresses are lost, but not the memory.
+    // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that nobody uses. Where there are too many
+    // mappings to cut one more, the addresses are lost, but not the memory.
     unsafe {
         if rustix::mm::munmap(at.as_ptr().cast(), bytes).is_err() {
             let _stays_resident = rustix::mm::madvise(at.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed);

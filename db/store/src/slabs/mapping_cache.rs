@@ -1,11 +1,11 @@
 //! The largest records: each in a mapping of its own, which is used again for the next or goes back to the kernel.
 //!
-//! The system's allocator keeps what such records once took, and nobody can tell how much that is. Here a mapping that comes back waits for a record of
-//! about its size; the janitor unmaps what is beyond [`SPARE_MAPPED_BYTES`], since that takes a tenth of a millisecond for each and a worker has
-//! no time for it.
+//! The system's allocator keeps what such records once took, and nobody can tell how much that is. Here a mapping that
+//! comes back waits for a record of about its size; the janitor unmaps what is beyond [`SPARE_MAPPED_BYTES`], since
+//! that takes a tenth of a millisecond for each and a worker has no time for it.
 //!
-//! What this module guarantees: what [`MappingCache::take`] and [`map`] answer is as much memory as was asked for, aligned to a page, which is nobody else's until
-//! it is handed to [`MappingCache::give`].
+//! What this module guarantees: what [`MappingCache::take`] and [`map`] answer is as much memory as was asked for,
+//! aligned to a page, which is nobody else's until it is handed to [`MappingCache::give`].
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -61,7 +61,8 @@ impl MappingCache {
         (self.used_bytes + self.free_bytes, self.free_bytes)
     }
 
-    /// A mapping that came back and is not much too long. What it has more is answered as well: to be dropped without the lock.
+    /// A mapping that came back and is not much too long. What it has more is answered as well: to be dropped without
+    /// the lock.
     pub(super) fn take(&mut self, bytes: usize) -> Option<(NonNull<u8>, Option<PageMapping>)> {
         let wanted = mapped_bytes(bytes);
         let (&key, _) = self.free.range((wanted, 0)..).next().filter(|((length, _), _)| *length / 2 <= wanted)?;
@@ -90,7 +91,8 @@ impl MappingCache {
         self.free.insert((bytes, at.as_ptr().addr()), PageMapping { at, bytes });
     }
 
-    /// What is to go back to the kernel: the longest of what nobody uses, as long as there is more than is to be kept. To be dropped without the lock.
+    /// What is to go back to the kernel: the longest of what nobody uses, as long as there is more than is to be kept.
+    /// To be dropped without the lock.
     pub(super) fn take_surplus(&mut self) -> Option<PageMapping> {
         if self.free_bytes <= SPARE_MAPPED_BYTES {
             return None;

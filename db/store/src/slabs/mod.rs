@@ -1,15 +1,17 @@
-//! Memory of records: slabs of objects of one size, so that a record takes what it has, rounded up to eight bytes, and no more.
+//! Memory of records: slabs of objects of one size, so that a record takes what it has, rounded up to eight bytes, and
+//! no more.
 //!
-//! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it knows nothing of
-//! huge pages, and keeps what it once had. Here memory comes in extents of a huge page each ([`extents`]), cut into slabs
-//! ([`depot`]), and every thread keeps a few free objects of each size at hand, so that it seldom takes a lock. Any thread may free
-//! what another one has allocated. What is larger than the largest size comes from [`spans`], and the largest from [`mapping_cache`].
+//! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it
+//! knows nothing of huge pages, and keeps what it once had. Here memory comes in extents of a huge page each
+//! ([`extents`]), cut into slabs ([`depot`]), and every thread keeps a few free objects of each size at hand, so that
+//! it seldom takes a lock. Any thread may free what another one has allocated. What is larger than the largest size
+//! comes from [`spans`], and the largest from [`mapping_cache`].
 //!
-//! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end; `depot` and
-//! `extents` have tests of their own for them.
+//! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end;
+//! `depot` and `extents` have tests of their own for them.
 //!
-//! What this module guarantees: [`allocate`] answers as much memory as was asked for, aligned to 8 (64 bytes: to 64), which is nobody
-//! else's until it is handed to [`free`].
+//! What this module guarantees: [`allocate`] answers as much memory as was asked for, aligned to 8 (64 bytes: to 64),
+//! which is nobody else's until it is handed to [`free`].
 #![allow(unsafe_code)]
 
 mod depot;
@@ -42,7 +44,8 @@ static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
 /// Larger records.
 static SPANS: Mutex<SpanAllocator> = Mutex::new(SpanAllocator::new(SLAB_WASTE_BYTES));
 
-/// Extents of theirs that are empty: for the next that is needed, or the kernel, to which the janitor gives them. A device's go back at once.
+/// Extents of theirs that are empty: for the next that is needed, or the kernel, to which the janitor gives them. A
+/// device's go back at once.
 static EMPTY_EXTENTS: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
 
 /// The largest records.
@@ -87,11 +90,13 @@ pub(super) const fn allocation_size(bytes: usize) -> usize {
 }
 
 /// Bytes that the records of all tables have of the kernel, in slabs and, larger ones, beside them; free ones included.
+#[inline]
 pub fn slab_bytes() -> usize {
     memory_totals().0
 }
 
 /// Of these, those that are free.
+#[inline]
 pub fn slab_free_bytes() -> usize {
     memory_totals().1
 }
@@ -105,6 +110,7 @@ fn memory_totals() -> (usize, usize) {
 }
 
 /// Gives the kernel what is free, beyond some for what comes next: in pieces, and not by a thread that others wait for.
+#[inline]
 pub fn release_free_memory() {
     let empty = std::mem::take(&mut *EMPTY_EXTENTS.lock());
     drop(empty);
@@ -113,16 +119,18 @@ pub fn release_free_memory() {
     }
 }
 
-/// Has records lie in memory from there, as long as it has some: where a device reads them by itself. Before there are any; of several sources in one
-/// process the first counts.
+/// Has records lie in memory from there, as long as it has some: where a device reads them by itself. Before there are
+/// any; of several sources in one process the first counts.
+#[inline]
 pub fn set_extent_source(source: Arc<dyn ExtentSource>) {
     if !SYSTEM_ALLOCATOR_ONLY {
         extents::set_source(source);
     }
 }
 
-/// Memory of some length, for [`free`]; `None` when there is none. Not inlined, as [`free`] is not: the address of a variable of the
-/// thread must not be computed in a function in whose middle tenant code runs, which another thread may go on with.
+/// Memory of some length, for [`free`]; `None` when there is none. Not inlined, as [`free`] is not: the address of a
+/// variable of the thread must not be computed in a function in whose middle tenant code runs, which another thread may
+/// go on with.
 #[inline(never)]
 pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
     #[cfg(test)]
@@ -171,7 +179,8 @@ fn from_span(bytes: usize) -> Option<NonNull<u8>> {
     if !may_grow {
         return None;
     }
-    // Not under the lock: the kernel may have to make a huge page, or a device be told of it. Others may do the same meanwhile; then it is not needed.
+    // Not under the lock: the kernel may have to make a huge page, or a device be told of it. Others may do the same
+    // meanwhile; then it is not needed.
     let extent = match extents::has_source() {
         true => Extent::from_source()?,
         false => { EMPTY_EXTENTS.lock().pop() }.or_else(Extent::map)?,
@@ -216,7 +225,8 @@ fn from_mapped(bytes: usize) -> Option<NonNull<u8>> {
 /// Gives back what came from the system's allocator, although it is small, or is too large for a slab.
 ///
 /// # Safety
-/// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given back once.
+/// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given
+/// back once.
 pub(super) unsafe fn free_unslabbed(at: NonNull<u8>, bytes: usize) {
     if !SYSTEM_ALLOCATOR_ONLY && bytes > LONGEST_SPAN_BYTES {
         // SAFETY: the caller's promise; all as long as this come from there.
@@ -268,7 +278,8 @@ pub(super) fn cached_objects() -> usize {
 /// Gives memory back.
 ///
 /// # Safety
-/// `at` came from [`allocate`] of as many bytes, or from [`allocate_record`] that answered false, nobody uses it any more, and it is given back once.
+/// `at` came from [`allocate`] of as many bytes, or from [`allocate_record`] that answered false, nobody uses it any
+/// more, and it is given back once.
 #[inline(never)]
 pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
     if SYSTEM_ALLOCATOR_ONLY || bytes > MAX_SLAB_OBJECT_BYTES {

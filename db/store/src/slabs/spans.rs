@@ -1,10 +1,11 @@
 //! Records too large for slabs: pieces of extents, which a device that reads tables by itself was told of.
 //!
-//! The system's allocator knows nothing of devices, and keeps what it once had. A piece is taken from the shortest run of free bytes that is long
-//! enough, the lowest of these, and joins its free neighbours when it comes back. An extent whose bytes are all free goes back, unless little else is free.
+//! The system's allocator knows nothing of devices, and keeps what it once had. A piece is taken from the shortest run
+//! of free bytes that is long enough, the lowest of these, and joins its free neighbours when it comes back. An extent
+//! whose bytes are all free goes back, unless little else is free.
 //!
-//! What this module guarantees: what [`SpanAllocator::take`] answers is as much memory as was asked for, aligned to [`SPAN_STEP_BYTES`], which is nobody else's
-//! until it is handed to [`SpanAllocator::give`].
+//! What this module guarantees: what [`SpanAllocator::take`] answers is as much memory as was asked for, aligned to
+//! [`SPAN_STEP_BYTES`], which is nobody else's until it is handed to [`SpanAllocator::give`].
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,8 +108,9 @@ impl SpanAllocator {
         Some(unsafe { extent.base().add(start - base) })
     }
 
-    /// Whether a further extent is to be had for a piece of so many bytes. Not while more than `waste_bytes` is free, and more than half as much as is
-    /// used: whoever takes many and gives back all but one of each extent is charged for that one.
+    /// Whether a further extent is to be had for a piece of so many bytes. Not while more than `waste_bytes` is free,
+    /// and more than half as much as is used: whoever takes many and gives back all but one of each extent is charged
+    /// for that one.
     pub(super) fn may_grow(&self, bytes: usize) -> bool {
         let used = self.bytes() - self.free_bytes;
         bytes <= LONGEST_SPAN_BYTES && self.free_bytes <= self.waste_bytes.max(used / 2)

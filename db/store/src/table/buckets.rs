@@ -3,11 +3,12 @@
 //! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
 //! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
 //! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
-//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`chain_limits`).
+//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves
+//! (`chain_limits`).
 //!
 //! # A stripe while it grows
-//! The stripe's hashes from left to right, in the array that is left (`previous`) and in the larger one; each box is a bucket and what
-//! is linked behind it, `r` a record:
+//! The stripe's hashes from left to right, in the array that is left (`previous`) and in the larger one; each box is a
+//! bucket and what is linked behind it, `r` a record:
 //!
 //! ```text
 //!             moved, and empty                 not moved yet: here are all of them, new ones too
@@ -16,24 +17,26 @@
 //!             where they went, new ones too    nothing yet
 //! ```
 //!
-//! The stripe's lock keeps how far that is. A record that moves is in both for a moment. When all are moved, the stripe's bit is set in
-//! `rehashed_stripes`, and its part of `previous` is neither looked at nor kept; when all stripes are, `previous` is null.
+//! The stripe's lock keeps how far that is. A record that moves is in both for a moment. When all are moved, the
+//! stripe's bit is set in `rehashed_stripes`, and its part of `previous` is neither looked at nor kept; when all
+//! stripes are, `previous` is null.
 //!
 //! # What readers rely on
 //! - A record that stays in the table while a reader walks is met: within an array, records move only forward in the
 //!   order of the walk (last slot to overflow bucket), and are written at the new place before they leave the old one;
 //!   from array to array they move from `previous` to the array itself, and readers walk in that order. A reader that
 //!   finds nothing looks again if the table's array was replaced meanwhile.
-//! - Of a stripe that has been moved wholly, the previous array is not looked at, so that its memory goes back before the rest:
-//!   a growing table takes little more than a grown one. What lies in memory that went back reads as empty buckets.
+//! - Of a stripe that has been moved wholly, the previous array is not looked at, so that its memory goes back before
+//!   the rest: a growing table takes little more than a grown one. What lies in memory that went back reads as empty
+//!   buckets.
 //! - A slot's pointer is null, a record or a link, whatever its hash says; which of them is told by the pointer alone,
 //!   and a record counts only if its key is equal. So hash and pointer need not change together.
 //! - What a pointer names was initialised before it was stored (release) and loaded (acquire), and stays until the
 //!   reader's epoch has passed.
 //!
-//! What this module guarantees: its safe functions never touch memory out of bounds. The unsafe ones ask for one or both
-//! of: *protected* (the caller's thread is under a guard or a pin of the table's epochs, since before it loaded the
-//! array's address) and *locked* (the caller holds the lock of the stripe of `hash`).
+//! What this module guarantees: its safe functions never touch memory out of bounds. The unsafe ones ask for one or
+//! both of: *protected* (the caller's thread is under a guard or a pin of the table's epochs, since before it loaded
+//! the array's address) and *locked* (the caller holds the lock of the stripe of `hash`).
 #![allow(unsafe_code)]
 
 mod chain_limits;
@@ -256,8 +259,8 @@ impl BucketArray {
         unsafe { self.previous.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The same if records of `hash` may still lie there: those of its stripe have not all been moved. What of it has been moved may be
-    /// given back, and is not looked at: after the bit (acquire) its records are seen here.
+    /// The same if records of `hash` may still lie there: those of its stripe have not all been moved. What of it has
+    /// been moved may be given back, and is not looked at: after the bit (acquire) its records are seen here.
     ///
     /// # Safety
     /// Protected.
@@ -312,8 +315,8 @@ impl BucketArray {
         }
     }
 
-    /// Prefetches `lines` of the record of `hash` if its bucket names it; else `true` where it may lie in another bucket, which is
-    /// prefetched instead.
+    /// Prefetches `lines` of the record of `hash` if its bucket names it; else `true` where it may lie in another
+    /// bucket, which is prefetched instead.
     ///
     /// # Safety
     /// Protected.
@@ -393,8 +396,9 @@ impl BucketArray {
         Ok(InsertPosition { length: length + 1, added: true })
     }
 
-    /// The array that takes new records of `hash`, of whose stripe the first `moved` buckets have been moved if it grows: the previous
-    /// one while their bucket is still there, so that new records do not touch the whole of the new array at once.
+    /// The array that takes new records of `hash`, of whose stripe the first `moved` buckets have been moved if it
+    /// grows: the previous one while their bucket is still there, so that new records do not touch the whole of the new
+    /// array at once.
     ///
     /// # Safety
     /// Locked.
@@ -408,7 +412,8 @@ impl BucketArray {
         }
     }
 
-    /// Inserts a record that is not in the table; answers whether a bucket was added for it. `moved` as for [`BucketArray::target`].
+    /// Inserts a record that is not in the table; answers whether a bucket was added for it. `moved` as for
+    /// [`BucketArray::target`].
     ///
     /// # Safety
     /// Locked.
@@ -452,9 +457,9 @@ impl BucketArray {
         unsafe { last_used.unlink_following(unlinked) };
     }
 
-    /// Moves bucket `index` of this stripe's part of the previous array here, however long chains become of it, which `moved` tells;
-    /// answers whether it was the stripe's last. What is handed to `unlinked` must be retired. Refused only where memory is out: what
-    /// has not moved is found where it was.
+    /// Moves bucket `index` of this stripe's part of the previous array here, however long chains become of it, which
+    /// `moved` tells; answers whether it was the stripe's last. What is handed to `unlinked` must be retired. Refused
+    /// only where memory is out: what has not moved is found where it was.
     ///
     /// # Safety
     /// The lock of the stripe is held.

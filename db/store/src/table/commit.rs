@@ -1,5 +1,5 @@
-//! What a transaction does to one table: it looks at versions, makes sure that all of its changes fit, installs them, and
-//! has readers wait meanwhile. What it does to several tables, and in which order: `store::transactions`.
+//! What a transaction does to one table: it looks at versions, makes sure that all of its changes fit, installs them,
+//! and has readers wait meanwhile. What it does to several tables, and in which order: `store::transactions`.
 
 use std::sync::atomic::Ordering;
 
@@ -41,7 +41,8 @@ struct CommitGrowth {
     buckets: usize,
 }
 
-/// How many inserts of one commit, which come in the order of their hashes, meet in a chain of buckets, and in a bucket and the one before it.
+/// How many inserts of one commit, which come in the order of their hashes, meet in a chain of buckets, and in a bucket
+/// and the one before it.
 #[derive(Default)]
 struct ChainTally {
     /// The stripe and the chain of the insert before.
@@ -72,8 +73,9 @@ impl ChainTally {
 }
 
 impl RecordTable {
-    /// Waits until the commit that is writing to the stripe of `hash`, if any, has installed all of its changes: it holds
-    /// the stripe's lock until then, and waits for nothing itself. Takes its variables of the thread here, within the call.
+    /// Waits until the commit that is writing to the stripe of `hash`, if any, has installed all of its changes: it
+    /// holds the stripe's lock until then, and waits for nothing itself. Takes its variables of the thread here, within
+    /// the call.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_for_commit(&self, hash: u64) {
@@ -87,8 +89,8 @@ impl RecordTable {
         CommitAnnouncement { table: self, stripes }
     }
 
-    /// Whether somebody is writing to the stripe of `hash`. If not, then what was written before the caller's last fence is
-    /// seen by what the caller reads next.
+    /// Whether somebody is writing to the stripe of `hash`. If not, then what was written before the caller's last
+    /// fence is seen by what the caller reads next.
     pub(crate) fn is_write_locked(&self, hash: u64) -> bool {
         protocol::is_write_locked(&self.stripes[stripe_of(hash)].state)
     }
@@ -106,7 +108,8 @@ impl RecordTable {
         unsafe { self.look(hash, key, now_ms) }.map(|record| record.version())
     }
 
-    /// What as many writes do for the growth of the table, one lock at a time: a larger array is made while nobody waits.
+    /// What as many writes do for the growth of the table, one lock at a time: a larger array is made while nobody
+    /// waits.
     pub(crate) fn grow_for(&self, participant: &Participant, changes: &[KeyChange<'_>]) {
         for change in changes {
             let _nothing = self.write(participant, change.hash, change.key, |_| Ok(()));
@@ -131,10 +134,11 @@ impl<'t> ExclusiveStripes<'t> {
         Some(found.record).filter(|record| !record.is_expired(now_ms)).map(|record| record.version())
     }
 
-    /// Takes room and memory for all changes, which are in the order of their hashes and of stripes that are held; or for none.
+    /// Takes room and memory for all changes, which are in the order of their hashes and of stripes that are held; or
+    /// for none.
     pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>]) -> Result<PreparedWrites, StoreError> {
-        // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but nothing moves
-        // there out of stripes that are held.
+        // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but
+        // nothing moves there out of stripes that are held.
         for locked in &mut self.locked {
             self.table.refresh(locked);
         }

@@ -2,10 +2,12 @@
 //!
 //! New keys enter the small queue, a tenth of all. What leaves it unread is evicted and leaves its fingerprint in the
 //! ghost; what was read moves to the main queue, as does a key that comes back while its fingerprint is there. The main
-//! queue gives what was read since its last turn another one. So one-hit wonders leave first, and a scan flushes nothing.
+//! queue gives what was read since its last turn another one. So one-hit wonders leave first, and a scan flushes
+//! nothing.
 //!
-//! Queues hold hashes, not pointers: an entry whose record is gone, or is in the other queue, is stale and skipped. Insert and
-//! delete without eviction would pile stale entries up, so an insert looks at two entries when there are too many.
+//! Queues hold hashes, not pointers: an entry whose record is gone, or is in the other queue, is stale and skipped.
+//! Insert and delete without eviction would pile stale entries up, so an insert looks at two entries when there are too
+//! many.
 
 use std::collections::VecDeque;
 
@@ -52,8 +54,8 @@ impl HashFifo {
 pub(super) struct EvictionQueues {
     small: HashFifo,
     main: HashFifo,
-    /// Fingerprints of what left the small queue, each at a place that its hash chooses: a new one takes the place of an
-    /// old one, so that they stay about as long as the queue is.
+    /// Fingerprints of what left the small queue, each at a place that its hash chooses: a new one takes the place of
+    /// an old one, so that they stay about as long as the queue is.
     ghost: Vec<u16>,
 }
 

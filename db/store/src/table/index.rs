@@ -1,15 +1,19 @@
-//! The keys of an ordered table in their order, beside the hash table, which stays what decides whether a record is there.
+//! The keys of an ordered table in their order, beside the hash table, which stays what decides whether a record is
+//! there.
 //!
-//! How the two agree: whoever adds or removes a record holds the lock of its stripe. It enters the key here before the record can be
-//! found, and removes it after the record cannot be found any more; so every record that is there has its key here, and what is here
-//! without a record is passed by. Who overwrites a record, or moves it to a larger array, has nothing to do here. A clear puts
-//! an empty set in place while all stripes are locked; the old one is emptied piece by piece.
+//! How the two agree: whoever adds or removes a record holds the lock of its stripe. It enters the key here before the
+//! record can be found, and removes it after the record cannot be found any more; so every record that is there has its
+//! key here, and what is here without a record is passed by. Who overwrites a record, or moves it to a larger array,
+//! has nothing to do here. A clear puts an empty set in place while all stripes are locked; the old one is emptied
+//! piece by piece.
 //!
-//! Each key is a copy of its own: records are replaced, and those of a key that stays would have to be followed. A short one lies in the
-//! tree's node itself, so that a search that compares six keys in each of six nodes does not miss the caches thirty times.
+//! Each key is a copy of its own: records are replaced, and those of a key that stays would have to be followed. A
+//! short one lies in the tree's node itself, so that a search that compares six keys in each of six nodes does not miss
+//! the caches thirty times.
 //!
-//! A balanced tree under one lock, which is the innermost: whoever holds it takes no other, and runs nothing but this file. It is held
-//! for one key's place, or to copy a bounded batch of keys. What is removed is freed at once; no sequence of keys makes the tree deep.
+//! A balanced tree under one lock, which is the innermost: whoever holds it takes no other, and runs nothing but this
+//! file. It is held for one key's place, or to copy a bounded batch of keys. What is removed is freed at once; no
+//! sequence of keys makes the tree deep.
 
 use std::collections::{BTreeSet, Bound};
 
@@ -50,8 +54,8 @@ impl KeyIndex {
         Box::new(ClearedIndex(old.into_iter()))
     }
 
-    /// Copies the first keys of a span in its order, after what was in the batch before: up to `limit` of them, and, but for the last
-    /// one, of up to `bytes` bytes.
+    /// Copies the first keys of a span in its order, after what was in the batch before: up to `limit` of them, and,
+    /// but for the last one, of up to `bytes` bytes.
     pub(super) fn read(&self, span: &KeyRange<'_>, limit: usize, bytes: usize, batch: &mut KeyBatch) {
         batch.clear();
         if span.is_empty() {
@@ -144,17 +148,20 @@ pub struct KeyRange<'k> {
 
 impl<'k> KeyRange<'k> {
     /// The keys with `from <= key < to`; an empty `to` stands for no end.
+    #[inline]
     pub fn new(from: &'k [u8], to: &'k [u8], backward: bool) -> KeyRange<'k> {
         KeyRange { from, past: false, to: Some(to).filter(|to| !to.is_empty()), included: false, backward }
     }
 
     /// Whether no key can be part of it.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         let both = self.included && !self.past;
         self.to.is_some_and(|to| to < self.from || to == self.from && !both)
     }
 
     /// Takes away everything up to a key that was met, from the end at which it is read.
+    #[inline]
     pub fn advance(&mut self, met: &'k [u8]) {
         if self.backward {
             (self.to, self.included) = (Some(met), false);

@@ -1,6 +1,6 @@
-//! Keys that were absent when somebody began to watch them. A record's version tells of every change to a key that is there; a key
-//! that is absent has none, and one that was written and deleted again looks as before. So removals of such keys are counted
-//! while somebody watches them.
+//! Keys that were absent when somebody began to watch them. A record's version tells of every change to a key that is
+//! there; a key that is absent has none, and one that was written and deleted again looks as before. So removals of
+//! such keys are counted while somebody watches them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
 //! What a writer does under the lock of a stripe.
 //!
-//! What this module guarantees: its functions are safe to call, since a [`LockedStripe`] is the proof of what the unsafe
-//! functions of `buckets` ask for: the stripe's lock is held, and the participant is online and stays so. Records are
-//! retired once, by whoever took them out of their slot under the lock.
+//! What this module guarantees: its functions are safe to call, since a [`LockedStripe`] is the proof of what the
+//! unsafe functions of `buckets` ask for: the stripe's lock is held, and the participant is online and stays so.
+//! Records are retired once, by whoever took them out of their slot under the lock.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;
@@ -73,8 +73,8 @@ impl RecordTable {
 impl<'t> LockedStripe<'t> {
     fn find_where(&self, hash: u64, matches: impl FnMut(RecordRef<'t>) -> bool) -> Option<FoundRecord<'t>> {
         debug_assert_eq!(stripe_of(hash), self.index);
-        // SAFETY: protected: see `LockedStripe`; what is found stays for 't, during which the participant is borrowed and so
-        // announces no quiescent point.
+        // SAFETY: protected: see `LockedStripe`; what is found stays for 't, during which the participant is borrowed
+        // and so announces no quiescent point.
         unsafe {
             let (slot, owned) = self.buckets.find(hash, matches)?;
             Some(FoundRecord { slot, owned, record: owned.as_ref() })
@@ -206,8 +206,8 @@ impl<'t> LockedStripe<'t> {
         if self.table.garbage.bytes() > self.table.garbage_limit { self.reclaim_garbage() } else { Ok(()) }
     }
 
-    /// Has too many of the table's replaced and deleted records freed, if nobody reads them any more. Only writes that put
-    /// something are refused: what is deleted without them is bounded by what there is.
+    /// Has too many of the table's replaced and deleted records freed, if nobody reads them any more. Only writes that
+    /// put something are refused: what is deleted without them is bounded by what there is.
     #[cold]
     fn reclaim_garbage(&mut self) -> Result<(), StoreError> {
         self.participant.reclaim_early();
@@ -234,8 +234,8 @@ impl<'t> LockedStripe<'t> {
         Some(UnpublishedRecord { record, entry })
     }
 
-    /// Bytes that count against the quota, beside its own, for a new record of `hash`: those of an overflow bucket, if it needs one
-    /// more. Evictions from its chain only leave room.
+    /// Bytes that count against the quota, beside its own, for a new record of `hash`: those of an overflow bucket, if
+    /// it needs one more. Evictions from its chain only leave room.
     pub(super) fn bucket_charge(&self, hash: u64) -> u64 {
         if self.room(hash).adds_bucket_for(1) { BUCKET_BYTES as u64 } else { 0 }
     }
@@ -258,8 +258,8 @@ impl<'t> LockedStripe<'t> {
         if self.state.generation == self.buckets.generation { self.state.moved } else { 0 }
     }
 
-    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory; answers whether a bucket was
-    /// added.
+    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory; answers whether
+    /// a bucket was added.
     pub(super) fn publish_prepared(
         &mut self,
         hash: u64,
@@ -274,8 +274,8 @@ impl<'t> LockedStripe<'t> {
         published == Ok(true)
     }
 
-    /// Puts an allocated record into its slot, in place of `replaced`. Memory for its key in the index, and for further buckets, was
-    /// taken before, or is taken now. Answers whether a bucket was added, for which the caller accounts.
+    /// Puts an allocated record into its slot, in place of `replaced`. Memory for its key in the index, and for further
+    /// buckets, was taken before, or is taken now. Answers whether a bucket was added, for which the caller accounts.
     fn publish(
         &mut self,
         hash: u64,

@@ -1,12 +1,14 @@
 //! The table: one tenant's named map from keys to records.
 //!
 //! Reads take no lock and write nothing (but, in a cache, one bit of a record, when it is not set yet). Writes take the
-//! lock of one of 64 stripes. The bucket array grows without a stall: a larger one is put in place, and every write moves
-//! a few buckets; meanwhile reads look in both. See `buckets` for what makes that right, `locked_stripe` for the writes.
+//! lock of one of 64 stripes. The bucket array grows without a stall: a larger one is put in place, and every write
+//! moves a few buckets; meanwhile reads look in both. See `buckets` for what makes that right, `locked_stripe` for the
+//! writes.
 //!
-//! What this module guarantees: its safe functions are sound for every caller. A [`EpochGuard`] or a borrowed [`Participant`] of
-//! the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point happens while it is borrowed, so the
-//! arrays and records that are reached stay. What leaves the table is retired, never freed at once.
+//! What this module guarantees: its safe functions are sound for every caller. A [`EpochGuard`] or a borrowed
+//! [`Participant`] of the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point
+//! happens while it is borrowed, so the arrays and records that are reached stay. What leaves the table is retired,
+//! never freed at once.
 #![allow(unsafe_code)]
 
 mod bucket_records;
@@ -65,15 +67,17 @@ const INITIAL_RECORD_LINES: usize = 2;
 
 /// One tenant's named map from keys to records.
 ///
-/// Calls take the key's hash, [`RecordTable::hash`], which callers compute once. A wrong one finds nothing, harms nobody.
+/// Calls take the key's hash, [`RecordTable::hash`], which callers compute once. A wrong one finds nothing, harms
+/// nobody.
 pub struct RecordTable {
     config: TableConfig,
     secrets: RapidSecrets,
     epochs: Arc<Epochs>,
     tablets: TabletSet,
     current: AtomicPtr<BucketArray>,
-    /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Whoever looks for a key of theirs waits, so that it
-    /// sees all of what the transaction writes or nothing. Beside `current`, so that looking here costs no cache line.
+    /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Whoever looks for a key of theirs waits, so
+    /// that it sees all of what the transaction writes or nothing. Beside `current`, so that looking here costs no
+    /// cache line.
     commit_mask: CommitMask,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
@@ -145,16 +149,19 @@ impl RecordTable {
     }
 
     /// The table's keyed hash of a key; never 0.
+    #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         rapidhash_v3_seeded(key, &self.secrets).max(1)
     }
 
     /// Whether this server owns the tablet in which `hash` lies.
+    #[inline]
     pub fn owns(&self, hash: u64) -> bool {
         self.tablets.owns(hash)
     }
 
     /// The live record of `key`. `hash` is [`RecordTable::hash`] of the key.
+    #[inline]
     pub fn get<'g>(&'g self, guard: &'g EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
@@ -245,7 +252,8 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
     }
 
-    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; answers the sum and the new version.
+    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; answers the sum and the new
+    /// version.
     ///
     /// # Errors
     /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`RecordTable::put`].
@@ -330,9 +338,9 @@ impl RecordTable {
     }
 
     /// Shows up to `limit` live records (at least one) from `cursor` on (0: the start); answers the next cursor, `None`
-    /// at the end. Records that stay unchanged during a whole scan are shown at least once, in the order of their hashes,
-    /// while other threads write and the table grows. Visits a bounded number of buckets, so a call may show fewer records than
-    /// `limit`, or none, without being at the end.
+    /// at the end. Records that stay unchanged during a whole scan are shown at least once, in the order of their
+    /// hashes, while other threads write and the table grows. Visits a bounded number of buckets, so a call may show
+    /// fewer records than `limit`, or none, without being at the end.
     pub fn scan<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
@@ -382,8 +390,9 @@ impl RecordTable {
         }
     }
 
-    /// Removes expired records among the next `slots` slots, going on where the last call ended and stopping at the end of
-    /// the table; answers how many. Parts of the table in which nothing will expire are skipped. A table that grows is helped.
+    /// Removes expired records among the next `slots` slots, going on where the last call ended and stopping at the end
+    /// of the table; answers how many. Parts of the table in which nothing will expire are skipped. A table that grows
+    /// is helped.
     pub fn sweep(&self, participant: &Participant, now_ms: u64, slots: usize) -> usize {
         if self.is_growing(&participant.guard()) {
             self.rehash_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
@@ -546,8 +555,8 @@ impl RecordTable {
     ) -> LockedStripe<'t> {
         let guard = participant.guard();
         self.check(guard.epochs());
-        // SAFETY: the participant came online above and stays so for 't: its quiescent points take `&mut`. Loaded under the
-        // lock, so that a write never goes to an array from which this stripe has already been moved.
+        // SAFETY: the participant came online above and stays so for 't: its quiescent points take `&mut`. Loaded under
+        // the lock, so that a write never goes to an array from which this stripe has already been moved.
         let buckets = unsafe { self.current() };
         LockedStripe {
             table: self,
@@ -563,7 +572,8 @@ impl RecordTable {
     /// Has a lock that is held for long see the array of now: another thread may have put a larger one in place.
     fn refresh<'t>(&'t self, locked: &mut LockedStripe<'t>) {
         debug_assert!(ptr::eq(self, locked.table));
-        // SAFETY: protected by the participant that `locked_stripe` borrows during 't; a lock taken now would see this array, too.
+        // SAFETY: protected by the participant that `locked_stripe` borrows during 't; a lock taken now would see this
+        // array, too.
         locked.buckets = unsafe { self.current() };
     }
 
@@ -578,7 +588,8 @@ impl Drop for RecordTable {
         let buckets = std::mem::replace(self.current.get_mut(), ptr::null_mut());
         let bytes = *self.bytes.get_mut() as usize;
         if let Some(buckets) = NonNull::new(buckets) {
-            // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach it.
+            // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach
+            // it.
             let discarded = DiscardedArray::new(unsafe { RetiredArray::new(buckets) }, bytes);
             self.epochs.retire_unregistered(Garbage::Incremental(Box::new(discarded)));
         }

@@ -1,10 +1,12 @@
 //! Looking ahead: the cache lines that a read will touch, asked for in time, so that the misses of many reads overlap.
 //!
-//! A read misses its bucket, then its record; one in six to one in fifteen (by how full the table is) lies in an overflow bucket, which
-//! is a miss of its own between the two. So there are three steps, each to be taken when what the one before asked for has come:
-//! [`RecordTable::prefetch_bucket`], [`RecordTable::prefetch_record`], and [`RecordTable::prefetch_chained`] where that one says so.
+//! A read misses its bucket, then its record; one in six to one in fifteen (by how full the table is) lies in an
+//! overflow bucket, which is a miss of its own between the two. So there are three steps, each to be taken when what
+//! the one before asked for has come: [`RecordTable::prefetch_bucket`], [`RecordTable::prefetch_record`], and
+//! [`RecordTable::prefetch_chained`] where that one says so.
 //!
-//! What this module guarantees: nothing but what `buckets` guarantees; prefetches change nothing that a program could see.
+//! What this module guarantees: nothing but what `buckets` guarantees; prefetches change nothing that a program could
+//! see.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;
@@ -31,9 +33,9 @@ impl RecordTable {
         prefetch(self.base.load(Ordering::Relaxed), bucket_offset(hash, count), 1);
     }
 
-    /// Asks the processor for the record of `hash`, if its bucket names it. Reads the bucket, so it is worth a call once that has
-    /// arrived. `true`: it may lie in another bucket, which was asked for instead; then [`RecordTable::prefetch_chained`] is worth a call
-    /// once that one has arrived.
+    /// Asks the processor for the record of `hash`, if its bucket names it. Reads the bucket, so it is worth a call
+    /// once that has arrived. `true`: it may lie in another bucket, which was asked for instead; then
+    /// [`RecordTable::prefetch_chained`] is worth a call once that one has arrived.
     #[inline]
     pub fn prefetch_record(&self, guard: &EpochGuard<'_>, hash: u64) -> bool {
         self.check(guard.epochs());
@@ -42,14 +44,15 @@ impl RecordTable {
     }
 
     /// Asks the processor for the record of `hash`, in whichever bucket it lies.
+    #[inline]
     pub fn prefetch_chained(&self, guard: &EpochGuard<'_>, hash: u64) {
         self.check(guard.epochs());
         // SAFETY: protected by the guard.
         unsafe { self.prefetch_chained_pinned(hash) }
     }
 
-    /// Asks for the records of a batch of up to [`PREFETCH_BATCH`] hashes whose buckets have come; of what is beyond, only for those that
-    /// their own buckets name.
+    /// Asks for the records of a batch of up to [`PREFETCH_BATCH`] hashes whose buckets have come; of what is beyond,
+    /// only for those that their own buckets name.
     #[inline]
     pub fn prefetch_records(&self, guard: &EpochGuard<'_>, hashes: impl Iterator<Item = u64> + Clone) {
         self.check(guard.epochs());
@@ -58,6 +61,7 @@ impl RecordTable {
     }
 
     /// Asks for the buckets of up to [`PREFETCH_BATCH`] keys, then for their records.
+    #[inline]
     pub fn prefetch_keys(&self, guard: &EpochGuard<'_>, keys: &[&[u8]]) {
         let mut hashes = ArrayVec::<u64, PREFETCH_BATCH>::new();
         for key in keys.iter().take(PREFETCH_BATCH) {
@@ -83,6 +87,7 @@ impl RecordTable {
     ///
     /// # Safety
     /// As for [`RecordTable::prefetch_record_pinned`].
+    #[inline]
     pub unsafe fn prefetch_chained_pinned(&self, hash: u64) {
         #[cfg(test)]
         looked_up::note(hash);
@@ -91,7 +96,8 @@ impl RecordTable {
         unsafe { self.current().prefetch_chained(hash, lines) }
     }
 
-    /// [`RecordTable::prefetch_record_pinned`] or, as the `last` look, [`RecordTable::prefetch_chained_pinned`], after which there is nothing further.
+    /// [`RecordTable::prefetch_record_pinned`] or, as the `last` look, [`RecordTable::prefetch_chained_pinned`], after
+    /// which there is nothing further.
     ///
     /// # Safety
     /// As for [`RecordTable::prefetch_record_pinned`].
@@ -133,7 +139,8 @@ impl RecordTable {
         }
     }
 
-    /// Notes how many lines of a record are worth asking for, by what records take on average. The caller counts `records` of them.
+    /// Notes how many lines of a record are worth asking for, by what records take on average. The caller counts
+    /// `records` of them.
     pub(super) fn note_record_lines(&self, records: u64) {
         let bytes = self.bytes.load(Ordering::Relaxed) / records.max(1);
         self.record_lines.store(average_lines(bytes.saturating_sub(RECORD_CHARGE_BYTES)), Ordering::Relaxed);

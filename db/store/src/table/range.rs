@@ -47,21 +47,25 @@ impl ScanBudget {
         ScanBudget { max_keys: RANGE_KEYS_PER_MESSAGE, max_bytes: RANGE_KEY_BYTES_PER_MESSAGE, keys: 0, bytes: 0 };
 
     /// Keys that were looked at.
+    #[inline]
     pub fn keys(&self) -> usize {
         self.keys
     }
 
     /// Whether there are none left.
+    #[inline]
     pub fn is_spent(&self) -> bool {
         self.keys >= self.max_keys || self.bytes >= self.max_bytes
     }
 
     /// Whether so much has been looked at that nothing further of the message is.
+    #[inline]
     pub fn is_exceeded(&self) -> bool {
         self.bytes >= self.max_bytes + RANGE_KEY_BYTES_BEYOND
     }
 
     /// What the next call may look at: some, however much was looked at before.
+    #[inline]
     pub fn for_next_call(&self) -> ScanBudget {
         let keys = self.max_keys.saturating_sub(self.keys).clamp(RANGE_MIN_KEYS, RANGE_KEYS_PER_CALL);
         let bytes = self.max_bytes.saturating_sub(self.bytes).clamp(1, RANGE_CALL_KEY_BYTES);
@@ -69,11 +73,13 @@ impl ScanBudget {
     }
 
     /// Counts what a call has looked at.
+    #[inline]
     pub fn add(&mut self, call: &ScanBudget) {
         (self.keys, self.bytes) = (self.keys + call.keys, self.bytes + call.bytes);
     }
 
     /// How many requests all of it is as much work as.
+    #[inline]
     pub fn requests(&self) -> usize {
         self.keys + self.bytes / RANGE_KEY_BYTES_PER_REQUEST
     }
@@ -81,6 +87,7 @@ impl ScanBudget {
 
 impl RecordTable {
     /// Whether the table is ordered.
+    #[inline]
     pub fn is_ordered(&self) -> bool {
         self.index.is_some()
     }
@@ -95,11 +102,13 @@ impl RecordTable {
         if self.index.is_some() { ORDERED_EVICTIONS_PER_WRITE } else { EVICTIONS_PER_WRITE }
     }
 
-    /// Shows up to `limit` live records of a span in its order, and takes what it has looked at away from the span. Looks at a bounded
-    /// number of keys and bytes of them, so a call may show fewer records, or none, though there are more.
+    /// Shows up to `limit` live records of a span in its order, and takes what it has looked at away from the span.
+    /// Looks at a bounded number of keys and bytes of them, so a call may show fewer records, or none, though there are
+    /// more.
     ///
     /// # Errors
     /// [`NotOrdered`].
+    #[inline]
     pub fn range<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
@@ -115,6 +124,7 @@ impl RecordTable {
     ///
     /// # Errors
     /// [`NotOrdered`].
+    #[inline]
     pub fn range_within<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
@@ -167,11 +177,12 @@ impl RecordTable {
         Ok(if walk.is_finished() { RangeProgress::Finished } else { RangeProgress::More })
     }
 
-    /// Shows the first keys of a span in its order, `limit` and so many bytes as one call may look at, until `f` answers `false`, which then
-    /// has not taken its key. Looks for no records: of some there may be none.
+    /// Shows the first keys of a span in its order, `limit` and so many bytes as one call may look at, until `f`
+    /// answers `false`, which then has not taken its key. Looks for no records: of some there may be none.
     ///
     /// # Errors
     /// [`NotOrdered`].
+    #[inline]
     pub fn range_keys(
         &self,
         span: &KeyRange<'_>,
@@ -186,8 +197,8 @@ impl RecordTable {
         Ok(if took_all && batch.is_last { RangeProgress::Finished } else { RangeProgress::More })
     }
 
-    /// Shows the keys of a batch and their hashes until `f` answers `false`; whether it saw them all. The records are asked for in groups, so
-    /// that their cache misses overlap.
+    /// Shows the keys of a batch and their hashes until `f` answers `false`; whether it saw them all. The records are
+    /// asked for in groups, so that their cache misses overlap.
     ///
     /// # Safety
     /// As for [`RecordTable::get_pinned`].
@@ -225,8 +236,8 @@ impl RecordTable {
 }
 
 impl RecordTable {
-    /// Removes expired records of a span, a stripe at a time, as any writer would: as many as may be, and until it has met more than `live`
-    /// others.
+    /// Removes expired records of a span, a stripe at a time, as any writer would: as many as may be, and until it has
+    /// met more than `live` others.
     pub(crate) fn remove_expired(
         &self,
         participant: &Participant,
@@ -268,9 +279,9 @@ impl RecordTable {
 }
 
 impl ExclusiveStripes<'_> {
-    /// Whether a span holds exactly some records: `is_next` is shown key and version of each live one, in the span's order, until it
-    /// answers `false`. All stripes are held. Expired records that are met go; after so many of them, and of their keys' bytes, as may
-    /// still be, it answers `None`.
+    /// Whether a span holds exactly some records: `is_next` is shown key and version of each live one, in the span's
+    /// order, until it answers `false`. All stripes are held. Expired records that are met go; after so many of them,
+    /// and of their keys' bytes, as may still be, it answers `None`.
     pub(crate) fn contains_exactly(
         &mut self,
         span: &KeyRange<'_>,
@@ -320,8 +331,8 @@ impl ExclusiveStripes<'_> {
 struct IndexCursor<'s> {
     span: KeyRange<'s>,
     batch: KeyBatch,
-    /// The last key of the batches so far. Keys without a record, which others are entering or removing at this moment, are passed by
-    /// within one walk; after it they are no step forward, as nothing keeps their bytes.
+    /// The last key of the batches so far. Keys without a record, which others are entering or removing at this moment,
+    /// are passed by within one walk; after it they are no step forward, as nothing keeps their bytes.
     passed: Option<Vec<u8>>,
 }
 

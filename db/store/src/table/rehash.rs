@@ -10,8 +10,9 @@ use crate::limits::{BUCKETS_MOVED_WHEN_FULL, STRIPES};
 const STRIPES_PROBED: usize = 4;
 
 impl RecordTable {
-    /// Moves buckets of the stripe whose turn it is: so that the front of the old array is empty soon, and goes back. `false` where
-    /// another thread is at it, or the caller holds that stripe's lock itself. Never waits for a lock, since the caller may hold some.
+    /// Moves buckets of the stripe whose turn it is: so that the front of the old array is empty soon, and goes back.
+    /// `false` where another thread is at it, or the caller holds that stripe's lock itself. Never waits for a lock,
+    /// since the caller may hold some.
     pub(super) fn help(&self, participant: &Participant, buckets: usize, is_held: impl Fn(usize) -> bool) -> bool {
         for _ in 0..STRIPES_PROBED {
             let rehash_stripe = self.rehash_stripe.load(Ordering::Relaxed);

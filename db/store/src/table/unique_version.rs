@@ -1,8 +1,9 @@
 //! Numbers of records for protocols that promise that no two records ever have the same one.
 //!
-//! Versions are counted for each stripe, so records of two stripes may have the same one. A version with the number of its stripe
-//! behind it is the table's alone: within a stripe no version is given twice, across delete and re-insert as well. Of one key these
-//! numbers grow as the versions do. A counter of the table's own would do the same at the price of a line that all its writers share.
+//! Versions are counted for each stripe, so records of two stripes may have the same one. A version with the number of
+//! its stripe behind it is the table's alone: within a stripe no version is given twice, across delete and re-insert as
+//! well. Of one key these numbers grow as the versions do. A counter of the table's own would do the same at the price
+//! of a line that all its writers share.
 
 use super::RecordTable;
 use super::buckets::stripe_of;
@@ -18,7 +19,8 @@ impl RecordTable {
         version << STRIPE_BITS | stripe_of(hash) as u64
     }
 
-    /// The version that a number is of, for a key with this hash; 0, which no record has, for a number of no record of that key.
+    /// The version that a number is of, for a key with this hash; 0, which no record has, for a number of no record of
+    /// that key.
     #[inline]
     pub fn version_of(hash: u64, number: u64) -> u64 {
         let is_here = number % STRIPES as u64 == stripe_of(hash) as u64;
@@ -26,6 +28,7 @@ impl RecordTable {
     }
 
     /// Longest value in bytes.
+    #[inline]
     pub fn max_value_len(&self) -> usize {
         self.config.max_value_len
     }

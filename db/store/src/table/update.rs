@@ -1,9 +1,10 @@
-//! Read-modify-write: a function sees the record under the lock of its stripe and says what becomes of it. Append, add, expire,
-//! compare-and-set and the rest of what caches' protocols do to one key stand on [`RecordTable::update`]; what has to happen to
-//! several keys at once stands on [`RecordTable::exclusive`].
+//! Read-modify-write: a function sees the record under the lock of its stripe and says what becomes of it. Append, add,
+//! expire, compare-and-set and the rest of what caches' protocols do to one key stand on [`RecordTable::update`]; what
+//! has to happen to several keys at once stands on [`RecordTable::exclusive`].
 //!
-//! Locks are taken in one order: growth, then stripes by number, tables by whatever order their callers keep (the redis half: by
-//! address). A write that makes room in a cache only tries further locks, so it never waits for one that it would deadlock with.
+//! Locks are taken in one order: growth, then stripes by number, tables by whatever order their callers keep (the redis
+//! half: by address). A write that makes room in a cache only tries further locks, so it never waits for one that it
+//! would deadlock with.
 
 use std::sync::atomic::Ordering;
 
@@ -59,6 +60,7 @@ impl<'a> From<&'a [u8]> for UpdateValue<'a> {
 
 impl UpdateValue<'_> {
     /// The value's bytes, in parts.
+    #[inline]
     pub fn parts(&self) -> [&[u8]; VALUE_PARTS] {
         match self {
             UpdateValue::Parts(parts) => *parts,
@@ -77,6 +79,7 @@ impl StripeSet {
     pub const ALL: StripeSet = StripeSet(u64::MAX);
 
     /// Adds the stripe of a key's hash.
+    #[inline]
     pub fn add(&mut self, hash: u64) {
         self.0 |= 1 << stripe_of(hash);
     }
@@ -97,10 +100,12 @@ impl StripeSet {
 }
 
 impl RecordTable {
-    /// As [`RecordTable::put`] for a value that stays where it is, which the record holds as long as it is there. It counts as if it were copied.
+    /// As [`RecordTable::put`] for a value that stays where it is, which the record holds as long as it is there. It
+    /// counts as if it were copied.
     ///
     /// # Errors
     /// As [`RecordTable::put`].
+    #[inline]
     pub fn put_shared(
         &self,
         participant: &Participant,
@@ -116,11 +121,12 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| locked.put(hash, key, ValueSource::External(value), write, now_ms))
     }
 
-    /// Shows `f` the live record of `key`, under the lock of its stripe, and does what it answers. Tells the answer, and the version
-    /// of the record that is there now (0: none). `f` must not call this table's writing functions.
+    /// Shows `f` the live record of `key`, under the lock of its stripe, and does what it answers. Tells the answer,
+    /// and the version of the record that is there now (0: none). `f` must not call this table's writing functions.
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`, `OutOfMemory`, `StillRead`; nothing has changed then.
+    #[inline]
     pub fn update<'a, R>(
         &'a self,
         participant: &'a Participant,
@@ -136,6 +142,7 @@ impl RecordTable {
     ///
     /// # Errors
     /// As [`RecordTable::update`].
+    #[inline]
     pub fn update_marked<'a, R>(
         &'a self,
         participant: &'a Participant,
@@ -152,9 +159,11 @@ impl RecordTable {
         })
     }
 
-    /// Holds off all writers of some stripes while what is answered lives. Readers go on, and see each change when it is made. Who
-    /// takes more than one table's takes them in one order everywhere, and waits for nothing else meanwhile.
+    /// Holds off all writers of some stripes while what is answered lives. Readers go on, and see each change when it
+    /// is made. Who takes more than one table's takes them in one order everywhere, and waits for nothing else
+    /// meanwhile.
     #[must_use = "writers are held off only as long as this lives"]
+    #[inline]
     pub fn exclusive<'t>(&'t self, participant: &'t Participant, stripes: StripeSet) -> ExclusiveStripes<'t> {
         let growth = (stripes == StripeSet::ALL).then(|| self.growth.lock());
         let chosen = (0..STRIPES).filter(|stripe| stripes.contains(*stripe));
@@ -236,6 +245,7 @@ impl std::fmt::Debug for ExclusiveStripes<'_> {
 
 impl<'t> ExclusiveStripes<'t> {
     /// The table.
+    #[inline]
     pub fn table(&self) -> &'t RecordTable {
         self.table
     }
@@ -290,6 +300,7 @@ impl<'t> ExclusiveStripes<'t> {
     }
 
     /// Removes every record, if all stripes are held; answers whether they are.
+    #[inline]
     pub fn clear(&mut self) -> bool {
         if self.growth.is_some() {
             for locked in &mut self.locked {

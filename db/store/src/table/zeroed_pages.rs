@@ -1,12 +1,12 @@
 //! Zeroed memory for bucket arrays, given back piece by piece.
 //!
 //! Large arrays come straight from the kernel: fresh pages are zero without being touched, so that making a large array
-//! takes microseconds, and what lies in them goes back a piece at a time, so that freeing one stalls nobody. (The allocator would
-//! clear recycled memory at once, and unmap everything at once.) They ask for huge pages. Small ones, and all under miri, come from
-//! the allocator.
+//! takes microseconds, and what lies in them goes back a piece at a time, so that freeing one stalls nobody. (The
+//! allocator would clear recycled memory at once, and unmap everything at once.) They ask for huge pages. Small ones,
+//! and all under miri, come from the allocator.
 //!
-//! What this module guarantees: a [`ZeroedPages`] owns `bytes` readable and writable bytes that were zero when it was made, aligned to
-//! 64, until it is dropped; what of it was released reads as zero again, or as it did.
+//! What this module guarantees: a [`ZeroedPages`] owns `bytes` readable and writable bytes that were zero when it was
+//! made, aligned to 64, until it is dropped; what of it was released reads as zero again, or as it did.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -26,6 +26,7 @@ const MIN_MAPPED_BYTES: usize = 1 << 20;
 static MAPPED_TOTAL_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that the tables' larger bucket arrays have of the kernel. Of one that grows, with what has gone back already.
+#[inline]
 pub fn bucket_array_bytes() -> usize {
     MAPPED_TOTAL_BYTES.load(Relaxed)
 }
@@ -66,8 +67,8 @@ impl ZeroedPages {
         self.bytes
     }
 
-    /// The end of the last whole piece that lies before `end`, in bytes from the base: pieces begin where huge pages do. None where
-    /// nothing can be given back before all is.
+    /// The end of the last whole piece that lies before `end`, in bytes from the base: pieces begin where huge pages
+    /// do. None where nothing can be given back before all is.
     pub(super) fn releasable_end(&self, end: usize) -> usize {
         let address = self.base.as_ptr().addr();
         let end = (address + end.min(self.bytes)) & !(RELEASE_UNIT_BYTES - 1);
@@ -77,7 +78,8 @@ impl ZeroedPages {
     /// Gives the memory behind a part back to the kernel.
     ///
     /// # Safety
-    /// The part lies within, begins and ends at pages (or at the end of all), and what it holds is of no use to anyone any more.
+    /// The part lies within, begins and ends at pages (or at the end of all), and what it holds is of no use to anyone
+    /// any more.
     pub(super) unsafe fn release(&self, from: usize, end: usize) {
         if self.mapped && from < end {
             // SAFETY: the caller's promise.
@@ -124,7 +126,8 @@ unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
 
 #[cfg(not(miri))]
 unsafe fn release(at: NonNull<u8>, bytes: usize) {
-    // SAFETY: a part of a mapping of `map` whose contents are of no use. A failure would keep the memory until it is unmapped.
+    // SAFETY: a part of a mapping of `map` whose contents are of no use. A failure would keep the memory until it is
+    // unmapped.
     let _ = unsafe { rustix::mm::madvise(at.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed) };
 }
 

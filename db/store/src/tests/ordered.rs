@@ -1,5 +1,5 @@
-//! Ordered tables while many threads write: nothing that stays is missed, nothing is shown twice or out of order, and the index holds
-//! what the table does in the end.
+//! Ordered tables while many threads write: nothing that stays is missed, nothing is shown twice or out of order, and
+//! the index holds what the table does in the end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Values that stay where they came, such as in a packet's buffer: records that hold them are like any others, and let go of them.
+//! Values that stay where they came, such as in a packet's buffer: records that hold them are like any others, and let
+//! go of them.
 
 use super::*;
 use crate::limits::{MAX_KEY_BYTES, ZERO_COPY_MIN_VALUE_BYTES};

@@ -212,7 +212,8 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
                         |_| RecordUpdate::Put { value: b"v".as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
                     while held.update(hash, &key, 0, put).is_err() {
                         assert_ne!(stripes, StripeSet::ALL, "the table grows with what is put in");
-                        // Who clears the table has its growth in hand and waits for these stripes. What is written may be gone then.
+                        // Who clears the table has its growth in hand and waits for these stripes. What is written may
+                        // be gone then.
                         drop(held);
                         written.clear();
                         std::thread::yield_now();

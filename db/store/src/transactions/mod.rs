@@ -1,24 +1,31 @@
-//! Transactions: any number of reads are found to hold and any number of changes are made at one moment, or nothing happens.
+//! Transactions: any number of reads are found to hold and any number of changes are made at one moment, or nothing
+//! happens.
 //!
-//! Optimistic: whoever prepares a transaction reads without locks and notes the versions (0: no record). [`commit`] then
-//! 1. locks the stripes of what it changes and of what it found absent, tables by address, stripes by number: the order of all
-//!    who take several, so that none of them wait for each other in a ring;
-//! 2. looks at the ranges that it has read, with all stripes of their tables locked: nobody adds, removes or writes a record there until
-//!    they are let go in step 5, so what a range holds now is what it holds at the moment of the transaction. This takes as long as
-//!    ranges are; writers of these tables wait for it, and readers do not;
-//! 3. has readers of the stripes that it changes wait (in [`RecordTable::get`]), so that they see all of the changes or none;
-//! 4. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at which the
-//!    transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a writer whose
-//!    moment was before would have its lock still, or have installed everything. If one is, all that was read is locked as well,
-//!    once, and looked at again: so nobody is refused because of a neighbour in the same stripe;
-//! 5. lets go of the stripes that it does not change: who may only read a table holds its writers off for a look at most;
+//! Optimistic: whoever prepares a transaction reads without locks and notes the versions (0: no record). [`commit`]
+//! then
+//! 1. locks the stripes of what it changes and of what it found absent, tables by address, stripes by number: the order
+//!    of all who take several, so that none of them wait for each other in a ring;
+//! 2. looks at the ranges that it has read, with all stripes of their tables locked: nobody adds, removes or writes a
+//!    record there until they are let go in step 5, so what a range holds now is what it holds at the moment of the
+//!    transaction. This takes as long as ranges are; writers of these tables wait for it, and readers do not;
+//! 3. has readers of the stripes that it changes wait (in [`RecordTable::get`]), so that they see all of the changes or
+//!    none;
+//! 4. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at
+//!    which the transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a
+//!    writer whose moment was before would have its lock still, or have installed everything. If one is, all that was
+//!    read is locked as well, once, and looked at again: so nobody is refused because of a neighbour in the same
+//!    stripe;
+//! 5. lets go of the stripes that it does not change: who may only read a table holds its writers off for a look at
+//!    most;
 //! 6. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
 //! 7. installs them, and lets go;
 //! 8. does the tables' growth that is due, as any write, with no lock but one.
 //!
-//! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and absence
-//! does not. Why it need not stay locked: who writes it after the look comes after this transaction, and whoever sees that
-//! write sees by then that readers have to wait for the changes, since that was announced before the lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
+//! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and
+//! absence does not. Why it need not stay locked: who writes it after the look comes after this transaction, and
+//! whoever sees that write sees by then that readers have to wait for the changes, since that was announced before the
+//! lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it
+//! brings.
 
 pub(crate) mod protocol;
 mod range;
@@ -98,7 +105,8 @@ pub enum CommitError {
     DuplicateKey,
 }
 
-/// Makes all changes at one moment at which everything that was read is so, or none. Puts the changes into its own order.
+/// Makes all changes at one moment at which everything that was read is so, or none. Puts the changes into its own
+/// order.
 ///
 /// # Errors
 /// See [`CommitError`]; nothing has changed then.

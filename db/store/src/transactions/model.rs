@@ -1,18 +1,21 @@
 //! Promise: a commit is seen whole or not at all, at one moment, and nothing that was written is lost. Loom tries every
 //! interleaving (up to so many preemptions) of two or three threads, stale reads included. A test program of its own
-//! (`cargo test -p sandstorm --test commits`): loom replaces the process's handlers of faults, which the tests of extensions need.
+//! (`cargo test -p sandstorm --test commits`): loom replaces the process's handlers of faults, which the tests of
+//! extensions need.
 //!
-//! *Real* here is `core.rs`, over loom's atomics: the order of a commit's steps and its fence, announcing and taking back, what a get
-//! waits for, when a stripe counts as written to, and when a commit need not be announced.
+//! *Real* here is `core.rs`, over loom's atomics: the order of a commit's steps and its fence, announcing and taking
+//! back, what a get waits for, when a stripe counts as written to, and when a commit need not be announced.
 //!
-//! *Modelled*, as the real code does it: a stripe's lock (loom's mutex, and a word that tells whether it is held, read as relaxed as
-//! parking_lot does), a record (one word: its version; 0: none; stored with release under the lock and loaded with acquire, as a slot's
-//! pointer is), two keys in two tables, in one table, or in one stripe of it, what [`ModelCommit`] locks, in which order, and how it checks
-//! what it has read (`Part::of`, `Part::holds` and `commit` in `mod.rs`), a snapshot (`snapshot.rs`, without its last resort), and who
-//! retries. A range is one of a key: its stripe stands for all of its table's. There is no growth, no expiry and no quota.
+//! *Modelled*, as the real code does it: a stripe's lock (loom's mutex, and a word that tells whether it is held, read
+//! as relaxed as parking_lot does), a record (one word: its version; 0: none; stored with release under the lock and
+//! loaded with acquire, as a slot's pointer is), two keys in two tables, in one table, or in one stripe of it, what
+//! [`ModelCommit`] locks, in which order, and how it checks what it has read (`Part::of`, `Part::holds` and `commit` in
+//! `mod.rs`), a snapshot (`snapshot.rs`, without its last resort), and who retries. A range is one of a key: its stripe
+//! stands for all of its table's. There is no growth, no expiry and no quota.
 //!
-//! Loom remembers who had a word last, not who else: a writer that looked at a word before it writes it would hide an earlier
-//! reader, and orders would not be tried. So who holds a word's lock looks at it by an exchange, which sees the same there.
+//! Loom remembers who had a word last, not who else: a writer that looked at a word before it writes it would hide an
+//! earlier reader, and orders would not be tried. So who holds a word's lock looks at it by an exchange, which sees the
+//! same there.
 //!
 //! Each promise has twins that leave out a step and must fail, so that the model is known to look at what it claims.
 #![cfg(not(miri))]
@@ -290,7 +293,8 @@ impl<'s> CommitSteps for ModelAttempt<'s> {
     }
 }
 
-/// Runs threads in every interleaving (of so many preemptions, where that is said), then looks at what has become of the store.
+/// Runs threads in every interleaving (of so many preemptions, where that is said), then looks at what has become of
+/// the store.
 fn explore(
     left_out: OmittedStep,
     preemptions: Option<usize>,
@@ -521,8 +525,9 @@ fn writes_x_and_looks_for_y(store: &ModelStore) {
     assert_eq!(store.get(Y), y, "the transaction found X absent and was made after X was written");
 }
 
-/// A transaction has found X absent, or an empty range, and writes Y. Somebody writes X, and then looks for Y: the transaction was
-/// before, or it did not happen. Its one change has to be announced, since the lock of X is let go before it is made.
+/// A transaction has found X absent, or an empty range, and writes Y. Somebody writes X, and then looks for Y: the
+/// transaction was before, or it did not happen. Its one change has to be announced, since the lock of X is let go
+/// before it is made.
 fn a_single_change(left_out: OmittedStep, place: KeyPlacement, as_range: bool) {
     let by_key: &[fn(&ModelStore)] = &[writes_y_without_x, writes_x_and_looks_for_y];
     let by_range: &[fn(&ModelStore)] = &[writes_y_without_a_range, writes_x_and_looks_for_y];

@@ -36,6 +36,7 @@ pub struct RangeSlice<'g> {
 
 impl RangeSlice<'_> {
     /// Whether there is no room even for the first record.
+    #[inline]
     pub fn none_fits(&self) -> bool {
         self.is_full && self.records.is_empty()
     }
@@ -44,11 +45,12 @@ impl RangeSlice<'_> {
 /// Tells of each record, by its place among those of the answer, whether there is room for it.
 pub type FitPredicate<'f, 'g> = dyn FnMut(usize, &RecordRef<'g>) -> bool + 'f;
 
-/// Reads the first records of a range, as long as `fits` says of each that there is room for it. Ends before, too, when it has looked at
-/// as many keys as it may, of which many may have expired; what it looked at is counted.
+/// Reads the first records of a range, as long as `fits` says of each that there is room for it. Ends before, too, when
+/// it has looked at as many keys as it may, of which many may have expired; what it looked at is counted.
 ///
 /// # Errors
 /// [`NotOrdered`].
+#[inline]
 pub fn read_range<'g>(
     wanted: &RangeQuery<'g>,
     looks: &mut ScanBudget,

@@ -13,7 +13,8 @@ pub fn snapshot<'g>(
     now_ms: u64,
 ) -> Vec<Option<RecordRef<'g>>> {
     let get = |now_ms| -> Vec<_> { keys.iter().map(|(hash, key)| table.get(guard, *hash, key, now_ms)).collect() };
-    // The clock of commits, for all of it: by the thread's own, records may live that an earlier transaction found expired.
+    // The clock of commits, for all of it: by the thread's own, records may live that an earlier transaction found
+    // expired.
     let clock = || participant.epochs().commit_time(now_ms);
     for _ in 0..SNAPSHOT_TRIES {
         let now_ms = clock();

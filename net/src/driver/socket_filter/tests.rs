@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Runs a program over a datagram's payload from `peer`, with a random word of the test's choice. What the kernel checks of a
-/// program before it takes it is asserted: jumps stay inside and lead forward, the last instruction returns.
+/// Runs a program over a datagram's payload from `peer`, with a random word of the test's choice. What the kernel
+/// checks of a program before it takes it is asserted: jumps stay inside and lead forward, the last instruction
+/// returns.
 fn lets_in(program: &[BpfInstruction], peer: SocketAddr, payload: &[u8], random: u32) -> bool {
     let udp = [&peer.port().to_be_bytes()[..], &[0; 6], payload].concat();
     let network: Vec<u8> = match peer.ip() {

@@ -1,8 +1,8 @@
-//! memcached's binary protocol: frames of a header of 24 bytes, extras, a key and a value. No sockets, no clocks, no allocation: a
-//! request borrows the bytes that it came in.
+//! memcached's binary protocol: frames of a header of 24 bytes, extras, a key and a value. No sockets, no clocks, no
+//! allocation: a request borrows the bytes that it came in.
 //!
-//! [`parse`] takes one frame from the front of what has come. It decides by the header alone what a frame may be, so no more of a
-//! frame is waited for than a permitted command can need; what is too long is skipped and never kept.
+//! [`parse`] takes one frame from the front of what has come. It decides by the header alone what a frame may be, so no
+//! more of a frame is waited for than a permitted command can need; what is too long is skipped and never kept.
 
 mod header;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -64,7 +64,8 @@ pub enum BinaryCommand<'i> {
         /// The new time of expiry.
         exptime: u32,
     },
-    /// set, add, replace, append, prepend; with a number, which the record has to have, in the place of the first three: [`StoreMode::Cas`].
+    /// set, add, replace, append, prepend; with a number, which the record has to have, in the place of the first
+    /// three: [`StoreMode::Cas`].
     Store {
         /// What is stored, and how.
         store: StoreRequest<'i>,
@@ -120,7 +121,8 @@ pub enum BinaryCommand<'i> {
     Sasl(SaslMessage<'i>),
     /// No command; its body is skipped.
     Unknown,
-    /// A command whose parts have lengths that it cannot have. It is answered with this status, and the connection ends.
+    /// A command whose parts have lengths that it cannot have. It is answered with this status, and the connection
+    /// ends.
     Malformed(BinaryStatus),
     /// A mechanism's name or credentials of a length that they cannot have; skipped, and answered with this status.
     Refused(BinaryStatus),

@@ -1,5 +1,5 @@
-//! The same reading once more, slow and simple: a table of what each command's parts may be, and the fields of the header by their
-//! places. To compare with.
+//! The same reading once more, slow and simple: a table of what each command's parts may be, and the fields of the
+//! header by their places. To compare with.
 
 use super::{BinaryCommand, BinaryFrame, BinaryParse, BinaryStatus, SaslMessage, parse};
 

@@ -15,7 +15,8 @@ fn ask_from(pair: &mut Pair, last: u8) -> (PeerAddr, Vec<u8>) {
 fn an_answer_that_has_to_wait_for_the_proof_of_an_address_comes_with_it() {
     let mut pair = Pair::ready();
     pair.talk();
-    // At each repeat the client has another port, so none is proven by the time of an answer that is longer than the request.
+    // At each repeat the client has another port, so none is proven by the time of an answer that is longer than the
+    // request.
     for last in 10..40 {
         let (peer, probe) = ask_from(&mut pair, last);
         assert!(pair.answer(peer, &[last; 500]).is_empty(), "not more than came from there");

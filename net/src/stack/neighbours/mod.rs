@@ -1,12 +1,15 @@
-//! Which Ethernet address a neighbour's IP address has: one table for all workers of an interface. Looking up takes no lock.
+//! Which Ethernet address a neighbour's IP address has: one table for all workers of an interface. Looking up takes no
+//! lock.
 //!
-//! What others say cannot be proved, so it is weighed. A place is made by a question of ours, or by a neighbour's question for an address of
-//! ours (it wants to talk); whatever else is claimed makes none. An answer to a question of ours is believed for half a minute. A claim
-//! that contradicts it only raises a doubt: the neighbour is asked at its old address, and only if it is silent there is everybody asked, and
-//! the first answer taken. What a neighbour has said unasked is used until everybody was asked and one has answered: else who speaks first
-//! would have an address for good. The table is bounded, its buckets are keyed at random, and what nobody has confirmed gives way first.
+//! What others say cannot be proved, so it is weighed. A place is made by a question of ours, or by a neighbour's
+//! question for an address of ours (it wants to talk); whatever else is claimed makes none. An answer to a question of
+//! ours is believed for half a minute. A claim that contradicts it only raises a doubt: the neighbour is asked at its
+//! old address, and only if it is silent there is everybody asked, and the first answer taken. What a neighbour has
+//! said unasked is used until everybody was asked and one has answered: else who speaks first would have an address for
+//! good. The table is bounded, its buckets are keyed at random, and what nobody has confirmed gives way first.
 //!
-//! On a device that the kernel shares, nobody is asked, and no answer is heard: there the table has where each peer's last datagram came from.
+//! On a device that the kernel shares, nobody is asked, and no answer is heard: there the table has where each peer's
+//! last datagram came from.
 
 mod slot;
 #[cfg(test)]
@@ -268,8 +271,9 @@ impl NeighbourTable {
         }
     }
 
-    /// Takes note of where a datagram came from, on an interface that hears no answers ([`super::StackOptions::isolated`]). Who was heard last has the
-    /// address: whoever forges it loses it to the next datagram of its owner, whose answer is sent after that.
+    /// Takes note of where a datagram came from, on an interface that hears no answers
+    /// ([`super::StackOptions::isolated`]). Who was heard last has the address: whoever forges it loses it to the next
+    /// datagram of its owner, whose answer is sent after that.
     #[inline]
     pub(super) fn seen(&self, now_us: u64, ip: IpAddr, mac: MacAddress) {
         let ip = ip_key(ip);
@@ -286,7 +290,8 @@ impl NeighbourTable {
         let bucket = self.bucket(ip);
         let _nobody_else_changes_it = self.source_lock(bucket);
         let own = bucket.iter().find(|slot| slot.find(ip).is_some());
-        // Who was heard once gives way before who was heard again, as those of a flood are not; free places have the time 0.
+        // Who was heard once gives way before who was heard again, as those of a flood are not; free places have the
+        // time 0.
         let rank = |slot: &&NeighbourSlot| {
             let NeighbourEntry { asked, confirmed_us, .. } = slot.load();
             let is_of_late = now_us.saturating_sub(confirmed_us) < NEIGHBOUR_REACHABLE_US;
@@ -305,7 +310,8 @@ impl NeighbourTable {
         }
     }
 
-    /// Where nobody is asked, each bucket has one of these locks, not all of them that of the book: every new sender takes it.
+    /// Where nobody is asked, each bucket has one of these locks, not all of them that of the book: every new sender
+    /// takes it.
     fn source_lock(&self, bucket: &[NeighbourSlot]) -> MutexGuard<'_, ()> {
         let offset = bucket.as_ptr().addr().wrapping_sub(self.slots.as_ptr().addr());
         let number = offset / (size_of::<NeighbourSlot>() * NEIGHBOURS_PER_BUCKET) % self.seen.len();
@@ -325,7 +331,8 @@ impl NeighbourTable {
         })
     }
 
-    /// A place in a bucket for a newcomer, `wanted` by us or else by itself. None if all others have more right to theirs.
+    /// A place in a bucket for a newcomer, `wanted` by us or else by itself. None if all others have more right to
+    /// theirs.
     fn place<'b>(&self, bucket: &'b [NeighbourSlot], now_us: u64, wanted: bool) -> Option<&'b NeighbourSlot> {
         // What has least right goes first; among equals, what was touched longest ago.
         let rank = |entry: &NeighbourEntry| {

@@ -29,8 +29,8 @@ pub(super) struct NeighbourEntry {
     pub(super) ip: u128,
     pub(super) mac: MacAddress,
     pub(super) state: NeighbourState,
-    /// Questions since it was last confirmed: the first [`crate::limits::NEIGHBOUR_UNICAST_PROBES`] of a known one to itself, or left out if it
-    /// never was.
+    /// Questions since it was last confirmed: the first [`crate::limits::NEIGHBOUR_UNICAST_PROBES`] of a known one to
+    /// itself, or left out if it never was.
     pub(super) asked: u8,
     /// When it last answered a question of ours; 0: never.
     pub(super) confirmed_us: u64,
@@ -52,7 +52,8 @@ pub(super) fn ip_from_key(number: u128) -> IpAddr {
     ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
 }
 
-/// Words with a count of their changes, odd during one. A reader that has seen the same even count before and after has read one entry.
+/// Words with a count of their changes, odd during one. A reader that has seen the same even count before and after has
+/// read one entry.
 #[derive(Debug, Default)]
 pub(super) struct NeighbourSlot {
     changes: AtomicU64,

@@ -47,7 +47,8 @@ fn who_asks_for_us_is_used_at_once_and_everybody_asked() {
     assert_eq!(table.find(START + SECOND, ip(1)), NeighbourLookup::Reachable(mac(1)));
 }
 
-/// A forger speaks first, by a question or while we ask, and goes on: the neighbour that answers our question is believed.
+/// A forger speaks first, by a question or while we ask, and goes on: the neighbour that answers our question is
+/// believed.
 #[test]
 fn who_speaks_first_does_not_own_an_address() {
     for while_asking in [false, true] {
@@ -303,7 +304,8 @@ fn a_claim_right_after_an_answer_is_looked_into_a_little_later() {
     assert_eq!(table.ask(START + NEIGHBOUR_DISPUTE_US, ip(1)), ProbeAction::Unicast(mac(1)));
 }
 
-/// Two workers hear one peer by two routers, others make places beside it, and a third looks where it is: always at one of both.
+/// Two workers hear one peer by two routers, others make places beside it, and a third looks where it is: always at one
+/// of both.
 #[test]
 fn where_a_peer_was_seen_is_found_while_it_changes() {
     let table = NeighbourTable::new(8, &[]);

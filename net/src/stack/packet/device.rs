@@ -68,7 +68,8 @@ impl InterfaceOptions {
     }
 }
 
-/// Opens an interface in the calling thread's network namespace, and gives a driver for each worker; and tells of it, in words.
+/// Opens an interface in the calling thread's network namespace, and gives a driver for each worker; and tells of it,
+/// in words.
 ///
 /// # Errors
 /// [`InterfaceError`]: what is refused, and what to do.

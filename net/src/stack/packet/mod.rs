@@ -1,9 +1,9 @@
-//! A port over a packet socket of Linux: frames of an interface go past the kernel's own stack, which still sees them. The interface should
-//! have no address of the kernel's that is the stack's, too.
+//! A port over a packet socket of Linux: frames of an interface go past the kernel's own stack, which still sees them.
+//! The interface should have no address of the kernel's that is the stack's, too.
 //!
-//! What comes from the same machine (through veth) may have checksums that nobody has computed, and many datagrams in one frame: the
-//! kernel says so in a header of virtio's in front of each frame. Several workers share an interface by a program that gives each socket
-//! the frames for its worker's UDP port, and the first one all others.
+//! What comes from the same machine (through veth) may have checksums that nobody has computed, and many datagrams in
+//! one frame: the kernel says so in a header of virtio's in front of each frame. Several workers share an interface by
+//! a program that gives each socket the frames for its worker's UDP port, and the first one all others.
 
 mod device;
 mod sys;
@@ -29,8 +29,8 @@ use thiserror::Error;
 /// How to open a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// Leave the checksums of what is sent to the kernel, which may leave them to hardware, or out where nothing leaves the machine. Default:
-    /// true.
+    /// Leave the checksums of what is sent to the kernel, which may leave them to hardware, or out where nothing leaves
+    /// the machine. Default: true.
     pub offload: bool,
     /// Bytes of the kernel's buffer for what has come. Default [`SOCKET_BUFFER`].
     pub buffer: usize,

@@ -1,8 +1,8 @@
 //! The system calls of packet sockets.
 //!
-//! What it guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a slice,
-//! array or structure that outlives the call and is as long as the length that goes with it; what the kernel wrote is read only as far as
-//! it says that it wrote.
+//! What it guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel
+//! points into a slice, array or structure that outlives the call and is as long as the length that goes with it; what
+//! the kernel wrote is read only as far as it says that it wrote.
 #![allow(unsafe_code)]
 
 use crate::driver::socket_filter::BpfInstruction;
@@ -95,7 +95,8 @@ impl PlainOption for [u32; 2] {}
 fn get<T: PlainOption>(fd: BorrowedFd<'_>, name: i32) -> Result<T, Errno> {
     let mut value = T::default();
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: `value` and `len` live across the call; the kernel writes at most `len` bytes, the size of `value`, whose type takes any.
+    // SAFETY: `value` and `len` live across the call; the kernel writes at most `len` bytes, the size of `value`, whose
+    // type takes any.
     let result = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, name, ptr::from_mut(&mut value).cast(), &raw mut len)
     };
@@ -209,8 +210,8 @@ unsafe fn read_ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Sets what is common to all sockets of ours: frames come and go behind a header of virtio's, tags are told of, nothing that was sent
-/// comes back.
+/// Sets what is common to all sockets of ours: frames come and go behind a header of virtio's, tags are told of,
+/// nothing that was sent comes back.
 pub(super) fn configure_socket(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     set(fd, packet::VNET_HDR, &1i32)?;
     set(fd, packet::AUXDATA, &1i32)?;
@@ -241,7 +242,8 @@ pub(super) fn join_group(fd: BorrowedFd<'_>, interface: i32, group: MacAddress) 
     set(fd, packet::ADD_MEMBERSHIP, &PacketMembership { interface, kind: packet::MR_MULTICAST, len: 6, address })
 }
 
-/// Makes the socket one of group `id`, or the first of a new one, among whose sockets `program` chooses by their order. Returns the group.
+/// Makes the socket one of group `id`, or the first of a new one, among whose sockets `program` chooses by their order.
+/// Returns the group.
 pub(super) fn join_fanout(fd: BorrowedFd<'_>, id: Option<u16>, program: &[BpfInstruction]) -> Result<u16, Errno> {
     let kind = id.map_or(packet::FANOUT_CBPF | packet::FANOUT_NEW, |_| packet::FANOUT_CBPF);
     set(fd, packet::FANOUT, &(u32::from(id.unwrap_or(0)) | kind << 16))?;
@@ -285,8 +287,8 @@ pub(super) fn receive(
         fields.msg_hdr.msg_controllen = size_of::<AuxdataBuffer>() as _;
         count += 1;
     }
-    // SAFETY: the first `count` headers are initialised; each points to a control buffer and a slice of `bytes` of the lengths given, all of
-    // which live across the call and are borrowed by nobody else.
+    // SAFETY: the first `count` headers are initialised; each points to a control buffer and a slice of `bytes` of the
+    // lengths given, all of which live across the call and are borrowed by nobody else.
     let result = unsafe {
         libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT, ptr::null_mut())
     };
@@ -324,7 +326,8 @@ unsafe fn vlan_was_stripped(fields: &libc::msghdr) -> bool {
     false
 }
 
-/// Sends the messages that lie at `ranges` of `bytes`, at most [`BURST`], without waiting. Returns how many of them the kernel took.
+/// Sends the messages that lie at `ranges` of `bytes`, at most [`BURST`], without waiting. Returns how many of them the
+/// kernel took.
 pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], ranges: &[Range<usize>]) -> Result<usize, Errno> {
     let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];

@@ -1,4 +1,5 @@
-//! The order in which a port with interrupts is asked, looked at and slept on; and ports whose interrupts are not what they say.
+//! The order in which a port with interrupts is asked, looked at and slept on; and ports whose interrupts are not what
+//! they say.
 
 use super::*;
 use crate::driver::{DriverWaiter, ReceivePressure};

@@ -133,7 +133,8 @@ fn a_neighbour_is_asked_for_when_there_is_no_room_to_wait_for_it() {
     assert!(other.receive_raw().iter().any(|frame| frame.ends_with(b"arrives")));
 }
 
-/// Questions of others, as many as a burst holds, want more answers than may wait: ours leave all the same, and what did not is not counted.
+/// Questions of others, as many as a burst holds, want more answers than may wait: ours leave all the same, and what
+/// did not is not counted.
 #[test]
 fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
     let (mut one, mut other, time) = bench();
@@ -351,7 +352,8 @@ fn a_worker_that_sleeps_is_woken_by_what_another_one_hands_over() {
     assert!(server[1].stack_counters().handed_over > 0 && !receive(&mut server[0]).is_empty());
 }
 
-/// A flood that comes to the others' queues keeps a worker's inbox full: its own queue, where its neighbours speak, is read in each turn.
+/// A flood that comes to the others' queues keeps a worker's inbox full: its own queue, where its neighbours speak, is
+/// read in each turn.
 #[test]
 fn what_others_hand_over_does_not_keep_a_worker_from_its_own_queue() {
     let (mut one, mut other, _time) = bench();

@@ -1,4 +1,5 @@
-//! Promises of a stack on a device that the kernel shares: it answers whom it has heard, where it has heard them, and says nothing else.
+//! Promises of a stack on a device that the kernel shares: it answers whom it has heard, where it has heard them, and
+//! says nothing else.
 
 use super::super::wire::{EthernetHeader, arp::ArpPacket};
 use super::frames::{finish, v4, v6};

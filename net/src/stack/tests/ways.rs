@@ -1,4 +1,5 @@
-//! Promises about ways that bear less than the interface: a router's word about a packet of ours is heeded, and nobody else's.
+//! Promises about ways that bear less than the interface: a router's word about a packet of ours is heeded, and nobody
+//! else's.
 
 use super::super::path_mtu::{PathMtuCache, QuotedPacket};
 use super::super::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
@@ -214,7 +215,8 @@ fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first
     assert_eq!(ways.most(time.now_us(), host(2 * REDUCED_PATHS as u128)), Some(1400));
 }
 
-/// Answers to who has not shown who it is have no more bytes than these: a forger of senders, who can tell what is sent to them, and quote it.
+/// Answers to who has not shown who it is have no more bytes than these: a forger of senders, who can tell what is sent
+/// to them, and quote it.
 #[test]
 fn nothing_is_believed_of_what_a_forger_has_sent_to_others_and_a_peers_router_is_heard_all_the_same() {
     let (ways, from) = (PathMtuCache::new(), PeerAddr::new(ip("10.0.0.1"), 7000));

@@ -1,4 +1,5 @@
-//! R2P2 over stacks on a network that loses, repeats, reorders and damages frames, in a time of its own: a run depends on its seed alone.
+//! R2P2 over stacks on a network that loses, repeats, reorders and damages frames, in a time of its own: a run depends
+//! on its seed alone.
 
 use super::*;
 use crate::driver::Burst;

@@ -152,8 +152,8 @@ impl FrameRoute {
         self.write(kind, 0, &[body], frame);
     }
 
-    /// That nobody listens at the port to which `packet` (the whole of it, IP header included) was sent. It is quoted as far as is
-    /// usual: the answer is no longer than 576 bytes, over IPv6 1280.
+    /// That nobody listens at the port to which `packet` (the whole of it, IP header included) was sent. It is quoted
+    /// as far as is usual: the answer is no longer than 576 bytes, over IPv6 1280.
     pub(in crate::stack) fn write_closed_port(&self, packet: &[u8], frame: &mut Vec<u8>) {
         let (kind, code, most) = match self.to {
             IpAddr::V4(_) => (kind::UNREACHABLE, kind::CLOSED_PORT, 576 - IPV4_HEADER_LEN - 8),

@@ -145,8 +145,8 @@ fn check_ipv6_options(mut options: &[u8]) -> Result<(), FrameDropReason> {
 /// Routers that a packet may pass.
 const HOP_LIMIT: u8 = 64;
 
-/// Writes a header for `len` bytes of payload to the start of `place`. Returns its length; 0 if the addresses are of two families, or
-/// the length is none that IP has.
+/// Writes a header for `len` bytes of payload to the start of `place`. Returns its length; 0 if the addresses are of
+/// two families, or the length is none that IP has.
 #[inline]
 pub(in crate::stack) fn write(
     place: &mut [u8],

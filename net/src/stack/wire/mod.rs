@@ -1,5 +1,5 @@
-//! Bytes of Ethernet, ARP, IPv4, IPv6, ICMP and UDP: reading what came, with every check, and writing what goes out. Free of state; no
-//! input panics.
+//! Bytes of Ethernet, ARP, IPv4, IPv6, ICMP and UDP: reading what came, with every check, and writing what goes out.
+//! Free of state; no input panics.
 
 pub(super) mod arp;
 pub(super) mod checksum;
@@ -137,7 +137,8 @@ impl FrameDropReason {
         names
     };
 
-    /// Whether a sound network and sound neighbours never send such frames. (What is merely not for this stack is not malformed.)
+    /// Whether a sound network and sound neighbours never send such frames. (What is merely not for this stack is not
+    /// malformed.)
     pub fn is_malformed(self) -> bool {
         use FrameDropReason::*;
         !matches!(

@@ -27,7 +27,8 @@ const OVERRIDE: u8 = 0x20;
 /// Options in one message that are looked at.
 const MAX_OPTIONS: usize = 16;
 
-/// Reads a message: its type, and its body behind the checksum. Those of routers are not acted on: routes are set by the operator.
+/// Reads a message: its type, and its body behind the checksum. Those of routers are not acted on: routes are set by
+/// the operator.
 pub(in crate::stack) fn read(
     kind: u8,
     body: &[u8],
@@ -78,8 +79,8 @@ fn find_option(mut options: &[u8], wanted: u8) -> Result<Option<MacAddress>, Fra
     if options.is_empty() { Ok(found) } else { Err(FrameDropReason::Discovery) }
 }
 
-/// Writes the question who has `target`: to the one who had it, or else to the group. `from` may be unspecified, to find out whether
-/// an address is free.
+/// Writes the question who has `target`: to the one who had it, or else to the group. `from` may be unspecified, to
+/// find out whether an address is free.
 pub(in crate::stack) fn write_solicitation(
     mac: MacAddress,
     from: Ipv6Addr,
@@ -118,7 +119,8 @@ fn link_option(kind: u8, mac: MacAddress) -> [u8; 8] {
 /// The routers that keep lists of who listens to which group.
 const LISTENER_REPORTS: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// Writes a report (MLDv2) of the groups that are listened to, for switches that pass a group's frames to listeners alone.
+/// Writes a report (MLDv2) of the groups that are listened to, for switches that pass a group's frames to listeners
+/// alone.
 pub(in crate::stack) fn write_group_report(mac: MacAddress, from: Ipv6Addr, groups: &[Ipv6Addr], frame: &mut Vec<u8>) {
     const REPORT: u8 = 143;
     /// "Excludes no sender".

@@ -32,8 +32,8 @@ pub(in crate::stack) fn read<'f>(
     let bytes = bytes.get(..usize::from(len)).ok_or(FrameDropReason::UdpLength)?;
     let payload = bytes.get(UDP_HEADER_LEN..).ok_or(FrameDropReason::UdpLength)?;
     match checked {
-        // Over IPv4 a sender may do without. A port may well have found that good; over IPv6, where no other sum has the addresses in it,
-        // that is nothing to go by.
+        // Over IPv4 a sender may do without. A port may well have found that good; over IPv6, where no other sum has
+        // the addresses in it, that is nothing to go by.
         _ if sum == 0 && packet.to.is_ipv6() => return Err(FrameDropReason::NoUdpChecksum),
         ChecksumStatus::Valid => {}
         _ if sum == 0 => {}
@@ -74,7 +74,8 @@ impl DatagramHeaders {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Headers for a payload, which is in two pieces. None if the addresses are of two families, or the payload longer than UDP can say.
+    /// Headers for a payload, which is in two pieces. None if the addresses are of two families, or the payload longer
+    /// than UDP can say.
     #[inline]
     pub(in crate::stack) fn new(
         macs: (MacAddress, MacAddress),

@@ -187,8 +187,8 @@ fn block_name(text: &mut MirCursor<'_>) -> Result<usize, UnknownMir> {
     usize::try_from(text.number()?).map_err(|_| text.unknown())
 }
 
-/// ` -> [return: bb1, unwind: bb2]`, ` -> bb1`, ` -> unwind continue`. Whether one of them leads on: where a call has one way
-/// out and no name for it, that is cleanup.
+/// ` -> [return: bb1, unwind: bb2]`, ` -> bb1`, ` -> unwind continue`. Whether one of them leads on: where a call has
+/// one way out and no name for it, that is cleanup.
 fn targets(text: &mut MirCursor<'_>, block: &mut BasicBlock, on: &[&str]) -> Result<bool, UnknownMir> {
     text.expect(" -> ")?;
     if text.starts("unwind") {

@@ -107,7 +107,8 @@ fn list(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -
     value(text)
 }
 
-/// A value or call whose name stands first: `Some(copy _1)`, `Lt(move _1, const 2)`, `Path { field: copy _1 }`, `f(copy _1) -> …`.
+/// A value or call whose name stands first: `Some(copy _1)`, `Lt(move _1, const 2)`, `Path { field: copy _1 }`,
+/// `f(copy _1) -> …`.
 fn named(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -> Result<RvalueKind, UnknownMir> {
     // A closure's or a future's type: `{closure@src/lib.rs:1:2: 3:4} { x: copy _1 }`.
     if text.starts("{") {

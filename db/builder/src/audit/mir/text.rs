@@ -116,8 +116,8 @@ impl<'a> MirCursor<'a> {
     }
 }
 
-/// A line without the comment that says where it comes from: what stands behind ` // ` that is in no quotes. A line whose quotes
-/// do not close is left as it is.
+/// A line without the comment that says where it comes from: what stands behind ` // ` that is in no quotes. A line
+/// whose quotes do not close is left as it is.
 pub(in super::super) fn without_comment(line: &str) -> &str {
     let text = MirCursor::new(line);
     let bytes = line.as_bytes();

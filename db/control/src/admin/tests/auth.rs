@@ -204,8 +204,8 @@ fn answer(stream: &mut impl std::io::BufRead) -> String {
     status.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// What is refused, or asks for no body, could be answered when the header has come. The HTTP server would then close the connection,
-/// and whatever is sent on it next would be lost.
+/// What is refused, or asks for no body, could be answered when the header has come. The HTTP server would then close
+/// the connection, and whatever is sent on it next would be lost.
 #[test]
 fn a_connection_takes_further_requests_although_a_body_comes_after_its_answer_could_have_gone() {
     use std::io::{BufReader, Write};

@@ -36,7 +36,8 @@ pub struct GivenGrantResponse {
     pub to: String,
     /// What it allows.
     pub access: GrantAccess,
-    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a tenant.
+    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a
+    /// tenant.
     pub in_force: Option<bool>,
 }
 

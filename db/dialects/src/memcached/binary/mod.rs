@@ -29,8 +29,8 @@ const NO_CREATE_EXPTIME: u32 = u32::MAX;
 /// The beginning of texts for people, which stands in the status here.
 const SERVER_ERROR: &str = "SERVER_ERROR ";
 
-/// What a text of the text protocol is here. The statuses are memcached's own, since clients close connections over others; what it
-/// has none for is told by the text behind it.
+/// What a text of the text protocol is here. The statuses are memcached's own, since clients close connections over
+/// others; what it has none for is told by the text behind it.
 fn status_of(text: &str) -> BinaryStatus {
     match text {
         NOT_FOUND => BinaryStatus::NotFound,

@@ -1,5 +1,5 @@
-//! Who is it? In the binary protocol SASL with the mechanism PLAIN: its user is a tenant, or `tenant/table`, its password the
-//! tenant's token. Until that is shown nothing is answered but the version, and no value is waited for.
+//! Who is it? In the binary protocol SASL with the mechanism PLAIN: its user is a tenant, or `tenant/table`, its
+//! password the tenant's token. Until that is shown nothing is answered but the version, and no value is waited for.
 
 use sandstorm_net::memcached::binary::{BinaryCommand, BinaryFrame, BinaryParse, BinaryStatus, SaslMessage, parse};
 

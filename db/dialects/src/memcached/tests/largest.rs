@@ -85,7 +85,8 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Has a client say this, as it comes from its connection. Tells the most work of one piece, and the most of a thread's time.
+/// Has a client say this, as it comes from its connection. Tells the most work of one piece, and the most of a thread's
+/// time.
 fn watched(place: &Place, client: &mut Client, mut said: &[u8]) -> (u32, u64) {
     let (mut input, mut needed, mut most, mut longest_ns) = (Vec::new(), 1, 0, 0);
     let snapshot = place.directory.snapshot();

@@ -353,7 +353,8 @@ fn a_time_from_now_is_counted_from_the_clock_not_from_a_turn_ago() {
     assert_eq!(past(&mut place, &mut client, "PEXPIRE a 0\nGET a", 3), ":1\r\n$-1\r\n");
 }
 
-/// Any write to a watched key, and its end, keep a transaction from running: a model of what Redis says, against chance.
+/// Any write to a watched key, and its end, keep a transaction from running: a model of what Redis says, against
+/// chance.
 #[test]
 fn a_transaction_runs_if_and_only_if_nothing_happened_to_what_it_watches() {
     const KEYS: [&str; 3] = ["a", "b", "c"];

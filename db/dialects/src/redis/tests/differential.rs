@@ -1,4 +1,5 @@
-//! The same commands to a real Redis, and the same answers byte by byte. Passes with a line where there is no `redis-server`.
+//! The same commands to a real Redis, and the same answers byte by byte. Passes with a line where there is no
+//! `redis-server`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

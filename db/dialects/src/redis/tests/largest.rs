@@ -1,4 +1,5 @@
-//! The largest legal form of every command, and what a neighbour waits while it runs: one piece. Whoever adds a command adds its form here.
+//! The largest legal form of every command, and what a neighbour waits while it runs: one piece. Whoever adds a command
+//! adds its form here.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -188,7 +189,8 @@ fn largest_of_others(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
     }
 }
 
-/// Runs a command to its end. Tells the most work of one piece, the most of a thread's time that one took in nanoseconds, and how many there were.
+/// Runs a command to its end. Tells the most work of one piece, the most of a thread's time that one took in
+/// nanoseconds, and how many there were.
 fn watched(place: &mut Place, client: &mut Client, said: &[u8]) -> (u32, u64, usize) {
     let snapshot = place.directory.snapshot();
     let (mut used, mut most, mut longest_ns, mut pieces) = (0, 0, 0, 0);

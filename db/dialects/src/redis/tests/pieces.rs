@@ -93,8 +93,8 @@ fn keys_are_listed_once_each_however_they_are_cut() {
     }
 }
 
-/// Begins a command with some thousand keys and runs a few pieces of it; then something happens; then it runs to its end. Tells all that was answered, and
-/// how it ended.
+/// Begins a command with some thousand keys and runs a few pieces of it; then something happens; then it runs to its
+/// end. Tells all that was answered, and how it ended.
 fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, NextAction) {
     let mut place = place(1);
     let (mut filler, mut client) = (place.client(Some("shop")), place.client(None));

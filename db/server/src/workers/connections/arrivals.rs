@@ -13,7 +13,8 @@ use crate::workers::{SharedWorkerState, Worker};
 use sandstorm_dialects::ConnectionIdentity;
 use sandstorm_metrics::ConnectionReason;
 
-/// A place for a connection of a tenant, or of one that has not shown whose it is: of that its seat, and who has to go for it.
+/// A place for a connection of a tenant, or of one that has not shown whose it is: of that its seat, and who has to go
+/// for it.
 fn place(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
     if tenant != 0 {
         return shared.room.take(tenant).then_some((None, None));

@@ -1,4 +1,5 @@
-//! How many connections the whole server has, and whose they are; of those that have not shown that, where they come from.
+//! How many connections the whole server has, and whose they are; of those that have not shown that, where they come
+//! from.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,8 +153,8 @@ impl ConnectionBudget {
         may
     }
 
-    /// Takes a place for one that has not shown whose it is, if its address may have one more; and tells whose place that was, where all were taken: of
-    /// the address that has most, the oldest. Nobody counts that one any more.
+    /// Takes a place for one that has not shown whose it is, if its address may have one more; and tells whose place
+    /// that was, where all were taken: of the address that has most, the oldest. Nobody counts that one any more.
     pub(super) fn take_stranger(&self, origin: Origin) -> Option<(Seat, Option<At>)> {
         let mut held = self.held.lock();
         let own = held.seats.get(&origin).map_or(0, BTreeMap::len);
@@ -177,8 +178,8 @@ impl ConnectionBudget {
         }
     }
 
-    /// One has shown whose it is, that was counted for `before`, or had a seat until it had to go. Whether that tenant may have one more; if not, it still
-    /// counts as it did.
+    /// One has shown whose it is, that was counted for `before`, or had a seat until it had to go. Whether that tenant
+    /// may have one more; if not, it still counts as it did.
     pub(super) fn pass(&self, before: u32, seat: Option<Seat>, tenant: u32) -> bool {
         let mut held = self.held.lock();
         let is_seated =
@@ -254,7 +255,8 @@ mod tests {
             );
         }
         assert_eq!(room.held.lock().live, 40, "two thirds are theirs");
-        // A newcomer takes the oldest's place of an address that has most; that one is counted no longer, however it ends.
+        // A newcomer takes the oldest's place of an address that has most; that one is counted no longer, however it
+        // ends.
         let (_, goes) = come(&room, 9, 900).expect("a seat");
         assert_eq!(goes.map(|(_, name)| name.place), Some(0));
         assert_eq!(room.held.lock().live, 40);

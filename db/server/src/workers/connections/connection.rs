@@ -84,8 +84,8 @@ impl ClientConnection {
         self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES
     }
 
-    /// What the selector should look for. Nothing, or the end alone, only where something else looks after the connection: an invocation ends, and a
-    /// handshake that is held back has its turn, or its time is up.
+    /// What the selector should look for. Nothing, or the end alone, only where something else looks after the
+    /// connection: an invocation ends, and a handshake that is held back has its turn, or its time is up.
     pub(super) fn wanted(&self) -> SocketInterest {
         if self.held_back && self.wire.is_handshaking() {
             // One that has had an answer may have said all that it has to say, and waits for what we have.
@@ -125,7 +125,8 @@ impl ClientConnection {
         self.out.append(answers);
     }
 
-    /// Sends `answers` behind what waits; what there is no room for waits. `answers` is empty then. False: the connection is broken.
+    /// Sends `answers` behind what waits; what there is no room for waits. `answers` is empty then. False: the
+    /// connection is broken.
     pub(super) fn send(&mut self, answers: &mut Vec<u8>, now_us: u64) -> bool {
         if self.unsent() > 0 {
             self.out.append(answers);
@@ -162,7 +163,8 @@ impl ClientConnection {
         true
     }
 
-    /// Tells the client that the server is shutting down; the connection ends when it has heard that. False: it is broken.
+    /// Tells the client that the server is shutting down; the connection ends when it has heard that. False: it is
+    /// broken.
     pub(super) fn turn_away(&mut self, received: &[u8], now_us: u64) -> bool {
         let mut answer = Vec::new();
         let waits = self.input.get(self.used..).filter(|waits| !waits.is_empty());
@@ -171,7 +173,8 @@ impl ClientConnection {
         self.send(&mut answer, now_us)
     }
 
-    /// Sends what waits, as far as there is room, and as much as is given to the kernel in one turn. False: the connection is broken.
+    /// Sends what waits, as far as there is room, and as much as is given to the kernel in one turn. False: the
+    /// connection is broken.
     pub(super) fn flush(&mut self, now_us: u64) -> bool {
         let end = self.out.len().min(self.sent + SEND_BYTES);
         while self.sent < end || self.wire.has_unsent() {

@@ -1,5 +1,5 @@
-//! A turn of a worker's connections, top to bottom: take what other workers sent, look who has something to say, let them receive,
-//! run and answer, by turns between tenants and for a limited time, and see whose time is up.
+//! A turn of a worker's connections, top to bottom: take what other workers sent, look who has something to say, let
+//! them receive, run and answer, by turns between tenants and for a limited time, and see whose time is up.
 
 use std::mem;
 use std::sync::Arc;
@@ -146,14 +146,16 @@ impl WorkerConnections {
         let batches = if self.line.len() <= FEW_READY { BATCHES_PER_TURN } else { 1 };
         let mut left = self.line.len();
         self.pieces = 0;
-        // What gates and wickets took is not taken from the line: whoever floods those would have one connection served a turn.
+        // What gates and wickets took is not taken from the line: whoever floods those would have one connection served
+        // a turn.
         let begun = Instant::now();
         while left > 0
             && let Some(name) = self.line.pop()
         {
             (done, left) = (done + 1, left - 1);
             self.serve(name, batches, worker);
-            // Of long commands a slice is a turn's worth, however many connections have them: others may have come meanwhile.
+            // Of long commands a slice is a turn's worth, however many connections have them: others may have come
+            // meanwhile.
             if begun.elapsed().as_nanos() as u64 > TURN_NS || self.pieces >= PIECE_WORK {
                 break;
             }
@@ -322,8 +324,8 @@ impl WorkerConnections {
         self.settle(name, before, fate, worker);
     }
 
-    /// Runs what a connection asks for, from what was received just now or, if it had something before, behind that; sends
-    /// the answers.
+    /// Runs what a connection asks for, from what was received just now or, if it had something before, behind that;
+    /// sends the answers.
     pub(super) fn run_input(
         &mut self,
         name: ConnectionId,
@@ -519,7 +521,8 @@ impl WorkerConnections {
     }
 }
 
-/// Runs up to so many batches of a connection's input, or a piece's work of them. Tells how much of it was used up, and what that took.
+/// Runs up to so many batches of a connection's input, or a piece's work of them. Tells how much of it was used up, and
+/// what that took.
 fn run_batches(
     connection: &mut ClientConnection,
     name: ConnectionId,

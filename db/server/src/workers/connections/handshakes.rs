@@ -1,5 +1,5 @@
-//! TLS handshakes: one in a turn, and no more of a worker's time than a tenth. Whoever connects may ask for one before it has shown anything, so those
-//! that wait take turns by address.
+//! TLS handshakes: one in a turn, and no more of a worker's time than a tenth. Whoever connects may ask for one before
+//! it has shown anything, so those that wait take turns by address.
 
 use std::hash::{BuildHasher, RandomState};
 use std::mem;

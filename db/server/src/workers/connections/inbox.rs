@@ -1,5 +1,5 @@
-//! What other workers send to the connections of one: connections whose tenant is at home there, answers of invocations that
-//! ran elsewhere.
+//! What other workers send to the connections of one: connections whose tenant is at home there, answers of invocations
+//! that ran elsewhere.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;

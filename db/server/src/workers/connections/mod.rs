@@ -1,8 +1,8 @@
 //! A worker's connections, in the worker's own loop: accept, hand over to the home worker, receive, run, answer.
 //!
-//! In a turn each connection that has something to say is read once, into a buffer that all share; what it asks for is run from
-//! there and answered in one send. Only what is not whole yet, or does not leave at once, is copied into buffers of its own, so an
-//! idle connection has none. [`event_loop`] is the way of a request; read it first.
+//! In a turn each connection that has something to say is read once, into a buffer that all share; what it asks for is
+//! run from there and answered in one send. Only what is not whole yet, or does not leave at once, is copied into
+//! buffers of its own, so an idle connection has none. [`event_loop`] is the way of a request; read it first.
 
 mod arrivals;
 mod budget;
@@ -139,7 +139,8 @@ impl WorkerConnections {
     /// Gives a connection a place, and has its stream looked after. None if the kernel has no room for that.
     fn admit(&mut self, mut connection: Box<ClientConnection>) -> Option<ConnectionId> {
         self.unsent += usize::from(connection.unsent() > 0);
-        // Not what the worker before had it look for: nobody asks again what it waits for until it has something to say.
+        // Not what the worker before had it look for: nobody asks again what it waits for until it has something to
+        // say.
         connection.interest = connection.wanted();
         let interest = connection.interest;
         let name = self.places.insert(connection);

@@ -1,5 +1,5 @@
-//! The line of a worker's connections that have something to do: a lane for each tenant, one connection of each by turns. Who has
-//! thousands of busy connections keeps those waiting, not the one of another tenant.
+//! The line of a worker's connections that have something to do: a lane for each tenant, one connection of each by
+//! turns. Who has thousands of busy connections keeps those waiting, not the one of another tenant.
 
 use std::collections::VecDeque;
 

@@ -35,8 +35,8 @@ pub(super) struct ConnectionSlots {
     bytes: usize,
 }
 
-/// Whether one that holds `held` of `live` places (or bytes) may take one more of `limit`: as many as it leaves free, times
-/// [`DYNAMIC_THRESHOLD_ALPHA`]. So nobody can take so much that another one gets none.
+/// Whether one that holds `held` of `live` places (or bytes) may take one more of `limit`: as many as it leaves free,
+/// times [`DYNAMIC_THRESHOLD_ALPHA`]. So nobody can take so much that another one gets none.
 pub(in crate::workers) fn dynamic_threshold_admits(limit: usize, live: usize, held: usize) -> bool {
     held < limit.saturating_sub(live) * DYNAMIC_THRESHOLD_ALPHA
 }

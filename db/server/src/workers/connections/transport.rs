@@ -1,7 +1,8 @@
 //! What a connection's bytes go through: its socket, or TLS over it. Neither ever waits.
 //!
-//! TLS is driven from here with the worker's own buffers. What comes is decrypted record by record, for a slice of time at most; the rest waits here, and
-//! the connection stands in the line for it, since the selector does not know of it. What leaves is encrypted no further ahead than two records.
+//! TLS is driven from here with the worker's own buffers. What comes is decrypted record by record, for a slice of time
+//! at most; the rest waits here, and the connection stands in the line for it, since the selector does not know of it.
+//! What leaves is encrypted no further ahead than two records.
 
 use std::io;
 use std::mem;
@@ -74,8 +75,8 @@ impl ConnectionTransport {
         }
     }
 
-    /// Takes as much as there is room for of `bytes`, which may be none if there is something unsent. That no more bytes were taken than 0 does not mean
-    /// that nothing left.
+    /// Takes as much as there is room for of `bytes`, which may be none if there is something unsent. That no more
+    /// bytes were taken than 0 does not mean that nothing left.
     #[inline]
     pub(super) fn send(&mut self, bytes: &[u8]) -> StreamProgress {
         match self {
@@ -193,8 +194,8 @@ impl io::Write for TlsSocketWriter<'_> {
 }
 
 impl TlsTransport {
-    /// One read of the socket, or what the one before has left, decrypted for a slice of time at most. The end of `into` is where it is read to, so that all of it,
-    /// and what was there of a record, fits before.
+    /// One read of the socket, or what the one before has left, decrypted for a slice of time at most. The end of
+    /// `into` is where it is read to, so that all of it, and what was there of a record, fits before.
     fn receive(&mut self, into: &mut [u8]) -> StreamProgress {
         if self.ended {
             return StreamProgress::Closed;
@@ -238,7 +239,8 @@ impl TlsTransport {
         }
     }
 
-    /// Decrypts records, for a slice of time at most. Tells how many bytes of what came that were, and how many they brought.
+    /// Decrypts records, for a slice of time at most. Tells how many bytes of what came that were, and how many they
+    /// brought.
     fn feed(&mut self, came: &[u8], plain: &mut [u8]) -> (usize, usize) {
         let (mut fed, mut filled) = (0, 0);
         while let Some(rest) = came.get(fed..).filter(|rest| !rest.is_empty())

@@ -1,4 +1,5 @@
-//! memcached's datagrams: requests of one datagram each, answered in one or more, for the tenant that the port speaks for.
+//! memcached's datagrams: requests of one datagram each, answered in one or more, for the tenant that the port speaks
+//! for.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -91,8 +92,8 @@ impl UdpPort {
     }
 }
 
-/// Whether that begins as answers do, and no command. Were it answered, two servers whose addresses somebody has forged as each
-/// other's clients would tell each other of errors for ever.
+/// Whether that begins as answers do, and no command. Were it answered, two servers whose addresses somebody has forged
+/// as each other's clients would tell each other of errors for ever.
 fn looks_like_response(said: &[u8]) -> bool {
     said.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
 }

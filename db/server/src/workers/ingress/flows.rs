@@ -146,8 +146,8 @@ impl BatchCosts {
     }
 }
 
-/// The lanes in which something waits, each once, in the order in which they are served: the least clock first, of equals who has waited
-/// longest. Those of which something is being served stand here again after that.
+/// The lanes in which something waits, each once, in the order in which they are served: the least clock first, of
+/// equals who has waited longest. Those of which something is being served stand here again after that.
 #[derive(Default)]
 pub(super) struct ActiveFlows {
     pub(super) heap: BinaryHeap<Reverse<(u64, u64, FlowKey)>>,

@@ -158,7 +158,8 @@ impl Port {
         self.part_of(|_| 0, 1000)
     }
 
-    /// Serves one part, of which a datagram of a class is so much more work than one of others; each unit of work takes so long.
+    /// Serves one part, of which a datagram of a class is so much more work than one of others; each unit of work takes
+    /// so long.
     fn part_of(&mut self, more: impl Fn(FlowKey) -> u32, unit_ns: u64) -> Option<Vec<(FlowKey, usize)>> {
         if !self.intake.next_batch() {
             return None;
@@ -176,7 +177,8 @@ impl Port {
         Some(if shares.is_empty() { vec![(None, count)] } else { shares })
     }
 
-    /// Turns of receiving and serving for so many microseconds each, until nothing waits or there were so many; what was served.
+    /// Turns of receiving and serving for so many microseconds each, until nothing waits or there were so many; what
+    /// was served.
     fn turns(&mut self, turns: usize, serve_us: usize) -> BTreeMap<FlowKey, usize> {
         let mut served = BTreeMap::new();
         for _ in 0..turns {

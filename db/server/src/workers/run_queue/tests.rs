@@ -125,8 +125,8 @@ proptest! {
         }
     }
 
-    /// Every task that goes in comes out, whatever is charged, billed, given back or surrendered in between, and tasks of one
-    /// tenant that only wait come out in order.
+    /// Every task that goes in comes out, whatever is charged, billed, given back or surrendered in between, and tasks
+    /// of one tenant that only wait come out in order.
     #[test]
     fn nothing_is_lost(steps in prop::collection::vec((0u32..5, 0u64..3_000_000, 0u8..9), 1..300)) {
         let mut queue = RunQueue::new();

@@ -1,5 +1,5 @@
-//! Gets that are asked for as barely as an echo is: messages written by hand, no window, no timers, no library between the question and the driver.
-//! So what is compared with the echo is the server, and not the client.
+//! Gets that are asked for as barely as an echo is: messages written by hand, no window, no timers, no library between
+//! the question and the driver. So what is compared with the echo is the server, and not the client.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

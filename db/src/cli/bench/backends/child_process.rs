@@ -1,4 +1,5 @@
-//! The processes at the other end: servers and echoes, stopped while others are measured, so that no core is shared with who only waits.
+//! The processes at the other end: servers and echoes, stopped while others are measured, so that no core is shared
+//! with who only waits.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};

@@ -1,5 +1,5 @@
-//! How far apart the two cores are on which the two sides run: what shared memory cannot be faster than. The host of a virtual machine moves its cores
-//! between real ones as it likes, from one cache to two, within seconds.
+//! How far apart the two cores are on which the two sides run: what shared memory cannot be faster than. The host of a
+//! virtual machine moves its cores between real ones as it likes, from one cache to two, within seconds.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -26,7 +26,8 @@ impl CacheLineWord {
     }
 }
 
-/// Nanoseconds, the median, in which a word goes from this thread's core to the workers' first one and back. None if there is no other core.
+/// Nanoseconds, the median, in which a word goes from this thread's core to the workers' first one and back. None if
+/// there is no other core.
 pub(super) fn round_trip_ns() -> Option<f64> {
     cpu_affinity::worker_free_cpus(1).first()?;
     let [there, back] = [CacheLineWord::default(), CacheLineWord::default()];

@@ -1,7 +1,8 @@
 //! Servers and echoes over shared memory, with and without its driver's zero-copy mode.
 //!
-//! This process has one DPDK, which starts once, with all devices that it will ever have: so all ends that listen are started before it. With
-//! `zero-copy=yes` the other side reads and writes this side's packets where they lie, which takes huge pages here (and none there).
+//! This process has one DPDK, which starts once, with all devices that it will ever have: so all ends that listen are
+//! started before it. With `zero-copy=yes` the other side reads and writes this side's packets where they lie, which
+//! takes huge pages here (and none there).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use crate::cli::output::CliError;
 /// DPDK's memory on each side, megabytes; here for all connections.
 const THERE_MB: usize = 128;
 const HERE_MB: usize = 256;
-/// The first pair of each kind: its server's; the echo's is the next. Of the zero-copy mode there is one connection alone: DPDK 22.11 passes on a file
-/// for its memory that cannot be mapped any more when a second one is made in one process ("mmap failed: No such device").
+/// The first pair of each kind: its server's; the echo's is the next. Of the zero-copy mode there is one connection
+/// alone: DPDK 22.11 passes on a file for its memory that cannot be mapped any more when a second one is made in one
+/// process ("mmap failed: No such device").
 const KINDS: [(BackendKind, usize); 2] = [(BackendKind::Memif, 4), (BackendKind::MemifZeroCopy, 6)];
 
 /// All of them. A kind is taken once.

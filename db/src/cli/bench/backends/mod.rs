@@ -1,5 +1,5 @@
-//! `sandstorm bench backends`: one source over every driver that this machine has: an echo, gets, calls; and what a get costs the server
-//! by the size of its value.
+//! `sandstorm bench backends`: one source over every driver that this machine has: an echo, gets, calls; and what a get
+//! costs the server by the size of its value.
 
 mod answer;
 mod bare_gets;
@@ -40,8 +40,8 @@ use crate::cli::output::CliError;
 
 /// Messages under way.
 const DEPTHS: [usize; 2] = [1, 64];
-/// Values whose gets are compared, bytes, and how many records there are of each: few enough for the caches, so that what is compared is
-/// the way of the bytes and not of the cache lines.
+/// Values whose gets are compared, bytes, and how many records there are of each: few enough for the caches, so that
+/// what is compared is the way of the bytes and not of the cache lines.
 const VALUES: [usize; 2] = [64, 8192];
 const VALUE_RECORDS: u64 = 1024;
 /// Seconds of one measurement, and rounds.
@@ -318,7 +318,8 @@ impl DriverBackend {
         run_single_class(load.pace(Pace::Closed { depth }).batch(batch), class, seconds)
     }
 
-    /// The same; the server's time for each record that it read, nanoseconds; and how much of its core it used, percent.
+    /// The same; the server's time for each record that it read, nanoseconds; and how much of its core it used,
+    /// percent.
     fn cost(
         &self,
         what: BackendWorkload,

@@ -1,5 +1,5 @@
-//! A network of its own: a namespace with pairs of virtual interfaces in it, of which the kernel's stack knows no address. The processes
-//! at both ends of a pair have it; nothing of this machine's own network is touched.
+//! A network of its own: a namespace with pairs of virtual interfaces in it, of which the kernel's stack knows no
+//! address. The processes at both ends of a pair have it; nothing of this machine's own network is touched.
 
 use std::fs::File;
 use std::os::fd::AsFd;

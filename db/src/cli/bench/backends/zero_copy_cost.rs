@@ -1,4 +1,5 @@
-//! `sandstorm bench zero-copy`: what a get, and a put, cost the server by the size of the value, over a driver that hands over pointers.
+//! `sandstorm bench zero-copy`: what a get, and a put, cost the server by the size of the value, over a driver that
+//! hands over pointers.
 
 #[cfg(not(feature = "dpdk"))]
 use super::super::BenchArgs;
@@ -35,7 +36,8 @@ mod rings {
     /// Values that are compared, bytes; the two of the target are the first and the one of 8 KiB.
     const SIZES: [usize; 7] = [64, 1024, 2048, 4096, LARGE, 16_384, 65_536];
     const LARGE: usize = 8192;
-    /// Records of each size: few enough for the caches, so that the way of the bytes is compared and not that of the cache lines.
+    /// Records of each size: few enough for the caches, so that the way of the bytes is compared and not that of the
+    /// cache lines.
     const RECORDS: u64 = 512;
     /// Messages under way.
     const DEPTH: usize = 64;
@@ -44,7 +46,8 @@ mod rings {
     const ROUNDS: usize = 5;
     /// One DPDK has all ends.
     const EAL: &str = "--no-huge --no-pci --no-shconf -m 2048";
-    /// Buffers that may be kept: of each size that fits a packet its records, as many that were replaced and are not freed yet, and what waits.
+    /// Buffers that may be kept: of each size that fits a packet its records, as many that were replaced and are not
+    /// freed yet, and what waits.
     const KEPT: u32 = 8192;
 
     /// Largest IP packets, and whether values are sent from where they are stored, and kept where they came.

@@ -1,5 +1,5 @@
-//! `sandstorm bench isolation`: what it costs to have a process for each tenant in place of calls in the server's own: computed from
-//! measured parts, and run.
+//! `sandstorm bench isolation`: what it costs to have a process for each tenant in place of calls in the server's own:
+//! computed from measured parts, and run.
 
 mod process_per_tenant;
 mod switch_partner;
@@ -23,7 +23,8 @@ const SWITCHES: u32 = 20_000;
 /// Rounds of every part.
 const ROUNDS: usize = 5;
 
-/// Requests a second where each takes so long, and each that is not of the same tenant as the one before a switch as well.
+/// Requests a second where each takes so long, and each that is not of the same tenant as the one before a switch as
+/// well.
 pub(super) fn per_s(request_ns: f64, switch_ns: f64, tenants: u32) -> f64 {
     let others = f64::from(tenants - 1) / f64::from(tenants);
     1e9 / (request_ns + others * switch_ns)

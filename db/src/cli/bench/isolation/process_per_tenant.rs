@@ -1,5 +1,5 @@
-//! A server process for each tenant, all on the first processor, against one server whose tenants' calls share its process: measured,
-//! with whatever the kernel makes of so many processes.
+//! A server process for each tenant, all on the first processor, against one server whose tenants' calls share its
+//! process: measured, with whatever the kernel makes of so many processes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
-//! Another process to switch to: this program again, on the same processor, that answers over a futex in shared memory or over a
-//! socket pair. A round trip is two switches.
+//! Another process to switch to: this program again, on the same processor, that answers over a futex in shared memory
+//! or over a socket pair. A round trip is two switches.
 //!
-//! Guarantee: the only unsafe code maps one page of a file in memory that this module made (or was handed as standard input by itself),
-//! shared and writable, for as long as the process lives, and looks at it as atomics alone.
+//! Guarantee: the only unsafe code maps one page of a file in memory that this module made (or was handed as standard
+//! input by itself), shared and writable, for as long as the process lives, and looks at it as atomics alone.
 #![allow(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -41,8 +41,8 @@ const WARM_UP: u32 = 100;
 
 /// The first word of a page that both processes see. It stays mapped: the process ends soon.
 fn map_shared_word(file: BorrowedFd<'_>) -> Result<&'static AtomicU32, CliError> {
-    // SAFETY: a new mapping where the kernel finds room, of a file that is at least a page long (`ftruncate` below, before the partner
-    // is started) and never shortened.
+    // SAFETY: a new mapping where the kernel finds room, of a file that is at least a page long (`ftruncate` below,
+    // before the partner is started) and never shortened.
     let at = unsafe { mmap(std::ptr::null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) };
     let at = at.map_err(|error| CliError::new(format!("cannot map shared memory: {error}")))?;
     // SAFETY: page-aligned, mapped until the process ends, zero at first, and never looked at but as an atomic.

@@ -16,8 +16,8 @@ use super::{RECORDS, key};
 use crate::cli::local_server::{GET, LocalServer, LocalTenant};
 use crate::cli::output::CliError;
 
-/// Calls that an attacker has under way: enough that its lane is never empty, few enough that they have ended a quarter of a second
-/// after it stops.
+/// Calls that an attacker has under way: enough that its lane is never empty, few enough that they have ended a quarter
+/// of a second after it stops.
 const CALLS: usize = 24;
 /// Large messages that an attacker has under way.
 const LARGE: usize = 4;
@@ -188,7 +188,8 @@ fn flood_traffic(
     Ok(how)
 }
 
-/// Noise, forged requests in the victim's name, wrong tokens, tenants that there are not, sealed packets that nobody sealed.
+/// Noise, forged requests in the victim's name, wrong tokens, tenants that there are not, sealed packets that nobody
+/// sealed.
 fn junk_traffic(server: &LocalServer, mallory: &LocalTenant, victim: &LocalTenant) -> Result<AttackTraffic, CliError> {
     let mut how = raw_traffic(server)?;
     let AttackTraffic::Flooder { datagrams, .. } = &mut how else { return Ok(how) };

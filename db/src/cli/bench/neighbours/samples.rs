@@ -1,5 +1,5 @@
-//! What one side of a measurement saw: the victim's latencies, the times at which the measuring thread itself was gone, and what the
-//! machine lost meanwhile.
+//! What one side of a measurement saw: the victim's latencies, the times at which the measuring thread itself was gone,
+//! and what the machine lost meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,8 @@ impl StallClock {
 #[derive(Default)]
 pub(super) struct VictimSamples {
     latencies_ns: Vec<u64>,
-    /// Of those that the measuring thread was there for, from the moment at which they were due until their answer was read.
+    /// Of those that the measuring thread was there for, from the moment at which they were due until their answer was
+    /// read.
     attended_ns: Vec<u64>,
     pub(super) lost: u64,
     pub(super) wrong: u64,
@@ -100,7 +101,8 @@ fn quantile(samples_ns: &mut [u64], quantile: f64) -> f64 {
     samples_ns.get(at.min(last)).map_or(f64::NAN, |ns| *ns as f64 / 1000.0)
 }
 
-/// Milliseconds that the hypervisor has taken from all processors since the machine began; 0 where the kernel does not say.
+/// Milliseconds that the hypervisor has taken from all processors since the machine began; 0 where the kernel does not
+/// say.
 pub(super) fn stolen_ms() -> u64 {
     let Ok(stat) = std::fs::read_to_string("/proc/stat") else { return 0 };
     let of_all = stat.lines().next().and_then(|line| line.split_whitespace().nth(STEAL_COLUMN));

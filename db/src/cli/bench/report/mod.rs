@@ -1,5 +1,5 @@
-//! What an experiment has found: tables, ratios with their targets, and series for plots. Text, JSON and the page are all made
-//! from this.
+//! What an experiment has found: tables, ratios with their targets, and series for plots. Text, JSON and the page are
+//! all made from this.
 
 mod html;
 pub(super) mod machine;

@@ -1,21 +1,23 @@
 //! How long chains become, whatever keys a tenant chooses.
 //!
-//! An insert finds at most [`MAX_CHAIN_BUCKETS`] in a row, which hold [`CHAIN_RECORDS`]. A move may not be refused, or chosen keys
-//! could keep a table from growing: a bucket of the larger array takes over the records of a part of two buckets. So that
-//! chains do not grow with every growth of the table, the following holds for what lies in both arrays together:
+//! An insert finds at most [`MAX_CHAIN_BUCKETS`] in a row, which hold [`CHAIN_RECORDS`]. A move may not be refused, or
+//! chosen keys could keep a table from growing: a bucket of the larger array takes over the records of a part of two
+//! buckets. So that chains do not grow with every growth of the table, the following holds for what lies in both arrays
+//! together:
 //!
-//! > As many hashes in a row as the current array's buckets have hold at most [`MAX_CHAIN_GROUP_RECORDS`] = 4 * [`CHAIN_RECORDS`] records.
+//! > As many hashes in a row as the current array's buckets have hold at most [`MAX_CHAIN_GROUP_RECORDS`] = 4 *
+//! > [`CHAIN_RECORDS`] records.
 //!
-//! - In a stripe in which no chain ever was longer than an insert allows, this is so because that many hashes meet at most two
-//!   buckets of the array and two of the previous one, whose buckets are larger.
-//! - Once a chain is longer, the stripe is called *crowded*, for good, and each insert there looks: its bucket and the two beside
-//!   it, which contain all such ranges that the new hash is in, must hold fewer than that.
+//! - In a stripe in which no chain ever was longer than an insert allows, this is so because that many hashes meet at
+//!   most two buckets of the array and two of the previous one, whose buckets are larger.
+//! - Once a chain is longer, the stripe is called *crowded*, for good, and each insert there looks: its bucket and the
+//!   two beside it, which contain all such ranges that the new hash is in, must hold fewer than that.
 //! - A move changes nothing, and a larger array has smaller buckets.
 //!
 //! So a chain has [`MAX_MOVED_CHAIN_BUCKETS`] at most. Without chosen keys, no stripe is ever crowded.
 //!
-//! What this module guarantees: spares are the only owners of memory for a bucket each, and free it once. The unsafe functions ask for
-//! what `buckets` calls *locked*.
+//! What this module guarantees: spares are the only owners of memory for a bucket each, and free it once. The unsafe
+//! functions ask for what `buckets` calls *locked*.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -99,7 +101,8 @@ impl BucketArray {
         ChainCapacity { chain: (!std::ptr::eq(self, target), target.index_of(hash)), empty, growable }
     }
 
-    /// Records in the bucket of `hash` and the two beside it, as far as they are of its stripe, in this array and the previous one.
+    /// Records in the bucket of `hash` and the two beside it, as far as they are of its stripe, in this array and the
+    /// previous one.
     ///
     /// # Safety
     /// Locked.
@@ -200,7 +203,8 @@ mod tests {
             (done.map_err(|_| ()), moved.longest, moved.added, unlinked.len())
         };
         assert_eq!(move_bucket(0, usize::MAX), (Ok(false), MAX_CHAIN_BUCKETS, 6, 6));
-        // The one bucket that there is memory for makes the chain too long; the other, which none is left for, is short.
+        // The one bucket that there is memory for makes the chain too long; the other, which none is left for, is
+        // short.
         assert_eq!(move_bucket(1, 1), (Err(()), MAX_CHAIN_BUCKETS + 1, 1, 0));
         assert_eq!(move_bucket(1, 1), (Ok(true), 2, 1, 1));
         for record in records {

@@ -1,7 +1,9 @@
-//! What leaves a table with its buckets: arrays, parts of them, overflow buckets. Each is freed as garbage, in bounded steps.
+//! What leaves a table with its buckets: arrays, parts of them, overflow buckets. Each is freed as garbage, in bounded
+//! steps.
 //!
-//! What this module guarantees: each of these is the only owner of what it names, and frees it once, when it is dropped or step by
-//! step; that nobody reads it then is what garbage waits for. Making one is the unsafe part, or takes what it owns from where it was.
+//! What this module guarantees: each of these is the only owner of what it names, and frees it once, when it is dropped
+//! or step by step; that nobody reads it then is what garbage waits for. Making one is the unsafe part, or takes what
+//! it owns from where it was.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -92,7 +94,8 @@ pub(super) struct ReleasedRange {
 
 impl ReleasedRange {
     /// # Safety
-    /// The part is of whole pieces (or begins with the array), and of stripes that have been moved, and it is given back once.
+    /// The part is of whole pieces (or begins with the array), and of stripes that have been moved, and it is given
+    /// back once.
     pub(super) unsafe fn new(pages: Arc<ZeroedPages>, from: usize, end: usize) -> ReleasedRange {
         ReleasedRange { pages, from, end }
     }
@@ -100,8 +103,8 @@ impl ReleasedRange {
 
 impl Drop for ReleasedRange {
     fn drop(&mut self) {
-        // SAFETY: dropped when nobody looks at what has been moved any more: whoever began later sees that it has been. Nobody
-        // writes there either: a stripe is moved once. The part is of whole pieces.
+        // SAFETY: dropped when nobody looks at what has been moved any more: whoever began later sees that it has been.
+        // Nobody writes there either: a stripe is moved once. The part is of whole pieces.
         unsafe { self.pages.release(self.from, self.end) };
     }
 }

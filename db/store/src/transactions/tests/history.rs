@@ -1,11 +1,11 @@
-//! Histories of concurrent transactions, checked for serialisability: what each read and wrote is recorded, with versions; then
-//! the graph of who must have come before whom (wrote what the other read, was overwritten by the other, read what the
-//! other overwrote, or ended before the other of the same thread began) must have no cycle.
+//! Histories of concurrent transactions, checked for serialisability: what each read and wrote is recorded, with
+//! versions; then the graph of who must have come before whom (wrote what the other read, was overwritten by the other,
+//! read what the other overwrote, or ended before the other of the same thread began) must have no cycle.
 //!
 //! A range is a read of every key that it may hold, absent ones included: who made one of them came after.
 //!
-//! Each value names the transaction that wrote it. A key's versions, as reads have seen them, give the order of its writes.
-//! Keys of one kind are only ever made, so that an absent read comes before the one that made the key.
+//! Each value names the transaction that wrote it. A key's versions, as reads have seen them, give the order of its
+//! writes. Keys of one kind are only ever made, so that an absent read comes before the one that made the key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -191,7 +191,8 @@ fn graph(history: &[Vec<Done>]) -> HashMap<u64, Vec<u64>> {
     before
 }
 
-/// A transaction on a cycle, if there is one: what is left when all without predecessors are taken away, again and again.
+/// A transaction on a cycle, if there is one: what is left when all without predecessors are taken away, again and
+/// again.
 fn cycle(before: &HashMap<u64, Vec<u64>>) -> Option<u64> {
     let mut predecessors: HashMap<u64, usize> = before.keys().map(|id| (*id, 0)).collect();
     for next in before.values().flatten() {

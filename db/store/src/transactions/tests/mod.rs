@@ -17,7 +17,8 @@ use crate::{
     TableConfig, WriteOptions,
 };
 
-/// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of what it only reads.
+/// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of
+/// what it only reads.
 pub(super) mod pause {
     use std::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! What a transaction has read of a range is so when it is committed: nobody has added to it, taken from it, or changed it.
+//! What a transaction has read of a range is so when it is committed: nobody has added to it, taken from it, or changed
+//! it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,8 +17,8 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Takes a seat if one is free, or gives one back: whether that was committed. Alone, it never lets there be too many; two that
-/// each see the last free seat and take different ones would.
+/// Takes a seat if one is free, or gives one back: whether that was committed. Alone, it never lets there be too many;
+/// two that each see the last free seat and take different ones would.
 fn sit(table: &RecordTable, participant: &Participant, random: &mut Random) -> bool {
     let guard = participant.guard();
     let span = KeyRange::new(b"b", b"y", random.below(2) == 0);

@@ -1,4 +1,5 @@
-//! A commit of one change is not announced to readers where nobody could tell the moment of its look from that of its change; else it is.
+//! A commit of one change is not announced to readers where nobody could tell the moment of its look from that of its
+//! change; else it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,9 +22,9 @@ fn elsewhere(table: &RecordTable, of: &[u8]) -> [u8; 1] {
     (0..=255).map(|key| [key]).find(|key| !own.has(table.hash(key))).expect("there are many stripes")
 }
 
-/// One has found X absent and writes Y; meanwhile another one writes X and then looks for Y. The first must have been before, so the
-/// other one finds Y: it has to wait for it, since the lock of X was let go before Y is written. Were the change made by itself
-/// because X was locked at the look, the other one would find neither.
+/// One has found X absent and writes Y; meanwhile another one writes X and then looks for Y. The first must have been
+/// before, so the other one finds Y: it has to wait for it, since the lock of X was let go before Y is written. Were
+/// the change made by itself because X was locked at the look, the other one would find neither.
 #[test]
 #[cfg_attr(miri, ignore = "waits by the clock")]
 fn a_change_beside_an_absence_that_was_let_go_is_waited_for() {
