@@ -216,6 +216,7 @@ impl RecordPtr {
     }
 
     /// The record as a slot stores it.
+    #[inline(always)]
     pub(super) fn as_ptr(self) -> *mut u8 {
         self.0.as_ptr().cast()
     }
@@ -353,11 +354,13 @@ impl std::fmt::Debug for RecordRef<'_> {
 }
 
 impl<'a> RecordRef<'a> {
+    #[inline(always)]
     fn header(&self) -> &'a RecordHeader {
         // SAFETY: a RecordRef<'a> is only made (`RecordPtr::as_ref`) for a record that is kept during 'a.
         unsafe { self.record.as_ref() }
     }
 
+    #[inline(always)]
     fn bits(&self) -> u8 {
         self.header().bits.load(Ordering::Relaxed)
     }
@@ -380,6 +383,7 @@ impl<'a> RecordRef<'a> {
         (HEADER_BYTES + before, len | if bits & LONG_KEY != 0 { 1 << 16 } else { 0 })
     }
 
+    #[inline(always)]
     fn value_len(&self) -> usize {
         self.header().value_len as usize
     }
@@ -435,6 +439,7 @@ impl<'a> RecordRef<'a> {
         self.taken_bytes() as u64 + RECORD_CHARGE_BYTES
     }
 
+    #[inline(always)]
     fn slice(&self, offset: usize, len: usize) -> &'a [u8] {
         // SAFETY: offset + len lies within the allocation for the (offset, len) pairs used below: they repeat the
         // layout written by `allocate`; those bytes never change while the record is kept, which it is during 'a.
@@ -467,11 +472,13 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The version: grows with every write of the key, also across delete and re-insert.
+    #[inline(always)]
     pub fn version(&self) -> u64 {
         self.header().version
     }
 
     /// The caller's flags of the last write.
+    #[inline(always)]
     pub fn flags(&self) -> u32 {
         let bits = self.bits();
         if bits & HAS_FLAGS == 0 {

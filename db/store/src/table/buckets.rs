@@ -80,6 +80,7 @@ enum SlotPointer {
 }
 
 impl BucketSlot {
+    #[inline(always)]
     fn pointer(&self) -> SlotPointer {
         let raw = self.pointer.load(Ordering::Acquire);
         if raw.addr() & 1 == 1 {
@@ -95,6 +96,7 @@ impl BucketSlot {
     }
 
     /// The record, if the slot holds one.
+    #[inline(always)]
     pub(super) fn record(&self) -> Option<RecordPtr> {
         match self.pointer() {
             SlotPointer::Record(record) => Some(record),
@@ -200,6 +202,7 @@ pub(super) fn stripe_of(hash: u64) -> usize {
     (hash >> (64 - STRIPES.trailing_zeros())) as usize
 }
 
+#[inline(always)]
 fn bucket_index(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> 64) as usize
 }
@@ -246,6 +249,7 @@ impl BucketArray {
         unsafe { self.first.add(index).as_ref() }
     }
 
+    #[inline(always)]
     fn home(&self, hash: u64) -> &Bucket {
         self.bucket(bucket_index(hash, self.count))
     }
@@ -581,6 +585,7 @@ impl Drop for BucketArray {
 }
 
 /// Asks the processor for `lines` cache lines from `base + offset` on. Never faults, whatever the address.
+#[inline(always)]
 pub(super) fn prefetch(base: *mut u8, offset: usize, lines: usize) {
     for line in 0..lines {
         let at = base.wrapping_add(offset + line * BUCKET_BYTES);
@@ -595,6 +600,7 @@ pub(super) fn prefetch(base: *mut u8, offset: usize, lines: usize) {
 }
 
 /// Offset of the bucket of `hash` in an array of `count` buckets.
+#[inline(always)]
 pub(super) fn bucket_offset(hash: u64, count: usize) -> usize {
     bucket_index(hash, count) * BUCKET_BYTES
 }

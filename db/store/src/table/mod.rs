@@ -2,8 +2,7 @@
 //!
 //! Reads take no lock and write nothing (but, in a cache, one bit of a record, when it is not set yet). Writes take the
 //! lock of one of 64 stripes. The bucket array grows without a stall: a larger one is put in place, and every write
-//! moves a few buckets; meanwhile reads look in both. See `buckets` for what makes that right, `locked_stripe` for the
-//! writes.
+//! moves a few buckets; meanwhile reads look in both. `buckets` says why that is right, `locked_stripe` does the writes.
 //!
 //! What this module guarantees: its safe functions are sound for every caller. A [`EpochGuard`] or a borrowed
 //! [`Participant`] of the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point
@@ -532,6 +531,7 @@ impl RecordTable {
     ///
     /// # Safety
     /// The caller's thread is protected (a guard or a pin of the table's epochs) during 'a.
+    #[inline(always)]
     unsafe fn current<'a>(&self) -> &'a BucketArray {
         // SAFETY: never null; it is retired after it was replaced.
         unsafe { &*self.current.load(Ordering::Acquire) }
