@@ -53,7 +53,8 @@ pub const MIN_REHANDSHAKE_INTERVAL_US: u64 = 200_000;
 pub const PATH_QUEUE_PACKETS: usize = 32;
 /// Bytes of them: one largest datagram.
 pub const PATH_QUEUE_BYTES: usize = 64 << 10;
-/// The same of all sessions of a port: those of some thousand clients that a failing gateway moves at once.
+/// The same of all sessions of a port: those of some thousand clients that a failing gateway moves at once. A tenant's
+/// sessions may hold twice what they leave free.
 pub const PATH_QUEUE_BYTES_TOTAL: usize = 4 << 20;
 
 /// Limits of a server's sealed sessions (one port).

@@ -113,7 +113,7 @@ impl ServerSeal {
 
     /// Bytes of answers that wait for their clients' addresses to be proven.
     pub fn held_bytes(&self) -> usize {
-        self.table.held_bytes
+        self.table.queued.all()
     }
 
     /// Which of its tenant's tokens the session under this address was opened with.
@@ -238,7 +238,7 @@ impl ServerSeal {
     #[cold]
     fn send_queued(&mut self, name: SealSessionId, tx: &mut impl DatagramSink) {
         let Some((session, in_all)) = self.table.get_with_queued_bytes(name) else { return };
-        for packet in session.held.take(in_all) {
+        for packet in session.held.take(name.0, in_all) {
             self.send(session_peer(name.0, name.1), &[&packet], tx);
         }
     }
@@ -450,7 +450,7 @@ impl ServerSeal {
             let Some(left) = path.credit.checked_sub(length) else {
                 // Longer messages are sent again by themselves.
                 let is_whole = parts.first().and_then(|head| head.get(1)) == Some(&(SINGLE_HEADER_LEN as u8));
-                if !is_whole || !held.push(parts, in_all) {
+                if !is_whole || !held.push(tenant, parts, in_all) {
                     self.counters.unproven += 1;
                 }
                 return;

@@ -43,21 +43,59 @@ pub(super) struct PathQueue {
     bytes: usize,
 }
 
+/// Bytes of the answers that wait in all sessions. A tenant has at most twice as many as it leaves free, so that those of
+/// one, however many of its clients move, keep no other's from waiting.
+#[derive(Default)]
+pub(super) struct QueuedBytes {
+    all: usize,
+    tenants: HashMap<u32, usize>,
+}
+
+/// A tenant may hold so many times what it leaves free.
+const ALPHA: usize = 2;
+
+impl QueuedBytes {
+    pub(super) fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Takes room for so many more of a tenant's, if it may have that.
+    fn take(&mut self, tenant: u32, size: usize) -> bool {
+        let own = self.tenants.get(&tenant).copied().unwrap_or(0);
+        let Some(free) = PATH_QUEUE_BYTES_TOTAL.checked_sub(self.all + size) else { return false };
+        let fits = own + size <= ALPHA * free;
+        if fits {
+            self.all += size;
+            *self.tenants.entry(tenant).or_default() += size;
+        }
+        fits
+    }
+
+    fn give_back(&mut self, tenant: u32, size: usize) {
+        self.all -= size;
+        if let Some(own) = self.tenants.get_mut(&tenant) {
+            *own -= size;
+            if *own == 0 {
+                self.tenants.remove(&tenant);
+            }
+        }
+    }
+}
+
 impl PathQueue {
-    /// Takes one more, unless it is there, if there is room; `in_all` counts the bytes of all sessions. Tells whether
-    /// it waits here.
-    pub(super) fn push(&mut self, parts: &[&[u8]], in_all: &mut usize) -> bool {
+    /// Takes one more of a tenant's, unless it is there, if there is room; `in_all` counts the bytes of all sessions.
+    /// Tells whether it waits here.
+    pub(super) fn push(&mut self, tenant: u32, parts: &[&[u8]], in_all: &mut QueuedBytes) -> bool {
         let packet = parts.concat();
         if self.packets.iter().any(|held| **held == *packet) {
             return true;
         }
         let size = packet.len();
         let fits = self.packets.len() < PATH_QUEUE_PACKETS && self.bytes + size <= PATH_QUEUE_BYTES;
-        if !fits || *in_all + size > PATH_QUEUE_BYTES_TOTAL {
+        if !fits || !in_all.take(tenant, size) {
             return false;
         }
         self.bytes += size;
-        *in_all += size;
         self.packets.push_back(packet.into());
         true
     }
@@ -68,8 +106,10 @@ impl PathQueue {
     }
 
     /// Takes all that wait.
-    pub(super) fn take(&mut self, in_all: &mut usize) -> VecDeque<Box<[u8]>> {
-        *in_all -= std::mem::take(&mut self.bytes);
+    pub(super) fn take(&mut self, tenant: u32, in_all: &mut QueuedBytes) -> VecDeque<Box<[u8]>> {
+        if self.bytes > 0 {
+            in_all.give_back(tenant, std::mem::take(&mut self.bytes));
+        }
         std::mem::take(&mut self.packets)
     }
 }
@@ -163,7 +203,7 @@ pub(super) struct SealedSessionTable {
     /// The session found last: packets come in runs.
     last: Option<(SealSessionId, u32)>,
     /// Bytes that wait for addresses to be proven.
-    pub(super) held_bytes: usize,
+    pub(super) queued: QueuedBytes,
 }
 
 impl SealedSessionTable {
@@ -178,7 +218,10 @@ impl SealedSessionTable {
 
     /// The same, and the bytes that all sessions hold.
     #[inline]
-    pub(super) fn get_with_queued_bytes(&mut self, name: SealSessionId) -> Option<(&mut SealedSession, &mut usize)> {
+    pub(super) fn get_with_queued_bytes(
+        &mut self,
+        name: SealSessionId,
+    ) -> Option<(&mut SealedSession, &mut QueuedBytes)> {
         let slot = match self.last {
             Some((last, slot)) if last == name => slot,
             _ => {
@@ -188,7 +231,7 @@ impl SealedSessionTable {
             }
         };
         let session = self.slots.get_mut(slot as usize)?.as_deref_mut()?;
-        Some((session, &mut self.held_bytes))
+        Some((session, &mut self.queued))
     }
 
     /// Puts a session in. At `limit` another has to leave: the longest idle one of the tenant that has the most, which
@@ -232,7 +275,7 @@ impl SealedSessionTable {
         if let Some(place) = self.slots.get_mut(slot as usize)
             && let Some(mut session) = place.take()
         {
-            session.held.take(&mut self.held_bytes);
+            session.held.take(name.0, &mut self.queued);
         }
         self.free.push(slot);
         if let Some(sessions) = self.per_tenant.get_mut(&name.0) {

@@ -1,6 +1,7 @@
 //! Clients whose address changes.
 
 use super::limits::{PATH_QUEUE_BYTES, PATH_QUEUE_BYTES_TOTAL, PATH_QUEUE_PACKETS};
+use super::session_table::{PathQueue, QueuedBytes};
 use super::*;
 
 /// A client asks from an address that it has not proven: its session's address, and the probe.
@@ -60,4 +61,27 @@ fn what_waits_for_proofs_is_bounded_and_leaves_with_its_session() {
     const { assert!(PATH_QUEUE_BYTES_TOTAL > 10 * PATH_QUEUE_BYTES) };
     pair.server.end(peer);
     assert_eq!((pair.server.held_bytes(), pair.server.sessions()), (0, 0));
+}
+
+#[test]
+fn answers_that_wait_for_one_tenants_clients_leave_room_for_those_of_others() {
+    const SESSIONS: usize = 2 * PATH_QUEUE_BYTES_TOTAL / (PATH_QUEUE_PACKETS * 1400);
+    let mut in_all = QueuedBytes::default();
+    let fill = |tenant: u32, in_all: &mut QueuedBytes| {
+        let mut queue = PathQueue::default();
+        let packets = (0..PATH_QUEUE_PACKETS as u32).map(|number| [&number.to_le_bytes()[..], &[0; 1396]].concat());
+        let waiting = packets.filter(|packet| queue.push(tenant, &[packet], in_all)).count();
+        (queue, waiting)
+    };
+    let mut crowd: Vec<PathQueue> = (0..SESSIONS).map(|_| fill(TENANT, &mut in_all).0).collect();
+    let held = in_all.all();
+    assert!(held > PATH_QUEUE_BYTES_TOTAL / 2 && held <= PATH_QUEUE_BYTES_TOTAL * 2 / 3, "{held}");
+    assert_eq!(fill(TENANT, &mut in_all).1, 0, "the tenant has its share");
+    let (mut other, waiting) = fill(8, &mut in_all);
+    assert_eq!(waiting, PATH_QUEUE_PACKETS, "another one's client that moves has its answers");
+    other.take(8, &mut in_all);
+    assert_eq!(in_all.all(), held);
+    crowd.iter_mut().for_each(|queue| drop(queue.take(TENANT, &mut in_all)));
+    assert_eq!(in_all.all(), 0);
+    assert_eq!(fill(TENANT, &mut in_all).1, PATH_QUEUE_PACKETS);
 }
