@@ -4,14 +4,17 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Stop, Wire, client, data_plane, load_with, tenant, within_a_minute};
+use common::{Stop, Wire, client, data_plane, data_plane_with, load_with, tenant, within_a_minute};
 use sandstorm_catalog::NewTable;
 use sandstorm_client::PutOptions;
 use sandstorm_extension::BudgetOverride;
 use sandstorm_net::rpc::{KillCause, Operation, RpcStatus};
+use sandstorm_store::WriteOptions;
 use sandstorm_store::limits::GARBAGE_MIN_BYTES;
 
 /// Bytes of a value: large ones make most garbage.
@@ -57,4 +60,38 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
     assert!(plane.metrics.kills() > 0, "it was mallory's invocations that ended");
     let left = || (plane.epochs.stats().limbo_bytes, small.table.stats().garbage_bytes, plane.epochs.stats().pins);
     assert!(within_a_minute(|| left() == (0, 0, 0)), "{:?}, {:?}", left(), plane.epochs.stats());
+}
+
+/// What is left of a table that was emptied, or dropped, is freed while nobody asks for anything: by workers before they
+/// sleep, and by the janitor behind threads that have gone.
+#[test]
+fn what_an_emptied_table_leaves_is_freed_while_nobody_asks() {
+    const RECORDS: u32 = 700_000;
+    let plane =
+        data_plane_with("workers = 2\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\ntable = 't'\n");
+    tenant(&plane, "shop", true);
+    let entry = Arc::clone(&plane.directory.snapshot().by_name("shop").expect("the tenant").tables[&1]);
+    let mut participant = plane.epochs.register();
+    let mut fill = || {
+        for number in 0..RECORDS {
+            let (key, write) = (number.to_le_bytes(), WriteOptions::default());
+            entry.table.put(&participant, entry.table.hash(&key), &key, b"value", &write, 1).expect("there is room");
+            participant.quiescent();
+        }
+        // A thread that sleeps holds nothing up.
+        participant.offline();
+    };
+    let left = || (plane.epochs.stats().limbo_items, plane.epochs.stats().limbo_bytes);
+    fill();
+    assert!(within_a_minute(|| left() == (0, 0)), "the array that grew: {:?}", left());
+    let mut stream = TcpStream::connect(plane.listening()[0]).expect("a connection");
+    stream.write_all(b"FLUSHALL\r\n").expect("sent");
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"+OK\r\n");
+    assert!(within_a_minute(|| left() == (0, 0)), "a worker flushed it, and has nothing else to do: {:?}", left());
+    fill();
+    plane.directory.drop_table("shop", "t").expect("it is there");
+    drop(entry);
+    assert!(within_a_minute(|| left() == (0, 0)), "nobody's worker dropped it: {:?}", left());
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::limits::{SWEEP_INTERVAL_MS, SWEEP_SLOTS};
+use crate::limits::{FREEING_ROUNDS_PER_SWEEP, SWEEP_INTERVAL_MS, SWEEP_SLOTS};
 use sandstorm_catalog::limits::KILL_POLICY_INTERVAL_MS;
 use sandstorm_catalog::{Directory, KillPolicy};
 use sandstorm_metrics::ServerMetrics;
@@ -60,6 +60,13 @@ fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) 
             entry.flush_if_due(participant, unix_ms());
             entry.table.sweep(participant, unix_ms(), SWEEP_SLOTS);
             participant.quiescent();
+        }
+    }
+    // What a thread that was going to sleep, or ended, has left: workers that sleep do not come to it.
+    for _ in 0..FREEING_ROUNDS_PER_SWEEP {
+        participant.quiescent();
+        if !participant.is_freeing() {
+            break;
         }
     }
 }

@@ -150,7 +150,7 @@ impl Worker {
             if done > 0 {
                 self.spin.found_work(self.now_us, idle_us, std::mem::take(&mut self.has_slept));
                 self.was_busy = true;
-            } else if !self.shared.poll && !self.spin.goes_on(idle_us) {
+            } else if !self.shared.poll && !self.spin.goes_on(idle_us) && !self.participant.is_freeing() {
                 self.sleep();
                 self.has_slept = true;
             } else {

@@ -116,6 +116,7 @@ impl Epochs {
             uncounted_bytes: Cell::new(0),
             uncounted_waiting_bytes: Cell::new(0),
             turns: 0,
+            is_freeing: false,
         }
     }
 
@@ -175,7 +176,7 @@ impl Epochs {
     }
 
     /// Frees what is old enough from the front of a queue, up to `units` records' worth.
-    fn free_ready(&self, limbo: &mut LimboQueue, units: usize) {
+    fn free_ready(&self, limbo: &mut LimboQueue, units: usize) -> bool {
         let epoch = self.core.epoch();
         let (mut left, mut items, mut bytes, mut waiting_bytes) = (units, 0, 0, 0);
         let mut charge = GarbageCharge::NONE;
@@ -207,15 +208,17 @@ impl Epochs {
             self.freed_items.fetch_add(items, Ordering::Release);
             self.freed_bytes.fetch_add(bytes, Ordering::Release);
         }
+        left != units
     }
 
-    fn free_orphans(&self, units: usize) {
+    fn free_orphans(&self, units: usize) -> bool {
         if self.orphan_count.load(Ordering::Relaxed) == 0 {
-            return;
+            return false;
         }
-        let Some(mut orphans) = self.orphans.try_lock() else { return };
-        self.free_ready(&mut orphans, units);
+        let Some(mut orphans) = self.orphans.try_lock() else { return false };
+        let has_freed = self.free_ready(&mut orphans, units);
         self.orphan_count.store(orphans.len() as u64, Ordering::Relaxed);
+        has_freed
     }
 }
 
@@ -232,6 +235,8 @@ pub struct Participant {
     uncounted_waiting_bytes: Cell<u64>,
     /// Quiescent points, modulo 2^32.
     turns: u32,
+    /// See [`Participant::is_freeing`].
+    is_freeing: bool,
 }
 
 impl std::fmt::Debug for Participant {
@@ -269,6 +274,7 @@ impl Participant {
     pub fn quiescent(&mut self) {
         self.member.quiescent(&self.epochs.core);
         let waiting = self.limbo.get_mut().len();
+        self.is_freeing = false;
         if waiting != 0 || self.epochs.orphan_count.load(Ordering::Relaxed) != 0 {
             self.reclaim(RECLAIM_PER_TURN + waiting / 8);
         }
@@ -278,6 +284,13 @@ impl Participant {
         if self.turns.is_multiple_of(TURNS_PER_SIZE_GIVEN_BACK) {
             slabs::flush_size_class((self.turns / TURNS_PER_SIZE_GIVEN_BACK) as usize);
         }
+    }
+
+    /// Whether something was freed at the last quiescent point: then there may be more, and a thread that has nothing else
+    /// to do announces another one before it sleeps. What it leaves is freed at the pace of those that are awake.
+    #[inline]
+    pub fn is_freeing(&self) -> bool {
+        self.is_freeing
     }
 
     /// Before sleeping: this thread no longer holds reclamation up. What it cannot free goes to the others, and so does
@@ -355,8 +368,8 @@ impl Participant {
         self.count();
         self.epochs.core.try_advance();
         self.member.quiescent(&self.epochs.core);
-        self.epochs.free_ready(self.limbo.get_mut(), units);
-        self.epochs.free_orphans(units);
+        let own = self.epochs.free_ready(self.limbo.get_mut(), units);
+        self.is_freeing = self.epochs.free_orphans(units) || own;
     }
 
     fn count(&self) {
