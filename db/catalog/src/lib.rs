@@ -247,13 +247,14 @@ pub struct TableEntry {
 }
 
 impl TableEntry {
-    /// Removes all records if the time for that has come.
+    /// Removes all records if the time for that has come; `charge` is told of the table before, by the one who does it.
     #[inline]
-    pub fn flush_if_due(&self, participant: &Participant, now_ms: u64) {
+    pub fn flush_if_due(&self, participant: &Participant, now_ms: u64, charge: impl FnOnce(&RecordTable)) {
         let at_ms = self.flush_at_ms.load(Relaxed);
         let is_due = at_ms != 0 && at_ms <= now_ms;
         // Whoever puts it back does it.
         if is_due && self.flush_at_ms.compare_exchange(at_ms, 0, Relaxed, Relaxed).is_ok() {
+            charge(&self.table);
             self.table.clear(participant);
         }
     }

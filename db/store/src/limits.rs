@@ -8,6 +8,11 @@ pub const MAX_VALUE_BYTES: usize = 8 << 20;
 /// counts its holders, in eight bytes of its own. What is smaller is copied sooner than that: 2 KiB are copied three
 /// times in some 150 ns.
 pub const ZERO_COPY_MIN_VALUE_BYTES: usize = 2048;
+/// Bytes of a value from which on a record that takes another one's place with the same value holds that one's memory
+/// in place of a copy: from here on the copy takes longer than all else of the write, 5 us.
+pub const HELD_VALUE_BYTES: usize = 64 << 10;
+/// Such a value is to be so many times as long as its key: that is held with it, and counts for nobody.
+pub const HELD_VALUE_PER_KEY: usize = 16;
 /// Bytes charged against a table's quota for each record beside its own allocation: its part of the bucket array at
 /// middling load (25), and what the slabs need themselves. Overflow buckets are charged as they come and go, 64 bytes
 /// each, however empty.
@@ -29,7 +34,7 @@ pub const RANGE_KEYS_PER_CALL: usize = 64;
 pub const RANGE_CALL_KEY_BYTES: usize = 64 << 10;
 /// Keys that the ranges of one message look at together, about 150 ns each: the records that they may answer
 /// (`MULTIGET_KEYS`), one more for each range, which tells whether there is more, and most of a thousand expired
-/// ones. A message is served in one go.
+/// ones.
 pub const RANGE_KEYS_PER_MESSAGE: usize = 2_048;
 /// Bytes of their keys together, but for the last one: copied, hashed and compared in about 100 us.
 pub const RANGE_KEY_BYTES_PER_MESSAGE: usize = 256 << 10;

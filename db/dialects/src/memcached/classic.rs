@@ -80,7 +80,7 @@ impl<'w> MemcachedContext<'w> {
     ) -> MemcachedContext<'w> {
         let entry = view.and_then(|view| view.reach(table, false).ok());
         if let Some(entry) = entry {
-            entry.flush_if_due(context.participant, context.now_ms);
+            entry.flush_if_due(context.participant, context.now_ms, |table| context.empties(table));
         }
         let (guard, written) = (context.participant.guard(), Cell::new(0));
         let tallies = view.map(|view| view.tenant.usage.tallies(context.worker));
@@ -282,9 +282,10 @@ impl<'w> MemcachedContext<'w> {
         let now_ms = self.context.now_ms;
         let touched = entry.table.update_marked(self.context.participant, hash, key, now_ms, |found| {
             let Some(record) = found else { return (RecordUpdate::Keep(None), RecordMarks::default()) };
-            self.rewrites(record.value().len());
+            let value = UpdateValue::unchanged(&record);
+            self.rewrites(value.copied_bytes());
             let put = RecordUpdate::Put {
-                value: UpdateValue::from(record.value()),
+                value,
                 flags: record.flags(),
                 expires_at_ms: expires_at_ms(exptime, now_ms),
                 answer: Some(record),

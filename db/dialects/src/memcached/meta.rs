@@ -288,8 +288,8 @@ impl<'w> MetaExecution<'w, '_> {
                 made: false,
             };
             if flags.ttl.is_some() {
-                self.work.rewrites(record.value().len());
-                let (value, flags) = (UpdateValue::from(record.value()), record.flags());
+                let (value, flags) = (UpdateValue::unchanged(&record), record.flags());
+                self.work.rewrites(value.copied_bytes());
                 return (RecordUpdate::Put { value, flags, expires_at_ms, answer: Some(item) }, after);
             }
             record.set_marks(after);
@@ -407,12 +407,12 @@ impl<'w> MetaExecution<'w, '_> {
             if flags.cas.is_some_and(|cas| cas != self.number(record.version())) {
                 return (RecordUpdate::Keep(EXISTS), marks);
             }
-            let value = if flags.remove_value { b"" } else { record.value() };
-            self.work.rewrites(value.len());
+            let value = if flags.remove_value { b""[..].into() } else { UpdateValue::unchanged(&record) };
+            self.work.rewrites(value.copied_bytes());
             let kept = if flags.remove_value { 0 } else { record.flags() };
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
             let after = if flags.invalidate { RecordMarks { stale: true, sent: false, ..marks } } else { marks };
-            (RecordUpdate::Put { value: value.into(), flags: kept, expires_at_ms, answer: DONE }, after)
+            (RecordUpdate::Put { value, flags: kept, expires_at_ms, answer: DONE }, after)
         });
         let (code, _) = marked.map_err(|error| self.work.refused(error))?;
         match code {

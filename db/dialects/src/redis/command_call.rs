@@ -168,7 +168,7 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         let f = |old: Option<RecordRef<'c>>| {
             let change = f(old);
             if let RecordUpdate::Put { value, .. } = &change {
-                context.bytes(value.parts().iter().map(|part| part.len()).sum());
+                context.bytes(value.copied_bytes());
             }
             change
         };

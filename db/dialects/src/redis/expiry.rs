@@ -3,7 +3,7 @@
 use super::command_call::{
     CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, is_word, lossy_text, parse_integer,
 };
-use sandstorm_store::{RecordRef, RecordUpdate};
+use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
 /// How a time is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,8 @@ fn expire_as(call: &mut CommandCall<'_, '_>, kind: ExpiryUnit, name: &str) -> Co
             false if at_ms <= now_ms => RecordUpdate::Delete(true),
             false => {
                 let expires_at_ms = stored_ms(at_ms);
-                RecordUpdate::Put { value: record.value().into(), flags: record.flags(), expires_at_ms, answer: true }
+                let (value, flags) = (UpdateValue::unchanged(&record), record.flags());
+                RecordUpdate::Put { value, flags, expires_at_ms, answer: true }
             }
         }
     })?;
@@ -136,7 +137,8 @@ pub(super) fn pexpireat(call: &mut CommandCall<'_, '_>) -> CommandResult {
 pub(super) fn persist(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let done = call.update(call.arg(1), |old| match old {
         Some(record) if record.expires_at_ms() != 0 => {
-            RecordUpdate::Put { value: record.value().into(), flags: record.flags(), expires_at_ms: 0, answer: true }
+            let (value, flags) = (UpdateValue::unchanged(&record), record.flags());
+            RecordUpdate::Put { value, flags, expires_at_ms: 0, answer: true }
         }
         _ => RecordUpdate::Keep(false),
     })?;

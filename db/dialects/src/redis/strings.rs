@@ -150,7 +150,7 @@ pub(super) fn getex(call: &mut CommandCall<'_, '_>) -> CommandResult {
         Some(record) if options.persist && record.expires_at_ms() == 0 => RecordUpdate::Keep(old),
         Some(_) if expires_at_ms != 0 && expires_at_ms <= past_ms => RecordUpdate::Delete(old),
         Some(record) => RecordUpdate::Put {
-            value: record.value().into(),
+            value: UpdateValue::unchanged(&record),
             flags: record.flags(),
             expires_at_ms,
             answer: Some(record),

@@ -15,7 +15,7 @@ use sandstorm_net::shared_bytes::SharedBytes;
 use super::RecordTable;
 use super::buckets::{BUCKET_BYTES, stripe_of};
 use super::locked_stripe::{FoundRecord, LockedStripe, record_charge};
-use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, STRIPES};
+use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, HELD_VALUE_BYTES, HELD_VALUE_PER_KEY, STRIPES};
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
 use crate::{Participant, RecordMarks, RecordRef, StorageMode, StoreError, WriteOptions};
 
@@ -50,6 +50,8 @@ pub enum UpdateValue<'a> {
     Short(ArrayVec<u8, 32>),
     /// A buffer.
     Owned(Vec<u8>),
+    /// A value that stays where it lies.
+    InPlace(SharedBytes),
 }
 
 impl<'a> From<&'a [u8]> for UpdateValue<'a> {
@@ -58,7 +60,36 @@ impl<'a> From<&'a [u8]> for UpdateValue<'a> {
     }
 }
 
+impl<'a> UpdateValue<'a> {
+    /// The value that a record has already, for one that is to differ from it in something else. A large one is not
+    /// copied: the new record holds the old one's memory, and counts as much.
+    #[inline]
+    pub fn unchanged(record: &RecordRef<'a>) -> UpdateValue<'a> {
+        let value = record.value();
+        // What the old record has beside its value is kept, too, and counts for nobody: so it is to be little.
+        let is_worth_it = value.len() >= HELD_VALUE_BYTES.max(record.key().len().saturating_mul(HELD_VALUE_PER_KEY));
+        let held = if is_worth_it { record.hold() } else { None };
+        held.map_or_else(|| value.into(), UpdateValue::InPlace)
+    }
+}
+
 impl UpdateValue<'_> {
+    /// Bytes that are copied when the value is written.
+    #[inline]
+    pub fn copied_bytes(&self) -> usize {
+        match self {
+            UpdateValue::InPlace(_) => 0,
+            UpdateValue::Parts(_) | UpdateValue::Short(_) | UpdateValue::Owned(_) => parts_len(self.parts()),
+        }
+    }
+
+    fn source(&self) -> ValueSource<'_> {
+        match self {
+            UpdateValue::InPlace(held) => ValueSource::External(held),
+            UpdateValue::Parts(_) | UpdateValue::Short(_) | UpdateValue::Owned(_) => ValueSource::Parts(self.parts()),
+        }
+    }
+
     /// The value's bytes, in parts.
     #[inline]
     pub fn parts(&self) -> [&[u8]; VALUE_PARTS] {
@@ -66,6 +97,7 @@ impl UpdateValue<'_> {
             UpdateValue::Parts(parts) => *parts,
             UpdateValue::Short(bytes) => [bytes, b"", b""],
             UpdateValue::Owned(bytes) => [bytes, b"", b""],
+            UpdateValue::InPlace(held) => [held, b"", b""],
         }
     }
 }
@@ -213,14 +245,7 @@ impl<'t> LockedStripe<'t> {
                 if parts_len(value.parts()) > self.table.config.max_value_len {
                     return Err(StoreError::ValueTooLarge);
                 }
-                self.replace_found(
-                    found,
-                    hash,
-                    key,
-                    ValueSource::Parts(value.parts()),
-                    (*flags, *expires_at_ms),
-                    now_ms,
-                )
+                self.replace_found(found, hash, key, value.source(), (*flags, *expires_at_ms), now_ms)
             }
         }
     }

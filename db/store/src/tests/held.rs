@@ -3,7 +3,8 @@
 use super::super::record::COUNTED_HELD;
 use super::*;
 use crate::StoreCondition;
-use crate::limits::ZERO_COPY_MIN_VALUE_BYTES;
+use crate::limits::{HELD_VALUE_BYTES, HELD_VALUE_PER_KEY, ZERO_COPY_MIN_VALUE_BYTES};
+use crate::{RecordUpdate, UpdateValue};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_net::shared_bytes::SharedBytes;
 use std::sync::Mutex;
@@ -46,6 +47,52 @@ fn only_large_values_are_held_and_none_for_a_key_that_is_longer() {
             assert_eq!(held.is_some(), is_held, "{key_len} {len}");
             assert!(held.is_none_or(|held| *held == value));
         }
+    }
+}
+
+#[test]
+fn a_record_that_keeps_its_value_holds_the_one_before_and_copies_nothing() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let (epochs, table) = open_table();
+    let mut participant = epochs.register();
+    for (key_len, len, in_place) in [
+        (5, HELD_VALUE_BYTES - 1, false),
+        (5, HELD_VALUE_BYTES, true),
+        (5, 20 * HELD_VALUE_BYTES, true),
+        (HELD_VALUE_BYTES / HELD_VALUE_PER_KEY, HELD_VALUE_BYTES, true),
+        (HELD_VALUE_BYTES / HELD_VALUE_PER_KEY + 1, HELD_VALUE_BYTES, false),
+    ] {
+        let (key, value) = ([&b"held:"[..], &vec![b'k'; key_len - 5]].concat(), value(1, len));
+        let hash = table.hash(&key);
+        put(&table, &participant, &key, &value);
+        let found = |participant: &Participant| {
+            let guard = participant.guard();
+            let record = table.get(&guard, hash, &key, 0).expect("it is there");
+            assert!(record.value() == value);
+            (record.value().as_ptr().addr(), record.expires_at_ms(), record.charged_bytes())
+        };
+        let (address, ..) = found(&participant);
+        let mut charged = Vec::new();
+        for expires_at_ms in [1_000, 2_000, 3_000] {
+            let touched = table.update(&participant, hash, &key, 0, |record| {
+                let value = UpdateValue::unchanged(&record.expect("it is there"));
+                assert_eq!(value.copied_bytes(), if in_place { 0 } else { len });
+                RecordUpdate::Put { value, flags: 7, expires_at_ms, answer: () }
+            });
+            touched.expect("there is room");
+            settle(&epochs, &mut participant);
+            let (now, expires, bytes) = found(&participant);
+            assert_eq!((now == address, expires), (in_place, expires_at_ms), "{key_len} {len}");
+            charged.push((bytes, table.stats().bytes));
+            assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), if in_place { 2 } else { 1 }, "the first and the last");
+        }
+        assert!(charged.windows(2).all(|two| two[0] == two[1]) && charged[0].0 > len as u64, "{charged:?}");
+        let copied = WriteOptions { flags: 7, expires_at_ms: 3_000, ..WriteOptions::default() };
+        table.put(&participant, hash, &key, &value, &copied, 0).expect("there is room");
+        assert_eq!(found(&participant).2, charged[0].0, "it counts as if it were copied");
+        table.clear(&participant);
+        settle(&epochs, &mut participant);
+        assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 0);
     }
 }
 
