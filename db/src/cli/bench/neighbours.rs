@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use sandstorm_client::PutOptions;
 use sandstorm_client::control::{TableMode, TableSpec, TenantSpec};
 use sandstorm_client::raw::Connection;
+use sandstorm_dialects::{PortService, Protocol};
 use sandstorm_extension::limits::SLICE_US;
 use sandstorm_net::rpc::RpcStatus;
+use sandstorm_server::workers::{ListenerConfig, PortAddress};
 
 use self::attackers::{AttackDriver, AttackKind, push_continuously};
+use self::redis_attack::LongCommand;
 use self::samples::{StallClock, VictimSamples, stolen_ms};
 use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
 use super::{BenchArgs, bench_server};
@@ -22,6 +25,7 @@ use crate::cli::local_server::{BAD, GET, LONG, LocalServer, LocalTenant};
 use crate::cli::output::CliError;
 
 mod attackers;
+mod redis_attack;
 mod samples;
 
 /// Records of either tenant.
@@ -34,7 +38,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(40);
 /// How long to wait for what an attack has left under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-const ATTACKS: [(&str, &[AttackKind]); 14] = [
+const ATTACKS: [(&str, &[AttackKind]); 18] = [
     ("endless loops", &[AttackKind::Calls("loop")]),
     ("recursion", &[AttackKind::Calls("recursion")]),
     ("allocation", &[AttackKind::Calls("allocation")]),
@@ -44,6 +48,10 @@ const ATTACKS: [(&str, &[AttackKind]); 14] = [
     ("long honest calls", &[AttackKind::LongCalls]),
     ("large reads", &[AttackKind::LargeReads]),
     ("large writes", &[AttackKind::LargeWrites]),
+    ("DEL of a million keys", &[AttackKind::Redis(LongCommand::Del)]),
+    ("MGET of a million keys", &[AttackKind::Redis(LongCommand::MGet)]),
+    ("EXISTS of a million keys", &[AttackKind::Redis(LongCommand::Exists)]),
+    ("EXEC of 9 x 100,000 keys", &[AttackKind::Redis(LongCommand::Exec)]),
     ("flood of gets", &[AttackKind::FloodGets]),
     ("flood of calls", &[AttackKind::FloodCalls]),
     ("junk and forged packets", &[AttackKind::Junk]),
@@ -168,7 +176,7 @@ const SECONDS: f64 = 0.2;
 const ROUNDS: usize = 15;
 
 pub(super) fn neighbours(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
-    let server = bench_server::start_bench_server(1, |_| {})?;
+    let server = bench_server::start_bench_server(1, |overrides| overrides.listen = vec![redis_port()])?;
     let about = format!(
         "One worker, a victim that asks {VICTIM_RATE_PER_S} times a second (gets and calls by turns), a tenant that does its worst: short \
          rounds, quiet and under attack by turns. p99 is to be at most twice the quiet one, or a slice and 100 us, whichever is larger, \
@@ -195,6 +203,13 @@ pub(super) fn neighbours(args: &BenchArgs) -> Result<ExperimentFindings, CliErro
         .notes
         .push("Attended samples are those during which the measuring thread itself was not gone for 100 us.".into());
     Ok(findings)
+}
+
+/// Whoever connects there acts for the attacker.
+fn redis_port() -> ListenerConfig {
+    let (tenant, table) = (Some("attacker".to_owned()), Some("t".to_owned()));
+    let service = PortService { protocol: Protocol::Redis, tenant, table, public: false };
+    ListenerConfig { address: PortAddress::Tcp(([127, 0, 0, 1], 0).into()), udp: false, service }
 }
 
 struct NeighboursSetup<'s> {

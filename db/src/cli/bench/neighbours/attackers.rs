@@ -12,6 +12,7 @@ use sandstorm_net::r2p2::DatagramSink;
 use sandstorm_net::r2p2::header::{R2p2Kind, single_header};
 use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, encode_message};
 
+use super::redis_attack::{LongCommand, RedisAttack};
 use super::{RECORDS, key};
 use crate::cli::local_server::{GET, LocalServer, LocalTenant};
 use crate::cli::output::CliError;
@@ -38,6 +39,7 @@ pub(super) enum AttackKind {
     LongCalls,
     LargeReads,
     LargeWrites,
+    Redis(LongCommand),
     FloodGets,
     FloodCalls,
     Junk,
@@ -62,6 +64,8 @@ enum AttackTraffic {
         datagrams: Vec<Vec<u8>>,
         at: usize,
     },
+    /// Sends long commands, one after the other.
+    Redis(Box<RedisAttack>),
 }
 
 impl AttackDriver {
@@ -91,6 +95,7 @@ impl AttackDriver {
                     message.put(id, &key(RECORDS + number), &LARGE_VALUE, &PutOptions::default());
                 }
             })?,
+            AttackKind::Redis(what) => AttackTraffic::Redis(Box::new(RedisAttack::new(server, what)?)),
             AttackKind::FloodGets => flood_traffic(server, mallory, &Operation::get(mallory.table, &key(7)))?,
             AttackKind::FloodCalls => flood_traffic(server, mallory, &Operation::invoke(b"get", &get))?,
             AttackKind::Junk => junk_traffic(server, mallory, victim)?,
@@ -124,6 +129,7 @@ impl AttackDriver {
                 outbox.clear();
                 driver.receive(burst);
             }
+            AttackTraffic::Redis(attack) => self.sent += u64::from(attack.turn()?),
         }
         Ok(())
     }
@@ -136,6 +142,7 @@ impl AttackDriver {
                 connection.in_flight() == 0
             }
             AttackTraffic::Flooder { driver, burst, .. } => driver.receive(burst) == 0,
+            AttackTraffic::Redis(attack) => attack.has_ended(),
         }
     }
 }
