@@ -541,3 +541,6 @@ fn a_message_has_as_many_keys_as_the_client_sends_at_most() {
 
 #[path = "wire/senders.rs"]
 mod senders;
+
+#[path = "wire/largest.rs"]
+mod largest;

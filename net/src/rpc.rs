@@ -32,8 +32,8 @@ pub const VERSION: u8 = 1;
 pub const MESSAGE_HEADER_LEN: usize = 32;
 /// Bytes of an operation header.
 pub const OP_HEADER_LEN: usize = 32;
-/// Operations in one message, at most. A message is served in one go, so this bounds what it makes others wait: 256
-/// puts take about as long as a slice.
+/// Operations in one message, at most: all of them are looked at before the first is run, and 256 puts take about as
+/// long as a slice.
 pub const MAX_OPERATIONS: usize = 256;
 /// Longest key in bytes; a server may set its own limit lower.
 pub const MAX_KEY_LEN: usize = 64 << 10;

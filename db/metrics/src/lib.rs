@@ -277,6 +277,11 @@ metrics! {
         duplicates: counter,
         /// Whole messages received.
         messages: counter,
+        /// Times that a message had to wait for a further turn of its tenant's, because a piece of work was over.
+        messages_postponed: counter,
+        /// The most that was run of messages in one go so far, in plain requests of 200 ns: 500, or 250 beside another
+        /// tenant, and one operation more, which is 1,000 keys, or 8 MiB moved in and out (4,096).
+        longest_piece: gauge,
         /// Messages or operations that are not well-formed, by kind.
         malformed: counter by("kind", MALFORMED_KINDS),
         /// Operations received, by what they ask for.

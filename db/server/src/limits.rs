@@ -1,5 +1,6 @@
 //! Limits of this crate: name, default, unit, reason.
 
+use sandstorm_dialects::limits::protocols::CONTENDED_PIECE_WORK;
 use sandstorm_net::limits::MIN_PATH_DATAGRAM;
 use sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
 use sandstorm_net::seal::SEAL_OVERHEAD;
@@ -45,6 +46,13 @@ pub const SERVE_NS: u64 = 30_000;
 /// CPU nanoseconds of one lane's turn while others wait: what a message waits for each tenant that floods. Of all lanes
 /// together that are served at once, where each has little.
 pub const BATCH_NS: u64 = 10_000;
+/// Bytes of messages that wait on one port for a further turn of their tenants' because a piece of work was over; a
+/// tenant may have twice as many as are free. As many as four ports hold of messages that are not whole yet; a message
+/// beyond is answered `Overloaded`.
+pub const POSTPONED_BYTES: usize = 256 << 20;
+/// Bytes of answers that are given once more in one piece, because a request was repeated, after which further repeats
+/// are dropped: a slice's worth of copying, and one largest answer.
+pub const REPLAYED_BYTES_PER_PIECE: usize = CONTENDED_PIECE_WORK as usize * COPY_BYTES_PER_GET;
 /// Turns with packets of a worker that is busy between two times at which the counts of its port are taken over: some
 /// tens of microseconds of plain operations, a millisecond or some with calls that take their time.
 pub const COUNTER_PUBLISH_TURNS: usize = 16;

@@ -14,12 +14,13 @@ use sandstorm_net::rpc::{
 use sandstorm_net::seal::peer_session;
 use sandstorm_net::shared_bytes::SharedBytes;
 
+use super::message_pieces::MessageWork;
 use super::pending_queries::QueryTag;
 use super::port::PortContext;
 use super::record_operations::{self, RangeWork};
 use super::rejections;
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
-use crate::limits::BURST;
+use crate::limits::{BURST, REPLAYED_BYTES_PER_PIECE};
 use sandstorm_accounts::TokenHash;
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_dialects::limits::MULTIGET_KEYS;
@@ -38,17 +39,23 @@ pub(super) struct IncomingRequest<'p> {
 pub(super) struct AdmittedRequest<'d> {
     /// Which of the burst's messages it is.
     pub(super) number: usize,
+    /// Which share of the part it is of.
+    pub(super) share: u8,
     /// What its response waits for.
     pub(super) ticket: Option<ResponseId>,
     pub(super) origin: RequestOrigin<PeerAddr>,
     pub(super) view: &'d Arc<TenantView>,
-    /// Its first operation, and the others.
+    /// Its first operation that is still to be run, and those behind it.
     pub(super) first: Operation<'d>,
     pub(super) others: OperationIter<'d>,
+    /// Which of its operations the first is.
+    pub(super) from: usize,
     /// How many requests it counts as.
     pub(super) requests: u32,
     /// What its ranges have done.
     pub(super) ranges: RangeWork,
+    /// What was done of it in this piece.
+    pub(super) work: MessageWork,
     /// The memory of its packet, if that stayed where it came.
     pub(super) packet: Option<&'d SharedBytes>,
     /// Whether a value of it is stored there.
@@ -79,6 +86,8 @@ pub(super) struct AdmissionContext<'d, 'w> {
     pub(super) allow_plaintext: bool,
     /// The server is shutting down.
     pub(super) stops: bool,
+    /// Bytes of answers that were given again in this piece.
+    pub(super) replayed_bytes: Cell<usize>,
 }
 
 impl<'d> AdmissionContext<'d, '_> {
@@ -238,13 +247,16 @@ pub(super) fn admit<'d>(
     let (packet, ranges, has_stored_value) = (incoming.packet, RangeWork::new(), Cell::new(false));
     admitted.push(AdmittedRequest {
         number,
+        share: incoming.share,
         ticket,
         origin,
         view,
         first,
         others,
+        from: 0,
         requests,
         ranges,
+        work: MessageWork::default(),
         packet,
         has_stored_value,
     });
@@ -402,6 +414,12 @@ fn check_replay(
             return Some(AdmissionDecision::Drop);
         }
         RequestAdmission::Replay(answer) => {
+            // Each is copied, and asked for by a few bytes. A client that does not get it repeats its request again.
+            if door.replayed_bytes.get() >= REPLAYED_BYTES_PER_PIECE {
+                door.counters.duplicates.add(1);
+                return Some(AdmissionDecision::Drop);
+            }
+            door.replayed_bytes.set(door.replayed_bytes.get() + answer.len());
             response.clear();
             response.extend_from_slice(answer);
             door.counters.duplicates.add(1);
@@ -561,39 +579,4 @@ pub(super) fn count(family: &[SingleWriterCounter], index: usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn surveyed(operations: &[Operation<'_>]) -> OperationSummary {
-        let count = operations.len() as u16;
-        let header = MessageHeader { flags: 0, operations: count, tenant: 1, session: 1, sequence: 1, acked: 0 };
-        let mut message = Vec::new();
-        start_response(&header, count, &mut message);
-        operations.iter().for_each(|operation| encode_operation(operation, &mut message));
-        parse(&message).expect("well-formed operations").3
-    }
-
-    #[test]
-    fn a_range_counts_as_the_records_that_it_may_answer_and_as_one_at_the_least() {
-        let range = |limit| Operation::range(1, b"from", b"to", limit, false);
-        let (get, multiget) = (Operation::get(1, b"k"), Operation::multiget(1, 3, b"no keys"));
-        for (operations, keys, requests) in [
-            (&[range(1)][..], 1, 1),
-            (&[Operation::range(1, b"", b"", 7, true)], 7, 7),
-            (&[range(1_000)], 1_000, 1_000),
-            // No answer has more; and what is no limit is refused, which is a request as well.
-            (&[range(10_000)], 1_000, 1_000),
-            (&[Operation { number: u64::MAX, ..range(1) }], 1_000, 1_000),
-            (&[range(0)], 0, 1),
-            (&[range(1); 256], 256, 256),
-            (&[get, range(5), multiget, get], 8, 10),
-            (&[range(600), range(600)], 1_200, 1_200),
-        ] {
-            let survey = surveyed(operations);
-            let counted = (survey.keys, survey.requests(operations.len() as u16));
-            assert_eq!(counted, (keys, requests), "{operations:?}");
-            assert!(survey.repeatable && !survey.only_pings && !survey.invokes && !survey.hello);
-        }
-        assert!(!surveyed(&[range(1), Operation::put(1, b"k", b"v")]).repeatable);
-    }
-}
+mod tests;

@@ -25,6 +25,9 @@
 //! 6. Its lane is charged, and its burst or pack is free again with the last datagram in it
 //!    ([`IngressScheduler::finish_batch`]).
 //!
+//! Messages that were not run to their end wait in their tenant's lane as well ([`super::message_pieces`]). They go on
+//! before its datagrams are served, in a part of their own.
+//!
 //! A lane goes by the tenant that a datagram names only if the tenant is open, or the sender has shown its token: a
 //! forged name buys no place in another's lane. What came alone and is little is not sorted at all, and what the kernel
 //! has coalesced is sorted by runs where it lies: with one or two tenants this costs a few nanoseconds a datagram.
@@ -45,10 +48,12 @@ use sandstorm_net::shared_bytes;
 
 use self::flows::{ActiveFlows, BatchDatagram, BufferId, DatagramRange, FlowEnqueuer};
 pub(super) use self::flows::{BatchCosts, FlowSlice, FlowStats, IngressFlow};
+use super::connections::dynamic_threshold_admits;
+use super::message_pieces::PostponedMessage;
 use super::rx_zero_copy::may_wait_in_place;
 use super::verified_peers::VerifiedPeers;
 use crate::limits::{
-    BATCH_NS, BURST, DIRECT_DATAGRAMS, MAX_BURSTS, MAX_PACKS, RECEIVES_PER_SERVE, SHED_MIN_DATAGRAMS,
+    BATCH_NS, BURST, DIRECT_DATAGRAMS, MAX_BURSTS, MAX_PACKS, POSTPONED_BYTES, RECEIVES_PER_SERVE, SHED_MIN_DATAGRAMS,
     TENANT_TO_UNAUTHENTICATED_WEIGHT, UNPACKED_BURSTS,
 };
 use sandstorm_catalog::DirectorySnapshot;
@@ -130,6 +135,10 @@ pub(super) struct IngressScheduler {
     part: ArrayVec<BatchDatagram, BURST>,
     /// Whose that is; nobody's in particular where it is served as it came.
     shares: ArrayVec<FlowSlice, BURST>,
+    /// Messages that go on now: all of one lane, and nothing else is being served.
+    resumed: Vec<PostponedMessage>,
+    /// Bytes of all messages that wait to go on.
+    postponed_bytes: usize,
     /// The clock of the lane served last, when it was chosen.
     clock: u64,
     /// Datagrams shed since the worker began.
@@ -163,6 +172,8 @@ impl IngressScheduler {
             direct_range: None,
             part: ArrayVec::new(),
             shares: ArrayVec::new(),
+            resumed: Vec::new(),
+            postponed_bytes: 0,
             clock: 0,
             shed: 0,
             random_drop: None,
@@ -304,7 +315,7 @@ impl IngressScheduler {
         lane.waiting -= count;
         lane.window.shed += count as u64;
         self.shed += count as u64;
-        if lane.waiting == 0 {
+        if !lane.has_work() {
             self.active.heap.retain(|Reverse((_, _, other))| *other != class);
         }
         if let Some(store) = buffer_mut(&mut self.bursts, &mut self.packs, run.store) {
@@ -336,18 +347,28 @@ impl IngressScheduler {
                 self.active.heap.pop();
                 continue;
             };
+            if lane.has_postponed() && !self.part.is_empty() {
+                break;
+            }
             let datagram_cost_ns = lane.datagram_cost_ns.max(1);
             let in_time = if alone { BURST } else { (left_ns / datagram_cost_ns) as usize };
             if in_time == 0 && !self.part.is_empty() {
                 break;
             }
             self.active.heap.pop();
+            if lane.has_postponed() {
+                self.resumed = lane.take_postponed();
+                self.postponed_bytes -= self.resumed.iter().map(PostponedMessage::bytes).sum::<usize>();
+                self.clock = self.clock.max(lane.clock);
+                self.shares.push(FlowSlice { class, count: self.resumed.len() as u16, is_resumed: true });
+                return true;
+            }
             let before = self.part.len();
             lane.take(in_time.clamp(1, BURST - before), self.shares.len() as u8, &mut self.part);
             let count = self.part.len() - before;
             left_ns = left_ns.saturating_sub(count as u64 * datagram_cost_ns);
             self.clock = self.clock.max(lane.clock);
-            self.shares.push(FlowSlice { class, count: count as u16 });
+            self.shares.push(FlowSlice { class, count: count as u16, is_resumed: false });
         }
         !self.part.is_empty()
     }
@@ -379,6 +400,44 @@ impl IngressScheduler {
         !self.shares.is_empty() || self.direct_range.is_some()
     }
 
+    /// Messages that go on now; none: it is datagrams that are being served.
+    pub(super) fn take_resumed(&mut self) -> Vec<PostponedMessage> {
+        std::mem::take(&mut self.resumed)
+    }
+
+    /// Has a message wait for a further turn of its tenant's.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn postpone(&mut self, message: PostponedMessage) -> Result<(), Box<PostponedMessage>> {
+        let held = self.lanes.get(&Some(message.tenant())).map_or(0, IngressFlow::postponed_bytes);
+        if !dynamic_threshold_admits(POSTPONED_BYTES, self.postponed_bytes, held) {
+            return Err(Box::new(message));
+        }
+        self.postponed_bytes += message.bytes();
+        self.lane_of(&message).put_postponed(message);
+        Ok(())
+    }
+
+    /// Has a message wait that has done so before, in front of those behind it.
+    pub(super) fn postpone_again(&mut self, message: PostponedMessage) {
+        self.postponed_bytes += message.bytes();
+        self.lane_of(&message).put_postponed_first(message);
+    }
+
+    /// The lane of a message's tenant, which has its place among those that are served, or gets it when what is being
+    /// served is done.
+    fn lane_of(&mut self, message: &PostponedMessage) -> &mut IngressFlow {
+        let class = Some(message.tenant());
+        let weight = u64::from(message.weight()) * TENANT_TO_UNAUTHENTICATED_WEIGHT;
+        let lane = self.lanes.entry(class).or_insert_with(|| IngressFlow::new(weight));
+        if !lane.has_work() && !self.shares.iter().any(|share| share.class == class) {
+            lane.clock = lane.clock.max(self.clock);
+            self.active.push(lane.clock, class);
+        }
+        lane
+    }
+
     /// How many datagrams are being served.
     #[inline]
     pub(super) fn batch_len(&self) -> usize {
@@ -406,21 +465,22 @@ impl IngressScheduler {
     }
 
     /// The part has been served, in so much time. Each of its lanes is charged by the work that its share was. Tells
-    /// its datagrams.
+    /// its datagrams, and messages that went on.
     pub(super) fn finish_batch(&mut self, took_ns: u64, bills: &BatchCosts) -> usize {
         for item in &self.part {
             if let Some(store) = buffer_mut(&mut self.bursts, &mut self.packs, item.store) {
                 store.done(1);
             }
         }
-        let count = self.part.len();
+        let resumed = self.shares.iter().filter(|share| share.is_resumed).map(|share| usize::from(share.count));
+        let count = self.part.len() + resumed.sum::<usize>();
         self.part.clear();
         let all: u64 = self.shares.iter().enumerate().map(|(number, share)| bills.of(number, share).0).sum();
         for (number, share) in self.shares.drain(..).enumerate() {
             let Some(lane) = self.lanes.get_mut(&share.class) else { continue };
             let (work, refused) = bills.of(number, &share);
-            lane.served(took_ns.saturating_mul(work) / all.max(1), u64::from(share.count), refused);
-            if lane.waiting > 0 {
+            lane.served(took_ns.saturating_mul(work) / all.max(1), &share, refused);
+            if lane.has_work() {
                 self.active.push(lane.clock, share.class);
             }
         }

@@ -1,7 +1,7 @@
 //! Workers: pinned threads that serve requests, each on a port of its own.
 //!
 //! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admission`], the door;
-//! [`record_operations`], operations on records; [`connections`], clients of memcached and Redis; [`tasks`],
+//! [`message_pieces`], how much of messages is run in one go; [`record_operations`], operations on records; [`connections`], clients of memcached and Redis; [`tasks`],
 //! invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`ingress`] and [`early_drop`], fairness between
 //! those who send; [`port`], [`response_assembly`], [`sessions`], [`verified_peers`], [`rx_zero_copy`], what is
 //! remembered between packets.
@@ -12,6 +12,7 @@ mod drain;
 mod early_drop;
 mod ingress;
 mod listeners;
+mod message_pieces;
 mod network;
 mod pending_queries;
 mod port;
@@ -225,6 +226,7 @@ impl Worker {
     fn prepare_to_park(&self) -> Option<(Option<u64>, bool)> {
         let Some(mut state) = self.shared.ports[self.index].open(true) else { return Some((None, false)) };
         let may = state.driver.may_sleep();
+        let may = may && state.context.left_behind.is_empty();
         may.then(|| (state.context.timer_us, !state.context.outbox.is_empty()))
     }
 

@@ -11,6 +11,7 @@ use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{ServerSeal, TokenSource, TokenVerifier, peer_session, requires_opening};
 use sandstorm_net::shared_bytes::SharedBytes;
 
+use super::message_pieces::PostponedMessage;
 use super::rejections::RejectionLimiter;
 use super::response_assembly::{RequestOrigin, ResponseAssembler, ResponseId, start_response};
 use super::sessions::AuthenticatedSessions;
@@ -47,6 +48,8 @@ pub(super) struct PortContext {
     pub(super) refusals: RejectionLimiter,
     /// Messages that the door has refused since this was last read.
     pub(super) refused: u64,
+    /// Messages that a neighbour has begun, or admitted, when it served this port: its own worker goes on with them.
+    pub(super) left_behind: Vec<PostponedMessage>,
     /// Buffers of its queue in which values may stay; none if it has no such.
     pub(super) kept: Option<Arc<RxBufferBudget>>,
     /// What the endpoint had thrown out when it was last asked.
@@ -104,6 +107,7 @@ impl PortContext {
             known: VerifiedPeers::new(SESSIONS_PER_PORT),
             refusals: RejectionLimiter::default(),
             refused: 0,
+            left_behind: Vec::new(),
             kept,
             malformed: 0,
             throttle_check_us: None,

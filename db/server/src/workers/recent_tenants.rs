@@ -17,6 +17,13 @@ impl RecentTenants {
         self.0[0] = Some((tenant, now_us));
     }
 
+    /// Whether two tenants have asked lately.
+    #[inline]
+    pub(super) fn is_shared(&self, now_us: u64) -> bool {
+        self.0.iter().flatten().all(|(_, at_us)| now_us.saturating_sub(*at_us) < CONTENTION_WINDOW_US)
+            && self.0[1].is_some()
+    }
+
     /// Whether any other tenant has asked lately.
     #[inline]
     pub(super) fn beside(&self, tenant: u32, now_us: u64) -> bool {
@@ -36,12 +43,14 @@ mod tests {
         asked.note(1, 0);
         assert!(!asked.beside(1, 10), "alone");
         assert!(asked.beside(2, 10));
+        assert!(!asked.is_shared(10));
         asked.note(2, 50);
         for at_us in 51..60 {
             asked.note(1, at_us);
         }
         assert!(asked.beside(1, 50 + CONTENTION_WINDOW_US - 1), "however often it asks itself");
         assert!(!asked.beside(1, 50 + CONTENTION_WINDOW_US));
+        assert!(asked.is_shared(59) && !asked.is_shared(50 + CONTENTION_WINDOW_US));
         assert!(asked.beside(2, 50 + CONTENTION_WINDOW_US), "the other way round it was later");
         asked.note(3, 70);
         assert!(asked.beside(1, 71) && asked.beside(3, 71));

@@ -49,8 +49,20 @@ impl RangeWork {
     }
 
     /// Requests that are still to be billed.
+    #[inline]
     pub(crate) fn owed(&self) -> u32 {
         self.owed.get()
+    }
+
+    /// The same; they are billed now.
+    pub(crate) fn take_owed(&self) -> u32 {
+        self.owed.take()
+    }
+}
+
+impl Default for RangeWork {
+    fn default() -> RangeWork {
+        RangeWork::new()
     }
 }
 
@@ -203,6 +215,11 @@ fn put(
     match put {
         Ok(version) => encode_done(operation, version, response),
         Err(StoreError::Conflict) => encode_conflict(context, table, operation, hash, response),
+        Err(StoreError::ValueTooLarge) => {
+            let (asked, most) = (value.len(), table.max_value_len());
+            let text = format!("a value of {asked} bytes is longer than the table allows: {most} at most");
+            encode_refusal(operation, RpcStatus::TooLarge, &text, response)
+        }
         Err(error) => encode_store_error(operation, error, response),
     }
 }

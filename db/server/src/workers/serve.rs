@@ -19,6 +19,7 @@ use sandstorm_net::shared_bytes::SharedBytes;
 use super::Worker;
 use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, IncomingRequest, admit, count};
 use super::ingress::{BatchCosts, DatagramClassifier, IngressScheduler};
+use super::message_pieces::{PieceBudget, PieceEnd, PostponedMessage, SuspendedMessage, operation_requests, suspend};
 use super::port::{MalformedDatagram, PortContext, ResponseBuffer, WorkerPortState, shrink_to_pool};
 use super::record_operations;
 use super::response_assembly::{RequestOrigin, start_response};
@@ -37,7 +38,7 @@ use sandstorm_store::PREFETCH_BATCH;
 const _: () = assert!(PLAN_OPERATIONS <= PREFETCH_BATCH);
 
 /// How many plain gets take as long as copying so many bytes.
-fn copy_cost_gets(bytes: usize) -> u32 {
+pub(super) fn copy_cost_gets(bytes: usize) -> u32 {
     (bytes / COPY_BYTES_PER_GET) as u32
 }
 
@@ -93,27 +94,23 @@ impl Worker {
         // After the packets: whoever was told that a tenant or table is there may use it at once.
         self.refresh_snapshot();
         let snapshot = if Arc::ptr_eq(&snapshot, &self.snapshot) { snapshot } else { Arc::clone(&self.snapshot) };
+        let left_behind = if own { mem::take(&mut state.context.left_behind) } else { Vec::new() };
+        if !left_behind.is_empty() {
+            self.postpone(left_behind, false, true, intake, &mut state.context);
+        }
         let (mut begun, mut spent_ns, mut went_through) = (None, 0, 0);
+        let mut piece = PieceBudget::new(true);
         while intake.next_batch() {
             // Most looks find nothing, or what is served at once and charged to nobody: they are not timed.
             if intake.is_timed() {
                 begun.get_or_insert_with(Instant::now);
             }
-            let mut requests: ArrayVec<IncomingRequest<'_>, BURST> = ArrayVec::new();
             let mut bills = BatchCosts::default();
-            intake.for_each_sealed(|burst, index, share| {
-                bills.add_rejected(share, state.context.open_sealed(now_us, burst, index, &snapshot));
-            });
-            for number in 0..intake.batch_len() {
-                let Some((share, peer, datagram, packet)) = intake.datagram(number) else { continue };
-                match state.context.receive(now_us, peer, datagram) {
-                    Ok(Some(request)) => requests.push(IncomingRequest { share, request, packet }),
-                    Ok(None) => bills.add_work(share, copy_cost_gets(datagram.len())),
-                    Err(MalformedDatagram) => bills.add_rejected(share, 1),
-                }
+            // Who serves a neighbour's port has one piece for all: its own packets wait.
+            if own {
+                piece = PieceBudget::new(self.asked.is_shared(now_us));
             }
-            self.serve_messages(&snapshot, &requests, &mut bills, port, &mut state.context);
-            requests.into_iter().for_each(|incoming| state.context.endpoint.recycle(incoming.request.message));
+            self.serve_batch(&snapshot, intake, (&mut piece, &mut bills), port, &mut state.context);
             let since_ns = begun.map_or(0, |begun: Instant| begun.elapsed().as_nanos() as u64);
             went_through += intake.finish_batch(since_ns - spent_ns, &bills);
             spent_ns = since_ns;
@@ -137,6 +134,56 @@ impl Worker {
             }
         }
         went_through
+    }
+
+    /// Serves what the intake has chosen: datagrams, or messages that go on. What the piece has no room for waits.
+    fn serve_batch(
+        &mut self,
+        snapshot: &DirectorySnapshot,
+        intake: &mut IngressScheduler,
+        (piece, bills): (&mut PieceBudget, &mut BatchCosts),
+        port: usize,
+        context: &mut PortContext,
+    ) {
+        let (now_us, own) = (self.now_us, port == self.index);
+        let resumed = intake.take_resumed();
+        let has_waited = !resumed.is_empty();
+        let waits = if has_waited {
+            self.resume_messages(snapshot, resumed, (piece, bills), port, context)
+        } else {
+            let mut requests: ArrayVec<IncomingRequest<'_>, BURST> = ArrayVec::new();
+            intake.for_each_sealed(|burst, index, share| {
+                bills.add_rejected(share, context.open_sealed(now_us, burst, index, snapshot));
+            });
+            for number in 0..intake.batch_len() {
+                let Some((share, peer, datagram, packet)) = intake.datagram(number) else { continue };
+                match context.receive(now_us, peer, datagram) {
+                    Ok(Some(request)) => requests.push(IncomingRequest { share, request, packet }),
+                    Ok(None) => bills.add_work(share, copy_cost_gets(datagram.len())),
+                    Err(MalformedDatagram) => bills.add_rejected(share, 1),
+                }
+            }
+            let mut suspended = self
+                .serve_messages(snapshot, &requests, (&mut *piece, &mut *bills), port, context)
+                .into_iter()
+                .peekable();
+            let mut waits = Vec::new();
+            for (number, incoming) in requests.into_iter().enumerate() {
+                match suspended.next_if(|suspended| suspended.number == number) {
+                    Some(suspended) => {
+                        waits.push(PostponedMessage::new(incoming.request.message.into_vec(), suspended))
+                    }
+                    None => context.endpoint.recycle(incoming.request.message),
+                }
+            }
+            waits
+        };
+        if piece.requests() > self.counters.longest_piece.get() {
+            self.counters.longest_piece.set(piece.requests());
+        }
+        if !waits.is_empty() {
+            self.postpone(waits, has_waited, own, intake, context);
+        }
     }
 
     /// Sends what has waited for the answers of invocations, and did not leave with them.
@@ -175,20 +222,30 @@ impl Worker {
         state.context.throttle_check_us = self.overload.timer_us();
     }
 
-    /// Admits the messages of a burst, plans all their operations, and runs them.
+    /// Admits the messages of a burst, plans their operations, and runs them for as long as the piece goes. Gives the
+    /// messages that are not at their end, in their order.
     fn serve_messages<'d>(
         &mut self,
         snapshot: &'d DirectorySnapshot,
         requests: &'d [IncomingRequest<'d>],
-        bills: &mut BatchCosts,
+        (piece, bills): (&mut PieceBudget, &mut BatchCosts),
         port: usize,
         context: &mut PortContext,
-    ) {
+    ) -> Vec<SuspendedMessage> {
         let mut responses = mem::take(&mut self.responses);
         let counters = Arc::clone(&self.counters);
         let (now_us, allow_plaintext, stops) = (self.now_us, self.shared.allow_plaintext, self.stops);
-        let (worker, last) = (self.index, Cell::new(None));
-        let door = AdmissionContext { snapshot, last, counters: &counters, worker, now_us, allow_plaintext, stops };
+        let (worker, last, replayed_bytes) = (self.index, Cell::new(None), Cell::new(0));
+        let door = AdmissionContext {
+            snapshot,
+            last,
+            counters: &counters,
+            worker,
+            now_us,
+            allow_plaintext,
+            stops,
+            replayed_bytes,
+        };
         let mut admitted: ArrayVec<AdmittedRequest<'d>, BURST> = ArrayVec::new();
         for (number, (incoming, response)) in requests.iter().zip(&mut responses).enumerate() {
             let IncomingRequest { share, request, .. } = incoming;
@@ -214,16 +271,36 @@ impl Worker {
                 AdmissionDecision::Drop => {}
             }
         }
+        piece.spend(0, door.replayed_bytes.get());
+        let end = self.run_messages(&admitted, piece, &mut responses, port, context);
+        self.finish_messages(&admitted, end, &mut responses, bills, context);
+        let suspended = suspend(admitted, end, &mut responses);
+        responses.iter_mut().take(requests.len()).for_each(|response| shrink_to_pool(&mut response.bytes));
+        self.responses = responses;
+        suspended
+    }
+
+    /// Plans the operations of messages and runs them, until all are done or the piece is over. Tells where that was.
+    pub(super) fn run_messages(
+        &mut self,
+        admitted: &[AdmittedRequest<'_>],
+        piece: &mut PieceBudget,
+        responses: &mut [ResponseBuffer],
+        port: usize,
+        context: &mut PortContext,
+    ) -> Option<PieceEnd> {
         let mut plan: ArrayVec<PlannedOperation<'_>, PLAN_OPERATIONS> = ArrayVec::new();
         let mut reached = TableLookupCache::default();
-        for message in &admitted {
+        for message in admitted {
             let mut operation = message.first;
             let mut others = message.others.clone().flatten();
-            for part in 0.. {
+            for part in message.from.. {
                 let (table, hash) = locate_record(message.view, &operation, &mut reached);
                 plan.push(PlannedOperation { message, part, operation, table, hash });
                 if plan.is_full() {
-                    self.run_plan(&mut plan, &mut responses, port, context);
+                    if let Some(end) = self.run_plan(&mut plan, piece, responses, port, context) {
+                        return Some(end);
+                    }
                     // A grant may have ended meanwhile.
                     reached = TableLookupCache::default();
                 }
@@ -231,25 +308,7 @@ impl Worker {
                 operation = next;
             }
         }
-        self.run_plan(&mut plan, &mut responses, port, context);
-        for message in &admitted {
-            if message.ranges.owed() > 0 {
-                self.bill(message.view.tenant.id, message.ranges.owed());
-            }
-            let response = &mut responses[message.number];
-            let answered = response.bytes.len() + response.tail.as_deref().map_or(0, <[u8]>::len);
-            match response.tail.take() {
-                _ if message.ticket.is_some() => {}
-                Some(tail) => context.respond_shared(self.now_us, &message.origin, &response.bytes, tail),
-                None => context.answer(self.now_us, &message.origin, &response.bytes),
-            }
-            let IncomingRequest { share, request, .. } = &requests[message.number];
-            let bytes = request.message.len() + answered;
-            let operations = message.requests.saturating_add(message.ranges.owed());
-            bills.add_work(*share, operations.saturating_sub(1).saturating_add(copy_cost_gets(bytes)));
-        }
-        responses.iter_mut().take(requests.len()).for_each(|response| shrink_to_pool(&mut response.bytes));
-        self.responses = responses;
+        self.run_plan(&mut plan, piece, responses, port, context)
     }
 
     /// Notes which tenant asks, and charges requests to its share of the CPU, where invocations are waiting for theirs.
@@ -262,14 +321,16 @@ impl Worker {
         }
     }
 
-    /// Runs what was planned, in order. By now the buckets are in the cache; the records come next.
+    /// Runs what was planned, in order, for as long as the piece goes; tells where it was over, if it was. By now the
+    /// buckets are in the cache; the records come next.
     fn run_plan(
         &mut self,
         plan: &mut ArrayVec<PlannedOperation<'_>, PLAN_OPERATIONS>,
+        piece: &mut PieceBudget,
         responses: &mut [ResponseBuffer],
         port: usize,
         context: &mut PortContext,
-    ) {
+    ) -> Option<PieceEnd> {
         let guard = self.participant.guard();
         let mut further = 0_u64;
         for (at, planned) in plan.iter().enumerate() {
@@ -285,35 +346,64 @@ impl Worker {
             }
             further &= further - 1;
         }
+        let mut end = None;
         for planned in plan.iter() {
+            if piece.is_over() {
+                end = Some(PieceEnd { number: planned.message.number, part: planned.part });
+                break;
+            }
             count(&self.counters.requests, planned.operation.op as usize);
-            let Some(ticket) = planned.message.ticket else {
-                let ResponseBuffer { bytes, tail } = &mut responses[planned.message.number];
-                let tail = (self.shared.zero_copy && planned.ends_response()).then_some(tail);
-                let packet = self.packet(planned, port, context);
-                let status = self.run_plain(planned, packet, bytes, tail);
-                count(&self.counters.responses, status as usize);
-                continue;
-            };
-            let mut answer = mem::take(&mut self.answer);
-            answer.clear();
-            let status = match planned.operation.op {
-                OpKind::Invoke => {
-                    let caller = ReplyTarget::Datagram { port: port as u32, part: planned.part as u32, ticket };
-                    self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
-                }
-                _ => {
-                    let packet = self.packet(planned, port, context);
-                    Some(self.run_plain(planned, packet, &mut answer, None))
-                }
-            };
+            let (message, asked) = (planned.message, planned.operation.encoded_len());
+            let owed = message.ranges.owed();
+            let (status, copied, shared) = self.run_planned(planned, responses, port, context);
             if let Some(status) = status {
                 count(&self.counters.responses, status as usize);
-                context.deliver(self.now_us, ticket, planned.part, |response| response.extend_from_slice(&answer));
             }
-            self.answer = answer;
+            let requests = operation_requests(&planned.operation);
+            piece.spend(requests.saturating_add(message.ranges.owed() - owed), asked + copied);
+            message.work.note(requests, asked + copied + shared);
         }
         plan.clear();
+        end
+    }
+
+    /// Runs one operation. Tells how it ended if it did, the bytes of its answer that were copied, and those that are
+    /// sent from where they are stored.
+    #[inline]
+    fn run_planned(
+        &mut self,
+        planned: &PlannedOperation<'_>,
+        responses: &mut [ResponseBuffer],
+        port: usize,
+        context: &mut PortContext,
+    ) -> (Option<RpcStatus>, usize, usize) {
+        let Some(ticket) = planned.message.ticket else {
+            let ResponseBuffer { bytes, tail } = &mut responses[planned.message.number];
+            let before = bytes.len();
+            let mut place = (self.shared.zero_copy && planned.ends_response()).then_some(tail);
+            let packet = self.packet(planned, port, context);
+            let status = self.run_plain(planned, packet, bytes, place.as_deref_mut());
+            let shared = place.and_then(|tail| tail.as_deref()).map_or(0, <[u8]>::len);
+            return (Some(status), bytes.len() - before, shared);
+        };
+        let mut answer = mem::take(&mut self.answer);
+        answer.clear();
+        let status = match planned.operation.op {
+            OpKind::Invoke => {
+                let caller = ReplyTarget::Datagram { port: port as u32, part: planned.part as u32, ticket };
+                self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
+            }
+            _ => {
+                let packet = self.packet(planned, port, context);
+                Some(self.run_plain(planned, packet, &mut answer, None))
+            }
+        };
+        if status.is_some() {
+            context.deliver(self.now_us, ticket, planned.part, |response| response.extend_from_slice(&answer));
+        }
+        let copied = answer.len();
+        self.answer = answer;
+        (status, copied, 0)
     }
 
     /// The packet that an operation came in, if a value of it may stay there. Whoever serves, the buffers are those of

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use super::{DatagramClassifier, FlowKey};
 use crate::limits::{BURST, TENANT_TO_UNAUTHENTICATED_WEIGHT};
+use crate::workers::message_pieces::PostponedMessage;
 
 /// Where datagrams lie while they wait, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,9 @@ pub(in crate::workers) struct FlowStats {
 pub(in crate::workers) struct IngressFlow {
     pub(super) runs: VecDeque<DatagramRange>,
     pub(super) waiting: usize,
+    /// Messages that were admitted and are not at their end, the oldest first.
+    postponed: VecDeque<PostponedMessage>,
+    postponed_bytes: usize,
     /// CPU time used, by weight, as if the lane had always been waiting; the least is next.
     pub(super) clock: u64,
     /// What serving one of its datagrams has cost lately, nanoseconds.
@@ -63,11 +67,54 @@ pub(in crate::workers) struct IngressFlow {
 impl IngressFlow {
     pub(super) fn new(weight: u64) -> IngressFlow {
         let (runs, window) = (VecDeque::new(), FlowStats::default());
-        IngressFlow { runs, waiting: 0, clock: 0, datagram_cost_ns: 500, weight: weight.max(1), window, keep: 1.0 }
+        let postponed = VecDeque::new();
+        IngressFlow {
+            runs,
+            waiting: 0,
+            postponed,
+            postponed_bytes: 0,
+            clock: 0,
+            datagram_cost_ns: 500,
+            weight: weight.max(1),
+            window,
+            keep: 1.0,
+        }
+    }
+
+    /// Whether anything waits here.
+    pub(super) fn has_work(&self) -> bool {
+        self.waiting > 0 || self.has_postponed()
+    }
+
+    #[inline]
+    pub(super) fn has_postponed(&self) -> bool {
+        !self.postponed.is_empty()
+    }
+
+    pub(super) fn postponed_bytes(&self) -> usize {
+        self.postponed_bytes
+    }
+
+    pub(super) fn put_postponed(&mut self, message: PostponedMessage) {
+        self.postponed_bytes += message.bytes();
+        self.postponed.push_back(message);
+    }
+
+    pub(super) fn put_postponed_first(&mut self, message: PostponedMessage) {
+        self.postponed_bytes += message.bytes();
+        self.postponed.push_front(message);
+    }
+
+    /// The oldest messages that wait to go on, as many as are served at once.
+    pub(super) fn take_postponed(&mut self) -> Vec<PostponedMessage> {
+        let count = self.postponed.len().min(BURST);
+        let taken: Vec<PostponedMessage> = self.postponed.drain(..count).collect();
+        self.postponed_bytes -= taken.iter().map(PostponedMessage::bytes).sum::<usize>();
+        taken
     }
 
     pub(in crate::workers) fn is_idle(&self) -> bool {
-        self.waiting == 0 && self.window.arrived + self.window.dropped_early == 0
+        !self.has_work() && self.window.arrived + self.window.dropped_early == 0
     }
 
     /// Moves up to `most` datagrams, the oldest, to what is served next, as its share of that number.
@@ -87,11 +134,13 @@ impl IngressFlow {
         }
     }
 
-    /// So many of its datagrams were served in so much time, and so many messages of them refused.
-    pub(super) fn served(&mut self, took_ns: u64, count: u64, refused: u64) {
+    /// A share of it was served in so much time, and so many messages of that refused.
+    pub(super) fn served(&mut self, took_ns: u64, share: &FlowSlice, refused: u64) {
+        let count = u64::from(share.count);
         self.datagram_cost_ns = (3 * self.datagram_cost_ns + took_ns / count.max(1)) / 4;
         self.clock += took_ns * TENANT_TO_UNAUTHENTICATED_WEIGHT / self.weight;
-        self.window.served += count;
+        // What goes on was counted when it came.
+        self.window.served += if share.is_resumed { 0 } else { count };
         self.window.refused += refused;
     }
 }
@@ -101,6 +150,8 @@ impl IngressFlow {
 pub(in crate::workers) struct FlowSlice {
     pub(in crate::workers) class: FlowKey,
     pub(in crate::workers) count: u16,
+    /// It is messages that go on, and no datagrams.
+    pub(in crate::workers) is_resumed: bool,
 }
 
 /// A datagram that is being served: where it lies, and which share it is of.
@@ -185,7 +236,7 @@ impl FlowEnqueuer<'_> {
     /// Appends a run to its class's lane.
     pub(super) fn put(&mut self, class: FlowKey, run: DatagramRange, sorter: &DatagramClassifier<'_>) {
         let lane = self.lanes.entry(class).or_insert_with(|| IngressFlow::new(sorter.weight(class)));
-        if lane.waiting == 0 {
+        if !lane.has_work() {
             lane.clock = lane.clock.max(self.clock);
             self.active.push(lane.clock, class);
         }

@@ -432,3 +432,59 @@ fn whose_messages_are_more_work_has_fewer_of_them_served() {
     let ratio = of(ids[1]) / of(ids[2]);
     assert!((0.8..1.25).contains(&ratio), "and theirs is alike: {served:?}");
 }
+
+/// A message of a tenant's that waits for its turn.
+fn waiting(port: &Port, tenant: u32, number: u64) -> PostponedMessage {
+    let snapshot = port.directory.snapshot();
+    PostponedMessage::unbegun(snapshot.tenant(tenant).unwrap(), get(tenant, number).split_off(8))
+}
+
+/// What is served next: datagrams of these classes, or so many messages that go on, which cost this much.
+fn next_costing(port: &mut Port, cost_ns: u64, again: usize) -> Option<(Vec<FlowKey>, usize, usize)> {
+    if !port.intake.next_batch() {
+        return None;
+    }
+    let classes = port.intake.shares().iter().map(|share| share.class).collect();
+    let (datagrams, mut resumed) = (port.intake.batch_len(), port.intake.take_resumed());
+    let count = resumed.len();
+    resumed.drain(count.saturating_sub(again)..).rev().for_each(|message| port.intake.postpone_again(message));
+    assert_eq!(port.intake.finish_batch(cost_ns, &BatchCosts::default()), datagrams + count);
+    Some((classes, datagrams, count))
+}
+
+#[test]
+fn messages_that_wait_go_on_at_their_tenants_turn_and_others_have_theirs_between() {
+    let (mut port, ids) = port(&["a", "b"]);
+    for number in 1..=5 {
+        let message = waiting(&port, ids[0], number);
+        assert!(port.intake.postpone(message).is_ok());
+    }
+    port.send(ids[0] as u16, ids[0], 3);
+    port.send(ids[1] as u16, ids[1], 2);
+    port.receive();
+    let (a, b) = (vec![Some(ids[0])], vec![Some(ids[1])]);
+    assert_eq!(next_costing(&mut port, 100_000, 4), Some((a.clone(), 0, 5)), "alone, and one of them to its end");
+    assert_eq!(next_costing(&mut port, 1_000, 0), Some((b, 2, 0)), "the neighbour is between");
+    assert_eq!(next_costing(&mut port, 100_000, 1), Some((a.clone(), 0, 4)));
+    assert_eq!(next_costing(&mut port, 100_000, 0), Some((a.clone(), 0, 1)));
+    assert_eq!(next_costing(&mut port, 1_000, 0), Some((a, 3, 0)), "what came later is served later");
+    assert_eq!(next_costing(&mut port, 1_000, 0), None);
+    assert_eq!(port.intake.postponed_bytes, 0);
+}
+
+#[test]
+fn a_tenant_has_its_share_of_the_room_for_messages_that_wait() {
+    const LARGE: usize = 8 << 20;
+    let (mut port, ids) = port(&["a", "b"]);
+    let large = |port: &Port, tenant| {
+        let mut message = get(tenant, 1).split_off(8);
+        message.reserve_exact(LARGE - message.len());
+        PostponedMessage::unbegun(port.directory.snapshot().tenant(tenant).unwrap(), message)
+    };
+    let mut held = 0;
+    while let Ok(()) = port.intake.postpone(large(&port, ids[0])) {
+        held += LARGE;
+    }
+    assert!(held > POSTPONED_BYTES / 2 && held < POSTPONED_BYTES * 3 / 4, "{held}");
+    assert!(port.intake.postpone(large(&port, ids[1])).is_ok(), "another one's share is left");
+}

@@ -25,12 +25,8 @@ pub(super) fn run(
         return encode_refusal(operation, RpcStatus::Malformed, &text, response);
     }
     if operation.value.len() > MAX_KEY_LEN + 1 {
-        return encode_refusal(
-            operation,
-            RpcStatus::TooLarge,
-            "the end of a range is longer than a key may be",
-            response,
-        );
+        let text = format!("the end of a range is longer than a key may be: {MAX_KEY_LEN} bytes, and one");
+        return encode_refusal(operation, RpcStatus::TooLarge, &text, response);
     }
     if context.ranges.looks.get().is_exceeded() {
         return encode_refusal(operation, RpcStatus::TooLarge, KEY_BYTES_EXCEEDED_TEXT, response);
