@@ -62,8 +62,8 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
     assert!(within_a_minute(|| left() == (0, 0, 0)), "{:?}, {:?}", left(), plane.epochs.stats());
 }
 
-/// What is left of a table that was emptied, or dropped, is freed while nobody asks for anything: by workers before they
-/// sleep, and by the janitor behind threads that have gone.
+/// What is left of a table that was emptied, or dropped, is freed while nobody asks for anything: by workers before
+/// they sleep, and by the janitor behind threads that have gone.
 #[test]
 fn what_an_emptied_table_leaves_is_freed_while_nobody_asks() {
     const RECORDS: u32 = 700_000;

@@ -8,8 +8,8 @@ pub const REQUEST_NS: u64 = 200;
 /// and a little more, since a message may carry several.
 pub const PLAN_OPERATIONS: usize = 64;
 /// Keys of all multigets of one message, and records that its ranges may answer: at 60-90 ns each they hold a worker
-/// for about as long as a slice. One operation is served in one go, so this is what its neighbours wait, beside what its
-/// ranges look at in vain (`RANGE_KEYS_PER_MESSAGE` of the store).
+/// for about as long as a slice. One operation is served in one go, so this is what its neighbours wait, beside what
+/// its ranges look at in vain (`RANGE_KEYS_PER_MESSAGE` of the store).
 pub const MULTIGET_KEYS: u64 = 1_000;
 
 pub mod bits;

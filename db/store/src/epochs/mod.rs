@@ -286,8 +286,8 @@ impl Participant {
         }
     }
 
-    /// Whether something was freed at the last quiescent point: then there may be more, and a thread that has nothing else
-    /// to do announces another one before it sleeps. What it leaves is freed at the pace of those that are awake.
+    /// Whether something was freed at the last quiescent point: then there may be more, and a thread that has nothing
+    /// else to do announces another one before it sleeps. What it leaves is freed at the pace of those that are awake.
     #[inline]
     pub fn is_freeing(&self) -> bool {
         self.is_freeing
