@@ -13,7 +13,8 @@ use sandstorm_dialects::limits::protocols::PIECE_WORK;
 use sandstorm_extension::LoadedExtension;
 use sandstorm_extension::limits::ARENA_MAX_BYTES;
 use sandstorm_net::rpc::{
-    MAX_BODY_LEN, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_VALUE_LEN, OP_FLAG_SNAPSHOT, RangeEntries, ttl_prefix,
+    MAX_BODY_LEN, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_VALUE_LEN, OP_FLAG_SNAPSHOT, RangeEntries, encode_operation,
+    ttl_prefix,
 };
 use sandstorm_server::limits::COPY_BYTES_PER_GET;
 
@@ -79,10 +80,6 @@ impl Asked {
     fn ordered(mut self) -> Asked {
         self.head.table = ORDERED;
         self
-    }
-
-    fn operation(&self) -> Operation<'_> {
-        Operation { key: &self.key, value: &self.value, ..self.head }
     }
 }
 
@@ -251,7 +248,7 @@ fn beyond(op: OpKind) -> Vec<(Asked, RpcStatus, String)> {
             let reply = (over as u64).to_le_bytes().to_vec();
             vec![
                 body(Asked::new(op, b"sums", vec![0; MAX_BODY_LEN + 1])),
-                refused(Asked::new(op, b"sums", reply), RpcStatus::Failed, &MAX_VALUE_LEN.to_string()),
+                refused(Asked::new(op, b"sums", reply), RpcStatus::Failed, "reply is longer than its limit"),
             ]
         }
         OpKind::Range => {
@@ -289,11 +286,18 @@ impl LargeClient {
     }
 
     fn message(&mut self, asks: &[Asked]) -> Vec<u8> {
-        let operations: Vec<Operation<'_>> = asks.iter().map(Asked::operation).collect();
         // Running it again does no harm, so the server need not remember these answers.
         let header = MessageHeader { flags: MESSAGE_FLAG_IDEMPOTENT, ..self.wire.header(asks.len()) };
-        let mut message = Vec::new();
-        encode_message(&header, &operations, &mut message);
+        let mut message = header.encode().to_vec();
+        // By hand: the codec writes nothing that is too large.
+        for asked in asks {
+            let begun = message.len();
+            encode_operation(&asked.head, &mut message);
+            message[begun + 4..begun + 8].copy_from_slice(&(asked.key.len() as u32).to_le_bytes());
+            message[begun + 8..begun + 12].copy_from_slice(&(asked.value.len() as u32).to_le_bytes());
+            message.extend_from_slice(&asked.key);
+            message.extend_from_slice(&asked.value);
+        }
         message
     }
 
