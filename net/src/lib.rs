@@ -3,7 +3,8 @@
 //! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`reply_cache`] runs each request
 //! at most once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over
 //! Ethernet frames; [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory where a device can
-//! read them, [`rx_budget`] counts the packet buffers in which such lie. `trust` is for those who ask a port that
+//! read them, [`rx_budget`] counts the packet buffers in which such lie. [`rate_limiter`] bounds how often something
+//! happens. `trust` is for those who ask a port that
 //! speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod fuzzing;
 pub mod limits;
 pub mod memcached;
 pub mod r2p2;
+pub mod rate_limiter;
 pub mod reply_cache;
 pub mod resp;
 pub mod rpc;

@@ -2,6 +2,7 @@
 
 use sandstorm_net::limits::MIN_PATH_DATAGRAM;
 use sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
+use sandstorm_net::rate_limiter::RateLimit;
 use sandstorm_net::seal::SEAL_OVERHEAD;
 
 /// How long a tenant's last request counts for that, microseconds: ten requests a second keep a worker prompt.
@@ -79,6 +80,8 @@ pub const MIN_ADMIT_FRACTION: f64 = 1.0 / 4096.0;
 pub const REJECTIONS_PER_S: u64 = 20_000;
 /// How many of them may leave at once.
 pub const REJECTION_BURST: u64 = 2_000;
+/// The two together.
+pub const REJECTIONS: RateLimit = RateLimit::per_second(REJECTIONS_PER_S).with_burst(REJECTION_BURST);
 /// Bytes of such an answer, at most, and of the pings that are answered without a tenant: one packet, which no way
 /// refuses, sealed or not. A longer answer would have to be sent again until it is acked, which nobody does whose
 /// address was forged; and what a router says of ways is heeded of larger packets alone, so that nobody brings it about

@@ -3,29 +3,24 @@
 //! it, sent once for each time that all of it was asked, and there is a bound on how many leave.
 
 use sandstorm_net::r2p2::ReceivedMessage;
+use sandstorm_net::rate_limiter::RateLimiter;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
 
-use crate::limits::{REJECTION_BURST, REJECTIONS_PER_S, UNAUTHENTICATED_MESSAGE_BYTES};
+use crate::limits::{REJECTIONS, UNAUTHENTICATED_MESSAGE_BYTES};
 
 /// What a port may still send of them.
 #[derive(Debug, Default)]
 pub(super) struct RejectionLimiter {
-    /// From when on the rate is fully recovered, in the workers' microseconds.
-    recovered_us: u64,
+    limiter: RateLimiter,
     unsent: u64,
 }
 
 impl RejectionLimiter {
     /// Whether one more may leave, as an answer of so many bytes to a message of so many.
     pub(super) fn admits(&mut self, now_us: u64, answer: usize, asked: usize) -> bool {
-        const EACH_US: u64 = 1_000_000 / REJECTIONS_PER_S;
-        let next_us = self.recovered_us.max(now_us) + EACH_US;
-        if answer > asked.min(UNAUTHENTICATED_MESSAGE_BYTES) || next_us > now_us + REJECTION_BURST * EACH_US {
-            self.unsent += 1;
-            return false;
-        }
-        self.recovered_us = next_us;
-        true
+        let may = answer <= asked.min(UNAUTHENTICATED_MESSAGE_BYTES) && self.limiter.admit(&REJECTIONS, now_us);
+        self.unsent += u64::from(!may);
+        may
     }
 
     /// Those that did not leave.
@@ -75,6 +70,7 @@ pub(super) fn truncate_to_fit(text: &str, asked: usize, operations: u16) -> &str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{REJECTION_BURST, REJECTIONS_PER_S};
 
     #[test]
     fn an_answer_is_not_longer_than_its_question_and_there_are_so_many_a_second() {

@@ -6,13 +6,14 @@ use std::mem;
 use std::time::Instant;
 
 use sandstorm_net::driver::StreamProgress;
+use sandstorm_net::rate_limiter::RateLimiter;
 
 use super::WorkerConnections;
 use super::budget::Origin;
 use super::event_loop::ServeOutcome;
 use super::inbox::ConnectionId;
 use super::ready_queue::{RETAINED_TENANT_QUEUES, ReadyQueue};
-use crate::limits::ports::{TLS_HANDSHAKE_BURST_NS, TLS_HANDSHAKE_NS_PER_S, TLS_HANDSHAKES_PER_TURN};
+use crate::limits::ports::{TLS_HANDSHAKES, TLS_HANDSHAKES_PER_TURN};
 use crate::workers::Worker;
 use sandstorm_metrics::ConnectionReason;
 
@@ -21,42 +22,33 @@ pub(super) struct TlsHandshakeQueue {
     /// By address.
     line: ReadyQueue,
     hashes: RandomState,
-    /// CPU time that they may take; below 0 what they took beyond it.
-    credit_ns: i64,
-    /// When that was last looked at, in the workers' microseconds.
-    looked_us: u64,
+    /// Of the CPU time that they have taken.
+    limiter: RateLimiter,
     /// Of this turn.
     begun: usize,
 }
 
 impl Default for TlsHandshakeQueue {
     fn default() -> TlsHandshakeQueue {
-        let credit_ns = TLS_HANDSHAKE_BURST_NS as i64;
-        TlsHandshakeQueue { line: ReadyQueue::default(), hashes: RandomState::new(), credit_ns, looked_us: 0, begun: 0 }
+        let (line, limiter) = (ReadyQueue::default(), RateLimiter::default());
+        TlsHandshakeQueue { line, hashes: RandomState::new(), limiter, begun: 0 }
     }
 }
 
-const CREDIT_NS_PER_US: u64 = TLS_HANDSHAKE_NS_PER_S / 1_000_000;
-
 impl TlsHandshakeQueue {
     /// Whether one may go on now.
-    fn may(&mut self, now_us: u64) -> bool {
-        let gained_ns =
-            now_us.saturating_sub(self.looked_us).saturating_mul(CREDIT_NS_PER_US).min(TLS_HANDSHAKE_BURST_NS * 2);
-        self.looked_us = now_us;
-        self.credit_ns = (self.credit_ns + gained_ns as i64).min(TLS_HANDSHAKE_BURST_NS as i64);
-        self.credit_ns > 0 && self.begun < TLS_HANDSHAKES_PER_TURN
+    fn may(&self, now_us: u64) -> bool {
+        self.limiter.has_some_left(&TLS_HANDSHAKES, now_us) && self.begun < TLS_HANDSHAKES_PER_TURN
     }
 
-    fn charge(&mut self, ns: u64) {
+    fn charge(&mut self, now_us: u64, ns: u64) {
         self.begun += 1;
-        self.credit_ns = self.credit_ns.saturating_sub_unsigned(ns);
+        self.limiter.charge(&TLS_HANDSHAKES, now_us, ns);
     }
 
     /// When those that wait may go on, if there are some.
     pub(super) fn due_us(&self) -> Option<u64> {
-        let owed_ns = u64::try_from(-self.credit_ns).unwrap_or(0);
-        (self.line.len() > 0).then(|| self.looked_us + owed_ns / CREDIT_NS_PER_US + 1)
+        (self.line.len() > 0).then(|| self.limiter.has_some_left_from_us(&TLS_HANDSHAKES))
     }
 
     /// A lane for each address.
@@ -108,7 +100,7 @@ impl WorkerConnections {
         let mut received = mem::take(&mut self.received);
         let begun = Instant::now();
         let moved = connection.wire.receive(&mut received);
-        self.handshakes.charge(begun.elapsed().as_nanos() as u64);
+        self.handshakes.charge(worker.now_us, begun.elapsed().as_nanos() as u64);
         let _is_in_what_was_charged = connection.wire.take_work();
         let is_over = !connection.wire.is_handshaking();
         if is_over {
@@ -135,6 +127,7 @@ impl WorkerConnections {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::ports::{TLS_HANDSHAKE_BURST_NS, TLS_HANDSHAKE_NS_PER_S};
 
     #[test]
     fn handshakes_take_a_tenth_of_a_worker_and_one_a_turn() {
@@ -143,7 +136,7 @@ mod tests {
         for at_us in (0..10_000_000).step_by(100) {
             handshakes.begun = 0;
             if handshakes.may(at_us) {
-                handshakes.charge(cost_ns);
+                handshakes.charge(at_us, cost_ns);
                 spent_ns += cost_ns;
                 assert!(!handshakes.may(at_us), "one in a turn");
             }
@@ -152,7 +145,7 @@ mod tests {
         assert!((most_ns - cost_ns..=most_ns + cost_ns).contains(&spent_ns), "{spent_ns}");
         assert_eq!(handshakes.due_us(), None, "nobody waits");
         handshakes.line.push(1, ConnectionId::from_u64(0));
-        handshakes.charge(cost_ns);
+        handshakes.charge(10_000_000, cost_ns);
         let due_us = handshakes.due_us().expect("one waits");
         handshakes.begun = 0;
         assert!(!handshakes.may(due_us - 20) && handshakes.may(due_us));
