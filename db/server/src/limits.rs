@@ -102,9 +102,6 @@ pub const SESSIONS_PER_PORT: usize = 65_536;
 /// Invocations alive on one worker, waiting or running. Beyond that a call is answered `Overloaded`: each holds an
 /// arena, and queues longer than this only add latency. One tenant alone gets 1,024 of them.
 pub const INVOCATIONS_PER_WORKER: usize = 1_536;
-/// Places of a worker that a tenant may hold for each one that is free: of `n` tenants that want all they can get, each
-/// has 2 of `2n + 1` parts, and one part is left for the others.
-pub const DYNAMIC_THRESHOLD_ALPHA: usize = 2;
 /// How old the time of day may be by which records expire, microseconds: it is told in milliseconds, and a turn of a
 /// polling worker is shorter than ten readings of a clock.
 pub const CLOCK_MAX_AGE_US: u64 = 250;

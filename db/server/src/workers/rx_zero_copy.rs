@@ -8,10 +8,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::connections::dynamic_threshold_admits;
 use super::ingress::FlowKey;
 use sandstorm_accounts::TenantUsage;
 use sandstorm_metrics::SingleWriterCounter;
@@ -23,7 +23,7 @@ pub(super) fn may_wait_in_place(kept: Option<&RxBufferBudget>, class: FlowKey, w
     let Some(kept) = kept else { return false };
     // It is out itself.
     let out = kept.waiting().saturating_sub(1) as usize;
-    let may = class.is_some() && dynamic_threshold_admits(kept.max_waiting() as usize, out, waiting);
+    let may = class.is_some() && DynamicThreshold::of(kept.max_waiting() as usize).admits(out, waiting);
     if !may {
         kept.refuse();
     }
@@ -56,7 +56,8 @@ impl ZeroCopyPacket<'_> {
         }
         let value = self.share.slice_ref(value)?;
         let held = self.usage.kept(self.port);
-        if !dynamic_threshold_admits(self.kept.most() as usize, self.kept.stored() as usize, held.get() as usize) {
+        let places = DynamicThreshold::of(self.kept.most() as usize);
+        if !places.admits(self.kept.stored() as usize, held.get() as usize) {
             self.refused.add(1);
             return None;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use sandstorm_api::abi;
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rpc::{MAX_VALUE_LEN, OpKind, Operation, RpcStatus, encode_operation};
 
 use super::Worker;
@@ -15,7 +16,7 @@ use super::port::WorkerPortState;
 use super::record_operations;
 use super::response_assembly::ResponseId;
 use super::run_queue::ScheduledTask;
-use crate::limits::{DYNAMIC_THRESHOLD_ALPHA, INVOCATIONS_PER_WORKER};
+use crate::limits::INVOCATIONS_PER_WORKER;
 use sandstorm_accounts::KillRecord;
 use sandstorm_catalog::TenantView;
 use sandstorm_dialects::InvocationResult;
@@ -122,14 +123,12 @@ impl InvocationTask {
     }
 }
 
-/// Whether a tenant that holds `held` of the `live` places of a worker may take one more: it may hold so many times
-/// what is free. So one tenant alone gets two thirds of the places, two get two fifths each, and however many want all
-/// they can get, something is left for one that holds little.
+/// Whether a tenant that holds `held` of the `live` places of a worker may take one more.
 fn check_invocation_limit(live: usize, held: usize) -> Result<(), &'static str> {
-    let free = INVOCATIONS_PER_WORKER.saturating_sub(live);
-    if free == 0 {
+    let places = DynamicThreshold::of(INVOCATIONS_PER_WORKER);
+    if places.free(live) == 0 {
         Err("the worker has all the invocations that it can hold; try again later")
-    } else if held >= free * DYNAMIC_THRESHOLD_ALPHA {
+    } else if !places.admits(live, held) {
         Err("the tenant has its share of the invocations that the worker can hold; try again later")
     } else {
         Ok(())

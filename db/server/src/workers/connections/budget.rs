@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sandstorm_net::driver::StreamSocket;
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
 use super::inbox::ConnectionId;
-use super::slots::dynamic_threshold_admits;
 use crate::limits::connections::{MAX_CONNECTIONS, OTHER_FILES, STRANGERS_OF_ADDRESS, STRANGERS_OF_ADDRESS_ONE_IN};
 
 /// How many connections the server has, and may have.
@@ -146,7 +146,7 @@ impl ConnectionBudget {
     /// Takes a place for one of a tenant, if it may have one more.
     pub(super) fn take(&self, tenant: u32) -> bool {
         let mut held = self.held.lock();
-        let may = dynamic_threshold_admits(self.limit, held.live, held.of(tenant));
+        let may = DynamicThreshold::of(self.limit).admits(held.live, held.of(tenant));
         if may {
             held.add(tenant);
         }
@@ -162,7 +162,7 @@ impl ConnectionBudget {
             return None;
         }
         let goes =
-            if dynamic_threshold_admits(self.limit, held.live, held.of(0)) { None } else { Some(held.shed(own)?) };
+            if DynamicThreshold::of(self.limit).admits(held.live, held.of(0)) { None } else { Some(held.shed(own)?) };
         held.seated += 1;
         let seat = Seat { origin, number: held.seated };
         held.add(0);
@@ -185,7 +185,8 @@ impl ConnectionBudget {
         let is_seated =
             |seat: &Seat| held.seats.get(&seat.origin).is_some_and(|seats| seats.contains_key(&seat.number));
         let counts = seat.as_ref().is_none_or(is_seated);
-        let may = dynamic_threshold_admits(self.limit, held.live.saturating_sub(usize::from(counts)), held.of(tenant));
+        let may =
+            DynamicThreshold::of(self.limit).admits(held.live.saturating_sub(usize::from(counts)), held.of(tenant));
         if may {
             match seat {
                 Some(seat) => {

@@ -28,7 +28,6 @@ use self::handshakes::TlsHandshakeQueue;
 pub(super) use self::inbox::{ConnectionId, WorkerInbox};
 use self::ready_queue::ReadyQueue;
 use self::slots::ConnectionSlots;
-pub(super) use self::slots::dynamic_threshold_admits;
 use self::transport::ConnectionTransport;
 pub(super) use self::udp_port::UdpPort;
 use super::SharedWorkerState;

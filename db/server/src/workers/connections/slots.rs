@@ -1,10 +1,10 @@
 //! The places of a worker's connections, and who holds how many of them and of the bytes of their buffers.
 
 use hashbrown::HashMap;
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
 use super::connection::ClientConnection;
 use super::inbox::ConnectionId;
-use crate::limits::DYNAMIC_THRESHOLD_ALPHA;
 use crate::limits::connections::BUFFER_BYTES;
 
 /// A place: free, or a connection's.
@@ -35,12 +35,6 @@ pub(super) struct ConnectionSlots {
     bytes: usize,
 }
 
-/// Whether one that holds `held` of `live` places (or bytes) may take one more of `limit`: as many as it leaves free,
-/// times [`DYNAMIC_THRESHOLD_ALPHA`]. So nobody can take so much that another one gets none.
-pub(in crate::workers) fn dynamic_threshold_admits(limit: usize, live: usize, held: usize) -> bool {
-    held < limit.saturating_sub(live) * DYNAMIC_THRESHOLD_ALPHA
-}
-
 impl ConnectionSlots {
     /// Connections.
     pub(super) fn live(&self) -> usize {
@@ -54,7 +48,8 @@ impl ConnectionSlots {
 
     /// Whether the buffers of a tenant's connections may take what they do.
     pub(super) fn admits_buffers(&self, tenant: u32) -> bool {
-        dynamic_threshold_admits(BUFFER_BYTES, self.bytes, self.held.get(&tenant).map_or(0, |held| held.bytes))
+        let held = self.held.get(&tenant).map_or(0, |held| held.bytes);
+        DynamicThreshold::of(BUFFER_BYTES).admits(self.bytes, held)
     }
 
     /// Notes that the buffers of a tenant's connection have changed.
@@ -128,24 +123,5 @@ impl ConnectionSlots {
             place.connection.as_deref().filter(|connection| are(connection)).map(|_| name)
         });
         names.collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn however_many_take_all_they_can_get_another_one_still_gets_in() {
-        for tenants in [1usize, 2, 5] {
-            let mut held = vec![0; tenants];
-            while let Some(next) =
-                (0..tenants).find(|next| dynamic_threshold_admits(10_000, held.iter().sum(), held[*next]))
-            {
-                held[next] += 1;
-            }
-            assert!(dynamic_threshold_admits(10_000, held.iter().sum(), 0), "{tenants}: {held:?}");
-        }
-        assert!(!dynamic_threshold_admits(10, 10, 0));
     }
 }
