@@ -23,6 +23,7 @@ mod run_queue;
 mod rx_zero_copy;
 mod serve;
 mod sessions;
+mod slot_map;
 mod spin;
 mod start;
 mod steal;

@@ -8,6 +8,7 @@ use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, OpKind, Operation, R
 
 use super::pending_queries::{PendingQueries, QueryTag};
 use super::record_operations;
+use super::slot_map::{SlotId, SlotMap};
 use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
 /// What identifies a request: where its response goes and under which name.
@@ -25,27 +26,13 @@ pub(crate) struct RequestOrigin<P> {
     pub(super) query: QueryTag,
 }
 
-/// Names a waiting response: its slot, and the slot's generation, so that a late part cannot reach a stranger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ResponseId {
-    slot: u32,
-    generation: u32,
-}
+/// Names a waiting response.
+pub(crate) type ResponseId = SlotId<ResponseSlot>;
 
-impl ResponseId {
-    /// The ticket in one word.
-    pub(crate) fn word(self) -> u64 {
-        u64::from(self.slot) << 32 | u64::from(self.generation)
-    }
-
-    /// The inverse of [`ResponseId::word`].
-    pub(crate) fn from_u64(word: u64) -> ResponseId {
-        ResponseId { slot: (word >> 32) as u32, generation: word as u32 }
-    }
-}
+/// What a [`ResponseId`] names.
+pub(crate) enum ResponseSlot {}
 
 struct PendingResponse<P> {
-    generation: u32,
     origin: Option<RequestOrigin<P>>,
     /// Encoded operations, in the order in which they became ready.
     bytes: Vec<u8>,
@@ -57,10 +44,15 @@ struct PendingResponse<P> {
     charged: usize,
 }
 
+impl<P> Default for PendingResponse<P> {
+    fn default() -> PendingResponse<P> {
+        PendingResponse { origin: None, bytes: Vec::new(), parts: Vec::new(), missing: 0, charged: 0 }
+    }
+}
+
 /// The waiting responses of one port.
 pub(crate) struct ResponseAssembler<P> {
-    slots: Vec<PendingResponse<P>>,
-    free: Vec<u32>,
+    slots: SlotMap<PendingResponse<P>, ResponseSlot>,
     /// Bytes that each tenant's responses hold while they wait for a last invocation.
     held: HashMap<u32, usize>,
     /// Those of them that are queries.
@@ -75,44 +67,32 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
 
 impl<P: Copy> ResponseAssembler<P> {
     pub(crate) fn new() -> ResponseAssembler<P> {
-        ResponseAssembler { slots: Vec::new(), free: Vec::new(), held: HashMap::new(), queries: PendingQueries::new() }
+        ResponseAssembler { slots: SlotMap::default(), held: HashMap::new(), queries: PendingQueries::new() }
     }
 
     /// Opens a response for a request of `operations` operations.
     pub(crate) fn open(&mut self, origin: RequestOrigin<P>, operations: usize) -> ResponseId {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(PendingResponse {
-                generation: 0,
-                origin: None,
-                bytes: Vec::new(),
-                parts: Vec::new(),
-                missing: 0,
-                charged: 0,
-            });
-            (self.slots.len() - 1) as u32
-        });
         self.queries.begin(origin.query);
-        let waiting = &mut self.slots[slot as usize];
+        let (ticket, waiting) = self.slots.open();
         waiting.origin = Some(origin);
         waiting.missing = operations;
         if operations != 1 {
             waiting.parts.resize(operations, None);
         }
-        ResponseId { slot, generation: waiting.generation }
+        ticket
     }
 
     /// Ends the waiting of a response of one operation: its origin, for which the caller writes the response itself.
     /// `None` for a response of several, or one that does not wait (any more).
     #[inline]
     pub(crate) fn take_single(&mut self, ticket: ResponseId) -> Option<RequestOrigin<P>> {
-        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+        let waiting = self.slots.get_mut(ticket)?;
         if !waiting.parts.is_empty() {
             return None;
         }
         // It stays where it is: a copy less than taking it, and with the next generation nobody asks for it.
         let origin = waiting.origin?;
-        waiting.generation = waiting.generation.wrapping_add(1);
-        self.free.push(ticket.slot);
+        self.slots.close(ticket);
         self.queries.end(origin.query);
         Some(origin)
     }
@@ -126,7 +106,7 @@ impl<P: Copy> ResponseAssembler<P> {
         answer: &[u8],
         response: &mut Vec<u8>,
     ) -> Option<RequestOrigin<P>> {
-        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+        let waiting = self.slots.get_mut(ticket)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
         // What has no more than a header has its place kept: a write that was done must not be answered `TooLarge`.
@@ -160,7 +140,10 @@ impl<P: Copy> ResponseAssembler<P> {
             response.extend_from_slice(&waiting.bytes[*start..*end]);
         }
         debug_assert_eq!(response.len(), MESSAGE_HEADER_LEN + waiting.bytes.len());
-        self.close(ticket.slot);
+        waiting.bytes.clear();
+        waiting.bytes.shrink_to(POOLED_RESPONSE_BYTES);
+        waiting.parts.clear();
+        self.slots.close(ticket);
         if charged > 0
             && let Some(held) = self.held.get_mut(&tenant)
         {
@@ -171,15 +154,6 @@ impl<P: Copy> ResponseAssembler<P> {
         }
         self.queries.end(origin.query);
         Some(origin)
-    }
-
-    fn close(&mut self, slot: u32) {
-        let waiting = &mut self.slots[slot as usize];
-        waiting.generation = waiting.generation.wrapping_add(1);
-        waiting.bytes.clear();
-        waiting.bytes.shrink_to(POOLED_RESPONSE_BYTES);
-        waiting.parts.clear();
-        self.free.push(slot);
     }
 }
 
@@ -216,7 +190,7 @@ mod tests {
         assert!(assembly.part(second, 0, &answer, &mut response).is_none() && assembly.take_single(first).is_none());
         assert_eq!(assembly.take_single(third).map(|o| o.header.sequence), Some(3));
         assert!(assembly.take_single(third).is_none());
-        assert_eq!(assembly.free.len(), assembly.slots.len());
+        assert_eq!(assembly.slots.live(), 0);
     }
 
     #[test]

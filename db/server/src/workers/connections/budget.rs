@@ -240,7 +240,7 @@ mod tests {
 
     fn come(room: &ConnectionBudget, from: u128, place: u32) -> Option<(Seat, Option<At>)> {
         let (seat, goes) = room.take_stranger(Origin(Some(from)))?;
-        room.seated(seat, (0, ConnectionId { place, generation: 0 }));
+        room.seated(seat, (0, ConnectionId::new(place, 0)));
         Some((seat, goes))
     }
 
@@ -259,15 +259,15 @@ mod tests {
         // A newcomer takes the oldest's place of an address that has most; that one is counted no longer, however it
         // ends.
         let (_, goes) = come(&room, 9, 900).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(0));
+        assert_eq!(goes.map(|(_, name)| name.slot()), Some(0));
         assert_eq!(room.held.lock().live, 40);
         room.leave(0, seats.first().copied());
         assert_eq!(room.held.lock().live, 40);
         // One that shows whose it is while it has to go counts for its tenant.
         let (_, goes) = come(&room, 9, 901).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(200), "by turns");
+        assert_eq!(goes.map(|(_, name)| name.slot()), Some(200), "by turns");
         let (_, goes) = come(&room, 9, 902).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(1));
+        assert_eq!(goes.map(|(_, name)| name.slot()), Some(1));
         assert!(room.pass(0, seats.get(1).copied(), 7));
         let counts = |held: &ConnectionCounts| (held.live, held.of(7));
         assert_eq!(counts(&room.held.lock()), (41, 1));

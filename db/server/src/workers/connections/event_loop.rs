@@ -11,7 +11,7 @@ use sandstorm_net::rpc::{OpKind, Operation};
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::inbox::{ConnectionId, InboxMessage};
-use super::{PORT_TOKEN_FLAG, WorkerConnections, count_refused, name, token_of};
+use super::{PORT_TOKEN_FLAG, WorkerConnections, count_refused};
 use crate::limits::connections::{
     AUTHENTICATION_TIMEOUT_US, BATCHES_PER_TURN, FEW_READY, RETAINED_BUFFER_BYTES, SELECTS_PER_TURN,
     SLOW_READER_TIMEOUT_US, TIMEOUT_CHECK_US, TURN_NS, UNAUTHENTICATED_INPUT_BYTES,
@@ -180,7 +180,7 @@ impl WorkerConnections {
                     }
                     continue;
                 }
-                let name = name(one.token);
+                let name = ConnectionId::from_u64(one.token);
                 let Some(connection) = self.places.get(name) else { continue };
                 // A Unix socket says that its client has gone while there is something of it to read.
                 if one.ended || (one.broken && !one.readable) {
@@ -445,7 +445,7 @@ impl WorkerConnections {
         if wanted != connection.interest {
             connection.interest = wanted;
             // It was added when it came; if the kernel has lost it, its time will be up.
-            let _changed = self.selector.change(&connection.wire, token_of(name), wanted);
+            let _changed = self.selector.change(&connection.wire, name.word(), wanted);
         }
     }
 

@@ -8,25 +8,13 @@ use parking_lot::Mutex;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::connection::ClientConnection;
+use crate::workers::slot_map::SlotId;
 
-/// Names a connection of a worker: its place, and which of those that came to have that place it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::workers) struct ConnectionId {
-    pub(super) place: u32,
-    pub(super) generation: u32,
-}
+/// Names a connection of a worker.
+pub(in crate::workers) type ConnectionId = SlotId<ConnectionSlot>;
 
-impl ConnectionId {
-    /// The name in one word.
-    pub(in crate::workers) fn word(self) -> u64 {
-        u64::from(self.place) << 32 | u64::from(self.generation)
-    }
-
-    /// The inverse of [`ConnectionId::word`].
-    pub(in crate::workers) fn from_u64(word: u64) -> ConnectionId {
-        ConnectionId { place: (word >> 32) as u32, generation: word as u32 }
-    }
-}
+/// What a [`ConnectionId`] names.
+pub(in crate::workers) enum ConnectionSlot {}
 
 /// What is sent.
 pub(super) enum InboxMessage {

@@ -42,16 +42,8 @@ pub(super) struct StreamPort {
     pub(super) tls: Option<Arc<ServerConfig>>,
 }
 
-/// Tokens from here on are the gates', then the wickets'.
+/// Tokens from here on are the gates', then the wickets'; those below are words of connections' ids.
 const PORT_TOKEN_FLAG: u64 = 1 << 63;
-
-fn token_of(name: ConnectionId) -> u64 {
-    u64::from(name.generation) << 32 | u64::from(name.place)
-}
-
-fn name(token: u64) -> ConnectionId {
-    ConnectionId { place: token as u32, generation: (token >> 32) as u32 }
-}
 
 /// The connections of one worker.
 pub(super) struct WorkerConnections {
@@ -143,8 +135,7 @@ impl WorkerConnections {
         connection.interest = connection.wanted();
         let interest = connection.interest;
         let name = self.places.insert(connection);
-        let added =
-            self.places.get(name).map(|connection| self.selector.add(&connection.wire, token_of(name), interest));
+        let added = self.places.get(name).map(|connection| self.selector.add(&connection.wire, name.word(), interest));
         if added.is_some_and(|added| added.is_ok()) {
             return Some(name);
         }

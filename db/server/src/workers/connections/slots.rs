@@ -4,16 +4,9 @@ use hashbrown::HashMap;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
 use super::connection::ClientConnection;
-use super::inbox::ConnectionId;
+use super::inbox::{ConnectionId, ConnectionSlot};
 use crate::limits::connections::BUFFER_BYTES;
-
-/// A place: free, or a connection's.
-#[derive(Default)]
-struct ConnectionSlot {
-    /// Grows whenever a connection leaves it.
-    generation: u32,
-    connection: Option<Box<ClientConnection>>,
-}
+use crate::workers::slot_map::SlotMap;
 
 /// What one tenant has of a worker's.
 #[derive(Clone, Copy, Default)]
@@ -26,11 +19,9 @@ struct TenantBufferUsage {
 /// All places of one worker.
 #[derive(Default)]
 pub(super) struct ConnectionSlots {
-    places: Vec<ConnectionSlot>,
-    free: Vec<u32>,
+    places: SlotMap<Option<Box<ClientConnection>>, ConnectionSlot>,
     /// What each tenant has; 0: those that have not shown whose they are.
     held: HashMap<u32, TenantBufferUsage>,
-    live: usize,
     /// Bytes of all connections' buffers.
     bytes: usize,
 }
@@ -38,7 +29,7 @@ pub(super) struct ConnectionSlots {
 impl ConnectionSlots {
     /// Connections.
     pub(super) fn live(&self) -> usize {
-        self.live
+        self.places.live()
     }
 
     /// Connections of a tenant.
@@ -73,34 +64,21 @@ impl ConnectionSlots {
     pub(super) fn insert(&mut self, connection: Box<ClientConnection>) -> ConnectionId {
         let bytes = connection.buffered();
         self.count(connection.tenant, 1, bytes as isize);
-        self.live += 1;
         self.bytes += bytes;
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.places.push(ConnectionSlot::default());
-            (self.places.len() - 1) as u32
-        });
-        let place = &mut self.places[at as usize];
-        place.connection = Some(connection);
-        ConnectionId { place: at, generation: place.generation }
+        let (name, place) = self.places.open();
+        *place = Some(connection);
+        name
     }
 
     /// The connection of that name, if it is still there.
     pub(super) fn get(&mut self, name: ConnectionId) -> Option<&mut ClientConnection> {
-        let place = self.places.get_mut(name.place as usize)?;
-        if place.generation == name.generation { place.connection.as_deref_mut() } else { None }
+        self.places.get_mut(name)?.as_deref_mut()
     }
 
     /// Takes a connection out of its place.
     pub(super) fn remove(&mut self, name: ConnectionId) -> Option<Box<ClientConnection>> {
-        let place = self.places.get_mut(name.place as usize)?;
-        if place.generation != name.generation {
-            return None;
-        }
-        let connection = place.connection.take()?;
-        // The highest bit is not the generation's: see `token`.
-        place.generation = (place.generation + 1) & (u32::MAX >> 1);
-        self.free.push(name.place);
-        self.live -= 1;
+        let connection = self.places.get_mut(name)?.take()?;
+        self.places.close(name);
         self.bytes = self.bytes.saturating_sub(connection.buffered());
         self.count(connection.tenant, -1, -(connection.buffered() as isize));
         Some(connection)
@@ -118,10 +96,7 @@ impl ConnectionSlots {
 
     /// The names of those that are so.
     pub(super) fn which(&self, mut are: impl FnMut(&ClientConnection) -> bool) -> Vec<ConnectionId> {
-        let names = self.places.iter().enumerate().filter_map(|(at, place)| {
-            let name = ConnectionId { place: at as u32, generation: place.generation };
-            place.connection.as_deref().filter(|connection| are(connection)).map(|_| name)
-        });
-        names.collect()
+        let named = self.places.iter();
+        named.filter_map(|(name, place)| place.as_deref().filter(|one| are(one)).map(|_| name)).collect()
     }
 }
