@@ -1,4 +1,4 @@
-//! The door: which messages may be run. Parses all of a message, finds its tenant, authenticates its session, and keeps
+//! The admission: which messages may be run. Parses all of a message, finds its tenant, authenticates its session, and keeps
 //! out what was run before. Whatever is not let in is answered with the reason, and counted.
 
 use std::cell::Cell;
@@ -14,21 +14,23 @@ use sandstorm_net::rpc::{
 use sandstorm_net::seal::peer_session;
 use sandstorm_net::shared_bytes::SharedBytes;
 
+use super::context::count;
+use super::operation_response::encode_refusal;
 use super::pending_queries::QueryTag;
 use super::port::PortContext;
-use super::record_operations::{self, RangeWork};
+use super::record_operations::operation_context::RangeWork;
 use super::rejections;
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 use crate::limits::BURST;
 use sandstorm_accounts::TokenHash;
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_dialects::limits::MULTIGET_KEYS;
-use sandstorm_metrics::{SingleWriterCounter, WorkerCounters, malformed_kind_index};
+use sandstorm_metrics::{WorkerCounters, malformed_kind_index};
 
 /// A request as it came.
 pub(super) struct IncomingRequest<'p> {
-    /// Which share of the part it is of.
-    pub(super) share: u8,
+    /// Which slice of the part it is of.
+    pub(super) slice: u8,
     pub(super) request: R2p2Request<'p>,
     /// The memory of its packet, if that stayed where it came.
     pub(super) packet: Option<&'p SharedBytes>,
@@ -39,7 +41,7 @@ pub(super) struct AdmittedRequest<'d> {
     /// Which of the burst's messages it is.
     pub(super) number: usize,
     /// What its response waits for.
-    pub(super) ticket: Option<ResponseId>,
+    pub(super) response_id: Option<ResponseId>,
     pub(super) origin: RequestOrigin<PeerAddr>,
     pub(super) view: &'d Arc<TenantView>,
     /// Its first operation, and the others.
@@ -55,7 +57,7 @@ pub(super) struct AdmittedRequest<'d> {
     pub(super) has_stored_value: Cell<bool>,
 }
 
-/// What becomes of a message at the door.
+/// What becomes of a message at the admission.
 pub(super) enum AdmissionDecision {
     /// Run it: it stands at the end of the messages that may be run.
     Run,
@@ -78,7 +80,7 @@ pub(super) struct AdmissionContext<'d, 'w> {
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub(super) allow_plaintext: bool,
     /// The server is shutting down.
-    pub(super) stops: bool,
+    pub(super) is_draining: bool,
 }
 
 impl<'d> AdmissionContext<'d, '_> {
@@ -178,67 +180,67 @@ fn parse(message: &[u8]) -> Result<ParsedMessage<'_>, MessageDecodeError> {
         return Err(NO_OPERATIONS);
     }
     let first = others.next().ok_or(NO_OPERATIONS)??;
-    let mut survey =
+    let mut summary =
         OperationSummary { repeatable: true, invokes: false, only_pings: true, hello: false, keys: 0, multigets: 0 };
-    survey.note(first.op, first.number);
+    summary.note(first.op, first.number);
     for operation in others.clone() {
         let operation = operation?;
-        survey.note(operation.op, operation.number);
+        summary.note(operation.op, operation.number);
     }
-    Ok((header, first, others, survey))
+    Ok((header, first, others, summary))
 }
 
 /// Decides over one message. Who may be run is put at the end of `admitted`; a refusal's response is written to
 /// `response`.
 #[inline(always)]
 pub(super) fn admit<'d>(
-    door: &AdmissionContext<'d, '_>,
+    admission: &AdmissionContext<'d, '_>,
     (number, incoming): (usize, &'d IncomingRequest<'_>),
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
     admitted: &mut ArrayVec<AdmittedRequest<'d>, BURST>,
 ) -> AdmissionDecision {
-    door.counters.messages.add(1);
+    admission.counters.messages.add(1);
     let request = &incoming.request;
-    let (header, first, others, survey) = match parse(&request.message) {
+    let (header, first, others, summary) = match parse(&request.message) {
         Ok(parsed) => parsed,
-        Err(malformed) => return reject_malformed(door, request, malformed, desk, response),
+        Err(malformed) => return reject_malformed(admission, request, malformed, port, response),
     };
-    let Some(view) = door.tenant(header.tenant) else {
-        return handle_unknown_tenant(door, request, (header, &first), survey.only_pings, desk, response);
+    let Some(view) = admission.tenant(header.tenant) else {
+        return handle_unknown_tenant(admission, request, (header, &first), summary.only_pings, port, response);
     };
-    if let Err(no) = authenticate(door, view, request.peer, &header, &first, desk) {
-        return reject_unauthenticated(door, request, no, desk, response);
+    if let Err(rejection) = authenticate(admission, view, request.peer, &header, &first, port) {
+        return reject_unauthenticated(admission, request, rejection, port, response);
     }
-    if survey.hello {
-        register_session(door, request.peer, &header, desk);
+    if summary.hello {
+        register_session(admission, request.peer, &header, port);
     }
-    if survey.keys > MULTIGET_KEYS {
-        return reject_too_many_keys(door, request, header, response);
+    if summary.keys > MULTIGET_KEYS {
+        return reject_too_many_keys(admission, request, header, response);
     }
-    let (invokes, requests) = (survey.invokes, survey.requests(header.operations));
-    let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);
+    let (invokes, requests) = (summary.invokes, summary.requests(header.operations));
+    let within_rate = view.tenant.admit_requests(admission.now_us.saturating_mul(1000), requests);
     // Before it is refused: what has run must not be said not to have.
-    let remembered = !survey.repeatable && !header.is_idempotent();
-    if remembered && let Some(verdict) = check_replay(door, request, header, desk, response) {
-        return verdict;
+    let remembered = !summary.repeatable && !header.is_idempotent();
+    if remembered && let Some(decision) = check_replay(admission, request, header, port, response) {
+        return decision;
     }
-    let queries = &desk.assembly.queries;
+    let queries = &port.assembly.queries;
     let is_query = invokes && !remembered;
     let query = if is_query { queries.mark(&request.peer, request.request_id, &header) } else { QueryTag::NONE };
     if queries.waits(query) {
-        return drop_duplicate_query(door, within_rate, desk);
+        return drop_duplicate_query(admission, within_rate, port);
     }
-    if !within_rate || door.stops {
-        return reject_unavailable(door, view, request, header, (remembered, within_rate), desk, response);
+    if !within_rate || admission.is_draining {
+        return reject_unavailable(admission, view, request, header, (remembered, within_rate), port, response);
     }
-    view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
+    view.tenant.usage.worker(admission.worker).requests.add(u64::from(header.operations));
     let origin = RequestOrigin { peer: request.peer, request_id: request.request_id, header, remembered, query };
-    let ticket = invokes.then(|| desk.assembly.open(origin, usize::from(header.operations)));
+    let response_id = invokes.then(|| port.assembly.open(origin, usize::from(header.operations)));
     let (packet, ranges, has_stored_value) = (incoming.packet, RangeWork::new(), Cell::new(false));
     admitted.push(AdmittedRequest {
         number,
-        ticket,
+        response_id,
         origin,
         view,
         first,
@@ -253,11 +255,16 @@ pub(super) fn admit<'d>(
 
 /// A session that may act for its tenant says hello.
 #[cold]
-fn register_session(door: &AdmissionContext<'_, '_>, peer: PeerAddr, header: &MessageHeader, desk: &mut PortContext) {
+fn register_session(
+    admission: &AdmissionContext<'_, '_>,
+    peer: PeerAddr,
+    header: &MessageHeader,
+    port: &mut PortContext,
+) {
     if peer_session(peer).is_none() {
-        desk.known.note(peer, header.tenant, door.now_us);
+        port.verified_peers.note(peer, header.tenant, admission.now_us);
     }
-    desk.once.greet(door.now_us, peer, header.tenant, header.session, header.sequence);
+    port.reply_cache.greet(admission.now_us, peer, header.tenant, header.session, header.sequence);
 }
 
 /// Whom to answer what is not let in.
@@ -269,10 +276,10 @@ fn rejected_origin(request: &R2p2Request<'_>, header: MessageHeader) -> RequestO
 /// Answers a message that is none: with its header if it has one, and one operation that says what is wrong.
 #[cold]
 fn reject_malformed(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     malformed: MessageDecodeError,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
     let status =
@@ -280,15 +287,10 @@ fn reject_malformed(
     let header = reparse(&request.message).0;
     start_response(&header, 1, response);
     let (text, asked) = (malformed.to_string(), rejections::reply_limit_bytes(&request.message));
-    record_operations::encode_refusal(
-        &Operation::new(OpKind::Ping),
-        status,
-        rejections::truncate_to_fit(&text, asked, 1),
-        response,
-    );
-    count(&door.counters.malformed, malformed_kind_index(&malformed));
-    count(&door.counters.responses, status as usize);
-    finish_rejection(door, header, request, desk, response)
+    encode_refusal(&Operation::new(OpKind::Ping), status, rejections::truncate_to_fit(&text, asked, 1), response);
+    count(&admission.counters.malformed, malformed_kind_index(&malformed));
+    count(&admission.counters.responses, status as usize);
+    finish_rejection(admission, header, request, port, response)
 }
 
 /// What becomes of a message that names no tenant that there is. Pings need none, under the id 0, which is nobody's.
@@ -296,123 +298,129 @@ fn reject_malformed(
 /// work: else ids could be tried until one is a tenant's.
 #[cold]
 fn handle_unknown_tenant(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     (header, first): (MessageHeader, &Operation<'_>),
     only_pings: bool,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
     let nameless = only_pings && header.tenant == EMPTY_HEADER.tenant;
     let header = if nameless && rejections::fits_one_packet(&request.message) {
-        encode_pong(door, &request.message, response)
+        encode_pong(admission, &request.message, response)
     } else if nameless {
-        encode_rejection(door, request, RpcStatus::TooLarge, RejectionText::Truncated(rejections::LONG_PING), response)
+        encode_rejection(
+            admission,
+            request,
+            RpcStatus::TooLarge,
+            RejectionText::Truncated(rejections::LONG_PING),
+            response,
+        )
     } else {
-        let no = match closed_tenant_rejection(door, header.tenant, request.peer) {
-            Some(no) => no,
+        let rejection = match closed_tenant_rejection(admission, header.tenant, request.peer) {
+            Some(rejection) => rejection,
             None if first.op == OpKind::Hello => {
                 TokenHash::refuse(first.value);
                 WRONG_TOKEN
             }
             None => HELLO_REQUIRED,
         };
-        return reject_unauthenticated(door, request, no, desk, response);
+        return reject_unauthenticated(admission, request, rejection, port, response);
     };
-    finish_rejection(door, header, request, desk, response)
+    finish_rejection(admission, header, request, port, response)
 }
 
 /// What becomes of a message of somebody who may not act for its tenant.
 #[cold]
 fn reject_unauthenticated(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     (status, text): AuthRejection,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
-    let header = encode_rejection(door, request, status, RejectionText::Truncated(text), response);
-    finish_rejection(door, header, request, desk, response)
+    let header = encode_rejection(admission, request, status, RejectionText::Truncated(text), response);
+    finish_rejection(admission, header, request, port, response)
 }
 
 /// What becomes of a message that asks for too many records.
 #[cold]
 fn reject_too_many_keys(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     header: MessageHeader,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
     let text = format!("the multigets and ranges of one message have at most {MULTIGET_KEYS} keys; ask in several");
-    encode_rejection(door, request, RpcStatus::TooLarge, RejectionText::Whole(&text), response);
+    encode_rejection(admission, request, RpcStatus::TooLarge, RejectionText::Whole(&text), response);
     AdmissionDecision::Reply(rejected_origin(request, header))
 }
 
 /// What becomes of a message of a tenant that asks for too much, or while the server is shutting down.
 #[cold]
 fn reject_unavailable(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     view: &TenantView,
     request: &R2p2Request<'_>,
     header: MessageHeader,
     (remembered, within_rate): (bool, bool),
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
     if remembered {
-        desk.once.cancel(request.peer, header.tenant, header.session, header.sequence);
+        port.reply_cache.cancel(request.peer, header.tenant, header.session, header.sequence);
     }
     if within_rate {
-        encode_rejection(door, request, RpcStatus::ShuttingDown, RejectionText::Whole(SHUTTING_DOWN), response);
+        encode_rejection(admission, request, RpcStatus::ShuttingDown, RejectionText::Whole(SHUTTING_DOWN), response);
         return AdmissionDecision::Reply(rejected_origin(request, header));
     }
-    view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
-    desk.refused += 1;
+    view.tenant.usage.worker(admission.worker).over_quota.add(u64::from(header.operations));
+    port.rejected += 1;
     let text = "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, and each that a range may find";
-    encode_rejection(door, request, RpcStatus::OverQuota, RejectionText::Whole(text), response);
+    encode_rejection(admission, request, RpcStatus::OverQuota, RejectionText::Whole(text), response);
     AdmissionDecision::Reply(rejected_origin(request, header))
 }
 
 /// What becomes of a query that was here before and waits for its answer.
 #[cold]
 fn drop_duplicate_query(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     within_rate: bool,
-    desk: &mut PortContext,
+    port: &mut PortContext,
 ) -> AdmissionDecision {
     // Repeats are requests, too; who sends too many of them is dropped early.
-    desk.refused += u64::from(!within_rate);
-    door.counters.duplicates.add(1);
+    port.rejected += u64::from(!within_rate);
+    admission.counters.duplicates.add(1);
     AdmissionDecision::Drop
 }
 
 /// What becomes of a message that must run once, if it was here before.
 fn check_replay(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     header: MessageHeader,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> Option<AdmissionDecision> {
     let (session, sequence, acked) = (header.session, header.sequence, header.acked);
-    match desk.once.admit(door.now_us, request.peer, header.tenant, session, sequence, acked) {
+    match port.reply_cache.admit(admission.now_us, request.peer, header.tenant, session, sequence, acked) {
         RequestAdmission::Execute => return None,
         RequestAdmission::InProgress => {
-            door.counters.duplicates.add(1);
+            admission.counters.duplicates.add(1);
             return Some(AdmissionDecision::Drop);
         }
         RequestAdmission::Replay(answer) => {
             response.clear();
             response.extend_from_slice(answer);
-            door.counters.duplicates.add(1);
+            admission.counters.duplicates.add(1);
         }
         RequestAdmission::Stale => {
             let text = "the request is too old to tell whether it ran; read before you repeat it";
-            encode_rejection(door, request, RpcStatus::Stale, RejectionText::Whole(text), response);
+            encode_rejection(admission, request, RpcStatus::Stale, RejectionText::Whole(text), response);
         }
         RequestAdmission::PreviousStart => {
             let text = "the session is of an earlier start of this server, which may have run the request; say hello in a new one";
-            encode_rejection(door, request, RpcStatus::Stale, RejectionText::Whole(text), response);
+            encode_rejection(admission, request, RpcStatus::Stale, RejectionText::Whole(text), response);
             set_first_number(response, STALE_PREVIOUS_START);
         }
     }
@@ -422,15 +430,15 @@ fn check_replay(
 /// What becomes of a refusal to somebody who has not shown who it is. Nothing is kept of its request: a repeat has to
 /// bring all of it again, and is refused, counted and bounded as this one.
 fn finish_rejection(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     header: MessageHeader,
     request: &R2p2Request<'_>,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &[u8],
 ) -> AdmissionDecision {
-    desk.refused += 1;
-    desk.endpoint.forget(request);
-    if desk.refusals.admits(door.now_us, response.len(), rejections::reply_limit_bytes(&request.message)) {
+    port.rejected += 1;
+    port.endpoint.forget(request);
+    if port.rejections.admits(admission.now_us, response.len(), rejections::reply_limit_bytes(&request.message)) {
         AdmissionDecision::Reject(rejected_origin(request, header))
     } else {
         AdmissionDecision::Drop
@@ -442,20 +450,20 @@ fn finish_rejection(
 /// learns of a server that restarted. From other machines a closed tenant's data are reached in no other way.
 #[inline]
 fn authenticate(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     view: &TenantView,
     peer: PeerAddr,
     header: &MessageHeader,
     first: &Operation<'_>,
-    desk: &mut PortContext,
+    port: &mut PortContext,
 ) -> Result<(), AuthRejection> {
     let (tenant, session, token) = (&view.tenant, header.session, first.value);
     let sealed = peer_session(peer);
     if tenant.open && sealed.is_none_or(|(of, _)| of == tenant.id) {
         return Ok(());
     }
-    if let Some(no) = closed_tenant_rejection(door, tenant.id, peer) {
-        return Err(no);
+    if let Some(rejection) = closed_tenant_rejection(admission, tenant.id, peer) {
+        return Err(rejection);
     }
     let is_bound = if first.op == OpKind::Hello {
         first.number == HELLO_BIND_SESSION
@@ -465,29 +473,29 @@ fn authenticate(
     let home = session_addr(peer, is_bound);
     let credential = match first.op {
         OpKind::Hello if sealed.is_some() => {
-            desk.seal.credential(peer).filter(|opened_with| tenant.has_credential(*opened_with))
+            port.seal.credential(peer).filter(|opened_with| tenant.has_credential(*opened_with))
         }
         OpKind::Hello => tenant.credential_of(token),
-        _ if desk.sessions.shown(home, session, tenant.id).is_some_and(|shown| tenant.has_credential(shown)) => {
-            if desk.sessions.heard(peer) {
-                desk.known.note(peer, tenant.id, door.now_us);
+        _ if port.sessions.shown(home, session, tenant.id).is_some_and(|shown| tenant.has_credential(shown)) => {
+            if port.sessions.heard(peer) {
+                port.verified_peers.note(peer, tenant.id, admission.now_us);
             }
             return Ok(());
         }
         _ => return Err(HELLO_REQUIRED),
     };
     let Some(credential) = credential else { return Err(WRONG_TOKEN) };
-    desk.sessions.admit((home, peer), session, tenant.id, credential);
+    port.sessions.admit((home, peer), session, tenant.id, credential);
     Ok(())
 }
 
 /// Why a sender cannot act for a closed tenant of that id whatever token it shows, if so. Whether there is such a
 /// tenant plays no part.
 #[inline]
-fn closed_tenant_rejection(door: &AdmissionContext<'_, '_>, tenant: u32, peer: PeerAddr) -> Option<AuthRejection> {
+fn closed_tenant_rejection(admission: &AdmissionContext<'_, '_>, tenant: u32, peer: PeerAddr) -> Option<AuthRejection> {
     match peer_session(peer) {
         Some((of, _)) => (of != tenant).then_some(WRONG_SESSION_TENANT),
-        None => (!door.allow_plaintext && !peer.ip().to_canonical().is_loopback()).then_some(SEAL_REQUIRED),
+        None => (!admission.allow_plaintext && !peer.ip().to_canonical().is_loopback()).then_some(SEAL_REQUIRED),
     }
 }
 
@@ -503,7 +511,7 @@ enum RejectionText<'t> {
 /// why. Tells its header.
 #[cold]
 fn encode_rejection(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     status: RpcStatus,
     text: RejectionText<'_>,
@@ -519,9 +527,9 @@ fn encode_rejection(
     };
     start_response(&header, answered, response);
     for operation in operations.take(usize::from(answered)) {
-        count(&door.counters.requests, operation.op as usize);
-        count(&door.counters.responses, status as usize);
-        record_operations::encode_refusal(&operation, status, std::mem::take(&mut text), response);
+        count(&admission.counters.requests, operation.op as usize);
+        count(&admission.counters.responses, status as usize);
+        encode_refusal(&operation, status, std::mem::take(&mut text), response);
     }
     header
 }
@@ -535,12 +543,12 @@ fn set_first_number(response: &mut [u8], number: u64) {
 
 /// Answers a message of pings. Tells its header.
 #[cold]
-fn encode_pong(door: &AdmissionContext<'_, '_>, message: &[u8], response: &mut Vec<u8>) -> MessageHeader {
+fn encode_pong(admission: &AdmissionContext<'_, '_>, message: &[u8], response: &mut Vec<u8>) -> MessageHeader {
     let (header, operations) = reparse(message);
     start_response(&header, header.operations, response);
     for operation in operations {
-        count(&door.counters.requests, operation.op as usize);
-        count(&door.counters.responses, RpcStatus::Ok as usize);
+        count(&admission.counters.requests, operation.op as usize);
+        count(&admission.counters.responses, RpcStatus::Ok as usize);
         encode_operation(&Operation { value: operation.value, ..Operation::new(OpKind::Ping) }, response);
     }
     header
@@ -553,18 +561,11 @@ fn reparse(message: &[u8]) -> (MessageHeader, impl Iterator<Item = Operation<'_>
     (header, decoded.into_iter().flat_map(|(_, operations)| operations.flatten()))
 }
 
-/// Adds one to a counter of a family.
-pub(super) fn count(family: &[SingleWriterCounter], index: usize) {
-    if let Some(counter) = family.get(index) {
-        counter.add(1);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn surveyed(operations: &[Operation<'_>]) -> OperationSummary {
+    fn summarized(operations: &[Operation<'_>]) -> OperationSummary {
         let count = operations.len() as u16;
         let header = MessageHeader { flags: 0, operations: count, tenant: 1, session: 1, sequence: 1, acked: 0 };
         let mut message = Vec::new();
@@ -589,11 +590,11 @@ mod tests {
             (&[get, range(5), multiget, get], 8, 10),
             (&[range(600), range(600)], 1_200, 1_200),
         ] {
-            let survey = surveyed(operations);
-            let counted = (survey.keys, survey.requests(operations.len() as u16));
+            let summary = summarized(operations);
+            let counted = (summary.keys, summary.requests(operations.len() as u16));
             assert_eq!(counted, (keys, requests), "{operations:?}");
-            assert!(survey.repeatable && !survey.only_pings && !survey.invokes && !survey.hello);
+            assert!(summary.repeatable && !summary.only_pings && !summary.invokes && !summary.hello);
         }
-        assert!(!surveyed(&[range(1), Operation::put(1, b"k", b"v")]).repeatable);
+        assert!(!summarized(&[range(1), Operation::put(1, b"k", b"v")]).repeatable);
     }
 }

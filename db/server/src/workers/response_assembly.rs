@@ -6,8 +6,8 @@
 use hashbrown::HashMap;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, OpKind, Operation, RpcStatus};
 
+use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::pending_queries::{PendingQueries, QueryTag};
-use super::record_operations;
 use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
 /// What identifies a request: where its response goes and under which name.
@@ -33,7 +33,7 @@ pub(crate) struct ResponseId {
 }
 
 impl ResponseId {
-    /// The ticket in one word.
+    /// The id in one word.
     pub(crate) fn word(self) -> u64 {
         u64::from(self.slot) << 32 | u64::from(self.generation)
     }
@@ -104,15 +104,15 @@ impl<P: Copy> ResponseAssembler<P> {
     /// Ends the waiting of a response of one operation: its origin, for which the caller writes the response itself.
     /// `None` for a response of several, or one that does not wait (any more).
     #[inline]
-    pub(crate) fn take_single(&mut self, ticket: ResponseId) -> Option<RequestOrigin<P>> {
-        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+    pub(crate) fn take_single(&mut self, id: ResponseId) -> Option<RequestOrigin<P>> {
+        let waiting = self.slots.get_mut(id.slot as usize).filter(|w| w.generation == id.generation)?;
         if !waiting.parts.is_empty() {
             return None;
         }
         // It stays where it is: a copy less than taking it, and with the next generation nobody asks for it.
         let origin = waiting.origin?;
         waiting.generation = waiting.generation.wrapping_add(1);
-        self.free.push(ticket.slot);
+        self.free.push(id.slot);
         self.queries.end(origin.query);
         Some(origin)
     }
@@ -121,29 +121,23 @@ impl<P: Copy> ResponseAssembler<P> {
     /// origin. A part that is not awaited (any more) is dropped.
     pub(crate) fn part(
         &mut self,
-        ticket: ResponseId,
+        id: ResponseId,
         index: usize,
         answer: &[u8],
         response: &mut Vec<u8>,
     ) -> Option<RequestOrigin<P>> {
-        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+        let waiting = self.slots.get_mut(id.slot as usize).filter(|w| w.generation == id.generation)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
         // What has no more than a header has its place kept: a write that was done must not be answered `TooLarge`.
         let tenant = waiting.origin.as_ref().map_or(0, |origin| origin.header.tenant);
         let held = if waiting.missing > 1 { self.held.get(&tenant).copied().unwrap_or(0) } else { 0 };
-        let fits = record_operations::has_room(&waiting.bytes, answer.len())
-            && held + answer.len() <= WAITING_BYTES_PER_TENANT;
+        let fits = has_room(&waiting.bytes, answer.len()) && held + answer.len() <= WAITING_BYTES_PER_TENANT;
         if answer.len() <= ANSWER_RESERVE_BYTES || fits {
             waiting.bytes.extend_from_slice(answer);
         } else {
             let op = answer.first().and_then(|op| OpKind::from_byte(*op)).unwrap_or(OpKind::Ping);
-            record_operations::encode_refusal(
-                &Operation::new(op),
-                RpcStatus::TooLarge,
-                record_operations::RESPONSE_FULL_TEXT,
-                &mut waiting.bytes,
-            );
+            encode_refusal(&Operation::new(op), RpcStatus::TooLarge, RESPONSE_FULL_TEXT, &mut waiting.bytes);
         }
         *part = Some((start, waiting.bytes.len()));
         waiting.missing -= 1;
@@ -160,7 +154,7 @@ impl<P: Copy> ResponseAssembler<P> {
             response.extend_from_slice(&waiting.bytes[*start..*end]);
         }
         debug_assert_eq!(response.len(), MESSAGE_HEADER_LEN + waiting.bytes.len());
-        self.close(ticket.slot);
+        self.close(id.slot);
         if charged > 0
             && let Some(held) = self.held.get_mut(&tenant)
         {
@@ -225,8 +219,8 @@ mod tests {
         let large = encoded(&Operation { value: &vec![1; 1 << 20], ..Operation::new(OpKind::Get) });
         let small = encoded(&Operation::new(OpKind::Invoke));
         let tickets: Vec<ResponseId> = (0..200).map(|sequence| assembly.open(origin(sequence), 2)).collect();
-        for ticket in &tickets {
-            assert!(assembly.part(*ticket, 0, &large, &mut response).is_none());
+        for id in &tickets {
+            assert!(assembly.part(*id, 0, &large, &mut response).is_none());
         }
         assert!(assembly.held[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
         let other = MessageHeader { tenant: 8, ..origin(1).header };
@@ -234,8 +228,8 @@ mod tests {
         assert!(assembly.part(others, 0, &large, &mut response).is_none());
         assert_eq!(assembly.held[&8], large.len(), "another tenant has room of its own");
         let mut cut = 0;
-        for ticket in tickets.into_iter().chain([others]) {
-            assert!(assembly.part(ticket, 1, &small, &mut response).is_some());
+        for id in tickets.into_iter().chain([others]) {
+            assert!(assembly.part(id, 1, &small, &mut response).is_some());
             cut += usize::from(response.len() < large.len());
         }
         assert!(cut > 100 && cut < 150, "{cut} of 200 answers were too much to wait with");
@@ -247,11 +241,11 @@ mod tests {
         #[test]
         fn parts_come_out_in_order(order in (2usize..20).prop_flat_map(|n| Just((0..n).collect::<Vec<_>>()).prop_shuffle())) {
             let (mut assembly, mut response) = (ResponseAssembler::new(), Vec::new());
-            let ticket = assembly.open(origin(9), order.len());
+            let id = assembly.open(origin(9), order.len());
             for (done, index) in order.iter().enumerate() {
                 let value = [*index as u8; 3];
                 let answer = encoded(&Operation { value: &value, number: *index as u64, ..Operation::new(OpKind::Invoke) });
-                let finished = assembly.part(ticket, *index, &answer, &mut response);
+                let finished = assembly.part(id, *index, &answer, &mut response);
                 prop_assert_eq!(finished.is_some(), done + 1 == order.len());
             }
             let (header, operations) = MessageHeader::decode(&response).expect("a well-formed response");

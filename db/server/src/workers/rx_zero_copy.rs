@@ -11,21 +11,21 @@ use std::sync::Arc;
 use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::connections::dynamic_threshold_admits;
-use super::ingress::FlowKey;
+use super::connections::slots::dynamic_threshold_admits;
+use super::ingress::classifier::FlowKey;
 use sandstorm_accounts::TenantUsage;
 use sandstorm_metrics::SingleWriterCounter;
 
-/// Whether one more datagram of a class may wait in the buffer in which it came, of which so many wait already; else a
+/// Whether one more datagram of a flow may wait in the buffer in which it came, of which so many wait already; else a
 /// copy does. Strangers' never do, and a tenant's may as long as there are half as many buffers free for those that
 /// wait.
-pub(super) fn may_wait_in_place(kept: Option<&RxBufferBudget>, class: FlowKey, waiting: usize) -> bool {
-    let Some(kept) = kept else { return false };
+pub(super) fn may_wait_in_place(rx_budget: Option<&RxBufferBudget>, flow: FlowKey, waiting: usize) -> bool {
+    let Some(rx_budget) = rx_budget else { return false };
     // It is out itself.
-    let out = kept.waiting().saturating_sub(1) as usize;
-    let may = class.is_some() && dynamic_threshold_admits(kept.max_waiting() as usize, out, waiting);
+    let out = rx_budget.waiting().saturating_sub(1) as usize;
+    let may = flow.is_some() && dynamic_threshold_admits(rx_budget.max_waiting() as usize, out, waiting);
     if !may {
-        kept.refuse();
+        rx_budget.refuse();
     }
     may
 }
@@ -34,11 +34,11 @@ pub(super) fn may_wait_in_place(kept: Option<&RxBufferBudget>, class: FlowKey, w
 #[derive(Clone, Copy)]
 pub(crate) struct ZeroCopyPacket<'w> {
     /// Its memory.
-    pub(crate) share: &'w SharedBytes,
+    pub(crate) packet: &'w SharedBytes,
     /// Whether a value of the message stays in it already. It is one place, whoever counts.
     pub(crate) has_stored_value: &'w Cell<bool>,
     /// The buffers of the queue that it came from. Values are stored there by one thread at a time, which has the port.
-    pub(crate) kept: &'w Arc<RxBufferBudget>,
+    pub(crate) rx_budget: &'w Arc<RxBufferBudget>,
     /// That queue's number.
     pub(crate) port: usize,
     /// What the tenant that sent it uses.
@@ -51,20 +51,24 @@ impl ZeroCopyPacket<'_> {
     /// Holds a value of the packet where it is, with a place of the tenant's. None if it is to be copied: it is not
     /// worth the buffer, or the tenant has its part.
     pub(crate) fn hold(&self, value: &[u8]) -> Option<SharedBytes> {
-        if value.len() < self.kept.value_bytes() || self.has_stored_value.get() {
+        if value.len() < self.rx_budget.value_bytes() || self.has_stored_value.get() {
             return None;
         }
-        let value = self.share.slice_ref(value)?;
+        let value = self.packet.slice_ref(value)?;
         let held = self.usage.kept(self.port);
-        if !dynamic_threshold_admits(self.kept.most() as usize, self.kept.stored() as usize, held.get() as usize) {
+        if !dynamic_threshold_admits(
+            self.rx_budget.most() as usize,
+            self.rx_budget.stored() as usize,
+            held.get() as usize,
+        ) {
             self.refused.add(1);
             return None;
         }
         self.has_stored_value.set(true);
         held.take();
-        self.kept.store();
-        let (usage, kept) = (Arc::clone(self.usage), Arc::clone(self.kept));
-        Some(SharedBytes::of(Arc::new(RxBufferValue { value, port: self.port, usage, kept })))
+        self.rx_budget.store();
+        let (usage, rx_budget) = (Arc::clone(self.usage), Arc::clone(self.rx_budget));
+        Some(SharedBytes::of(Arc::new(RxBufferValue { value, port: self.port, usage, rx_budget })))
     }
 }
 
@@ -73,7 +77,7 @@ struct RxBufferValue {
     value: SharedBytes,
     port: usize,
     usage: Arc<TenantUsage>,
-    kept: Arc<RxBufferBudget>,
+    rx_budget: Arc<RxBufferBudget>,
 }
 
 impl AsRef<[u8]> for RxBufferValue {
@@ -85,7 +89,7 @@ impl AsRef<[u8]> for RxBufferValue {
 impl Drop for RxBufferValue {
     fn drop(&mut self) {
         self.usage.kept(self.port).give_back();
-        self.kept.let_go();
+        self.rx_budget.let_go();
     }
 }
 

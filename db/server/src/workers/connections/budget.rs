@@ -3,13 +3,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use sandstorm_net::driver::StreamSocket;
 
-use super::inbox::ConnectionId;
+use super::seat::{At, Origin, Seat};
 use super::slots::dynamic_threshold_admits;
 use crate::limits::connections::{MAX_CONNECTIONS, OTHER_FILES, STRANGERS_OF_ADDRESS, STRANGERS_OF_ADDRESS_ONE_IN};
 
@@ -18,30 +16,6 @@ pub(in crate::workers) struct ConnectionBudget {
     held: Mutex<ConnectionCounts>,
     limit: usize,
 }
-
-/// Where a connection comes from: its client's address, of IPv6 the /64; all that come through Unix sockets are one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Origin(Option<u128>);
-
-impl Origin {
-    /// Of a stream.
-    pub(super) fn of(stream: &StreamSocket) -> Origin {
-        Origin(stream.peer().map(|peer| match peer.ip().to_canonical() {
-            IpAddr::V6(ip) => u128::from(ip) >> 64,
-            IpAddr::V4(ip) => u128::from(u32::from(ip)) << 64,
-        }))
-    }
-}
-
-/// The place of a connection that has not shown whose it is. They are numbered as they come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
-    pub(super) origin: Origin,
-    number: u64,
-}
-
-/// A worker, and its connection of that name.
-pub(super) type At = (usize, ConnectionId);
 
 /// Connections, whatever worker has them or will have.
 #[derive(Default)]
@@ -212,6 +186,7 @@ impl ConnectionBudget {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connection_id::ConnectionId;
     use super::*;
 
     #[test]
@@ -239,7 +214,7 @@ mod tests {
 
     fn come(room: &ConnectionBudget, from: u128, place: u32) -> Option<(Seat, Option<At>)> {
         let (seat, goes) = room.take_stranger(Origin(Some(from)))?;
-        room.seated(seat, (0, ConnectionId { place, generation: 0 }));
+        room.seated(seat, (0, ConnectionId { slot: place, generation: 0 }));
         Some((seat, goes))
     }
 
@@ -258,15 +233,15 @@ mod tests {
         // A newcomer takes the oldest's place of an address that has most; that one is counted no longer, however it
         // ends.
         let (_, goes) = come(&room, 9, 900).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(0));
+        assert_eq!(goes.map(|(_, name)| name.slot), Some(0));
         assert_eq!(room.held.lock().live, 40);
         room.leave(0, seats.first().copied());
         assert_eq!(room.held.lock().live, 40);
         // One that shows whose it is while it has to go counts for its tenant.
         let (_, goes) = come(&room, 9, 901).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(200), "by turns");
+        assert_eq!(goes.map(|(_, name)| name.slot), Some(200), "by turns");
         let (_, goes) = come(&room, 9, 902).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(1));
+        assert_eq!(goes.map(|(_, name)| name.slot), Some(1));
         assert!(room.pass(0, seats.get(1).copied(), 7));
         let counts = |held: &ConnectionCounts| (held.live, held.of(7));
         assert_eq!(counts(&room.held.lock()), (41, 1));

@@ -2,7 +2,7 @@
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
-use super::budget::Seat;
+use super::seat::Seat;
 use super::transport::ConnectionTransport;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
 use sandstorm_dialects::ProtocolSession;
@@ -19,8 +19,8 @@ pub(super) enum ConnectionPhase {
 }
 
 /// One connection.
-pub(super) struct ClientConnection {
-    pub(super) wire: ConnectionTransport,
+pub(in crate::workers) struct ClientConnection {
+    pub(super) transport: ConnectionTransport,
     pub(super) session: ProtocolSession,
     pub(super) state: ConnectionPhase,
     /// What has come, from `used` on not used up. Without an allocation while there is nothing.
@@ -48,9 +48,9 @@ pub(super) struct ClientConnection {
 }
 
 impl ClientConnection {
-    pub(super) fn new(wire: ConnectionTransport, session: ProtocolSession, now_us: u64) -> ClientConnection {
+    pub(super) fn new(transport: ConnectionTransport, session: ProtocolSession, now_us: u64) -> ClientConnection {
         ClientConnection {
-            wire,
+            transport,
             session,
             state: ConnectionPhase::Serving,
             input: Vec::new(),
@@ -71,12 +71,12 @@ impl ClientConnection {
     /// Bytes that wait to be sent, at least.
     #[inline]
     pub(super) fn unsent(&self) -> usize {
-        self.out.len() - self.sent + usize::from(self.wire.has_unsent())
+        self.out.len() - self.sent + usize::from(self.transport.has_unsent())
     }
 
     /// Bytes that its buffers take, and what its conversation keeps: a transaction that has only begun, for instance.
     pub(super) fn buffered(&self) -> usize {
-        self.input.capacity() + self.out.capacity() + self.session.held_bytes() + self.wire.held_bytes()
+        self.input.capacity() + self.out.capacity() + self.session.held_bytes() + self.transport.held_bytes()
     }
 
     /// Whether it may read and run more.
@@ -87,9 +87,9 @@ impl ClientConnection {
     /// What the selector should look for. Nothing, or the end alone, only where something else looks after the
     /// connection: an invocation ends, and a handshake that is held back has its turn, or its time is up.
     pub(super) fn wanted(&self) -> SocketInterest {
-        if self.held_back && self.wire.is_handshaking() {
+        if self.held_back && self.transport.is_handshaking() {
             // One that has had an answer may have said all that it has to say, and waits for what we have.
-            return SocketInterest { readable: false, writable: false, ended: !self.wire.has_heard() };
+            return SocketInterest { readable: false, writable: false, ended: !self.transport.has_heard() };
         }
         SocketInterest { readable: self.goes_on(), writable: self.unsent() > 0, ended: false }
     }
@@ -135,10 +135,10 @@ impl ClientConnection {
         if answers.is_empty() {
             return true;
         }
-        let sent = match self.wire.send(&answers[..answers.len().min(SEND_BYTES)]) {
+        let sent = match self.transport.send(&answers[..answers.len().min(SEND_BYTES)]) {
             StreamProgress::Bytes(sent) if sent == answers.len() => {
                 answers.clear();
-                if self.wire.has_unsent() {
+                if self.transport.has_unsent() {
                     self.since_us = now_us;
                 }
                 return true;
@@ -177,8 +177,8 @@ impl ClientConnection {
     /// connection is broken.
     pub(super) fn flush(&mut self, now_us: u64) -> bool {
         let end = self.out.len().min(self.sent + SEND_BYTES);
-        while self.sent < end || self.wire.has_unsent() {
-            match self.wire.send(&self.out[self.sent..end]) {
+        while self.sent < end || self.transport.has_unsent() {
+            match self.transport.send(&self.out[self.sent..end]) {
                 StreamProgress::Bytes(sent) => {
                     self.sent += sent;
                     self.since_us = now_us;

@@ -8,38 +8,14 @@ use parking_lot::Mutex;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::connection::ClientConnection;
-
-/// Names a connection of a worker: its place, and which of those that came to have that place it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::workers) struct ConnectionId {
-    pub(super) place: u32,
-    pub(super) generation: u32,
-}
-
-impl ConnectionId {
-    /// The name in one word.
-    pub(in crate::workers) fn word(self) -> u64 {
-        u64::from(self.place) << 32 | u64::from(self.generation)
-    }
-
-    /// The inverse of [`ConnectionId::word`].
-    pub(in crate::workers) fn from_u64(word: u64) -> ConnectionId {
-        ConnectionId { place: (word >> 32) as u32, generation: word as u32 }
-    }
-}
+use super::connection_id::ConnectionId;
 
 /// What is sent.
-pub(super) enum InboxMessage {
+pub(in crate::workers) enum InboxMessage {
     /// A connection, with all that it has said and not heard yet.
     Connection(Box<ClientConnection>),
     /// How an invocation ended that a connection waits for.
-    InvocationResult {
-        /// Which.
-        name: ConnectionId,
-        status: RpcStatus,
-        number: u64,
-        value: Vec<u8>,
-    },
+    InvocationResult { connection: ConnectionId, status: RpcStatus, number: u64, value: Vec<u8> },
     /// Another of its tenant's connections has ended that one.
     Close(ConnectionId),
     /// Another one has taken the place of that one, which has not shown whose it is.
@@ -56,22 +32,22 @@ pub(in crate::workers) struct WorkerInbox {
 
 impl WorkerInbox {
     /// Puts something in. The worker is to be woken if it may sleep.
-    pub(super) fn put(&self, messages: InboxMessage) {
-        self.messages.lock().push(messages);
+    pub(in crate::workers) fn put(&self, message: InboxMessage) {
+        self.messages.lock().push(message);
         self.waits.store(true, SeqCst);
     }
 
     /// Whether there is something.
-    pub(in crate::workers) fn waits(&self) -> bool {
+    pub(in crate::workers) fn has_messages(&self) -> bool {
         self.waits.load(SeqCst)
     }
 
     /// Takes what there is.
     pub(super) fn take(&self) -> Vec<InboxMessage> {
-        if !self.waits() {
+        if !self.has_messages() {
             return Vec::new();
         }
-        // Before the mail is taken: what comes in between is seen next time.
+        // Before the messages are taken: what comes in between is seen next time.
         self.waits.store(false, SeqCst);
         std::mem::take(&mut *self.messages.lock())
     }

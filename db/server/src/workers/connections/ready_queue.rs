@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use super::inbox::ConnectionId;
+use super::connection_id::ConnectionId;
 
 /// Empty lanes that are kept for their tenants' next request: a few kilobytes in all.
 pub(super) const RETAINED_TENANT_QUEUES: usize = 64;
@@ -66,12 +66,12 @@ mod tests {
     #[test]
     fn one_of_each_tenant_by_turns_and_in_order() {
         let mut line = ReadyQueue::default();
-        let name = |place| ConnectionId { place, generation: 0 };
+        let name = |place| ConnectionId { slot: place, generation: 0 };
         (0..1000).for_each(|place| line.push(1, name(place)));
         (1000..1002).for_each(|place| line.push(2, name(place)));
         line.push(0, name(2000));
         assert_eq!(line.len(), 1003);
-        let order: Vec<u32> = std::iter::from_fn(|| line.pop()).map(|name| name.place).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| line.pop()).map(|name| name.slot).collect();
         assert_eq!(order[..6], [0, 1000, 2000, 1, 1001, 2]);
         assert_eq!(order[6..], (3..1000).collect::<Vec<_>>());
         assert_eq!((line.len(), line.pop()), (0, None));
@@ -81,8 +81,8 @@ mod tests {
         }
         assert!(line.lanes.len() <= RETAINED_TENANT_QUEUES && line.turns.is_empty());
         (0..100).for_each(|place| line.push(place % 3, name(place)));
-        line.retain(|name| name.place % 3 != 1 && name.place < 10);
-        let order: Vec<u32> = std::iter::from_fn(|| line.pop()).map(|name| name.place).collect();
+        line.retain(|name| name.slot % 3 != 1 && name.slot < 10);
+        let order: Vec<u32> = std::iter::from_fn(|| line.pop()).map(|name| name.slot).collect();
         assert_eq!((order, line.len()), (vec![0, 2, 3, 5, 6, 8, 9], 0));
     }
 }

@@ -1,9 +1,9 @@
-//! The places of a worker's connections, and who holds how many of them and of the bytes of their buffers.
+//! The slots of a worker's connections, and who holds how many of them and of the bytes of their buffers.
 
 use hashbrown::HashMap;
 
 use super::connection::ClientConnection;
-use super::inbox::ConnectionId;
+use super::connection_id::ConnectionId;
 use crate::limits::DYNAMIC_THRESHOLD_ALPHA;
 use crate::limits::connections::BUFFER_BYTES;
 
@@ -23,10 +23,10 @@ struct TenantBufferUsage {
     bytes: usize,
 }
 
-/// All places of one worker.
+/// All slots of one worker.
 #[derive(Default)]
 pub(super) struct ConnectionSlots {
-    places: Vec<ConnectionSlot>,
+    slots: Vec<ConnectionSlot>,
     free: Vec<u32>,
     /// What each tenant has; 0: those that have not shown whose they are.
     held: HashMap<u32, TenantBufferUsage>,
@@ -35,7 +35,7 @@ pub(super) struct ConnectionSlots {
     bytes: usize,
 }
 
-/// Whether one that holds `held` of `live` places (or bytes) may take one more of `limit`: as many as it leaves free,
+/// Whether one that holds `held` of `live` slots (or bytes) may take one more of `limit`: as many as it leaves free,
 /// times [`DYNAMIC_THRESHOLD_ALPHA`]. So nobody can take so much that another one gets none.
 pub(in crate::workers) fn dynamic_threshold_admits(limit: usize, live: usize, held: usize) -> bool {
     held < limit.saturating_sub(live) * DYNAMIC_THRESHOLD_ALPHA
@@ -81,30 +81,30 @@ impl ConnectionSlots {
         self.live += 1;
         self.bytes += bytes;
         let at = self.free.pop().unwrap_or_else(|| {
-            self.places.push(ConnectionSlot::default());
-            (self.places.len() - 1) as u32
+            self.slots.push(ConnectionSlot::default());
+            (self.slots.len() - 1) as u32
         });
-        let place = &mut self.places[at as usize];
+        let place = &mut self.slots[at as usize];
         place.connection = Some(connection);
-        ConnectionId { place: at, generation: place.generation }
+        ConnectionId { slot: at, generation: place.generation }
     }
 
     /// The connection of that name, if it is still there.
     pub(super) fn get(&mut self, name: ConnectionId) -> Option<&mut ClientConnection> {
-        let place = self.places.get_mut(name.place as usize)?;
+        let place = self.slots.get_mut(name.slot as usize)?;
         if place.generation == name.generation { place.connection.as_deref_mut() } else { None }
     }
 
     /// Takes a connection out of its place.
     pub(super) fn remove(&mut self, name: ConnectionId) -> Option<Box<ClientConnection>> {
-        let place = self.places.get_mut(name.place as usize)?;
+        let place = self.slots.get_mut(name.slot as usize)?;
         if place.generation != name.generation {
             return None;
         }
         let connection = place.connection.take()?;
         // The highest bit is not the generation's: see `token`.
         place.generation = (place.generation + 1) & (u32::MAX >> 1);
-        self.free.push(name.place);
+        self.free.push(name.slot);
         self.live -= 1;
         self.bytes = self.bytes.saturating_sub(connection.buffered());
         self.count(connection.tenant, -1, -(connection.buffered() as isize));
@@ -123,8 +123,8 @@ impl ConnectionSlots {
 
     /// The names of those that are so.
     pub(super) fn which(&self, mut are: impl FnMut(&ClientConnection) -> bool) -> Vec<ConnectionId> {
-        let names = self.places.iter().enumerate().filter_map(|(at, place)| {
-            let name = ConnectionId { place: at as u32, generation: place.generation };
+        let names = self.slots.iter().enumerate().filter_map(|(at, place)| {
+            let name = ConnectionId { slot: at as u32, generation: place.generation };
             place.connection.as_deref().filter(|connection| are(connection)).map(|_| name)
         });
         names.collect()

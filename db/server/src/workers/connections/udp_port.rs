@@ -9,7 +9,7 @@ use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::DatagramSink;
 
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
-use crate::workers::Worker;
+use crate::workers::executor::RequestExecutor;
 use sandstorm_dialects::PortService;
 use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
 use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
@@ -50,11 +50,11 @@ impl UdpPort {
     }
 
     /// Answers what has come, for a limited time, and sends what waits.
-    pub(super) fn serve(&mut self, worker: &mut Worker) {
+    pub(super) fn serve(&mut self, executor: &mut RequestExecutor) {
         if !self.waits() {
             self.driver.receive(&mut self.burst);
             self.next = 0;
-            worker.refresh_snapshot();
+            executor.refresh_snapshot();
         }
         let (begun, mut requests) = (Instant::now(), 0u32);
         for (peer, datagram) in self.burst.iter().skip(self.next) {
@@ -62,7 +62,7 @@ impl UdpPort {
                 break;
             }
             self.next += 1;
-            worker.counters.connection_bytes_in.add(datagram.len() as u64);
+            executor.context.counters.connection_bytes_in.add(datagram.len() as u64);
             let Some((header, said)) =
                 MemcachedUdpHeader::decode(datagram).filter(|(_, said)| !looks_like_response(said))
             else {
@@ -70,21 +70,21 @@ impl UdpPort {
                 continue;
             };
             self.answer.clear();
-            if worker.stops {
+            if executor.context.is_draining {
                 self.session.reply_closing(said, SHUTTING_DOWN, &mut self.answer);
             } else if header.count == 1 {
-                let context = worker.context(DATAGRAM_WORK);
+                let context = executor.command_context(DATAGRAM_WORK);
                 self.session.run_datagram(&context, said, &mut self.answer);
                 requests = requests.saturating_add(context.work_done());
             } else {
                 self.answer.extend_from_slice(b"SERVER_ERROR multi-packet request not supported\r\n");
             }
-            worker.counters.connection_bytes_out.add(self.answer.len() as u64);
+            executor.context.counters.connection_bytes_out.add(self.answer.len() as u64);
             for (header, part) in split_response(header.request, &self.answer).into_iter().flatten() {
                 self.outbox.send(peer, &[&header, part]);
             }
         }
-        worker.charge_connection(self.session.identity(), requests);
+        executor.charge_connection(self.session.identity(), requests);
         self.driver.transmit(&mut self.outbox);
         if self.answer.capacity() > RETAINED_BUFFER_BYTES {
             self.answer = Vec::new();
