@@ -1,4 +1,4 @@
-//! What every part of a worker reads: the worker's number, its view of the directory, its clock and its counters.
+//! The context that all parts of a worker share: its number, its view of the directory, its clock and its counters.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

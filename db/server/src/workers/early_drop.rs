@@ -1,10 +1,10 @@
-//! Early drop: when flows of the [`super::ingress`] overflow, or are full of what is refused anyway, the kernel drops a
-//! part of the same before it comes into the socket's buffer.
+//! Early drop: when flows of [`super::ingress`] overflow, or are full of messages that are rejected anyway, the kernel
+//! drops a part of their datagrams before they come into the socket's buffer.
 //!
-//! The ingress's fair queueing says what a flow's share is: what of it was served. A flow that lost datagrams in the
-//! last window, for lack of room, is let in with half as much again as it was served; a flow of which most was refused
-//! (over its rate, or strangers without a token) with twice of what was not. While nothing of it is lost, half as much
-//! again is let in each window, until it is all: the throttle lifts about a tenth of a second after the flood.
+//! The share of a flow is what fair queueing has served of it. A flow that lost datagrams in the last window, for lack
+//! of room, is let in with half as much again as it was served; a flow of which most was rejected (over its rate, or
+//! unauthenticated) with twice of what was not. While nothing of it is lost, half as much again is let in each window,
+//! until it is all: the throttle lifts about a tenth of a second after the flood.
 
 use hashbrown::HashMap;
 use rand::Rng;
@@ -17,10 +17,10 @@ use super::ingress::{IngressScheduler, RandomDrop};
 use super::verified_peers::VerifiedPeers;
 use crate::limits::{MIN_ADMIT_FRACTION, OVERLOAD_WINDOW_US, THROTTLE_SLACK_DATAGRAMS};
 
-/// What is done about overload on one port.
+/// The early drop of one port.
 pub(super) struct EarlyDropController {
     ends_us: u64,
-    /// What the kernel was last told of each throttled key.
+    /// The admitted fraction of each throttled flow, as the kernel was last told.
     told: HashMap<FlowKey, f64>,
     peer_changes_seen: u64,
     throttle: EarlyDropFilter,
@@ -45,7 +45,7 @@ impl EarlyDropController {
         now_us >= self.ends_us
     }
 
-    /// Classes that are throttled.
+    /// The number of throttled flows.
     pub(super) fn throttled(&self) -> usize {
         self.told.len()
     }
@@ -55,8 +55,8 @@ impl EarlyDropController {
         (!self.told.is_empty()).then_some(self.ends_us)
     }
 
-    /// Ends a window: decides how much of each flow is let in, and tells the kernel if that has changed. `each` sees
-    /// the windows of those flows of which something is dropped, or was.
+    /// Ends a window: decides the admitted fraction of each flow, and tells the kernel if that has changed. `each` gets
+    /// the windows of the flows that are throttled, or were.
     pub(super) fn end_window(
         &mut self,
         now_us: u64,
@@ -119,7 +119,7 @@ impl EarlyDropController {
 /// Thousandths of the socket's buffer in use above which it counts as full.
 const FULL_PER_MILLE: u32 = 900;
 
-/// How much of a flow is to be let in from now on.
+/// The fraction of a flow's datagrams that is to be let in from now on.
 fn next_admit_fraction(flow: &IngressFlow, fills_the_socket: bool) -> f64 {
     let FlowStats { arrived, served, refused, shed, .. } = flow.window;
     let fit = |allowed: u64| flow.admit_fraction * (allowed + THROTTLE_SLACK_DATAGRAMS) as f64 / arrived.max(1) as f64;

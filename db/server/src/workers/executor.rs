@@ -1,4 +1,4 @@
-//! What runs the requests of a worker, whether they came in packets or over connections.
+//! Runs the requests of a worker, whether they came in packets or over connections.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl RequestExecutor {
         self.invocations.begin(&self.context, view, operation, target)
     }
 
-    /// What a protocol session may use now, with a budget in plain requests.
+    /// The context of a protocol session's commands, with a budget in plain requests.
     pub(super) fn command_context(&self, budget: u32) -> CommandContext<'_> {
         let context = &self.context;
         CommandContext {

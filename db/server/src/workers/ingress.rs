@@ -1,33 +1,31 @@
-//! The ingress of a worker: datagrams between the socket and their turn.
+//! Ingress scheduling: received datagrams wait here for their turn.
 //!
-//! The socket hands over what came in the order in which it came, so who sends most would be served most, and all
-//! others would wait behind it. Here each tenant has a flow, and all strangers together one: whoever has been served
-//! least is next, by CPU time divided by weight (start-time fair queueing, Goyal et al., SIGCOMM'96). So a message
-//! waits for one slice of each other flow, however much waits there. When there is no buffer left to receive into, the
-//! longest flow loses its oldest datagrams ([`super::early_drop`] then has the kernel drop more of the same before they
-//! come here).
+//! A socket delivers datagrams in their order of arrival, so the busiest sender would be served most. Each worker
+//! therefore schedules received datagrams with start-time fair queueing (Goyal et al., SIGCOMM'96). Every authenticated
+//! tenant is a flow with its weight; all unauthenticated senders share one flow. The flow with the least CPU time by
+//! weight is next, so a message waits for one slice of each other flow, however much waits there. When no buffer is
+//! left to receive into, the longest flow loses its oldest datagrams ([`super::early_drop`] then has the kernel drop
+//! more of the same before they come here).
 //!
-//! What is served together is a *batch*: slices of as many flows as there is time for, in their order. Of a thousand
-//! tenants each has a datagram or two there, and their cache misses overlap all the same. The time that a batch takes is
-//! charged to its flows by the work that their datagrams were.
+//! Datagrams are served in *batches*: slices of as many flows as there is time for, in their order. A thousand tenants
+//! with a datagram or two each share a batch, so their cache misses overlap, too. The time that a batch takes is
+//! charged to its flows by the work of their datagrams.
 //!
-//! A datagram's life here:
-//! 1. It is received into a burst ([`IngressScheduler::receive`]). Is it one of few and nothing waits, it is served
-//!    next, as it came.
-//! 2. Else it is sorted: its key is found, and what the sieve does not let in is left where it lies.
+//! The path of a datagram:
+//! 1. It is received into a burst ([`IngressScheduler::receive`]). If it is one of few and nothing waits, it is served
+//!    next, unsorted.
+//! 2. Else it is sorted: its flow is found; a throttled flow loses a random part of its datagrams.
 //! 3. It stays in its burst if that is well filled, or small and one of few, else it is copied to a pack, and the burst
-//!    is free again. What stayed in the device's buffer waits there as far as its key may hold such
+//!    is free again. A datagram in a device buffer waits there as far as its flow may use such
 //!    ([`super::rx_zero_copy`]).
-//! 4. Its place, with those of its neighbours of the same key a range, goes to the end of its flow. There it may be
-//!    shed.
-//! 5. It comes into a batch with its flow's slice ([`IngressScheduler::next_batch`]), is opened where it lies, and
-//!    served.
+//! 4. The range of it and its neighbours of the same flow goes to the end of that flow. There it may be shed.
+//! 5. It comes into a batch with its flow's slice ([`IngressScheduler::next_batch`]), is opened in place, and served.
 //! 6. Its flow is charged, and its burst or pack is free again with the last datagram in it
 //!    ([`IngressScheduler::finish_batch`]).
 //!
-//! A flow goes by the tenant that a datagram names only if the tenant is open, or the sender has shown its token: a
-//! forged name buys no place in another's flow. What came alone and is little is not sorted at all, and what the kernel
-//! has coalesced is sorted by ranges where it lies: with one or two tenants this costs a few nanoseconds a datagram.
+//! A datagram belongs to the flow of the tenant that it names only if the tenant is open, or the sender has shown its
+//! token: a forged name gains nothing. A lone small burst is not sorted, and what the kernel has coalesced is sorted by
+//! ranges in place: with one or two tenants this costs a few nanoseconds a datagram.
 
 pub(super) mod classifier;
 pub(super) mod flows;
@@ -51,7 +49,7 @@ use crate::limits::{
     BATCH_NS, BURST, DIRECT_DATAGRAMS, MAX_BURSTS, MAX_PACKS, RECEIVES_PER_SERVE, SHED_MIN_DATAGRAMS, UNPACKED_BURSTS,
 };
 
-/// Buffers, and how many of the datagrams in them still wait.
+/// A burst of received datagrams, and how many of them still wait.
 struct DatagramBuffer {
     burst: Burst,
     left: usize,
@@ -70,17 +68,17 @@ impl DatagramBuffer {
 
 /// See the head of this file.
 pub(super) struct IngressScheduler {
-    /// What is received into, and kept while datagrams wait in it.
+    /// Bursts that are received into, and kept while datagrams wait in them.
     bursts: Vec<DatagramBuffer>,
-    /// Copies of datagrams that came one by one, close together.
+    /// Bursts with copies of datagrams that came one by one.
     packs: Vec<DatagramBuffer>,
     pub(super) flows: HashMap<FlowKey, IngressFlow>,
     active: ActiveFlows,
-    /// Datagrams that came alone, to be served as they came.
+    /// Datagrams of a lone small burst, to be served unsorted.
     direct_range: Option<DatagramRange>,
-    /// What is being served.
+    /// The datagrams that are being served.
     batch: ArrayVec<BatchDatagram, BURST>,
-    /// Whose that is; nobody's in particular where it is served as it came.
+    /// The slices of the batch; empty for a lone small burst.
     slices: ArrayVec<FlowSlice, BURST>,
     /// The clock of the flow served last, when it was chosen.
     clock: u64,
@@ -90,7 +88,7 @@ pub(super) struct IngressScheduler {
     pub(super) random_drop: Option<RandomDrop>,
 }
 
-/// Throws dice.
+/// A random number generator that decides which datagrams of a throttled flow are dropped.
 pub(super) struct RandomDrop(u64);
 
 impl RandomDrop {
@@ -99,7 +97,7 @@ impl RandomDrop {
     }
 
     fn passes(&mut self, admit_fraction: f64) -> bool {
-        // An LCG's upper bits will do: nobody gains by guessing them.
+        // An LCG's upper bits will do: guessing them gains nothing.
         self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         ((self.0 >> 33) as f64) < admit_fraction * f64::from(1u32 << 31)
     }
@@ -121,12 +119,12 @@ impl IngressScheduler {
         }
     }
 
-    /// Datagrams shed since it began.
+    /// Datagrams shed since the worker began.
     pub(super) fn shed(&self) -> u64 {
         self.shed
     }
 
-    /// Receives what there is, as far as there is room for it and up to so many bursts, and sorts it.
+    /// Receives what has come, as far as there is room for it, and sorts it.
     pub(super) fn receive(
         &mut self,
         driver: &mut impl DatagramDriver,
@@ -154,7 +152,7 @@ impl IngressScheduler {
         }
     }
 
-    /// Puts the datagrams of a burst from number `from` on into their flows.
+    /// Puts the datagrams of a burst, from number `from` on, into their flows.
     fn sort(&mut self, number: u16, from: u16, classifier: &mut DatagramClassifier<'_>) {
         let IngressScheduler { bursts, packs, flows, active, clock, random_drop, shed, .. } = self;
         let mut all = FlowEnqueuer { flows, active, clock: *clock };
@@ -166,7 +164,7 @@ impl IngressScheduler {
         let (mut range, mut all_pass): (Option<(FlowKey, DatagramRange)>, bool) = (None, false);
         for index in usize::from(from)..burst.len() {
             let Some((peer, datagram)) = burst.get(index) else { break };
-            // The usual case: one more of those before it.
+            // The usual case: another datagram of the same flow.
             if as_it_is
                 && all_pass
                 && let Some((_, range)) = &mut range
@@ -270,7 +268,7 @@ impl IngressScheduler {
         Some(range)
     }
 
-    /// Chooses what is served next; false if nothing waits.
+    /// Chooses the next batch; false if nothing waits.
     pub(super) fn next_batch(&mut self) -> bool {
         self.batch.clear();
         self.slices.clear();
@@ -289,7 +287,7 @@ impl IngressScheduler {
             && let Some(key) = self.active.first()
         {
             let Some(flow) = self.flows.get_mut(&key) else {
-                // There is one for each place; were there none, the others would have to be served all the same.
+                // Each active key has a flow. If one had none, the others would have to be served all the same.
                 self.active.heap.pop();
                 continue;
             };
@@ -309,8 +307,7 @@ impl IngressScheduler {
         !self.batch.is_empty()
     }
 
-    /// Lets each datagram that is to be served now be changed where it stands, if some may be sealed; with the number
-    /// of its slice.
+    /// Calls `change` for each datagram of the batch, with its burst, index and slice, if some may be sealed.
     pub(super) fn for_each_sealed(&mut self, mut change: impl FnMut(&mut Burst, usize, u8)) {
         let may_be =
             |buffers: &[DatagramBuffer]| buffers.iter().any(|buffer| buffer.left > 0 && buffer.burst.may_be_sealed());
@@ -330,20 +327,20 @@ impl IngressScheduler {
         }
     }
 
-    /// Whether it matters how long serving them takes: flows are charged for it, or more waits.
+    /// Whether the batch is to be timed: it is charged to flows, or more waits.
     #[inline]
     pub(super) fn is_timed(&self) -> bool {
         !self.slices.is_empty() || self.direct_range.is_some()
     }
 
-    /// How many datagrams are being served.
+    /// The number of datagrams in the batch.
     #[inline]
     pub(super) fn batch_len(&self) -> usize {
         self.batch.len()
     }
 
-    /// One of the datagrams that are being served, with the number of its slice, and its memory if it stayed where it
-    /// came. None if it is dealt with.
+    /// A datagram of the batch: its slice, sender and bytes, and its memory if it is still in the device buffer. None
+    /// if it is dealt with.
     #[inline]
     pub(super) fn datagram(&self, number: usize) -> Option<(u8, PeerAddr, &[u8], Option<&shared_bytes::SharedBytes>)> {
         let item = self.batch.get(number)?;
@@ -356,14 +353,13 @@ impl IngressScheduler {
         Some((item.slice, peer, datagram, burst.share(index)))
     }
 
-    /// Whose is what is being served.
+    /// The slices of the batch.
     #[cfg(test)]
     pub(super) fn slices(&self) -> &[FlowSlice] {
         &self.slices
     }
 
-    /// The batch has been served, in so much time. Each of its flows is charged by the work that its slice was. Tells
-    /// its datagrams.
+    /// Ends a batch that took so much time, and charges its flows. Returns the number of its datagrams.
     pub(super) fn finish_batch(&mut self, took_ns: u64, costs: &BatchCosts) -> usize {
         for item in &self.batch {
             if let Some(buffer) = buffer_mut(&mut self.bursts, &mut self.packs, item.buffer) {
@@ -384,7 +380,7 @@ impl IngressScheduler {
         count
     }
 
-    /// Forgets flows that are idle and let in as a whole.
+    /// Forgets flows that are idle and not throttled.
     pub(super) fn remove_idle_flows(&mut self) {
         let clock = self.clock;
         self.flows.retain(|_, flow| !flow.is_idle() || flow.admit_fraction < 1.0 || flow.clock > clock);
@@ -402,14 +398,14 @@ fn buffer_mut<'s>(
     }
 }
 
-/// Keeps a copy of a datagram, or a hold on it where it stays where it came. None if all packs are full.
+/// Copies a datagram to a pack, or moves its share of the device buffer there. None if all packs are full.
 fn copy_to_pack(packs: &mut Vec<DatagramBuffer>, from: &Burst, index: usize) -> Option<(BufferId, u16)> {
     let (peer, datagram) = from.get(index)?;
     let put = |burst: &mut Burst| match from.share(index) {
         None => burst.pack(peer, datagram),
         Some(slice) => burst.pack_shared(peer, slice),
     };
-    // The last one in use is the one with room; emptied ones come before it, or behind.
+    // The last pack in use is the one with room; empty ones come before or behind it.
     let mut candidates = 0..packs.len();
     let at = candidates.find(|at| {
         packs.get_mut(*at).is_some_and(|buffer| {

@@ -38,14 +38,14 @@ pub(super) struct InvocationScheduler {
     has_short_polls: bool,
 }
 
-/// Checks whether a tenant with `held` of the `live` invocations of a worker may begin one more. It may have
-/// [`DYNAMIC_THRESHOLD_ALPHA`] times as many as are free. One tenant alone gets two thirds, two get two fifths each; and
-/// however many tenants want all they can get, something is left for the next one.
-fn check_invocation_limit(live: usize, held: usize) -> Result<(), &'static str> {
+/// Checks whether a tenant with `own` of the `live` invocations of a worker may begin one more. It may have
+/// [`DYNAMIC_THRESHOLD_ALPHA`] times as many as are free. One tenant alone gets two thirds, two get two fifths each.
+/// However many tenants want all they can get, something is left for the next one.
+fn check_invocation_limit(live: usize, own: usize) -> Result<(), &'static str> {
     let free = INVOCATIONS_PER_WORKER.saturating_sub(live);
     if free == 0 {
         Err("the worker has all the invocations that it can hold; try again later")
-    } else if held >= free * DYNAMIC_THRESHOLD_ALPHA {
+    } else if own >= free * DYNAMIC_THRESHOLD_ALPHA {
         Err("the tenant has its share of the invocations that the worker can hold; try again later")
     } else {
         Ok(())
@@ -293,15 +293,15 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
     }
 }
 
-/// What a call of an extension that is slowed down is told.
+/// The text for a call of an extension that is throttled.
 const THROTTLED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are let in each \
                            second; `sandstorm kills` shows why";
 
-/// What a call is told whose tenant has as many switched-out invocations as it may.
+/// The text for a call whose tenant has as many switched-out invocations as it may.
 const NO_STACK_TEXT: &str =
     "the tenant's computations that are switched out hold its share of the side stacks; try again later";
 
-/// The extension that an operation names, or why it cannot be called.
+/// The extension that an operation names.
 fn find_extension<'v>(
     view: &'v TenantView,
     operation: &Operation<'_>,

@@ -14,7 +14,7 @@ pub struct ListenerConfig {
     pub address: PortAddress,
     /// Whether datagrams are served there, too.
     pub udp: bool,
-    /// What it is for.
+    /// The protocol and the tenant that it serves.
     pub service: PortService,
 }
 

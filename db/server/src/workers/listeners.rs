@@ -9,7 +9,7 @@ use super::connections::udp_port::UdpPort;
 use super::listener_config::{ListenerConfig, PortAddress};
 use super::options::{WorkerOptions, WorkerStartError};
 
-/// What one worker listens at.
+/// The ports of one worker for connections.
 #[derive(Default)]
 pub(super) struct ConnectionPorts {
     pub(super) stream_ports: Vec<StreamPort>,

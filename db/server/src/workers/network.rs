@@ -1,4 +1,4 @@
-//! What the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
+//! Opens what the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
 
 use sandstorm_net::driver::{AnyDriver, DatagramDriver, UdpDriver, UdpOptions};
 use sandstorm_net::rx_budget::RxBufferBudget;
@@ -15,14 +15,14 @@ use sandstorm_metrics::DeviceState;
 pub(super) struct OpenNetwork {
     /// One for each worker.
     pub(super) drivers: Vec<AnyDriver>,
-    /// The buffers of each one's queue in which values may stay; for a device alone.
+    /// The device buffers of each one's queue in which values may stay; none for other drivers.
     pub(super) rx_budgets: Vec<Option<Arc<RxBufferBudget>>>,
-    /// What it is, and who brings packets to their workers, in words.
+    /// A description: what it is, and what brings packets to their workers.
     pub(super) about: String,
     pub(super) device: DeviceHandle,
 }
 
-/// What has to stay while the drivers are used.
+/// Stays open while the drivers are used.
 #[cfg(feature = "dpdk")]
 pub(super) type DeviceHandle = Option<sandstorm_net::dpdk::DpdkDevice>;
 /// Nothing has to.

@@ -22,7 +22,7 @@ pub struct WorkerOptions {
     pub pin: bool,
     /// Never sleep: lowest latency, a whole processor each.
     pub poll: bool,
-    /// Whether idle workers take work over from others.
+    /// Whether idle workers take over work of others.
     pub steal: bool,
     /// Invocations that wait for a record take turns.
     pub interleave: bool,

@@ -26,7 +26,7 @@ pub(super) struct ResponseBuffer {
     pub(super) tail: Option<SharedBytes>,
 }
 
-/// What a port remembers of its peers, and the way to them.
+/// A port's state: its driver, and all that belongs to its peers.
 pub(super) struct WorkerPortState {
     pub(super) driver: AnyDriver,
     pub(super) context: PortContext,
@@ -53,13 +53,13 @@ pub(super) struct PortContext {
     pub(super) rx_budget: Option<Arc<RxBufferBudget>>,
     /// How many packets the endpoint had dropped as malformed when it was last asked.
     malformed: u64,
-    /// When a throttle is to be looked at again, in the workers' microseconds.
+    /// When early drop is to be updated again, in the workers' microseconds.
     pub(super) throttle_check_us: Option<u64>,
-    /// When the endpoint wants to be looked at next, in the workers' microseconds.
+    /// When the endpoint's timers are due next, in the workers' microseconds.
     pub(super) timer_us: Option<u64>,
-    /// Where a response of several parts is put together.
+    /// The buffer in which a response of several operations is put together.
     response: Vec<u8>,
-    /// Where an answer is written.
+    /// The buffer in which an answer is written.
     answer: Vec<u8>,
 }
 
@@ -138,7 +138,7 @@ impl PortContext {
         self.endpoint.respond_without_retry(origin.peer, origin.request_id, response, tx);
     }
 
-    /// Sends a response that ends with a value where it is stored. Nothing of it is remembered.
+    /// Sends a response that ends with a value in its record. Nothing of it is remembered.
     pub(super) fn respond_shared(
         &mut self,
         now_us: u64,
@@ -151,8 +151,7 @@ impl PortContext {
         self.endpoint.respond_shared(now_us, origin.peer, origin.request_id, (response, tail), tx);
     }
 
-    /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is
-    /// missing.
+    /// Writes the answer to one operation of a waiting response; sends the response if no other answer is missing.
     pub(super) fn deliver(&mut self, now_us: u64, id: ResponseId, operation: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let mut answer = std::mem::take(&mut self.answer);
         if let Some(origin) = self.assembly.take_single(id) {
@@ -173,10 +172,10 @@ impl PortContext {
         self.answer = answer;
     }
 
-    /// Takes a datagram that was opened if it had been sealed. Gives the request that it completes, if it does.
+    /// Receives a datagram, which was opened if it had been sealed. Returns the request that it completes, if it does.
     ///
     /// # Errors
-    /// It was thrown out: it is no packet, or not what it says.
+    /// It was dropped as malformed.
     #[inline(always)]
     pub(super) fn receive<'p>(
         &mut self,
@@ -196,15 +195,15 @@ impl PortContext {
         Ok(request)
     }
 
-    /// Lets the endpoint resend what was not acknowledged in time, and handshakes go on.
+    /// Runs the timers: the endpoint resends what was not acknowledged in time, and handshakes go on.
     pub(super) fn run_timers(&mut self, now_us: u64) {
         self.seal.work(now_us, &mut self.outbox);
         let resend_us = self.endpoint.poll_timers(now_us, &mut self.seal.through(&mut self.outbox));
         self.timer_us = [resend_us, self.seal.timer_us(now_us), self.throttle_check_us].into_iter().flatten().min();
     }
 
-    /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's
-    /// address, from which no other packet may come. Tells how many were thrown out, which is one at most.
+    /// Opens a sealed packet of a burst in place, if it is one. From here on it comes from its session's address, from
+    /// which no other packet may come. Returns how many were dropped, which is one at most.
     #[inline]
     pub(super) fn open_sealed(
         &mut self,
@@ -232,11 +231,11 @@ impl PortContext {
     }
 }
 
-/// A datagram was none of R2P2's, or not what it said.
+/// A datagram was no R2P2 packet, or not a valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedDatagram;
 
-/// The tenants' tokens, as sealed sessions want them.
+/// Gives sealed sessions the tokens of a snapshot's tenants.
 struct SnapshotTokens<'s>(&'s DirectorySnapshot);
 
 impl TokenSource for SnapshotTokens<'_> {
@@ -255,7 +254,7 @@ impl WorkerPortState {
     }
 }
 
-/// Makes a buffer ready to be rx_budget for the next use: not larger than what most responses take.
+/// Makes a buffer ready for its next use, no larger than what most responses take.
 pub(super) fn shrink_to_pool(buffer: &mut Vec<u8>) {
     if buffer.capacity() > POOLED_RESPONSE_BYTES {
         buffer.clear();

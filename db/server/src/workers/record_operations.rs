@@ -40,7 +40,8 @@ pub(crate) fn encode_table_error(view: &TenantView, operation: &Operation<'_>, r
     encode_refusal(operation, status, text, response)
 }
 
-/// Where an answer goes: its bytes, and where there is a place for it the value behind them, where it is stored.
+/// The buffers of an answer: its bytes and, where there is one, the place for a value that is sent from where it is
+/// stored.
 pub(crate) type ResponseParts<'r> = (&'r mut Vec<u8>, Option<&'r mut Option<SharedBytes>>);
 
 /// Runs one plain operation whose key hashes to `hash` and appends its answer.

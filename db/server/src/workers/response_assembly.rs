@@ -1,4 +1,5 @@
-//! Responses under way: a message whose invocations are not ready keeps its place here until the last one is.
+//! Responses that wait for invocations. A message whose invocations have not all ended has a slot here until the last
+//! one has.
 //!
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
@@ -10,10 +11,10 @@ use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::pending_queries::{PendingQueries, QueryTag};
 use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
-/// What identifies a request: where its response goes and under which name.
+/// Identifies a request, and says where its response goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestOrigin<P> {
-    /// Who asked.
+    /// The sender.
     pub(crate) peer: P,
     /// R2P2's request id.
     pub(crate) request_id: u16,
@@ -21,11 +22,12 @@ pub(crate) struct RequestOrigin<P> {
     pub(crate) header: MessageHeader,
     /// Whether the answer is remembered until the client acknowledges it.
     pub(crate) remembered: bool,
-    /// The mark of a query.
+    /// The tag of the request if it is a query.
     pub(super) query: QueryTag,
 }
 
-/// Names a waiting response: its slot, and the slot's generation, so that a late part cannot reach a stranger.
+/// Identifies a waiting response: its slot, and the slot's generation, so that a late answer cannot reach the next
+/// response in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResponseId {
     slot: u32,
@@ -49,8 +51,8 @@ struct PendingResponse<P> {
     origin: Option<RequestOrigin<P>>,
     /// Encoded operations, in the order in which they became ready.
     bytes: Vec<u8>,
-    /// For each operation of the request: where it stands in `bytes`. Empty for a request of one, whose response is
-    /// written at once.
+    /// For each operation of the request: the range of its answer in `bytes`. Empty for a request of one, whose
+    /// response is written at once.
     parts: Vec<Option<(usize, usize)>>,
     missing: usize,
     /// Bytes of `bytes` that its tenant is charged for while it waits.
@@ -61,9 +63,9 @@ struct PendingResponse<P> {
 pub(crate) struct ResponseAssembler<P> {
     slots: Vec<PendingResponse<P>>,
     free: Vec<u32>,
-    /// Bytes that each tenant's responses hold while they wait for a last invocation.
-    held: HashMap<u32, usize>,
-    /// Those of them that are queries.
+    /// Bytes of each tenant's responses that wait for a last invocation.
+    waiting_bytes: HashMap<u32, usize>,
+    /// The queries among the requests that wait.
     pub(super) queries: PendingQueries,
 }
 
@@ -75,7 +77,12 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
 
 impl<P: Copy> ResponseAssembler<P> {
     pub(crate) fn new() -> ResponseAssembler<P> {
-        ResponseAssembler { slots: Vec::new(), free: Vec::new(), held: HashMap::new(), queries: PendingQueries::new() }
+        ResponseAssembler {
+            slots: Vec::new(),
+            free: Vec::new(),
+            waiting_bytes: HashMap::new(),
+            queries: PendingQueries::new(),
+        }
     }
 
     /// Opens a response for a request of `operations` operations.
@@ -101,15 +108,15 @@ impl<P: Copy> ResponseAssembler<P> {
         ResponseId { slot, generation: waiting.generation }
     }
 
-    /// Ends the waiting of a response of one operation: its origin, for which the caller writes the response itself.
-    /// `None` for a response of several, or one that does not wait (any more).
+    /// Closes a response of one operation. Returns its origin; the caller writes the response itself. `None` for a
+    /// response of several, or one that does not wait (any more).
     #[inline]
     pub(crate) fn take_single(&mut self, id: ResponseId) -> Option<RequestOrigin<P>> {
         let waiting = self.slots.get_mut(id.slot as usize).filter(|w| w.generation == id.generation)?;
         if !waiting.parts.is_empty() {
             return None;
         }
-        // It stays where it is: a copy less than taking it, and with the next generation nobody asks for it.
+        // The origin is not taken out, which saves a copy: with the next generation it cannot be reached.
         let origin = waiting.origin?;
         waiting.generation = waiting.generation.wrapping_add(1);
         self.free.push(id.slot);
@@ -117,8 +124,8 @@ impl<P: Copy> ResponseAssembler<P> {
         Some(origin)
     }
 
-    /// Takes one operation's answer, encoded. When it was the last one missing, writes the whole response and gives its
-    /// origin. A part that is not awaited (any more) is dropped.
+    /// Takes one operation's encoded answer. If no other is missing, writes the whole response and returns its origin.
+    /// An answer that is not awaited (any more) is dropped.
     pub(crate) fn part(
         &mut self,
         id: ResponseId,
@@ -129,10 +136,10 @@ impl<P: Copy> ResponseAssembler<P> {
         let waiting = self.slots.get_mut(id.slot as usize).filter(|w| w.generation == id.generation)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
-        // What has no more than a header has its place kept: a write that was done must not be answered `TooLarge`.
+        // An answer of a header alone always has room: a write that was done must not be answered `TooLarge`.
         let tenant = waiting.origin.as_ref().map_or(0, |origin| origin.header.tenant);
-        let held = if waiting.missing > 1 { self.held.get(&tenant).copied().unwrap_or(0) } else { 0 };
-        let fits = has_room(&waiting.bytes, answer.len()) && held + answer.len() <= WAITING_BYTES_PER_TENANT;
+        let waiting_bytes = if waiting.missing > 1 { self.waiting_bytes.get(&tenant).copied().unwrap_or(0) } else { 0 };
+        let fits = has_room(&waiting.bytes, answer.len()) && waiting_bytes + answer.len() <= WAITING_BYTES_PER_TENANT;
         if answer.len() <= ANSWER_RESERVE_BYTES || fits {
             waiting.bytes.extend_from_slice(answer);
         } else {
@@ -142,7 +149,7 @@ impl<P: Copy> ResponseAssembler<P> {
         *part = Some((start, waiting.bytes.len()));
         waiting.missing -= 1;
         if waiting.missing > 0 {
-            *self.held.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;
+            *self.waiting_bytes.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;
             waiting.charged = waiting.bytes.len();
             return None;
         }
@@ -156,11 +163,11 @@ impl<P: Copy> ResponseAssembler<P> {
         debug_assert_eq!(response.len(), MESSAGE_HEADER_LEN + waiting.bytes.len());
         self.close(id.slot);
         if charged > 0
-            && let Some(held) = self.held.get_mut(&tenant)
+            && let Some(waiting_bytes) = self.waiting_bytes.get_mut(&tenant)
         {
-            *held -= charged;
-            if *held == 0 {
-                self.held.remove(&tenant);
+            *waiting_bytes -= charged;
+            if *waiting_bytes == 0 {
+                self.waiting_bytes.remove(&tenant);
             }
         }
         self.queries.end(origin.query);
@@ -222,18 +229,18 @@ mod tests {
         for id in &tickets {
             assert!(assembly.part(*id, 0, &large, &mut response).is_none());
         }
-        assert!(assembly.held[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
+        assert!(assembly.waiting_bytes[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
         let other = MessageHeader { tenant: 8, ..origin(1).header };
         let others = assembly.open(RequestOrigin { header: other, ..origin(1) }, 2);
         assert!(assembly.part(others, 0, &large, &mut response).is_none());
-        assert_eq!(assembly.held[&8], large.len(), "another tenant has room of its own");
+        assert_eq!(assembly.waiting_bytes[&8], large.len(), "another tenant has room of its own");
         let mut cut = 0;
         for id in tickets.into_iter().chain([others]) {
             assert!(assembly.part(id, 1, &small, &mut response).is_some());
             cut += usize::from(response.len() < large.len());
         }
         assert!(cut > 100 && cut < 150, "{cut} of 200 answers were too much to wait with");
-        assert!(assembly.held.is_empty());
+        assert!(assembly.waiting_bytes.is_empty());
     }
 
     proptest! {

@@ -40,7 +40,7 @@ use crate::limits::{
 // `run_plan` keeps a bit for each.
 const _: () = assert!(PLAN_OPERATIONS <= PREFETCH_BATCH);
 
-/// How many plain gets take as long as copying so many bytes.
+/// The number of plain gets that take as long as copying so many bytes.
 fn copy_cost_gets(bytes: usize) -> u32 {
     (bytes / COPY_BYTES_PER_GET) as u32
 }
@@ -263,7 +263,7 @@ impl PacketServer {
 struct MessageServer {
     /// A response buffer for each message of a batch.
     responses: Vec<ResponseBuffer>,
-    /// Where the answer of one operation is put together.
+    /// The buffer in which the answer of one operation is put together.
     answer: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@
 
 use crate::limits::{SPIN_BACKOFF_US, SPIN_MAX_MISSES, SPIN_MAX_US, SPIN_US};
 
-/// What one worker has learned.
+/// How long one worker spins, by its experience.
 #[derive(Debug)]
 pub(super) struct SpinController {
     us: u64,

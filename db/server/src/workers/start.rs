@@ -187,7 +187,7 @@ impl Workers {
         &self.listen
     }
 
-    /// What the workers' datagrams come and go through, and who brings them to their workers, in words.
+    /// A description of the network that the workers use.
     pub fn network(&self) -> &str {
         &self.about
     }

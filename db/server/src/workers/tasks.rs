@@ -1,4 +1,4 @@
-//! Tasks: invocations on their way through the run queue, and where each one's answer goes.
+//! Tasks: invocations in the run queue, and where each one's answer goes.
 
 use std::sync::Arc;
 

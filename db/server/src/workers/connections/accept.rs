@@ -15,18 +15,18 @@ use crate::limits::connections::ACCEPTS_PER_TURN;
 use crate::workers::context::WorkerContext;
 use crate::workers::shared::SharedWorkerState;
 
-/// A place for a connection of a tenant, or of one that has not shown whose it is: of that its seat, and who has to go
-/// for it.
-fn place(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
+/// Takes a place for a new connection: of a tenant, or of a client that has not authenticated. For the latter, returns
+/// its seat and the connection that is closed to make room for it, if any.
+fn take_place(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
     if tenant != 0 {
         return shared.connection_budget.take(tenant).then_some((None, None));
     }
-    let (seat, goes) = shared.connection_budget.take_stranger(Origin::of(stream))?;
-    Some((Some(seat), goes))
+    let (seat, displaced) = shared.connection_budget.take_unauthenticated(Origin::of(stream))?;
+    Some((Some(seat), displaced))
 }
 
 impl WorkerConnections {
-    /// Accepts connections at a stream_port.
+    /// Accepts connections at a stream port.
     pub(super) fn accept(&mut self, stream_port: usize, context: &WorkerContext) {
         let shared = Arc::clone(&context.shared);
         for _ in 0..ACCEPTS_PER_TURN {
@@ -40,12 +40,12 @@ impl WorkerConnections {
                 }
             };
             context.counters.connections_accepted.add(1);
-            // With TLS it counts for nobody until the handshake is over.
+            // With TLS it has no tenant until the handshake is over.
             let identity = ConnectionIdentity::from_port(&context.snapshot, &stream_port.service)
                 .filter(|_| stream_port.tls.is_none());
             let home = identity.and_then(|identity| identity.view(&context.snapshot)).map(|view| &view.tenant);
             let tenant = home.map_or(0, |tenant| tenant.id);
-            let Some((seat, goes)) = place(&shared, tenant, &stream) else {
+            let Some((seat, displaced)) = take_place(&shared, tenant, &stream) else {
                 count_refused(&context.counters, ConnectionReason::Full);
                 if stream_port.tls.is_none() {
                     let _for_politeness = stream.send(stream_port.service.protocol.full());
@@ -53,8 +53,8 @@ impl WorkerConnections {
                 continue;
             };
             let made = ConnectionTransport::new(stream, stream_port.tls.as_ref())
-                .map(|wire| new_connection(wire, &stream_port.service, context.clock.now_us));
-            if let Some((at, id)) = goes {
+                .map(|transport| new_connection(transport, &stream_port.service, context.clock.now_us));
+            if let Some((at, id)) = displaced {
                 if at == context.index {
                     self.shed(id, context)
                 } else {
@@ -80,7 +80,7 @@ impl WorkerConnections {
     }
 }
 
-/// A new connection at a stream_port.
-fn new_connection(wire: ConnectionTransport, service: &Arc<PortService>, now_us: u64) -> Box<ClientConnection> {
-    Box::new(ClientConnection::new(wire, ProtocolSession::new(service), now_us))
+/// A new connection at a stream port.
+fn new_connection(transport: ConnectionTransport, service: &Arc<PortService>, now_us: u64) -> Box<ClientConnection> {
+    Box::new(ClientConnection::new(transport, ProtocolSession::new(service), now_us))
 }

@@ -43,15 +43,15 @@ impl WorkerConnections {
         let batches = if self.ready.len() <= FEW_READY { BATCHES_PER_TURN } else { 1 };
         let mut left = self.ready.len();
         self.pieces = 0;
-        // What stream ports and UDP ports took is not taken from the line: whoever floods those would have one connection served
-        // a turn.
+        // The time of ports is not taken from the connections: else a flood there would leave one connection served a
+        // turn.
         let begun = Instant::now();
         while left > 0
             && let Some(id) = self.ready.pop()
         {
             (done, left) = (done + 1, left - 1);
             self.serve(id, batches, executor);
-            // Of long commands a slice is a turn's worth, however many connections have them: others may have come
+            // Long commands get one slice in a turn, however many connections have them: others may have come
             // meanwhile.
             if begun.elapsed().as_nanos() as u64 > TURN_NS || self.pieces >= PIECE_WORK {
                 break;
@@ -62,7 +62,7 @@ impl WorkerConnections {
         done
     }
 
-    /// Looks who has something to say, and puts them in the line. Tells how many have.
+    /// Asks the selector which connections have something to say, and queues them. Returns how many have.
     fn poll_selector(&mut self) -> usize {
         let mut found = 0;
         for _ in 0..SELECTS_PER_TURN {
@@ -79,10 +79,10 @@ impl WorkerConnections {
                 }
                 let id = ConnectionId::from_token(one.token);
                 let Some(connection) = self.slots.get(id) else { continue };
-                // A Unix socket says that its client has gone while there is something of it to read.
+                // A Unix socket reports that its client is gone while there is still input of it.
                 if one.ended || (one.broken && !one.readable) {
                     self.broken.push(id);
-                } else if !mem::replace(&mut connection.queued, true) {
+                } else if !mem::replace(&mut connection.is_queued, true) {
                     self.ready.push(connection.tenant, id);
                 }
             }
@@ -92,7 +92,7 @@ impl WorkerConnections {
         }
         for (index, udp_port) in self.udp_ports.iter().enumerate() {
             let stream_port = (self.stream_ports.len() + index) as u64;
-            if udp_port.waits() && !self.ready_ports.contains(&stream_port) {
+            if udp_port.has_requests() && !self.ready_ports.contains(&stream_port) {
                 self.ready_ports.push(stream_port);
                 found += 1;
             }
@@ -100,7 +100,7 @@ impl WorkerConnections {
         found
     }
 
-    /// Something has come to a stream_port, or to a udp_port: those are counted behind them.
+    /// Serves a port: the stream ports are numbered first, then the UDP ports.
     fn serve_port(&mut self, number: usize, executor: &mut RequestExecutor) {
         let Some(number) = number.checked_sub(self.stream_ports.len()) else {
             return self.accept(number, &executor.context);
@@ -115,16 +115,16 @@ impl WorkerConnections {
         }
     }
 
-    /// A connection has something to say, or room for answers, or goes on with what it has.
+    /// Serves a connection that has something to say, has room for answers, or goes on with what it has.
     fn serve(&mut self, id: ConnectionId, batches: usize, executor: &mut RequestExecutor) {
         let Some(connection) = self.slots.get(id) else { return };
-        connection.queued = false;
+        connection.is_queued = false;
         if connection.transport.is_handshaking() {
             return self.continue_handshake(id, executor);
         }
         let before = (connection.unsent(), connection.buffered());
         if before.0 > 0 && !connection.flush(executor.context.clock.now_us) {
-            // What it holds may have changed with what it tried to send.
+            // Its buffers may have changed with what it tried to send.
             return self.settle(id, before, ServeOutcome::Close, &executor.context);
         }
         let mut received = mem::take(&mut self.received);
@@ -132,7 +132,7 @@ impl WorkerConnections {
         if connection.goes_on() {
             if connection.used < connection.input.len() && connection.input.len() - connection.used >= connection.needed
             {
-                // It had to wait, for others or until answers had left.
+                // Its input had to wait, for other connections or until answers had left.
                 outcome = self.run_input(id, None, batches, executor);
             } else {
                 let moved = connection.transport.receive(&mut received);
@@ -143,7 +143,7 @@ impl WorkerConnections {
                 }
                 outcome = match moved {
                     StreamProgress::Bytes(bytes) => {
-                        // Whoever was told that a token or a tenant is no more must not find it here.
+                        // A client that was told that a token or a tenant is gone must not find it here.
                         executor.refresh_snapshot();
                         self.run_input(id, Some(&received[..bytes]), batches, executor)
                     }
@@ -160,7 +160,7 @@ impl WorkerConnections {
         self.settle(id, before, outcome, &executor.context);
     }
 
-    /// Closes connections whose time is up, and accepts again after a pause.
+    /// Closes connections at their timeouts, and accepts again after a pause.
     fn check_timeouts(&mut self, context: &WorkerContext) {
         let now_us = context.clock.now_us;
         if self.accept_paused_until_us.is_some_and(|until_us| now_us >= until_us) {
@@ -174,24 +174,24 @@ impl WorkerConnections {
             return;
         }
         self.timeouts_checked_us = now_us;
-        if self.unsent == 0 && self.slots.held(0) == 0 {
+        if self.unsent == 0 && self.slots.connections_of(0) == 0 {
             return;
         }
         let waits = |connection: &ClientConnection| now_us.saturating_sub(connection.since_us);
         let slow =
             |connection: &ClientConnection| connection.unsent() > 0 && waits(connection) > SLOW_READER_TIMEOUT_US;
-        let strange =
+        let unauthenticated =
             |connection: &ClientConnection| connection.tenant == 0 && waits(connection) > AUTHENTICATION_TIMEOUT_US;
-        let shakes = |connection: &ClientConnection| {
+        let handshaking = |connection: &ClientConnection| {
             connection.transport.is_handshaking() && waits(connection) > TLS_HANDSHAKE_TIMEOUT_US
         };
-        for id in self.slots.which(shakes) {
+        for id in self.slots.which(handshaking) {
             self.refuse(id, ConnectionReason::Handshake, context);
         }
         for id in self.slots.which(slow) {
             self.refuse(id, ConnectionReason::SlowReader, context);
         }
-        for id in self.slots.which(strange) {
+        for id in self.slots.which(unauthenticated) {
             self.refuse(id, ConnectionReason::Unauthenticated, context);
         }
     }

@@ -12,10 +12,10 @@ pub(super) struct TlsHandshakeQueue {
     /// Connections that wait, by address.
     pub(super) ready: ReadyQueue,
     hashes: RandomState,
-    /// CPU time that they may take; below 0 what they took beyond it.
+    /// CPU time that they may take; negative: debt.
     credit_ns: i64,
-    /// When that was last looked at, in the workers' microseconds.
-    looked_us: u64,
+    /// When the credit was last renewed, in the workers' microseconds.
+    credited_us: u64,
     /// How many were begun in this turn.
     pub(super) begun: usize,
 }
@@ -27,7 +27,7 @@ impl Default for TlsHandshakeQueue {
             ready: ReadyQueue::default(),
             hashes: RandomState::new(),
             credit_ns,
-            looked_us: 0,
+            credited_us: 0,
             begun: 0,
         }
     }
@@ -36,11 +36,11 @@ impl Default for TlsHandshakeQueue {
 const CREDIT_NS_PER_US: u64 = TLS_HANDSHAKE_NS_PER_S / 1_000_000;
 
 impl TlsHandshakeQueue {
-    /// Whether one may go on now.
+    /// Whether a handshake may go on now.
     pub(super) fn may_begin(&mut self, now_us: u64) -> bool {
         let gained_ns =
-            now_us.saturating_sub(self.looked_us).saturating_mul(CREDIT_NS_PER_US).min(TLS_HANDSHAKE_BURST_NS * 2);
-        self.looked_us = now_us;
+            now_us.saturating_sub(self.credited_us).saturating_mul(CREDIT_NS_PER_US).min(TLS_HANDSHAKE_BURST_NS * 2);
+        self.credited_us = now_us;
         self.credit_ns = (self.credit_ns + gained_ns as i64).min(TLS_HANDSHAKE_BURST_NS as i64);
         self.credit_ns > 0 && self.begun < TLS_HANDSHAKES_PER_TURN
     }
@@ -51,13 +51,13 @@ impl TlsHandshakeQueue {
         self.credit_ns = self.credit_ns.saturating_sub_unsigned(ns);
     }
 
-    /// When those that wait may go on, if there are some.
+    /// When those that wait may go on, if there are any.
     pub(super) fn due_us(&self) -> Option<u64> {
         let owed_ns = u64::try_from(-self.credit_ns).unwrap_or(0);
-        (self.ready.len() > 0).then(|| self.looked_us + owed_ns / CREDIT_NS_PER_US + 1)
+        (self.ready.len() > 0).then(|| self.credited_us + owed_ns / CREDIT_NS_PER_US + 1)
     }
 
-    /// What the queue of an address is kept under.
+    /// The key of an address in the queue.
     pub(super) fn key(&self, origin: Option<Origin>) -> u32 {
         self.hashes.hash_one(origin) as u32
     }

@@ -13,7 +13,7 @@ use super::worker_connections::{WorkerConnections, count_refused};
 use crate::workers::executor::RequestExecutor;
 
 impl WorkerConnections {
-    /// Goes on with handshakes that had to wait. Tells how many.
+    /// Goes on with handshakes that had to wait. Returns how many.
     pub(super) fn resume_handshakes(&mut self, executor: &mut RequestExecutor) -> usize {
         self.handshakes.begun = 0;
         self.drop_closed_handshakes();
@@ -24,29 +24,29 @@ impl WorkerConnections {
         {
             done += 1;
             if let Some(connection) = self.slots.get(id) {
-                connection.held_back = false;
+                connection.is_handshake_delayed = false;
                 self.continue_handshake(id, executor);
             }
         }
         done
     }
 
-    /// Those that have ended while they waited leave the line, once they are most of it.
+    /// Removes closed connections from the queue, once they are most of it.
     fn drop_closed_handshakes(&mut self) {
         let (ready, slots) = (&mut self.handshakes.ready, &mut self.slots);
-        if ready.len() > RETAINED_TENANT_QUEUES + 2 * slots.held(0) {
+        if ready.len() > RETAINED_TENANT_QUEUES + 2 * slots.connections_of(0) {
             ready.retain(|id| slots.get(id).is_some());
         }
     }
 
-    /// A connection that has no keys yet has something to say: at once, or when its turn has come.
+    /// Continues the handshake of a connection that has sent something: at once, or when its turn has come.
     pub(super) fn continue_handshake(&mut self, id: ConnectionId, executor: &mut RequestExecutor) {
         let Some(connection) = self.slots.get(id) else { return };
-        if connection.held_back {
+        if connection.is_handshake_delayed {
             return;
         }
         if !self.handshakes.may_begin(executor.context.clock.now_us) {
-            connection.held_back = true;
+            connection.is_handshake_delayed = true;
             let key = self.handshakes.key(connection.seat.map(|seat| seat.origin));
             self.handshakes.ready.push(key, id);
             return self.watch(id);
@@ -66,7 +66,7 @@ impl WorkerConnections {
                 executor.refresh_snapshot();
                 self.run_input(id, Some(&received[..bytes]), 1, executor)
             }
-            // Whose it is may be known without a word.
+            // The port may have a fixed tenant, so a session can begin without input.
             StreamProgress::WouldBlock if is_over => self.run_input(id, Some(&[]), 1, executor),
             StreamProgress::WouldBlock => ServeOutcome::Keep,
             StreamProgress::Closed => ServeOutcome::Close,

@@ -17,7 +17,7 @@ use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
 use crate::workers::tasks::ReplyTarget;
 
-/// What becomes of a connection after it was served.
+/// What is to be done with a connection after it was served.
 pub(super) enum ServeOutcome {
     /// It stays.
     Keep,
@@ -30,8 +30,7 @@ pub(super) enum ServeOutcome {
 }
 
 impl WorkerConnections {
-    /// Runs what a connection asks for, from what was received just now or, if it had something before, behind that;
-    /// sends the answers.
+    /// Runs what a connection asks for, from its kept input and what was received just now, and sends the answers.
     pub(super) fn run_input(
         &mut self,
         id: ConnectionId,
@@ -50,7 +49,7 @@ impl WorkerConnections {
         let mut answers = mem::take(&mut self.answers);
         let bytes = received.map_or(0, <[u8]>::len);
         executor.context.counters.connection_bytes_in.add(bytes as u64);
-        // What is received is copied, whether or not it can be run yet.
+        // Received bytes are copied, whether or not they can be run yet.
         executor.charge_connection(connection.session.identity(), (bytes / BYTES_PER_REQUEST) as u32);
         let whole = connection.input.is_empty();
         let mut worked = 0;
@@ -97,7 +96,7 @@ impl WorkerConnections {
         if sent { outcome } else { ServeOutcome::Close }
     }
 
-    /// Counts what has changed about a connection, and lets it have its outcome.
+    /// Counts the changes of a connection that was served, and applies the outcome.
     pub(super) fn settle(
         &mut self,
         id: ConnectionId,
@@ -109,10 +108,11 @@ impl WorkerConnections {
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
         let waiting = connection.input.len() - connection.used;
         let tenant = connection.session.identity().map_or(0, ConnectionIdentity::tenant);
-        // Not only what grew while it was served: invocations' answers come between.
+        // Its buffers may have grown before, too: by results of invocations.
         let grew = buffered > mem::replace(&mut connection.checked_bytes, buffered);
-        let (counted, seat, ends) = (connection.tenant, connection.seat, connection.state == ConnectionPhase::Closing);
-        // The selector does not tell again that the client has said its last, and not of what is to be decrypted.
+        let (counted, seat, is_closing) =
+            (connection.tenant, connection.seat, connection.state == ConnectionPhase::Closing);
+        // The selector does not report the end of the input again, nor bytes that wait to be decrypted.
         let has_more = (connection.transport.has_ended() || connection.transport.has_rest()) && connection.goes_on();
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
         self.slots.buffered(counted, before.1, buffered);
@@ -129,7 +129,7 @@ impl WorkerConnections {
             ServeOutcome::HandOver(home) => return self.hand_over(id, home, context),
             ServeOutcome::Keep | ServeOutcome::Continue => {}
         }
-        if ends && unsent == 0 {
+        if is_closing && unsent == 0 {
             return self.end(id, context);
         }
         if tenant == 0 && waiting > UNAUTHENTICATED_INPUT_BYTES {
@@ -145,8 +145,8 @@ impl WorkerConnections {
     }
 }
 
-/// Runs up to so many batches of a connection's input, or a piece's work of them. Tells how much of it was used up, and
-/// what that took.
+/// Runs up to so many batches of a connection's input, or a piece's work of them. Returns how many bytes were used up,
+/// and the outcome; adds to `worked`.
 fn run_batches(
     connection: &mut ClientConnection,
     id: ConnectionId,
@@ -197,7 +197,7 @@ fn run_batches(
         if rest == 0 {
             return (used, ServeOutcome::Keep);
         }
-        // Whatever it was: calls that are refused take their time as well.
+        // Calls that are refused take their time as well.
         left = left.saturating_sub(1);
         if left == 0 || *worked >= budget || answers.len() > RETAINED_BUFFER_BYTES / 4 {
             return (used, ServeOutcome::Continue);

@@ -1,4 +1,4 @@
-//! The place of a connection that has not authenticated: where the connection comes from, and its number.
+//! The place of an unauthenticated connection: where it comes from, and its number.
 
 use std::net::IpAddr;
 
@@ -6,12 +6,12 @@ use sandstorm_net::driver::StreamSocket;
 
 use super::connection_id::ConnectionId;
 
-/// Where a connection comes from: its client's address, of IPv6 the /64; all that come through Unix sockets are one.
+/// Where a connection comes from: its client's address, of IPv6 the /64. All Unix sockets are one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Origin(pub(super) Option<u128>);
 
 impl Origin {
-    /// Of a stream.
+    /// The origin of a stream.
     pub(super) fn of(stream: &StreamSocket) -> Origin {
         Origin(stream.peer().map(|peer| match peer.ip().to_canonical() {
             IpAddr::V6(ip) => u128::from(ip) >> 64,
@@ -20,12 +20,12 @@ impl Origin {
     }
 }
 
-/// The place of a connection that has not shown whose it is. They are numbered as they come.
+/// The place of an unauthenticated connection. They are numbered as they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
     pub(super) origin: Origin,
     pub(super) number: u64,
 }
 
-/// A worker, and its connection of that name.
+/// A worker's number, and the id of its connection.
 pub(super) type At = (usize, ConnectionId);

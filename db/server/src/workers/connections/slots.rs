@@ -1,4 +1,4 @@
-//! The slots of a worker's connections, and who holds how many of them and of the bytes of their buffers.
+//! The slots of a worker's connections, and how many connections and bytes of buffers each tenant has.
 
 use hashbrown::HashMap;
 
@@ -7,7 +7,7 @@ use super::connection_id::ConnectionId;
 use crate::limits::DYNAMIC_THRESHOLD_ALPHA;
 use crate::limits::connections::BUFFER_BYTES;
 
-/// A place: free, or a connection's.
+/// A slot: free, or a connection's.
 #[derive(Default)]
 struct ConnectionSlot {
     /// Grows whenever a connection leaves it.
@@ -15,11 +15,11 @@ struct ConnectionSlot {
     connection: Option<Box<ClientConnection>>,
 }
 
-/// What one tenant has of a worker's.
+/// The connections of one tenant.
 #[derive(Clone, Copy, Default)]
 struct TenantBufferUsage {
     connections: usize,
-    /// Of the connections' buffers.
+    /// Bytes of their buffers.
     bytes: usize,
 }
 
@@ -28,33 +28,33 @@ struct TenantBufferUsage {
 pub(super) struct ConnectionSlots {
     slots: Vec<ConnectionSlot>,
     free: Vec<u32>,
-    /// What each tenant has; 0: those that have not shown whose they are.
-    held: HashMap<u32, TenantBufferUsage>,
+    /// By tenant; 0: unauthenticated.
+    by_tenant: HashMap<u32, TenantBufferUsage>,
     live: usize,
     /// Bytes of all connections' buffers.
     bytes: usize,
 }
 
-/// Whether one that holds `held` of `live` slots (or bytes) may take one more of `limit`: as many as it leaves free,
-/// times [`DYNAMIC_THRESHOLD_ALPHA`]. So nobody can take so much that another one gets none.
-pub(in crate::workers) fn dynamic_threshold_admits(limit: usize, live: usize, held: usize) -> bool {
-    held < limit.saturating_sub(live) * DYNAMIC_THRESHOLD_ALPHA
+/// The dynamic threshold: whether an owner of `own` of `live` units may take one more of `limit`. It may have
+/// [`DYNAMIC_THRESHOLD_ALPHA`] times as many as are free, so no owner can take so much that another gets none.
+pub(in crate::workers) fn dynamic_threshold_admits(limit: usize, live: usize, own: usize) -> bool {
+    own < limit.saturating_sub(live) * DYNAMIC_THRESHOLD_ALPHA
 }
 
 impl ConnectionSlots {
-    /// Connections.
+    /// The number of connections.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// Connections of a tenant.
-    pub(super) fn held(&self, tenant: u32) -> usize {
-        self.held.get(&tenant).map_or(0, |held| held.connections)
+    /// The number of connections of a tenant.
+    pub(super) fn connections_of(&self, tenant: u32) -> usize {
+        self.by_tenant.get(&tenant).map_or(0, |usage| usage.connections)
     }
 
-    /// Whether the buffers of a tenant's connections may take what they do.
+    /// Whether the buffers of a tenant's connections are within its share.
     pub(super) fn admits_buffers(&self, tenant: u32) -> bool {
-        dynamic_threshold_admits(BUFFER_BYTES, self.bytes, self.held.get(&tenant).map_or(0, |held| held.bytes))
+        dynamic_threshold_admits(BUFFER_BYTES, self.bytes, self.by_tenant.get(&tenant).map_or(0, |usage| usage.bytes))
     }
 
     /// Notes that the buffers of a tenant's connection have changed.
@@ -66,15 +66,15 @@ impl ConnectionSlots {
     }
 
     fn count(&mut self, tenant: u32, connections: isize, bytes: isize) {
-        let held = self.held.entry(tenant).or_default();
-        held.connections = held.connections.saturating_add_signed(connections);
-        held.bytes = held.bytes.saturating_add_signed(bytes);
-        if held.connections == 0 {
-            self.held.remove(&tenant);
+        let usage = self.by_tenant.entry(tenant).or_default();
+        usage.connections = usage.connections.saturating_add_signed(connections);
+        usage.bytes = usage.bytes.saturating_add_signed(bytes);
+        if usage.connections == 0 {
+            self.by_tenant.remove(&tenant);
         }
     }
 
-    /// Gives a connection a place.
+    /// Puts a connection into a slot.
     pub(super) fn insert(&mut self, connection: Box<ClientConnection>) -> ConnectionId {
         let bytes = connection.buffered();
         self.count(connection.tenant, 1, bytes as isize);
@@ -84,36 +84,36 @@ impl ConnectionSlots {
             self.slots.push(ConnectionSlot::default());
             (self.slots.len() - 1) as u32
         });
-        let place = &mut self.slots[at as usize];
-        place.connection = Some(connection);
-        ConnectionId { slot: at, generation: place.generation }
+        let slot = &mut self.slots[at as usize];
+        slot.connection = Some(connection);
+        ConnectionId { slot: at, generation: slot.generation }
     }
 
-    /// The connection of that name, if it is still there.
-    pub(super) fn get(&mut self, name: ConnectionId) -> Option<&mut ClientConnection> {
-        let place = self.slots.get_mut(name.slot as usize)?;
-        if place.generation == name.generation { place.connection.as_deref_mut() } else { None }
+    /// The connection with this id, if it is still there.
+    pub(super) fn get(&mut self, id: ConnectionId) -> Option<&mut ClientConnection> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        if slot.generation == id.generation { slot.connection.as_deref_mut() } else { None }
     }
 
-    /// Takes a connection out of its place.
-    pub(super) fn remove(&mut self, name: ConnectionId) -> Option<Box<ClientConnection>> {
-        let place = self.slots.get_mut(name.slot as usize)?;
-        if place.generation != name.generation {
+    /// Takes a connection out of its slot.
+    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Box<ClientConnection>> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        if slot.generation != id.generation {
             return None;
         }
-        let connection = place.connection.take()?;
-        // The highest bit is not the generation's: see `token`.
-        place.generation = (place.generation + 1) & (u32::MAX >> 1);
-        self.free.push(name.slot);
+        let connection = slot.connection.take()?;
+        // The highest bit stays clear: see `ConnectionId::token`.
+        slot.generation = (slot.generation + 1) & (u32::MAX >> 1);
+        self.free.push(id.slot);
         self.live -= 1;
         self.bytes = self.bytes.saturating_sub(connection.buffered());
         self.count(connection.tenant, -1, -(connection.buffered() as isize));
         Some(connection)
     }
 
-    /// Counts a connection for a tenant: it is no stranger any more.
-    pub(super) fn assign_tenant(&mut self, name: ConnectionId, tenant: u32) {
-        let Some(connection) = self.get(name) else { return };
+    /// Counts a connection that has authenticated for its tenant.
+    pub(super) fn assign_tenant(&mut self, id: ConnectionId, tenant: u32) {
+        let Some(connection) = self.get(id) else { return };
         let before = std::mem::replace(&mut connection.tenant, tenant);
         connection.seat = None;
         let bytes = connection.buffered() as isize;
@@ -121,13 +121,13 @@ impl ConnectionSlots {
         self.count(tenant, 1, bytes);
     }
 
-    /// The names of those that are so.
-    pub(super) fn which(&self, mut are: impl FnMut(&ClientConnection) -> bool) -> Vec<ConnectionId> {
-        let names = self.slots.iter().enumerate().filter_map(|(at, place)| {
-            let name = ConnectionId { slot: at as u32, generation: place.generation };
-            place.connection.as_deref().filter(|connection| are(connection)).map(|_| name)
+    /// The ids of the connections that match.
+    pub(super) fn which(&self, mut matches: impl FnMut(&ClientConnection) -> bool) -> Vec<ConnectionId> {
+        let ids = self.slots.iter().enumerate().filter_map(|(at, slot)| {
+            let id = ConnectionId { slot: at as u32, generation: slot.generation };
+            slot.connection.as_deref().filter(|connection| matches(connection)).map(|_| id)
         });
-        names.collect()
+        ids.collect()
     }
 }
 

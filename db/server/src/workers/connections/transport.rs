@@ -1,8 +1,8 @@
-//! What a connection's bytes go through: its socket, or TLS over it. Neither ever waits.
+//! The transport of a connection: its socket, or TLS over it. Neither ever waits.
 //!
-//! TLS is driven from here with the worker's own buffers. What comes is decrypted record by record, for a slice of time
-//! at most; the rest waits here, and the connection stands in the line for it, since the selector does not know of it.
-//! What leaves is encrypted no further ahead than two records.
+//! TLS is driven from here with the worker's own buffers. Input is decrypted record by record, for a slice of time at
+//! most. The rest waits here, and the connection is queued for it, since the selector does not know of it. Output is
+//! encrypted at most two records ahead.
 
 use std::io;
 use std::mem;
@@ -19,7 +19,7 @@ use crate::limits::ports::{
 };
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 
-/// A connection's way to its client.
+/// The transport of a connection.
 pub(super) enum ConnectionTransport {
     Plain(StreamSocket),
     Tls(Box<TlsTransport>),

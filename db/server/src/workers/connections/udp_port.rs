@@ -1,5 +1,4 @@
-//! memcached's datagrams: requests of one datagram each, answered in one or more, for the tenant that the port speaks
-//! for.
+//! memcached over UDP: requests of one datagram each, answered in one or more, for the tenant of the port.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
 /// A socket of one worker, on an address that all workers have.
 pub(in crate::workers) struct UdpPort {
     pub(super) driver: UdpDriver,
-    /// What all who send there say: each datagram stands for itself.
+    /// The session of all senders: each datagram stands for itself.
     session: MemcachedSession,
     burst: Burst,
     /// The first of its datagrams that was not answered yet.
@@ -44,14 +43,14 @@ impl UdpPort {
         !self.outbox.is_empty()
     }
 
-    /// Whether some have come that are not answered yet.
-    pub(super) fn waits(&self) -> bool {
+    /// Whether there are requests that are not answered yet.
+    pub(super) fn has_requests(&self) -> bool {
         self.next < self.burst.len()
     }
 
-    /// Answers what has come, for a limited time, and sends what waits.
+    /// Answers requests, for a limited time, and sends what waits.
     pub(super) fn serve(&mut self, executor: &mut RequestExecutor) {
-        if !self.waits() {
+        if !self.has_requests() {
             self.driver.receive(&mut self.burst);
             self.next = 0;
             executor.refresh_snapshot();
@@ -92,8 +91,8 @@ impl UdpPort {
     }
 }
 
-/// Whether that begins as answers do, and no command. Were it answered, two servers whose addresses somebody has forged
-/// as each other's clients would tell each other of errors for ever.
+/// Whether a datagram begins as answers do. If answers were answered, two servers with forged addresses of each other
+/// would exchange errors for ever.
 fn looks_like_response(said: &[u8]) -> bool {
     said.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
 }

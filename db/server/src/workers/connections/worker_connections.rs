@@ -1,4 +1,4 @@
-//! The connections of one worker: where they are kept, how they come, move to another worker and go.
+//! The connections of one worker: how they are kept, handed over and closed.
 
 use std::io;
 use std::mem;
@@ -96,14 +96,14 @@ impl WorkerConnections {
 
     /// When a turn is needed though nothing comes, in the workers' microseconds.
     pub(in crate::workers) fn timer_us(&self) -> Option<u64> {
-        let look = self.unsent > 0 || self.slots.held(0) > 0;
+        let look = self.unsent > 0 || self.slots.connections_of(0) > 0;
         let look_us = look.then(|| self.timeouts_checked_us + crate::limits::connections::TIMEOUT_CHECK_US);
         [look_us, self.accept_paused_until_us, self.handshakes.due_us()].into_iter().flatten().min()
     }
 
     /// Whether some have something to do without the selector reporting it.
     pub(in crate::workers) fn has_work(&self) -> bool {
-        self.ready.len() > 0 || self.udp_ports.iter().any(UdpPort::waits)
+        self.ready.len() > 0 || self.udp_ports.iter().any(UdpPort::has_requests)
     }
 
     /// Puts a connection into a slot, and its socket into the selector. None if the kernel has no room for that.
@@ -132,7 +132,7 @@ impl WorkerConnections {
     /// Queues a connection that has something to do.
     pub(super) fn queue(&mut self, id: ConnectionId) {
         if let Some(connection) = self.slots.get(id)
-            && !std::mem::replace(&mut connection.queued, true)
+            && !std::mem::replace(&mut connection.is_queued, true)
         {
             let tenant = connection.tenant;
             self.ready.push(tenant, id);
@@ -211,13 +211,13 @@ impl WorkerConnections {
         self.answers = answers;
     }
 
-    /// Has the selector look for what the connection waits for.
+    /// Has the selector report what the connection waits for.
     pub(super) fn watch(&mut self, id: ConnectionId) {
         let Some(connection) = self.slots.get(id) else { return };
         let wanted = connection.wanted();
         if wanted != connection.interest {
             connection.interest = wanted;
-            // It was added when it came; if the kernel has lost it, its time will be up.
+            // It was added when it came; if the kernel has lost it, its timeout ends it.
             let _changed = self.selector.change(&connection.transport, id.token(), wanted);
         }
     }
@@ -226,8 +226,8 @@ impl WorkerConnections {
     pub(super) fn hand_over(&mut self, id: ConnectionId, home: usize, context: &WorkerContext) {
         if let Some(mut connection) = self.release(id) {
             // The worker there has a buffer budget of its own.
-            (connection.queued, connection.needed, connection.checked_bytes) = (false, 1, 0);
-            connection.held_back = false;
+            (connection.is_queued, connection.needed, connection.checked_bytes) = (false, 1, 0);
+            connection.is_handshake_delayed = false;
             self.publish_count(connection.tenant, context);
             context.counters.connections_handed_over.add(1);
             context.shared.send_to_inbox(home, InboxMessage::Connection(connection));
@@ -237,7 +237,7 @@ impl WorkerConnections {
     /// Publishes how many connections a tenant has here.
     pub(super) fn publish_count(&self, tenant: u32, context: &WorkerContext) {
         if let Some(view) = context.snapshot.tenant(tenant) {
-            view.tenant.usage.worker(context.index).connections.set(self.slots.held(tenant) as u64);
+            view.tenant.usage.worker(context.index).connections.set(self.slots.connections_of(tenant) as u64);
         }
     }
 

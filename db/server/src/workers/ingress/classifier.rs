@@ -1,4 +1,4 @@
-//! Which flow a datagram belongs to.
+//! Finds the flow that a datagram belongs to.
 
 use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_net::driver::socket_filter::claimed_tenant;

@@ -1,4 +1,4 @@
-//! Flows: what waits of each key, whose turn it is, and what it is charged.
+//! Flows: the datagrams that wait of each tenant, whose turn it is, and what it is charged.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,16 +9,16 @@ use hashbrown::HashMap;
 use super::classifier::{DatagramClassifier, FlowKey};
 use crate::limits::{BURST, TENANT_TO_UNAUTHENTICATED_WEIGHT};
 
-/// Where datagrams lie while they wait, by number.
+/// The buffer in which datagrams wait, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BufferId {
-    /// Of those that are received into.
+    /// A burst that was received into.
     Burst(u16),
-    /// Of those that datagrams are copied to.
+    /// A pack, to which datagrams are copied.
     Pack(u16),
 }
 
-/// Datagrams of one key that stand behind each other.
+/// Datagrams of one flow that lie behind each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DatagramRange {
     pub(super) buffer: BufferId,
@@ -32,31 +32,31 @@ impl DatagramRange {
     }
 }
 
-/// What a flow did since it was last looked at.
+/// What has happened to a flow since its window began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::workers) struct FlowStats {
     pub(in crate::workers) arrived: u64,
     pub(in crate::workers) served: u64,
-    /// Of these, messages refused because the tenant is over its rate, or its sender did not show who it is.
+    /// Of these, messages rejected because the tenant is over its rate, or the sender is unauthenticated.
     pub(in crate::workers) refused: u64,
-    /// Thrown away for lack of room.
+    /// Dropped for lack of room.
     pub(in crate::workers) shed: u64,
     /// Dropped here, on arrival, since the kernel cannot; not among those that arrived.
     pub(in crate::workers) dropped_early: u64,
 }
 
-/// The waiting datagrams of one key.
+/// The waiting datagrams of one flow.
 pub(in crate::workers) struct IngressFlow {
     pub(super) ranges: VecDeque<DatagramRange>,
     pub(super) waiting: usize,
-    /// CPU time used, by weight, as if the flow had always been waiting; the least is next.
+    /// Virtual time: CPU time used, by weight, as if the flow had always been waiting. The least is next.
     pub(super) clock: u64,
-    /// What serving one of its datagrams has cost lately, nanoseconds.
+    /// The recent cost of serving one of its datagrams, nanoseconds.
     pub(super) datagram_cost_ns: u64,
     /// Quarters of a tenant's usual slice.
     weight: u64,
     pub(in crate::workers) window: FlowStats,
-    /// Part of its datagrams that is let in.
+    /// The fraction of its datagrams that is let in.
     pub(in crate::workers) admit_fraction: f64,
 }
 
@@ -78,7 +78,7 @@ impl IngressFlow {
         self.waiting == 0 && self.window.arrived + self.window.dropped_early == 0
     }
 
-    /// Moves up to `most` datagrams, the oldest, to what is served next, as its slice of that number.
+    /// Moves up to `most` datagrams, the oldest, to the batch, as its slice of that number.
     pub(super) fn take(&mut self, most: usize, slice: u8, batch: &mut ArrayVec<BatchDatagram, BURST>) {
         let mut left = most.min(batch.remaining_capacity());
         while left > 0
@@ -95,7 +95,7 @@ impl IngressFlow {
         }
     }
 
-    /// So many of its datagrams were served in so much time, and so many messages of them refused.
+    /// Charges the flow for so many datagrams, so many rejected messages among them, that took so much time.
     pub(super) fn served(&mut self, took_ns: u64, count: u64, refused: u64) {
         self.datagram_cost_ns = (3 * self.datagram_cost_ns + took_ns / count.max(1)) / 4;
         self.clock += took_ns * TENANT_TO_UNAUTHENTICATED_WEIGHT / self.weight;
@@ -104,14 +104,14 @@ impl IngressFlow {
     }
 }
 
-/// What is served of a flow in one go.
+/// The datagrams of one flow in a batch.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::workers) struct FlowSlice {
     pub(in crate::workers) key: FlowKey,
     pub(in crate::workers) count: u16,
 }
 
-/// A datagram that is being served: where it lies, and which slice it is of.
+/// A datagram of a batch: its buffer, its index there, and its slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchDatagram {
     pub(super) buffer: BufferId,
@@ -119,10 +119,10 @@ pub(super) struct BatchDatagram {
     pub(super) slice: u8,
 }
 
-// A slice is named by a byte.
+// The number of a slice is a byte.
 const _: () = assert!(BURST <= 256);
 
-/// What the datagrams of a batch were, slice by slice.
+/// The work of a batch's datagrams, slice by slice.
 #[derive(Debug, Default)]
 pub(in crate::workers) struct BatchCosts {
     work: [u32; BURST],
@@ -130,7 +130,7 @@ pub(in crate::workers) struct BatchCosts {
 }
 
 impl BatchCosts {
-    /// A datagram was as much work as so many plain gets, beside the one that each counts as.
+    /// Adds work beyond that of one plain get, which each datagram counts as.
     #[inline]
     pub(in crate::workers) fn add_work(&mut self, slice: u8, gets: u32) {
         if let Some(work) = self.work.get_mut(usize::from(slice)) {
@@ -138,7 +138,7 @@ impl BatchCosts {
         }
     }
 
-    /// So many messages were refused.
+    /// Adds messages that were rejected.
     #[inline]
     pub(in crate::workers) fn add_rejected(&mut self, slice: u8, messages: u64) {
         if let Some(refused) = self.refused.get_mut(usize::from(slice)) {
@@ -146,7 +146,7 @@ impl BatchCosts {
         }
     }
 
-    /// The work of a slice, and its messages that were refused.
+    /// The work of a slice, and its rejected messages.
     pub(super) fn of(&self, number: usize, slice: &FlowSlice) -> (u64, u64) {
         let work = self.work.get(number).copied().unwrap_or(0);
         let refused = self.refused.get(number).copied().unwrap_or(0);
@@ -154,19 +154,19 @@ impl BatchCosts {
     }
 }
 
-/// The flows in which something waits, each once, in the order in which they are served: the least clock first, of
-/// equals who has waited longest. Those of which something is being served stand here again after that.
+/// The flows with waiting datagrams, each once, by virtual time, then by how long they have waited. A flow in the
+/// current batch is put back when the batch ends.
 #[derive(Default)]
 pub(super) struct ActiveFlows {
     pub(super) heap: BinaryHeap<Reverse<(u64, u64, FlowKey)>>,
-    /// Places taken so far.
-    places: u64,
+    /// How many were put in so far: orders flows of equal virtual time.
+    insertions: u64,
 }
 
 impl ActiveFlows {
     pub(super) fn push(&mut self, clock: u64, key: FlowKey) {
-        self.places += 1;
-        self.heap.push(Reverse((clock, self.places, key)));
+        self.insertions += 1;
+        self.heap.push(Reverse((clock, self.insertions, key)));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -182,7 +182,7 @@ impl ActiveFlows {
     }
 }
 
-/// The flows, while datagrams are put into them.
+/// Puts datagrams into their flows.
 pub(super) struct FlowEnqueuer<'i> {
     pub(super) flows: &'i mut HashMap<FlowKey, IngressFlow>,
     pub(super) active: &'i mut ActiveFlows,
@@ -190,7 +190,7 @@ pub(super) struct FlowEnqueuer<'i> {
 }
 
 impl FlowEnqueuer<'_> {
-    /// Appends a range to its key's flow.
+    /// Appends a range to its flow.
     pub(super) fn put(&mut self, key: FlowKey, range: DatagramRange, classifier: &DatagramClassifier<'_>) {
         let flow = self.flows.entry(key).or_insert_with(|| IngressFlow::new(classifier.weight(key)));
         if flow.waiting == 0 {
