@@ -1,16 +1,11 @@
 //! Runs the requests of a worker, whether they came in packets or over connections.
 
-use std::sync::Arc;
-
-use sandstorm_catalog::TenantView;
 use sandstorm_dialects::limits::REQUEST_NS;
 use sandstorm_dialects::limits::protocols::{CONTENDED_PIECE_WORK, PIECE_WORK};
 use sandstorm_dialects::{CommandContext, ConnectionIdentity};
-use sandstorm_net::rpc::Operation;
 
 use super::context::WorkerContext;
-use super::invocations::{InvocationRejection, InvocationScheduler};
-use super::tasks::ReplyTarget;
+use super::invocations::InvocationScheduler;
 
 /// See the head of this file.
 pub(super) struct RequestExecutor {
@@ -44,19 +39,6 @@ impl RequestExecutor {
         if let Some(identity) = identity.filter(|_| requests > 0) {
             self.charge_requests(identity.tenant(), requests);
         }
-    }
-
-    /// Begins an invocation.
-    ///
-    /// # Errors
-    /// Why it cannot begin: a status, and a text that says more.
-    pub(super) fn begin_invocation<'v>(
-        &mut self,
-        view: &'v Arc<TenantView>,
-        operation: &Operation<'_>,
-        target: ReplyTarget,
-    ) -> Result<(), InvocationRejection<'v>> {
-        self.invocations.begin(&self.context, view, operation, target)
     }
 
     /// The context of a protocol session's commands, with a budget in plain requests.

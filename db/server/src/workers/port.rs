@@ -51,7 +51,7 @@ pub(super) struct PortContext {
     pub(super) rejected: u64,
     /// The device buffers of its queue in which values may stay; none for other drivers.
     pub(super) rx_budget: Option<Arc<RxBufferBudget>>,
-    /// How many packets the endpoint had dropped as malformed when it was last asked.
+    /// The number of malformed packets that the endpoint had dropped when it was last asked.
     malformed: u64,
     /// When early drop is to be updated again, in the workers' microseconds.
     pub(super) throttle_check_us: Option<u64>,

@@ -259,7 +259,7 @@ fn multi_get(
     end_multi_get(context, operation, start, found, response)
 }
 
-/// What a multiget is told whose value is not what it should be.
+/// The text for a multiget whose value is malformed.
 const KEYS_TEXT: &str = "a multiget's value is as many keys as its number says, each length (4 bytes) and bytes";
 
 /// Writes the header of a multiget's answer, which has `found` records.

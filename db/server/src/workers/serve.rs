@@ -2,7 +2,7 @@
 //! authenticates, keeps out what ran before), plans their operations (finds the table and tablet, hashes, prefetches),
 //! runs the plain ones, begins the invocations, and sends the answers.
 //!
-//! What a turn touches belongs to the worker, or to a port, whose lock is held only while no tenant code runs.
+//! A turn touches only state of the worker, or of a port. The port's lock is held only while no tenant code runs.
 
 use std::cell::Cell;
 use std::mem;
@@ -405,7 +405,8 @@ impl MessageServer {
                 OpKind::Invoke => {
                     let (port, operation) = (port.index as u32, planned.index as u32);
                     let target = ReplyTarget::Datagram { port, operation, response: response_id };
-                    let begun = executor.begin_invocation(planned.message.view, &planned.operation, target);
+                    let RequestExecutor { context, invocations } = executor;
+                    let begun = invocations.begin(context, planned.message.view, &planned.operation, target);
                     begun
                         .err()
                         .map(|(status, text)| encode_refusal(&planned.operation, status, &text, &mut self.answer))

@@ -1,4 +1,4 @@
-//! What identifies a connection.
+//! The identifier of a connection.
 
 /// Identifies a connection of a worker: its slot, and the generation of the slot, which grows with each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

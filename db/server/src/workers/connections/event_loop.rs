@@ -69,18 +69,18 @@ impl WorkerConnections {
             let ready = self.selector.look();
             let all = ready.len() < EPOLL_EVENTS;
             found += ready.len();
-            for one in ready {
-                if one.token & PORT_TOKEN_FLAG != 0 {
-                    let stream_port = one.token & !PORT_TOKEN_FLAG;
-                    if !self.ready_ports.contains(&stream_port) {
-                        self.ready_ports.push(stream_port);
+            for event in ready {
+                if event.token & PORT_TOKEN_FLAG != 0 {
+                    let port = event.token & !PORT_TOKEN_FLAG;
+                    if !self.ready_ports.contains(&port) {
+                        self.ready_ports.push(port);
                     }
                     continue;
                 }
-                let id = ConnectionId::from_token(one.token);
+                let id = ConnectionId::from_token(event.token);
                 let Some(connection) = self.slots.get(id) else { continue };
                 // A Unix socket reports that its client is gone while there is still input of it.
-                if one.ended || (one.broken && !one.readable) {
+                if event.ended || (event.broken && !event.readable) {
                     self.broken.push(id);
                 } else if !mem::replace(&mut connection.is_queued, true) {
                     self.ready.push(connection.tenant, id);
@@ -91,9 +91,9 @@ impl WorkerConnections {
             }
         }
         for (index, udp_port) in self.udp_ports.iter().enumerate() {
-            let stream_port = (self.stream_ports.len() + index) as u64;
-            if udp_port.has_requests() && !self.ready_ports.contains(&stream_port) {
-                self.ready_ports.push(stream_port);
+            let port = (self.stream_ports.len() + index) as u64;
+            if udp_port.has_requests() && !self.ready_ports.contains(&port) {
+                self.ready_ports.push(port);
                 found += 1;
             }
         }

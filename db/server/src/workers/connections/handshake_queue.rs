@@ -16,7 +16,7 @@ pub(super) struct TlsHandshakeQueue {
     credit_ns: i64,
     /// When the credit was last renewed, in the workers' microseconds.
     credited_us: u64,
-    /// How many were begun in this turn.
+    /// Handshakes that were begun in this turn.
     pub(super) begun: usize,
 }
 

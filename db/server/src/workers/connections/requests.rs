@@ -1,7 +1,6 @@
 //! Runs what a connection asks for, and decides whether the connection stays.
 
 use std::mem;
-use std::sync::Arc;
 
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction};
@@ -213,15 +212,15 @@ fn begin_invocation(
     executor: &mut RequestExecutor,
     answers: &mut Vec<u8>,
 ) {
-    let snapshot = Arc::clone(&executor.context.snapshot);
-    let view = connection.session.identity().and_then(|identity| identity.view(&snapshot));
+    let RequestExecutor { context, invocations } = executor;
+    let view = connection.session.identity().and_then(|identity| identity.view(&context.snapshot));
     let Some(view) = view else {
         connection.state = ConnectionPhase::Closing;
         return;
     };
-    let target = ReplyTarget::Stream { worker: executor.context.index as u32, connection: id };
+    let target = ReplyTarget::Stream { worker: context.index as u32, connection: id };
     let operation = Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) };
-    match executor.begin_invocation(view, &operation, target) {
+    match invocations.begin(context, view, &operation, target) {
         Ok(()) => connection.state = ConnectionPhase::Invoking,
         Err((status, text)) => {
             let result = InvocationResult { status, number: 0, value: text.as_bytes() };
