@@ -6,12 +6,12 @@
 //! the address that they came from, and no address has more than its part of that. So whoever forges addresses has the
 //! other half, and whoever has few addresses has little. Nothing is remembered of a hello that is sent a cookie.
 
+use super::keys::hmac_sha256;
 use super::limits::{COOKIE_ADDRESSES, COOKIE_LEN, COOKIE_LIFETIME_US};
 use super::session_table::SealSessionId;
 use crate::r2p2::PeerAddr;
 use crate::rate_limiter::{RateLimit, RateLimiter};
 use hashbrown::HashMap;
-use hmac_sha256::HMAC;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::IpAddr;
 
@@ -83,7 +83,7 @@ impl CookieIssuer {
         named[16..18].copy_from_slice(&from.port().to_le_bytes());
         named[18..22].copy_from_slice(&name.0.to_le_bytes());
         named[22..].copy_from_slice(&name.1.to_le_bytes());
-        let mut cookie: HelloCookie = *HMAC::mac(named, key).first_chunk()?;
+        let mut cookie: HelloCookie = *hmac_sha256(key, &named).first_chunk()?;
         cookie[0] = cookie[0] & !1 | which as u8;
         Some(cookie)
     }
