@@ -101,7 +101,8 @@ impl RateLimiter {
         self.recovered_ns.load(Relaxed).saturating_sub(now_us.saturating_mul(US_NS)) < limit.burst_ns
     }
 
-    /// Counts so many events that have happened, beyond the burst as well: it takes their time until some is left again.
+    /// Counts so many events that have happened, beyond the burst as well: some is left again when their time has
+    /// passed.
     #[inline]
     pub fn charge(&mut self, limit: &RateLimit, now_us: u64, events: u64) {
         let recovered_ns = self.recovered_ns.get_mut();

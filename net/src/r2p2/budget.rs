@@ -2,8 +2,9 @@
 //! owner.
 //!
 //! Addresses are cheap: who has one has many. So what bounds a peer bounds nobody who means harm, and room goes by
-//! owner as well ([`DynamicThreshold`]), so that there is mostly something left for the next; and where there is not, whoever would hold less than another takes it from the one that holds most. All who have not
-//! shown whose they are have one owner together.
+//! owner as well ([`DynamicThreshold`]), so that there is mostly something left for the next; and where there is not,
+//! whoever would hold less than another takes it from the one that holds most. All who have not shown whose they are
+//! have one owner together.
 
 use super::PeerAddr;
 use crate::dynamic_threshold::DynamicThreshold;
