@@ -11,7 +11,7 @@ use sandstorm_client::control::{
 use sandstorm_client::{Config as ClientConfig, control::ControlError};
 use sandstorm_control::admin::ControlPlane;
 use sandstorm_control::config::{CliOverrides, ServerSettings};
-use sandstorm_db::server::DataPlane;
+use sandstorm_instance::DataPlane;
 use sandstorm_server::limits::INVOCATIONS_PER_WORKER;
 
 use super::output::CliError;

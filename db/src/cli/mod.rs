@@ -37,7 +37,7 @@ use session::CliSession;
 
 /// Sandstorm: an in-memory storage server that many tenants share and that runs their Rust next to their data.
 #[derive(Parser)]
-#[command(name = "sandstorm", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "sandstorm", bin_name = "sandstorm", version, max_term_width = 100, arg_required_else_help = true)]
 struct CommandLine {
     #[command(flatten)]
     global: GlobalArgs,

@@ -6,9 +6,9 @@
 
 use std::io::Write;
 
+use crate::terminal;
 use sandstorm_builder::BuildError;
 use sandstorm_client::control::{BuildDiagnostic, ControlError};
-use sandstorm_db::terminal;
 use serde::Serialize;
 use serde_json::json;
 

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::terminal::EscapedLogWriter;
 use clap::Args;
 use sandstorm_control::admin::{ControlPlane, RestoredExtensions};
 use sandstorm_control::config::{
     CliOverrides, DriverName, NetOverrides, ServerSettings, TlsOverrides, parse_listen, parse_socket_mode,
     prepare_state_dir,
 };
-use sandstorm_db::server::DataPlane;
-use sandstorm_db::terminal::EscapedLogWriter;
 use sandstorm_dialects::Protocol;
+use sandstorm_instance::DataPlane;
 use sandstorm_server::workers::{ListenerConfig, PortAddress};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
