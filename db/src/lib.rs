@@ -1,9 +1,8 @@
 //! The command line of the server, and the server behind it. A library, so that the program that people run and the one
 //! that the tests run are the same few lines around it.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod cli;
-pub mod terminal;
 
 use std::process::ExitCode;
 

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
-use crate::terminal::needs_escape;
+use sandstorm_terminal::needs_escape;
 
 use super::output::CliError;
 

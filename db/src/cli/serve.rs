@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::terminal::EscapedLogWriter;
 use clap::Args;
 use sandstorm_control::admin::{ControlPlane, RestoredExtensions};
 use sandstorm_control::config::{
@@ -14,6 +13,7 @@ use sandstorm_control::config::{
 use sandstorm_dialects::Protocol;
 use sandstorm_instance::DataPlane;
 use sandstorm_server::workers::{ListenerConfig, PortAddress};
+use sandstorm_terminal::EscapedLogWriter;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
