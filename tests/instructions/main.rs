@@ -3,8 +3,8 @@
 //!
 //! `cargo test -p sandstorm-tests --test instructions`, with `--release` for the optimized code, and `-- TEXT` for the
 //! pieces with that in their names. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1`
-//! writes it anew. Fewer is welcome, but better written down, too: else it could be lost again unnoticed. Without valgrind
-//! nothing is counted, and a line says so.
+//! writes it anew. Fewer is welcome, but better written down, too: else it could be lost again unnoticed. Without
+//! valgrind nothing is counted, and a line says so.
 
 mod pieces;
 
