@@ -1,6 +1,6 @@
 //! What a confined process cannot do. These run through this test binary, which has threads and so gets no user
-//! namespace: unless root runs them, they hold for the weaker of the two sandboxes. `tests/builder.rs` runs the
-//! binary's own.
+//! namespace: unless root runs them, they hold for the weaker of the two sandboxes. `tests/extensions/builder.rs`
+//! runs the binary's own.
 
 use std::path::Path;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::{Value, json};
 
-use sandstorm_db::terminal::needs_escape;
+use sandstorm_terminal::needs_escape;
 
 use super::output::CliError;
 

@@ -10,10 +10,10 @@ use sandstorm_control::config::{
     CliOverrides, DriverName, NetOverrides, ServerSettings, TlsOverrides, parse_listen, parse_socket_mode,
     prepare_state_dir,
 };
-use sandstorm_db::server::DataPlane;
-use sandstorm_db::terminal::EscapedLogWriter;
 use sandstorm_dialects::Protocol;
+use sandstorm_instance::DataPlane;
 use sandstorm_server::workers::{ListenerConfig, PortAddress};
+use sandstorm_terminal::EscapedLogWriter;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;

@@ -1,0 +1,5 @@
+//! What holds for the repository itself: its folders, its sources, its pages. No server runs here.
+
+mod arrows;
+mod tidy;
+mod wire_doc;
