@@ -182,7 +182,7 @@ impl BuildRun<'_> {
         let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];
         arguments.extend(bodies.map(OsString::from));
         arguments.push(format!("-Zdump-mir-dir={MIR_FOLDER}").into());
-        self.run_rustc(arguments, true)?;
+        self.rustc(arguments)?;
         let text = read_text(&self.folder.join("tenant.mir"), limits::MIR_BYTES)?;
         let forms = audit::MirDump { text, bodies: read_bodies(&self.folder.join(MIR_FOLDER))? };
         let parameters = type_parameters(self.source)?;
@@ -205,16 +205,12 @@ impl BuildRun<'_> {
 
     /// Runs the compiler; returns its warnings.
     fn rustc(&self, arguments: Vec<OsString>) -> Result<Vec<Diagnostic>, BuildError> {
-        self.run_rustc(arguments, false)
-    }
-
-    fn run_rustc(&self, arguments: Vec<OsString>, unstable: bool) -> Result<Vec<Diagnostic>, BuildError> {
         let BuildRun { toolchain, job, folder, .. } = *self;
         let readable = vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()];
         let RemainingBudget { cpu, until } = self.left.get();
         let wall = until.saturating_duration_since(Instant::now());
         let program = &toolchain.rustc.program;
-        let run = ConfinedCommand { program, arguments, folder, readable, limits: &job.limits, cpu, wall, unstable };
+        let run = ConfinedCommand { program, arguments, folder, readable, limits: &job.limits, cpu, wall };
         let outcome = job.launcher.run(&run)?;
         self.left.set(RemainingBudget { cpu: cpu.saturating_sub(outcome.cpu), until });
         let mut diagnostics = diagnostic::from_rustc(&outcome.stderr);

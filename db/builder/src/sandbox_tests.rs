@@ -29,7 +29,6 @@ fn shell(script: &str, limits: &CompileLimits) -> Option<Result<CompilerOutcome,
         limits,
         cpu,
         wall,
-        unstable: false,
     }))
 }
 

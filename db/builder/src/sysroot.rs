@@ -23,7 +23,11 @@ const LAYOUT: u32 = 1;
 const STANDARD: [&str; 3] = ["libcore-", "liballoc-", "libcompiler_builtins-"];
 
 /// Flags of every crate that ends up in an extension's library.
-pub(super) const CODEGEN: [&str; 10] = [
+///
+/// The compiler's optimisations of its intermediate form are off: this compiler's get safe code wrong (rust-lang issue
+/// 158206: the one answer of a comparison is yes and no), and what they make of a source no audit looks at. LLVM
+/// inlines and simplifies what they would. That option is not a stable one, so no feature is allowed, too.
+pub(super) const CODEGEN: [&str; 12] = [
     "--target",
     TARGET,
     "-Copt-level=3",
@@ -34,7 +38,12 @@ pub(super) const CODEGEN: [&str; 10] = [
     "-Coverflow-checks=off",
     "-Crelocation-model=pic",
     "-Csymbol-mangling-version=v0",
+    "-Zmir-opt-level=0",
+    "-Zallow-features=",
 ];
+
+/// What a compiler needs to take such options.
+pub(super) const ENVIRONMENT: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
 /// Where the toolchain is to be found and kept.
 #[derive(Clone, Debug, Default)]
@@ -191,6 +200,7 @@ impl Toolchain {
         let folder = write_sources(self.scratch.path(), crate_name, files)?;
         let output = Command::new(&self.rustc.program)
             .env_clear()
+            .env(ENVIRONMENT.0, ENVIRONMENT.1)
             .current_dir(folder.path())
             .arg("--sysroot")
             .arg(sysroot)
