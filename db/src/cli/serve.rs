@@ -76,7 +76,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "port_certificate")]
     port_key: Option<PathBuf>,
     /// What moves datagrams: udp (kernel sockets); packet, an interface through packet sockets (docs/stack.md); or
-    /// dpdk, a device past the kernel (docs/dpdk.md) [default: udp]
+    /// dpdk, a kernel-bypass device (docs/dpdk.md) [default: udp]
     #[arg(long, value_name = "NAME")]
     driver: Option<DriverName>,
     #[command(flatten)]

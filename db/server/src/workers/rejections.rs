@@ -35,7 +35,7 @@ impl RejectionLimiter {
 }
 
 /// What who names no tenant is told whose pings are not short.
-pub(super) const LONG_PING: &str = "who names no tenant may send pings that fit one small packet";
+pub(super) const LONG_PING: &str = "a ping without a tenant has to fit one small packet";
 
 /// Whether pings of somebody who names no tenant are answered: they came in one packet, and their answer is no longer
 /// than such may be.

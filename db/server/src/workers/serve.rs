@@ -326,7 +326,7 @@ impl Worker {
     ) -> Option<ZeroCopyPacket<'p>> {
         let (message, kept) = (planned.message, context.kept.as_ref()?);
         let (share, usage) = (message.packet?, &message.view.tenant.usage);
-        let refused = &usage.worker(self.index).not_kept;
+        let refused = &usage.worker(self.index).rx_copied;
         Some(ZeroCopyPacket { share, has_stored_value: &message.has_stored_value, kept, port, usage, refused })
     }
 

@@ -328,7 +328,7 @@ impl Worker {
 }
 
 /// What a call of an extension that is slowed down is told.
-const THROTTLED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are let in each \
+const THROTTLED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are admitted each \
                            second; `sandstorm kills` shows why";
 
 /// What a call is told whose tenant has as many switched-out invocations as it may.
