@@ -137,7 +137,12 @@ fn ports() -> Vec<ReferenceSection> {
                 "names and addresses that it is for, beside `localhost`, loopback's and the port's own",
             ),
             row("certificate", options[2], "none", "PEM: a certificate of your own, then those above it"),
-            row("key", options[3], "none", "PEM: its key; only the owner may write the file, and at most its group may read it"),
+            row(
+                "key",
+                options[3],
+                "none",
+                "PEM: its key; only the owner may write the file, and at most its group may read it",
+            ),
         ];
         ReferenceSection { title, about, before, rows }
     };
