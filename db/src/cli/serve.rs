@@ -60,7 +60,7 @@ pub(super) struct ServeArgs {
     /// A port for Redis clients, as those of --memcached; with =TENANT/TABLE they need no AUTH. May be repeated
     #[arg(long, value_name = "ADDRESS[=TENANT[/TABLE]]", value_parser = redis_port)]
     redis: Vec<ListenerConfig>,
-    /// Mode of these ports' Unix sockets, octal: who may write to the file may connect [default: 700]
+    /// Mode of these ports' Unix sockets, octal: users with write permission may connect [default: 700]
     #[arg(long, value_name = "MODE", value_parser = parse_socket_mode)]
     socket_mode: Option<u32>,
     /// A certificate for these ports with tls:, made at the first start [default: they show the control port's]
