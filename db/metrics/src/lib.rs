@@ -378,8 +378,8 @@ mod tenant_counters {
             packets_shed: counter,
             /// Of a thousand of the tenant's datagrams, those that are dropped early now (workers added up).
             dropped_early_per_mille: gauge,
-            /// Large values that the tenant put and that were copied, because it had used its part of the receive buffers
-            /// (`[net] kept_buffers`).
+            /// Large values that the tenant put and that were copied, because it had used its part of the receive
+            /// buffers (`[net] kept_buffers`).
             rx_copied: counter,
             /// Invocations that returned without an error.
             invocations_done: counter,
