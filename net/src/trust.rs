@@ -122,7 +122,7 @@ pub fn explain_tls_error(error: &ureq::Error, words: &TlsHints) -> Option<TlsFai
     let (reason, hint) = match tls_error(error)? {
         rustls::Error::InvalidCertificate(what) => match what {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                ("nobody that is trusted here vouches for its certificate".to_owned(), words.known)
+                ("no trusted authority has signed its certificate".to_owned(), words.known)
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 ("its certificate has expired".to_owned(), words.expired)

@@ -422,6 +422,14 @@ fn links_lead_somewhere() {
             pages.push(format!("docs/{name}"));
         }
     }
+    pages.extend(["CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned));
+    pages.extend(["db/README.md", "client/README.md", "sandstorm-api/README.md"].map(str::to_owned));
+    for entry in fs::read_dir(root().join("db")).unwrap() {
+        let name = format!("db/{}/README.md", entry.unwrap().file_name().into_string().unwrap());
+        if root().join(&name).exists() {
+            pages.push(name);
+        }
+    }
     let mut dead = Vec::new();
     for name in &pages {
         let text = page(name);

@@ -83,7 +83,7 @@ fn client(plane: &DataPlane, other: &Arc<ClientDevice>, name: &str) -> Client {
 
 /// Large values of a tenant's that found no buffer, because it had its part.
 fn not_kept(plane: &DataPlane, name: &str) -> u64 {
-    plane.directory.snapshot().by_name(name).expect("it is there").tenant.usage.worker(0).not_kept.get()
+    plane.directory.snapshot().by_name(name).expect("it is there").tenant.usage.worker(0).rx_copied.get()
 }
 
 /// Has a tenant that has its part put more, and then another one, which still gets some.

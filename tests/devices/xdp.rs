@@ -100,5 +100,8 @@ fn what_a_neighbour_on_the_same_machine_has_to_do_is_said() {
     let options = [&OPTIONS[..], &["--workers", "2"]].concat();
     let output = serve(Some(lab), folder.path(), &options).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("has 1 queues each way, and 2 are asked for"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("has 1 queues in each direction, and 2 workers need one each"),
+        "{said}"
+    );
 }

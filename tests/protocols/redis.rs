@@ -272,7 +272,7 @@ fn however_an_extension_ends_its_caller_is_told_and_stays_in_step() {
         ("called 0 lines", "$9\r\na\r\n+OK\r\n\0\r\n"),
         ("called 1 key yields", "$7\r\nyielded\r\n"),
         ("called 0 error", "-FAILED "),
-        ("called 0 loop", "-KILLED ended: it computed past its CPU budget"),
+        ("called 0 loop", "-KILLED it exceeded its CPU budget"),
         ("called 0 panic", "-KILLED "),
         ("called 0 yields", "$7\r\nyielded\r\n"),
         ("other 0", "-ERR Function not found\r\n"),

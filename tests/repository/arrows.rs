@@ -1,4 +1,4 @@
-//! Promise: dependencies between the folders run one way (docs/design.md, "The rooms"):
+//! Promise: dependencies between the folders run one way (docs/design.md, "Crates"):
 //! `ext -> sandstorm-api <- db -> net <- client`, those of `db/` among each other from the binary down to the store,
 //! and only the command line, around the composed server, knows both `db` and `client`.
 

@@ -66,7 +66,7 @@ pub fn drivers(
     {
         let (family, address) = if server.is_ipv4() { ("IPv4", "10.0.0.2/24") } else { ("IPv6", "fd00::2/64") };
         let text = format!(
-            "the server says that its data are at {server}, and this side has no address of {family}: add --address {address}"
+            "the server's data address is {server}, and this side has no {family} address: add --address {address}"
         );
         return Err(refuse(&text));
     }

@@ -77,7 +77,7 @@ pub enum VerifyError {
     #[error("malformed: not an artifact: {0}")]
     Malformed(&'static str),
     /// Signed by a key that this server does not trust.
-    #[error("foreign key: the artifact is signed by a builder whose key this server does not trust")]
+    #[error("untrusted signer: the server does not trust the key that signed the artifact")]
     WrongKey,
     /// Header or library differ from what was signed.
     #[error("tampered: the artifact was changed after it was signed")]

@@ -125,19 +125,19 @@ impl LoadedExtension {
     }
 }
 
-/// What the caller of an ended invocation is told where the extension left no text of its own.
+/// The text of a killed invocation without one of its own. It is shown after the word "killed".
 pub fn kill_text(cause: KillCause) -> &'static str {
     match cause {
-        KillCause::SliceBudget => "ended: it computed past its CPU budget between two yields",
-        KillCause::TotalBudget => "ended: it computed past its CPU budget in total (total_us)",
-        KillCause::Panic => "ended: it panicked",
-        KillCause::OutOfMemory => "ended: its memory quota (arena_bytes) is used up",
-        KillCause::StackOverflow => "ended: its stack is used up",
-        KillCause::DivisionByZero => "ended: the processor met a division by zero",
-        KillCause::IllegalInstruction => "ended: it executed an illegal instruction",
-        KillCause::MemoryFault => "ended: it touched memory that is not its own",
-        KillCause::Unloaded => "ended: its extension was unloaded, its tenant deleted, or the server stopped",
-        KillCause::ReclaimPressure => "ended: much memory of replaced records waited for its end; call it again",
+        KillCause::SliceBudget => "it exceeded its CPU budget between two yields",
+        KillCause::TotalBudget => "it exceeded its CPU budget in total (total_us)",
+        KillCause::Panic => "it panicked",
+        KillCause::OutOfMemory => "it exhausted its memory quota (arena_bytes)",
+        KillCause::StackOverflow => "it overflowed its stack",
+        KillCause::DivisionByZero => "it divided by zero",
+        KillCause::IllegalInstruction => "it executed an illegal instruction",
+        KillCause::MemoryFault => "it accessed memory that is not its own",
+        KillCause::Unloaded => "its extension was unloaded, its tenant deleted, or the server stopped",
+        KillCause::ReclaimPressure => "its reads held up memory reclamation; retry",
     }
 }
 

@@ -147,7 +147,7 @@ enum CliCommand {
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(data::InvokeArgs),
-    /// Check what this machine lacks: to compile extensions, to run as a service, for network devices past the kernel
+    /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices
     Doctor(doctor::DoctorArgs),
     /// Show what the server does now: counters, one row a second (as `top` does)
     Stat(stat::StatArgs),

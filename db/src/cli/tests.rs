@@ -478,7 +478,7 @@ fn the_servers_own_words_are_not_cut_at_their_semicolons() {
         let failure = CliError::from(error);
         (failure.message, failure.hint.unwrap_or_default())
     };
-    let which = "calls are let in at 2 a second; 40 of its calls were killed; see kills".to_owned();
+    let which = "calls are admitted at 2 a second; 40 of its calls were killed; see kills".to_owned();
     assert_eq!(
         said(E::OverQuota { which: which.clone() }),
         (format!("over quota ({which})"), "send less, or ask the operator for more".to_owned())

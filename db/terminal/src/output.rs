@@ -73,7 +73,7 @@ impl From<ControlError> for CliError {
         };
         let hint = match &error {
             // The server's hint is about HTTP.
-            ControlError::Unauthorised { message, .. } if message.contains("token is nobody's") => Some(
+            ControlError::Unauthorised { message, .. } if message.contains("unknown token") => Some(
                 "is it this server's? give --token or SANDSTORM_TOKEN, or --state: the server's state directory holds \
                  the operator's token"
                     .to_owned(),

@@ -57,7 +57,7 @@ pub enum DeviceError {
     #[error(transparent)]
     Dpdk(#[from] DpdkError),
     /// Nobody is there.
-    #[error("nobody is at the other end of {0}: start the server first, or look at the cable")]
+    #[error("the other end of {0} does not answer: start the server first, or check the cable")]
     NoLink(String),
     /// A client over shared memory with another number of queues than the server has workers.
     #[error(
@@ -145,7 +145,7 @@ pub enum PacketSteering {
     Rules,
     /// The same, and the kernel has all else.
     Isolated,
-    /// The device spreads by addresses and ports, and workers hand over what is another's.
+    /// The device spreads by addresses and ports, and workers hand over packets of other workers.
     Rss(FlowError),
     /// Whichever queue it comes to, that worker hands it over.
     HandedOver(FlowError),
@@ -160,9 +160,14 @@ impl fmt::Display for PacketSteering {
                 "the device brings each worker its packets (flow rules), and leaves all else to the kernel (isolated)",
             ),
             PacketSteering::Rss(why) => {
-                write!(f, "the device spreads packets (RSS), workers hand over what is another's; no flow rules: {why}")
+                write!(
+                    f,
+                    "the device spreads packets (RSS), workers hand over packets of other workers; no flow rules: {why}"
+                )
             }
-            PacketSteering::HandedOver(why) => write!(f, "workers hand over what is another's; no flow rules: {why}"),
+            PacketSteering::HandedOver(why) => {
+                write!(f, "workers hand over packets of other workers; no flow rules: {why}")
+            }
         }
     }
 }

@@ -14,13 +14,13 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InterruptFault {
     /// The port did not do it.
-    #[error("the device did not take the request for one")]
+    #[error("the device rejected the request for an interrupt")]
     Refused,
     /// Frames were there and no interrupt had come.
-    #[error("{INTERRUPTS_MISSED} times in a row packets were there and none had come")]
+    #[error("{INTERRUPTS_MISSED} times in a row packets were there without an interrupt")]
     Missed,
     /// Interrupts came and no frame was there.
-    #[error("{INTERRUPTS_FOR_NOTHING} times in a row one had come and no packet was there")]
+    #[error("{INTERRUPTS_FOR_NOTHING} times in a row an interrupt came without a packet")]
     Spurious,
 }
 

@@ -71,7 +71,7 @@ async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestC
             if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
                 tokio::time::sleep(control.door.failed(peer.ip())).await;
             }
-            Err(ApiError::unauthorized("the token is nobody's"))
+            Err(ApiError::unauthorized("unknown token"))
         }
     }
 }

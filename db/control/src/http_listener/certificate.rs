@@ -83,7 +83,7 @@ impl ServerCertificate {
                 *seen = (stamps, None);
                 if changed {
                     let fingerprint = self.fingerprint();
-                    tracing::warn!(fingerprint, "the {} shows another certificate now", self.port.name);
+                    tracing::warn!(fingerprint, "the {} uses a new certificate now", self.port.name);
                 }
                 changed
             }

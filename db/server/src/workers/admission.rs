@@ -108,7 +108,7 @@ const SEAL_REQUIRED: AuthRejection = (
      default), or have the operator say --allow-plaintext",
 );
 const WRONG_SESSION_TENANT: AuthRejection =
-    (RpcStatus::Unauthenticated, "a sealed session acts for the tenant alone whose token it was opened with");
+    (RpcStatus::Unauthenticated, "a sealed session acts only for the tenant whose token opened it");
 const HELLO_REQUIRED: AuthRejection = (
     RpcStatus::Unauthenticated,
     "the session has not shown the token of a tenant with this id: send a hello first, or check the id",

@@ -292,7 +292,7 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
 }
 
 /// The text for a call of an extension that is throttled.
-const THROTTLED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are let in each \
+const THROTTLED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are admitted each \
                            second; `sandstorm kills` shows why";
 
 /// The text for a call whose tenant has as many switched-out invocations as it may.

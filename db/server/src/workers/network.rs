@@ -37,7 +37,7 @@ pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> 
     let (watch, is_peer_process) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
         let PortStatus { up, refused, counters, interrupts_unavailable } = watch.look()?;
-        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = counters;
+        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept: rx_copied, .. } = counters;
         let PortCounters { in_place, copied, reads_bytes, interrupts, .. } = counters;
         let wakes = match interrupts_unavailable {
             None => "interrupt".to_owned(),
@@ -53,7 +53,7 @@ pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> 
             receive_errors,
             send_errors,
             kept,
-            not_kept,
+            rx_copied,
             in_place,
             copied,
             reads_bytes,

@@ -30,7 +30,7 @@ impl RejectionLimiter {
 }
 
 /// The text for long pings that name no tenant.
-pub(super) const LONG_PING: &str = "who names no tenant may send pings that fit one small packet";
+pub(super) const LONG_PING: &str = "a ping without a tenant has to fit one small packet";
 
 /// Whether pings without a tenant are answered: they came in one packet, and their answer fits one.
 pub(super) fn fits_one_packet(message: &ReceivedMessage<'_>) -> bool {

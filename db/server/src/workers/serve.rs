@@ -456,7 +456,7 @@ fn zero_copy_packet<'p>(
 ) -> Option<ZeroCopyPacket<'p>> {
     let (message, rx_budget) = (planned.message, port.rx_budget.as_ref()?);
     let (packet, usage) = (message.packet?, &message.view.tenant.usage);
-    let refused = &usage.worker(context.index).not_kept;
+    let refused = &usage.worker(context.index).rx_copied;
     let has_stored_value = &message.has_stored_value;
     Some(ZeroCopyPacket { packet, has_stored_value, rx_budget, port: port.index, usage, refused })
 }

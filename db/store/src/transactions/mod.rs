@@ -95,13 +95,13 @@ pub struct NewRecord<'k> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// What it has read is no longer so.
-    #[error("what the transaction has read was changed by others: begin it anew")]
+    #[error("records that the transaction read were changed by others: retry it")]
     Conflict,
     /// A table does not take the changes.
     #[error(transparent)]
     Refused(#[from] StoreError),
     /// Two changes of one key.
-    #[error("the transaction changes a key twice: say only what becomes of it in the end")]
+    #[error("the transaction changes a key twice: pass only the last change of each key")]
     DuplicateKey,
 }
 
