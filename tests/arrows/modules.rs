@@ -44,17 +44,6 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
     ),
     // An invocation points to the table of host functions, and they are given the invocation.
     ("db/runtime", &["commit.rs", "guest_runner.rs", "host.rs", "invocation.rs", "range.rs", "watchdog.rs"]),
-    (
-        "db/server",
-        &[
-            "workers/connections/budget.rs",
-            "workers/connections/connection.rs",
-            "workers/connections/inbox.rs",
-            "workers/connections/slots.rs",
-        ],
-    ),
-    ("db/server", &["workers/ingress.rs", "workers/rx_zero_copy.rs"]),
-    ("db/server", &["workers/listeners.rs", "workers/network.rs", "workers/start.rs"]),
 ];
 
 /// Texts of a crate by their paths below its `src`.

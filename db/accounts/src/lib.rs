@@ -17,4 +17,4 @@ pub use command_stats::CommandStat;
 pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
 pub use slow_log::{CommandPreview, SlowCommand, SlowLog};
 pub use token::TokenHash;
-pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, RateLimiter, TenantUsage, memory_units};
+pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, TenantUsage, memory_units};

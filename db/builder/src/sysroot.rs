@@ -10,8 +10,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
+use data_encoding::HEXLOWER;
 
+use super::artifact::Sha256;
 use super::rustc::{Rustc, TARGET};
 use super::{BuildError, Diagnostic, MANIFEST_FILE, PushedSource, ScratchDir, embedded};
 
@@ -320,10 +321,7 @@ fn read_files(folder: &Path, inside: &str, files: &mut Vec<(String, String)>) ->
 /// What the sysroot depends on, as 16 hexadecimal digits.
 fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>) -> String {
     let mut hasher = Sha256::new();
-    let mut add = |text: &str| {
-        hasher.update((text.len() as u64).to_le_bytes());
-        hasher.update(text.as_bytes());
-    };
+    let mut add = |text: &str| hasher.update_with_length(text.as_bytes());
     add(&LAYOUT.to_string());
     add(&rustc.verbose);
     CODEGEN.iter().for_each(|flag| add(flag));
@@ -339,6 +337,5 @@ fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>) -> Stri
             add(text);
         });
     }
-    let digest: [u8; 32] = hasher.finalize().into();
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&hasher.finish()[..8])
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 use sandstorm_net::rpc::KillCause;
 
 use super::ExtensionLibrary;
-use crate::limits::{ARENA_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
-use sandstorm_accounts::RateLimiter;
+use crate::limits::{ARENA_BYTES, CALLS_BURST_NS, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
 use sandstorm_metrics::cause_index;
 
 /// What one invocation may use.
@@ -100,7 +100,8 @@ impl CallThrottle {
     #[inline]
     pub fn admits(&self, now_ns: u64) -> bool {
         let calls_per_s = self.calls_per_s();
-        calls_per_s == 0 || self.pace.admit(now_ns, 1, calls_per_s)
+        let limit = RateLimit::per_second(calls_per_s.into()).with_burst_ns(CALLS_BURST_NS);
+        calls_per_s == 0 || self.pace.admit_shared(&limit, now_ns, 1)
     }
 }
 

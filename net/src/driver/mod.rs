@@ -6,7 +6,6 @@
 
 mod any;
 mod burst;
-pub(crate) mod interval_limiter;
 mod kernel_path_mtu;
 mod outbox;
 pub(crate) mod reduced_mtu;

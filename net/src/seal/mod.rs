@@ -21,7 +21,6 @@ mod server;
 mod session_table;
 #[cfg(test)]
 mod tests;
-mod token_bucket;
 
 pub use client::{ClientSeal, ClientSealSink, HandshakeRefusal};
 pub use counters::{ClientSealCounters, SealCounters};

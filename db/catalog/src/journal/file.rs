@@ -15,8 +15,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::format::{DirectoryImage, JournalEntry};
 use crate::limits::{
@@ -352,8 +353,7 @@ fn check_private(path: &Path) -> Result<(), JournalError> {
 
 /// What stands before a line's JSON.
 fn line_head(json: &[u8]) -> String {
-    let digest = Sha256::digest(json);
-    let checksum: String = digest.iter().take(CHECKSUM_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+    let checksum = HEXLOWER.encode(&digest(&SHA256, json).as_ref()[..CHECKSUM_DIGITS / 2]);
     format!("{checksum} {:0LENGTH_DIGITS$x} ", json.len())
 }
 

@@ -1,6 +1,7 @@
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 
-use super::super::record_operations::{self, OperationContext, RangeWork};
+use super::super::record_operations;
+use super::super::record_operations::operation_context::{OperationContext, RangeWork};
 use super::*;
 use sandstorm_metrics::WorkerCounters;
 use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
@@ -30,9 +31,9 @@ impl Queue {
         let (share, has_stored_value, usage) = (SharedBytes::of(buffer), Cell::new(false), &self.tenants[tenant]);
         let refused = &usage.worker(0).not_kept;
         let packet = ZeroCopyPacket {
-            share: &share,
+            packet: &share,
             has_stored_value: &has_stored_value,
-            kept: &self.kept,
+            rx_budget: &self.kept,
             port: 1,
             usage,
             refused,

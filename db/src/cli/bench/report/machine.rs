@@ -62,15 +62,7 @@ impl MachineDescription {
 
 /// The date of so many seconds since 1970, in UTC: `2026-11-20 16:30`.
 pub(super) fn format_utc(unix_s: u64) -> String {
-    let (days, seconds) = (unix_s / 86_400, unix_s % 86_400);
-    // Years that begin in March, so that the leap day is their last.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", seconds / 3600, seconds / 60 % 60)
+    let mut text = sandstorm_catalog::format_utc(unix_s.saturating_mul(1000));
+    text.truncate("2026-11-20 16:30".len());
+    text
 }
