@@ -2,6 +2,9 @@
 //! `ext -> sandstorm-api <- db -> net <- client`, those of `db/` among each other from the binary down to the store,
 //! and only the command line, around the composed server, knows both `db` and `client`.
 
+#[path = "arrows/modules.rs"]
+mod modules;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

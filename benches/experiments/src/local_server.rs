@@ -60,9 +60,11 @@ examples!(
         "src/edges.rs",
         "src/fields.rs",
         "src/keys.rs",
+        "src/list_state.rs",
         "src/lists.rs",
         "src/objects.rs",
         "src/page.rs",
+        "src/positions.rs",
         "src/schema.rs"
     ],
 );

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod client_list;
+mod client_registration;
 mod command_stats;
 pub mod limits;
 mod memcached_stats;
@@ -10,7 +11,8 @@ mod slow_log;
 pub mod token;
 mod usage;
 
-pub use client_list::{ClientList, ClientRegistration, RedisClientEntry, RedisClientStatus};
+pub use client_list::{ClientList, RedisClientEntry, RedisClientStatus};
+pub use client_registration::ClientRegistration;
 pub use command_stats::CommandStat;
 pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
 pub use slow_log::{CommandPreview, SlowCommand, SlowLog};

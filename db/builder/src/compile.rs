@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::check::type_parameters;
+use super::confined_command::ConfinedCommand;
 use super::diagnostic::{self, Diagnostic, Severity};
-use super::launcher::{CompilerLauncher, ConfinedCommand};
+use super::launcher::CompilerLauncher;
 use super::sysroot::{CODEGEN, Toolchain};
 use super::{BuildError, CompileLimits, PushedSource, ROOT_FILE, audit, embedded, limits};
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::launcher::{CompilerOutcome, ConfinedCommand};
+use super::confined_command::{CompilerOutcome, ConfinedCommand};
 use super::tests::sandboxed;
 use super::{BuildError, CompileLimits};
 

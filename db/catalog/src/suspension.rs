@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::error::DirectoryError;
 use super::extension_loading::unknown_extension;
-use super::snapshot::TenantRef;
+use super::tenant_ref::TenantRef;
 use super::{Directory, TenantView};
 
 /// Why and since when calls of an extension are answered `Suspended`.

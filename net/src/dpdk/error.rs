@@ -1,6 +1,6 @@
 //! What DPDK refuses, typed and in words.
 
-use super::eal::error_text;
+use super::c_strings::error_text;
 use crate::stack::InterruptFault;
 use std::fmt;
 use thiserror::Error;

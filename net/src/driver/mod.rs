@@ -9,6 +9,7 @@ mod burst;
 mod kernel_path_mtu;
 mod outbox;
 pub(crate) mod reduced_mtu;
+mod socket_file;
 pub mod socket_filter;
 mod stream;
 mod sys;

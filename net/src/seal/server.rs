@@ -5,9 +5,9 @@ use super::cookie::{CookieIssuer, HelloCookie};
 use super::counters::SealCounters;
 use super::handshake::NoiseResponder;
 use super::keys::TokenVerifier;
-use super::limits::{HELLO_LEN, HELLO_LIFETIME_MS, SealLimits};
+use super::limits::{HEADER_LEN, HELLO_LEN, HELLO_LIFETIME_MS, SealLimits};
 use super::packet::{
-    HEADER_LEN, RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, peer_session, session_peer,
+    RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, peer_session, session_peer,
 };
 use super::replay_window::ReplayError;
 use super::session_table::{KeyGeneration, SealSessionId, SealedSession, SealedSessionTable, UnconfirmedKeys};

@@ -1,6 +1,5 @@
 //! The drivers, each with a server and an echo at the other end.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use sandstorm_net::driver::{AnyDriver, DriverFactory, UdpDriver, UdpOptions};
 use sandstorm_net::stack::ClientInterface;
 
 use super::super::bench_server;
+use super::backend_kind::{BackendKind, DriverBackend, addresses, words};
 use super::child_process::{self, ChildProcess, ServerProcess};
 use super::memif::MemifBackends;
 use super::netns::{NamespacedDrivers, NetworkNamespace};
@@ -23,69 +23,6 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Questions that have to be answered within that time, one by one, before anything is measured.
 const PROBE_COUNT: u64 = 500;
 
-/// A driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BackendKind {
-    /// Kernel sockets, a datagram a call.
-    Single,
-    /// Kernel sockets that segment and coalesce.
-    Offload,
-    /// Packet sockets at both ends of a pair of interfaces.
-    Packet,
-    /// AF_XDP through DPDK, and packet sockets at the other end.
-    Xdp,
-    /// Shared memory, through DPDK.
-    Memif,
-    /// The same where this side's packets are read and written where they lie.
-    MemifZeroCopy,
-}
-
-impl BackendKind {
-    pub(super) const ALL: [BackendKind; 6] = [
-        BackendKind::Single,
-        BackendKind::Offload,
-        BackendKind::Packet,
-        BackendKind::Xdp,
-        BackendKind::Memif,
-        BackendKind::MemifZeroCopy,
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            BackendKind::Single => "kernel UDP, one datagram a call",
-            BackendKind::Offload => "kernel UDP with GSO and GRO",
-            BackendKind::Packet => "af_packet over veth",
-            BackendKind::Xdp => "af_xdp over veth",
-            BackendKind::Memif => "memif",
-            BackendKind::MemifZeroCopy => "memif, zero-copy",
-        }
-    }
-
-    /// The one of this name, or those that have it in theirs.
-    pub(super) fn named(text: &str) -> Result<Vec<BackendKind>, CliError> {
-        let has =
-            |is: fn(&str, &str) -> bool| BackendKind::ALL.into_iter().filter(|kind| is(kind.name(), text)).collect();
-        let (one, some): (Vec<BackendKind>, Vec<BackendKind>) =
-            (has(|name, text| name == text), has(|name, text| name.contains(text)));
-        if some.is_empty() {
-            let names = BackendKind::ALL.map(BackendKind::name).join("; ");
-            return Err(
-                CliError::new(format!("no driver has {text:?} in its name")).hint(format!("there are: {names}"))
-            );
-        }
-        Ok(if one.is_empty() { some } else { one })
-    }
-
-    pub(super) fn is_memif(self) -> bool {
-        matches!(self, BackendKind::Memif | BackendKind::MemifZeroCopy)
-    }
-
-    /// Whether every machine has it.
-    pub(super) fn is_always_available(self) -> bool {
-        matches!(self, BackendKind::Single | BackendKind::Offload)
-    }
-}
-
 /// Kernel sockets that are opened so.
 #[derive(Debug)]
 struct SocketDrivers(UdpOptions);
@@ -95,27 +32,6 @@ impl DriverFactory for SocketDrivers {
         let bound = UdpDriver::bind(([127, 0, 0, 1], 0).into(), self.0);
         bound.map(AnyDriver::from).map_err(|error| error.to_string())
     }
-}
-
-/// A driver with what is at its other end.
-pub(super) struct DriverBackend {
-    pub(super) kind: BackendKind,
-    pub(super) server: ServerProcess,
-    /// None where there can be one connection alone.
-    pub(super) echo: Option<ChildProcess>,
-    /// To the server, and to the echo.
-    pub(super) ways: [Arc<dyn DriverFactory>; 2],
-    /// Where sockets of the shared memory are, and its pages.
-    pub(super) _resources: Option<Box<dyn Any>>,
-}
-
-/// A server's address, and its client's, of a pair.
-pub(super) fn addresses(pair: usize) -> [String; 2] {
-    [1, 2].map(|host| format!("10.98.{pair}.{host}/24"))
-}
-
-pub(super) fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
 }
 
 impl DriverBackend {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use sandstorm_control::config::{DriverName, NetOverrides, NetSettings};
 use sandstorm_net::driver::DriverFactory;
 
+use super::backend_kind::{BackendKind, DriverBackend, addresses, words};
 use super::child_process::{self, ChildProcess, ServerProcess};
-use super::driver_backend::{BackendKind, DriverBackend, addresses, words};
 use super::hugepages::HugePages;
 use sandstorm_terminal::output::CliError;
 

@@ -2,6 +2,7 @@
 //! costs the server by the size of its value.
 
 mod answer;
+mod backend_kind;
 mod bare_gets;
 mod child_process;
 mod core_distance;
@@ -25,8 +26,8 @@ use std::time::Instant;
 use sandstorm_client::load::peer::{PeerLoad, PeerProtocol, PeerWorkload};
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad};
 
+use self::backend_kind::{BackendKind, DriverBackend};
 use self::bare_gets::BareGets;
-use self::driver_backend::{BackendKind, DriverBackend};
 use self::netns::NetworkNamespace;
 use super::echo::{self, ConcurrencyShape, EchoProbe};
 use super::measure::{

@@ -1,6 +1,6 @@
 //! In the place of shared memory where there is no DPDK.
 
-use super::driver_backend::{BackendKind, DriverBackend};
+use super::backend_kind::{BackendKind, DriverBackend};
 use sandstorm_terminal::output::CliError;
 
 /// None.

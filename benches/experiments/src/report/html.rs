@@ -1,27 +1,9 @@
 //! The page: one file that needs nothing else, no script, no network; narrow screens and dark ones included.
 
 use super::machine::{MachineDescription, format_utc};
-use super::text::{number, range};
+use super::text::{escape, number, range};
 use super::{BenchReport, ExperimentFindings, RatioResult, ReportTable, RoundSpread, svg};
 use sandstorm_terminal::output::format_bytes;
-
-/// Text as it may stand in an element or in an attribute's quotes.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            // Neither may stand in a page, escaped or not.
-            '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}' => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
 
 const STYLE: &str = include_str!("report.css");
 

@@ -1,8 +1,7 @@
 //! Plots as SVG inside of a page: lines through medians, whiskers from least to most. Colours are the page's classes,
 //! so that they follow the reader's light or dark; every point says its values when it is pointed at.
 
-use super::html::escape;
-use super::text::number;
+use super::text::{escape, number};
 use super::{AxisScale, LinePlot, PlotAxis};
 
 /// In the units of the drawing; the page scales it to its own width.

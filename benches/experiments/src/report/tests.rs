@@ -82,7 +82,7 @@ fn numbers_are_short() {
 #[test]
 fn what_others_have_named_stays_text_in_the_page() {
     assert_eq!(
-        html::escape("<a href=\"x\">'&'</a>\u{7}"),
+        text::escape("<a href=\"x\">'&'</a>\u{7}"),
         "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;\u{fffd}"
     );
     let page = html::page(&report());

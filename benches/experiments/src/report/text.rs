@@ -71,3 +71,21 @@ pub(super) fn findings(findings: &ExperimentFindings) -> String {
     findings.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
     text
 }
+
+/// Text as it may stand in an element or in an attribute's quotes.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            // Neither may stand in a page, escaped or not.
+            '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}' => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::body::body_read_error;
 use super::error::ApiError;
-use super::routes::body_read_error;
 use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES};
 use crate::http_listener::{BodyRemainder, HttpPeer, buffer_short_body, close_after_response};
 use sandstorm_accounts::TokenHash;

@@ -9,6 +9,7 @@
 //! comes from a page in a browser and is refused: nothing here is for pages, wherever a name leads them.
 
 mod artifact_store;
+mod body;
 mod caller;
 mod control_plane;
 mod deferred_builder;
@@ -17,6 +18,7 @@ mod grants;
 mod host_header;
 mod operator_credentials;
 mod push;
+mod response;
 mod routes;
 mod stat;
 mod token_rotation;
