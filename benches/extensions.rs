@@ -1,5 +1,6 @@
 //! What the extension runtime costs: a whole call, a yield, a host call, an end by the watchdog.
-//! Run: `cargo bench -p sandstorm --bench extensions`. Only ratios within one run mean anything on a shared machine.
+//! Run: `cargo bench -p sandstorm-experiments --bench extensions`. Only ratios within one run mean anything on a
+//! shared machine.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -128,7 +129,7 @@ impl ExtensionBench {
 }
 
 fn extension() -> Arc<LoadedExtension> {
-    let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/extension-tests");
+    let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/extension-tests");
     let toolchain = Toolchain::prepare(&ToolchainConfig { state, ..Default::default() }).expect("a toolchain");
     let manifest = "name = \"bench\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n";
     let files = vec![SourceFile { path: "src/lib.rs".into(), text: SOURCE.into() }];

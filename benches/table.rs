@@ -1,6 +1,6 @@
 //! The table by itself: reads one at a time and in prefetched batches, writes, writes while it grows, bytes per record.
 //!
-//! `cargo bench -p sandstorm --bench table`. Records: 30-byte keys, 100-byte values; 1 million of them, or
+//! `cargo bench -p sandstorm-experiments --bench table`. Records: 30-byte keys, 100-byte values; 1 million of them, or
 //! `SANDSTORM_BENCH_RECORDS`. Keys are asked for uniformly at random, so most reads miss the caches.
 
 #[path = "memory/shuffle.rs"]

@@ -1,10 +1,10 @@
 //! What records cost: bytes of each over key and value, beside memcached's and Redis'; how long operations take while
 //! the table doubles; reads one at a time and in batches; reads and writes of full buckets.
 //!
-//! `cargo bench -p sandstorm --bench memory`, or `... --bench memory -- PART... [--records N[,N]]` for some of it:
-//! `bytes` (1 M and 10 M records; about 2 GB), `peers` (the same; needs memcached and redis-server), `growth` (from 1 M
-//! on), `gets` (10 M), `full` (1 M). Records: 30-byte keys, 100-byte values. Each part runs in a process of its own, so
-//! that none has another's leftovers.
+//! `cargo bench -p sandstorm-experiments --bench memory`, or `... --bench memory -- PART... [--records N[,N]]` for some
+//! of it: `bytes` (1 M and 10 M records; about 2 GB), `peers` (the same; needs memcached and redis-server), `growth`
+//! (from 1 M on), `gets` (10 M), `full` (1 M). Records: 30-byte keys, 100-byte values. Each part runs in a process of
+//! its own, so that none has another's leftovers.
 //!
 //! Samples during which the measuring thread was taken off its processor are counted apart: on a busy machine they are
 //! all that a p99.9 would show.

@@ -34,7 +34,7 @@ const TLS_HINTS: TlsHints = TlsHints {
     known: "give --fingerprint sha256:..., as the server prints it at its start, or --ca FILE",
     expired: "renew it on the server; it is taken without a restart",
     name: "use a name that it is for, have it made with that one too (--control-name), or pin it (--fingerprint)",
-    pinned: "ask the operator for the fingerprint; if nobody has changed the certificate, somebody is in between",
+    pinned: "ask the operator for the fingerprint; if the certificate was not replaced, another machine intercepts the connection",
     plain: "is it a control port? one without TLS is reached with http:// before the address",
     other: "is it a sandstorm control port of this version?",
 };

@@ -2,9 +2,10 @@
 //! Requests are sent by the task that makes them. Over a driver of another kind than the kernel's sockets a thread
 //! stands in for the task, since such a driver has to be looked at again and again.
 
-use crate::client::{Config, Route, Stats};
+use crate::config::{Config, Route};
 use crate::message::Message;
 use crate::session::{ClientSession, SessionResponse};
+use crate::stats::Stats;
 use crate::{Error, limits};
 use bytes::Bytes;
 use parking_lot::Mutex;

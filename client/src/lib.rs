@@ -63,6 +63,7 @@
 
 pub mod blocking;
 mod client;
+mod config;
 pub mod control;
 mod dispatcher;
 mod error;
@@ -72,6 +73,7 @@ pub mod load;
 mod message;
 pub mod raw;
 mod session;
+mod stats;
 pub mod tao;
 
 /// The page on this client, whose code has to compile.
@@ -85,7 +87,9 @@ mod fake_server;
 mod tests;
 
 pub use bytes::Bytes;
-pub use client::{Batch, Client, Config, Put, Route, Sealing, Stats};
+pub use client::{Batch, Client, Put};
+pub use config::{Config, Route, Sealing};
 pub use error::{Error, cause_name};
 pub use message::{Direction, KeyedRecord, PutOptions, PutOutcome, RangePage, Record, Reply};
 pub use sandstorm_net::rpc::{Condition, KillCause};
+pub use stats::Stats;

@@ -413,7 +413,7 @@ fn decode_range(response: &Bytes, answer: &Operation<'_>) -> Result<RangePage, E
         records.push(KeyedRecord { key, value, version: row.version, flags: row.user_flags });
     }
     if answer.number & !RANGE_MORE != records.len() as u64 {
-        return Err(protocol_error("the answer to a range has not as many records as it says"));
+        return Err(protocol_error("the answer to a range has fewer records than it announces"));
     }
     let last = || records.last().map_or_else(|| response.slice_ref(answer.key), |record| record.key.clone());
     let on = (answer.number & RANGE_MORE != 0).then(last);

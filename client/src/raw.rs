@@ -24,7 +24,7 @@
 
 pub use crate::message::Message;
 
-use crate::client::{Config, Route};
+use crate::config::{Config, Route};
 use crate::dispatcher::now_ms;
 use crate::session::{ClientSession, ServerTopology, SessionResponse};
 use crate::{Error, limits};

@@ -1,6 +1,7 @@
 //! Every limit of this crate: default, unit, reason. Endpoints take theirs from [`ServerLimits`], [`ClientLimits`] and
 //! [`ReplyCacheLimits`], so that a server may set them downwards and a test may make them tiny.
 
+use crate::rate_limiter::RateLimit;
 use crate::rpc::MAX_MESSAGE_LEN;
 
 /// Bytes of one datagram's UDP payload, R2P2 header included. 1472 fits an Ethernet frame of 1500 behind IPv4 and UDP.
@@ -57,6 +58,8 @@ pub const UNRESPONSIVE_TIMERS: u32 = 6;
 pub const LEGACY_DROPS_PER_S: u64 = 1_000;
 /// Of them at once, after a pause.
 pub const LEGACY_DROP_BURST: u64 = 100;
+/// The two together.
+pub const LEGACY_DROPS: RateLimit = RateLimit::per_second(LEGACY_DROPS_PER_S).with_burst(LEGACY_DROP_BURST);
 /// Least time between two looks for such messages, microseconds: a look passes over all of them.
 pub const STALL_SCAN_INTERVAL_US: u64 = 10_000;
 

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use ring::digest::{SHA256, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring as provider, verify_tls12_signature, verify_tls13_signature};
@@ -55,14 +56,8 @@ impl Trust {
     pub fn pin(fingerprint: &str) -> Option<Trust> {
         let (name, digits) = fingerprint.trim().split_once(':')?;
         let digits = digits.replace(':', "");
-        if !name.eq_ignore_ascii_case("sha256") || digits.len() != 64 || !digits.is_ascii() {
-            return None;
-        }
-        let mut pinned = [0; 32];
-        for (byte, at) in pinned.iter_mut().zip((0..64).step_by(2)) {
-            *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
-        }
-        Some(Trust::Pinned(pinned))
+        let pinned = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?.try_into().ok()?;
+        name.eq_ignore_ascii_case("sha256").then_some(Trust::Pinned(pinned))
     }
 
     /// An agent that believes so.
@@ -127,7 +122,7 @@ pub fn explain_tls_error(error: &ureq::Error, words: &TlsHints) -> Option<TlsFai
     let (reason, hint) = match tls_error(error)? {
         rustls::Error::InvalidCertificate(what) => match what {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                ("nobody that is trusted here vouches for its certificate".to_owned(), words.known)
+                ("no trusted authority has signed its certificate".to_owned(), words.known)
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 ("its certificate has expired".to_owned(), words.expired)

@@ -8,44 +8,10 @@ use core::task::{Context, Poll};
 use crate::Error;
 use crate::abi::{self, RawCursor, RawRecord, RawWrite};
 use crate::host::{HostHandle, RangeRemainder};
-use crate::range::{Direction, Range, RangeKeys};
+use crate::keys::Direction;
+use crate::range::{Range, RangeKeys};
+use crate::record::{Record, TableId};
 use crate::transaction::Transaction;
-
-/// The id of one of the tenant's tables, or of one granted to it, as the tenant's programs know it too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TableId(pub u64);
-
-/// One immutable record, borrowed from the table for the life of the invocation. A later write of its key makes a new
-/// record and leaves this one as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) value: &'a [u8],
-    pub(crate) version: u64,
-    pub(crate) flags: u32,
-}
-
-impl<'a> Record<'a> {
-    /// The key.
-    pub fn key(&self) -> &'a [u8] {
-        self.key
-    }
-
-    /// The value.
-    pub fn value(&self) -> &'a [u8] {
-        self.value
-    }
-
-    /// The version; grows with every write of the key.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// The flags that the writer stored.
-    pub fn flags(&self) -> u32 {
-        self.flags
-    }
-}
 
 /// The invocation's view of its tenant's tables. Copy it freely; it lives as long as the invocation.
 #[derive(Clone, Copy)]
@@ -440,26 +406,5 @@ impl Future for Increment<'_, '_> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }
-    }
-}
-
-/// Lets other invocations run; see [`yield_now`].
-#[must_use = "yielding does nothing until it is awaited"]
-pub struct YieldNow(bool);
-
-/// Lets other invocations run and starts a new slice of the budget: `yield_now().await` in a long computation.
-pub fn yield_now() -> YieldNow {
-    YieldNow(false)
-}
-
-impl Future for YieldNow {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.0 {
-            return Poll::Ready(());
-        }
-        self.0 = true;
-        Poll::Pending
     }
 }

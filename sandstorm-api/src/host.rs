@@ -11,13 +11,15 @@ use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
+use crate::Error;
 use crate::abi::{
     HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, RawCursor, RawKey, RawKeys, RawRange, RawRecord,
     RawWrite, STATUS_NOT_FOUND, STATUS_OK,
 };
-use crate::range::Keys;
-use crate::transaction::TransactionLog;
-use crate::{Direction, Error, Record};
+use crate::invocation_bytes::InvocationBytes;
+use crate::keys::{Direction, Keys};
+use crate::record::Record;
+use crate::transaction::log::TransactionLog;
 
 /// One invocation's way to the server.
 #[derive(Clone, Copy)]
@@ -333,53 +335,5 @@ impl<'k> RangeRemainder<'k> {
     /// Whether nothing is left.
     pub(crate) fn is_finished(&self) -> bool {
         self.raw.finished != 0
-    }
-}
-
-/// Bytes that stay as they are until the invocation ends: a record's, or copies that a [`OwnedCopies`] holds.
-#[derive(Clone, Copy)]
-pub(crate) struct InvocationBytes(*const [u8]);
-
-impl InvocationBytes {
-    /// A part of a record that the invocation was given.
-    pub(crate) fn record(bytes: &[u8]) -> InvocationBytes {
-        InvocationBytes(bytes)
-    }
-
-    pub(crate) fn len(self) -> usize {
-        self.0.len()
-    }
-
-    /// Address and length, for the host.
-    pub(crate) fn parts(self) -> (*const u8, usize) {
-        (self.0.cast(), self.0.len())
-    }
-}
-
-/// Holds copies until it is dropped, which is when the invocation is over, or never: the invocation's memory is freed
-/// whole.
-#[derive(Default)]
-pub(crate) struct OwnedCopies(Vec<*mut [u8]>);
-
-impl OwnedCopies {
-    pub(crate) fn copy(&mut self, bytes: &[u8]) -> InvocationBytes {
-        let copy = Box::into_raw(Box::<[u8]>::from(bytes));
-        self.0.push(copy);
-        InvocationBytes(copy)
-    }
-
-    /// The bytes, while this borrow lasts.
-    pub(crate) fn bytes(&self, kept: InvocationBytes) -> &[u8] {
-        // SAFETY: a record's, or a copy that this keeper holds: notes that name copies have their own keeper.
-        unsafe { &*kept.0 }
-    }
-}
-
-impl Drop for OwnedCopies {
-    fn drop(&mut self) {
-        for copy in self.0.drain(..) {
-            // SAFETY: made by `copy`; whoever was shown it is gone (`end_transaction`).
-            drop(unsafe { Box::from_raw(copy) });
-        }
     }
 }

@@ -36,17 +36,24 @@ pub mod abi;
 mod db;
 mod error;
 mod host;
+mod invocation_bytes;
+mod keys;
 pub mod limits;
 pub mod prelude;
 mod range;
+mod record;
 pub mod redis;
 #[doc(hidden)]
 pub mod rt;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod transaction;
+mod yielding;
 
-pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, Record, ScanPage, TableId, YieldNow, yield_now};
+pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, ScanPage};
 pub use error::{Error, ErrorKind};
-pub use range::{Direction, Keys, KeysIntoIter, KeysIter, Range, RangeKeys};
+pub use keys::{Direction, Keys, KeysIntoIter, KeysIter};
+pub use range::{Range, RangeKeys};
+pub use record::{Record, TableId};
 pub use transaction::{Seen, Transaction};
+pub use yielding::{YieldNow, yield_now};

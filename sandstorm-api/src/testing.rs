@@ -26,6 +26,7 @@
 //! [`InvocationHeader`] is only live inside [`TestStore::invoke`].
 #![allow(unsafe_code)]
 
+mod arguments;
 mod calls;
 mod commit;
 mod range;

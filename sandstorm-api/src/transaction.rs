@@ -1,20 +1,23 @@
 //! Transactions: what an invocation reads is so, and what it writes is made, at one moment, when it ends well.
 //!
-//! Here is what a transaction remembers, in the invocation's own memory; the host learns of it when it is to be
+//! What a transaction remembers (`log`) is in the invocation's own memory; the host learns of it when it is to be
 //! committed. A transaction knows versions and shows none.
 
-use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::cell::RefCell;
 
+pub(crate) mod log;
 mod range;
 
-use crate::abi::{CHANGE_DELETE, CHANGE_PUT, MAX_CALL_KEYS, RawChange, RawRead, RawRow, STATUS_NOT_A_NUMBER};
-use crate::host::{HostHandle, InvocationBytes, OwnedCopies};
-use crate::limits::{TRANSACTION_BYTES, TRANSACTION_READS, TRANSACTION_WRITES};
-use crate::{Error, Record, TableId, yield_now};
+use crate::Error;
+use crate::abi::{MAX_CALL_KEYS, STATUS_NOT_A_NUMBER};
+use crate::host::HostHandle;
+use crate::limits::{TRANSACTION_BYTES, TRANSACTION_READS};
+use crate::record::TableId;
+use crate::yielding::yield_now;
+use log::{LoggedValue, TransactionLog};
 
 /// An invocation's transaction; see [`Db::transaction`](crate::Db::transaction). Copy it freely.
 #[derive(Clone, Copy)]
@@ -104,7 +107,7 @@ impl<'a> Transaction<'a> {
     /// Writes a record when the transaction is committed.
     ///
     /// # Errors
-    /// `UnknownTable`; `TooLarge` when the transaction writes more than [`TRANSACTION_WRITES`] keys or
+    /// `UnknownTable`; `TooLarge` when the transaction writes more than `TRANSACTION_WRITES` keys or
     /// [`TRANSACTION_BYTES`]. What stands in the way of the write itself ends the invocation: see
     /// [`Db::transaction`](crate::Db::transaction).
     pub fn put(&self, table: TableId, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -207,166 +210,4 @@ pub(crate) fn parse_decimal(text: &[u8]) -> Option<i64> {
         return None;
     }
     core::str::from_utf8(text).ok()?.parse().ok()
-}
-
-/// What a transaction remembers.
-#[derive(Default)]
-pub(crate) struct TransactionLog {
-    list: Vec<LoggedKey>,
-    /// By table and hash, the last note of those.
-    index: BTreeMap<(u64, u64), usize>,
-    reads: usize,
-    /// Bytes of the keys that it has read.
-    read_bytes: usize,
-    writes: usize,
-    /// Bytes that it writes.
-    bytes: usize,
-    ranges: Vec<range::LoggedRange>,
-    /// What was met in all ranges.
-    rows: Vec<RawRow>,
-    /// Bytes of the keys of rows, and of the ends of ranges.
-    row_bytes: usize,
-    keeper: OwnedCopies,
-}
-
-/// What a transaction remembers of a key.
-struct LoggedKey {
-    table: u64,
-    hash: u64,
-    key: InvocationBytes,
-    read: Option<LoggedRead>,
-    /// `Some(None)`: it is to be deleted.
-    written: Option<Option<LoggedValue>>,
-    /// The note before of the same table and hash: another key.
-    before: Option<usize>,
-}
-
-struct LoggedRead {
-    version: u64,
-    stored: Option<LoggedValue>,
-}
-
-#[derive(Clone, Copy)]
-struct LoggedValue {
-    value: InvocationBytes,
-    flags: u32,
-    expires_at_ms: u64,
-}
-
-impl LoggedValue {
-    fn is_live_at(&self, now_ms: u64) -> bool {
-        self.expires_at_ms == 0 || now_ms < self.expires_at_ms
-    }
-}
-
-impl LoggedKey {
-    /// Bytes of it that are to be written.
-    fn bytes(&self) -> usize {
-        let value = |stored: &Option<LoggedValue>| stored.map_or(0, |stored| stored.value.len());
-        self.written.as_ref().map_or(0, |written| self.key.len() + value(written))
-    }
-}
-
-impl TransactionLog {
-    fn find(&self, table: TableId, hash: u64, key: &[u8]) -> Option<usize> {
-        let mut at = self.index.get(&(table.0, hash)).copied();
-        while let Some(index) = at {
-            if self.keeper.bytes(self.list[index].key) == key {
-                break;
-            }
-            at = self.list[index].before;
-        }
-        at
-    }
-
-    fn note(&mut self, table: TableId, hash: u64, key: InvocationBytes) -> &mut LoggedKey {
-        let index = self.list.len();
-        let before = self.index.insert((table.0, hash), index);
-        self.list.push(LoggedKey { table: table.0, hash, key, read: None, written: None, before });
-        &mut self.list[index]
-    }
-
-    fn log_read(&mut self, table: TableId, hash: u64, key: &[u8], record: Option<Record<'_>>) {
-        self.reads += 1;
-        self.read_bytes += key.len();
-        let key = match record {
-            Some(record) => InvocationBytes::record(record.key),
-            None => self.keeper.copy(key),
-        };
-        let stored = record.map(|record| LoggedValue {
-            value: InvocationBytes::record(record.value),
-            flags: record.flags,
-            expires_at_ms: 0,
-        });
-        let version = record.map_or(0, |record| record.version);
-        self.note(table, hash, key).read = Some(LoggedRead { version, stored });
-    }
-
-    /// When the record expires that the transaction has written under a key.
-    fn own_expiry(&self, table: TableId, hash: u64, key: &[u8]) -> Option<u64> {
-        let written = self.list[self.find(table, hash, key)?].written??;
-        Some(written.expires_at_ms)
-    }
-
-    fn check_write(&self, table: TableId, hash: u64, key: &[u8], value_len: usize) -> Result<(), Error> {
-        let note = self.find(table, hash, key).map(|index| &self.list[index]);
-        let is_first = note.is_none_or(|note| note.written.is_none());
-        if is_first && self.writes >= TRANSACTION_WRITES {
-            return Err(Error::too_large(format!("a transaction may write {TRANSACTION_WRITES} keys")));
-        }
-        if self.bytes - note.map_or(0, LoggedKey::bytes) + key.len() + value_len > TRANSACTION_BYTES {
-            let text = format!("a transaction may write {TRANSACTION_BYTES} bytes of keys and values");
-            return Err(Error::too_large(text));
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, table: TableId, hash: u64, key: &[u8], stored: Option<LoggedValue>) {
-        let index = match self.find(table, hash, key) {
-            Some(index) => index,
-            None => {
-                let key = self.keeper.copy(key);
-                self.note(table, hash, key);
-                self.list.len() - 1
-            }
-        };
-        let note = &mut self.list[index];
-        self.bytes -= note.bytes();
-        self.writes += usize::from(note.written.is_none());
-        note.written = Some(stored);
-        self.bytes += note.bytes();
-    }
-
-    /// What the host is to look at again.
-    pub(crate) fn raw_reads(&self) -> Vec<RawRead> {
-        let mut reads = Vec::with_capacity(self.reads);
-        for note in &self.list {
-            if let Some(read) = &note.read {
-                let (key, key_len) = note.key.parts();
-                reads.push(RawRead { table: note.table, hash: note.hash, key, key_len, version: read.version });
-            }
-        }
-        reads
-    }
-
-    /// What the host is to change.
-    pub(crate) fn raw_changes(&self) -> Vec<RawChange> {
-        let mut changes = Vec::with_capacity(self.writes);
-        for note in &self.list {
-            let Some(written) = &note.written else { continue };
-            let (key, key_len) = note.key.parts();
-            let (value, value_len) = written.map_or(note.key, |stored| stored.value).parts();
-            changes.push(RawChange {
-                table: note.table,
-                key,
-                key_len,
-                value,
-                value_len: if written.is_some() { value_len } else { 0 },
-                expires_at_ms: written.map_or(0, |stored| stored.expires_at_ms),
-                flags: written.map_or(0, |stored| stored.flags),
-                kind: if written.is_some() { CHANGE_PUT } else { CHANGE_DELETE },
-            });
-        }
-        changes
-    }
 }

@@ -2,7 +2,11 @@
 //! from `ext/`.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod alone;
+pub mod certificates;
+pub mod namespaces;
 pub mod network;
+pub mod process;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +19,8 @@ use sandstorm_builder::{
 };
 use sandstorm_catalog::{NewTable, NewTenant, QuotaChanges};
 use sandstorm_control::config::{CliOverrides, ServerSettings};
-use sandstorm_db::server::DataPlane;
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_instance::DataPlane;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_metrics::text::flat;
 use sandstorm_net::rpc::{KillCause, MessageHeader, OpKind, Operation, RpcStatus, encode_message};
@@ -76,7 +80,7 @@ pub fn tenant_with(plane: &DataPlane, name: &str, open: bool, quotas: QuotaChang
 
 /// The root of the workspace.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("db/ lies in the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
 /// One toolchain for all tests of a process, in a folder that later runs find again.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sandstorm_client::Config;
 use sandstorm_control::config::CliOverrides;
-use sandstorm_db::server::DataPlane;
+use sandstorm_instance::DataPlane;
 use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6};
 
 /// Names the driver.
@@ -162,7 +162,7 @@ pub mod memif {
     use std::time::{Duration, Instant};
 
     use sandstorm_control::config::{CliOverrides, DriverName, NetOverrides, NetSettings};
-    use sandstorm_db::server::DataPlane;
+    use sandstorm_instance::DataPlane;
     use sandstorm_net::dpdk::ClientDevice;
     use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, DriverFactory, DriverWaiter, Outbox};
     use sandstorm_net::limits::default_datagram;

@@ -29,7 +29,7 @@ pub fn binary() -> Command {
 
 /// The same in a network namespace.
 pub fn binary_in(namespace: Option<&str>) -> Command {
-    let program = env!("CARGO_BIN_EXE_sandstorm");
+    let program = env!("CARGO_BIN_EXE_sandstorm-under-test");
     let mut command = Command::new(if namespace.is_some() { "ip" } else { program });
     if let Some(name) = namespace {
         command.args(["netns", "exec", name, program]);

@@ -1,5 +1,5 @@
 //! Runs where a compiler would, and tries what a compiler must not: each line is what it tried, and `refused` or
-//! `DONE`. Compiled by `tests/builder.rs` alone; no part of the product.
+//! `DONE`. Compiled by `tests/extensions/builder.rs` alone; no part of the product.
 
 use std::fs;
 use std::net::{TcpStream, UdpSocket};

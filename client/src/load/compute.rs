@@ -1,7 +1,8 @@
 //! What clients do with what they got in place of an extension: the same arithmetic, digests and decisions, on their
 //! side.
 
-use super::request::LoadRequest;
+use super::load_request::LoadRequest;
+use super::multi_get::multi_get_values;
 use super::{Class, Data, rows};
 use crate::Error;
 use std::time::{Duration, Instant};
@@ -9,33 +10,11 @@ use std::time::{Duration, Instant};
 /// How often the computing of one answer is timed.
 const COMPUTE_SAMPLES: u32 = 64;
 
-/// Takes the next record off a multi-get's answer: its value, if there is such a record, and what is behind it.
-pub(super) fn split_multi_get_entry(reply: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
-    let (head, rest) = reply.split_first_chunk::<17>()?;
-    let len = u32::from_le_bytes([head[13], head[14], head[15], head[16]]) as usize;
-    let (value, rest) = rest.split_at_checked(len)?;
-    Some(((head[0] == 0).then_some(value), rest))
-}
-
-/// The values in a multi-get's answer; it ends early where the answer cannot be read.
-fn multi_get_values(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
-    std::iter::from_fn(move || {
-        let (value, rest) = split_multi_get_entry(reply)?;
-        reply = rest;
-        Some(value)
-    })
-}
-
 /// The number that a value starts with; one shorter than that counts as if it ended in zeros.
 fn leading_u64(value: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
     u64::from_le_bytes(bytes)
-}
-
-/// The arithmetic of `aggregate`.
-pub(super) fn lcg_rounds(number: u64, rounds: u32) -> u64 {
-    (0..rounds).fold(number, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
 }
 
 impl Data {
@@ -48,7 +27,7 @@ impl Data {
                 for value in multi_get_values(reply) {
                     match value {
                         Some(value) => {
-                            sum = sum.wrapping_add(lcg_rounds(leading_u64(value), self.rounds));
+                            sum = sum.wrapping_add(rows::lcg_rounds(leading_u64(value), self.rounds));
                             counted += 1;
                         }
                         None => missing += 1,

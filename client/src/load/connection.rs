@@ -3,8 +3,9 @@
 use super::class::{Class, KeyPopulation};
 use super::inserts::InsertTracker;
 use super::keys::KeyChooser;
+use super::load_request::{LoadRequest, ReplyVerdict};
 use super::report::ClassTally;
-use super::request::{LoadRequest, ReplyVerdict, RequestBuffers, VerifyRules};
+use super::request::{RequestBuffers, VerifyRules};
 use super::{Arrivals, Data, Pace, TenantLoad};
 use crate::Error;
 use crate::raw::{Connection, Response, operation_error};

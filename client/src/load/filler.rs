@@ -2,6 +2,7 @@
 
 use super::Data;
 use super::graph::GraphRecordSource;
+use super::record_source::RecordSource;
 use crate::raw::{Connection, operation_error};
 use crate::{Config, Error, PutOptions, limits};
 use std::time::{Duration, Instant};
@@ -13,18 +14,6 @@ pub struct FillSummary {
     pub records: u64,
     /// How long it took.
     pub took: Duration,
-}
-
-/// Records that are to be written, one after another.
-pub(super) trait RecordSource {
-    /// How many there are.
-    fn total(&self) -> u64;
-    /// The first one.
-    fn first(&self) -> Option<u64>;
-    /// The one behind that.
-    fn after(&self, item: u64) -> Option<u64>;
-    /// Writes its key and value; gives the table that it belongs into.
-    fn write(&self, item: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) -> u64;
 }
 
 impl RecordSource for Data {

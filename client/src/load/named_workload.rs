@@ -42,7 +42,7 @@ impl Plan {
     pub fn check(&self) -> Result<(), String> {
         let of_graph = self.mix.classes().filter(|class| class.is_of_graph()).count();
         if of_graph > 0 && (of_graph < self.mix.classes().count() || self.pool.is_some()) {
-            return Err("what is asked of a graph is not mixed with anything else, nor has it a pool's sizes".into());
+            return Err("a graph's requests cannot be mixed with others, and have no sizes of a pool".into());
         }
         if self.pool.is_some() && self.mix.has(Class::Scan) {
             return Err("scan reads keys of one length that follow one another: not with a pool's sizes".into());

@@ -1,26 +1,11 @@
 //! A request's way: what is sent, and what its reply has to be.
 
-use super::compute::{lcg_rounds, split_multi_get_entry};
 use super::graph::EdgeKeySlots;
 use super::keys::{check_value, write_value};
+use super::load_request::{LoadRequest, ReplyVerdict};
+use super::multi_get::split_multi_get_entry;
 use super::{Class, Data, TenantLoad, rows};
 use crate::message::{Message, PutOptions};
-
-/// A request on its way through its steps.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LoadRequest {
-    pub(super) class: Class,
-    pub(super) id: u64,
-    /// Of a chase by gets: hops done; of whatever else takes several gets, or a get and a put: steps done.
-    pub(super) step: u32,
-    /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such
-    /// record; of a transfer: where it goes to; of a graph's request: what else is drawn.
-    pub(super) twist: u32,
-    /// When it was meant to be sent, in nanoseconds since the run's start.
-    pub(super) intended_ns: u64,
-    /// Whether to check its reply.
-    pub(super) verify: bool,
-}
 
 /// What else the tenant does, as far as replies depend on it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,17 +34,6 @@ impl VerifyRules {
             computes: load.client_takes.is_none(),
         }
     }
-}
-
-/// What the reply to an [`LoadRequest`] means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReplyVerdict {
-    /// It is done, and the reply, if checked, is right.
-    Done,
-    /// It goes on with another step.
-    NextStep,
-    /// The reply is wrong.
-    Wrong,
 }
 
 /// Buffers for keys and values, reused from request to request.
@@ -334,7 +308,7 @@ impl Data {
         self.for_each_member(id, |value| {
             value.resize(value.len().max(8), 0);
             let number = value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            sum = sum.wrapping_add(lcg_rounds(number, self.rounds));
+            sum = sum.wrapping_add(rows::lcg_rounds(number, self.rounds));
         });
         sum
     }

@@ -128,6 +128,11 @@ fn pbkdf2(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
     hash
 }
 
+/// The arithmetic of `aggregate`.
+pub(super) fn lcg_rounds(number: u64, rounds: u32) -> u64 {
+    (0..rounds).fold(number, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

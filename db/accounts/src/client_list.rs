@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::usage::TenantUsage;
-
 /// One connection.
 #[derive(Debug)]
 pub struct RedisClientEntry {
@@ -24,10 +22,10 @@ pub struct RedisClientEntry {
     /// The number of the last command among all commands.
     pub command: AtomicU32,
     /// The worker that has it, and the connection's name there.
-    worker: AtomicU32,
-    word: AtomicU64,
+    pub(super) worker: AtomicU32,
+    pub(super) word: AtomicU64,
     /// It is to end with the next thing that it says.
-    killed: AtomicBool,
+    pub(super) killed: AtomicBool,
     /// What it has said about itself.
     pub said: Mutex<RedisClientAttributes>,
 }
@@ -77,7 +75,7 @@ impl RedisClientEntry {
 
 /// All of a tenant's, by their numbers.
 #[derive(Debug, Default)]
-pub struct ClientList(Mutex<BTreeMap<u64, Arc<RedisClientEntry>>>);
+pub struct ClientList(pub(super) Mutex<BTreeMap<u64, Arc<RedisClientEntry>>>);
 
 impl ClientList {
     /// How many there are.
@@ -96,52 +94,5 @@ impl ClientList {
     #[inline]
     pub fn which(&self, mut are: impl FnMut(&RedisClientEntry) -> bool) -> Vec<Arc<RedisClientEntry>> {
         self.0.lock().values().filter(|client| are(client)).cloned().collect()
-    }
-}
-
-/// A connection's entry; taken out when this is dropped.
-#[derive(Debug)]
-pub struct ClientRegistration {
-    usage: Arc<TenantUsage>,
-    /// The client.
-    pub client: Arc<RedisClientEntry>,
-    /// What is told there now.
-    pub told: RedisClientStatus,
-}
-
-impl ClientRegistration {
-    /// Enters a connection among a tenant's.
-    pub fn new(
-        usage: &Arc<TenantUsage>,
-        id: u64,
-        addresses: Option<(SocketAddr, SocketAddr)>,
-        place: (u32, u64),
-        now_ms: u64,
-    ) -> ClientRegistration {
-        let client = Arc::new(RedisClientEntry {
-            id,
-            addresses,
-            since_ms: now_ms,
-            last_active_ms: AtomicU64::new(now_ms),
-            command: AtomicU32::new(u32::MAX),
-            worker: AtomicU32::new(place.0),
-            word: AtomicU64::new(place.1),
-            killed: AtomicBool::new(false),
-            said: Mutex::default(),
-        });
-        usage.clients.0.lock().insert(id, Arc::clone(&client));
-        ClientRegistration { usage: Arc::clone(usage), client, told: RedisClientStatus::default() }
-    }
-
-    /// Whether it is entered among those.
-    #[inline]
-    pub fn belongs_to(&self, usage: &Arc<TenantUsage>) -> bool {
-        Arc::ptr_eq(&self.usage, usage)
-    }
-}
-
-impl Drop for ClientRegistration {
-    fn drop(&mut self) {
-        self.usage.clients.0.lock().remove(&self.client.id);
     }
 }

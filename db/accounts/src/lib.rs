@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod client_list;
+mod client_registration;
 mod command_stats;
 pub mod limits;
 mod memcached_stats;
@@ -10,9 +11,10 @@ mod slow_log;
 pub mod token;
 mod usage;
 
-pub use client_list::{ClientList, ClientRegistration, RedisClientEntry, RedisClientStatus};
+pub use client_list::{ClientList, RedisClientEntry, RedisClientStatus};
+pub use client_registration::ClientRegistration;
 pub use command_stats::CommandStat;
 pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
 pub use slow_log::{CommandPreview, SlowCommand, SlowLog};
 pub use token::TokenHash;
-pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, RateLimiter, TenantUsage, memory_units};
+pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, TenantUsage, memory_units};

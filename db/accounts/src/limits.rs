@@ -1,5 +1,7 @@
 //! Limits of this crate: name, default, unit, reason.
 
+use sandstorm_net::rate_limiter::RateLimit;
+
 /// Memory that an invocation begins with, and gets more of at a time, bytes: most need no more, and it stays with idle
 /// ones.
 pub const ARENA_CHUNK_BYTES: usize = 64 << 10;
@@ -23,3 +25,7 @@ pub const RECENT_KILLS: usize = 64;
 pub const CHANGES_PER_S: u64 = 20;
 /// Changes that may come at once: a program that sets up all its tables.
 pub const CHANGES_BURST: u64 = 200;
+/// The two together.
+pub const CHANGES: RateLimit = RateLimit::per_second(CHANGES_PER_S).with_burst(CHANGES_BURST);
+/// How far a tenant's requests may run ahead of the quota of its rate, nanoseconds: a tenth of a second's come at once.
+pub const REQUESTS_BURST_NS: u64 = 100_000_000;

@@ -3,6 +3,7 @@
 //! A plain digest is enough because a generated token has 256 bits of entropy: there is nothing to guess offline.
 //! Tokens that an operator writes into the configuration must be long (see [`TokenHash::of_chosen`]).
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sandstorm_net::seal::keys::{self, TokenKeys, TokenVerifier};
 use subtle::ConstantTimeEq;
 
@@ -87,13 +88,13 @@ impl TokenHash {
     #[inline]
     pub fn to_text(&self) -> String {
         let parts = [self.digest.0, self.verifier.psk, self.verifier.public];
-        parts.iter().fold(TEXT_PREFIX.to_owned(), |text, part| text + ":" + &hex(part))
+        parts.iter().fold(TEXT_PREFIX.to_owned(), |text, part| text + ":" + &HEXLOWER.encode(part))
     }
 
     /// What tells it from others, and nothing else about it.
     #[inline]
     pub fn mark(&self) -> String {
-        hex(&keys::token_digest(self.to_text().as_bytes()))
+        HEXLOWER.encode(&keys::token_digest(self.to_text().as_bytes()))
     }
 
     /// What [`TokenHash::to_text`] wrote; `None` if it is anything else.
@@ -118,25 +119,14 @@ impl std::fmt::Debug for TokenDigest {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 /// A new token: 64 hexadecimal digits of the operating system's randomness.
 #[inline]
 pub fn generate() -> String {
-    hex(&rand::random::<[u8; 32]>())
+    HEXLOWER.encode(&rand::random::<[u8; 32]>())
 }
 
 #[cfg(test)]

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 use sandstorm_net::rpc::KillCause;
 
 use super::client_list::ClientList;
 use super::command_stats::{self, CommandBaseline, CommandCounts, CommandStat};
 use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
 use super::slow_log::SlowLog;
-use crate::limits::{CHANGES_BURST, CHANGES_PER_S, RECENT_KILLS};
+use crate::limits::{CHANGES, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
 use sandstorm_metrics::{MetricReading, TenantCounters};
@@ -73,8 +74,7 @@ pub struct TenantUsage {
     /// What its memcached clients have done.
     pub tallies: MemcachedStats,
     policy_events: Mutex<VecDeque<PolicyEvent>>,
-    /// The moment from which on all its changes may come at once again, in milliseconds since the Unix epoch.
-    changes_ms: AtomicU64,
+    changes: RateLimiter,
     /// Moments of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
 }
@@ -109,35 +109,6 @@ impl BufferCount {
     }
 }
 
-/// A bounded rate, by a virtual clock that each request moves by its share of a second and that may run ahead by a
-/// tenth of a second.
-#[derive(Debug, Default)]
-pub struct RateLimiter {
-    /// The moment from which on the rate is fully recovered, in nanoseconds of the callers' clock.
-    recovered_ns: AtomicU64,
-}
-
-impl RateLimiter {
-    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all callers) keep within `per_second`; 0:
-    /// any do.
-    pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
-        if per_second == 0 {
-            return true;
-        }
-        let cost = u64::from(requests).saturating_mul(SECOND_NS) / u64::from(per_second);
-        // A rate under ten a second still lets one through when nothing came before.
-        let horizon = now_ns.saturating_add(BURST_NS.max(SECOND_NS / u64::from(per_second)));
-        let admitted = self.recovered_ns.fetch_update(Relaxed, Relaxed, |recovered| {
-            let start = recovered.max(now_ns);
-            let next = start.saturating_add(cost);
-            // A message of more operations than a tenth of a second's share passes when the tenant is at rest: it pays
-            // by the wait behind it. Otherwise it could never pass.
-            (next <= horizon || recovered <= now_ns).then_some(next)
-        });
-        admitted.is_ok()
-    }
-}
-
 /// Bits of [`TenantUsage::held`] that count memory units: enough for 4 PiB. Those above count invocations.
 const INVOCATION_SHIFT: u32 = 40;
 const UNITS_MASK: u64 = (1 << INVOCATION_SHIFT) - 1;
@@ -154,9 +125,6 @@ pub fn memory_units(bytes: usize) -> u32 {
 }
 
 const HOUR_MS: u64 = 3_600_000;
-const SECOND_NS: u64 = 1_000_000_000;
-/// How much of a second's requests may come at once.
-const BURST_NS: u64 = SECOND_NS / 10;
 
 impl TenantUsage {
     /// Nothing used so far, on so many workers.
@@ -173,7 +141,7 @@ impl TenantUsage {
             forgotten: CommandBaseline::default(),
             tallies: MemcachedStats::default(),
             policy_events: Mutex::default(),
-            changes_ms: AtomicU64::new(0),
+            changes: RateLimiter::default(),
             pushes: Mutex::default(),
         }
     }
@@ -292,23 +260,17 @@ impl TenantUsage {
         debug_assert!(before >= u64::from(units), "more memory was given back than was charged");
     }
 
-    /// Whether `requests` more keep within `per_second`.
+    /// Whether `requests` more at `now_ns` (the workers' clock) keep within `per_second`; 0: any do.
     #[inline]
     pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
-        self.requests.admit(now_ns, requests, per_second)
+        let limit = RateLimit::per_second(per_second.into()).with_burst_ns(REQUESTS_BURST_NS);
+        per_second == 0 || self.requests.admit_shared(&limit, now_ns, requests)
     }
 
-    /// Counts a change that the tenant asks for over the control port, unless too many came before.
-    pub fn admit_change(&self, now_ms: u64) -> bool {
-        const EACH_MS: u64 = 1_000 / CHANGES_PER_S;
-        let horizon = now_ms.saturating_add(CHANGES_BURST * EACH_MS);
-        let count = |recovered: u64| {
-            // A clock that was set back must not keep the tenant out.
-            let start = if recovered > horizon { now_ms } else { recovered.max(now_ms) };
-            let next = start.saturating_add(EACH_MS);
-            (next <= horizon).then_some(next)
-        };
-        self.changes_ms.fetch_update(Relaxed, Relaxed, count).is_ok()
+    /// Counts a change that the tenant asks for over the control port, unless too many came before. `now_ns` is of any
+    /// clock that does not run back, the same for all calls.
+    pub fn admit_change(&self, now_ns: u64) -> bool {
+        self.changes.admit_shared(&CHANGES, now_ns, 1)
     }
 
     /// Counts a push unless there were `limit` in the hour before.

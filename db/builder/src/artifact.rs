@@ -3,7 +3,7 @@
 //! Bytes, little-endian: magic (8), length of the header (u32), header, signature (64), length of the library (u64),
 //! library. The header holds the library's digest, so the signature covers all of it.
 
-use sha2::{Digest, Sha256};
+use ring::digest::{Context, SHA256};
 
 use super::limits;
 use super::signing_key::{BuilderKey, PublicKey};
@@ -77,7 +77,7 @@ pub enum VerifyError {
     #[error("malformed: not an artifact: {0}")]
     Malformed(&'static str),
     /// Signed by a key that this server does not trust.
-    #[error("foreign key: the artifact is signed by a builder whose key this server does not trust")]
+    #[error("untrusted signer: the server does not trust the key that signed the artifact")]
     WrongKey,
     /// Header or library differ from what was signed.
     #[error("tampered: the artifact was changed after it was signed")]
@@ -236,7 +236,32 @@ fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 /// SHA-256 of some bytes.
 pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
-    Sha256::digest(bytes).into()
+    let mut hasher = Sha256::new();
+    hasher.update(bytes);
+    hasher.finish()
+}
+
+/// SHA-256 of bytes that come one after another.
+pub(super) struct Sha256(Context);
+
+impl Sha256 {
+    pub(super) fn new() -> Sha256 {
+        Sha256(Context::new(&SHA256))
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The same behind its length: no other parts make the same bytes.
+    pub(super) fn update_with_length(&mut self, bytes: &[u8]) {
+        self.update(&(bytes.len() as u64).to_le_bytes());
+        self.update(bytes);
+    }
+
+    pub(super) fn finish(self) -> [u8; 32] {
+        self.0.finish().as_ref().first_chunk().copied().unwrap_or_default()
+    }
 }
 
 impl Artifact {

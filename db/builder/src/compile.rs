@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::check::type_parameters;
+use super::confined_command::ConfinedCommand;
 use super::diagnostic::{self, Diagnostic, Severity};
-use super::launcher::{CompilerLauncher, ConfinedCommand};
+use super::launcher::CompilerLauncher;
 use super::sysroot::{CODEGEN, Toolchain};
 use super::{BuildError, CompileLimits, PushedSource, ROOT_FILE, audit, embedded, limits};
 
@@ -182,7 +183,7 @@ impl BuildRun<'_> {
         let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];
         arguments.extend(bodies.map(OsString::from));
         arguments.push(format!("-Zdump-mir-dir={MIR_FOLDER}").into());
-        self.run_rustc(arguments, true)?;
+        self.rustc(arguments)?;
         let text = read_text(&self.folder.join("tenant.mir"), limits::MIR_BYTES)?;
         let forms = audit::MirDump { text, bodies: read_bodies(&self.folder.join(MIR_FOLDER))? };
         let parameters = type_parameters(self.source)?;
@@ -205,16 +206,12 @@ impl BuildRun<'_> {
 
     /// Runs the compiler; returns its warnings.
     fn rustc(&self, arguments: Vec<OsString>) -> Result<Vec<Diagnostic>, BuildError> {
-        self.run_rustc(arguments, false)
-    }
-
-    fn run_rustc(&self, arguments: Vec<OsString>, unstable: bool) -> Result<Vec<Diagnostic>, BuildError> {
         let BuildRun { toolchain, job, folder, .. } = *self;
         let readable = vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()];
         let RemainingBudget { cpu, until } = self.left.get();
         let wall = until.saturating_duration_since(Instant::now());
         let program = &toolchain.rustc.program;
-        let run = ConfinedCommand { program, arguments, folder, readable, limits: &job.limits, cpu, wall, unstable };
+        let run = ConfinedCommand { program, arguments, folder, readable, limits: &job.limits, cpu, wall };
         let outcome = job.launcher.run(&run)?;
         self.left.set(RemainingBudget { cpu: cpu.saturating_sub(outcome.cpu), until });
         let mut diagnostics = diagnostic::from_rustc(&outcome.stderr);

@@ -1,6 +1,6 @@
 //! Sources that travel inside the binary: the extension API and the vetted libraries (see `db/build.rs`).
 
-use sha2::{Digest, Sha256};
+use super::artifact::Sha256;
 
 /// One vetted library as published.
 pub(super) struct EmbeddedLibrary {
@@ -32,12 +32,10 @@ fn fingerprint<'a>(files: impl Iterator<Item = &'a (&'a str, &'a str)>) -> u64 {
     let mut hasher = Sha256::new();
     for (path, text) in files {
         for part in [path, text] {
-            hasher.update((part.len() as u64).to_le_bytes());
-            hasher.update(part.as_bytes());
+            hasher.update_with_length(part.as_bytes());
         }
     }
-    let digest: [u8; 32] = hasher.finalize().into();
-    digest.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
+    hasher.finish().first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
 }
 
 #[cfg(test)]

@@ -285,6 +285,37 @@ fn whatever_nests_without_bound_is_refused_before_it_is_parsed() {
     assert!(matches!(check(&whole(&format!("fn f() {{ match x {{ {arms} }} }}")), &[]), Ok(())), "many arms are fine");
 }
 
+/// Long, but not deep: what people and their generators write.
+#[test]
+fn what_is_long_and_shallow_is_no_refusal() {
+    let links = |count: usize, condition: &str| format!("else if {condition} {{ let y = 1; y }} ").repeat(count);
+    let compared = "x == \"some key\" && y.z().len() < 20 && i <= 7";
+    let alternatives = " || x == 1".repeat(390);
+    let calls = "\n    .with(\"some field\", a + 1)".repeat(300);
+    for text in [
+        format!("fn f() {{ let x = if x {{ 0 }} {} else {{ 1 }}; }}", links(250, compared)),
+        format!("fn f() {{ if x {{ 0 }} {} }}", links(250, "let Some(y) = x && y < 5 && (z || y == [1, 2])")),
+        format!("fn f() {{ x == 0{alternatives} }}"),
+        format!("fn f() {{ b{calls}; }}"),
+    ] {
+        check(&whole(&text), &[]).unwrap_or_else(|error| panic!("{error}: {text}"));
+    }
+    // A chain counts as one for each link only where nothing goes on behind it.
+    let sums =
+        |link: &str| format!("fn f() {{ let x = {} 1; }}", format!("{link}{} + ", " + y".repeat(700)).repeat(20));
+    for link in [
+        "if x { 1 } else { 2 }",
+        "if x { 1 } else if x { 1 } else { 2 }",
+        "if x { 1 } else if x { 1 }",
+        "if x { 1 } else if { x } { 1 }",
+        "match x { y if z => {} } else if x { 1 }",
+    ] {
+        answered(&sums(link), &Rule("depth"));
+    }
+    let deep = format!("fn f() {{ if x {{ 1 }} {}else if {}x {{ 1 }} }}", links(100, compared), "!".repeat(1_950));
+    answered(&deep, &Rule("depth"));
+}
+
 /// Attributes of every kind of expression that may have some.
 #[test]
 fn an_attribute_is_looked_at_wherever_it_stands() {

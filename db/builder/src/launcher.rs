@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::confined_command::{CompilerOutcome, ConfinedCommand};
 use super::process_tree::threads_of;
 use super::sandbox::{self, SandboxPolicy};
 use super::scratch::ROOT_FOLDER;
 use super::supervise::supervise;
+use super::sysroot::ENVIRONMENT;
 use super::{BuildError, BuilderConfig, CompileLimits, Toolchain, priority};
 
 /// First of the users that compilers run as where the builder is root: distributions leave 65520 to 65533 free.
@@ -47,33 +49,6 @@ pub struct ConfinementOptions {
     pub idle: bool,
     /// Processors that they keep to; empty: all.
     pub cores: Vec<usize>,
-}
-
-/// One command to run.
-pub(super) struct ConfinedCommand<'a> {
-    pub(super) program: &'a Path,
-    pub(super) arguments: Vec<OsString>,
-    /// Working folder; the only place where it may write.
-    pub(super) folder: &'a Path,
-    /// What else it may read.
-    pub(super) readable: Vec<PathBuf>,
-    /// What a whole build may use.
-    pub(super) limits: &'a CompileLimits,
-    /// What is left of it for this command.
-    pub(super) cpu: Duration,
-    pub(super) wall: Duration,
-    /// Whether the compiler takes options that are not stable. Only for the audit: no source can use what they allow,
-    /// the checker refuses `#![feature]`, and nothing of that run is loaded.
-    pub(super) unstable: bool,
-}
-
-/// What came of it.
-pub(super) struct CompilerOutcome {
-    pub(super) success: bool,
-    pub(super) code: Option<i32>,
-    pub(super) stderr: String,
-    /// CPU time that it took, as far as it was looked at.
-    pub(super) cpu: Duration,
 }
 
 impl CompilerLauncher {
@@ -115,12 +90,9 @@ impl CompilerLauncher {
     fn command(&self, run: &ConfinedCommand<'_>) -> Result<Command, BuildError> {
         let folder = run.folder.to_string_lossy().into_owned();
         let mut environment = BTreeMap::from(
-            [("TMPDIR", folder.as_str()), ("RUST_BACKTRACE", "0"), ("RUSTC_ICE", "0")]
+            [("TMPDIR", folder.as_str()), ("RUST_BACKTRACE", "0"), ("RUSTC_ICE", "0"), ENVIRONMENT]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
-        if run.unstable {
-            environment.insert("RUSTC_BOOTSTRAP".to_owned(), "1".to_owned());
-        }
         let CompilerLauncher::Sandboxed { program, arguments, confinement } = self else {
             let mut command = Command::new(run.program);
             command.args(&run.arguments).env_clear().envs(environment);
@@ -239,7 +211,6 @@ impl CompilerLauncher {
             limits: &limits,
             cpu: limits.cpu,
             wall: limits.wall,
-            unstable: false,
         };
         let outcome = self.run(&run)?;
         if outcome.success { Ok(()) } else { Err(BuildError::Sandbox(outcome.stderr.trim().to_owned())) }

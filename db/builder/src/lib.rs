@@ -9,8 +9,10 @@ mod artifact;
 mod artifact_tests;
 mod audit;
 mod build_queue;
+mod builder_config;
 pub mod check;
 mod compile;
+mod confined_command;
 mod diagnostic;
 mod embedded;
 #[cfg(test)]
@@ -44,6 +46,7 @@ mod variant_tests;
 
 pub use artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
 pub use build_queue::{BuildPermit, BuildQueue, QueueRefusal, QueueTicket};
+pub use builder_config::BuilderConfig;
 pub use check::check;
 pub use compile::{BuiltLibrary, CompileJob, build_library, compile};
 pub use diagnostic::{Diagnostic, Severity};
@@ -51,7 +54,7 @@ pub use embedded::{api_fingerprint, checker_fingerprint};
 pub use launcher::{CompilerLauncher, ConfinementOptions};
 pub use limits::CompileLimits;
 pub use manifest::{MANIFEST_FILE, Manifest, PushedSource, ROOT_FILE, SourceFile};
-pub use pipeline::{BuilderConfig, InProcessBuilder};
+pub use pipeline::InProcessBuilder;
 pub use process::{BuilderHandle, process_mode, run_process};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
 pub use rustc::{CompilerSearch, Rustc};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+use super::artifact::Sha256;
 use super::diagnostic::Diagnostic;
 use super::{BuildError, limits};
 
@@ -178,10 +178,7 @@ impl PushedSource {
     /// SHA-256 over manifest and files, in the order of their paths.
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
-        let mut add = |bytes: &[u8]| {
-            hasher.update((bytes.len() as u64).to_le_bytes());
-            hasher.update(bytes);
-        };
+        let mut add = |bytes: &[u8]| hasher.update_with_length(bytes);
         add(self.manifest.name.as_bytes());
         add(self.manifest.version.as_bytes());
         add(self.manifest.edition.as_bytes());
@@ -196,7 +193,7 @@ impl PushedSource {
             add(file.path.as_bytes());
             add(file.text.as_bytes());
         }
-        hasher.finalize().into()
+        hasher.finish()
     }
 
     /// Reads an extension from a directory: `extension.toml` and every `.rs` file under `src/`. Symbolic links are

@@ -1,66 +1,17 @@
 //! The builder's work in one process: check, compile, sign.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use sandstorm_api::abi::ABI_VERSION;
-use serde::{Deserialize, Serialize};
 
 use super::artifact::{Artifact, ArtifactHeader};
+use super::builder_config::BuilderConfig;
 use super::signing_key::{BuilderKey, PublicKey, prepare_folder};
 use super::{
-    BuildError, BuiltLibrary, CompileJob, CompileLimits, CompilerLauncher, Diagnostic, PushedSource, Toolchain,
-    ToolchainConfig,
+    BuildError, BuiltLibrary, CompileJob, CompilerLauncher, Diagnostic, PushedSource, Toolchain, ToolchainConfig,
 };
 use super::{api_fingerprint, build_library, check, checker_fingerprint};
-
-/// How a builder is set up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BuilderConfig {
-    /// Folder for its key, its sysroot and the scratch files of builds.
-    pub state: PathBuf,
-    /// The rustc to use; `None`: the one on the path, or in `~/.cargo/bin`.
-    pub rustc: Option<PathBuf>,
-    /// The operator's own vetted libraries: package name -> folder of a `no_std` crate without dependencies.
-    pub libraries: BTreeMap<String, PathBuf>,
-    /// Whether compilers may run unconfined where the kernel offers no sandbox. Never for tenants that are not trusted.
-    pub allow_unsandboxed: bool,
-    /// The program that runs as `PROGRAM builder …`; `None`: this one.
-    pub program: Option<PathBuf>,
-    /// What one compilation may use.
-    pub limits: CompileLimits,
-    /// Compilations that may run at the same time.
-    pub compilers: usize,
-    /// Processors that compilers keep to; empty: all.
-    pub cores: Vec<usize>,
-}
-
-impl Default for BuilderConfig {
-    fn default() -> BuilderConfig {
-        BuilderConfig {
-            state: PathBuf::from("sandstorm-builder"),
-            rustc: None,
-            libraries: BTreeMap::new(),
-            allow_unsandboxed: false,
-            program: None,
-            limits: CompileLimits::default(),
-            compilers: super::limits::default_compilers(),
-            cores: Vec::new(),
-        }
-    }
-}
-
-impl BuilderConfig {
-    /// The program whose `builder` modes are used.
-    pub(super) fn program(&self) -> Result<PathBuf, BuildError> {
-        match &self.program {
-            Some(program) => Ok(program.clone()),
-            None => std::env::current_exe().map_err(|error| BuildError::io("finding this program", error)),
-        }
-    }
-}
 
 /// A line on standard error.
 fn print_to_stderr(line: &str) {

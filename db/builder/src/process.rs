@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
-use super::pipeline::{BuilderConfig, InProcessBuilder};
+use super::builder_config::BuilderConfig;
+use super::pipeline::InProcessBuilder;
 use super::protocol::{BuildReply, BuildRequest, BuilderHello, read_frame, write_frame};
 use super::signing_key::PublicKey;
 use super::{BuildError, Diagnostic, PushedSource, priority};

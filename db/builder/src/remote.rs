@@ -70,8 +70,8 @@ const WORDS: TlsHints = TlsHints {
             its certificate",
     expired: "renew it on the builder's host; it is taken without a restart of either side",
     name: "use a name that it is for, have it made with that one too (--tls-name), or pin it (builder.remote_fingerprint)",
-    pinned: "compare builder.remote_fingerprint with what `sandstorm builder serve` prints; if nobody has changed the \
-             certificate, somebody is in between",
+    pinned: "compare builder.remote_fingerprint with what `sandstorm builder serve` prints; if the certificate was not \
+             replaced, another machine intercepts the connection",
     plain: "start `sandstorm builder serve` with --tls, or say http:// in builder.remote if it runs on this host",
     other: "is it a `sandstorm builder serve` of this version?",
 };

@@ -1,11 +1,11 @@
 //! What a confined process cannot do. These run through this test binary, which has threads and so gets no user
-//! namespace: unless root runs them, they hold for the weaker of the two sandboxes. `tests/builder.rs` runs the
-//! binary's own.
+//! namespace: unless root runs them, they hold for the weaker of the two sandboxes. `tests/extensions/builder.rs`
+//! runs the binary's own.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::launcher::{CompilerOutcome, ConfinedCommand};
+use super::confined_command::{CompilerOutcome, ConfinedCommand};
 use super::tests::sandboxed;
 use super::{BuildError, CompileLimits};
 
@@ -29,7 +29,6 @@ fn shell(script: &str, limits: &CompileLimits) -> Option<Result<CompilerOutcome,
         limits,
         cpu,
         wall,
-        unstable: false,
     }))
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::launcher::{CompilerOutcome, ConfinedCommand};
+use super::confined_command::{CompilerOutcome, ConfinedCommand};
 use super::process_tree::{ProcessTreeUsage, disk_bytes};
 use super::{BuildError, CompileLimits, priority};
 

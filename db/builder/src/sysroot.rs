@@ -10,8 +10,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
+use data_encoding::HEXLOWER;
 
+use super::artifact::Sha256;
 use super::rustc::{Rustc, TARGET};
 use super::{BuildError, Diagnostic, MANIFEST_FILE, PushedSource, ScratchDir, embedded};
 
@@ -22,7 +23,11 @@ const LAYOUT: u32 = 1;
 const STANDARD: [&str; 3] = ["libcore-", "liballoc-", "libcompiler_builtins-"];
 
 /// Flags of every crate that ends up in an extension's library.
-pub(super) const CODEGEN: [&str; 10] = [
+///
+/// The compiler's optimisations of its intermediate form are off: this compiler's get safe code wrong (rust-lang issue
+/// 158206: the one answer of a comparison is yes and no), and what they make of a source no audit looks at. LLVM
+/// inlines and simplifies what they would. That option is not a stable one, so no feature is allowed, too.
+pub(super) const CODEGEN: [&str; 12] = [
     "--target",
     TARGET,
     "-Copt-level=3",
@@ -33,7 +38,12 @@ pub(super) const CODEGEN: [&str; 10] = [
     "-Coverflow-checks=off",
     "-Crelocation-model=pic",
     "-Csymbol-mangling-version=v0",
+    "-Zmir-opt-level=0",
+    "-Zallow-features=",
 ];
+
+/// What a compiler needs to take such options.
+pub(super) const ENVIRONMENT: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
 /// Where the toolchain is to be found and kept.
 #[derive(Clone, Debug, Default)]
@@ -190,6 +200,7 @@ impl Toolchain {
         let folder = write_sources(self.scratch.path(), crate_name, files)?;
         let output = Command::new(&self.rustc.program)
             .env_clear()
+            .env(ENVIRONMENT.0, ENVIRONMENT.1)
             .current_dir(folder.path())
             .arg("--sysroot")
             .arg(sysroot)
@@ -320,10 +331,7 @@ fn read_files(folder: &Path, inside: &str, files: &mut Vec<(String, String)>) ->
 /// What the sysroot depends on, as 16 hexadecimal digits.
 fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>) -> String {
     let mut hasher = Sha256::new();
-    let mut add = |text: &str| {
-        hasher.update((text.len() as u64).to_le_bytes());
-        hasher.update(text.as_bytes());
-    };
+    let mut add = |text: &str| hasher.update_with_length(text.as_bytes());
     add(&LAYOUT.to_string());
     add(&rustc.verbose);
     CODEGEN.iter().for_each(|flag| add(flag));
@@ -339,6 +347,5 @@ fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>) -> Stri
             add(text);
         });
     }
-    let digest: [u8; 32] = hasher.finalize().into();
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&hasher.finish()[..8])
 }

@@ -108,6 +108,16 @@ fn compiler_errors_name_file_line_and_code() {
     assert!(first.rendered.contains("src/lib.rs:3:17"), "{}", first.rendered);
 }
 
+/// The compiler is told to take options that are not stable, for the sake of which a source must not use features.
+#[test]
+fn no_feature_is_allowed_even_where_the_checker_lets_it_pass() {
+    let text = "#![no_std]\n#![feature(never_type)]\npub fn never() -> Option<!> { None }\n";
+    let Err(BuildError::Compile(found)) = compile(toolchain(), &source(text), &job()) else {
+        panic!("must not compile")
+    };
+    assert!(found.iter().any(|one| one.rule.as_deref() == Some("E0725")), "{found:?}");
+}
+
 #[test]
 fn a_function_pointer_that_nobody_spelled_is_refused() {
     let text = "#![no_std]

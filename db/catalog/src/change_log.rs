@@ -40,7 +40,7 @@ pub(super) fn log_restored(_before: &DirectorySnapshot, after: &DirectorySnapsho
     let sum = |count: fn(&TenantView) -> usize| after.tenants.values().map(|view| count(view)).sum::<usize>();
     let (tables, grants) = (sum(|view| view.tables.len()), sum(|view| view.given.len()));
     let extensions = sum(|view| view.versions.loaded().count());
-    info!(tenants = after.tenants.len(), tables, grants, extensions, "put back what was kept");
+    info!(tenants = after.tenants.len(), tables, grants, extensions, "restored from the journal");
 }
 
 fn log_tenant_changes(old: &TenantView, new: &TenantView) {
@@ -137,7 +137,7 @@ fn grants(old: &TenantView, new: &TenantView) {
     }
     // Its owner's list stays as it is when the other gives it up.
     for (id, grant) in old.granted.iter().filter(|(id, _)| !new.granted.contains_key(*id)) {
-        info!(tenant, table = &*grant.name, id, "granted table gone");
+        info!(tenant, table = &*grant.name, id, "granted table dropped");
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
             "INFO quotas changed tenant=\"shop\" changed=\"requests_per_s 0 -> 50, weight 1 -> 2\"",
             "INFO table granted tenant=\"shop\" table=\"carts\" to=\"reports\" access=\"read_write\"",
             "INFO grant ended tenant=\"shop\" table=\"carts\" to=\"reports\"",
-            "INFO granted table gone tenant=\"reports\" table=\"shop/carts\" id=281474976710656",
+            "INFO granted table dropped tenant=\"reports\" table=\"shop/carts\" id=281474976710656",
             "INFO token replaced; the old one works until its grace ends tenant=\"shop\"",
             "INFO token replaced tenant=\"shop\"",
             "INFO table dropped tenant=\"shop\" table=\"carts\" id=1",

@@ -9,42 +9,20 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use super::change_log;
-use super::error::{DirectoryError, check_name};
-use super::grants::{self, FIRST_GRANTED_ID};
+use super::directory_state::{ChangeEffect, DirectoryState};
+use super::error::{DirectoryError, check_name, over_quota, unknown_table};
+use super::grant::FIRST_GRANTED_ID;
+use super::grant_end::{end_table_grants, end_tenant_grants};
 use super::journal::{Journal, TenantOrigin};
 use super::options::{DirectoryOptions, NewTable, NewTenant};
 use super::quotas::{QuotaChanges, Quotas};
-use super::snapshot::{DirectorySnapshot, TenantRef};
-use super::{Grant, GrantAccess, TableEntry, TenantAccount, TenantView};
+use super::snapshot::DirectorySnapshot;
+use super::tenant_ref::TenantRef;
+use super::{TableEntry, TenantAccount, TenantView};
 use crate::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::token::{self, TokenHash};
 use sandstorm_store::{Epochs, RecordTable, TableConfig};
-
-/// What the next ones get; behind the lock that changes take.
-#[derive(Debug)]
-pub(super) struct DirectoryState {
-    pub(super) tenant: u32,
-    pub(super) home_worker: u32,
-    credential: u64,
-    /// Per tenant: ids of tables are not used again, so that a late request cannot reach another table.
-    pub(super) table: HashMap<u32, u64>,
-    /// The same for ids of tables that are granted to it.
-    pub(super) granted: HashMap<u32, u64>,
-    /// What the change under way does beside making a snapshot, once it is certain.
-    pub(super) effects: Vec<ChangeEffect>,
-}
-
-/// What a change does beside making a snapshot: at once, for those who hold the old one.
-#[derive(Debug)]
-pub(super) enum ChangeEffect {
-    /// A grant allows something else from now on, or nothing.
-    Access(Arc<Grant>, Option<GrantAccess>),
-    /// A table is dropped.
-    Dropped(Arc<TableEntry>),
-    /// A tenant is gone; another one may have its id.
-    Gone(u32),
-}
 
 type ChangeWaker = Box<dyn Fn() + Send + Sync>;
 
@@ -299,7 +277,7 @@ impl Directory {
             };
             snapshot.names.remove(view.tenant.name.as_str());
             next.effects.push(ChangeEffect::Gone(id));
-            grants::end_tenant_grants(next, snapshot, &view);
+            end_tenant_grants(next, snapshot, &view);
             next.effects.extend(view.tables.values().cloned().map(ChangeEffect::Dropped));
             Ok(view)
         })
@@ -417,7 +395,7 @@ impl Directory {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let id = view.table_names.remove(table);
             let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
-            grants::end_table_grants(next, snapshot, &mut view, table);
+            end_table_grants(next, snapshot, &mut view, table);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
             next.effects.push(ChangeEffect::Dropped(entry.clone()));
             Ok(entry)
@@ -455,14 +433,6 @@ impl Directory {
         let token = chosen.unwrap_or_else(token::generate);
         let hash = TokenHash::of_chosen(&token).ok_or(DirectoryError::InvalidToken)?;
         Ok((token, hash))
-    }
-}
-
-impl DirectoryState {
-    pub(super) fn credential(&mut self) -> u64 {
-        let credential = self.credential;
-        self.credential += 1;
-        credential
     }
 }
 
@@ -509,25 +479,6 @@ fn free_table_id(next: &mut DirectoryState, view: &TenantView, wanted: Option<u6
             Ok(id)
         }
     }
-}
-
-pub(super) fn over_quota(
-    tenant: &TenantAccount,
-    quota: &'static str,
-    limit: u32,
-    has: usize,
-) -> Result<(), DirectoryError> {
-    if has >= limit as usize {
-        return Err(DirectoryError::OverQuota { tenant: tenant.name.clone(), quota, limit: limit.into() });
-    }
-    Ok(())
-}
-
-pub(super) fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
-    if view.granted_names.contains_key(table) {
-        return DirectoryError::NotOwned(table.into());
-    }
-    DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
 }
 
 /// The quota of a new table: the one asked for if it fits, else half of what the tenant has left.

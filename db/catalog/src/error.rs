@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::quotas::QuotaError;
+use super::{TenantAccount, TenantView};
 
 /// What kind of refusal, for a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,4 +269,23 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), DirectoryError> 
         return Ok(());
     };
     Err(DirectoryError::InvalidName { what, name: name.into(), why })
+}
+
+pub(super) fn over_quota(
+    tenant: &TenantAccount,
+    quota: &'static str,
+    limit: u32,
+    has: usize,
+) -> Result<(), DirectoryError> {
+    if has >= limit as usize {
+        return Err(DirectoryError::OverQuota { tenant: tenant.name.clone(), quota, limit: limit.into() });
+    }
+    Ok(())
+}
+
+pub(super) fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
+    if view.granted_names.contains_key(table) {
+        return DirectoryError::NotOwned(table.into());
+    }
+    DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
 }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::directory::over_quota;
-use super::error::{DirectoryError, check_name};
-use super::snapshot::TenantRef;
+use super::error::{DirectoryError, check_name, over_quota};
+use super::tenant_ref::TenantRef;
 use super::{Directory, LoadedVersion, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadedExtension};
 

@@ -10,189 +10,18 @@
 //! that had the name at that moment; a later tenant of the same name does not inherit it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 
-use serde::{Deserialize, Serialize};
-
-use super::directory::{ChangeEffect, Directory, DirectoryState, over_quota, unknown_table};
-use super::error::{DirectoryError, check_name};
+use super::directory::Directory;
+use super::directory_state::{ChangeEffect, DirectoryState};
+use super::error::{DirectoryError, check_name, over_quota, unknown_table};
+use super::grant::{FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
+use super::grant_end::end_grant;
 use super::journal::{JournalGivenGrant, JournalReceivedGrant, JournalTenant};
-use super::snapshot::{DirectorySnapshot, TenantRef};
+use super::snapshot::DirectorySnapshot;
+use super::tenant_ref::TenantRef;
 use super::{TableEntry, TenantView};
 use crate::limits::GRANTS_PER_RECEIVER;
-
-/// Ids of granted tables start here; own tables have smaller ones. Small enough to survive programs that keep numbers
-/// in floating point.
-pub const FIRST_GRANTED_ID: u64 = 1 << 48;
-
-/// What a grant allows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum GrantAccess {
-    /// Reads alone.
-    #[default]
-    Read = 1,
-    /// Reads and writes.
-    ReadWrite = 2,
-}
-
-impl GrantAccess {
-    /// Its name, as the control API has it.
-    #[inline]
-    pub fn name(self) -> &'static str {
-        match self {
-            GrantAccess::Read => "read",
-            GrantAccess::ReadWrite => "read_write",
-        }
-    }
-}
-
-/// In place of an [`GrantAccess`]: the grant has ended.
-const ACCESS_ENDED: u8 = 0;
-
-/// Why a table is not reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessError {
-    /// The tenant has no such table, or the grant of it has ended.
-    Unknown,
-    /// The table is granted for reading only.
-    ReadOnly,
-}
-
-/// A table of one tenant that another may use.
-pub struct Grant {
-    /// Its id for the grantee; never used again for another.
-    pub id: u64,
-    /// Its name for the grantee: `owner/table`.
-    pub name: Box<str>,
-    /// The owner's name.
-    pub owner: Box<str>,
-    grantee_id: u32,
-    entry: Arc<TableEntry>,
-    access: AtomicU8,
-}
-
-impl Grant {
-    /// What it allows now; `None`: it has ended.
-    #[inline]
-    pub fn access(&self) -> Option<GrantAccess> {
-        match self.access.load(Ordering::Acquire) {
-            ACCESS_ENDED => None,
-            allowed if allowed == GrantAccess::ReadWrite as u8 => Some(GrantAccess::ReadWrite),
-            _ => Some(GrantAccess::Read),
-        }
-    }
-
-    /// The table, if the grant allows that now.
-    ///
-    /// # Errors
-    /// [`AccessError`].
-    #[inline]
-    pub fn reach(&self, write: bool) -> Result<&TableEntry, AccessError> {
-        match self.access() {
-            None => Err(AccessError::Unknown),
-            Some(GrantAccess::Read) if write => Err(AccessError::ReadOnly),
-            Some(_) => Ok(&self.entry),
-        }
-    }
-
-    /// The table as the owner has it, for those who show it.
-    #[inline]
-    pub fn entry(&self) -> &TableEntry {
-        &self.entry
-    }
-
-    /// Allows that from now on, for all who hold it; `None` ends it.
-    pub(super) fn set(&self, access: Option<GrantAccess>) {
-        self.access.store(access.map_or(ACCESS_ENDED, |access| access as u8), Ordering::Release);
-    }
-}
-
-impl std::fmt::Debug for Grant {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Grant").field("id", &self.id).field("name", &self.name).field("access", &self.access()).finish()
-    }
-}
-
-/// A grant as its owner lists it.
-#[derive(Clone, Debug)]
-pub struct IssuedGrant {
-    /// The owner's table.
-    pub table: Box<str>,
-    /// The name of the tenant that it was granted to.
-    pub to: Box<str>,
-    /// What it allows.
-    pub access: GrantAccess,
-    /// What the grantee has; `None` if there was no such tenant, or no room for it there.
-    grant: Option<Arc<Grant>>,
-}
-
-impl IssuedGrant {
-    /// Whether the grantee has it now. Not for the owner to know: see the module's text.
-    #[inline]
-    pub fn in_force(&self) -> bool {
-        self.grant.as_ref().is_some_and(|grant| grant.access().is_some())
-    }
-}
-
-/// On whose behalf a grant is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantIssuer {
-    /// The operator, who is told whether the grantee is there and has room.
-    Operator,
-    /// The owner, who is not.
-    Owner,
-}
-
-impl TenantView {
-    /// The table that is reached under that id: one of its own or, if the grant allows it, one granted to it.
-    ///
-    /// # Errors
-    /// [`AccessError`].
-    #[inline]
-    pub fn reach(&self, id: u64, write: bool) -> Result<&TableEntry, AccessError> {
-        match self.tables.get(&id) {
-            Some(entry) => Ok(entry),
-            None => self.resolve_granted(id, write),
-        }
-    }
-
-    /// As [`TenantView::reach`], of granted tables alone.
-    ///
-    /// # Errors
-    /// [`AccessError`].
-    #[inline(never)]
-    pub fn resolve_granted(&self, id: u64, write: bool) -> Result<&TableEntry, AccessError> {
-        self.granted.get(&id).ok_or(AccessError::Unknown)?.reach(write)
-    }
-
-    /// The id under which a table of that name is reached, own (`table`) or granted (`owner/table`).
-    #[inline]
-    pub fn id_of(&self, name: &str) -> Option<u64> {
-        let granted = || self.granted_by_name(name).filter(|grant| grant.access().is_some()).map(|grant| grant.id);
-        self.table_names.get(name).copied().or_else(granted)
-    }
-
-    /// The grant of that name (`owner/table`).
-    #[inline]
-    pub fn granted_by_name(&self, name: &str) -> Option<&Arc<Grant>> {
-        self.granted.get(self.granted_names.get(name)?)
-    }
-
-    /// The grants to this tenant in the order of their names.
-    #[inline]
-    pub fn sorted_granted(&self) -> Vec<&Arc<Grant>> {
-        let mut granted: Vec<_> = self.granted.values().collect();
-        granted.sort_by(|a, b| a.name.cmp(&b.name));
-        granted
-    }
-
-    fn forget_granted(&mut self, grant: &Grant) {
-        self.granted.remove(&grant.id);
-        self.granted_names.remove(&grant.name);
-    }
-}
 
 impl Directory {
     /// Grants a table to the tenant of that name, or changes what an earlier grant of it allows; gives the entry of the
@@ -320,37 +149,6 @@ fn deliver(
     view.granted_names.insert(grant.name.clone(), grant.id);
     snapshot.tenants.insert(view.tenant.id, Arc::new(view));
     Ok(Some(grant))
-}
-
-/// Ends what was given, and takes it out of the grantee's view.
-fn end_grant(next: &mut DirectoryState, snapshot: &mut DirectorySnapshot, given: &IssuedGrant) {
-    let Some(grant) = &given.grant else { return };
-    let ended = grant.access().is_none();
-    next.effects.push(ChangeEffect::Access(grant.clone(), None));
-    // An ended one has left the grantee's view already, and another tenant may have the grantee's id by now.
-    if let Some(grantee) = snapshot.tenants.get(&grant.grantee_id).filter(|_| !ended) {
-        let mut view = TenantView::clone(grantee);
-        view.forget_granted(grant);
-        snapshot.tenants.insert(grant.grantee_id, Arc::new(view));
-    }
-}
-
-/// Ends all grants of a table that is being dropped. `view` is its owner's, which is not in the snapshot yet.
-pub(super) fn end_table_grants(
-    next: &mut DirectoryState,
-    snapshot: &mut DirectorySnapshot,
-    view: &mut TenantView,
-    table: &str,
-) {
-    for given in view.given.extract_if(.., |given| *given.table == *table) {
-        end_grant(next, snapshot, &given);
-    }
-}
-
-/// Ends all grants of and to a tenant that is no longer in the snapshot.
-pub(super) fn end_tenant_grants(next: &mut DirectoryState, snapshot: &mut DirectorySnapshot, view: &TenantView) {
-    view.given.iter().for_each(|given| end_grant(next, snapshot, given));
-    next.effects.extend(view.granted.values().map(|grant| ChangeEffect::Access(grant.clone(), None)));
 }
 
 /// What is kept of a tenant's grants: those that it gave, and those that it received.

@@ -157,7 +157,7 @@ impl KillPolicy {
             return;
         }
         let lately = kills.saturating_sub(before.unwrap_or(0));
-        tracing::info!(tenant = &*view.tenant.name, kills = lately, "calls were ended: see its kills");
+        tracing::info!(tenant = &*view.tenant.name, kills = lately, "calls were killed: see the tenant's kills");
         for (name, extension) in &view.extensions {
             if extension.stats.read().killed_total() > 0 {
                 self.windows.entry((view.tenant.serial, name.clone())).or_default();
@@ -185,7 +185,7 @@ fn decide(directory: &Directory, view: &TenantView, extension: &LoadedExtension,
     if extension.throttle.set(rate) && slow != window.slowed {
         let why = if slow {
             let why = describe_kills(&all, quotas, "slow_after_kills", quotas.slow_after_kills);
-            format!("{why}; {rate} calls a second are let in")
+            format!("{why}; {rate} calls a second are admitted")
         } else {
             "its calls are no longer killed so often".to_owned()
         };

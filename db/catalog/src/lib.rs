@@ -8,8 +8,11 @@
 
 mod change_log;
 mod directory;
+mod directory_state;
 mod error;
 mod extension_loading;
+mod grant;
+mod grant_end;
 mod grants;
 pub mod journal;
 mod kill_policy;
@@ -19,6 +22,8 @@ mod persistence;
 mod quotas;
 mod snapshot;
 mod suspension;
+mod tenant_ref;
+mod token_match;
 mod token_rotation;
 mod versions;
 
@@ -37,16 +42,18 @@ use sandstorm_store::{Participant, RecordTable, StorageMode};
 
 pub use directory::Directory;
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
-pub use grants::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
+pub use grant::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
 pub use journal::TenantOrigin;
 pub use kill_policy::KillPolicy;
 pub use options::{DirectoryOptions, NewTable, NewTenant};
 #[cfg(any(test, feature = "testing"))]
 pub use quotas::QuotaDeclaration;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
-pub use snapshot::{DirectorySnapshot, TenantRef};
+pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
-pub use token_rotation::{OldToken, TokenMatch};
+pub use tenant_ref::TenantRef;
+pub use token_match::TokenMatch;
+pub use token_rotation::OldToken;
 pub use versions::{ExtensionVersions, LoadedVersion};
 
 /// An account. Immutable: a changed setting makes a new `TenantAccount` that shares the usage of the old.

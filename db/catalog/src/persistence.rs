@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::directory::DirectoryState;
+use super::directory_state::DirectoryState;
 use super::error::DirectoryError;
-use super::grants::FIRST_GRANTED_ID;
+use super::grant::FIRST_GRANTED_ID;
 use super::journal::{
     DirectoryImage, Journal, JournalEntry, JournalError, JournalSuspension, JournalTable, JournalTenant, JournalToken,
 };

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
+
 use super::error::DirectoryError;
 use super::extension_loading::unknown_extension;
-use super::snapshot::TenantRef;
+use super::tenant_ref::TenantRef;
 use super::{Directory, TenantView};
 
 /// Why and since when calls of an extension are answered `Suspended`.
@@ -121,18 +123,8 @@ impl Directory {
     }
 }
 
-/// Milliseconds since 1970 as `2026-01-31 23:59:59`.
+/// Milliseconds since 1970 as `2026-01-31 23:59:59`; the end of the year 9999 for all that come later.
 pub fn format_utc(at_ms: u64) -> String {
-    let seconds = at_ms / 1000;
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of year 0, in eras of 400 years: leap days then come last.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_shifted + 2) / 5 + 1;
-    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+    let at = i64::try_from(at_ms).ok().and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok());
+    at.unwrap_or(Timestamp::MAX).strftime("%F %T").to_string()
 }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::error::DirectoryError;
 use super::journal::{JournalOldToken, JournalToken};
-use super::snapshot::TenantRef;
+use super::tenant_ref::TenantRef;
+use super::token_match::TokenMatch;
 use super::{Directory, TenantAccount};
 use crate::limits::OLD_TOKEN_GRACE_MAX;
 use sandstorm_accounts::token::TokenHash;
@@ -91,15 +92,6 @@ impl OldToken {
         let token = kept.token.read().filter(|_| !left.is_zero())?;
         Some(OldToken::with_grace(token, credential, left, now))
     }
-}
-
-/// Which of a tenant's tokens was shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenMatch {
-    /// The one that it has now.
-    Current,
-    /// The one before, within its grace.
-    Old,
 }
 
 impl TenantAccount {

@@ -14,7 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use sha2::{Digest, Sha256};
+use ring::digest::{Digest, SHA256, digest};
 use subtle::ConstantTimeEq;
 
 use crate::admin::MAX_PUSHES;
@@ -70,7 +70,7 @@ struct BuilderService {
     builder: Arc<BuilderHandle>,
     queue: BuildQueue,
     /// SHA-256 of the token.
-    token: [u8; 32],
+    token: Digest,
     door: Arc<ConnectionLimiter>,
 }
 
@@ -90,7 +90,7 @@ impl BuilderServer {
         let listener = std::net::TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        let token = Sha256::digest(token.as_bytes()).into();
+        let token = digest(&SHA256, token.as_bytes());
         let service = Arc::new(BuilderService {
             builder,
             queue: BuildQueue::new(slots, MAX_PUSHES),
@@ -151,8 +151,7 @@ impl BuilderService {
     fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let value = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
         let presented = value.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
-        let presented: [u8; 32] = Sha256::digest(presented).into();
-        presented.ct_eq(&self.token).into()
+        digest(&SHA256, presented).as_ref().ct_eq(self.token.as_ref()).into()
     }
 }
 

@@ -7,7 +7,7 @@ use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
 use sandstorm_api::abi;
 
-use super::LoadError;
+use super::load_error::LoadError;
 use crate::limits::{LIBRARY_MAX_BYTES, LIBRARY_MAX_MAPPED_BYTES};
 
 /// Functions that the compiler may call by itself and that libc provides: the only ones a library may import.

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 use sandstorm_net::rpc::KillCause;
 
 use super::ExtensionLibrary;
-use crate::limits::{ARENA_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
-use sandstorm_accounts::RateLimiter;
+use crate::limits::{ARENA_BYTES, CALLS_BURST_NS, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
 use sandstorm_metrics::cause_index;
 
 /// What one invocation may use.
@@ -100,7 +100,8 @@ impl CallThrottle {
     #[inline]
     pub fn admits(&self, now_ns: u64) -> bool {
         let calls_per_s = self.calls_per_s();
-        calls_per_s == 0 || self.pace.admit(now_ns, 1, calls_per_s)
+        let limit = RateLimit::per_second(calls_per_s.into()).with_burst_ns(CALLS_BURST_NS);
+        calls_per_s == 0 || self.pace.admit_shared(&limit, now_ns, 1)
     }
 }
 
@@ -124,19 +125,19 @@ impl LoadedExtension {
     }
 }
 
-/// What the caller of an ended invocation is told where the extension left no text of its own.
+/// The text of a killed invocation without one of its own. It is shown after the word "killed".
 pub fn kill_text(cause: KillCause) -> &'static str {
     match cause {
-        KillCause::SliceBudget => "ended: it computed past its CPU budget between two yields",
-        KillCause::TotalBudget => "ended: it computed past its CPU budget in total (total_us)",
-        KillCause::Panic => "ended: it panicked",
-        KillCause::OutOfMemory => "ended: its memory quota (arena_bytes) is used up",
-        KillCause::StackOverflow => "ended: its stack is used up",
-        KillCause::DivisionByZero => "ended: the processor met a division by zero",
-        KillCause::IllegalInstruction => "ended: it executed an illegal instruction",
-        KillCause::MemoryFault => "ended: it touched memory that is not its own",
-        KillCause::Unloaded => "ended: its extension was unloaded, its tenant deleted, or the server stopped",
-        KillCause::ReclaimPressure => "ended: much memory of replaced records waited for its end; call it again",
+        KillCause::SliceBudget => "it exceeded its CPU budget between two yields",
+        KillCause::TotalBudget => "it exceeded its CPU budget in total (total_us)",
+        KillCause::Panic => "it panicked",
+        KillCause::OutOfMemory => "it exhausted its memory quota (arena_bytes)",
+        KillCause::StackOverflow => "it overflowed its stack",
+        KillCause::DivisionByZero => "it divided by zero",
+        KillCause::IllegalInstruction => "it executed an illegal instruction",
+        KillCause::MemoryFault => "it accessed memory that is not its own",
+        KillCause::Unloaded => "its extension was unloaded, its tenant deleted, or the server stopped",
+        KillCause::ReclaimPressure => "its reads held up memory reclamation; retry",
     }
 }
 

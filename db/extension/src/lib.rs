@@ -6,12 +6,14 @@ mod elf;
 mod extension;
 mod library;
 pub mod limits;
+mod load_error;
 
 pub use extension::{
     Budget, BudgetOverride, CallThrottle, ExtensionCounters, InvocationOutcome, InvocationTotals, LoadedExtension,
     TransactionCounts, kill_text,
 };
-pub use library::{ExtensionLibrary, LibraryVtable, LoadError};
+pub use library::{ExtensionLibrary, LibraryVtable};
+pub use load_error::LoadError;
 pub use sandstorm_net::rpc::KillCause;
 
 /// Checks a library's file, without loading it.

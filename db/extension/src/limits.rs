@@ -10,6 +10,9 @@ pub const CONTENDED_SLICE_US: u64 = 50;
 /// CPU time of a whole invocation, microseconds. With `LIFE_PER_TOTAL` it bounds how long it pins records that others
 /// have replaced.
 pub const TOTAL_US: u64 = 10_000;
+/// How far the calls of an extension that is slowed down may run ahead of its rate, nanoseconds: a tenth of a second's
+/// come at once.
+pub const CALLS_BURST_NS: u64 = 100_000_000;
 /// Memory of an invocation, bytes: arguments, future, allocations.
 pub const ARENA_BYTES: usize = 4 << 20;
 /// Largest memory quota of an invocation that can be asked for, bytes: address space is reserved for it.

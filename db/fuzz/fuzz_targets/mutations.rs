@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-#[path = "../../../tests/mutations/mutate.rs"]
+#[path = "../../../tests/extensions/mutations/mutate.rs"]
 mod mutate;
 
 fn bases() -> &'static [mutate::Base] {

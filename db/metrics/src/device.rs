@@ -1,4 +1,4 @@
-//! What a device beside the kernel tells of itself.
+//! The state of a kernel-bypass device.
 
 use std::fmt;
 
@@ -24,14 +24,14 @@ pub struct DeviceState {
     /// Packet buffers that are kept now.
     pub kept: u64,
     /// Packets that were copied since as many buffers were kept as may be, or were to wait as copies.
-    pub not_kept: u64,
+    pub rx_copied: u64,
     /// Packets whose last bytes were sent from where they are stored.
     pub in_place: u64,
     /// Packets whose last bytes were copied, though they are stored where they stay.
     pub copied: u64,
     /// Bytes of tables that the device reads by itself.
     pub reads_bytes: u64,
-    /// Why it was told of no more memory of tables; none: it was told of all.
+    /// Why no more memory of tables was mapped for it; none: all is mapped.
     pub refused: Option<String>,
     /// Interrupts that workers had asked for and that came.
     pub interrupts: u64,
@@ -53,13 +53,10 @@ pub const DEVICE_METRICS: &[MetricSpec] = &[
     counter("device_no_buffer", "Packets that the device lost for want of a buffer; in `packets_dropped_early`, too."),
     counter("device_receive_errors", "Packets that came to the device damaged."),
     counter("device_send_errors", "Packets that the device could not send."),
-    gauge(
-        "device_kept_buffers",
-        "Packet buffers that are kept as the place of large values, or wait to be served (`[net] kept_buffers`).",
-    ),
+    gauge("device_kept_buffers", "Packet buffers that hold large values, or wait to be served (`[net] kept_buffers`)."),
     counter(
-        "device_not_kept",
-        "Large packets that were copied since as many buffers were kept as may be, or they had to wait and who sent them is a stranger or had its part.",
+        "device_rx_copied",
+        "Large received packets that were copied: the budget of kept buffers was used up, or the packet had to wait and its sender was unauthenticated or had used its part.",
     ),
     counter("device_in_place", "Packets with a large value, or a part of one, that was sent from where it is stored."),
     counter(
@@ -68,7 +65,7 @@ pub const DEVICE_METRICS: &[MetricSpec] = &[
     ),
     gauge(
         "device_reads_bytes",
-        "Bytes of tables that the device reads by itself; they stay in memory. 0 where a processor reads what is sent.",
+        "Bytes of tables that are mapped for the device to read; they stay in memory. 0 where a processor reads what is sent.",
     ),
     counter("device_interrupts", "Interrupts that sleeping workers had asked the device for, and that came."),
 ];
@@ -76,8 +73,8 @@ pub const DEVICE_METRICS: &[MetricSpec] = &[
 impl DeviceState {
     /// The readings of [`DEVICE_METRICS`].
     pub fn readings(&self) -> Vec<MetricReading> {
-        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = *self;
-        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, not_kept];
+        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, rx_copied, .. } = *self;
+        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, rx_copied];
         let values = values.into_iter().chain([self.in_place, self.copied, self.reads_bytes, self.interrupts]);
         readings(DEVICE_METRICS, values.map(|value| vec![value]).collect())
     }
@@ -85,7 +82,11 @@ impl DeviceState {
 
 impl fmt::Display for DeviceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.up { "link up" } else { "LINK DOWN: nobody is at the other end, or the device is gone" })?;
+        f.write_str(if self.up {
+            "link up"
+        } else {
+            "LINK DOWN: the other end does not answer, or the device is gone"
+        })?;
         let DeviceState { missed, no_buffer, receive_errors, send_errors, .. } = *self;
         for (count, what) in [
             (missed, "lost in full queues"),
@@ -100,7 +101,7 @@ impl fmt::Display for DeviceState {
         if let Some(why) = &self.refused {
             write!(
                 f,
-                "; cannot be told of more of the tables, so values stored from now on may be copied: {why}; look at `ulimit -l` and at vfio's dma_entry_limit"
+                "; no more table memory can be mapped for the device, so values stored from now on may be copied: {why}; look at `ulimit -l` and at vfio's dma_entry_limit"
             )?;
         }
         write!(f, "; wakes: {}", self.wakes)
@@ -133,14 +134,14 @@ mod tests {
             receive_errors: 3,
             send_errors: 4,
             kept: 5,
-            not_kept: 6,
+            rx_copied: 6,
             in_place: 7,
             copied: 8,
             reads_bytes: 9,
             interrupts: 10,
             ..DeviceState::default()
         };
-        let names = "link_up missed no_buffer receive_errors send_errors kept_buffers not_kept in_place copied reads_bytes interrupts";
+        let names = "link_up missed no_buffer receive_errors send_errors kept_buffers rx_copied in_place copied reads_bytes interrupts";
         let wanted: Vec<_> =
             names.split(' ').map(|name| format!("device_{name}")).zip([1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).collect();
         let said: Vec<_> =

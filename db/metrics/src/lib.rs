@@ -113,7 +113,7 @@ pub const STATUSES: &[&str] = &[
 /// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.
 pub const SEAL_REASONS: &[&str] = &sandstorm_net::seal::SealCounters::REASONS;
 
-/// Reasons for dropping a frame where the server drives its network past the kernel, in the order of their numbers.
+/// Reasons for which the UDP/IP stack of kernel-bypass drivers drops a frame, in the order of their numbers.
 pub const FRAME_REASONS: &[&str] = &sandstorm_net::stack::FrameDropReason::NAMES;
 
 /// Reasons for not sending a datagram there.
@@ -169,7 +169,7 @@ pub fn cause_index(cause: rpc::KillCause) -> usize {
 
 /// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
 pub const CONNECTION_REASONS: &[&str] =
-    &["full", "no_files", "stranger", "slow_reader", "memory", "protocol", "handshake", "http"];
+    &["full", "no_files", "unauthenticated", "slow_reader", "memory", "protocol", "handshake", "http"];
 
 /// Why a connection was closed or not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ pub enum ConnectionReason {
     Full,
     /// The process could open no more files.
     NoFiles,
-    /// It did not show in time, or within bounds, whose it is.
+    /// It did not authenticate in time, or within bounds.
     Unauthenticated,
     /// It did not read its answers.
     SlowReader,
@@ -248,23 +248,22 @@ metrics! {
         bursts: counter,
         /// Datagrams that are no R2P2 packet, or stand for no message here.
         packets_dropped: counter,
-        /// Datagrams thrown away behind the socket: their tenant, or all strangers together, had more waiting than its
-        /// share.
+        /// Received datagrams that were dropped: their flow, of a tenant or of all unauthenticated senders, had more
+        /// waiting than its share.
         packets_shed: counter,
-        /// Messages that the kernel threw away before they were received: no room in the socket's buffer, or dropped
-        /// early (a message may be many datagrams coalesced).
+        /// Messages that the kernel dropped before they were received: the socket's buffer was full, or early drop was
+        /// active (a message may be many datagrams coalesced).
         packets_dropped_early: counter,
-        /// Tenants, and strangers as one of them, of whose packets a part is dropped early now.
+        /// Flows of which a part is dropped early now: tenants, and all unauthenticated senders as one flow.
         throttled: gauge,
         /// Datagrams that came to another worker's queue of the network's device, and were handed over.
         packets_handed_over: counter,
-        /// Frames dropped where the server drives its network past the kernel, by reason.
+        /// Frames dropped by the UDP/IP stack of kernel-bypass drivers, by reason.
         frames_refused: counter by("reason", FRAME_REASONS),
-        /// Datagrams not sent there, by reason: too large for a packet, no way to their address, or a neighbour that is
-        /// silent.
+        /// Datagrams that the stack did not send, by reason: too large for a packet, no route to their address, or a
+        /// neighbour that does not answer.
         packets_undeliverable: counter by("reason", UNDELIVERABLE_REASONS),
-        /// Refusals that were not sent: longer than the request, whose sender has not shown who it is, or too many of
-        /// them.
+        /// Rejections of unauthenticated senders that were not sent: longer than the request, or too many of them.
         refusals_unsent: counter,
         /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
         packets_unsent: counter,
@@ -380,13 +379,13 @@ mod tenant_counters {
             requests: counter,
             /// Operations refused because of a quota of the tenant.
             over_quota: counter,
-            /// Datagrams of the tenant thrown away behind the socket, because more of them waited than its share.
+            /// Received datagrams of the tenant that were dropped, because more of them waited than its share.
             packets_shed: counter,
             /// Of a thousand of the tenant's datagrams, those that are dropped early now (workers added up).
             dropped_early_per_mille: gauge,
-            /// Large values that the tenant put and that were copied, because it had its part of the packet buffers
-            /// (`[net] kept_buffers`).
-            not_kept: counter,
+            /// Large values that the tenant put and that were copied, because it had used its part of the receive
+            /// buffers (`[net] kept_buffers`).
+            rx_copied: counter,
             /// Invocations that returned without an error.
             invocations_done: counter,
             /// Invocations that returned an error of their own.
@@ -424,14 +423,14 @@ pub const SERVER_METRICS: &[MetricSpec] = &[
     gauge("tables", "Tables of all tenants."),
     gauge("extensions", "Extensions loaded for all tenants."),
     gauge("extensions_suspended", "Extensions whose calls are refused until they are resumed."),
-    gauge("extensions_slowed", "Extensions whose calls are let in at a bounded rate because they keep being killed."),
+    gauge("extensions_slowed", "Extensions whose calls are admitted at a bounded rate because they keep being killed."),
     gauge("records", "Records in all tables."),
     gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
     gauge("records_evicted", "Records evicted from the tables that are there now."),
     gauge("records_expired", "Records expired in the tables that are there now."),
     gauge(
         "garbage_bytes",
-        "Bytes of replaced and deleted records that are not freed yet: somebody may be reading them.",
+        "Bytes of replaced and deleted records that are not freed yet, since they may still be read.",
     ),
     gauge(
         "writes_held_back",
@@ -451,15 +450,12 @@ pub const SERVER_METRICS: &[MetricSpec] = &[
 
 /// What is counted at the control port, in the order in which `admin` reads it.
 pub const CONTROL_METRICS: &[MetricSpec] = &[
-    counter("control_wrong_tokens", "Control requests with a token that is nobody's."),
+    counter("control_wrong_tokens", "Control requests with an unknown token."),
     counter(
-        "control_crowded",
-        "Control connections closed because their address, or all other machines, had their share, and all of it was being served.",
+        "control_connections_limited",
+        "Control connections closed because their address, or all other machines together, reached the limit of connections, and all of these were busy.",
     ),
-    counter(
-        "control_shed",
-        "Control connections closed for the sake of a later one: they had waited longest without a request that was worked on.",
-    ),
+    counter("control_shed", "Control connections closed in favour of a later one: they were idle for longest."),
     counter(
         "control_too_slow",
         "Control connections closed because a handshake, a request or its answer took too long.",

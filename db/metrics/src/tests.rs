@@ -145,6 +145,29 @@ fn prometheus_text_says_each_metric_once_and_escapes_labels() {
 }
 
 #[test]
+fn a_renamed_metric_is_read_under_its_old_name_too() {
+    let renamed = readings(CONTROL_METRICS, CONTROL_METRICS.iter().map(|_| vec![4]).collect());
+    let flat: Vec<_> = text::flat(&renamed).collect();
+    for name in ["control_connections_limited", "control_crowded"] {
+        assert!(flat.contains(&(name.to_owned(), 4)), "{flat:?}");
+    }
+    let text = text::prometheus(&[text::LabelledReadings { labels: Vec::new(), readings: renamed }]);
+    assert!(text.contains("\nsandstorm_control_connections_limited 4\n# HELP sandstorm_control_crowded Old name of "));
+    assert!(text.contains("\nsandstorm_control_crowded 4\n"), "{text}");
+
+    let counters = WorkerCounters::default();
+    counters.connections_refused[ConnectionReason::Unauthenticated as usize].add(2);
+    let refused = readings(WorkerCounters::METRICS, counters.values());
+    let of = |reason: &str| text::flat(&refused).find(|(name, _)| *name == format!("connections_refused.{reason}"));
+    assert_eq!((of("unauthenticated").unwrap().1, of("stranger").unwrap().1), (2, 2));
+    let text = text::prometheus(&[text::LabelledReadings { labels: Vec::new(), readings: refused }]);
+    assert!(
+        text.contains("reason=\"unauthenticated\"} 2\n") && !text.contains("reason=\"stranger\""),
+        "sums count it once"
+    );
+}
+
+#[test]
 fn the_page_is_current() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {

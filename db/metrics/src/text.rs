@@ -10,6 +10,26 @@ use super::{
 /// Prefix of every name that Prometheus sees.
 const PREFIX: &str = "sandstorm_";
 
+/// Metrics by new and old name. The old name is a second reading of the same value until the next release.
+const RENAMED_METRICS: [(&str, &str); 3] = [
+    ("control_connections_limited", "control_crowded"),
+    ("device_rx_copied", "device_not_kept"),
+    ("tenant_rx_copied", "tenant_not_kept"),
+];
+/// A label's value by metric, new and old name, for `GET /v1/stat`. Prometheus sees the new one alone: a second series
+/// of the same family would count twice in sums.
+const RENAMED_VALUES: [(&str, &str, &str); 1] = [("connections_refused", "unauthenticated", "stranger")];
+
+/// The name that a metric had in the release before.
+fn old_name(name: &str) -> Option<&'static str> {
+    RENAMED_METRICS.iter().find(|(new, _)| *new == name).map(|(_, old)| *old)
+}
+
+/// The name that a label's value had in the release before.
+fn old_value(metric: &str, value: &str) -> Option<&'static str> {
+    RENAMED_VALUES.iter().find(|(of, new, _)| *of == metric && *new == value).map(|(.., old)| *old)
+}
+
 /// Readings that share labels, such as those of one worker.
 #[derive(Clone, Debug)]
 pub struct LabelledReadings {
@@ -32,16 +52,26 @@ pub fn prometheus(groups: &[LabelledReadings]) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(text, "# HELP {PREFIX}{name} {}", first.metric.meaning.trim());
         let _ = writeln!(text, "# TYPE {PREFIX}{name} {}", first.metric.kind.name());
-        for group in groups {
-            for reading in group.readings.iter().filter(|reading| reading.metric.name == name) {
-                samples(&mut text, group, reading);
-            }
+        family(&mut text, groups, name, name);
+        if let Some(old) = old_name(name) {
+            let _ = writeln!(text, "# HELP {PREFIX}{old} Old name of {PREFIX}{name}, until the next release.");
+            let _ = writeln!(text, "# TYPE {PREFIX}{old} {}", first.metric.kind.name());
+            family(&mut text, groups, name, old);
         }
     }
     text
 }
 
-fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading) {
+/// The samples of one metric, under the name `shown`.
+fn family(text: &mut String, groups: &[LabelledReadings], name: &str, shown: &str) {
+    for group in groups {
+        for reading in group.readings.iter().filter(|reading| reading.metric.name == name) {
+            samples(text, group, reading, shown);
+        }
+    }
+}
+
+fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading, shown: &str) {
     let family = reading.metric.label;
     for (index, value) in reading.values.iter().enumerate() {
         let mut labels: Vec<String> = group.labels.iter().map(|(name, value)| label(name, value)).collect();
@@ -49,7 +79,7 @@ fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading)
             labels.push(label(name, values.get(index).copied().unwrap_or("unknown")));
         }
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(text, "{PREFIX}{}{labels} {value}", reading.metric.name);
+        let _ = writeln!(text, "{PREFIX}{shown}{labels} {value}");
     }
 }
 
@@ -58,12 +88,20 @@ fn label(name: &str, value: &str) -> String {
     format!("{name}=\"{value}\"")
 }
 
-/// Names and values as `GET /v1/stat` gives them: `name`, or `name.value` for each value of a label.
+/// Names and values as `GET /v1/stat` gives them: `name`, or `name.value` for each value of a label; renamed ones under
+/// their old names, too.
 pub fn flat(readings: &[MetricReading]) -> impl Iterator<Item = (String, u64)> {
     readings.iter().flat_map(|reading| {
-        reading.values.iter().enumerate().map(|(index, value)| match reading.metric.label {
-            None => (reading.metric.name.to_owned(), *value),
-            Some((_, names)) => (format!("{}.{}", reading.metric.name, names.get(index).unwrap_or(&"unknown")), *value),
+        let MetricSpec { name, label, .. } = *reading.metric;
+        reading.values.iter().enumerate().flat_map(move |(index, value)| {
+            let (new, old) = match label {
+                None => (name.to_owned(), old_name(name).map(str::to_owned)),
+                Some((_, names)) => {
+                    let of = names.get(index).unwrap_or(&"unknown");
+                    (format!("{name}.{of}"), old_value(name, of).map(|old| format!("{name}.{old}")))
+                }
+            };
+            [Some(new), old].into_iter().flatten().map(move |name| (name, *value))
         })
     })
 }
@@ -78,11 +116,19 @@ pub fn markdown_page() -> String {
          them as JSON, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \
          their growth. A [configuration of Prometheus](operations.md#as-a-service).\n",
     );
+    text.push_str("\nOld names, until the next release:");
+    for (at, (new, old)) in RENAMED_METRICS.iter().enumerate() {
+        let _ = write!(text, "{} `{old}` is `{new}`", if at == 0 { "" } else { "," });
+    }
+    for (metric, new, old) in RENAMED_VALUES {
+        let _ = write!(text, "; of `{metric}` the value `{old}` is `{new}` (in `GET /v1/stat` under both)");
+    }
+    text.push_str(".\n");
     let sections: [(&str, &[MetricSpec]); 6] = [
         ("The server", SERVER_METRICS),
         ("Its memory", MEMORY_METRICS),
         ("The control port", CONTROL_METRICS),
-        ("A device beside the kernel, on servers with one", DEVICE_METRICS),
+        ("A kernel-bypass device, on servers with one", DEVICE_METRICS),
         ("Each worker (label `worker`)", WorkerCounters::METRICS),
         ("Each tenant (label `tenant`)", TenantCounters::METRICS),
     ];

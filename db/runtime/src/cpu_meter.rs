@@ -28,7 +28,7 @@ const LIFETIME_RULE: OverdueRule = OverdueRule {
 const RECLAIM_PRESSURE_RULE: OverdueRule = OverdueRule {
     late_polls: RECLAIM_PRESSURE_LATE_POLLS,
     cause: KillCause::ReclaimPressure,
-    text: "the invocation was under way for more than 50 ms while much memory of replaced records waited for its end",
+    text: "the invocation was under way for more than 50 ms, and its reads held up memory reclamation; retry",
 };
 
 /// Charges polls: the processor's counter, checked against the worker's CPU clock where it says much.

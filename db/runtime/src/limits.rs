@@ -22,11 +22,8 @@ pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// switched-out invocation goes on at once, until its total budget is spent.
 pub const SIDE_STACKS: usize = 4_096;
 /// Of these, as many as switched-out invocations can always have: the other half may be kept for tenants.
+/// Tenants share them by a dynamic threshold: one alone may have 1,365.
 pub const SUSPENDED_STACKS: usize = SIDE_STACKS / 2;
-/// Stacks that a tenant's switched-out invocations may hold for each of [`SUSPENDED_STACKS`] that is free: of `n`
-/// tenants that want all they can get, each has 2 of `2n + 1` parts (one alone 1,365), and one part is left for the
-/// others.
-pub const SUSPENDED_STACKS_ALPHA: usize = 2;
 /// Memory that a tenant is charged for while one of its invocations is switched out, at least, bytes: few use more of
 /// their stacks, and those are charged for what they use. What lies deeper goes back to the kernel, so no more than
 /// that is in memory.

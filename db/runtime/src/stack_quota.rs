@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::limits::{SUSPENDED_STACKS, SUSPENDED_STACKS_ALPHA};
+use crate::limits::SUSPENDED_STACKS;
 use sandstorm_accounts::TenantUsage;
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
 /// Counts the stacks of switched-out invocations, of one watchdog's engines: of the process.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl StackQuota {
     }
 
     fn allows(&self, parked: usize, held: usize) -> bool {
-        held < self.limit.load(Relaxed).saturating_sub(parked) * SUSPENDED_STACKS_ALPHA
+        DynamicThreshold::of(self.limit.load(Relaxed)).admits(parked, held)
     }
 
     /// Has so many places from now on.

@@ -1,7 +1,6 @@
-//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody
-//! reads any more does not keep its memory, and gives free memory back to the kernel. It also ends the graces of old
-//! tokens, which the control port does sooner where there is one, looks at extensions whose calls keep being killed,
-//! and at a device.
+//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that unread ones do
+//! not keep their memory, and gives free memory back to the kernel. It also ends the graces of old tokens, which the
+//! control port does sooner where there is one, looks at extensions whose calls keep being killed, and at a device.
 
 use std::io;
 use std::sync::Arc;
@@ -72,8 +71,8 @@ fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) 
     }
 }
 
-/// What of a device was logged last: whether its link is up, what wakes workers, and why it reads no more of the
-/// tables.
+/// The state of a device that was logged last: whether its link is up, what wakes workers, and why it reads no more of
+/// the tables.
 type LoggedDeviceState = Option<(bool, String, Option<String>)>;
 
 /// Logs when the link of the workers' device, if they have one, goes down or comes up, when something else wakes them
@@ -87,7 +86,8 @@ fn log_device_changes(metrics: &ServerMetrics, told: &mut LoggedDeviceState) {
     let before = told.replace(now);
     let other_wakes = before.as_ref().is_some_and(|(_, wakes, _)| *wakes != state.wakes);
     let refuses = state.refused.is_some() && before.is_none_or(|(.., refused)| refused != state.refused);
-    // Where a process is at the other end, that it is not there yet, or any more, is nothing to warn of.
+    // With a peer process at the other end, a link that is down is nothing to warn of: the process has not started, or
+    // has ended.
     if (state.up || state.is_peer_process) && !other_wakes && !refuses {
         tracing::info!("network: {state}");
     } else {

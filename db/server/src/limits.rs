@@ -3,6 +3,7 @@
 use sandstorm_dialects::limits::protocols::CONTENDED_PIECE_WORK;
 use sandstorm_net::limits::MIN_PATH_DATAGRAM;
 use sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
+use sandstorm_net::rate_limiter::RateLimit;
 use sandstorm_net::seal::SEAL_OVERHEAD;
 
 /// How long a tenant's last request counts for that, microseconds: ten requests a second keep a worker prompt.
@@ -25,7 +26,7 @@ pub const BEGUN_INVOCATIONS_PER_TURN: usize = 256;
 /// operations.
 pub const COPY_BYTES_PER_GET: usize = 4_096;
 /// Short invocations under way up to which a turn's other answers wait for theirs, so that all leave in one system
-/// call: that takes as long as they do, and whoever awaits both kinds is woken once.
+/// call: that takes as long as they do, and a client that awaits both kinds is woken once.
 pub const DEFER_REPLIES_UP_TO_LIVE: usize = 4;
 /// CPU time of a poll up to which invocations count as short, on average over a turn, nanoseconds.
 pub const SHORT_POLL_NS: u64 = 2_000;
@@ -38,12 +39,12 @@ pub const PREFETCH_POLLS_AHEAD: usize = 10;
 /// The same for a record of which it was seen then that it lies in an overflow bucket: half of those polls for each of
 /// the two.
 pub const SECOND_PREFETCH_POLLS_AHEAD: usize = 5;
-/// Polls that an invocation gets before it goes back to the end of its tenant's lane: a chain of fifteen reads.
+/// Polls that an invocation gets before it goes back to the end of its tenant's queue: a chain of fifteen reads.
 pub const POLLS_IN_A_ROW: usize = 16;
 /// CPU nanoseconds of serving between two looks at the network, with more waiting: what came meanwhile waits no longer,
-/// and then for its turn among the lanes. Answers leave in segments of 64, which takes about as long.
+/// and then for its turn among the flows. Answers leave in segments of 64, which takes about as long.
 pub const SERVE_NS: u64 = 30_000;
-/// CPU nanoseconds of one lane's turn while others wait: what a message waits for each tenant that floods. Of all lanes
+/// CPU nanoseconds of one flow's turn while others wait: what a message waits for each tenant that floods. Of all flows
 /// together that are served at once, where each has little.
 pub const BATCH_NS: u64 = 10_000;
 /// Bytes of messages that wait on one port for a further turn of their tenants' because a piece of work was over; a
@@ -70,35 +71,37 @@ pub const MAX_BURSTS: usize = 12;
 pub const UNPACKED_BURSTS: usize = RECEIVES_PER_SERVE;
 /// Buffers of 64 KiB for datagrams that came one by one: 700 small ones each, 30,000 in all.
 pub const MAX_PACKS: usize = 48;
-/// Datagrams that a lane may have waiting though buffers are short: what a small client sends at once.
+/// Datagrams that a flow may have waiting though buffers are short: what a small client sends at once.
 pub const SHED_MIN_DATAGRAMS: usize = 64;
-/// A tenant's share of the worker in shares of all strangers together: what has no name, or no right to it, is the
-/// least urgent, but a client that logs in is a stranger first.
+/// A tenant's weight in ingress scheduling, where all unauthenticated senders together have 1. They are the least
+/// urgent, but a client that logs in is one of them first.
 pub const TENANT_TO_UNAUTHENTICATED_WEIGHT: u64 = 4;
 /// Time between two decisions about early drop, microseconds: some hundred turns of the loop; a new program costs the
 /// kernel about 50 us.
 pub const OVERLOAD_WINDOW_US: u64 = 10_000;
-/// Datagrams in a window that a throttled lane may send beside its share: 6,400 a second, so that it is still heard.
+/// Datagrams in a window that a throttled flow may send beside its share: 6,400 a second, so that it is still heard.
 pub const THROTTLE_SLACK_DATAGRAMS: u64 = 64;
-/// Least part of a lane that is let in: enough to notice that a flood has ended.
+/// Least part of a flow that is let in: enough to notice that a flood has ended.
 pub const MIN_ADMIT_FRACTION: f64 = 1.0 / 4096.0;
-/// Answers a second and port to those who have not shown who they are: what a hundred clients with an old token need to
-/// notice, and 10 MB a second at most towards whoever's address was forged.
+/// Rejections a second and port to unauthenticated senders: what a hundred clients with an old token need to notice,
+/// and 10 MB a second at most towards a host whose address was forged.
 pub const REJECTIONS_PER_S: u64 = 20_000;
 /// How many of them may leave at once.
 pub const REJECTION_BURST: u64 = 2_000;
-/// Bytes of such an answer, at most, and of the pings that are answered without a tenant: one packet, which no way
-/// refuses, sealed or not. A longer answer would have to be sent again until it is acked, which nobody does whose
-/// address was forged; and what a router says of ways is heeded of larger packets alone, so that nobody brings it about
-/// with a forged address.
+/// The two together.
+pub const REJECTIONS: RateLimit = RateLimit::per_second(REJECTIONS_PER_S).with_burst(REJECTION_BURST);
+/// Bytes of such an answer, at most, and of the pings that are answered without a tenant: one packet, which every path
+/// carries, sealed or not. A longer answer would have to be sent again until it is acked, which a host whose address
+/// was forged never does. And what a router says of a path's MTU is heeded for larger packets alone, so a forged
+/// address cannot bring it about.
 pub const UNAUTHENTICATED_MESSAGE_BYTES: usize = MIN_PATH_DATAGRAM - SINGLE_HEADER_LEN - SEAL_OVERHEAD;
-/// Time for which an address that showed a token counts as known when strangers are dropped, microseconds.
+/// Time for which an address that showed a token counts as verified when unauthenticated senders are dropped,
+/// microseconds.
 pub const VERIFIED_PEER_US: u64 = 60_000_000;
 /// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that
 /// came meanwhile wait no longer than this and one more poll.
 pub const TURN_CPU_NS: u64 = 50_000;
-/// Turns after which invocations that nobody took are the worker's own again: an idle one was woken and has looked by
-/// then.
+/// Turns after which invocations that no neighbour took are taken back: an idle one was woken and has looked by then.
 pub const STEAL_OFFER_TURNS: u32 = 2;
 /// Invocations that a worker offers to others at once, of those it cannot run soon.
 pub const STEAL_BATCH: usize = 16;
@@ -107,9 +110,6 @@ pub const SESSIONS_PER_PORT: usize = 65_536;
 /// Invocations alive on one worker, waiting or running. Beyond that a call is answered `Overloaded`: each holds an
 /// arena, and queues longer than this only add latency. One tenant alone gets 1,024 of them.
 pub const INVOCATIONS_PER_WORKER: usize = 1_536;
-/// Places of a worker that a tenant may hold for each one that is free: of `n` tenants that want all they can get, each
-/// has 2 of `2n + 1` parts, and one part is left for the others.
-pub const DYNAMIC_THRESHOLD_ALPHA: usize = 2;
 /// How old the time of day may be by which records expire, microseconds: it is told in milliseconds, and a turn of a
 /// polling worker is shorter than ten readings of a clock.
 pub const CLOCK_MAX_AGE_US: u64 = 250;

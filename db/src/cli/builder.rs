@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use data_encoding::HEXLOWER;
 use sandstorm_builder::{BuilderConfig, BuilderKey, InProcessBuilder, PushedSource, TOKEN_FILE, prepare_folder};
 use sandstorm_control::builder_service::BuilderServer;
 use sandstorm_control::config::{CliOverrides, ServerSettings, TlsOverrides, prepare_state_dir};
@@ -159,7 +160,7 @@ fn build(global: &GlobalArgs, args: &BuildArgs, out: &OutputPrinter) -> Result<(
     let (artifact, warnings) = builder.build(tenant, args.number, &source)?;
     write(&args.output, &artifact.encode())?;
     let header = &artifact.header;
-    let digest: String = header.source_digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = HEXLOWER.encode(&header.source_digest);
     let shown = json!({
         "file": args.output, "name": header.name, "tenant": tenant, "version": header.version, "source_digest": digest,
         "compiler": format!("{:016x}", header.compiler), "api": format!("{:016x}", header.api_fingerprint),

@@ -15,9 +15,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::{Value, json};
 
-use sandstorm_db::terminal::needs_escape;
+use sandstorm_terminal::needs_escape;
 
 use super::output::CliError;
 
@@ -58,7 +59,9 @@ pub(super) fn parse(
     let number = |width: u32| number(argument, rest, width);
     Ok(match form {
         b"str" => rest.to_vec(),
-        b"hex" => hex(rest).ok_or_else(|| bad(argument, "an even number of hexadecimal digits"))?,
+        b"hex" => {
+            HEXLOWER_PERMISSIVE.decode(rest).map_err(|_| bad(argument, "an even number of hexadecimal digits"))?
+        }
         b"u8" => number(8)?,
         b"u16" => number(16)?,
         b"u32" => number(32)?,
@@ -107,19 +110,6 @@ fn read(name: &str, source: impl Read) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-fn hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
-}
-
-/// Bytes as hexadecimal digits.
-pub(super) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The bytes as text, if they are text that a terminal shows as it stands; for a file or a pipe, text without controls.
 pub(super) fn printable(bytes: &[u8], terminal: bool) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
@@ -133,12 +123,12 @@ pub(super) fn printable(bytes: &[u8], terminal: bool) -> Option<&str> {
 /// A value for people: text if it is printable where standard output goes, else hexadecimal.
 pub(super) fn for_people(bytes: &[u8]) -> String {
     let terminal = std::io::stdout().is_terminal();
-    printable(bytes, terminal).map_or_else(|| format!("hex:{}", to_hex(bytes)), str::to_owned)
+    printable(bytes, terminal).map_or_else(|| format!("hex:{}", HEXLOWER.encode(bytes)), str::to_owned)
 }
 
 /// A value for programs: always in hexadecimal, and as text when it is text.
 pub(super) fn for_programs(bytes: &[u8]) -> Value {
-    json!({"text": std::str::from_utf8(bytes).ok(), "hex": to_hex(bytes)})
+    json!({"text": std::str::from_utf8(bytes).ok(), "hex": HEXLOWER.encode(bytes)})
 }
 
 /// A reply by its fields: `u64,u32` and the like; what is left over is shown as a value.

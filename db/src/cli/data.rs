@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use data_encoding::HEXLOWER;
 use sandstorm_client::{Condition, Direction, KeyedRecord, PutOptions, PutOutcome, Record};
 use serde_json::json;
 
-use super::byte_args::{self, for_people, for_programs, to_hex};
+use super::byte_args::{self, for_people, for_programs};
 use super::output::{CliError, OutputPrinter, summarize_names};
 use super::session::CliSession;
 
@@ -237,7 +238,7 @@ pub(super) fn range(session: &CliSession, args: &RangeArgs, out: &OutputPrinter)
 /// One of several records, on a line of its own: what would end the line, or the column, is shown as bytes.
 fn row(key: &[u8], value: &[u8]) -> String {
     let shown = |bytes: &[u8]| match for_people(bytes) {
-        text if text.contains(['\n', '\t']) => format!("hex:{}", to_hex(bytes)),
+        text if text.contains(['\n', '\t']) => format!("hex:{}", HEXLOWER.encode(bytes)),
         text => text,
     };
     format!("{}\t{}", shown(key), shown(value))

@@ -161,7 +161,7 @@ fn check_forwarding(root: &Path, name: &str) -> DoctorFinding {
         return DoctorFinding::new("forwarding by the kernel", CheckStatus::Good, "off", "");
     }
     let advice: Vec<String> = on.iter().map(|family| format!("net.{family}.conf.{name}.forwarding=0")).collect();
-    let advice = format!("sysctl -w {}: what is for the server would be sent on, or refused", advice.join(" "));
+    let advice = format!("sysctl -w {}: the kernel would forward or reject packets for the server", advice.join(" "));
     DoctorFinding::new("forwarding by the kernel", CheckStatus::Bad, on.join(", "), advice)
 }
 
@@ -251,7 +251,7 @@ fn check_iommu(root: &Path) -> DoctorFinding {
         return DoctorFinding::new("IOMMU", CheckStatus::Good, units.join(", "), "");
     }
     let without = if vfio_no_iommu_mode(root) == Some(true) {
-        Some("vfio is told to do without")
+        Some("vfio is configured to work without one")
     } else if pci_network_devices(root)
         .iter()
         .any(|(_, folder)| driver_of(folder).is_some_and(|driver| UIO.contains(&driver.as_str())))
@@ -286,7 +286,7 @@ fn check_iommu(root: &Path) -> DoctorFinding {
     DoctorFinding::new("IOMMU", CheckStatus::Bad, "none", advice)
 }
 
-/// Whether vfio is told to do without an IOMMU. None: it is not loaded, or was built without that.
+/// Whether vfio is configured to work without one an IOMMU. None: it is not loaded, or was built without that.
 fn vfio_no_iommu_mode(root: &Path) -> Option<bool> {
     let mode = word(&root.join("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"))?;
     Some(mode == "Y" || mode == "1")

@@ -51,7 +51,10 @@ pub(super) fn run(session: &CliSession, command: GrantCommand, out: &OutputPrint
                     Some(_) => "",
                     None => " if there is such a tenant and it has room",
                 };
-                format!("granted {table} to {to} ({}): it has it as {tenant}/{table}{note}\n", describe_access(*access))
+                format!(
+                    "granted {table} to {to} ({}): its name there is {tenant}/{table}{note}\n",
+                    describe_access(*access)
+                )
             })
         }
         GrantCommand::List => out.show(&control.grants(&tenant)?, |grants| list(&tenant, grants)),

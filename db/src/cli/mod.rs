@@ -3,18 +3,14 @@
 //! Results go to standard output, for people or, with `--json`, for programs; errors go to standard error as
 //! `error: …` and `hint: …`, and end the process with a status that is not zero.
 
-mod bench;
 mod builder;
 mod byte_args;
 mod data;
 mod demo;
-mod device_args;
 mod doctor;
 mod ext;
 mod grant;
 mod load;
-mod local_server;
-mod output;
 mod serve;
 mod session;
 mod stat;
@@ -30,6 +26,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use sandstorm_client::Sealing;
+use sandstorm_experiments::{self as bench, device_args, local_server};
+use sandstorm_terminal::output;
 
 use output::{CliError, OutputPrinter};
 use sandstorm_client::control::Trust;
@@ -37,7 +35,7 @@ use session::CliSession;
 
 /// Sandstorm: an in-memory storage server that many tenants share and that runs their Rust next to their data.
 #[derive(Parser)]
-#[command(name = "sandstorm", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "sandstorm", bin_name = "sandstorm", version, max_term_width = 100, arg_required_else_help = true)]
 struct CommandLine {
     #[command(flatten)]
     global: GlobalArgs,
@@ -149,7 +147,7 @@ enum CliCommand {
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(data::InvokeArgs),
-    /// Check what this machine lacks: to compile extensions, to run as a service, for network devices past the kernel
+    /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices
     Doctor(doctor::DoctorArgs),
     /// Show what the server does now: counters, one row a second (as `top` does)
     Stat(stat::StatArgs),

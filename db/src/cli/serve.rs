@@ -10,10 +10,10 @@ use sandstorm_control::config::{
     CliOverrides, DriverName, NetOverrides, ServerSettings, TlsOverrides, parse_listen, parse_socket_mode,
     prepare_state_dir,
 };
-use sandstorm_db::server::DataPlane;
-use sandstorm_db::terminal::EscapedLogWriter;
 use sandstorm_dialects::Protocol;
+use sandstorm_instance::DataPlane;
 use sandstorm_server::workers::{ListenerConfig, PortAddress};
+use sandstorm_terminal::EscapedLogWriter;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -60,7 +60,7 @@ pub(super) struct ServeArgs {
     /// A port for Redis clients, as those of --memcached; with =TENANT/TABLE they need no AUTH. May be repeated
     #[arg(long, value_name = "ADDRESS[=TENANT[/TABLE]]", value_parser = redis_port)]
     redis: Vec<ListenerConfig>,
-    /// Mode of these ports' Unix sockets, octal: who may write to the file may connect [default: 700]
+    /// Mode of these ports' Unix sockets, octal: users with write permission may connect [default: 700]
     #[arg(long, value_name = "MODE", value_parser = parse_socket_mode)]
     socket_mode: Option<u32>,
     /// A certificate for these ports with tls:, made at the first start [default: they show the control port's]
@@ -76,7 +76,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "port_certificate")]
     port_key: Option<PathBuf>,
     /// What moves datagrams: udp (kernel sockets); packet, an interface through packet sockets (docs/stack.md); or
-    /// dpdk, a device past the kernel (docs/dpdk.md) [default: udp]
+    /// dpdk, a kernel-bypass device (docs/dpdk.md) [default: udp]
     #[arg(long, value_name = "NAME")]
     driver: Option<DriverName>,
     #[command(flatten)]

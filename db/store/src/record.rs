@@ -12,7 +12,7 @@
 //! for as long as the record is kept (which is the business of `epochs`, and of shares).
 #![allow(unsafe_code)]
 
-use super::epochs::RecordRefCount;
+use super::epochs::refcount::RecordRefCount;
 use super::{RecordMarks, slabs};
 use crate::limits::{RECORD_CHARGE_BYTES, ZERO_COPY_MIN_VALUE_BYTES};
 use sandstorm_net::shared_bytes::{SharedBytes, SharedBytesVTable};

@@ -62,9 +62,11 @@ mod args;
 mod edges;
 mod fields;
 mod keys;
+mod list_state;
 mod lists;
 mod objects;
 mod page;
+mod positions;
 mod schema;
 
 use args::ArgReader;

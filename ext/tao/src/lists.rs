@@ -16,8 +16,10 @@ use sandstorm_api::prelude::*;
 
 use crate::args::ArgReader;
 use crate::edges::{StoredCount, read_shard};
-use crate::keys::{AssocEdge, AssocList, decode_position_key};
+use crate::keys::{AssocEdge, AssocList};
+use crate::list_state::ListState;
 use crate::page::{PageEdge, read_page, reconcile_page, reply_edges, reply_page};
+use crate::positions::{ListQuery, decode_position, encode_tail, position_keys};
 use crate::{LIMIT, MAX_SKIPPED_EDGES, REPLY_BYTES, TaoGraph};
 
 const GET: &str = "assoc_get: id1 u64, atype u32, high u64, low u64, then id2 u64 up to 6,000 times";
@@ -26,7 +28,6 @@ const RANGE: &str = "assoc_range: id1 u64, atype u32, pos u64, limit u32; to go 
 const TIME_RANGE: &str =
     "assoc_time_range: id1 u64, atype u32, high u64, low u64, limit u32; to go on also time u64, id2 u64";
 const MALFORMED_COUNT: &str = "the count of the list is not one that this extension wrote";
-const MALFORMED_POSITION_KEY: &str = "the lists table holds a key that is not one that this extension wrote";
 
 /// Edges that are skipped in one go, and the position up to which an answer is that of one moment.
 const PAGE_POSITIONS: u64 = 1_024;
@@ -37,18 +38,6 @@ const MAX_READ_COST: u64 = 14_000;
 /// Places from the end up to which a position is counted off from there: each costs about four times one that is met
 /// forward.
 const NEAR_END_POSITIONS: u64 = 2_000;
-
-/// What is asked of a list.
-#[derive(Clone, Copy)]
-pub(crate) struct ListQuery {
-    pub(crate) list: AssocList,
-    pub(crate) high: u64,
-    pub(crate) low: u64,
-    /// Begin behind this place: time and id2.
-    pub(crate) after: Option<(u64, u64)>,
-    pub(crate) pos: u64,
-    pub(crate) limit: usize,
-}
 
 /// The edges that go to some ids, newest first.
 pub(crate) async fn get(graph: TaoGraph<'_>, args: ArgReader<'_>) -> Result<(), Error> {
@@ -126,25 +115,6 @@ fn read_after(args: &mut ArgReader<'_>) -> Result<Option<(u64, u64)>, Error> {
     let after = if args.is_empty() { None } else { Some((args.u64()?, args.u64()?)) };
     args.end()?;
     Ok(after)
-}
-
-/// What tells whether a list has changed, and its size. An edge that is written again with the time that it has changes
-/// neither the list's order nor its count: that is not told, and of such an edge a reader sees the one record or the
-/// other, whole.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ListState {
-    size: u64,
-    /// It is in one record, so it is of one moment.
-    is_single_record: bool,
-    /// The sum of the versions of what keeps the count, which is written whenever the list changes: none of them ever
-    /// falls.
-    versions: u64,
-}
-
-impl ListState {
-    pub(crate) fn from_single_record(size: u64, record: Option<Record<'_>>) -> ListState {
-        ListState { size, is_single_record: true, versions: record.map_or(0, |record| record.version()) }
-    }
 }
 
 async fn read_state(graph: TaoGraph<'_>, list: AssocList) -> Result<ListState, Error> {
@@ -262,30 +232,4 @@ async fn nth_from_end(graph: TaoGraph<'_>, list: AssocList, nth: u64) -> Result<
         }
         end = last.to_vec();
     }
-}
-
-/// The keys of the places of a list, `limit` at most. A place that is being made or removed may be among them: it
-/// counts by its edge.
-pub(crate) async fn position_keys(graph: TaoGraph<'_>, ask: ListQuery, limit: usize) -> Result<Keys, Error> {
-    let first = ask.list.place(ask.high, 0);
-    let behind = ask.after.map(|(time, id2)| ask.list.behind(time, id2));
-    let from = behind.as_ref().map_or(&first[..], |behind| core::cmp::max(&first[..], &behind[..]));
-    let end = ask.list.behind(ask.low, u64::MAX);
-    if from >= &end[..] {
-        return Ok(Keys::default());
-    }
-    graph.db.range_keys(graph.lists, from, &end, limit, Direction::Forward).await
-}
-
-pub(crate) fn decode_position(key: &[u8]) -> Result<(u64, u64), Error> {
-    decode_position_key(key).ok_or(Error::new(MALFORMED_POSITION_KEY))
-}
-
-/// How to go on: so many edges are left to be skipped behind a place.
-pub(crate) fn encode_tail(pos: u64, (time, id2): (u64, u64)) -> [u8; 24] {
-    let mut bytes = [0; 24];
-    for (at, word) in [pos, time, id2].iter().enumerate() {
-        bytes[at * 8..][..8].copy_from_slice(&word.to_le_bytes());
-    }
-    bytes
 }

@@ -6,7 +6,8 @@ use sandstorm_api::prelude::*;
 
 use crate::edges::{StoredCount, decode_edge_time};
 use crate::keys::{AssocEdge, AssocList, EdgeOrCountKey};
-use crate::lists::{ListQuery, ListState, decode_position, encode_tail, position_keys};
+use crate::list_state::ListState;
+use crate::positions::{ListQuery, decode_position, encode_tail, position_keys};
 use crate::{REPLY_BYTES, TaoGraph};
 
 /// What a try costs beside its edges, in places: the count, read twice, and the way down to the first place.

@@ -4,7 +4,7 @@
 #[path = "../../../client/src/tao/codec.rs"]
 #[allow(dead_code)]
 mod codec;
-#[path = "../../../tests/tao/model.rs"]
+#[path = "../../../tests/social_graph/tao/model.rs"]
 mod model;
 
 use codec::{ListContinuation, Tables};

@@ -1,7 +1,9 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
+use super::device_error::DeviceError;
 use super::kernel::check_kernel_addresses;
-use super::port::{FRAME_OVERHEAD, find_port};
+use super::open_port::FRAME_OVERHEAD;
+use super::port::find_port;
 use super::shared_port::SharedPort;
 use super::{
     DmaMemory, DpdkError, DpdkPort, Eal, FlowError, FlowRule, InterruptsUnavailable, MergedPort, PortCounters,
@@ -17,10 +19,9 @@ use crate::stack::{
 };
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// Which device, and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,92 +51,6 @@ pub struct DeviceOptions {
     pub isolate: bool,
 }
 
-/// Why a device cannot be used.
-#[derive(Debug, Error)]
-pub enum DeviceError {
-    /// DPDK or the device refuses.
-    #[error(transparent)]
-    Dpdk(#[from] DpdkError),
-    /// Nobody is there.
-    #[error("nobody is at the other end of {0}: start the server first, or look at the cable")]
-    NoLink(String),
-    /// A client over shared memory with another number of queues than the server has workers.
-    #[error(
-        "{device} is shared memory, where each side looks at every queue that it has: one for each of the server's {workers} \
-             workers, not {queues}; leave the number of queues out, or say {workers}"
-    )]
-    MemifQueues {
-        /// The device.
-        device: String,
-        /// Queues asked for.
-        queues: u16,
-        /// Workers of the server.
-        workers: usize,
-    },
-    /// Places of shared memory that are too small for the packets that are asked for.
-    #[error(
-        "packets of {mtu} bytes need places of {needed} bytes in the memory that {device} shares, which has {places}: add bsize={needed} to its \
-             --vdev, on the side with role=client"
-    )]
-    MemifBufferSize {
-        /// The device.
-        device: String,
-        /// The packets asked for.
-        mtu: u16,
-        /// Bytes that a place has.
-        places: u32,
-        /// Bytes that it is to have.
-        needed: u32,
-    },
-    /// The addresses cannot be used.
-    #[error(transparent)]
-    Stack(#[from] StackError),
-    /// A device that cannot be shared.
-    #[error(
-        "{device} ({driver}) cannot be shared with the kernel (isolate): {}; mlx5, and net_tap with remote=, can. Leave isolate out, and give \
-         the server a device, or a virtual function, of its own",
-        .why.words()
-    )]
-    Isolation {
-        /// The device.
-        device: String,
-        /// Its driver in DPDK.
-        driver: String,
-        /// What that answered.
-        why: FlowError,
-    },
-    /// A shared device that takes no rules.
-    #[error(
-        "{device} is shared with the kernel (isolate), and only what rules name comes to the server: {why}; leave isolate out, and give the server a \
-         device, or a virtual function, of its own"
-    )]
-    IsolatedRules {
-        /// The device.
-        device: String,
-        /// Why not.
-        why: FlowError,
-    },
-    /// Nobody would answer for it.
-    #[error(
-        "on a device shared with the kernel (isolate) it is the kernel that says who has {0}, and it has no such address: `ip addr add {0}/{1} dev` the \
-         device's interface, or name an address that it has"
-    )]
-    NotKernelAddress(IpAddr, u8),
-    /// The kernel has the address, and does not answer for it there.
-    #[error(
-        "on a device shared with the kernel (isolate) the kernel has the server's address on the device's own interface, and it has {address} on \
-         {interface}, whose Ethernet address is another than that of {device}: name an address that it has there"
-    )]
-    OtherInterface {
-        /// The address.
-        address: IpAddr,
-        /// The interface that has it.
-        interface: String,
-        /// The device.
-        device: String,
-    },
-}
-
 /// Who brings a packet to its worker.
 #[derive(Clone, Debug)]
 pub enum PacketSteering {
@@ -145,7 +60,7 @@ pub enum PacketSteering {
     Rules,
     /// The same, and the kernel has all else.
     Isolated,
-    /// The device spreads by addresses and ports, and workers hand over what is another's.
+    /// The device spreads by addresses and ports, and workers hand over packets of other workers.
     Rss(FlowError),
     /// Whichever queue it comes to, that worker hands it over.
     HandedOver(FlowError),
@@ -160,9 +75,14 @@ impl fmt::Display for PacketSteering {
                 "the device brings each worker its packets (flow rules), and leaves all else to the kernel (isolated)",
             ),
             PacketSteering::Rss(why) => {
-                write!(f, "the device spreads packets (RSS), workers hand over what is another's; no flow rules: {why}")
+                write!(
+                    f,
+                    "the device spreads packets (RSS), workers hand over packets of other workers; no flow rules: {why}"
+                )
             }
-            PacketSteering::HandedOver(why) => write!(f, "workers hand over what is another's; no flow rules: {why}"),
+            PacketSteering::HandedOver(why) => {
+                write!(f, "workers hand over packets of other workers; no flow rules: {why}")
+            }
         }
     }
 }

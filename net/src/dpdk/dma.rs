@@ -7,17 +7,14 @@
 //! addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; mlx5, which maps
 //! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11:
 //! `mlx5_common_dev_dma_unmap`); and not each driver waits with memory that is not its pool's until it has left, or has
-//! room for its addresses: [`ZERO_COPY_DRIVERS`] do.
+//! room for its addresses: `ZERO_COPY_DRIVERS` do.
 //!
 //! Guarantees: memory that a device was told of is not given back to the kernel before the device was told to forget
 //! it.
 #![allow(unsafe_code)]
 
 use super::dma_arena::{DmaArena, DmaMapper, UnmapOutcome};
-use super::eal::Eal;
 use super::error::DpdkErrno;
-use super::info::PortDescription;
-use super::port::PortOptions;
 use crate::extents::ExtentSource;
 use crate::limits::{DMA_EXTENT_BYTES, DMA_EXTENTS, DMA_RETRY_MS};
 use sandstorm_dpdk_sys as sys;
@@ -26,22 +23,6 @@ use std::fs;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-/// Drivers that let go of memory that is not their pool's once it has left, with addresses of 64 bits: those of DPDK
-/// 22.11 that were tried (e1000_em, virtio, vmxnet3), and Intel's others, whose rings do it in the same way.
-const ZERO_COPY_DRIVERS: [&str; 11] = [
-    "net_e1000_em",
-    "net_virtio",
-    "net_vmxnet3",
-    "net_e1000_igb",
-    "net_e1000_igb_vf",
-    "net_i40e",
-    "net_iavf",
-    "net_ice",
-    "net_igc",
-    "net_ixgbe",
-    "net_ixgbe_vf",
-];
 
 /// Why a device reads no memory but DPDK's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +71,16 @@ impl fmt::Display for DmaUnavailable {
     }
 }
 
+/// What shows that DPDK runs.
+///
+/// # Safety
+/// DPDK has started, and does not end as long as there is an owner of this.
+pub(super) unsafe trait RunningDpdk: Send + Sync {}
+
 /// The device that is told.
 struct DmaDevice {
     device: NonNull<sys::rte_device>,
-    eal: Weak<Eal>,
+    eal: Weak<dyn RunningDpdk>,
 }
 
 // SAFETY: DPDK keeps the device until it ends, which `eal` is asked of before each use; on vfio mapping takes DPDK's
@@ -124,59 +111,6 @@ impl DmaMapper for DmaDevice {
     }
 }
 
-/// From where a port sends.
-#[derive(Clone, Debug)]
-pub(super) enum SendMemory {
-    /// From anywhere: a processor reads it.
-    Any,
-    /// From what its device was told of.
-    Mapped(Arc<DmaMemory>),
-    /// From DPDK's memory alone.
-    PoolOnly(DmaUnavailable),
-}
-
-impl SendMemory {
-    /// From where a port is to send.
-    pub(super) fn of(eal: &Arc<Eal>, options: &PortOptions, info: &PortDescription) -> SendMemory {
-        if info.sends_in_place {
-            return SendMemory::Any;
-        }
-        let dma = match (options.dma_from_tables, info.sends_segments) {
-            (_, false) => Err(DmaUnavailable::SingleSegment),
-            (false, _) => Err(DmaUnavailable::NotRequested),
-            (true, true) if !ZERO_COPY_DRIVERS.contains(&info.driver.as_str()) => Err(DmaUnavailable::Driver),
-            (true, true) => DmaMemory::of(eal, info.port, &info.name),
-        };
-        dma.map_or_else(SendMemory::PoolOnly, SendMemory::Mapped)
-    }
-
-    /// Whether it sends these bytes from where they lie.
-    #[inline]
-    pub(super) fn reach(&self, bytes: &[u8]) -> bool {
-        match self {
-            SendMemory::Any => true,
-            SendMemory::Mapped(dma) => dma.arena.reads(bytes),
-            SendMemory::PoolOnly(_) => false,
-        }
-    }
-
-    /// The memory that its device was told of.
-    pub(super) fn told(&self) -> Option<&Arc<DmaMemory>> {
-        match self {
-            SendMemory::Mapped(dma) => Some(dma),
-            _ => None,
-        }
-    }
-
-    /// Why it copies what it sends; none: it does not.
-    pub(super) fn why_not(&self) -> Option<DmaUnavailable> {
-        match self {
-            SendMemory::PoolOnly(why) => Some(*why),
-            _ => None,
-        }
-    }
-}
-
 /// Memory that a device reads, for tables.
 #[derive(Debug)]
 pub struct DmaMemory {
@@ -187,9 +121,13 @@ pub struct DmaMemory {
 
 impl DmaMemory {
     /// Memory for the device of a port, which DPDK has found. Addresses for as much as the machine has.
-    pub(super) fn of(eal: &Arc<Eal>, port: u16, name: &str) -> Result<Arc<DmaMemory>, DmaUnavailable> {
-        let mut kept = eal.dma();
-        if let Some(dma) = &*kept {
+    pub(super) fn of<E: RunningDpdk + 'static>(
+        eal: &Arc<E>,
+        kept: &mut Option<Arc<DmaMemory>>,
+        port: u16,
+        name: &str,
+    ) -> Result<Arc<DmaMemory>, DmaUnavailable> {
+        if let Some(dma) = kept {
             return if dma.of == name { Ok(Arc::clone(dma)) } else { Err(DmaUnavailable::OtherDevice) };
         }
         check_vfio(name)?;
@@ -201,7 +139,8 @@ impl DmaMemory {
         let device =
             NonNull::new(unsafe { sys::ss_device(port) }).ok_or(DmaUnavailable::Map(DpdkErrno(libc::ENOTSUP)))?;
         let extents = machine_bytes().div_ceil(DMA_EXTENT_BYTES).min(DMA_EXTENTS);
-        let device = DmaDevice { device, eal: Arc::downgrade(eal) };
+        let eal: Weak<E> = Arc::downgrade(eal);
+        let device = DmaDevice { device, eal };
         let arena =
             DmaArena::reserve(extents, Duration::from_millis(DMA_RETRY_MS), device).ok_or(DmaUnavailable::Addresses)?;
         let (base, bytes) = arena.range();
@@ -225,6 +164,12 @@ impl DmaMemory {
     /// Why it was told of no more when it was last to be; none: it was.
     pub fn refused(&self) -> Option<DpdkErrno> {
         self.arena.refused()
+    }
+
+    /// Whether it reads these bytes from where they lie.
+    #[inline]
+    pub(super) fn reads(&self, bytes: &[u8]) -> bool {
+        self.arena.reads(bytes)
     }
 
     /// Bytes that it reads for tables.

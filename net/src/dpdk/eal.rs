@@ -5,14 +5,14 @@
 //! back are never freed, and then the environment stays, too, until the process ends. A port is opened once at a time.
 #![allow(unsafe_code)]
 
-use super::dma::DmaMemory;
+use super::dma::{DmaMemory, RunningDpdk};
 use super::error::{DpdkErrno, DpdkError};
 use super::info::{PortDescription, describe};
 use crate::limits::DPDK_NAME_BYTES;
 use sandstorm_dpdk_sys as sys;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CString, c_char};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
@@ -49,35 +49,13 @@ unsafe impl Send for PoolPointer {}
 // SAFETY: as above; its functions may be called from several threads at once.
 unsafe impl Sync for PoolPointer {}
 
+// SAFETY: there is an [`Eal`] only once DPDK has started, and the drop of the last owner ends it.
+unsafe impl RunningDpdk for Eal {}
+
 impl std::fmt::Debug for Eal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Eal").field("open", &self.state().open).finish_non_exhaustive()
     }
-}
-
-/// DPDK's words for a number.
-pub(super) fn error_text(code: i32) -> String {
-    // SAFETY: the function takes any number and returns a string that lives until the thread's next call; it is copied
-    // at once.
-    unsafe { copy_c_string(sys::rte_strerror(code)) }
-}
-
-/// The version of DPDK that this runs with, such as "DPDK 22.11.11".
-pub fn version() -> String {
-    // SAFETY: the function returns a string that lives as long as the process.
-    unsafe { copy_c_string(sys::rte_version()) }
-}
-
-/// Copies a string.
-///
-/// # Safety
-/// `from` is null or points to a string that ends with a zero.
-unsafe fn copy_c_string(from: *const c_char) -> String {
-    if from.is_null() {
-        return String::new();
-    }
-    // SAFETY: as promised by the caller.
-    unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
 }
 
 /// What to do about a start that failed.

@@ -1,6 +1,6 @@
 //! What DPDK refuses, typed and in words.
 
-use super::eal::error_text;
+use super::c_strings::error_text;
 use crate::stack::InterruptFault;
 use std::fmt;
 use thiserror::Error;
@@ -106,7 +106,7 @@ pub enum DpdkError {
     #[error("DPDK's port {0} is open already")]
     PortInUse(u16),
     /// More queues than the device has.
-    #[error("port {port} has {most} queues each way, and {asked} are asked for: one each worker; run fewer workers")]
+    #[error("port {port} has {most} queues in each direction, and {asked} workers need one each: run fewer workers")]
     Queues {
         /// The port.
         port: u16,
@@ -144,7 +144,7 @@ pub enum DpdkError {
         code: DpdkErrno,
     },
     /// The device is not shared with the kernel.
-    #[error("port {port} leaves nothing to the kernel (isolate): {}", .why.words())]
+    #[error("port {port} cannot be shared with the kernel (isolate): {}", .why.words())]
     Isolation {
         /// The port.
         port: u16,
@@ -152,7 +152,7 @@ pub enum DpdkError {
         why: FlowError,
     },
     /// The device does not tell of itself.
-    #[error("port {port} cannot be asked what it can do: {code}")]
+    #[error("cannot query the capabilities of port {port}: {code}")]
     Info {
         /// The port.
         port: u16,
@@ -165,13 +165,13 @@ pub enum DpdkError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InterruptsUnavailable {
     /// Nobody asked for them.
-    #[error("nobody sleeps until one comes")]
+    #[error("workers never sleep")]
     NotRequested,
     /// The driver is known to have none.
     #[error("its driver has no interrupts")]
     Driver,
     /// The port refuses them.
-    #[error("tried with interrupts, the port refused {stage}: {code}")]
+    #[error("with interrupts the port refused {stage}: {code}")]
     Refused {
         /// What was refused.
         stage: ConfigureStage,

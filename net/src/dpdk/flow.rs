@@ -1,12 +1,12 @@
-//! Flow rules: which queue a packet comes to, decided by the device; and whether it brings what no rule names.
+//! Flow rules: which queue a packet comes to, decided by the device.
 //!
 //! Guarantees: a rule is taken back once, while its port runs.
 #![allow(unsafe_code)]
 
-use super::eal::error_text;
-use super::error::{DpdkErrno, FlowError, RulePart};
-use super::info::c_chars_to_string;
-use super::port::{DpdkPort, OpenPort};
+use super::error::FlowError;
+use super::open_port::OpenPort;
+use super::port::DpdkPort;
+use super::rule_errors::{empty_flow_error, read_flow_error};
 use sandstorm_dpdk_sys as sys;
 use std::net::IpAddr;
 use std::ptr::NonNull;
@@ -110,36 +110,4 @@ impl Drop for FlowRule {
         // keeps it until the port is closed.
         unsafe { sys::ss_flow_destroy(self.port.number(), self.flow.as_ptr(), &mut error) };
     }
-}
-
-/// Has a port that is claimed, and does not run, bring only what rules name, or all. All is what it does before this is
-/// called.
-pub(super) fn isolate(port: u16, on: bool) -> Result<(), FlowError> {
-    let mut error = empty_flow_error();
-    // SAFETY: the port is the caller's; the error is filled in.
-    let failed = unsafe { sys::ss_flow_isolate(port, i32::from(on), &mut error) };
-    if failed == 0 { Ok(()) } else { Err(read_flow_error(&error)) }
-}
-
-/// What the driver said of a rule.
-fn read_flow_error(said: &sys::ss_flow_error) -> FlowError {
-    // The numbers of `enum rte_flow_error_type`, which only grows at its end.
-    let part = match said.kind {
-        2 => RulePart::Rule,
-        3..=8 => RulePart::Attributes,
-        9..=13 => RulePart::Pattern,
-        14..=16 => RulePart::Action,
-        17 => RulePart::State,
-        _ => RulePart::Unspecified,
-    };
-    let (code, message) = (DpdkErrno(said.code), c_chars_to_string(&said.message));
-    // Some say in words what the number says.
-    let says_more = message != error_text(said.code);
-    FlowError { part, code, message: if says_more { message } else { String::new() } }
-}
-
-/// An error to be filled in.
-fn empty_flow_error() -> sys::ss_flow_error {
-    // SAFETY: all-zero is a value of the structure, which holds numbers alone.
-    unsafe { std::mem::zeroed() }
 }

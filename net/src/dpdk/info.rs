@@ -3,10 +3,10 @@
 //! Guarantees: strings and numbers that a driver says are copied before anything else is asked of it.
 #![allow(unsafe_code)]
 
+use super::c_strings::c_chars_to_string;
 use super::error::{DpdkErrno, DpdkError};
 use crate::stack::MacAddress;
 use sandstorm_dpdk_sys as sys;
-use std::ffi::c_char;
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,11 +68,6 @@ impl PortDescription {
     pub fn stays_in_memory(&self) -> bool {
         IN_MEMORY_DRIVERS.contains(&self.driver.as_str())
     }
-}
-
-pub(super) fn c_chars_to_string(from: &[c_char]) -> String {
-    let bytes: Vec<u8> = from.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The address of a port between two ends of one process, whose device has none: of those that anybody may choose.

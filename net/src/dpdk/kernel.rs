@@ -1,6 +1,6 @@
 //! What the kernel has of a device that it shares with the server.
 
-use super::device::DeviceError;
+use super::device_error::DeviceError;
 use super::info::PortDescription;
 use crate::stack::{InterfaceNetwork, kernel_addresses};
 use std::fs;

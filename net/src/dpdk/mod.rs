@@ -5,7 +5,9 @@
 //! rule that the device keeps. Each holds what it needs, so that everything goes in the right order: rules, queues, the
 //! port, pools, DPDK. [`DpdkDevice`] puts all that together for a server, [`ClientDevice`] for a client.
 
+mod c_strings;
 mod device;
+mod device_error;
 mod dma;
 mod dma_arena;
 mod eal;
@@ -15,21 +17,27 @@ mod info;
 mod interrupt;
 mod kernel;
 mod merged_port;
+mod open_port;
 mod payload_source;
 mod pool;
 mod port;
 mod queue;
 mod ring_pair;
+mod rule_errors;
+mod send_memory;
 mod shared_port;
 
-pub use device::{ClientDevice, DeviceError, DeviceOptions, DpdkDevice, PacketSteering};
+pub use c_strings::version;
+pub use device::{ClientDevice, DeviceOptions, DpdkDevice, PacketSteering};
+pub use device_error::DeviceError;
 pub use dma::{DmaMemory, DmaUnavailable};
-pub use eal::{Eal, version};
+pub use eal::Eal;
 pub use error::{ConfigureStage, DpdkErrno, DpdkError, FlowError, InterruptsUnavailable, RulePart};
 pub use flow::{FlowRule, UdpRule};
 pub use info::PortDescription;
 pub use merged_port::MergedPort;
+pub use open_port::{PortCounters, PortOptions};
 pub use pool::MbufPool;
-pub use port::{DpdkPort, PortCounters, PortOptions, PortStatus, PortWatch};
+pub use port::{DpdkPort, PortStatus, PortWatch};
 pub use queue::{QueuePair, RxBuffer};
 pub use ring_pair::RingPair;

@@ -1,208 +1,23 @@
-//! Ports: a network device with its queues.
-//!
-//! Guarantees: a port has one owner in this process. It is configured before it starts, its queues are handed out once
-//! each, and it stops and closes when its owner, all its queues, its rules and everything received from it have gone;
-//! its pools go after it.
-#![allow(unsafe_code)]
+//! Ports: a network device with its queues, which are handed out once each.
 
-use super::dma::{DmaMemory, DmaUnavailable, SendMemory};
+use super::dma::{DmaMemory, DmaUnavailable};
 use super::eal::Eal;
-use super::error::{ConfigureStage, DpdkErrno, DpdkError, FlowError, InterruptsUnavailable, RulePart};
-use super::flow::isolate;
-use super::info::{AF_XDP_DRIVER, INTERRUPTLESS_DRIVERS, PortDescription, describe};
-use super::interrupt::PortInterrupts;
+use super::error::{DpdkErrno, DpdkError, FlowError, InterruptsUnavailable, RulePart};
+use super::info::{AF_XDP_DRIVER, PortDescription, describe};
+use super::open_port::{FRAME_OVERHEAD, OpenPort, PortClaim, PortCounters, PortOptions, mtu_to_set};
 use super::payload_source::PayloadCounts;
 use super::pool::MbufPool;
 use super::queue::QueuePair;
-use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_FILL_BUFFERS, XDP_HEADROOM};
+use super::rule_errors::isolate;
+use super::send_memory::SendMemory;
+use crate::limits::{DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_FILL_BUFFERS, XDP_HEADROOM};
 use crate::rx_budget::RxBufferBudget;
-use crate::stack::MacAddress;
-use sandstorm_dpdk_sys as sys;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
-pub(super) const FRAME_OVERHEAD: u16 = 18;
-
-/// How to open a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortOptions {
-    /// Queues each way.
-    pub queues: u16,
-    /// Packets that a receive queue holds; the driver may round. Default [`DPDK_DESCRIPTORS`].
-    pub rx_descriptors: u16,
-    /// The same of a transmit queue.
-    pub tx_descriptors: u16,
-    /// Bytes of the largest IP packet; none: as the device has it.
-    pub mtu: Option<u16>,
-    /// Let the device check and fill in checksums where it can. Default: true.
-    pub checksums: bool,
-    /// Take only what a rule names, and leave the rest to the kernel, on devices that it shares. Default: false.
-    pub isolate: bool,
-    /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as
-    /// many more. Default: 0.
-    pub kept_buffers: u32,
-    /// Have the device, if it reads memory by itself, send from that of tables ([`DpdkPort::dma`]). Default: false.
-    pub dma_from_tables: bool,
-    /// Have receive queues interrupt where the driver can, once [`crate::stack::FramePort::arm`] asks for it. Default:
-    /// false.
-    pub interrupts: bool,
-}
-
-impl PortOptions {
-    /// So many queues, all else by default.
-    pub fn new(queues: u16) -> PortOptions {
-        PortOptions {
-            queues,
-            rx_descriptors: DPDK_DESCRIPTORS,
-            tx_descriptors: DPDK_DESCRIPTORS,
-            mtu: None,
-            checksums: true,
-            isolate: false,
-            kept_buffers: 0,
-            dma_from_tables: false,
-            interrupts: false,
-        }
-    }
-}
-
-/// What a device has counted since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounters {
-    /// Packets received.
-    pub received: u64,
-    /// Packets sent.
-    pub sent: u64,
-    /// Packets lost because a receive queue was full.
-    pub missed: u64,
-    /// Packets that came damaged.
-    pub receive_errors: u64,
-    /// Packets that could not be sent.
-    pub send_errors: u64,
-    /// Packets lost because a pool was empty.
-    pub no_buffer: u64,
-    /// Buffers that were taken out and are kept now.
-    pub kept: u64,
-    /// Packets that were worth keeping and had to be copied, since as many were kept as may be, or were to wait as
-    /// copies.
-    pub not_kept: u64,
-    /// Packets whose last bytes were sent from where they are stored.
-    pub in_place: u64,
-    /// Packets whose last bytes were copied, though they are stored where they stay.
-    pub copied: u64,
-    /// Bytes of tables that the device reads by itself.
-    pub reads_bytes: u64,
-    /// Interrupts that came to workers that waited for one.
-    pub interrupts: u64,
-}
+use std::sync::{Arc, Mutex, Weak};
 
 /// A port that runs.
 #[derive(Debug)]
 pub struct DpdkPort {
     shared: Arc<OpenPort>,
-}
-
-/// What a port, its queues and its rules share. The order of the fields is that in which they go.
-pub(super) struct OpenPort {
-    claim: PortClaim,
-    pub(super) info: PortDescription,
-    /// Nobody needs checksums of UDP: packets stay in this machine's memory.
-    pub(super) checksums_optional: bool,
-    /// Packets that a receive queue holds.
-    pub(super) rx_descriptors: u32,
-    /// Groups listened to, each queue's. Whoever asks or sets something of the whole device holds this: drivers allow
-    /// one at a time.
-    groups: Mutex<Vec<Vec<MacAddress>>>,
-    pub(super) pools: Vec<MbufPool>,
-    /// One for each queue, of buffers for what is sent from elsewhere; none if the port does not do that.
-    pub(super) external_pools: Vec<MbufPool>,
-    /// From where it sends.
-    pub(super) reads: SendMemory,
-    /// What each queue has sent.
-    pub(super) ends: Vec<PayloadCounts>,
-    /// What was taken out of each queue.
-    pub(super) kept: Vec<Arc<RxBufferBudget>>,
-    pub(super) eal: Arc<Eal>,
-}
-
-impl std::fmt::Debug for OpenPort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenPort").field("info", &self.info).field("pools", &self.pools).finish_non_exhaustive()
-    }
-}
-
-/// The right to a port; its end closes it.
-struct PortClaim {
-    port: u16,
-    configured: bool,
-    started: bool,
-    /// Go after the port has stopped.
-    interrupts: PortInterrupts,
-    eal: Arc<Eal>,
-}
-
-impl PortClaim {
-    /// Configures the port and starts it, with interrupts if they are asked for and can be had.
-    fn start(&mut self, options: &PortOptions, info: &PortDescription, pools: &[MbufPool]) -> Result<(), DpdkError> {
-        self.configured = true;
-        let never = INTERRUPTLESS_DRIVERS.contains(&info.driver.as_str());
-        let why = match (options.interrupts, never) {
-            (false, _) => InterruptsUnavailable::NotRequested,
-            (true, true) => InterruptsUnavailable::Driver,
-            (true, false) => match self.start_as(options, info, pools, true) {
-                Ok(()) => {
-                    self.interrupts = PortInterrupts::of(self.port, options.queues);
-                    let Some(why) = self.interrupts.why_not() else { return Ok(()) };
-                    why
-                }
-                Err(DpdkError::Configure { stage, code, .. }) => InterruptsUnavailable::Refused { stage, code },
-                Err(other) => return Err(other),
-            },
-        };
-        if std::mem::take(&mut self.started) {
-            // SAFETY: the port is claimed and runs; nobody has a queue of it yet.
-            unsafe { sys::rte_eth_dev_stop(self.port) };
-        }
-        self.interrupts = PortInterrupts::without(why);
-        self.start_as(options, info, pools, false)
-    }
-
-    fn start_as(
-        &mut self,
-        options: &PortOptions,
-        info: &PortDescription,
-        pools: &[MbufPool],
-        interrupts: bool,
-    ) -> Result<(), DpdkError> {
-        let port = self.port;
-        configure(port, options, info, pools, interrupts)?;
-        if options.isolate {
-            // Not earlier: net_tap forgets it where it has no queues yet, and keeps taking all.
-            isolate(port, true).map_err(|why| DpdkError::Isolation { port, why })?;
-        }
-        // SAFETY: the port is claimed and configured.
-        let failed = unsafe { sys::rte_eth_dev_start(port) };
-        self.started = failed == 0;
-        if self.started {
-            Ok(())
-        } else {
-            Err(DpdkError::Configure { port, stage: ConfigureStage::Start, code: DpdkErrno::of(failed) })
-        }
-    }
-}
-
-impl Drop for PortClaim {
-    fn drop(&mut self) {
-        // SAFETY: this is the only owner of the port; queues and rules hold it, so there are none.
-        unsafe {
-            if self.started {
-                sys::rte_eth_dev_stop(self.port);
-            }
-            if self.configured {
-                sys::rte_eth_dev_close(self.port);
-            }
-        }
-        self.eal.release(self.port);
-    }
 }
 
 impl DpdkPort {
@@ -218,11 +33,9 @@ impl DpdkPort {
         if options.queues == 0 || options.queues > info.max_queues {
             return Err(DpdkError::Queues { port, asked: options.queues, most: info.max_queues });
         }
-        eal.claim(port)?;
-        let (interrupts, eal) = (PortInterrupts::without(InterruptsUnavailable::NotRequested), Arc::clone(eal));
-        let mut claim = PortClaim { port, configured: false, started: false, interrupts, eal: Arc::clone(&eal) };
+        let (mut claim, eal) = (PortClaim::take(eal, port)?, Arc::clone(eal));
         let mtu = mtu_to_set(options.mtu, &info);
-        let reads = SendMemory::of(&eal, options, &info);
+        let reads = SendMemory::of(&eal, options.dma_from_tables, &info);
         info.sends_in_place = reads.why_not().is_none();
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
         let (pools, external_pools) = create_pools(&eal, options, &info, mtu, node)?;
@@ -339,64 +152,6 @@ pub struct PortStatus {
     pub interrupts_unavailable: Option<InterruptsUnavailable>,
 }
 
-impl OpenPort {
-    pub(super) fn number(&self) -> u16 {
-        self.claim.port
-    }
-
-    pub(super) fn interrupts(&self) -> &PortInterrupts {
-        &self.claim.interrupts
-    }
-
-    fn one_at_a_time(&self) -> MutexGuard<'_, Vec<Vec<MacAddress>>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn is_up(&self) -> bool {
-        let _one_asks = self.one_at_a_time();
-        // SAFETY: the port is open, and nobody else asks.
-        unsafe { sys::ss_port_link(self.claim.port) == 1 }
-    }
-
-    pub(super) fn counters(&self) -> PortCounters {
-        // SAFETY: all-zero is a value of the structure, which holds numbers alone.
-        let mut said: sys::ss_port_stats = unsafe { std::mem::zeroed() };
-        let _one_asks = self.one_at_a_time();
-        // SAFETY: the port is open, and nobody else asks; the structure is filled in, with zeros if the driver does not
-        // count.
-        unsafe { sys::ss_port_stats(self.claim.port, &mut said) };
-        PortCounters {
-            received: said.received,
-            sent: said.sent,
-            missed: said.missed,
-            receive_errors: said.receive_errors,
-            send_errors: said.send_errors,
-            no_buffer: said.no_buffer,
-            kept: self.kept.iter().map(|kept| u64::from(kept.out())).sum(),
-            not_kept: self.kept.iter().map(|kept| kept.refused()).sum(),
-            in_place: self.ends.iter().map(|ends| ends.get().0).sum(),
-            copied: self.ends.iter().map(|ends| ends.get().1).sum(),
-            reads_bytes: self.reads.told().map_or(0, |dma| dma.bytes() as u64),
-            interrupts: self.interrupts().came(),
-        }
-    }
-
-    /// Lets frames to the groups of all queues in. Whether it does: a device that knows no groups lets all in.
-    pub(super) fn listen(&self, queue: u16, groups: &[MacAddress]) -> bool {
-        let mut all = self.one_at_a_time();
-        if let Some(own) = all.get_mut(usize::from(queue)) {
-            own.clear();
-            own.extend_from_slice(groups);
-        }
-        let mut union: Vec<[u8; 6]> = all.iter().flatten().map(|group| group.0).collect();
-        union.sort_unstable();
-        union.dedup();
-        // SAFETY: the port is open; so many addresses of six bytes lie there during the call, which copies them.
-        let failed = unsafe { sys::ss_port_listen(self.claim.port, union.as_ptr().cast(), union.len() as u32) };
-        failed == 0 || DpdkErrno::of(failed).is_unsupported()
-    }
-}
-
 /// The port of this name or number, or the only one.
 pub(super) fn find_port(eal: &Eal, which: &str) -> Result<PortDescription, DpdkError> {
     let mut ports = eal.ports()?;
@@ -460,45 +215,6 @@ fn create_pools(
         MbufPool::contiguous(eal, buffers, frame.saturating_add(XDP_HEADROOM), node)
     };
     Ok(((0..options.queues).map(pool).collect::<Result<_, _>>()?, external_pools))
-}
-
-/// The MTU that a device is configured with. To leave that out is not to leave it as it is: DPDK then sets 1500.
-fn mtu_to_set(asked: Option<u16>, info: &PortDescription) -> u16 {
-    let most = if info.max_mtu == 0 { u16::MAX } else { info.max_mtu };
-    asked.unwrap_or(info.mtu.min(most))
-}
-
-fn configure(
-    port: u16,
-    options: &PortOptions,
-    info: &PortDescription,
-    pools: &[MbufPool],
-    interrupts: bool,
-) -> Result<(), DpdkError> {
-    let checksums = sys::SS_CAN_CHECK_IP | sys::SS_CAN_CHECK_UDP | sys::SS_CAN_FILL_IP | sys::SS_CAN_FILL_UDP;
-    let want = if options.checksums { checksums } else { 0 };
-    let conf = sys::ss_port_conf {
-        queues: options.queues,
-        rx_descriptors: options.rx_descriptors,
-        tx_descriptors: options.tx_descriptors,
-        mtu: if info.is_shared_memory() { info.mtu } else { mtu_to_set(options.mtu, info) },
-        want: want | sys::SS_CAN_SPREAD | sys::SS_CAN_SEND_SEGMENTS,
-        interrupts: u32::from(interrupts),
-    };
-    let pointers: Vec<_> = pools.iter().map(MbufPool::pointer).collect();
-    let mut stage = 0;
-    // SAFETY: the port is claimed and not started; there is a pool for each queue, and pools outlive the port.
-    let failed = unsafe { sys::ss_port_configure(port, &conf, pointers.as_ptr(), &mut stage) };
-    if failed == 0 {
-        return Ok(());
-    }
-    let stage = match stage {
-        sys::SS_STAGE_MTU => ConfigureStage::Mtu,
-        sys::SS_STAGE_RX_QUEUE => ConfigureStage::ReceiveQueue,
-        sys::SS_STAGE_TX_QUEUE => ConfigureStage::TransmitQueue,
-        _ => ConfigureStage::Device,
-    };
-    Err(DpdkError::Configure { port, stage, code: DpdkErrno::of(failed) })
 }
 
 #[cfg(test)]

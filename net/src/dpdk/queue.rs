@@ -7,10 +7,10 @@
 //! queues, or one that goes in the middle of a burst, has its driver touch other memory (docs/dpdk.md).
 #![allow(unsafe_code)]
 
-use super::dma::SendMemory;
+use super::open_port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use super::payload_source::PayloadSource;
 use super::pool::MbufPool;
-use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
+use super::send_memory::SendMemory;
 use crate::driver::ReceivePressure;
 use crate::limits::{
     BURST, DPDK_EMPTY_RECEIVES_BEFORE_CLEANUP, DPDK_FULL_SENDS_BEFORE_LINK_CHECK, DPDK_LINK_CHECK_MS,

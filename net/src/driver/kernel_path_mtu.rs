@@ -6,11 +6,11 @@
 //! who asks for what is refused. The answer is believed for some time.
 
 use super::PathMtu;
-use super::interval_limiter::IntervalLimiter;
 use super::reduced_mtu::ReducedMtuTable;
 use super::sys;
 use crate::limits::{MAX_DATAGRAM_CEILING, MIN_PATH_DATAGRAM, REDUCED_PATH_GROUPS, REDUCED_PATHS_PER_S};
 use crate::r2p2::PeerAddr;
+use crate::rate_limiter::{RateLimit, RateLimiter};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ pub struct KernelPathMtu {
     /// Bytes of datagrams.
     narrow: ReducedMtuTable,
     /// Questions to the kernel, of each group of networks.
-    questions: Mutex<Box<[IntervalLimiter]>>,
+    questions: Mutex<Box<[RateLimiter]>>,
     /// Where its times start.
     start: Instant,
 }
@@ -36,7 +36,7 @@ impl KernelPathMtu {
     }
 
     fn new(local: IpAddr) -> KernelPathMtu {
-        let questions = (0..REDUCED_PATH_GROUPS).map(|_| IntervalLimiter::new(REDUCED_PATHS_PER_S)).collect();
+        let questions = (0..REDUCED_PATH_GROUPS).map(|_| RateLimiter::default()).collect();
         KernelPathMtu { local, narrow: ReducedMtuTable::new(), questions: Mutex::new(questions), start: Instant::now() }
     }
 
@@ -45,7 +45,8 @@ impl KernelPathMtu {
     #[cold]
     fn learn(&self, now_us: u64, peer: PeerAddr, bytes: usize, ask: impl FnOnce(PeerAddr) -> Option<usize>) {
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
-        let may = questions.get_mut(self.narrow.group(peer.ip())).is_some_and(|rate| rate.take(now_us));
+        let limit = RateLimit::per_second(REDUCED_PATHS_PER_S);
+        let may = questions.get_mut(self.narrow.group(peer.ip())).is_some_and(|rate| rate.admit(&limit, now_us));
         drop(questions);
         if may && let Some(datagram) = ask(peer).filter(|datagram| *datagram < bytes) {
             self.narrow.reduce(now_us, peer.ip(), datagram.max(MIN_PATH_DATAGRAM));

@@ -6,10 +6,10 @@
 
 mod any;
 mod burst;
-pub(crate) mod interval_limiter;
 mod kernel_path_mtu;
 mod outbox;
 pub(crate) mod reduced_mtu;
+mod socket_file;
 pub mod socket_filter;
 mod stream;
 mod sys;

@@ -1,7 +1,7 @@
 //! Connections: a listener per worker on one address, streams that never wait, and a selector that tells which of many
 //! have something to say.
 
-use super::unix::SocketFile;
+use super::socket_file::SocketFile;
 use crate::limits::{ACCEPT_BACKLOG, EPOLL_EVENTS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES};
 use crate::r2p2::PeerAddr;
 use rustix::event::Timespec;

@@ -1,38 +1,14 @@
 //! Unix sockets to listen on: the file, who may use it, and what becomes of one that a server has left behind.
 
+use super::socket_file::{SocketFile, stat_path};
 use super::stream::{ListenError, ListenerAddress, StreamListener};
 use crate::limits::ACCEPT_BACKLOG;
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode};
+use rustix::fs::{self, FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-/// Which file it is, wherever it may be moved to: device and inode.
-type FileIdentity = (u64, u64);
-
-/// The file of a socket that is listened on. It is removed when this is dropped, unless another one stands there by
-/// then.
-#[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    identity: FileIdentity,
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if stat_path(&self.path).is_ok_and(|(identity, _)| identity == self.identity) {
-            let _is_gone_already = fs::unlink(&self.path);
-        }
-    }
-}
-
-/// What stands at a path, without following a link.
-fn stat_path(path: &Path) -> Result<(FileIdentity, FileType), Errno> {
-    let found = fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(((found.st_dev, found.st_ino), FileType::from_raw_mode(found.st_mode)))
-}
 
 fn new_socket() -> Result<OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
@@ -104,6 +80,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::PathBuf;
 
     fn mode_of(path: &Path) -> u32 {
         std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777

@@ -1,71 +1,9 @@
 //! The meta commands: two letters, a key, and flags of one letter each, some with a value.
 
-use super::request::{DataBlock, TextParse, TextRequest, find_data_block};
+use super::data_block::{DataBlock, find_data_block};
 use super::text::{LineTokens, decode_base64, parse_flags, parse_i32, parse_u64};
+use super::text_request::{MetaCommand, MetaFlags, MetaRequest, TextParse, TextRequest};
 use super::{BAD_CHUNK, BAD_FORMAT, BAD_KEY, ERROR, MAX_KEY_LEN};
-
-/// Which meta command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetaCommand {
-    /// mg
-    Get,
-    /// ms
-    Set,
-    /// md
-    Delete,
-    /// ma
-    Arithmetic,
-    /// me
-    Debug,
-}
-
-/// What the flags of a meta command say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MetaFlags {
-    /// b: the key is base64.
-    pub base64: bool,
-    /// q: no answer where it goes as it mostly goes.
-    pub quiet: bool,
-    /// v: with the value.
-    pub value: bool,
-    /// I: what is old, or to be invalidated, is marked as stale.
-    pub invalidate: bool,
-    /// x: the value goes, the item stays.
-    pub remove_value: bool,
-    /// N: where there is none, one is made that ends then.
-    pub vivify: Option<i32>,
-    /// T: the new time of expiry.
-    pub ttl: Option<i32>,
-    /// R: where it ends sooner than this, one client is told to renew it.
-    pub recache: Option<i32>,
-    /// C: only if it has this number.
-    pub cas: Option<u64>,
-    /// E: the number that it is to have.
-    pub new_cas: Option<u64>,
-    /// F: the flags that it is to have.
-    pub flags: u32,
-    /// D: by how much.
-    pub delta: Option<u64>,
-    /// J: what is written where there was none.
-    pub initial: u64,
-    /// M: the mode; 0: none was said.
-    pub mode: u8,
-}
-
-/// A meta command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetaRequest<'i> {
-    /// Which.
-    pub verb: MetaCommand,
-    /// The key as it was written: in base64 if its flag says so.
-    pub key: &'i [u8],
-    /// What its flags say.
-    pub flags: MetaFlags,
-    /// The value of `ms`.
-    pub block: &'i [u8],
-    /// The flags as they were written, in their order: the answer has those that ask for something in the same.
-    pub written: LineTokens<'i>,
-}
 
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 /// Longest opaque word, bytes, its letter included.

@@ -6,6 +6,7 @@
 //! step again or not just as they would be there.
 
 pub mod binary;
+mod data_block;
 mod meta;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod reference;
@@ -13,10 +14,11 @@ mod request;
 #[cfg(test)]
 mod tests;
 pub mod text;
+mod text_request;
 pub mod udp;
 
-pub use meta::{MetaCommand, MetaFlags, MetaRequest};
-pub use request::{StoreMode, StoreRequest, TextParse, TextRequest, parse};
+pub use request::parse;
+pub use text_request::{MetaCommand, MetaFlags, MetaRequest, StoreMode, StoreRequest, TextParse, TextRequest};
 
 /// Longest key, bytes: the protocol's own limit.
 pub const MAX_KEY_LEN: usize = 250;

@@ -18,6 +18,14 @@ impl<'i> LineTokens<'i> {
     }
 }
 
+impl PartialEq for LineTokens<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rest() == other.rest()
+    }
+}
+
+impl Eq for LineTokens<'_> {}
+
 impl<'i> Iterator for LineTokens<'i> {
     type Item = &'i [u8];
 

@@ -2,16 +2,14 @@
 //! owner.
 //!
 //! Addresses are cheap: who has one has many. So what bounds a peer bounds nobody who means harm, and room goes by
-//! owner as well: a tenant may hold twice what it leaves free, so that there is mostly something left for the next; and
-//! where there is not, whoever would hold less than another takes it from the one that holds most. All who have not
-//! shown whose they are have one owner together.
+//! owner as well ([`DynamicThreshold`]), so that there is mostly something left for the next; and where there is not,
+//! whoever would hold less than another takes it from the one that holds most. All who have not shown whose they are
+//! have one owner together.
 
 use super::PeerAddr;
+use crate::dynamic_threshold::DynamicThreshold;
 use hashbrown::HashMap;
 use std::hash::Hash;
-
-/// An owner may hold so many times what it leaves free.
-const ALPHA: usize = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct MessageUsage {
@@ -66,9 +64,8 @@ impl MessageBudget {
     /// Whether all others leave room for it, and its owner's part does.
     pub(super) fn admits_owner(&self, owner: u32, size: usize) -> bool {
         let own = self.owners.get(&owner).copied().unwrap_or_default();
-        let free_messages = self.bounds.messages.saturating_sub(self.all.messages);
-        let Some(free_bytes) = self.bounds.bytes.checked_sub(self.all.bytes.saturating_add(size)) else { return false };
-        own.messages < ALPHA * free_messages && own.bytes + size <= free_bytes.saturating_mul(ALPHA)
+        DynamicThreshold::of(self.bounds.messages).admits(self.all.messages, own.messages)
+            && DynamicThreshold::of(self.bounds.bytes).admits_size(self.all.bytes, own.bytes, size)
     }
 
     /// The owner that holds most, if that is more than this one would with one more message of `size` bytes.

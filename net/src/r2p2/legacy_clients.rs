@@ -4,14 +4,8 @@
 
 use super::header::{FLAG_FIRST, FLAG_LAST, MAGIC, R2p2Kind, SINGLE_HEADER_LEN, single_header};
 use super::{DatagramSink, PeerAddr};
-use crate::limits::{LEGACY_DROP_BURST, LEGACY_DROPS_PER_S};
-
-/// What may still be answered to such packets.
-#[derive(Debug, Default)]
-pub(super) struct LegacyDropLimiter {
-    /// From when on the rate is fully recovered.
-    recovered_us: u64,
-}
+use crate::limits::LEGACY_DROPS;
+use crate::rate_limiter::RateLimiter;
 
 /// The id of a request of which `datagram` is the first packet of several.
 fn legacy_first_packet(datagram: &[u8]) -> Option<u16> {
@@ -23,18 +17,19 @@ fn legacy_first_packet(datagram: &[u8]) -> Option<u16> {
     (is_request && is_first).then(|| u16::from_be_bytes([high, low]))
 }
 
-impl LegacyDropLimiter {
-    /// Answers a datagram that is none of ours by a drop if it is such a packet. The sender's address may be forged:
-    /// the drop is no longer than any such packet, and there are so many a second.
-    #[cold]
-    pub(super) fn answer(&mut self, now_us: u64, peer: PeerAddr, datagram: &[u8], tx: &mut impl DatagramSink) {
-        const EACH_US: u64 = 1_000_000 / LEGACY_DROPS_PER_S;
-        let Some(request_id) = legacy_first_packet(datagram) else { return };
-        let next_us = self.recovered_us.max(now_us) + EACH_US;
-        if next_us <= now_us + LEGACY_DROP_BURST * EACH_US {
-            self.recovered_us = next_us;
-            tx.send(peer, &[&single_header(R2p2Kind::Drop, request_id)]);
-        }
+/// Answers a datagram that is none of ours by a drop if it is such a packet. The sender's address may be forged: the
+/// drop is no longer than any such packet, and there are so many a second.
+#[cold]
+pub(super) fn answer_legacy(
+    drops: &mut RateLimiter,
+    now_us: u64,
+    peer: PeerAddr,
+    datagram: &[u8],
+    tx: &mut impl DatagramSink,
+) {
+    let Some(request_id) = legacy_first_packet(datagram) else { return };
+    if drops.admit(&LEGACY_DROPS, now_us) {
+        tx.send(peer, &[&single_header(R2p2Kind::Drop, request_id)]);
     }
 }
 
@@ -43,7 +38,7 @@ mod tests {
     use super::super::ServerEndpoint;
     use super::super::header::{AckReport, R2p2Body, R2p2Packet, report_packet};
     use super::*;
-    use crate::limits::ServerLimits;
+    use crate::limits::{LEGACY_DROP_BURST, LEGACY_DROPS_PER_S, ServerLimits};
     use crate::rpc::{MessageHeader, OpKind, Operation, encode_message};
 
     type Sent = Vec<(PeerAddr, Vec<u8>)>;
@@ -88,9 +83,9 @@ mod tests {
 
     #[test]
     fn drops_are_so_many_a_second() {
-        let (mut published, mut sent) = (LegacyDropLimiter::default(), Sent::new());
+        let (mut drops, mut sent) = (RateLimiter::default(), Sent::new());
         let packet = [0xCC, 8, 0, 0x80, 0, 1, 0, 2];
-        (0..2_000_000).step_by(10).for_each(|now_us| published.answer(now_us, peer(), &packet, &mut sent));
+        (0..2_000_000).step_by(10).for_each(|now_us| answer_legacy(&mut drops, now_us, peer(), &packet, &mut sent));
         let most = 2 * LEGACY_DROPS_PER_S;
         assert!((most..=most + LEGACY_DROP_BURST).contains(&(sent.len() as u64)), "{}", sent.len());
     }

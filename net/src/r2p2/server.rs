@@ -9,7 +9,7 @@ use super::header::{
     AckReport, MessageFragment, MtuProbePacket, MtuProbeStep, R2p2Body, R2p2Kind, R2p2Packet, report_packet,
     single_header,
 };
-use super::legacy_clients::LegacyDropLimiter;
+use super::legacy_clients::answer_legacy;
 use super::mtu_probe::{self, PeerDatagramSizes};
 use super::outgoing::{MessageKey, OutgoingResponse};
 use super::transfer::{ChunkLayout, PartialMessage, TransferId, WindowSender, is_newer_incarnation};
@@ -20,6 +20,7 @@ use crate::limits::{
     MAX_REQUEST_LIFETIME_US, MAX_RTO_US, MIN_PATH_DATAGRAM, STALL_SCAN_INTERVAL_US, STALLED_TIMERS, ServerLimits,
     TIMER_GRANULARITY_US, WINDOW,
 };
+use crate::rate_limiter::RateLimiter;
 use crate::seal::{peer_session, seal_overhead};
 use crate::shared_bytes::SharedBytes;
 use hashbrown::HashMap;
@@ -48,7 +49,7 @@ pub struct ServerEndpoint {
     outgoing_budget: MessageBudget,
     sizes: PeerDatagramSizes,
     buffers: MessageBufferPool,
-    published: LegacyDropLimiter,
+    legacy_drops: RateLimiter,
     incarnation: u32,
     due_us: u64,
     /// When it may be looked again for what stands still.
@@ -94,7 +95,7 @@ impl ServerEndpoint {
             }),
             sizes: PeerDatagramSizes::default(),
             buffers: MessageBufferPool::new(limits.pooled_bytes),
-            published: LegacyDropLimiter::default(),
+            legacy_drops: RateLimiter::default(),
             incarnation: 0,
             due_us: NEVER,
             next_stall_scan_us: 0,
@@ -164,7 +165,7 @@ impl ServerEndpoint {
             Ok(packet) => self.receive_slow_path(now_us, peer, &packet, tx, owner),
             Err(bad) => {
                 self.counters.malformed.count(bad);
-                self.published.answer(now_us, peer, datagram, tx);
+                answer_legacy(&mut self.legacy_drops, now_us, peer, datagram, tx);
                 None
             }
         }

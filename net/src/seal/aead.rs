@@ -4,8 +4,8 @@
 //! snow's own transport state would do the same, but knows no associated data and copies every packet; so its split
 //! keys are handed to `ring`, which is what snow uses, too.
 
-use super::limits::{PACKETS_PER_KEY, REKEY_AFTER_PACKETS, REKEY_AFTER_US};
-use super::packet::{HEADER_LEN, SEAL_OVERHEAD, SealHeader, TAG_LEN};
+use super::limits::{HEADER_LEN, PACKETS_PER_KEY, REKEY_AFTER_PACKETS, REKEY_AFTER_US, TAG_LEN};
+use super::packet::{SEAL_OVERHEAD, SealHeader};
 use super::replay_window::{ReplayError, ReplayWindow};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 

@@ -6,10 +6,10 @@ use super::counters::ClientSealCounters;
 use super::handshake::NoiseInitiator;
 use super::keys::TokenKeys;
 use super::limits::{
-    HELLO_LEN, MAX_CLOCK_CORRECTIONS, MAX_COOKIE_HELLOS, MIN_REHANDSHAKE_INTERVAL_US, PREVIOUS_KEYS_LIFETIME_US,
-    REFUSAL_GRACE_US,
+    HEADER_LEN, HELLO_LEN, MAX_CLOCK_CORRECTIONS, MAX_COOKIE_HELLOS, MIN_REHANDSHAKE_INTERVAL_US,
+    PREVIOUS_KEYS_LIFETIME_US, REFUSAL_GRACE_US,
 };
-use super::packet::{HEADER_LEN, RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind};
+use super::packet::{RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind};
 use crate::limits::{FIRST_RTO_US, MAX_RTO_US};
 use crate::r2p2::{DatagramSink, PeerAddr};
 use std::ops::Range;

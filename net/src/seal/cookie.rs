@@ -6,12 +6,12 @@
 //! the address that they came from, and no address has more than its part of that. So whoever forges addresses has the
 //! other half, and whoever has few addresses has little. Nothing is remembered of a hello that is sent a cookie.
 
+use super::keys::hmac_sha256;
 use super::limits::{COOKIE_ADDRESSES, COOKIE_LEN, COOKIE_LIFETIME_US};
 use super::session_table::SealSessionId;
-use super::token_bucket::TokenBucket;
 use crate::r2p2::PeerAddr;
+use crate::rate_limiter::{RateLimit, RateLimiter};
 use hashbrown::HashMap;
-use hmac_sha256::HMAC;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::IpAddr;
 
@@ -23,13 +23,13 @@ pub(super) struct CookieIssuer {
     /// which.
     keys: [Option<(u64, [u8; 32])>; 2],
     /// How many hellos each address may still have checked.
-    addresses: HashMap<IpAddr, TokenBucket>,
-    per_address_s: u32,
+    addresses: HashMap<IpAddr, RateLimiter>,
+    address_limit: RateLimit,
 }
 
 impl CookieIssuer {
-    pub(super) fn new(per_address_s: u32) -> CookieIssuer {
-        CookieIssuer { keys: [None; 2], addresses: HashMap::new(), per_address_s }
+    pub(super) fn new(address_limit: RateLimit) -> CookieIssuer {
+        CookieIssuer { keys: [None; 2], addresses: HashMap::new(), address_limit }
     }
 
     /// The cookie of a session's hello from this address. `None` if the system has no random numbers.
@@ -64,13 +64,12 @@ impl CookieIssuer {
     /// others'.
     pub(super) fn may_check(&mut self, now_us: u64, from: PeerAddr) -> bool {
         if self.addresses.len() >= COOKIE_ADDRESSES {
-            self.addresses.retain(|_, rate| !rate.is_full(now_us));
+            self.addresses.retain(|_, rate| !rate.is_at_rest(now_us));
             if self.addresses.len() >= COOKIE_ADDRESSES {
                 self.addresses.clear();
             }
         }
-        let per_s = self.per_address_s;
-        self.addresses.entry(source_network(from)).or_insert_with(|| TokenBucket::new(per_s)).take(now_us)
+        self.addresses.entry(source_network(from)).or_default().admit(&self.address_limit, now_us)
     }
 
     fn of(&self, which: usize, from: PeerAddr, name: SealSessionId) -> Option<HelloCookie> {
@@ -84,7 +83,7 @@ impl CookieIssuer {
         named[16..18].copy_from_slice(&from.port().to_le_bytes());
         named[18..22].copy_from_slice(&name.0.to_le_bytes());
         named[22..].copy_from_slice(&name.1.to_le_bytes());
-        let mut cookie: HelloCookie = *HMAC::mac(named, key).first_chunk()?;
+        let mut cookie: HelloCookie = *hmac_sha256(key, &named).first_chunk()?;
         cookie[0] = cookie[0] & !1 | which as u8;
         Some(cookie)
     }
@@ -106,7 +105,7 @@ mod tests {
     fn a_cookie_is_good_for_its_address_and_session_and_for_its_life() {
         let random = SystemRandom::new();
         let (at, name) = (PeerAddr::from(([192, 0, 2, 1], 9)), (7, 70));
-        let mut cookies = CookieIssuer::new(10);
+        let mut cookies = CookieIssuer::new(RateLimit::per_second(10));
         assert!(!cookies.knows(0, at, name, &[0; COOKIE_LEN]) && !cookies.knows(0, at, name, &[1; COOKIE_LEN]));
         let cookie = cookies.make(0, at, name, &random).unwrap();
         assert!(cookies.knows(0, at, name, &cookie));
@@ -130,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_address_has_its_part_and_the_list_of_them_has_an_end() {
-        let mut cookies = CookieIssuer::new(10);
+        let mut cookies = CookieIssuer::new(RateLimit::per_second(10));
         let at: PeerAddr = "[2001:db8::1]:9".parse().unwrap();
         let near: PeerAddr = "[2001:db8::ffff:2]:10".parse().unwrap();
         assert_eq!((0..100).filter(|_| cookies.may_check(0, at)).count(), 10);

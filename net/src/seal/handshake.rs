@@ -9,8 +9,8 @@
 
 use super::aead::DirectionKeys;
 use super::keys::{TokenKeys, TokenVerifier};
-use super::limits::{HELLO_LEN, WELCOME_LEN};
-use super::packet::{HEADER_LEN, TAG_LEN};
+use super::limits::{HEADER_LEN, HELLO_LEN, TAG_LEN, WELCOME_LEN};
+
 use snow::params::NoiseParams;
 use snow::{Builder, HandshakeState};
 use std::sync::OnceLock;

@@ -1,8 +1,10 @@
 //! Every limit of sealed sessions: default, unit, reason. A server takes those in [`SealLimits`], so that a test may
 //! make them tiny; those that both sides must agree on are constants.
 
-use super::packet::{HEADER_LEN, TAG_LEN};
-
+/// Bytes of the header of a sealed packet.
+pub const HEADER_LEN: usize = 24;
+/// Bytes of the tag at the end of what is sealed.
+pub const TAG_LEN: usize = 16;
 /// Packet numbers below the newest that may still come: a window of 2,048 rides out any reordering that a burst of a
 /// whole socket buffer (4 MiB) of full packets can make, for 264 bytes a session and direction.
 pub const REPLAY_WINDOW: u64 = 2048;

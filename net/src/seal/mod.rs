@@ -21,16 +21,15 @@ mod server;
 mod session_table;
 #[cfg(test)]
 mod tests;
-mod token_bucket;
 
 pub use client::{ClientSeal, ClientSealSink, HandshakeRefusal};
 pub use counters::{ClientSealCounters, SealCounters};
 pub use handshake::NOISE_PATTERN;
 pub use keys::{TokenKeys, TokenVerifier};
-pub use limits::SealLimits;
+pub use limits::{HEADER_LEN, SealLimits, TAG_LEN};
 pub use packet::{
-    HEADER_LEN, MAGIC, REJECT_LEN, RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, TAG_LEN,
-    TENANT_BYTES, VERSION, is_sealed, peer_session, requires_opening, seal_overhead, session_peer,
+    MAGIC, REJECT_LEN, RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, TENANT_BYTES, VERSION,
+    is_sealed, peer_session, requires_opening, seal_overhead, session_peer,
 };
 pub use replay_window::{ReplayError, ReplayWindow};
 pub use server::{ServerSeal, ServerSealSink, TokenSource};

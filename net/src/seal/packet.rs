@@ -1,6 +1,6 @@
 //! The outside of a sealed packet: a header that anybody may read, then what nobody may.
 
-use super::limits::{HELLO_LEN, HELLO_WITH_COOKIE_LEN, RETRY_LEN, WELCOME_LEN};
+use super::limits::{HEADER_LEN, HELLO_LEN, HELLO_WITH_COOKIE_LEN, RETRY_LEN, TAG_LEN, WELCOME_LEN};
 use crate::r2p2::PeerAddr;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
@@ -10,10 +10,6 @@ use thiserror::Error;
 pub const MAGIC: u8 = 0x5E;
 /// The version of this format.
 pub const VERSION: u8 = 1;
-/// Bytes of the header.
-pub const HEADER_LEN: usize = 24;
-/// Bytes of the tag at the end of what is sealed.
-pub const TAG_LEN: usize = 16;
 /// Bytes that sealing adds to a packet.
 pub const SEAL_OVERHEAD: usize = HEADER_LEN + TAG_LEN;
 /// Where the tenant's id stands, u32 little-endian: for whoever has to choose packets before they are opened.

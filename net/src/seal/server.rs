@@ -5,16 +5,16 @@ use super::cookie::{CookieIssuer, HelloCookie};
 use super::counters::SealCounters;
 use super::handshake::NoiseResponder;
 use super::keys::TokenVerifier;
-use super::limits::{HELLO_LEN, HELLO_LIFETIME_MS, SealLimits};
+use super::limits::{HEADER_LEN, HELLO_LEN, HELLO_LIFETIME_MS, SealLimits};
 use super::packet::{
-    HEADER_LEN, RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, peer_session, session_peer,
+    RejectReason, SEAL_OVERHEAD, SealHeader, SealPacketError, SealPacketKind, peer_session, session_peer,
 };
 use super::replay_window::ReplayError;
 use super::session_table::{KeyGeneration, SealSessionId, SealedSession, SealedSessionTable, UnconfirmedKeys};
-use super::token_bucket::TokenBucket;
 use crate::limits::FIRST_RTO_US;
 use crate::r2p2::header::SINGLE_HEADER_LEN;
 use crate::r2p2::{DatagramSink, PeerAddr};
+use crate::rate_limiter::{RateLimit, RateLimiter};
 use crate::shared_bytes::SharedBytes;
 use hashbrown::{HashMap, HashSet};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -57,12 +57,12 @@ pub struct ServerSeal {
     checks_left: u32,
     /// The same for those that bring a cookie.
     cookie_checks_left: u32,
-    checks: TokenBucket,
+    checks: RateLimiter,
     cookies: CookieIssuer,
-    cookie_bucket: TokenBucket,
-    rejects: TokenBucket,
-    handshakes: HashMap<u32, TokenBucket>,
-    handshake_bucket: TokenBucket,
+    cookie_limiter: RateLimiter,
+    rejects: RateLimiter,
+    handshakes: HashMap<u32, RateLimiter>,
+    handshake_limiter: RateLimiter,
     random: SystemRandom,
     counters: SealCounters,
     /// Fixes the ephemeral keys, for documentation and tests.
@@ -81,12 +81,12 @@ impl ServerSeal {
             rotated_us: 0,
             checks_left: limits.checks_per_turn,
             cookie_checks_left: limits.checks_per_turn,
-            checks: TokenBucket::new(limits.checks_per_s),
-            cookies: CookieIssuer::new(limits.checks_per_address_s),
-            cookie_bucket: TokenBucket::new(limits.cookies_per_s),
-            rejects: TokenBucket::new(limits.rejects_per_s),
+            checks: RateLimiter::default(),
+            cookies: CookieIssuer::new(RateLimit::per_second(limits.checks_per_address_s.into())),
+            cookie_limiter: RateLimiter::default(),
+            rejects: RateLimiter::default(),
             handshakes: HashMap::new(),
-            handshake_bucket: TokenBucket::new(limits.total_handshakes_per_s),
+            handshake_limiter: RateLimiter::default(),
             random: SystemRandom::new(),
             counters: SealCounters::default(),
             ephemeral: None,
@@ -267,7 +267,7 @@ impl ServerSeal {
         reason: RejectReason,
         tx: &mut impl DatagramSink,
     ) {
-        if self.rejects.take(now_us) {
+        if self.rejects.admit(&RateLimit::per_second(self.limits.rejects_per_s.into()), now_us) {
             self.counters.rejects += 1;
             let head = SealHeader { kind: SealPacketKind::Reject, flags: reason as u8, ..head };
             tx.send(to, &[&head.encode(), &self.clock_ms(now_us).to_le_bytes()]);
@@ -335,9 +335,11 @@ impl ServerSeal {
         }
         let same_tenant = self.waiting.iter().filter(|waits| waits.name.0 == name.0).count();
         let limits = &self.limits;
-        let rate = self.handshakes.entry(name.0).or_insert_with(|| TokenBucket::new(limits.handshakes_per_s));
+        let own = RateLimit::per_second(limits.handshakes_per_s.into());
+        let total = RateLimit::per_second(limits.total_handshakes_per_s.into());
+        let rate = self.handshakes.entry(name.0).or_default();
         let room = self.waiting.len() < limits.waiting && same_tenant < limits.queued_handshakes_per_tenant;
-        if !room || !rate.take(now_us) || !self.handshake_bucket.take(now_us) {
+        if !room || !rate.admit(&own, now_us) || !self.handshake_limiter.admit(&total, now_us) {
             self.counters.rate += 1;
             return;
         }
@@ -357,18 +359,21 @@ impl ServerSeal {
         tx: &mut impl DatagramSink,
     ) -> bool {
         let name = (head.tenant, head.session);
-        if self.checks_left > 0 && self.checks.try_take_above_half(now_us) {
+        let checks = RateLimit::per_second(self.limits.checks_per_s.into());
+        if self.checks_left > 0 && self.checks.admit_above_half(&checks, now_us) {
             self.checks_left -= 1;
             return true;
         }
         if cookie.is_some_and(|cookie| self.cookies.knows(now_us, from, name, cookie)) {
-            let may = self.cookie_checks_left > 0 && self.cookies.may_check(now_us, from) && self.checks.take(now_us);
+            let may = self.cookie_checks_left > 0
+                && self.cookies.may_check(now_us, from)
+                && self.checks.admit(&checks, now_us);
             self.cookie_checks_left -= u32::from(may);
             self.counters.rate += u64::from(!may);
             return may;
         }
-        let sent =
-            self.cookie_bucket.take(now_us).then(|| self.cookies.make(now_us, from, name, &self.random)).flatten();
+        let may_send = self.cookie_limiter.admit(&RateLimit::per_second(self.limits.cookies_per_s.into()), now_us);
+        let sent = may_send.then(|| self.cookies.make(now_us, from, name, &self.random)).flatten();
         if let Some(cookie) = sent {
             self.counters.no_cookie += 1;
             tx.send(from, &[&SealHeader { kind: SealPacketKind::Retry, flags: 0, ..head }.encode(), &cookie]);
@@ -400,7 +405,7 @@ impl ServerSeal {
             self.counters.ended += self.table.sweep(IDLE_SWEEP_SLOTS, before_us);
         }
         if self.handshakes.len() > self.table.len() + self.limits.waiting {
-            self.handshakes.retain(|_, rate| !rate.is_full(now_us));
+            self.handshakes.retain(|_, rate| !rate.is_at_rest(now_us));
         }
     }
 

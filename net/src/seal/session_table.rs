@@ -4,6 +4,7 @@ use super::aead::SessionKeys;
 use super::limits::{
     PATH_QUEUE_BYTES, PATH_QUEUE_BYTES_TOTAL, PATH_QUEUE_PACKETS, PREVIOUS_KEYS_LIFETIME_US, WELCOME_LEN,
 };
+use crate::dynamic_threshold::DynamicThreshold;
 use crate::r2p2::PeerAddr;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -43,16 +44,13 @@ pub(super) struct PathQueue {
     bytes: usize,
 }
 
-/// Bytes of the answers that wait in all sessions. A tenant has at most twice as many as it leaves free, so that those of
-/// one, however many of its clients move, keep no other's from waiting.
+/// Bytes of the answers that wait in all sessions. Tenants share their pool, so one tenant's answers keep no other's from
+/// waiting, however many of its clients move.
 #[derive(Default)]
 pub(super) struct QueuedBytes {
     all: usize,
     tenants: HashMap<u32, usize>,
 }
-
-/// A tenant may hold so many times what it leaves free.
-const ALPHA: usize = 2;
 
 impl QueuedBytes {
     pub(super) fn all(&self) -> usize {
@@ -62,8 +60,7 @@ impl QueuedBytes {
     /// Takes room for so many more of a tenant's, if it may have that.
     fn take(&mut self, tenant: u32, size: usize) -> bool {
         let own = self.tenants.get(&tenant).copied().unwrap_or(0);
-        let Some(free) = PATH_QUEUE_BYTES_TOTAL.checked_sub(self.all + size) else { return false };
-        let fits = own + size <= ALPHA * free;
+        let fits = DynamicThreshold::of(PATH_QUEUE_BYTES_TOTAL).admits_size(self.all, own, size);
         if fits {
             self.all += size;
             *self.tenants.entry(tenant).or_default() += size;

@@ -12,7 +12,8 @@ use super::wire::{
 use super::worker::StackWorker;
 use super::{MacAddress, RxFrame};
 use crate::driver::Burst;
-use crate::limits::{ADDRESS_DEFENCE_US, GRO_SEGMENTS};
+use crate::limits::{ADDRESS_DEFENCE_US, GRO_SEGMENTS, GROUP_REPORT_US, REDUCED_PATHS_PER_S};
+use crate::rate_limiter::RateLimit;
 use crate::seal::is_sealed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -131,7 +132,8 @@ impl StackWorker {
             }
             None => {
                 let options = &self.interface.options;
-                if options.answer_closed_ports && !options.isolated && self.closed.take(now_us) {
+                let limit = RateLimit::per_second(options.closed_ports_per_s);
+                if options.answer_closed_ports && !options.isolated && self.closed.admit(&limit, now_us) {
                     let way = self.reply_route(ethernet, packet);
                     let said = self.say(|frame| way.write_closed_port(packet.whole, frame));
                     self.counters.closed_answered += u64::from(said);
@@ -178,7 +180,8 @@ impl StackWorker {
                 if !mine || ethernet.to.is_group() || packet.whole.len() > self.interface.mtu {
                     return Err(FrameDropReason::Ignored);
                 }
-                if !self.echoes.take(now_us) {
+                let limit = RateLimit::per_second(self.interface.options.echoes_per_s);
+                if !self.echoes.admit(&limit, now_us) {
                     return Err(FrameDropReason::RateLimited);
                 }
                 let way = self.reply_route(ethernet, packet);
@@ -192,7 +195,7 @@ impl StackWorker {
             }
             IcmpMessage::TooBig(..) => return Err(FrameDropReason::Ignored),
             IcmpMessage::GroupQuery => {
-                if !self.report_limiter.take(now_us) {
+                if !self.report_limiter.admit(&RateLimit::once_in_us(GROUP_REPORT_US), now_us) {
                     return Err(FrameDropReason::RateLimited);
                 }
                 self.report_groups();
@@ -219,7 +222,8 @@ impl StackWorker {
             return Err(FrameDropReason::Ignored);
         }
         let path_mtu_limiters = &mut self.path_mtu_limiters;
-        let may = |group: usize| path_mtu_limiters.get_mut(group).is_some_and(|rate| rate.take(now_us));
+        let limit = RateLimit::per_second(REDUCED_PATHS_PER_S);
+        let may = |group: usize| path_mtu_limiters.get_mut(group).is_some_and(|rate| rate.admit(&limit, now_us));
         interface.ways.hear(now_us, quote, told as u16, may)?;
         self.counters.too_big_heard += 1;
         Ok(())

@@ -1,6 +1,7 @@
 //! What the workers of one network interface share: its addresses and routes, its neighbours, and who serves which
 //! port.
 
+use super::clock::StackClock;
 use super::handover::HandoverInbox;
 use super::neighbours::{NeighbourCounters, NeighbourTable};
 use super::path_mtu::PathMtuCache;
@@ -13,7 +14,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// An address of an interface, the network around it, and the way out of that.
@@ -196,16 +197,6 @@ fn ipv4_mask(prefix: u8) -> u32 {
 #[inline]
 fn ipv6_mask(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
-}
-
-/// Microseconds since a moment that all workers share; never 0.
-pub type StackClock = Arc<dyn Fn() -> u64 + Send + Sync>;
-
-/// The time of the machine.
-pub fn monotonic_clock() -> StackClock {
-    let begin = Instant::now();
-    // A second is behind us: the times of what was never done lie in the past.
-    Arc::new(move || begin.elapsed().as_micros() as u64 + 1_000_000)
 }
 
 /// What the workers of one interface share.

@@ -7,27 +7,8 @@
 //! clock again.
 
 use super::FramePort;
+use super::interrupt_fault::InterruptFault;
 use crate::limits::{ARMED_SLEEP_US, INTERRUPTS_FOR_NOTHING, INTERRUPTS_MISSED};
-use thiserror::Error;
-
-/// Why interrupts that a port offers are not waited for any more.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum InterruptFault {
-    /// The port did not do it.
-    #[error("the device did not take the request for one")]
-    Refused,
-    /// Frames were there and no interrupt had come.
-    #[error("{INTERRUPTS_MISSED} times in a row packets were there and none had come")]
-    Missed,
-    /// Interrupts came and no frame was there.
-    #[error("{INTERRUPTS_FOR_NOTHING} times in a row one had come and no packet was there")]
-    Spurious,
-}
-
-impl InterruptFault {
-    /// All of them.
-    pub const ALL: [InterruptFault; 3] = [InterruptFault::Refused, InterruptFault::Missed, InterruptFault::Spurious];
-}
 
 /// How far the way to sleep has been gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //! checks what comes, and hands a datagram for another worker's UDP port over to that worker. It is no router, puts no
 //! fragments together, and takes no options that route.
 
+mod clock;
 mod counters;
 mod driver;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -14,6 +15,7 @@ mod handover;
 mod input;
 mod interface;
 mod interrupt_arming;
+mod interrupt_fault;
 #[cfg(any(test, feature = "sim"))]
 mod memory;
 mod neighbours;
@@ -26,11 +28,12 @@ mod tests;
 mod wire;
 mod worker;
 
+pub use clock::{StackClock, monotonic_clock};
 pub use counters::StackCounters;
 pub use driver::StackDriver;
 pub(crate) use interface::choose_client_port;
-pub use interface::{InterfaceNetwork, StackClock, StackError, StackInterface, StackOptions, monotonic_clock};
-pub use interrupt_arming::InterruptFault;
+pub use interface::{InterfaceNetwork, StackError, StackInterface, StackOptions};
+pub use interrupt_fault::InterruptFault;
 #[cfg(any(test, feature = "sim"))]
 pub use memory::{MemoryNetwork, MemoryPort, NetworkFaults};
 pub use neighbours::NeighbourCounters;

@@ -6,7 +6,7 @@
 //! and for some time; and it concerns the one address alone. Rate and room are shared by groups of networks, which
 //! nobody can choose: one who has many addresses, and large answers sent to them, takes those of his own group.
 
-use super::interface::StackClock;
+use super::clock::StackClock;
 use super::wire::{FrameDropReason, IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
 use crate::driver::reduced_mtu::{HashSecret, ReducedMtuTable};
 use crate::limits::{MIN_PATH_DATAGRAM, SENT_FINGERPRINTS};

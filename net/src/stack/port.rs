@@ -1,6 +1,6 @@
 //! What moves Ethernet frames: one receive and one transmit queue of a network interface.
 
-use super::interrupt_arming::InterruptFault;
+use super::interrupt_fault::InterruptFault;
 use crate::driver::ReceivePressure;
 use crate::shared_bytes::SharedBytes;
 use std::fmt;

@@ -10,9 +10,9 @@ use super::wire::udp::DatagramHeaders;
 use super::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, MAX_HEADERS_LEN, UDP_HEADER_LEN};
 use super::wire::{arp::ArpPacket, nd};
 use super::{MacAddress, PortOffloads};
-use crate::driver::interval_limiter::IntervalLimiter;
-use crate::limits::{BURST, GROUP_REPORT_US, REDUCED_PATH_GROUPS, REDUCED_PATHS_PER_S};
+use crate::limits::{BURST, REDUCED_PATH_GROUPS};
 use crate::r2p2::PeerAddr;
+use crate::rate_limiter::RateLimiter;
 use arrayvec::ArrayVec;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -34,11 +34,11 @@ pub(super) struct StackWorker {
     /// There is something in it: a client's device has many connections, whose batches are not looked through each
     /// time.
     pub(super) has_handover: bool,
-    pub(super) echoes: IntervalLimiter,
-    pub(super) closed: IntervalLimiter,
-    pub(super) report_limiter: IntervalLimiter,
+    pub(super) echoes: RateLimiter,
+    pub(super) closed: RateLimiter,
+    pub(super) report_limiter: RateLimiter,
     /// Of each group of networks.
-    pub(super) path_mtu_limiters: Box<[IntervalLimiter]>,
+    pub(super) path_mtu_limiters: Box<[RateLimiter]>,
     /// Bytes of a datagram from which on it is large: its buffer is worth taking out of the port.
     pub(super) large_datagram_bytes: usize,
     /// The sender of a large datagram that has just come, and where it stands in its frame.
@@ -68,10 +68,10 @@ impl StackWorker {
             held: UnresolvedQueue::default(),
             handover: (0..options.workers).map(|_| HandoverBatch::default()).collect(),
             has_handover: false,
-            echoes: IntervalLimiter::new(options.echoes_per_s),
-            closed: IntervalLimiter::new(options.closed_ports_per_s),
-            report_limiter: IntervalLimiter::once_per(GROUP_REPORT_US),
-            path_mtu_limiters: (0..REDUCED_PATH_GROUPS).map(|_| IntervalLimiter::new(REDUCED_PATHS_PER_S)).collect(),
+            echoes: RateLimiter::default(),
+            closed: RateLimiter::default(),
+            report_limiter: RateLimiter::default(),
+            path_mtu_limiters: (0..REDUCED_PATH_GROUPS).map(|_| RateLimiter::default()).collect(),
             large_datagram_bytes: usize::MAX,
             large: None,
             interface,

@@ -6,9 +6,10 @@
 
 use alloc::sync::Arc;
 
+use super::TestStore;
+use super::arguments::{slice_argument, test_invocation};
 use super::commit::commit;
 use super::range::{range, range_keys};
-use super::{TestInvocation, TestStore};
 use crate::abi::{self, HostCalls, InvocationHeader, RawCursor, RawKey, RawRecord, RawWrite};
 
 /// The host's functions over a [`TestStore`].
@@ -32,24 +33,6 @@ pub(super) static CALLS: HostCalls = HostCalls {
     range,
     range_keys,
 };
-
-/// What is behind an invocation, for the length of one host call.
-///
-/// # Safety
-/// `invocation` is the first field of a live [`TestInvocation`] that no one else refers to during the call.
-pub(super) unsafe fn test_invocation<'a>(invocation: *mut InvocationHeader) -> &'a mut TestInvocation {
-    // SAFETY: the caller's promise; `TestInvocation` is `repr(C)` and starts with its invocation.
-    unsafe { &mut *invocation.cast::<TestInvocation>() }
-}
-
-/// The bytes of a host call's argument.
-///
-/// # Safety
-/// `at` points to `len` bytes that stay as they are during the call.
-pub(super) unsafe fn slice_argument<'a>(at: *const u8, len: usize) -> &'a [u8] {
-    // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(at, len) }
-}
 
 fn write_outcome<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {
     match outcome {

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::TestStore;
-use super::calls::{slice_argument, test_invocation};
+use super::arguments::{slice_argument, test_invocation};
 use crate::abi::{self, InvocationHeader, RawChange, RawRangeRead, RawRead};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_TRIES};
 

@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 use core::ops::Bound;
 
-use super::calls::{slice_argument, test_invocation};
+use super::arguments::{slice_argument, test_invocation};
 use super::{MAX_KEY_LEN, TestRecord, TestStore, TestTable};
 use crate::abi::{self, InvocationHeader, MAX_CALL_RECORDS, RawKeys, RawRange, RawRangeRead, RawRecord};
 use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};

@@ -1,29 +1,17 @@
 //! Ranges within a transaction: what is in the table, with its own writes laid over it.
 
-use alloc::format;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::iter::Peekable;
-use core::ops::Range;
 
-use super::{LoggedValue, Seen, Transaction, TransactionLog};
-use crate::abi::{RawRangeRead, RawRow};
-use crate::host::{InvocationBytes, RangeRemainder};
-use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
+use super::log::LoggedValue;
+use super::{Seen, Transaction};
+use crate::Error;
+use crate::host::RangeRemainder;
+use crate::keys::Direction;
 use crate::range::check_limit;
-use crate::{Direction, Error, Record, TableId, yield_now};
-
-/// A range that was read, as far as it was shown.
-pub(super) struct LoggedRange {
-    table: u64,
-    from: InvocationBytes,
-    to: InvocationBytes,
-    /// `to` is part of it.
-    included: bool,
-    backward: bool,
-    /// Among the rows of all ranges.
-    rows: Range<usize>,
-}
+use crate::record::{Record, TableId};
+use crate::yielding::yield_now;
 
 /// What a transaction shows of a range.
 struct MergedRange<'a> {
@@ -37,8 +25,8 @@ impl<'a> Transaction<'a> {
     /// transaction is committed, the table must hold these records in the range, as far as it was shown, and no others.
     ///
     /// # Errors
-    /// As [`Db::range`](crate::Db::range); `TooLarge` when the transaction has read [`TRANSACTION_RANGES`] ranges, met
-    /// [`TRANSACTION_ROWS`] records in them, or keys of [`TRANSACTION_ROW_BYTES`].
+    /// As [`Db::range`](crate::Db::range); `TooLarge` when the transaction has read `TRANSACTION_RANGES` ranges, met
+    /// `TRANSACTION_ROWS` records in them, or keys of `TRANSACTION_ROW_BYTES`.
     pub async fn range(
         &self,
         table: TableId,
@@ -147,66 +135,5 @@ fn compare_next<'a: 'r, 'r>(
         (Some(_), None) => Some(Ordering::Less),
         (None, Some(_)) => Some(Ordering::Greater),
         (Some(record), Some((key, _))) => Some(compare_keys(record.key, key, direction)),
-    }
-}
-
-impl TransactionLog {
-    /// Whether it may read one more range, of so many records, and bytes of their keys and its ends.
-    fn check_range(&self, rows: usize, bytes: usize) -> Result<(), Error> {
-        if self.ranges.len() >= TRANSACTION_RANGES {
-            return Err(Error::too_large(format!("a transaction may read {TRANSACTION_RANGES} ranges")));
-        }
-        if self.rows.len() + rows > TRANSACTION_ROWS {
-            return Err(Error::too_large(format!("a transaction may meet {TRANSACTION_ROWS} records in its ranges")));
-        }
-        if self.row_bytes + bytes > TRANSACTION_ROW_BYTES {
-            let text = format!("a transaction may meet keys of {TRANSACTION_ROW_BYTES} bytes in its ranges");
-            return Err(Error::too_large(text));
-        }
-        Ok(())
-    }
-
-    /// Notes a range of which everything up to `last` was shown, or everything.
-    fn log_range(
-        &mut self,
-        table: TableId,
-        (from, to): (&[u8], &[u8]),
-        last: Option<&[u8]>,
-        direction: Direction,
-        records: &[Record<'_>],
-    ) {
-        let first_row = self.rows.len();
-        for record in records {
-            let (key, key_len) = InvocationBytes::record(record.key).parts();
-            self.rows.push(RawRow { key, key_len, version: record.version });
-            self.row_bytes += key_len;
-        }
-        let (from, to, included) = match (last, direction) {
-            // What is shown are parts of records or copies, which stay.
-            (Some(last), Direction::Forward) => (self.keeper.copy(from), InvocationBytes::record(last), true),
-            (Some(last), Direction::Backward) => (InvocationBytes::record(last), self.keeper.copy(to), false),
-            (None, _) => (self.keeper.copy(from), self.keeper.copy(to), false),
-        };
-        self.row_bytes += from.parts().1 + to.parts().1;
-        self.ranges.push(LoggedRange {
-            table: table.0,
-            from,
-            to,
-            included,
-            backward: direction == Direction::Backward,
-            rows: first_row..self.rows.len(),
-        });
-    }
-
-    /// The ranges that the host is to look at again.
-    pub(crate) fn raw_ranges(&self) -> Vec<RawRangeRead> {
-        let raw = |range: &LoggedRange| {
-            let ((from, from_len), (to, to_len)) = (range.from.parts(), range.to.parts());
-            let rows = &self.rows[range.rows.clone()];
-            let (included, backward) = (u32::from(range.included), u32::from(range.backward));
-            let (rows, rows_len) = (rows.as_ptr(), rows.len());
-            RawRangeRead { table: range.table, from, from_len, to, to_len, rows, rows_len, included, backward }
-        };
-        self.ranges.iter().map(raw).collect()
     }
 }

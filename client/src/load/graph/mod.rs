@@ -147,8 +147,8 @@ impl Graph {
 mod tests {
     use super::super::Class;
     use super::super::Data;
-    use super::super::filler::RecordSource;
-    use super::super::request::{LoadRequest, ReplyVerdict};
+    use super::super::load_request::{LoadRequest, ReplyVerdict};
+    use super::super::record_source::RecordSource;
     use super::*;
     use crate::message::Message;
     use crate::tao::codec;

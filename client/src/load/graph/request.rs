@@ -1,8 +1,8 @@
 //! Requests about a graph, and what their replies have to be.
 
-use super::super::compute::split_multi_get_entry;
 use super::super::keys::{check_value, mix64};
-use super::super::request::{LoadRequest, ReplyVerdict};
+use super::super::load_request::{LoadRequest, ReplyVerdict};
+use super::super::multi_get::split_multi_get_entry;
 use super::super::{Class, Data};
 use super::{CHANGED_EDGE, EDGE, FIRST_ADDED_TIME, Graph, OBJECT, edge_id};
 use crate::message::{Direction, Message};

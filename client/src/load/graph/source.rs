@@ -1,7 +1,7 @@
 //! A graph as records: what a loader writes, in the form in which `tao` keeps them.
 
 use super::super::Data;
-use super::super::filler::RecordSource;
+use super::super::record_source::RecordSource;
 use super::{CHANGED_EDGE, CHANGED_INVERSE, EDGE, Graph, INVERSE, OBJECT};
 use crate::tao::codec;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::mir::without_comment;
+use super::mir::{is_head, without_comment};
 
 /// A function that does nothing but return one value needs no borrow checker: what a struct's or a variant's name is as
 /// a function.
@@ -58,11 +58,6 @@ pub(super) fn missing_bodies<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
     }
     order.retain(|name| named.get(name).is_some_and(|found| found.needed > 0 && found.read != found.written));
     order
-}
-
-/// Whether a body begins with this line: none that says something of it.
-pub(super) fn is_head(line: &str) -> bool {
-    !line.is_empty() && !line.starts_with([' ', '}', '/', '|'])
 }
 
 /// The name of the function whose body this is.

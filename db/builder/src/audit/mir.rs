@@ -16,10 +16,8 @@ mod text;
 
 use std::collections::HashMap;
 
-use super::coverage::is_head;
-
 pub(super) use place::{MirPlace, PlaceProjection};
-pub(super) use text::without_comment;
+pub(super) use text::{is_head, without_comment};
 
 /// What the reader does not know, as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

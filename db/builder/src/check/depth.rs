@@ -3,7 +3,8 @@
 //! A tree nests by brackets, and by what stands in a row without brackets: operators, prefixes, calls, generic
 //! arguments, closures, `else`. So the tokens of a row are counted, from where something begins that cannot be inside
 //! of what stood before: behind `;`, behind a `,` that is in no `<…>` and behind no closure's parameters, and behind a
-//! `{…}` that no operator follows. What is in brackets starts with the count of the row that it stands in.
+//! `{…}` that no operator follows. In a plain chain, `else if … {…} else if … {…}`, each link counts as one, and only
+//! the last with its condition. What is in brackets starts with the count of the row that it stands in.
 
 use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
@@ -42,6 +43,39 @@ pub(super) fn too_deep_text(text: &str) -> Option<usize> {
     None
 }
 
+/// A chain of `else if`.
+#[derive(Default)]
+struct ElseChain {
+    /// Tokens up to the last `else`, where each link before it counts as one.
+    tokens: usize,
+    /// Tokens since the last `else`, without it.
+    since: usize,
+    /// An `if` follows the last `else`.
+    is_link: bool,
+    /// `{…}` since the last `else`: if there is but one and the next `else` follows it, it is what that `if` does, and
+    /// the condition is over.
+    braces: usize,
+}
+
+impl ElseChain {
+    /// How many tokens count behind this one.
+    fn count(&mut self, token: &TokenTree, after_braces: bool, tokens: usize) -> usize {
+        self.since += 1;
+        match token {
+            TokenTree::Ident(word) if word == "else" => {
+                let goes_on = self.is_link && self.braces == 1 && after_braces;
+                let tokens = if goes_on { self.tokens + 1 } else { tokens };
+                *self = ElseChain { tokens, ..ElseChain::default() };
+                return tokens;
+            }
+            TokenTree::Ident(word) if word == "if" && self.since == 1 => self.is_link = true,
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => self.braces += 1,
+            _ => {}
+        }
+        tokens
+    }
+}
+
 /// What stands in a row.
 #[derive(Default)]
 struct TokenRun {
@@ -49,6 +83,8 @@ struct TokenRun {
     angles: usize,
     pipes: usize,
     elses: usize,
+    /// The chain of `else if` that this is in.
+    chain: ElseChain,
     /// The token before this was a `{…}`.
     after_braces: bool,
     /// The token before this was a `-` or `=` that may be the start of an arrow.
@@ -58,14 +94,18 @@ struct TokenRun {
 impl TokenRun {
     fn next(&mut self, token: &TokenTree) {
         // `{…} name` starts a statement, an item or an arm; what goes on with the braces goes on with these words.
-        if std::mem::take(&mut self.after_braces) && ends_run(token) {
+        let after_braces = std::mem::take(&mut self.after_braces);
+        if after_braces && ends_run(token) {
             *self = TokenRun::default();
         }
         let arrow = self.arrow.take();
-        self.tokens += 1;
+        // A literal holds nothing.
+        let counts = usize::from(!matches!(token, TokenTree::Literal(_)));
+        self.tokens = self.chain.count(token, after_braces, self.tokens + counts);
         match token {
             TokenTree::Group(group) => self.after_braces = group.delimiter() == Delimiter::Brace,
-            TokenTree::Ident(ident) if ident == "else" => self.elses += 1,
+            // What is compared before it is compared no more.
+            TokenTree::Ident(ident) if ident == "else" => (self.elses, self.angles) = (self.elses + 1, 0),
             TokenTree::Punct(punct) => match punct.as_char() {
                 ';' => *self = TokenRun::default(),
                 ',' if self.angles == 0 => self.tokens = 0,

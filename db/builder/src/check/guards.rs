@@ -7,20 +7,10 @@
 
 use syn::Expr;
 
-use super::jumps::is_compound_assignment;
 use super::rules;
-use super::walk::{SyntaxWalk, is_one_of, name};
-
-/// Where an expression stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GuardContext {
-    /// Anything may stand here.
-    Code,
-    /// In a guard, or in an index of an index.
-    Guard,
-    /// In a closure there: what leaves the closure does not leave the guard.
-    Closure,
-}
+use super::scope::GuardContext;
+use super::syntax::{is_compound_assignment, is_one_of, name};
+use super::walk::SyntaxWalk;
 
 /// Macros that end the extension.
 const ENDING: [&str; 10] = [
@@ -81,21 +71,6 @@ impl SyntaxWalk<'_> {
         };
         if wrong {
             self.refuse(&rules::GUARD, &found.path, format!("`{last}!`"));
-        }
-    }
-}
-
-/// Whether an expression is a place with an index in it: `x[0]`, `x[0].y`, `(*x[0])`, `x[0][1]`.
-pub(super) fn is_indexed(place: &Expr) -> bool {
-    let mut place = place;
-    loop {
-        place = match place {
-            Expr::Index(_) => return true,
-            Expr::Field(found) => &found.base,
-            Expr::Paren(found) => &found.expr,
-            Expr::Group(found) => &found.expr,
-            Expr::Unary(found) if matches!(found.op, syn::UnOp::Deref(_)) => &found.expr,
-            _ => return false,
         }
     }
 }

@@ -7,19 +7,10 @@
 use syn::Expr;
 use syn::visit::{self, Visit};
 
-use super::guards::{self, GuardContext};
 use super::rules;
-use super::walk::{SyntaxWalk, name};
-
-/// What stands around an expression.
-pub(super) enum EnclosingScope {
-    /// The arguments of a call.
-    Arguments,
-    /// A loop, and its label.
-    Loop(Option<String>),
-    /// A block with a label.
-    Block(String),
-}
+use super::scope::{EnclosingScope, GuardContext};
+use super::syntax::{is_compound_assignment, is_indexed, name};
+use super::walk::SyntaxWalk;
 
 fn label(label: Option<&syn::Label>) -> Option<String> {
     label.map(|label| name(&label.name.ident))
@@ -81,7 +72,7 @@ impl SyntaxWalk<'_> {
                 self.check_jump(found.label.as_ref(), found);
                 visit::visit_expr(self, expression);
             }
-            Expr::Index(found) if guards::is_indexed(&found.expr) => {
+            Expr::Index(found) if is_indexed(&found.expr) => {
                 found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_expr(&found.expr);
                 self.walk_guard(&found.index);
@@ -111,24 +102,4 @@ impl SyntaxWalk<'_> {
             self.refuse(&rules::JUMP, at, "");
         }
     }
-}
-
-pub(super) fn is_compound_assignment(operator: &syn::BinOp) -> bool {
-    use syn::BinOp::{
-        AddAssign, BitAndAssign, BitOrAssign, BitXorAssign, DivAssign, MulAssign, RemAssign, ShlAssign, ShrAssign,
-        SubAssign,
-    };
-    matches!(
-        operator,
-        AddAssign(_)
-            | BitAndAssign(_)
-            | BitOrAssign(_)
-            | BitXorAssign(_)
-            | DivAssign(_)
-            | MulAssign(_)
-            | RemAssign(_)
-            | ShlAssign(_)
-            | ShrAssign(_)
-            | SubAssign(_)
-    )
 }

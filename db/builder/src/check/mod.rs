@@ -10,7 +10,9 @@ mod lists;
 mod names;
 mod projections;
 pub mod rules;
+mod scope;
 mod shapes;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod tokens;

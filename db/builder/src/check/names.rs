@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::walk::{is_one_of, name};
+use super::syntax::{is_one_of, name};
 use super::{lists, rules};
 
 /// A type that is refused unless its name turns out to hide no lifetime.

@@ -11,7 +11,8 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{GenericArgument, PathArguments, ReturnType, Type, TypeParamBound};
 
-use super::walk::{SyntaxWalk, is_one_of, name};
+use super::syntax::{is_one_of, name};
+use super::walk::SyntaxWalk;
 use super::{lists, rules};
 
 /// How references without a named lifetime count.

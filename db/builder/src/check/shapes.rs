@@ -6,7 +6,8 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Token, Type, TypeParamBound};
 
-use super::walk::{SyntaxWalk, is_one_of, name};
+use super::syntax::{is_one_of, name};
+use super::walk::SyntaxWalk;
 use super::{lists, rules};
 
 impl SyntaxWalk<'_> {
@@ -41,7 +42,7 @@ impl SyntaxWalk<'_> {
             self.refuse(&rules::SPECIAL, &item.ident, "an unstable kind of trait");
         }
         let own = name(&item.ident);
-        if super::witnesses::is_known_trait(&own) {
+        if super::syntax::is_known_trait(&own) {
             self.refuse(&rules::TRAIT_NAME, &item.ident, "");
         }
         if let Some(parameter) = item.generics.params.first() {

@@ -6,8 +6,9 @@ use syn::punctuated::Punctuated;
 use syn::visit::Visit as _;
 use syn::{Expr, Meta, Token};
 
-use super::jumps::EnclosingScope;
-use super::walk::{SyntaxWalk, is_one_of, name};
+use super::scope::EnclosingScope;
+use super::syntax::{is_one_of, name};
+use super::walk::SyntaxWalk;
 use super::{lists, rules};
 
 impl SyntaxWalk<'_> {

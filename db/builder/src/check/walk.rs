@@ -7,11 +7,11 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, TypeParamBound};
 
-use super::guards::GuardContext;
-use super::jumps::EnclosingScope;
 use super::names::{Held, Types};
 use super::rules::{self, Rule};
-use super::{ModuleDeclaration, RuleViolation, lists, witnesses};
+use super::scope::{EnclosingScope, GuardContext};
+use super::syntax::{is_known_trait, is_one_of, name};
+use super::{ModuleDeclaration, RuleViolation, lists};
 
 pub(super) struct SyntaxWalk<'a> {
     libraries: &'a [String],
@@ -50,16 +50,6 @@ pub(super) struct TraitNames {
     pub(super) held: Vec<Held>,
     /// All type parameters.
     pub(super) parameters: HashSet<String>,
-}
-
-/// An identifier without `r#`.
-pub(super) fn name(ident: &syn::Ident) -> String {
-    let text = ident.to_string();
-    text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
-}
-
-pub(super) fn is_one_of(list: &[&str], text: &str) -> bool {
-    list.contains(&text)
 }
 
 /// Whether `#[cfg(test)]` is among the attributes: the compiler strips such an item before it looks into it.
@@ -234,7 +224,7 @@ impl<'a> SyntaxWalk<'a> {
         if let Some(rename) = rename {
             let renamed = name(rename);
             let reserved = is_one_of(&lists::MACROS, &renamed)
-                || witnesses::is_known_trait(&renamed)
+                || is_known_trait(&renamed)
                 || self.is_crate(&renamed)
                 || renamed == "std";
             if reserved {

@@ -14,8 +14,9 @@ use syn::visit::{self, Visit};
 use syn::{GenericArgument, ReturnType, Token, Type, TypeParamBound};
 
 use super::names::Held;
-use super::walk::{SyntaxWalk, is_one_of, name};
-use super::{lists, rules};
+use super::rules;
+use super::syntax::{is_harmless_bound, name};
+use super::walk::SyntaxWalk;
 
 const SELF_NAMED: &str = "leave the lifetime out, or take `&self`";
 const SELF_BEHIND: &str = "take `&self`, `Self` or `&Self`";
@@ -326,15 +327,6 @@ impl SyntaxWalk<'_> {
             self.hold(&rules::PROJECTION, FUNCTION_OUTPUT, names);
         }
     }
-}
-
-fn is_harmless_bound(last: &str) -> bool {
-    is_one_of(&lists::DYN, last) || is_one_of(&lists::DERIVES, last) || is_one_of(&lists::BOUNDS, last)
-}
-
-/// Whether a trait of the tenant's own, or an import, cannot have this name.
-pub(super) fn is_known_trait(text: &str) -> bool {
-    is_harmless_bound(text) || is_one_of(&lists::PRIMITIVES, text)
 }
 
 /// Bounds of `impl Trait`s.

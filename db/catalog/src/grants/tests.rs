@@ -6,7 +6,7 @@ use std::sync::Weak;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{DirectoryOptions, NewTable, NewTenant, QuotaChanges};
+use crate::{AccessError, DirectoryOptions, NewTable, NewTenant, QuotaChanges};
 use sandstorm_store::Epochs;
 
 fn directory(tenants: &[&str]) -> Arc<Directory> {

@@ -15,8 +15,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::format::{DirectoryImage, JournalEntry};
 use crate::limits::{
@@ -127,10 +128,10 @@ impl Journal {
         if !cut.is_empty() {
             let aside = folder.join(format!("{CUT_PREFIX}{}", now_ms()));
             tracing::warn!(
-                "{}: it ends with {} bytes (from byte {whole} on) that are no whole line. Either the server was killed, or the \
-                 machine lost power, while it wrote a change: then nobody was told that the change was made, and nothing is lost. \
+                "{}: it ends with {} bytes (from byte {whole} on) that are not a whole line. Either the server was killed, or the \
+                 machine lost power, while it wrote a change: then the change was not acknowledged, and nothing is lost. \
                  Or the file was cut or damaged since: then changes after its line {lines} are missing, and what they revoked \
-                 (tokens, grants, tenants) holds again; compare with what should be there, or put a whole copy back. The \
+                 (tokens, grants, tenants) is valid again; compare with the expected state, or restore a whole copy. The \
                  bytes are kept in {}",
                 path.display(),
                 cut.len(),
@@ -159,7 +160,7 @@ impl Journal {
                 Ok(()) => return Ok(()),
                 Err(error) if due => return Err(error),
                 Err(error) => {
-                    tracing::error!(%error, "the journal grows on");
+                    tracing::error!(%error, "the journal was not compacted and keeps growing");
                     self.replace_at = self.bytes.saturating_mul(2);
                 }
             }
@@ -352,8 +353,7 @@ fn check_private(path: &Path) -> Result<(), JournalError> {
 
 /// What stands before a line's JSON.
 fn line_head(json: &[u8]) -> String {
-    let digest = Sha256::digest(json);
-    let checksum: String = digest.iter().take(CHECKSUM_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+    let checksum = HEXLOWER.encode(&digest(&SHA256, json).as_ref()[..CHECKSUM_DIGITS / 2]);
     format!("{checksum} {:0LENGTH_DIGITS$x} ", json.len())
 }
 

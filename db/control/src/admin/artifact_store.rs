@@ -63,7 +63,7 @@ impl ArtifactStore {
             io::ErrorKind::NotFound => Ok(()),
             _ => Err(error),
         }) {
-            tracing::warn!(%error, "{} stays until the next start", path.display());
+            tracing::warn!(%error, "cannot remove {}; the next start tries again", path.display());
         }
     }
 

@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::body::body_read_error;
 use super::error::ApiError;
-use super::routes::body_read_error;
-use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES, now_ms};
+use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES};
 use crate::http_listener::{BodyRemainder, HttpPeer, buffer_short_body, close_after_response};
 use sandstorm_accounts::TokenHash;
 use sandstorm_accounts::limits::CHANGES_PER_S;
@@ -71,7 +71,7 @@ async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestC
             if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
                 tokio::time::sleep(control.door.failed(peer.ip())).await;
             }
-            Err(ApiError::unauthorized("the token is nobody's"))
+            Err(ApiError::unauthorized("unknown token"))
         }
     }
 }
@@ -133,7 +133,7 @@ impl RequestCaller {
     /// As [`RequestCaller::reach`], for a change that makes something new: a tenant may ask for so many a second.
     pub(super) fn authorize_change(&self, control: &ControlState, tenant: &str) -> Result<Arc<TenantView>, ApiError> {
         let view = self.reach(control, tenant)?;
-        if !self.is_operator() && !view.tenant.usage.admit_change(now_ms()) {
+        if !self.is_operator() && !view.tenant.usage.admit_change(control.uptime_ns()) {
             let message = format!("tenant {tenant:?} changes too much: {CHANGES_PER_S} changes a second at most");
             return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "over_quota", message)
                 .hint("wait a second, and change less often"));

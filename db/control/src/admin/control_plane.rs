@@ -89,7 +89,7 @@ fn local_builder_key(config: &ServerSettings, builder: &BuilderConfig) -> Option
         return None;
     }
     BuilderKey::public_in(&builder.state).unwrap_or_else(|error| {
-        tracing::error!(%error, "extensions that this server's own builder has signed are not loaded");
+        tracing::error!(%error, "extensions signed by this server's own builder are not loaded");
         None
     })
 }
@@ -177,7 +177,7 @@ impl ControlPlane {
         let found = ControlFileWriter { state: config.state.clone(), address: admin.address() };
         if let Err(error) = found.write(identity.as_deref()) {
             let at = admin.address();
-            tracing::error!("{error}; the command line on this machine has to be told --server {at}");
+            tracing::error!("{error}; commands on this machine need --server {at}");
         }
         let changed = move |identity: &ServerCertificate| {
             if let Err(error) = found.write(Some(identity)) {

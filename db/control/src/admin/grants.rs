@@ -8,8 +8,10 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 
 use super::ControlState;
+use super::body::JsonBody;
+use super::caller::RequestCaller;
 use super::error::ApiError;
-use super::routes::{ApiResult, EMPTY_RESPONSE, EmptyResponse, JsonBody, RequestCaller};
+use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{CreateGrantRequest, GivenGrantResponse, GrantsResponse};
 use sandstorm_catalog::GrantIssuer;
 

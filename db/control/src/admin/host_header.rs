@@ -17,7 +17,9 @@ use crate::http_listener::close_after_response;
 pub(super) async fn reject_foreign_host(request: Request, next: Next) -> Response {
     match foreign_host(&request) {
         Some(name) if !request.headers().contains_key(header::AUTHORIZATION) => {
-            let message = format!("the request is for {name:?}, which may be anybody's name for this machine");
+            let message = format!(
+                "the request is for the name {name:?}, which may point to this machine without its operator's consent"
+            );
             let failure = ApiError::new(StatusCode::MISDIRECTED_REQUEST, "host", message).hint(
                 "call the server by its address or `localhost`, send a token, or have the control port speak TLS \
                  (`--control-tls`, with `--control-name NAME`)",

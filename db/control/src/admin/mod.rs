@@ -9,6 +9,7 @@
 //! comes from a page in a browser and is refused: nothing here is for pages, wherever a name leads them.
 
 mod artifact_store;
+mod body;
 mod caller;
 mod control_plane;
 mod deferred_builder;
@@ -17,6 +18,7 @@ mod grants;
 mod host_header;
 mod operator_credentials;
 mod push;
+mod response;
 mod routes;
 mod stat;
 mod token_rotation;
@@ -31,7 +33,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
@@ -79,6 +81,8 @@ pub struct ControlState {
     pub data: SocketAddr,
     /// Ports for memcached and Redis clients.
     pub listen: Vec<ListenerConfig>,
+    /// What rates of changes are counted by: the time of day may be set back.
+    started: Instant,
     operator: OperatorCredentials,
     door: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
@@ -109,6 +113,7 @@ impl ControlState {
             artifact_sources,
             data,
             listen,
+            started: Instant::now(),
             operator,
             door: ConnectionLimiter::new(CONTROL_PORT.name),
             stop: Box::new(stop),
@@ -116,6 +121,11 @@ impl ControlState {
             artifacts,
             queue: BuildQueue::new(slots, MAX_PUSHES),
         })
+    }
+
+    /// Nanoseconds since the control port began.
+    fn uptime_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
     }
 
     /// Ends the graces that are over, and frees what nobody uses any more: dropped tables, replaced libraries.

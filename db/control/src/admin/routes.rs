@@ -3,20 +3,18 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post, put};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-pub(super) use super::caller::RequestCaller;
-use super::caller::guard;
+use super::body::{JsonBody, RawBody};
+use super::caller::{RequestCaller, guard};
 use super::error::ApiError;
+use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
     ChangeBudgetRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest, CreateTenantResponse,
     ExtensionResponse, HealthResponse, KillResponse, PushRequest, PushResponse, StatResponse, TableResponse,
@@ -26,21 +24,11 @@ use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, stat,
     token_rotation,
 };
-use crate::config::suggest;
-use crate::http_listener::{BodyReadError, HttpPeer};
-use crate::limits::BODY_TIMEOUT;
+use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::{BuildPermit, QueueRefusal};
 use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantView, format_utc};
 use sandstorm_server::workers::ListenerConfig;
-
-pub(super) type ApiResult<T> = Result<axum::Json<T>, ApiError>;
-
-/// The answer that says nothing.
-#[derive(Serialize)]
-pub(super) struct EmptyResponse {}
-
-pub(super) const EMPTY_RESPONSE: axum::Json<EmptyResponse> = axum::Json(EmptyResponse {});
 
 /// The routes, each request with who sent it; of a port without TLS those under names of its own alone.
 pub(super) fn service(control: Arc<ControlState>, plain: bool) -> IntoMakeServiceWithConnectInfo<Router, HttpPeer> {
@@ -92,80 +80,6 @@ fn router(control: Arc<ControlState>) -> Router {
 }
 
 // ---- what comes in ----
-
-/// A JSON body.
-pub(super) struct JsonBody<T>(pub(super) T);
-
-impl<T: DeserializeOwned> FromRequest<Arc<ControlState>> for JsonBody<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, control: &Arc<ControlState>) -> Result<JsonBody<T>, ApiError> {
-        let bytes = read_body(request, control).await?;
-        serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| malformed(&error))
-    }
-}
-
-/// A body as it is.
-struct RawBody(Bytes);
-
-impl FromRequest<Arc<ControlState>> for RawBody {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, control: &Arc<ControlState>) -> Result<RawBody, ApiError> {
-        read_body(request, control).await.map(RawBody)
-    }
-}
-
-/// A JSON body, or none, which says nothing.
-pub(super) struct OptionalJsonBody<T>(pub(super) T);
-
-impl<T: DeserializeOwned + Default> FromRequest<Arc<ControlState>> for OptionalJsonBody<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, control: &Arc<ControlState>) -> Result<OptionalJsonBody<T>, ApiError> {
-        let bytes = read_body(request, control).await?;
-        if bytes.is_empty() {
-            return Ok(OptionalJsonBody(T::default()));
-        }
-        serde_json::from_slice(&bytes).map(OptionalJsonBody).map_err(|error| malformed(&error))
-    }
-}
-
-async fn read_body(request: Request, control: &Arc<ControlState>) -> Result<Bytes, ApiError> {
-    let bytes = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, control)).await;
-    bytes.map_err(|_elapsed| body_read_error(&BodyReadError::TimedOut))?.map_err(|rejection| body_rejected(&rejection))
-}
-
-/// What a request is told whose body did not come, or came wrong.
-pub(super) fn body_read_error(why: &BodyReadError) -> ApiError {
-    match why {
-        BodyReadError::TimedOut => ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", why.to_string())
-            .hint(format!("send all of it within {} s", BODY_TIMEOUT.as_secs())),
-        BodyReadError::Malformed(_) => {
-            ApiError::invalid(why.to_string()).hint("send it whole, as JSON, with its length")
-        }
-    }
-}
-
-fn body_rejected(rejection: &BytesRejection) -> ApiError {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        let message = format!(
-            "the body is over its limit ({MAX_PUSH_BYTES} bytes for a push, {MAX_ARTIFACT_BYTES} for an artifact, else {MAX_BODY_BYTES})"
-        );
-        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less");
-    }
-    ApiError::invalid(format!("the body cannot be read: {rejection}")).hint("send it whole, as JSON, with its length")
-}
-
-fn malformed(error: &serde_json::Error) -> ApiError {
-    let message = error.to_string();
-    let mut names = message.split('`').skip(1).step_by(2);
-    if let (true, Some(unknown)) = (message.starts_with("unknown field"), names.next()) {
-        return ApiError::invalid(format!("there is no {unknown:?} here")).hint(suggest(unknown, names));
-    }
-    let hint = "send a JSON object as docs/control.md has it for this route";
-    ApiError::invalid(format!("the body is not what this route takes: {message}")).hint(hint)
-}
 
 #[derive(Deserialize)]
 struct LimitQuery {

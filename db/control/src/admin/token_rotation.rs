@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 
 use super::ControlState;
+use super::body::OptionalJsonBody;
 use super::caller::{CurrentTokenCaller, RequestCaller};
 use super::error::ApiError;
-use super::routes::{ApiResult, EMPTY_RESPONSE, EmptyResponse, OptionalJsonBody};
+use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{OperatorTokenResponse, RotateTokenRequest, RotateTokenResponse, TenantResponse};
 use crate::limits::OLD_TOKEN_GRACE;
 use sandstorm_catalog::OldToken;

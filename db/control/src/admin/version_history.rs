@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
@@ -28,7 +29,7 @@ impl VersionMetadata {
     pub(super) fn of(artifact: &Artifact, manifest_version: &str, loaded_at_ms: u64) -> VersionMetadata {
         VersionMetadata {
             manifest_version: manifest_version.to_owned(),
-            source_digest: artifact.header.source_digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            source_digest: HEXLOWER.encode(&artifact.header.source_digest),
             library_bytes: artifact.elf.len() as u64,
             loaded_at_ms,
         }

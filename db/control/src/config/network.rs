@@ -249,7 +249,7 @@ impl NetSection {
         if self.eal.is_some() || self.device.is_some() || !self.address.is_empty() || !self.gateway.is_empty() {
             return wrong(
                 &["net.eal", "net.device", "net.address", "net.gateway"],
-                "eal, device, address and gateway are for drivers past the kernel: say --driver packet or --driver dpdk, or driver = \
+                "eal, device, address and gateway are for kernel-bypass drivers: say --driver packet or --driver dpdk, or driver = \
                  \"packet\" in [net]",
             );
         }
@@ -302,7 +302,7 @@ impl NetSection {
         }
         if !self.gateway.is_empty() {
             return Err(ConfigError::new(
-                "on a device shared with the kernel (isolate) answers go back the way that their requests came: leave gateway out",
+                "on a device shared with the kernel (isolate) replies go to the Ethernet address that their requests came from: leave gateway out",
             )
             .at(&["net.gateway"]));
         }
@@ -317,7 +317,7 @@ impl NetSection {
 fn parse_networks(addresses: &[String], gateways: &[IpAddr]) -> Result<Vec<InterfaceNetwork>, ConfigError> {
     if addresses.is_empty() {
         return Err(ConfigError::new(
-            "a driver past the kernel needs an address of its own, which the kernel does not have: say --address 10.0.0.2/24, or address = \
+            "a kernel-bypass driver needs an address that the kernel does not have: say --address 10.0.0.2/24, or address = \
              [\"10.0.0.2/24\"] in [net]",
         )
         .at(&["net.driver"]));

@@ -82,7 +82,7 @@ fn root() -> ReferenceSection {
             "TCP address of the control port; not on loopback: with TLS only",
         ),
         number("workers", "`--workers`", "all cores but one", (1, MAX_WORKERS as u64), "threads that serve"),
-        row("pin", "`--no-pin`", "true", "whether each worker keeps to a core of its own"),
+        row("pin", "`--no-pin`", "true", "whether each worker is pinned to a core of its own"),
         row(
             "poll",
             "`--poll`",
@@ -102,7 +102,7 @@ fn root() -> ReferenceSection {
             "`$XDG_STATE_HOME/sandstorm`, else `~/.local/state/sandstorm`",
             "the [state directory](operations.md#files)",
         ),
-        row("ephemeral", "`--ephemeral`", "false", "keep nothing of what is made while the server runs"),
+        row("ephemeral", "`--ephemeral`", "false", "persist nothing: changes are lost when the server stops"),
         row(
             "allow_open",
             "`--allow-open`",
@@ -137,21 +137,26 @@ fn ports() -> Vec<ReferenceSection> {
                 "names and addresses that it is for, beside `localhost`, loopback's and the port's own",
             ),
             row("certificate", options[2], "none", "PEM: a certificate of your own, then those above it"),
-            row("key", options[3], "none", "PEM: its key, for nobody else to write and others to read"),
+            row(
+                "key",
+                options[3],
+                "none",
+                "PEM: its key; only the owner may write the file, and at most its group may read it",
+            ),
         ];
         ReferenceSection { title, about, before, rows }
     };
     let listen = |title, about, before, option| {
         let rows = vec![
             row("address", option, "needed", "of the port: `HOST:PORT`, `tls:HOST:PORT` or `unix:/PATH`"),
-            row("tenant", "the same", "each connection shows its token", "for whom everybody there speaks"),
+            row("tenant", "the same", "each connection shows its token", "the tenant that all connections act for"),
             row("table", "the same", "see [protocols](protocols.md)", "which is used at first"),
             row("udp", "", "true on loopback with a tenant", "memcached only: whether datagrams are served"),
             row(
                 "mode",
                 "`--socket-mode`",
                 format!("`{SOCKET_MODE:o}`"),
-                "of a Unix socket's file, octal: who may write to it may connect",
+                "of a Unix socket's file, octal: users with write permission may connect",
             ),
         ];
         ReferenceSection { title, about, before, rows }
@@ -222,7 +227,7 @@ fn net() -> ReferenceSection {
             "offload",
             "`--no-offload`",
             "true",
-            "whether the kernel coalesces and segments datagrams, or past its stack whoever has the interface does checksums; false is for measuring",
+            "whether the kernel coalesces and segments datagrams; with packet sockets and devices, whether the interface computes checksums; false is for measuring",
         ),
         row(
             "zero_copy",
@@ -237,7 +242,7 @@ fn net() -> ReferenceSection {
             "DPDK: packet buffers, of the device's workers together, that may be [kept as the place of large values](dpdk.md#values-that-stay-in-their-packets); each takes as much memory as a packet of `mtu` bytes",
         ),
     ];
-    let about = "What datagrams come and go through. All but `driver`, `offload` and `zero_copy` are for drivers past the kernel.";
+    let about = "The driver that receives and sends datagrams. All but `driver`, `offload` and `zero_copy` are for kernel-bypass drivers.";
     ReferenceSection { title: "[net]", about, before: "[net]\n", rows }
 }
 

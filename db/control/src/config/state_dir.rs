@@ -99,7 +99,7 @@ pub fn prepare_state_dir(path: &Path) -> Result<(), ConfigError> {
     let user = rustix::process::geteuid().as_raw();
     if metadata.uid() != user {
         return Err(ConfigError::new(format!(
-            "state directory {shown} belongs to user {}, not to {user}, who runs the server; choose another with --state",
+            "state directory {shown} belongs to user {}, but the server runs as {user}; choose another with --state",
             metadata.uid()
         )));
     }

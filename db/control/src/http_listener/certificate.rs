@@ -6,10 +6,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::ring::digest::{SHA256, digest};
 use arc_swap::ArcSwap;
+use data_encoding::HEXLOWER;
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
-use sha2::{Digest, Sha256};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -82,7 +83,7 @@ impl ServerCertificate {
                 *seen = (stamps, None);
                 if changed {
                     let fingerprint = self.fingerprint();
-                    tracing::warn!(fingerprint, "the {} shows another certificate now", self.port.name);
+                    tracing::warn!(fingerprint, "the {} uses a new certificate now", self.port.name);
                 }
                 changed
             }
@@ -101,8 +102,8 @@ impl ServerCertificate {
     /// `sha256:` and the digest of the certificate, as clients pin it.
     pub fn fingerprint(&self) -> String {
         let current = self.current.load();
-        let digest = Sha256::digest(current.cert.first().map_or(&[][..], |certificate| certificate.as_ref()));
-        digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+        let certificate = current.cert.first().map_or(&[][..], |certificate| certificate.as_ref());
+        format!("sha256:{}", HEXLOWER.encode(digest(&SHA256, certificate).as_ref()))
     }
 
     /// The certificate's file.

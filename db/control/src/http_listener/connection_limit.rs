@@ -250,7 +250,7 @@ impl AuthFailures {
         self.unlogged += 1;
         if self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL) {
             let others = self.unlogged - 1;
-            tracing::warn!(peer = %from, lately = count, others, "{port}: a token that is nobody's");
+            tracing::warn!(peer = %from, lately = count, others, "{port}: unknown token");
             (self.logged, self.unlogged) = (Some(now), 0);
         }
         match count.checked_sub(FAILURES_WITHOUT_DELAY + 1) {

@@ -3,7 +3,8 @@
 use arrayvec::ArrayVec;
 use sandstorm_net::memcached::text::{parse_u64, push_number};
 
-use super::classic::{EXISTS, MemcachedContext, NOT_FOUND, NOT_NUMERIC};
+use super::answers::{EXISTS, NOT_FOUND, NOT_NUMERIC};
+use super::context::MemcachedContext;
 use super::expiry::expires_at_ms;
 use sandstorm_store::{RecordMarks, RecordRef, RecordTable, RecordUpdate, UpdateValue};
 

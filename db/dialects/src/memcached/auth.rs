@@ -5,12 +5,10 @@ use sandstorm_net::memcached::text::{LineTokens, parse_u64};
 
 use super::super::{CommandContext, ConnectionIdentity, NextAction};
 use super::MemcachedSession;
-use super::classic::push_line;
+use super::answers::{UNAUTHENTICATED, push_line};
 use crate::limits::protocols::{AUTH_BYTES, AUTH_FAILURES};
 use sandstorm_accounts::Tally;
 
-/// What those are told whose first command is another one.
-pub(super) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 /// What those are told whose password is wrong.
 const WRONG_PASSWORD: &str = "CLIENT_ERROR authentication failure";
 

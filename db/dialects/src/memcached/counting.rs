@@ -3,7 +3,8 @@
 
 use super::super::NextAction;
 use super::MemcachedSession;
-use super::classic::{MemcachedContext, NOT_FOUND, store_error_text};
+use super::answers::{NOT_FOUND, store_error_text};
+use super::context::MemcachedContext;
 use sandstorm_accounts::Tally;
 use sandstorm_store::StoreError;
 

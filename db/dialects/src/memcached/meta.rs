@@ -4,8 +4,10 @@
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, MetaCommand, MetaFlags, MetaRequest, TOO_LARGE};
 
+use super::answers::{self, NOT_NUMERIC, push_line, store_error_text};
 use super::arithmetic::{add_to_value, marks_after_add, write_number};
-use super::classic::{self, MemcachedContext, NOT_NUMERIC, push_line, store_error_text, writes};
+use super::classic::writes;
+use super::context::MemcachedContext;
 use super::expiry::{expires_at_ms, remaining_s};
 use sandstorm_accounts::Tally;
 use sandstorm_catalog::TableEntry;
@@ -376,7 +378,7 @@ impl<'w> MetaExecution<'w, '_> {
     fn tally_set(&self, code: MetaCode) {
         let appends = matches!(self.flags().mode.to_ascii_uppercase(), b'A' | b'P');
         if self.flags().cas.is_some() && !appends && code != NOT_STORED {
-            let error = (code != DONE).then_some(if code == NOT_FOUND { classic::NOT_FOUND } else { classic::EXISTS });
+            let error = (code != DONE).then_some(if code == NOT_FOUND { answers::NOT_FOUND } else { answers::EXISTS });
             self.work.count_cas(error);
         }
         if code == DONE {
@@ -464,7 +466,7 @@ impl<'w> MetaExecution<'w, '_> {
         });
         let (changed, version) = changed.map_err(|error| self.work.refused(error))?;
         let made = changed.as_ref().map(|item| item.made);
-        self.work.count_arithmetic(up, made.map_err(|code| if *code == NOT_FOUND { classic::NOT_FOUND } else { code }));
+        self.work.count_arithmetic(up, made.map_err(|code| if *code == NOT_FOUND { answers::NOT_FOUND } else { code }));
         match (changed, version) {
             // What was made just now is told all the same.
             (Ok(item), _) if flags.quiet && !item.made => {}

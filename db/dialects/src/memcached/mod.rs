@@ -5,10 +5,12 @@
 //! million keys takes no more memory than one of ten. `classic` and `meta` run what was read, `binary` what came in the
 //! binary protocol; `auth` lets in. Which protocol it is, the first byte tells, as in memcached.
 
+mod answers;
 mod arithmetic;
 mod auth;
 mod binary;
 mod classic;
+mod context;
 mod counting;
 mod expiry;
 mod meta;
@@ -21,8 +23,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, TextParse, TextRequest, parse};
 
-use self::auth::UNAUTHENTICATED;
-use self::classic::{MemcachedContext, NO_TENANT};
+use self::answers::{NO_TENANT, UNAUTHENTICATED};
+use self::context::MemcachedContext;
 use super::{CommandContext, ConnectionIdentity, NextAction, PortService};
 use crate::limits::protocols::{
     ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
@@ -121,7 +123,7 @@ impl MemcachedSession {
                 out.truncate(start);
                 match self.binary {
                     true => binary::push_too_large(out),
-                    false => classic::push_line("SERVER_ERROR out of memory writing get response", out),
+                    false => answers::push_line("SERVER_ERROR out of memory writing get response", out),
                 }
                 break;
             }
@@ -253,7 +255,7 @@ impl MemcachedSession {
     pub fn reply_closing(&self, input: &[u8], text: &str, out: &mut Vec<u8>) {
         match self.binary || input.first() == Some(&sandstorm_net::memcached::binary::MAGIC) {
             true => binary::push_closing(input, text, out),
-            false => classic::push_line(text, out),
+            false => answers::push_line(text, out),
         }
     }
 
@@ -340,7 +342,7 @@ impl MemcachedSession {
         }
         match self.state {
             InputState::Requests => out.extend_from_slice(b"END\r\n"),
-            InputState::SkipLine => classic::push_line(BAD_FORMAT, out),
+            InputState::SkipLine => answers::push_line(BAD_FORMAT, out),
             _ => {}
         }
         (used, next)

@@ -4,7 +4,9 @@
 use sandstorm_net::memcached::binary::{BinaryResponseHeader, BinaryStatus};
 use sandstorm_net::memcached::text::LineTokens;
 
-use super::classic::{MemcachedContext, push_line};
+use super::answers::push_line;
+use super::binary::refusal::push_refusal;
+use super::context::MemcachedContext;
 use crate::limits::protocols::MEMCACHED_VERSION;
 use sandstorm_accounts::{MemcachedTotals, Tally};
 use sandstorm_catalog::{TableEntry, TenantView};
@@ -62,7 +64,7 @@ impl<'o> StatWriter<'o> {
     /// Something is wrong.
     fn error(self, text: &'static str) {
         match self.answer {
-            Some(answer) => super::binary::push_refusal(answer, text, self.out),
+            Some(answer) => push_refusal(answer, text, self.out),
             None => push_line(text, self.out),
         }
     }

@@ -363,7 +363,7 @@ fn only_its_owner_empties_a_table() {
 
 #[test]
 fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
-    use super::classic::store_error_text;
+    use super::answers::store_error_text;
     use sandstorm_store::StoreError;
     assert_eq!(store_error_text(StoreError::OutOfMemory), "SERVER_ERROR out of memory storing object");
     let no_memory = store_error_text(StoreError::NoMemory);

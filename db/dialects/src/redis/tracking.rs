@@ -69,9 +69,7 @@ pub(super) fn tracking(call: &mut CommandCall<'_, '_>) -> CommandResult {
         () => return Err(SYNTAX.into()),
     };
     if how.is_some() && !call.reply.resp3 {
-        return Err(
-            "ERR tracking is told by RESP3's pushes alone: say HELLO 3 first, or turn client-side caching off".into()
-        );
+        return Err("ERR tracking needs RESP3's pushes: send HELLO 3 first, or turn client-side caching off".into());
     }
     call.state.tracked = TrackingState { how, keys: Vec::new() };
     call.reply.ok();

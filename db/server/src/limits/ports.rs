@@ -1,5 +1,7 @@
 //! Limits of the ports of workers: how they end, TLS, Unix sockets.
 
+use sandstorm_net::rate_limiter::RateLimit;
+
 /// Microseconds for which a server that stops goes on answering that it does, at most (longer only while an invocation
 /// runs): requests that were under way, and repeats of them, hear of it instead of waiting for their deadlines.
 pub const DRAIN_MAX_US: u64 = 150_000;
@@ -24,6 +26,8 @@ pub const TLS_HANDSHAKES_PER_TURN: usize = 1;
 pub const TLS_HANDSHAKE_NS_PER_S: u64 = 100_000_000;
 /// Nanoseconds of that which may be taken at once after a pause: the clients of a server that restarts.
 pub const TLS_HANDSHAKE_BURST_NS: u64 = 50_000_000;
+/// The two together: what is counted is nanoseconds.
+pub const TLS_HANDSHAKES: RateLimit = RateLimit::per_second(TLS_HANDSHAKE_NS_PER_S).with_burst(TLS_HANDSHAKE_BURST_NS);
 /// Bytes of encrypted answers that a connection holds until the client takes them, beside answers that are not
 /// encrypted yet: two records.
 pub const TLS_SEND_BYTES: usize = 32 << 10;

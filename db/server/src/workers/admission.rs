@@ -1,5 +1,5 @@
-//! The door: which messages may be run. Parses all of a message, finds its tenant, authenticates its session, and keeps
-//! out what was run before. Whatever is not let in is answered with the reason, and counted.
+//! Admission: decides which messages may be run. It parses all of a message, finds its tenant, authenticates its
+//! session, and recognises repeats. A message that may not run is answered with the reason, and counted.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,67 +14,69 @@ use sandstorm_net::rpc::{
 use sandstorm_net::seal::peer_session;
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::message_pieces::MessageWork;
+use super::context::count;
+use super::operation_response::encode_refusal;
 use super::pending_queries::QueryTag;
+use super::piece_budget::MessageWork;
 use super::port::PortContext;
-use super::record_operations::{self, RangeWork};
+use super::record_operations::operation_context::RangeWork;
 use super::rejections;
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 use crate::limits::{BURST, REPLAYED_BYTES_PER_PIECE};
 use sandstorm_accounts::TokenHash;
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_dialects::limits::MULTIGET_KEYS;
-use sandstorm_metrics::{SingleWriterCounter, WorkerCounters, malformed_kind_index};
+use sandstorm_metrics::{WorkerCounters, malformed_kind_index};
 
-/// A request as it came.
+/// A request as it was received.
 pub(super) struct IncomingRequest<'p> {
-    /// Which share of the part it is of.
-    pub(super) share: u8,
+    /// The number of its slice in the batch.
+    pub(super) slice: u8,
     pub(super) request: R2p2Request<'p>,
-    /// The memory of its packet, if that stayed where it came.
+    /// The memory of its packet, if that is still in the device buffer.
     pub(super) packet: Option<&'p SharedBytes>,
 }
 
 /// A message that may be run.
 pub(super) struct AdmittedRequest<'d> {
-    /// Which of the burst's messages it is.
+    /// Its number in the batch.
     pub(super) number: usize,
-    /// Which share of the part it is of.
-    pub(super) share: u8,
-    /// What its response waits for.
-    pub(super) ticket: Option<ResponseId>,
+    /// Its slice of the batch.
+    pub(super) slice: u8,
+    /// The response that waits for its invocations, if it has any.
+    pub(super) response_id: Option<ResponseId>,
     pub(super) origin: RequestOrigin<PeerAddr>,
     pub(super) view: &'d Arc<TenantView>,
     /// Its first operation that is still to be run, and those behind it.
     pub(super) first: Operation<'d>,
     pub(super) others: OperationIter<'d>,
-    /// Which of its operations the first is.
+    /// The index of the first.
     pub(super) from: usize,
-    /// How many requests it counts as.
+    /// The number of requests that it counts as.
     pub(super) requests: u32,
-    /// What its ranges have done.
+    /// The work of its ranges.
     pub(super) ranges: RangeWork,
     /// What was done of it in this piece.
     pub(super) work: MessageWork,
-    /// The memory of its packet, if that stayed where it came.
+    /// The memory of its packet, if that is still in the device buffer.
     pub(super) packet: Option<&'d SharedBytes>,
-    /// Whether a value of it is stored there.
+    /// A value of it is stored in its packet.
     pub(super) has_stored_value: Cell<bool>,
 }
 
-/// What becomes of a message at the door.
+/// What is to be done with a message.
 pub(super) enum AdmissionDecision {
-    /// Run it: it stands at the end of the messages that may be run.
+    /// Run it: it is the last of the admitted messages.
     Run,
-    /// Do not: the response is written. It says why not, or what was answered when the message came before.
+    /// Send the response, which is written. It says why the message is not run, or repeats an earlier answer.
     Reply(RequestOrigin<PeerAddr>),
-    /// Do not, and say so to who has not shown who it is: the response is written.
+    /// Send the response, which is written, to an unauthenticated sender.
     Reject(RequestOrigin<PeerAddr>),
-    /// Do not: the message is being run, and its answer will come; or there were too many answers to strangers.
+    /// Nothing: the message is being run and its answer will come, or there were too many rejections.
     Drop,
 }
 
-/// What the door knows.
+/// The state that messages are admitted against, beside that of the port.
 pub(super) struct AdmissionContext<'d, 'w> {
     pub(super) snapshot: &'d DirectorySnapshot,
     /// The tenant that was looked up last: messages come in runs.
@@ -84,8 +86,8 @@ pub(super) struct AdmissionContext<'d, 'w> {
     pub(super) now_us: u64,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub(super) allow_plaintext: bool,
-    /// The server is shutting down.
-    pub(super) stops: bool,
+    /// The server is shutting down: nothing new is run.
+    pub(super) is_draining: bool,
     /// Bytes of answers that were given again in this piece.
     pub(super) replayed_bytes: Cell<usize>,
 }
@@ -105,39 +107,39 @@ impl<'d> AdmissionContext<'d, '_> {
     }
 }
 
-/// What an unauthenticated sender is told: the same whether the tenant that it names is there or not.
+/// The status and text of a rejection. They are the same whether the named tenant exists or not.
 type AuthRejection = (RpcStatus, &'static str);
 
-/// What a plain message from another machine is told.
+/// For a message from another machine that is not sealed.
 const SEAL_REQUIRED: AuthRejection = (
     RpcStatus::SealRequired,
     "from another machine a closed tenant's data are reached in a sealed session only: use a client that seals (all do by \
      default), or have the operator say --allow-plaintext",
 );
 const WRONG_SESSION_TENANT: AuthRejection =
-    (RpcStatus::Unauthenticated, "a sealed session acts for the tenant alone whose token it was opened with");
+    (RpcStatus::Unauthenticated, "a sealed session acts only for the tenant whose token opened it");
 const HELLO_REQUIRED: AuthRejection = (
     RpcStatus::Unauthenticated,
     "the session has not shown the token of a tenant with this id: send a hello first, or check the id",
 );
 const WRONG_TOKEN: AuthRejection = (RpcStatus::Unauthenticated, "no tenant has this id and this token: check both");
 
-/// What whoever asks for something is told while the server is shutting down.
+/// The text of an answer while the server is shutting down.
 const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; ask again when it is back";
 
-/// A message that asks for nothing has no answer to wait for.
+/// A message without operations has no answer to wait for.
 const NO_OPERATIONS: MessageDecodeError = MessageDecodeError::Operations(0);
 
-/// The header of what is no message.
+/// Stands for the header of a message that has none.
 const EMPTY_HEADER: MessageHeader =
     MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
 
-/// What a look over all operations of a message tells.
+/// Facts about all operations of a message together.
 struct OperationSummary {
-    /// Nothing that would harm if it ran twice.
+    /// All operations may run twice without harm.
     repeatable: bool,
     invokes: bool,
-    /// Pings alone: no tenant is needed.
+    /// All are pings: no tenant is needed.
     only_pings: bool,
     /// The session presents a token.
     hello: bool,
@@ -165,90 +167,89 @@ impl OperationSummary {
         self.repeatable &= matches!(op, OpKind::Ping | OpKind::Hello | OpKind::Get | OpKind::MultiGet | OpKind::Range);
     }
 
-    /// How many requests a message of `operations` counts as: each key of a multiget and each record that a range may
-    /// answer is one, as if it were asked for alone.
+    /// The number of requests that a message of `operations` counts as. Each key of a multiget counts, and each record
+    /// that a range may answer.
     fn requests(&self, operations: u16) -> u32 {
         let others = u64::from(operations).saturating_sub(self.multigets);
         u32::try_from(others + self.keys.max(self.multigets)).unwrap_or(u32::MAX)
     }
 }
 
-/// A message that is well-formed as a whole: its header, its first operation, the others, and what a look over all of
-/// them tells.
+/// The parts of a well-formed message: its header, its first operation, the others, and facts about all of them.
 type ParsedMessage<'d> = (MessageHeader, Operation<'d>, OperationIter<'d>, OperationSummary);
 
-/// Parses all of a message. In line, and what it finds is looked at by value alone: else all of it would be put
-/// together in memory, which took longer than to parse it. What is not let in is parsed again to be refused.
+/// Parses all of a message. It is inlined, and its result is used by value alone: else the result would be put together
+/// in memory, which took longer than to parse it. A message that is rejected is parsed again.
 #[inline(always)]
 fn parse(message: &[u8]) -> Result<ParsedMessage<'_>, MessageDecodeError> {
     let (header, mut others) = MessageHeader::decode(message)?;
-    // Of no operations the count is at fault, whatever stands behind the header.
+    // Without operations the count is at fault, whatever follows the header.
     if header.operations == 0 {
         return Err(NO_OPERATIONS);
     }
     let first = others.next().ok_or(NO_OPERATIONS)??;
-    let mut survey =
+    let mut summary =
         OperationSummary { repeatable: true, invokes: false, only_pings: true, hello: false, keys: 0, multigets: 0 };
-    survey.note(first.op, first.number);
+    summary.note(first.op, first.number);
     for operation in others.clone() {
         let operation = operation?;
-        survey.note(operation.op, operation.number);
+        summary.note(operation.op, operation.number);
     }
-    Ok((header, first, others, survey))
+    Ok((header, first, others, summary))
 }
 
-/// Decides over one message. Who may be run is put at the end of `admitted`; a refusal's response is written to
+/// Decides what is to be done with one message. If it may run, it is added to `admitted`; else its answer is written to
 /// `response`.
 #[inline(always)]
 pub(super) fn admit<'d>(
-    door: &AdmissionContext<'d, '_>,
+    admission: &AdmissionContext<'d, '_>,
     (number, incoming): (usize, &'d IncomingRequest<'_>),
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
     admitted: &mut ArrayVec<AdmittedRequest<'d>, BURST>,
 ) -> AdmissionDecision {
-    door.counters.messages.add(1);
+    admission.counters.messages.add(1);
     let request = &incoming.request;
-    let (header, first, others, survey) = match parse(&request.message) {
+    let (header, first, others, summary) = match parse(&request.message) {
         Ok(parsed) => parsed,
-        Err(malformed) => return reject_malformed(door, request, malformed, desk, response),
+        Err(malformed) => return reject_malformed(admission, request, malformed, port, response),
     };
-    let Some(view) = door.tenant(header.tenant) else {
-        return handle_unknown_tenant(door, request, (header, &first), survey.only_pings, desk, response);
+    let Some(view) = admission.tenant(header.tenant) else {
+        return handle_unknown_tenant(admission, request, (header, &first), summary.only_pings, port, response);
     };
-    if let Err(no) = authenticate(door, view, request.peer, &header, &first, desk) {
-        return reject_unauthenticated(door, request, no, desk, response);
+    if let Err(rejection) = authenticate(admission, view, request.peer, &header, &first, port) {
+        return reject_unauthenticated(admission, request, rejection, port, response);
     }
-    if survey.hello {
-        register_session(door, request.peer, &header, desk);
+    if summary.hello {
+        register_session(admission, request.peer, &header, port);
     }
-    if survey.keys > MULTIGET_KEYS {
-        return reject_too_many_keys(door, request, header, response);
+    if summary.keys > MULTIGET_KEYS {
+        return reject_too_many_keys(admission, request, header, response);
     }
-    let (invokes, requests) = (survey.invokes, survey.requests(header.operations));
-    let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);
-    // Before it is refused: what has run must not be said not to have.
-    let remembered = !survey.repeatable && !header.is_idempotent();
-    if remembered && let Some(verdict) = check_replay(door, request, header, desk, response) {
-        return verdict;
+    let (invokes, requests) = (summary.invokes, summary.requests(header.operations));
+    let within_rate = view.tenant.admit_requests(admission.now_us.saturating_mul(1000), requests);
+    // Before it is rejected: a message that ran must not be told that it did not.
+    let remembered = !summary.repeatable && !header.is_idempotent();
+    if remembered && let Some(decision) = check_replay(admission, request, header, port, response) {
+        return decision;
     }
-    let queries = &desk.assembly.queries;
+    let queries = &port.assembly.queries;
     let is_query = invokes && !remembered;
-    let query = if is_query { queries.mark(&request.peer, request.request_id, &header) } else { QueryTag::NONE };
+    let query = if is_query { queries.tag(&request.peer, request.request_id, &header) } else { QueryTag::NONE };
     if queries.waits(query) {
-        return drop_duplicate_query(door, within_rate, desk);
+        return drop_duplicate_query(admission, within_rate, port);
     }
-    if !within_rate || door.stops {
-        return reject_unavailable(door, view, request, header, (remembered, within_rate), desk, response);
+    if !within_rate || admission.is_draining {
+        return reject_unavailable(admission, view, request, header, (remembered, within_rate), port, response);
     }
-    view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
+    view.tenant.usage.worker(admission.worker).requests.add(u64::from(header.operations));
     let origin = RequestOrigin { peer: request.peer, request_id: request.request_id, header, remembered, query };
-    let ticket = invokes.then(|| desk.assembly.open(origin, usize::from(header.operations)));
+    let response_id = invokes.then(|| port.assembly.open(origin, usize::from(header.operations)));
     let (packet, ranges, has_stored_value) = (incoming.packet, RangeWork::new(), Cell::new(false));
     admitted.push(AdmittedRequest {
         number,
-        share: incoming.share,
-        ticket,
+        slice: incoming.slice,
+        response_id,
         origin,
         view,
         first,
@@ -263,28 +264,33 @@ pub(super) fn admit<'d>(
     AdmissionDecision::Run
 }
 
-/// A session that may act for its tenant says hello.
+/// Handles the hello of an authenticated session.
 #[cold]
-fn register_session(door: &AdmissionContext<'_, '_>, peer: PeerAddr, header: &MessageHeader, desk: &mut PortContext) {
+fn register_session(
+    admission: &AdmissionContext<'_, '_>,
+    peer: PeerAddr,
+    header: &MessageHeader,
+    port: &mut PortContext,
+) {
     if peer_session(peer).is_none() {
-        desk.known.note(peer, header.tenant, door.now_us);
+        port.verified_peers.note(peer, header.tenant, admission.now_us);
     }
-    desk.once.greet(door.now_us, peer, header.tenant, header.session, header.sequence);
+    port.reply_cache.greet(admission.now_us, peer, header.tenant, header.session, header.sequence);
 }
 
-/// Whom to answer what is not let in.
+/// The origin of a message that is not run.
 fn rejected_origin(request: &R2p2Request<'_>, header: MessageHeader) -> RequestOrigin<PeerAddr> {
     let (peer, request_id) = (request.peer, request.request_id);
     RequestOrigin { peer, request_id, header, remembered: false, query: QueryTag::NONE }
 }
 
-/// Answers a message that is none: with its header if it has one, and one operation that says what is wrong.
+/// Answers bytes that are no well-formed message: with their header if they have one, and one operation with the error.
 #[cold]
 fn reject_malformed(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     malformed: MessageDecodeError,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
     let status =
@@ -292,236 +298,241 @@ fn reject_malformed(
     let header = reparse(&request.message).0;
     start_response(&header, 1, response);
     let (text, asked) = (malformed.to_string(), rejections::reply_limit_bytes(&request.message));
-    record_operations::encode_refusal(
-        &Operation::new(OpKind::Ping),
-        status,
-        rejections::truncate_to_fit(&text, asked, 1),
-        response,
-    );
-    count(&door.counters.malformed, malformed_kind_index(&malformed));
-    count(&door.counters.responses, status as usize);
-    finish_rejection(door, header, request, desk, response)
+    encode_refusal(&Operation::new(OpKind::Ping), status, rejections::truncate_to_fit(&text, asked, 1), response);
+    count(&admission.counters.malformed, malformed_kind_index(&malformed));
+    count(&admission.counters.responses, status as usize);
+    finish_rejection(admission, header, request, port, response)
 }
 
-/// What becomes of a message that names no tenant that there is. Pings need none, under the id 0, which is nobody's.
-/// All else is answered as a closed tenant answers an unauthenticated sender, in the same words and after the same
-/// work: else ids could be tried until one is a tenant's.
+/// Handles a message whose tenant does not exist. Pings need no tenant, under the id 0, which no tenant has. All other
+/// messages are answered as a closed tenant answers an unauthenticated sender, in the same words and after the same
+/// work: else existing ids could be found by trying.
 #[cold]
 fn handle_unknown_tenant(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     (header, first): (MessageHeader, &Operation<'_>),
     only_pings: bool,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
-    let nameless = only_pings && header.tenant == EMPTY_HEADER.tenant;
-    let header = if nameless && rejections::fits_one_packet(&request.message) {
-        encode_pong(door, &request.message, response)
-    } else if nameless {
-        encode_rejection(door, request, RpcStatus::TooLarge, RejectionText::Truncated(rejections::LONG_PING), response)
+    let is_anonymous = only_pings && header.tenant == EMPTY_HEADER.tenant;
+    let header = if is_anonymous && rejections::fits_one_packet(&request.message) {
+        encode_pong(admission, &request.message, response)
+    } else if is_anonymous {
+        encode_rejection(
+            admission,
+            request,
+            RpcStatus::TooLarge,
+            RejectionText::Truncated(rejections::LONG_PING),
+            response,
+        )
     } else {
-        let no = match closed_tenant_rejection(door, header.tenant, request.peer) {
-            Some(no) => no,
+        let rejection = match closed_tenant_rejection(admission, header.tenant, request.peer) {
+            Some(rejection) => rejection,
             None if first.op == OpKind::Hello => {
                 TokenHash::refuse(first.value);
                 WRONG_TOKEN
             }
             None => HELLO_REQUIRED,
         };
-        return reject_unauthenticated(door, request, no, desk, response);
+        return reject_unauthenticated(admission, request, rejection, port, response);
     };
-    finish_rejection(door, header, request, desk, response)
+    finish_rejection(admission, header, request, port, response)
 }
 
-/// What becomes of a message of somebody who may not act for its tenant.
+/// Rejects a message from a session that may not act for its tenant.
 #[cold]
 fn reject_unauthenticated(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     (status, text): AuthRejection,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
-    let header = encode_rejection(door, request, status, RejectionText::Truncated(text), response);
-    finish_rejection(door, header, request, desk, response)
+    let header = encode_rejection(admission, request, status, RejectionText::Truncated(text), response);
+    finish_rejection(admission, header, request, port, response)
 }
 
-/// What becomes of a message that asks for too many records.
+/// Answers a message that asks for too many records.
 #[cold]
 fn reject_too_many_keys(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     header: MessageHeader,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
     let text = format!("the multigets and ranges of one message have at most {MULTIGET_KEYS} keys; ask in several");
-    encode_rejection(door, request, RpcStatus::TooLarge, RejectionText::Whole(&text), response);
+    encode_rejection(admission, request, RpcStatus::TooLarge, RejectionText::Whole(&text), response);
     AdmissionDecision::Reply(rejected_origin(request, header))
 }
 
-/// What becomes of a message of a tenant that asks for too much, or while the server is shutting down.
+/// Answers a message of a tenant over its rate, or one that comes while the server is shutting down.
 #[cold]
 fn reject_unavailable(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     view: &TenantView,
     request: &R2p2Request<'_>,
     header: MessageHeader,
     (remembered, within_rate): (bool, bool),
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> AdmissionDecision {
     if remembered {
-        desk.once.cancel(request.peer, header.tenant, header.session, header.sequence);
+        port.reply_cache.cancel(request.peer, header.tenant, header.session, header.sequence);
     }
     if within_rate {
-        encode_rejection(door, request, RpcStatus::ShuttingDown, RejectionText::Whole(SHUTTING_DOWN), response);
+        encode_rejection(admission, request, RpcStatus::ShuttingDown, RejectionText::Whole(SHUTTING_DOWN), response);
         return AdmissionDecision::Reply(rejected_origin(request, header));
     }
-    view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
-    desk.refused += 1;
+    view.tenant.usage.worker(admission.worker).over_quota.add(u64::from(header.operations));
+    port.rejected += 1;
     let text = "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, and each that a range may find";
-    encode_rejection(door, request, RpcStatus::OverQuota, RejectionText::Whole(text), response);
+    encode_rejection(admission, request, RpcStatus::OverQuota, RejectionText::Whole(text), response);
     AdmissionDecision::Reply(rejected_origin(request, header))
 }
 
-/// What becomes of a query that was here before and waits for its answer.
+/// Drops a repeat of a query that is still being run.
 #[cold]
 fn drop_duplicate_query(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     within_rate: bool,
-    desk: &mut PortContext,
+    port: &mut PortContext,
 ) -> AdmissionDecision {
-    // Repeats are requests, too; who sends too many of them is dropped early.
-    desk.refused += u64::from(!within_rate);
-    door.counters.duplicates.add(1);
+    // Repeats are requests, too: a sender of too many is dropped early.
+    port.rejected += u64::from(!within_rate);
+    admission.counters.duplicates.add(1);
     AdmissionDecision::Drop
 }
 
-/// What becomes of a message that must run once, if it was here before.
+/// Handles a message that must run once, if it was here before. None if it was not.
 fn check_replay(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     header: MessageHeader,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &mut Vec<u8>,
 ) -> Option<AdmissionDecision> {
     let (session, sequence, acked) = (header.session, header.sequence, header.acked);
-    match desk.once.admit(door.now_us, request.peer, header.tenant, session, sequence, acked) {
+    match port.reply_cache.admit(admission.now_us, request.peer, header.tenant, session, sequence, acked) {
         RequestAdmission::Execute => return None,
         RequestAdmission::InProgress => {
-            door.counters.duplicates.add(1);
+            admission.counters.duplicates.add(1);
             return Some(AdmissionDecision::Drop);
         }
         RequestAdmission::Replay(answer) => {
             // Each is copied, and asked for by a few bytes. A client that does not get it repeats its request again.
-            if door.replayed_bytes.get() >= REPLAYED_BYTES_PER_PIECE {
-                door.counters.duplicates.add(1);
+            if admission.replayed_bytes.get() >= REPLAYED_BYTES_PER_PIECE {
+                admission.counters.duplicates.add(1);
                 return Some(AdmissionDecision::Drop);
             }
-            door.replayed_bytes.set(door.replayed_bytes.get() + answer.len());
+            admission.replayed_bytes.set(admission.replayed_bytes.get() + answer.len());
             response.clear();
             response.extend_from_slice(answer);
-            door.counters.duplicates.add(1);
+            admission.counters.duplicates.add(1);
         }
         RequestAdmission::Stale => {
             let text = "the request is too old to tell whether it ran; read before you repeat it";
-            encode_rejection(door, request, RpcStatus::Stale, RejectionText::Whole(text), response);
+            encode_rejection(admission, request, RpcStatus::Stale, RejectionText::Whole(text), response);
         }
         RequestAdmission::PreviousStart => {
             let text = "the session is of an earlier start of this server, which may have run the request; say hello in a new one";
-            encode_rejection(door, request, RpcStatus::Stale, RejectionText::Whole(text), response);
+            encode_rejection(admission, request, RpcStatus::Stale, RejectionText::Whole(text), response);
             set_first_number(response, STALE_PREVIOUS_START);
         }
     }
     Some(AdmissionDecision::Reply(rejected_origin(request, header)))
 }
 
-/// What becomes of a refusal to somebody who has not shown who it is. Nothing is kept of its request: a repeat has to
-/// bring all of it again, and is refused, counted and bounded as this one.
+/// Rejects a message from an unauthenticated sender. Nothing of the request is remembered: a repeat has to bring all of
+/// it again, and is rejected, counted and limited as this one.
 fn finish_rejection(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     header: MessageHeader,
     request: &R2p2Request<'_>,
-    desk: &mut PortContext,
+    port: &mut PortContext,
     response: &[u8],
 ) -> AdmissionDecision {
-    desk.refused += 1;
-    desk.endpoint.forget(request);
-    if desk.refusals.admits(door.now_us, response.len(), rejections::reply_limit_bytes(&request.message)) {
+    port.rejected += 1;
+    port.endpoint.forget(request);
+    if port.rejections.admits(admission.now_us, response.len(), rejections::reply_limit_bytes(&request.message)) {
         AdmissionDecision::Reject(rejected_origin(request, header))
     } else {
         AdmissionDecision::Drop
     }
 }
 
-/// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now. A
+/// Authenticates the session of a message: its tenant is open, or the session has shown the token, or shows it now. A
 /// sealed session has shown it by its handshake, for its own tenant alone; it says hello all the same, so that a client
-/// learns of a server that restarted. From other machines a closed tenant's data are reached in no other way.
+/// learns of a server that restarted. From other machines a closed tenant needs a sealed session.
 #[inline]
 fn authenticate(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     view: &TenantView,
     peer: PeerAddr,
     header: &MessageHeader,
     first: &Operation<'_>,
-    desk: &mut PortContext,
+    port: &mut PortContext,
 ) -> Result<(), AuthRejection> {
     let (tenant, session, token) = (&view.tenant, header.session, first.value);
     let sealed = peer_session(peer);
-    if tenant.open && sealed.is_none_or(|(of, _)| of == tenant.id) {
+    if tenant.open && sealed.is_none_or(|(sealed_for, _)| sealed_for == tenant.id) {
         return Ok(());
     }
-    if let Some(no) = closed_tenant_rejection(door, tenant.id, peer) {
-        return Err(no);
+    if let Some(rejection) = closed_tenant_rejection(admission, tenant.id, peer) {
+        return Err(rejection);
     }
     let is_bound = if first.op == OpKind::Hello {
         first.number == HELLO_BIND_SESSION
     } else {
         bound_server_start(header.sequence) != 0
     };
-    let home = session_addr(peer, is_bound);
+    let session_address = session_addr(peer, is_bound);
     let credential = match first.op {
         OpKind::Hello if sealed.is_some() => {
-            desk.seal.credential(peer).filter(|opened_with| tenant.has_credential(*opened_with))
+            port.seal.credential(peer).filter(|opened_with| tenant.has_credential(*opened_with))
         }
         OpKind::Hello => tenant.credential_of(token),
-        _ if desk.sessions.shown(home, session, tenant.id).is_some_and(|shown| tenant.has_credential(shown)) => {
-            if desk.sessions.heard(peer) {
-                desk.known.note(peer, tenant.id, door.now_us);
+        _ if port
+            .sessions
+            .shown(session_address, session, tenant.id)
+            .is_some_and(|shown| tenant.has_credential(shown)) =>
+        {
+            if port.sessions.heard(peer) {
+                port.verified_peers.note(peer, tenant.id, admission.now_us);
             }
             return Ok(());
         }
         _ => return Err(HELLO_REQUIRED),
     };
     let Some(credential) = credential else { return Err(WRONG_TOKEN) };
-    desk.sessions.admit((home, peer), session, tenant.id, credential);
+    port.sessions.admit((session_address, peer), session, tenant.id, credential);
     Ok(())
 }
 
-/// Why a sender cannot act for a closed tenant of that id whatever token it shows, if so. Whether there is such a
-/// tenant plays no part.
+/// The rejection of a sender that cannot act for a closed tenant of that id, whatever token it shows. It does not
+/// depend on whether the tenant exists.
 #[inline]
-fn closed_tenant_rejection(door: &AdmissionContext<'_, '_>, tenant: u32, peer: PeerAddr) -> Option<AuthRejection> {
+fn closed_tenant_rejection(admission: &AdmissionContext<'_, '_>, tenant: u32, peer: PeerAddr) -> Option<AuthRejection> {
     match peer_session(peer) {
         Some((of, _)) => (of != tenant).then_some(WRONG_SESSION_TENANT),
-        None => (!door.allow_plaintext && !peer.ip().to_canonical().is_loopback()).then_some(SEAL_REQUIRED),
+        None => (!admission.allow_plaintext && !peer.ip().to_canonical().is_loopback()).then_some(SEAL_REQUIRED),
     }
 }
 
-/// A refusal's text.
+/// The text of a rejection.
 #[derive(Clone, Copy)]
 enum RejectionText<'t> {
     Whole(&'t str),
-    /// As much of it as may be answered to who has not shown who it is.
+    /// As much of it as may be sent to an unauthenticated sender.
     Truncated(&'t str),
 }
 
-/// Answers every operation of a well-formed message with one status, or one for all if they are many; the first says
-/// why. Tells its header.
+/// Answers every operation of a well-formed message with one status, or one for all if they are many; the first has the
+/// text. Returns its header.
 #[cold]
 fn encode_rejection(
-    door: &AdmissionContext<'_, '_>,
+    admission: &AdmissionContext<'_, '_>,
     request: &R2p2Request<'_>,
     status: RpcStatus,
     text: RejectionText<'_>,
@@ -537,45 +548,38 @@ fn encode_rejection(
     };
     start_response(&header, answered, response);
     for operation in operations.take(usize::from(answered)) {
-        count(&door.counters.requests, operation.op as usize);
-        count(&door.counters.responses, status as usize);
-        record_operations::encode_refusal(&operation, status, std::mem::take(&mut text), response);
+        count(&admission.counters.requests, operation.op as usize);
+        count(&admission.counters.responses, status as usize);
+        encode_refusal(&operation, status, std::mem::take(&mut text), response);
     }
     header
 }
 
-/// Gives a number to the first operation of a response.
+/// Sets the number of the first operation of a response.
 fn set_first_number(response: &mut [u8], number: u64) {
     if let Some(place) = response.get_mut(MESSAGE_HEADER_LEN + OP_NUMBER_OFFSET..).and_then(<[u8]>::first_chunk_mut) {
         *place = number.to_le_bytes();
     }
 }
 
-/// Answers a message of pings. Tells its header.
+/// Answers a message of pings. Returns its header.
 #[cold]
-fn encode_pong(door: &AdmissionContext<'_, '_>, message: &[u8], response: &mut Vec<u8>) -> MessageHeader {
+fn encode_pong(admission: &AdmissionContext<'_, '_>, message: &[u8], response: &mut Vec<u8>) -> MessageHeader {
     let (header, operations) = reparse(message);
     start_response(&header, header.operations, response);
     for operation in operations {
-        count(&door.counters.requests, operation.op as usize);
-        count(&door.counters.responses, RpcStatus::Ok as usize);
+        count(&admission.counters.requests, operation.op as usize);
+        count(&admission.counters.responses, RpcStatus::Ok as usize);
         encode_operation(&Operation { value: operation.value, ..Operation::new(OpKind::Ping) }, response);
     }
     header
 }
 
-/// The header of a message, and its operations. One that is none has a header that names nobody.
+/// The header and the operations of a message; the empty header if it has none.
 fn reparse(message: &[u8]) -> (MessageHeader, impl Iterator<Item = Operation<'_>>) {
     let decoded = MessageHeader::decode(message).ok();
     let header = decoded.as_ref().map_or(EMPTY_HEADER, |(header, _)| *header);
     (header, decoded.into_iter().flat_map(|(_, operations)| operations.flatten()))
-}
-
-/// Adds one to a counter of a family.
-pub(super) fn count(family: &[SingleWriterCounter], index: usize) {
-    if let Some(counter) = family.get(index) {
-        counter.add(1);
-    }
 }
 
 #[cfg(test)]

@@ -1,24 +1,26 @@
-//! Early drop: when lanes of the [`super::ingress`] overflow, or are full of what is refused anyway, the kernel drops a
-//! part of the same before it comes into the socket's buffer.
+//! Early drop: when flows of [`super::ingress`] overflow, or are full of messages that are rejected anyway, the kernel
+//! drops a part of their datagrams before they come into the socket's buffer.
 //!
-//! The intake's fair queueing says what a lane's share is: what of it was served. A lane that lost datagrams in the
-//! last window, for lack of room, is let in with half as much again as it was served; a lane of which most was refused
-//! (over its rate, or strangers without a token) with twice of what was not. While nothing of it is lost, half as much
-//! again is let in each window, until it is all: the throttle lifts about a tenth of a second after the flood.
+//! The share of a flow is what fair queueing has served of it. A flow that lost datagrams in the last window, for lack
+//! of room, is let in with half as much again as it was served; a flow of which most was rejected (over its rate, or
+//! unauthenticated) with twice of what was not. While nothing of it is lost, half as much again is let in each window,
+//! until it is all: the throttle lifts about a tenth of a second after the flood.
 
 use hashbrown::HashMap;
 use rand::Rng;
 use sandstorm_net::driver::socket_filter::{EarlyDropFilter, MAX_VERIFIED_PEERS};
 use sandstorm_net::driver::{DatagramDriver, ReceivePressure};
 
-use super::ingress::{FlowKey, FlowStats, IngressFlow, IngressScheduler, RandomDrop};
+use super::ingress::classifier::FlowKey;
+use super::ingress::flows::{FlowStats, IngressFlow};
+use super::ingress::{IngressScheduler, RandomDrop};
 use super::verified_peers::VerifiedPeers;
 use crate::limits::{MIN_ADMIT_FRACTION, OVERLOAD_WINDOW_US, THROTTLE_SLACK_DATAGRAMS};
 
-/// What is done about overload on one port.
+/// The early drop of one port.
 pub(super) struct EarlyDropController {
     ends_us: u64,
-    /// What the kernel was last told of each throttled class.
+    /// The admitted fraction of each throttled flow, as the kernel was last told.
     told: HashMap<FlowKey, f64>,
     peer_changes_seen: u64,
     throttle: EarlyDropFilter,
@@ -43,7 +45,7 @@ impl EarlyDropController {
         now_us >= self.ends_us
     }
 
-    /// Classes that are throttled.
+    /// The number of throttled flows.
     pub(super) fn throttled(&self) -> usize {
         self.told.len()
     }
@@ -53,61 +55,63 @@ impl EarlyDropController {
         (!self.told.is_empty()).then_some(self.ends_us)
     }
 
-    /// Ends a window: decides how much of each lane is let in, and tells the kernel if that has changed. `each` sees
-    /// the windows of those lanes of which something is dropped, or was.
+    /// Ends a window: decides the admitted fraction of each flow, and tells the kernel if that has changed. `each` gets
+    /// the windows of the flows that are throttled, or were.
     pub(super) fn end_window(
         &mut self,
         now_us: u64,
-        intake: &mut IngressScheduler,
-        known: &VerifiedPeers,
+        ingress: &mut IngressScheduler,
+        verified_peers: &VerifiedPeers,
         driver: &mut impl DatagramDriver,
         mut each: impl FnMut(FlowKey, &FlowStats, f64),
     ) {
         self.ends_us = now_us + OVERLOAD_WINDOW_US;
         self.pressure = driver.pressure();
-        let full = self.pressure.filled > FULL_PER_MILLE && intake.lanes.values().all(|lane| lane.window.shed == 0);
-        let most = intake.lanes.values().map(|lane| lane.window.arrived).max().unwrap_or(0);
-        for (class, lane) in &mut intake.lanes {
-            let before = lane.keep;
-            lane.keep = next_admit_fraction(lane, full && lane.window.arrived == most);
-            if before.min(lane.keep) < 1.0 || lane.window.shed + lane.window.dropped_early > 0 {
-                each(*class, &lane.window, lane.keep);
+        let full = self.pressure.filled > FULL_PER_MILLE && ingress.flows.values().all(|flow| flow.window.shed == 0);
+        let most = ingress.flows.values().map(|flow| flow.window.arrived).max().unwrap_or(0);
+        for (key, flow) in &mut ingress.flows {
+            let before = flow.admit_fraction;
+            flow.admit_fraction = next_admit_fraction(flow, full && flow.window.arrived == most);
+            if before.min(flow.admit_fraction) < 1.0 || flow.window.shed + flow.window.dropped_early > 0 {
+                each(*key, &flow.window, flow.admit_fraction);
             }
-            lane.window = FlowStats::default();
+            flow.window = FlowStats::default();
         }
-        let throttled = || intake.lanes.iter().filter(|(_, lane)| lane.keep < 1.0);
-        let differs =
-            |class: &FlowKey, keep: f64| self.told.get(class).is_none_or(|told| !(0.8..1.25).contains(&(keep / told)));
+        let throttled = || ingress.flows.iter().filter(|(_, flow)| flow.admit_fraction < 1.0);
+        let differs = |key: &FlowKey, admit_fraction: f64| {
+            self.told.get(key).is_none_or(|told| !(0.8..1.25).contains(&(admit_fraction / told)))
+        };
         let changed = throttled().count() != self.told.len()
-            || throttled().any(|(class, lane)| differs(class, lane.keep))
-            || self.told.contains_key(&None) && known.changes() != self.peer_changes_seen;
+            || throttled().any(|(key, flow)| differs(key, flow.admit_fraction))
+            || self.told.contains_key(&None) && verified_peers.changes() != self.peer_changes_seen;
         if changed {
-            self.told = throttled().map(|(class, lane)| (*class, lane.keep)).collect();
-            self.tell(now_us, intake, known, driver);
+            self.told = throttled().map(|(key, flow)| (*key, flow.admit_fraction)).collect();
+            self.tell(now_us, ingress, verified_peers, driver);
         }
-        intake.remove_idle_flows();
+        ingress.remove_idle_flows();
     }
 
     fn tell(
         &mut self,
         now_us: u64,
-        intake: &mut IngressScheduler,
-        known: &VerifiedPeers,
+        ingress: &mut IngressScheduler,
+        verified_peers: &VerifiedPeers,
         driver: &mut impl DatagramDriver,
     ) {
-        let share = |keep: f64| (keep * f64::from(u32::MAX)) as u32;
+        let share = |admit_fraction: f64| (admit_fraction * f64::from(u32::MAX)) as u32;
         let told = &self.told;
-        self.throttle.tenants = told.iter().filter_map(|(class, keep)| Some(((*class)?, share(*keep)))).collect();
-        self.throttle.unauthenticated = told.get(&None).map(|keep| share(*keep));
+        self.throttle.tenants =
+            told.iter().filter_map(|(key, admit_fraction)| Some(((*key)?, share(*admit_fraction)))).collect();
+        self.throttle.unauthenticated = told.get(&None).map(|admit_fraction| share(*admit_fraction));
         self.throttle.known.clear();
         if self.throttle.unauthenticated.is_some() {
-            self.peer_changes_seen = known.changes();
+            self.peer_changes_seen = verified_peers.changes();
             self.throttle.known =
-                known.unthrottled_peers(now_us, |tenant| told.contains_key(&Some(tenant)), MAX_VERIFIED_PEERS);
+                verified_peers.unthrottled_peers(now_us, |tenant| told.contains_key(&Some(tenant)), MAX_VERIFIED_PEERS);
         }
         let program = self.throttle.program();
         let in_kernel = driver.set_filter(&program) && !program.is_empty() || told.is_empty();
-        intake.random_drop = (!in_kernel).then(|| RandomDrop::new(rand::rng().random()));
+        ingress.random_drop = (!in_kernel).then(|| RandomDrop::new(rand::rng().random()));
         tracing::debug!(throttled = told.len(), in_kernel, instructions = program.len(), "early drop");
     }
 }
@@ -115,17 +119,17 @@ impl EarlyDropController {
 /// Thousandths of the socket's buffer in use above which it counts as full.
 const FULL_PER_MILLE: u32 = 900;
 
-/// How much of a lane is to be let in from now on.
-fn next_admit_fraction(lane: &IngressFlow, fills_the_socket: bool) -> f64 {
-    let FlowStats { arrived, served, refused, shed, .. } = lane.window;
-    let fit = |allowed: u64| lane.keep * (allowed + THROTTLE_SLACK_DATAGRAMS) as f64 / arrived.max(1) as f64;
+/// The fraction of a flow's datagrams that is to be let in from now on.
+fn next_admit_fraction(flow: &IngressFlow, fills_the_socket: bool) -> f64 {
+    let FlowStats { arrived, served, refused, shed, .. } = flow.window;
+    let fit = |allowed: u64| flow.admit_fraction * (allowed + THROTTLE_SLACK_DATAGRAMS) as f64 / arrived.max(1) as f64;
     let mostly_refused = refused > THROTTLE_SLACK_DATAGRAMS && 2 * refused > served;
-    let keep = match (shed > 0, mostly_refused) {
+    let admit_fraction = match (shed > 0, mostly_refused) {
         (true, false) => fit(served + served / 2),
         (false, true) => fit(2 * (served - refused.min(served))),
         (true, true) => fit((served + served / 2).min(2 * (served - refused.min(served)))),
-        (false, false) if fills_the_socket => lane.keep / 1.5,
-        (false, false) => lane.keep * 1.5,
+        (false, false) if fills_the_socket => flow.admit_fraction / 1.5,
+        (false, false) => flow.admit_fraction * 1.5,
     };
-    keep.min(lane.keep * 1.5).clamp(MIN_ADMIT_FRACTION, 1.0)
+    admit_fraction.min(flow.admit_fraction * 1.5).clamp(MIN_ADMIT_FRACTION, 1.0)
 }

@@ -1,4 +1,4 @@
-//! What the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
+//! Opens what the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
 
 use sandstorm_net::driver::{AnyDriver, DatagramDriver, UdpDriver, UdpOptions};
 use sandstorm_net::rx_budget::RxBufferBudget;
@@ -6,36 +6,23 @@ use sandstorm_net::stack::{InterfaceOptions, open_interface};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::start::{WorkerOptions, WorkerStartError};
+use super::options::{NetworkOptions, WorkerOptions, WorkerStartError};
 use sandstorm_metrics::DeviceProbe;
 #[cfg(feature = "dpdk")]
 use sandstorm_metrics::DeviceState;
-
-/// See the module.
-#[derive(Clone, Debug)]
-pub enum NetworkOptions {
-    /// A kernel socket for each worker.
-    Sockets(UdpOptions),
-    /// A packet socket for each worker. Its port and number of workers are the workers'.
-    Packets(InterfaceOptions),
-    /// A pair of a device's queues for each worker. Its port, number of workers and whether they sleep are the
-    /// workers'.
-    #[cfg(feature = "dpdk")]
-    Device(sandstorm_net::dpdk::DeviceOptions),
-}
 
 /// The network, open.
 pub(super) struct OpenNetwork {
     /// One for each worker.
     pub(super) drivers: Vec<AnyDriver>,
-    /// The buffers of each one's queue in which values may stay; for a device alone.
-    pub(super) kept: Vec<Option<Arc<RxBufferBudget>>>,
-    /// What it is, and who brings packets to their workers, in words.
+    /// The device buffers of each one's queue in which values may stay; none for other drivers.
+    pub(super) rx_budgets: Vec<Option<Arc<RxBufferBudget>>>,
+    /// A description: what it is, and what brings packets to their workers.
     pub(super) about: String,
     pub(super) device: DeviceHandle,
 }
 
-/// What has to stay while the drivers are used.
+/// Stays open while the drivers are used.
 #[cfg(feature = "dpdk")]
 pub(super) type DeviceHandle = Option<sandstorm_net::dpdk::DpdkDevice>;
 /// Nothing has to.
@@ -50,7 +37,7 @@ pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> 
     let (watch, is_peer_process) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
         let PortStatus { up, refused, counters, interrupts_unavailable } = watch.look()?;
-        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = counters;
+        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept: rx_copied, .. } = counters;
         let PortCounters { in_place, copied, reads_bytes, interrupts, .. } = counters;
         let wakes = match interrupts_unavailable {
             None => "interrupt".to_owned(),
@@ -66,7 +53,7 @@ pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> 
             receive_errors,
             send_errors,
             kept,
-            not_kept,
+            rx_copied,
             in_place,
             copied,
             reads_bytes,
@@ -94,16 +81,6 @@ pub(super) fn buffers_in_use((): &DeviceHandle) -> Option<u32> {
     None
 }
 
-impl NetworkOptions {
-    /// How further sockets are opened: the ports for clients of memcached are the kernel's in any case.
-    pub(super) fn udp(&self) -> UdpOptions {
-        match self {
-            NetworkOptions::Sockets(udp) => *udp,
-            _ => UdpOptions::default(),
-        }
-    }
-}
-
 /// Opens a driver for each worker.
 pub(super) fn open_network(options: &WorkerOptions) -> Result<OpenNetwork, WorkerStartError> {
     match &options.network {
@@ -111,7 +88,7 @@ pub(super) fn open_network(options: &WorkerOptions) -> Result<OpenNetwork, Worke
             let drivers = bind_all(options, *udp)?.into_iter().map(AnyDriver::from).collect();
             Ok(OpenNetwork {
                 drivers,
-                kept: Vec::new(),
+                rx_budgets: Vec::new(),
                 about: "kernel sockets".to_owned(),
                 device: DeviceHandle::default(),
             })
@@ -122,7 +99,7 @@ pub(super) fn open_network(options: &WorkerOptions) -> Result<OpenNetwork, Worke
             let about = format!("packet sockets, {about}");
             tracing::info!("network: {about}");
             let drivers = drivers.into_iter().map(AnyDriver::other).collect();
-            Ok(OpenNetwork { drivers, kept: Vec::new(), about, device: DeviceHandle::default() })
+            Ok(OpenNetwork { drivers, rx_budgets: Vec::new(), about, device: DeviceHandle::default() })
         }
         #[cfg(feature = "dpdk")]
         NetworkOptions::Device(device) => {
@@ -135,9 +112,9 @@ pub(super) fn open_network(options: &WorkerOptions) -> Result<OpenNetwork, Worke
             }
             let about = format!("DPDK, {device}");
             tracing::info!("network: {about}");
-            let kept = drivers.iter().map(|driver| driver.port().kept().cloned()).collect();
+            let rx_budgets = drivers.iter().map(|driver| driver.port().kept().cloned()).collect();
             let drivers = drivers.into_iter().map(AnyDriver::other).collect();
-            Ok(OpenNetwork { drivers, kept, about, device: Some(device) })
+            Ok(OpenNetwork { drivers, rx_budgets, about, device: Some(device) })
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Which queries wait for their answers. What changes nothing is remembered by nobody, and may run again; but while it
-//! runs a repeat is known as one: a client's timer is quicker than its query under load, when there is least to spare
-//! for another run.
+//! Queries that are being run. A query changes nothing, so its answer is not remembered and it may run again. But while
+//! it runs a repeat of it is recognised: under load a client's timer is quicker than its query, when there is least to
+//! spare for another run.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -9,35 +9,35 @@ use sandstorm_net::rpc::MessageHeader;
 
 use crate::limits::QUERY_SLOTS;
 
-/// Stands for a query. A client may ask all its queries under one session and sequence: then R2P2's id tells them
-/// apart, as it does their answers.
+/// Identifies a query. A client may send all its queries under one session and sequence; R2P2's request id tells them
+/// apart then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueryTag(u64);
 
 impl QueryTag {
-    /// What is no query.
+    /// For messages that are no queries.
     pub(super) const NONE: QueryTag = QueryTag(0);
 
-    fn place(self) -> usize {
+    fn slot(self) -> usize {
         (self.0 >> 1) as usize % QUERY_SLOTS
     }
 }
 
-/// Marks of queries that wait, each in its place; of two with one place the later is known, and the other may run
-/// again.
+/// A slot holds the tag of one query that waits. Of two queries with one slot the later is recognised, and the other
+/// may run again.
 pub(super) struct PendingQueries {
-    marks: Box<[QueryTag]>,
-    /// Its keys are random, so that nobody can choose a query whose mark is another's.
+    tags: Box<[QueryTag]>,
+    /// Its keys are random, so that a client cannot choose a query whose tag is another's.
     hasher: DefaultHashBuilder,
 }
 
 impl PendingQueries {
     pub(super) fn new() -> PendingQueries {
-        PendingQueries { marks: vec![QueryTag::NONE; QUERY_SLOTS].into(), hasher: DefaultHashBuilder::default() }
+        PendingQueries { tags: vec![QueryTag::NONE; QUERY_SLOTS].into(), hasher: DefaultHashBuilder::default() }
     }
 
-    /// The mark of what this peer has asked under this id and header.
-    pub(super) fn mark(&self, peer: &impl Hash, request_id: u16, header: &MessageHeader) -> QueryTag {
+    /// The tag of a peer's query with this request id and header.
+    pub(super) fn tag(&self, peer: &impl Hash, request_id: u16, header: &MessageHeader) -> QueryTag {
         if !header.is_idempotent() {
             return QueryTag::NONE;
         }
@@ -45,22 +45,22 @@ impl PendingQueries {
         QueryTag(self.hasher.hash_one((peer, request_id, tenant, session, sequence)) | 1)
     }
 
-    /// Whether it waits.
-    pub(super) fn waits(&self, mark: QueryTag) -> bool {
-        mark != QueryTag::NONE && self.marks[mark.place()] == mark
+    /// Whether the query waits for its answer.
+    pub(super) fn waits(&self, tag: QueryTag) -> bool {
+        tag != QueryTag::NONE && self.tags[tag.slot()] == tag
     }
 
-    /// It begins to wait.
-    pub(super) fn begin(&mut self, mark: QueryTag) {
-        if mark != QueryTag::NONE {
-            self.marks[mark.place()] = mark;
+    /// The query begins to wait.
+    pub(super) fn begin(&mut self, tag: QueryTag) {
+        if tag != QueryTag::NONE {
+            self.tags[tag.slot()] = tag;
         }
     }
 
-    /// It has its answer.
-    pub(super) fn end(&mut self, mark: QueryTag) {
-        if self.waits(mark) {
-            self.marks[mark.place()] = QueryTag::NONE;
+    /// The query has its answer.
+    pub(super) fn end(&mut self, tag: QueryTag) {
+        if self.waits(tag) {
+            self.tags[tag.slot()] = QueryTag::NONE;
         }
     }
 }
@@ -82,25 +82,25 @@ mod tests {
             sequence: 5,
             acked: 0,
         };
-        let mark = queries.mark(&1, 5, &header);
+        let tag = queries.tag(&1, 5, &header);
         let others = [
-            queries.mark(&2, 5, &header),
-            queries.mark(&1, 6, &header),
-            queries.mark(&1, 5, &MessageHeader { tenant: 8, ..header }),
-            queries.mark(&1, 5, &MessageHeader { session: 9, ..header }),
-            queries.mark(&1, 5, &MessageHeader { sequence: 6, ..header }),
-            queries.mark(&1, 5, &MessageHeader { flags: 0, ..header }),
+            queries.tag(&2, 5, &header),
+            queries.tag(&1, 6, &header),
+            queries.tag(&1, 5, &MessageHeader { tenant: 8, ..header }),
+            queries.tag(&1, 5, &MessageHeader { session: 9, ..header }),
+            queries.tag(&1, 5, &MessageHeader { sequence: 6, ..header }),
+            queries.tag(&1, 5, &MessageHeader { flags: 0, ..header }),
         ];
         assert_eq!(others[5], QueryTag::NONE, "what may run once is remembered elsewhere");
-        assert_eq!(queries.mark(&1, 5, &MessageHeader { acked: 4, ..header }), mark, "a repeat may acknowledge more");
+        assert_eq!(queries.tag(&1, 5, &MessageHeader { acked: 4, ..header }), tag, "a repeat may acknowledge more");
         for _ in 0..2 {
-            assert!(!queries.waits(mark));
-            queries.begin(mark);
-            assert!(queries.waits(mark) && !others.iter().any(|other| queries.waits(*other)));
+            assert!(!queries.waits(tag));
+            queries.begin(tag);
+            assert!(queries.waits(tag) && !others.iter().any(|other| queries.waits(*other)));
             others.iter().for_each(|other| queries.end(*other));
-            assert!(queries.waits(mark), "another's end is not its own");
-            queries.end(mark);
+            assert!(queries.waits(tag), "another's end is not its own");
+            queries.end(tag);
         }
-        assert!(!queries.waits(mark));
+        assert!(!queries.waits(tag));
     }
 }

@@ -11,7 +11,7 @@ use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{ServerSeal, TokenSource, TokenVerifier, peer_session, requires_opening};
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::message_pieces::PostponedMessage;
+use super::postponed_message::PostponedMessage;
 use super::rejections::RejectionLimiter;
 use super::response_assembly::{RequestOrigin, ResponseAssembler, ResponseId, start_response};
 use super::sessions::AuthenticatedSessions;
@@ -27,7 +27,7 @@ pub(super) struct ResponseBuffer {
     pub(super) tail: Option<SharedBytes>,
 }
 
-/// What a port remembers of its peers, and the way to them.
+/// A port's state: its driver, and all that belongs to its peers.
 pub(super) struct WorkerPortState {
     pub(super) driver: AnyDriver,
     pub(super) context: PortContext,
@@ -35,32 +35,34 @@ pub(super) struct WorkerPortState {
 
 /// Everything of a port but its driver: what requests are admitted against and responses leave through.
 pub(super) struct PortContext {
+    /// The number of the port, which is that of its worker.
+    pub(super) index: usize,
     pub(super) endpoint: ServerEndpoint,
-    pub(super) once: ReplyCache,
-    /// What stands between the outbox and the rest for peers that are sealed sessions.
+    pub(super) reply_cache: ReplyCache,
+    /// Seals and opens the packets of peers that are sealed sessions.
     pub(super) seal: ServerSeal,
     pub(super) sessions: AuthenticatedSessions<PeerAddr>,
     pub(super) assembly: ResponseAssembler<PeerAddr>,
     pub(super) outbox: Outbox,
-    /// Addresses that have shown a token.
-    pub(super) known: VerifiedPeers,
-    /// Answers to those that have not.
-    pub(super) refusals: RejectionLimiter,
-    /// Messages that the door has refused since this was last read.
-    pub(super) refused: u64,
+    /// Addresses that have shown a token: for ingress scheduling.
+    pub(super) verified_peers: VerifiedPeers,
+    /// Limits the answers to those that have not.
+    pub(super) rejections: RejectionLimiter,
+    /// Messages that admission has rejected since this was last read.
+    pub(super) rejected: u64,
     /// Messages that a neighbour has begun, or admitted, when it served this port: its own worker goes on with them.
     pub(super) left_behind: Vec<PostponedMessage>,
-    /// Buffers of its queue in which values may stay; none if it has no such.
-    pub(super) kept: Option<Arc<RxBufferBudget>>,
-    /// What the endpoint had thrown out when it was last asked.
+    /// The device buffers of its queue in which values may stay; none for other drivers.
+    pub(super) rx_budget: Option<Arc<RxBufferBudget>>,
+    /// The number of malformed packets that the endpoint had dropped when it was last asked.
     malformed: u64,
-    /// When a throttle is to be looked at again, in the workers' microseconds.
+    /// When early drop is to be updated again, in the workers' microseconds.
     pub(super) throttle_check_us: Option<u64>,
-    /// When the endpoint wants to be looked at next, in the workers' microseconds.
+    /// When the endpoint's timers are due next, in the workers' microseconds.
     pub(super) timer_us: Option<u64>,
-    /// Where a response of several parts is put together.
+    /// The buffer in which a response of several operations is put together.
     response: Vec<u8>,
-    /// Where an answer is written.
+    /// The buffer in which an answer is written.
     answer: Vec<u8>,
 }
 
@@ -82,33 +84,40 @@ impl WorkerPort {
         }
     }
 
-    /// Opens the port: its own worker waits for a neighbour to be done, a neighbour does not wait.
-    pub(super) fn open(&self, own: bool) -> Option<MutexGuard<'_, WorkerPortState>> {
-        if own { Some(self.state.lock()) } else { self.state.try_lock() }
+    /// Opens the port for its own worker, which waits for a neighbour to be done.
+    pub(super) fn open(&self) -> MutexGuard<'_, WorkerPortState> {
+        self.state.lock()
+    }
+
+    /// Opens the port for a neighbour, which does not wait.
+    pub(super) fn try_open(&self) -> Option<MutexGuard<'_, WorkerPortState>> {
+        self.state.try_lock()
     }
 }
 
 impl PortContext {
     pub(super) fn new(
+        index: usize,
         endpoint: ServerEndpoint,
-        once: ReplyCache,
+        reply_cache: ReplyCache,
         seal: ServerSeal,
         sessions: AuthenticatedSessions<PeerAddr>,
         outbox: Outbox,
-        kept: Option<Arc<RxBufferBudget>>,
+        rx_budget: Option<Arc<RxBufferBudget>>,
     ) -> PortContext {
         PortContext {
+            index,
             endpoint,
-            once,
+            reply_cache,
             seal,
             sessions,
             assembly: ResponseAssembler::new(),
             outbox,
-            known: VerifiedPeers::new(SESSIONS_PER_PORT),
-            refusals: RejectionLimiter::default(),
-            refused: 0,
+            verified_peers: VerifiedPeers::new(SESSIONS_PER_PORT),
+            rejections: RejectionLimiter::default(),
+            rejected: 0,
             left_behind: Vec::new(),
-            kept,
+            rx_budget,
             malformed: 0,
             throttle_check_us: None,
             timer_us: None,
@@ -118,22 +127,22 @@ impl PortContext {
     }
 
     /// Sends a response, and remembers it if its request must not run twice.
-    pub(super) fn answer(&mut self, now_us: u64, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
+    pub(super) fn respond(&mut self, now_us: u64, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
         if origin.remembered {
             let header = &origin.header;
-            self.once.complete(origin.peer, header.tenant, header.session, header.sequence, response);
+            self.reply_cache.complete(origin.peer, header.tenant, header.session, header.sequence, response);
         }
         let tx = &mut self.seal.through(&mut self.outbox);
         self.endpoint.respond(now_us, origin.peer, origin.request_id, response, tx);
     }
 
-    /// Sends a response to somebody who has not shown who it is: once, and nothing of it is held.
-    pub(super) fn refuse(&mut self, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
+    /// Sends a rejection to an unauthenticated sender: once, and nothing of it is held for a retry.
+    pub(super) fn reject(&mut self, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
         let tx = &mut self.seal.through(&mut self.outbox);
         self.endpoint.respond_without_retry(origin.peer, origin.request_id, response, tx);
     }
 
-    /// Sends a response that ends with a value where it is stored. Nothing of it is remembered.
+    /// Sends a response that ends with a value in its record. Nothing of it is remembered.
     pub(super) fn respond_shared(
         &mut self,
         now_us: u64,
@@ -146,20 +155,19 @@ impl PortContext {
         self.endpoint.respond_shared(now_us, origin.peer, origin.request_id, (response, tail), tx);
     }
 
-    /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is
-    /// missing.
-    pub(super) fn deliver(&mut self, now_us: u64, ticket: ResponseId, part: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Writes the answer to one operation of a waiting response; sends the response if no other answer is missing.
+    pub(super) fn deliver(&mut self, now_us: u64, id: ResponseId, operation: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let mut answer = std::mem::take(&mut self.answer);
-        if let Some(origin) = self.assembly.take_single(ticket) {
+        if let Some(origin) = self.assembly.take_single(id) {
             start_response(&origin.header, 1, &mut answer);
             write(&mut answer);
-            self.answer(now_us, &origin, &answer);
+            self.respond(now_us, &origin, &answer);
         } else {
             answer.clear();
             write(&mut answer);
             let mut response = std::mem::take(&mut self.response);
-            if let Some(origin) = self.assembly.part(ticket, part, &answer, &mut response) {
-                self.answer(now_us, &origin, &response);
+            if let Some(origin) = self.assembly.part(id, operation, &answer, &mut response) {
+                self.respond(now_us, &origin, &response);
             }
             shrink_to_pool(&mut response);
             self.response = response;
@@ -168,10 +176,10 @@ impl PortContext {
         self.answer = answer;
     }
 
-    /// Takes a datagram that was opened if it had been sealed. Gives the request that it completes, if it does.
+    /// Receives a datagram, which was opened if it had been sealed. Returns the request that it completes, if it does.
     ///
     /// # Errors
-    /// It was thrown out: it is no packet, or not what it says.
+    /// It was dropped as malformed.
     #[inline(always)]
     pub(super) fn receive<'p>(
         &mut self,
@@ -179,7 +187,7 @@ impl PortContext {
         peer: PeerAddr,
         datagram: &'p [u8],
     ) -> Result<Option<R2p2Request<'p>>, MalformedDatagram> {
-        let owner = || self.known.whose(peer, now_us).unwrap_or(0);
+        let owner = || self.verified_peers.whose(peer, now_us).unwrap_or(0);
         let request =
             self.endpoint.receive_for_owner(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner);
         if request.is_none() {
@@ -191,15 +199,15 @@ impl PortContext {
         Ok(request)
     }
 
-    /// Lets the endpoint resend what was not acknowledged in time, and handshakes go on.
+    /// Runs the timers: the endpoint resends what was not acknowledged in time, and handshakes go on.
     pub(super) fn run_timers(&mut self, now_us: u64) {
         self.seal.work(now_us, &mut self.outbox);
         let resend_us = self.endpoint.poll_timers(now_us, &mut self.seal.through(&mut self.outbox));
         self.timer_us = [resend_us, self.seal.timer_us(now_us), self.throttle_check_us].into_iter().flatten().min();
     }
 
-    /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's
-    /// address, from which no other packet may come. Tells how many were thrown out, which is one at most.
+    /// Opens a sealed packet of a burst in place, if it is one. From here on it comes from its session's address, from
+    /// which no other packet may come. Returns how many were dropped, which is one at most.
     #[inline]
     pub(super) fn open_sealed(
         &mut self,
@@ -219,7 +227,7 @@ impl PortContext {
             }
             let opened = self.seal.receive(now_us, peer, datagram, &SnapshotTokens(snapshot), &mut self.outbox)?;
             if let Some((tenant, _)) = peer_session(opened.0) {
-                self.known.note(peer, tenant, now_us);
+                self.verified_peers.note(peer, tenant, now_us);
             }
             Some(opened)
         });
@@ -227,11 +235,11 @@ impl PortContext {
     }
 }
 
-/// A datagram was none of R2P2's, or not what it said.
+/// A datagram was no R2P2 packet, or not a valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedDatagram;
 
-/// The tenants' tokens, as sealed sessions want them.
+/// Gives sealed sessions the tokens of a snapshot's tenants.
 struct SnapshotTokens<'s>(&'s DirectorySnapshot);
 
 impl TokenSource for SnapshotTokens<'_> {
@@ -250,7 +258,7 @@ impl WorkerPortState {
     }
 }
 
-/// Makes a buffer ready to be kept for the next use: not larger than what most responses take.
+/// Makes a buffer ready for its next use, no larger than what most responses take.
 pub(super) fn shrink_to_pool(buffer: &mut Vec<u8>) {
     if buffer.capacity() > POOLED_RESPONSE_BYTES {
         buffer.clear();

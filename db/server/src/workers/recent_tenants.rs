@@ -1,14 +1,14 @@
-//! Which tenants have asked a worker for something lately: beside another one's requests, computations have shorter
+//! The tenants that have sent requests to a worker lately: beside requests of other tenants, invocations have shorter
 //! slices.
 
 use crate::limits::CONTENTION_WINDOW_US;
 
-/// The two tenants that asked last, and when: enough to tell for each tenant when any other one last did.
+/// The two tenants that sent requests last, and when: enough to tell for each tenant when any other one last did.
 #[derive(Debug, Default)]
 pub(super) struct RecentTenants([Option<(u32, u64)>; 2]);
 
 impl RecentTenants {
-    /// A tenant asks for something.
+    /// Notes a request of a tenant.
     #[inline]
     pub(super) fn note(&mut self, tenant: u32, now_us: u64) {
         if self.0[0].is_none_or(|(last, _)| last != tenant) {
@@ -17,14 +17,14 @@ impl RecentTenants {
         self.0[0] = Some((tenant, now_us));
     }
 
-    /// Whether two tenants have asked lately.
+    /// Whether two tenants have sent requests lately.
     #[inline]
     pub(super) fn is_shared(&self, now_us: u64) -> bool {
         self.0.iter().flatten().all(|(_, at_us)| now_us.saturating_sub(*at_us) < CONTENTION_WINDOW_US)
             && self.0[1].is_some()
     }
 
-    /// Whether any other tenant has asked lately.
+    /// Whether any other tenant has sent a request lately.
     #[inline]
     pub(super) fn beside(&self, tenant: u32, now_us: u64) -> bool {
         let other = self.0.iter().flatten().find(|(other, _)| *other != tenant);

@@ -1,8 +1,7 @@
 //! Plain operations: get, multiget, put, delete, increment, range. Each appends exactly one answer to the response.
 
+pub(super) mod operation_context;
 mod range;
-
-use std::cell::Cell;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::rpc::{
@@ -11,72 +10,13 @@ use sandstorm_net::rpc::{
 };
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::rx_zero_copy::ZeroCopyPacket;
-use crate::limits::RESPONSE_BYTES;
+use self::operation_context::OperationContext;
+use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use sandstorm_catalog::{AccessError, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
-use sandstorm_metrics::WorkerCounters;
 use sandstorm_store::limits::ZERO_COPY_MIN_VALUE_BYTES;
 use sandstorm_store::transactions::snapshot;
-use sandstorm_store::{
-    EpochGuard, Participant, RecordRef, RecordTable, ScanBudget, StoreCondition, StoreError, WriteOptions, expiry_ms,
-};
-
-/// What a plain operation needs besides the table.
-pub(crate) struct OperationContext<'w> {
-    pub(crate) participant: &'w Participant,
-    pub(crate) now_ms: u64,
-    pub(crate) counters: &'w WorkerCounters,
-    pub(crate) ranges: &'w RangeWork,
-    /// The message's packet, if that stayed where it came: a large value may stay there, too.
-    pub(crate) packet: Option<ZeroCopyPacket<'w>>,
-}
-
-/// What the ranges of one message have done, and the requests that its operations are as much work as.
-pub(crate) struct RangeWork {
-    looks: Cell<ScanBudget>,
-    /// Requests beyond those that the door has counted: of the looks of ranges, and of what writes have evicted.
-    owed: Cell<u32>,
-}
-
-impl RangeWork {
-    pub(crate) fn new() -> RangeWork {
-        RangeWork { looks: Cell::new(ScanBudget::MESSAGE), owed: Cell::new(0) }
-    }
-
-    fn owe(&self, requests: usize) {
-        self.owed.set(self.owed.get().saturating_add(u32::try_from(requests).unwrap_or(u32::MAX)));
-    }
-
-    /// Requests that are still to be billed.
-    #[inline]
-    pub(crate) fn owed(&self) -> u32 {
-        self.owed.get()
-    }
-
-    /// The same; they are billed now.
-    pub(crate) fn take_owed(&self) -> u32 {
-        self.owed.take()
-    }
-}
-
-impl Default for RangeWork {
-    fn default() -> RangeWork {
-        RangeWork::new()
-    }
-}
-
-/// Appends an answer with a text that says what was wrong, or without where the response is full.
-pub(crate) fn encode_refusal(
-    operation: &Operation<'_>,
-    status: RpcStatus,
-    text: &str,
-    response: &mut Vec<u8>,
-) -> RpcStatus {
-    let text = if has_room(response, OP_HEADER_LEN + text.len()) { text } else { "" };
-    encode_operation(&Operation { value: text.as_bytes(), ..operation.answer(status) }, response);
-    status
-}
+use sandstorm_store::{EpochGuard, RecordRef, RecordTable, StoreCondition, StoreError, WriteOptions, expiry_ms};
 
 /// Whether an operation changes records.
 #[inline]
@@ -84,7 +24,7 @@ pub(crate) fn writes(op: OpKind) -> bool {
     matches!(op, OpKind::Put | OpKind::Delete | OpKind::Increment)
 }
 
-/// Appends the answer to an operation on a table that the tenant does not reach, or not so.
+/// Appends the answer to an operation on a table that the tenant may not access, or not so.
 #[cold]
 pub(crate) fn encode_table_error(view: &TenantView, operation: &Operation<'_>, response: &mut Vec<u8>) -> RpcStatus {
     let (status, text) = match view.reach(operation.table, writes(operation.op)) {
@@ -100,15 +40,8 @@ pub(crate) fn encode_table_error(view: &TenantView, operation: &Operation<'_>, r
     encode_refusal(operation, status, text, response)
 }
 
-/// What an operation is told whose answer does not fit.
-pub(crate) const RESPONSE_FULL_TEXT: &str = "the response is as long as one can be; ask for less in one message";
-
-/// Whether a response may grow by so many bytes.
-pub(crate) fn has_room(response: &[u8], bytes: usize) -> bool {
-    response.len() + bytes <= RESPONSE_BYTES
-}
-
-/// Where an answer goes: its bytes, and where there is a place for it the value behind them, where it is stored.
+/// The buffers of an answer: its bytes and, where there is one, the place for a value that is sent from where it is
+/// stored.
 pub(crate) type ResponseParts<'r> = (&'r mut Vec<u8>, Option<&'r mut Option<SharedBytes>>);
 
 /// Runs one plain operation whose key hashes to `hash` and appends its answer.
@@ -331,7 +264,7 @@ fn multi_get(
     end_multi_get(context, operation, start, found, response)
 }
 
-/// What a multiget is told whose value is not what it should be.
+/// The text for a multiget whose value is malformed.
 const KEYS_TEXT: &str = "a multiget's value is as many keys as its number says, each length (4 bytes) and bytes";
 
 /// Writes the header of a multiget's answer, which has `found` records.
@@ -416,6 +349,7 @@ fn append_answer(record: Option<&RecordRef<'_>>, absent: MultiGetEntry<'_>, resp
 mod tests {
     use std::sync::Arc;
 
+    use super::operation_context::RangeWork;
     use super::*;
     use sandstorm_metrics::ServerMetrics;
     use sandstorm_store::{Epochs, StorageMode, TableConfig};

@@ -1,50 +1,44 @@
-//! Answers to who has not shown who it is. The sender's address of a datagram can be forged, so such an answer must be
-//! of no use against whoever has that address: it is one packet that every way bears, never longer than what asked for
-//! it, sent once for each time that all of it was asked, and there is a bound on how many leave.
+//! Limits of the answers to unauthenticated senders. A datagram's source address can be forged, so such an answer must
+//! be of no use against the host with that address. It is one packet that fits every path, never longer than the
+//! request, sent once for each complete request, and at a limited rate.
 
 use sandstorm_net::r2p2::ReceivedMessage;
+use sandstorm_net::rate_limiter::RateLimiter;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
 
-use crate::limits::{REJECTION_BURST, REJECTIONS_PER_S, UNAUTHENTICATED_MESSAGE_BYTES};
+use crate::limits::{REJECTIONS, UNAUTHENTICATED_MESSAGE_BYTES};
 
-/// What a port may still send of them.
+/// The rate limiter of one port's rejections.
 #[derive(Debug, Default)]
 pub(super) struct RejectionLimiter {
-    /// From when on the rate is fully recovered, in the workers' microseconds.
-    recovered_us: u64,
+    limiter: RateLimiter,
     unsent: u64,
 }
 
 impl RejectionLimiter {
-    /// Whether one more may leave, as an answer of so many bytes to a message of so many.
+    /// Whether one more may be sent: an answer of `answer` bytes to a message of `asked` bytes.
     pub(super) fn admits(&mut self, now_us: u64, answer: usize, asked: usize) -> bool {
-        const EACH_US: u64 = 1_000_000 / REJECTIONS_PER_S;
-        let next_us = self.recovered_us.max(now_us) + EACH_US;
-        if answer > asked.min(UNAUTHENTICATED_MESSAGE_BYTES) || next_us > now_us + REJECTION_BURST * EACH_US {
-            self.unsent += 1;
-            return false;
-        }
-        self.recovered_us = next_us;
-        true
+        let may = answer <= asked.min(UNAUTHENTICATED_MESSAGE_BYTES) && self.limiter.admit(&REJECTIONS, now_us);
+        self.unsent += u64::from(!may);
+        may
     }
 
-    /// Those that did not leave.
+    /// Rejections that were not sent.
     pub(super) fn unsent(&self) -> u64 {
         self.unsent
     }
 }
 
-/// What who names no tenant is told whose pings are not short.
-pub(super) const LONG_PING: &str = "who names no tenant may send pings that fit one small packet";
+/// The text for long pings that name no tenant.
+pub(super) const LONG_PING: &str = "a ping without a tenant has to fit one small packet";
 
-/// Whether pings of somebody who names no tenant are answered: they came in one packet, and their answer is no longer
-/// than such may be.
+/// Whether pings without a tenant are answered: they came in one packet, and their answer fits one.
 pub(super) fn fits_one_packet(message: &ReceivedMessage<'_>) -> bool {
     matches!(message, ReceivedMessage::Datagram(_)) && message.len() <= UNAUTHENTICATED_MESSAGE_BYTES
 }
 
-/// Bytes that the answer to a message may have: as many as came. Of those of several packets acks have left already,
-/// one for each at most, all with headers of their own.
+/// The longest answer to a message, bytes: as long as the request. A request of several packets has had acks already,
+/// at most one for each packet, each with a header of its own.
 pub(super) fn reply_limit_bytes(message: &ReceivedMessage<'_>) -> usize {
     const ACKED: usize = 64;
     match message {
@@ -53,14 +47,14 @@ pub(super) fn reply_limit_bytes(message: &ReceivedMessage<'_>) -> usize {
     }
 }
 
-/// Operations of a refusal's answer: all that were asked for if that fits, with a text, what an answer to strangers may
-/// have; else one that stands for all.
+/// The number of operations that a rejection answers: all of the request if they fit, with a text, into one packet;
+/// else one that stands for all.
 pub(super) fn reply_operations(asked: u16) -> u16 {
     const FIT: u16 = 8;
     if asked <= FIT { asked } else { 1 }
 }
 
-/// As much of a text as fits into the answer to a message of `reply_limit_bytes` bytes; nothing if that would not make
+/// As much of a text as fits into the answer to a message of `asked` bytes; nothing if that would be too little to make
 /// sense.
 pub(super) fn truncate_to_fit(text: &str, asked: usize, operations: u16) -> &str {
     const LEAST: usize = 16;
@@ -75,6 +69,7 @@ pub(super) fn truncate_to_fit(text: &str, asked: usize, operations: u16) -> &str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{REJECTION_BURST, REJECTIONS_PER_S};
 
     #[test]
     fn an_answer_is_not_longer_than_its_question_and_there_are_so_many_a_second() {

@@ -1,4 +1,5 @@
-//! Responses under way: a message whose invocations are not ready keeps its place here until the last one is.
+//! Responses that wait for invocations. A message whose invocations have not all ended has a slot here until the last
+//! one has.
 //!
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
@@ -6,14 +7,15 @@
 use hashbrown::HashMap;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, OpKind, Operation, RpcStatus};
 
+use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::pending_queries::{PendingQueries, QueryTag};
-use super::record_operations;
+use super::slot_map::{SlotId, SlotMap};
 use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
-/// What identifies a request: where its response goes and under which name.
+/// Identifies a request, and says where its response goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestOrigin<P> {
-    /// Who asked.
+    /// The sender.
     pub(crate) peer: P,
     /// R2P2's request id.
     pub(crate) request_id: u16,
@@ -21,49 +23,40 @@ pub(crate) struct RequestOrigin<P> {
     pub(crate) header: MessageHeader,
     /// Whether the answer is remembered until the client acknowledges it.
     pub(crate) remembered: bool,
-    /// The mark of a query.
+    /// The tag of the request if it is a query.
     pub(super) query: QueryTag,
 }
 
-/// Names a waiting response: its slot, and the slot's generation, so that a late part cannot reach a stranger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ResponseId {
-    slot: u32,
-    generation: u32,
-}
+/// Identifies a waiting response.
+pub(crate) type ResponseId = SlotId<ResponseKind>;
 
-impl ResponseId {
-    /// The ticket in one word.
-    pub(crate) fn word(self) -> u64 {
-        u64::from(self.slot) << 32 | u64::from(self.generation)
-    }
-
-    /// The inverse of [`ResponseId::word`].
-    pub(crate) fn from_u64(word: u64) -> ResponseId {
-        ResponseId { slot: (word >> 32) as u32, generation: word as u32 }
-    }
-}
+/// What a [`ResponseId`] identifies.
+pub(crate) enum ResponseKind {}
 
 struct PendingResponse<P> {
-    generation: u32,
     origin: Option<RequestOrigin<P>>,
     /// Encoded operations, in the order in which they became ready.
     bytes: Vec<u8>,
-    /// For each operation of the request: where it stands in `bytes`. Empty for a request of one, whose response is
-    /// written at once.
+    /// For each operation of the request: the range of its answer in `bytes`. Empty for a request of one, whose
+    /// response is written at once.
     parts: Vec<Option<(usize, usize)>>,
     missing: usize,
     /// Bytes of `bytes` that its tenant is charged for while it waits.
     charged: usize,
 }
 
+impl<P> Default for PendingResponse<P> {
+    fn default() -> PendingResponse<P> {
+        PendingResponse { origin: None, bytes: Vec::new(), parts: Vec::new(), missing: 0, charged: 0 }
+    }
+}
+
 /// The waiting responses of one port.
 pub(crate) struct ResponseAssembler<P> {
-    slots: Vec<PendingResponse<P>>,
-    free: Vec<u32>,
-    /// Bytes that each tenant's responses hold while they wait for a last invocation.
-    held: HashMap<u32, usize>,
-    /// Those of them that are queries.
+    slots: SlotMap<PendingResponse<P>, ResponseKind>,
+    /// Bytes of each tenant's responses that wait for a last invocation.
+    waiting_bytes: HashMap<u32, usize>,
+    /// The queries among the requests that wait.
     pub(super) queries: PendingQueries,
 }
 
@@ -75,80 +68,62 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
 
 impl<P: Copy> ResponseAssembler<P> {
     pub(crate) fn new() -> ResponseAssembler<P> {
-        ResponseAssembler { slots: Vec::new(), free: Vec::new(), held: HashMap::new(), queries: PendingQueries::new() }
+        ResponseAssembler { slots: SlotMap::default(), waiting_bytes: HashMap::new(), queries: PendingQueries::new() }
     }
 
     /// Opens a response for a request of `operations` operations.
     pub(crate) fn open(&mut self, origin: RequestOrigin<P>, operations: usize) -> ResponseId {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(PendingResponse {
-                generation: 0,
-                origin: None,
-                bytes: Vec::new(),
-                parts: Vec::new(),
-                missing: 0,
-                charged: 0,
-            });
-            (self.slots.len() - 1) as u32
-        });
         self.queries.begin(origin.query);
-        let waiting = &mut self.slots[slot as usize];
+        let (id, waiting) = self.slots.open();
         waiting.origin = Some(origin);
         waiting.missing = operations;
         if operations != 1 {
             waiting.parts.resize(operations, None);
         }
-        ResponseId { slot, generation: waiting.generation }
+        id
     }
 
-    /// Ends the waiting of a response of one operation: its origin, for which the caller writes the response itself.
-    /// `None` for a response of several, or one that does not wait (any more).
+    /// Closes a response of one operation. Returns its origin; the caller writes the response itself. `None` for a
+    /// response of several, or one that does not wait (any more).
     #[inline]
-    pub(crate) fn take_single(&mut self, ticket: ResponseId) -> Option<RequestOrigin<P>> {
-        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+    pub(crate) fn take_single(&mut self, id: ResponseId) -> Option<RequestOrigin<P>> {
+        let waiting = self.slots.get_mut(id)?;
         if !waiting.parts.is_empty() {
             return None;
         }
-        // It stays where it is: a copy less than taking it, and with the next generation nobody asks for it.
+        // The origin is not taken out, which saves a copy: with the next generation it cannot be reached.
         let origin = waiting.origin?;
-        waiting.generation = waiting.generation.wrapping_add(1);
-        self.free.push(ticket.slot);
+        self.slots.close(id);
         self.queries.end(origin.query);
         Some(origin)
     }
 
-    /// Takes one operation's answer, encoded. When it was the last one missing, writes the whole response and gives its
-    /// origin. A part that is not awaited (any more) is dropped.
+    /// Takes one operation's encoded answer. If no other is missing, writes the whole response and returns its origin.
+    /// An answer that is not awaited (any more) is dropped.
     pub(crate) fn part(
         &mut self,
-        ticket: ResponseId,
+        id: ResponseId,
         index: usize,
         answer: &[u8],
         response: &mut Vec<u8>,
     ) -> Option<RequestOrigin<P>> {
-        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+        let waiting = self.slots.get_mut(id)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
-        // What has no more than a header has its place kept: a write that was done must not be answered `TooLarge`.
+        // An answer of a header alone always has room: a write that was done must not be answered `TooLarge`.
         let tenant = waiting.origin.as_ref().map_or(0, |origin| origin.header.tenant);
-        let held = if waiting.missing > 1 { self.held.get(&tenant).copied().unwrap_or(0) } else { 0 };
-        let fits = record_operations::has_room(&waiting.bytes, answer.len())
-            && held + answer.len() <= WAITING_BYTES_PER_TENANT;
+        let waiting_bytes = if waiting.missing > 1 { self.waiting_bytes.get(&tenant).copied().unwrap_or(0) } else { 0 };
+        let fits = has_room(&waiting.bytes, answer.len()) && waiting_bytes + answer.len() <= WAITING_BYTES_PER_TENANT;
         if answer.len() <= ANSWER_RESERVE_BYTES || fits {
             waiting.bytes.extend_from_slice(answer);
         } else {
             let op = answer.first().and_then(|op| OpKind::from_byte(*op)).unwrap_or(OpKind::Ping);
-            record_operations::encode_refusal(
-                &Operation::new(op),
-                RpcStatus::TooLarge,
-                record_operations::RESPONSE_FULL_TEXT,
-                &mut waiting.bytes,
-            );
+            encode_refusal(&Operation::new(op), RpcStatus::TooLarge, RESPONSE_FULL_TEXT, &mut waiting.bytes);
         }
         *part = Some((start, waiting.bytes.len()));
         waiting.missing -= 1;
         if waiting.missing > 0 {
-            *self.held.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;
+            *self.waiting_bytes.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;
             waiting.charged = waiting.bytes.len();
             return None;
         }
@@ -160,26 +135,20 @@ impl<P: Copy> ResponseAssembler<P> {
             response.extend_from_slice(&waiting.bytes[*start..*end]);
         }
         debug_assert_eq!(response.len(), MESSAGE_HEADER_LEN + waiting.bytes.len());
-        self.close(ticket.slot);
+        waiting.bytes.clear();
+        waiting.bytes.shrink_to(POOLED_RESPONSE_BYTES);
+        waiting.parts.clear();
+        self.slots.close(id);
         if charged > 0
-            && let Some(held) = self.held.get_mut(&tenant)
+            && let Some(waiting_bytes) = self.waiting_bytes.get_mut(&tenant)
         {
-            *held -= charged;
-            if *held == 0 {
-                self.held.remove(&tenant);
+            *waiting_bytes -= charged;
+            if *waiting_bytes == 0 {
+                self.waiting_bytes.remove(&tenant);
             }
         }
         self.queries.end(origin.query);
         Some(origin)
-    }
-
-    fn close(&mut self, slot: u32) {
-        let waiting = &mut self.slots[slot as usize];
-        waiting.generation = waiting.generation.wrapping_add(1);
-        waiting.bytes.clear();
-        waiting.bytes.shrink_to(POOLED_RESPONSE_BYTES);
-        waiting.parts.clear();
-        self.free.push(slot);
     }
 }
 
@@ -216,7 +185,7 @@ mod tests {
         assert!(assembly.part(second, 0, &answer, &mut response).is_none() && assembly.take_single(first).is_none());
         assert_eq!(assembly.take_single(third).map(|o| o.header.sequence), Some(3));
         assert!(assembly.take_single(third).is_none());
-        assert_eq!(assembly.free.len(), assembly.slots.len());
+        assert_eq!(assembly.slots.live(), 0);
     }
 
     #[test]
@@ -225,21 +194,21 @@ mod tests {
         let large = encoded(&Operation { value: &vec![1; 1 << 20], ..Operation::new(OpKind::Get) });
         let small = encoded(&Operation::new(OpKind::Invoke));
         let tickets: Vec<ResponseId> = (0..200).map(|sequence| assembly.open(origin(sequence), 2)).collect();
-        for ticket in &tickets {
-            assert!(assembly.part(*ticket, 0, &large, &mut response).is_none());
+        for id in &tickets {
+            assert!(assembly.part(*id, 0, &large, &mut response).is_none());
         }
-        assert!(assembly.held[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
+        assert!(assembly.waiting_bytes[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
         let other = MessageHeader { tenant: 8, ..origin(1).header };
         let others = assembly.open(RequestOrigin { header: other, ..origin(1) }, 2);
         assert!(assembly.part(others, 0, &large, &mut response).is_none());
-        assert_eq!(assembly.held[&8], large.len(), "another tenant has room of its own");
+        assert_eq!(assembly.waiting_bytes[&8], large.len(), "another tenant has room of its own");
         let mut cut = 0;
-        for ticket in tickets.into_iter().chain([others]) {
-            assert!(assembly.part(ticket, 1, &small, &mut response).is_some());
+        for id in tickets.into_iter().chain([others]) {
+            assert!(assembly.part(id, 1, &small, &mut response).is_some());
             cut += usize::from(response.len() < large.len());
         }
         assert!(cut > 100 && cut < 150, "{cut} of 200 answers were too much to wait with");
-        assert!(assembly.held.is_empty());
+        assert!(assembly.waiting_bytes.is_empty());
     }
 
     proptest! {
@@ -247,11 +216,11 @@ mod tests {
         #[test]
         fn parts_come_out_in_order(order in (2usize..20).prop_flat_map(|n| Just((0..n).collect::<Vec<_>>()).prop_shuffle())) {
             let (mut assembly, mut response) = (ResponseAssembler::new(), Vec::new());
-            let ticket = assembly.open(origin(9), order.len());
+            let id = assembly.open(origin(9), order.len());
             for (done, index) in order.iter().enumerate() {
                 let value = [*index as u8; 3];
                 let answer = encoded(&Operation { value: &value, number: *index as u64, ..Operation::new(OpKind::Invoke) });
-                let finished = assembly.part(ticket, *index, &answer, &mut response);
+                let finished = assembly.part(id, *index, &answer, &mut response);
                 prop_assert_eq!(finished.is_some(), done + 1 == order.len());
             }
             let (header, operations) = MessageHeader::decode(&response).expect("a well-formed response");

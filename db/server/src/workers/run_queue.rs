@@ -1,13 +1,14 @@
-//! The run queue of one worker: whose invocation is polled next. Fair by CPU time between tenants, by their weights.
+//! The run queue of one worker: decides which invocation is polled next. It is fair between tenants by CPU time and
+//! weight.
 //!
 //! Deficit round robin (Shreedhar & Varghese, SIGCOMM'95) with CPU nanoseconds for bytes. In each round a tenant has a
-//! credit of a quantum times its weight; every poll is charged to it, however short; a tenant whose credit is used up
-//! waits for the next round, which begins when nobody has credit left. What a poll took beyond the credit is debt, paid
-//! by later rounds. A share that nobody claims is lent: rounds only wait for tenants that have work, and when all are
-//! in debt the rounds in between are skipped at once. Unused credit is not saved up.
+//! credit of a quantum times its weight. Every poll is charged to it, however short. A tenant without credit waits for
+//! the next round, which begins when no tenant has credit left. A poll that took more than the credit leaves a debt,
+//! paid by later rounds. Unused shares are lent: rounds only wait for tenants that have work, and when all are in debt
+//! the rounds in between are skipped at once. Unused credit is not saved up.
 //!
-//! Up to [`MAX_INTERLEAVED`] tasks, of all tenants that have credit, take turns poll by poll: their cache misses
-//! overlap. They leave these places when their tenant's credit is used up, so the places follow the shares.
+//! Up to [`MAX_INTERLEAVED`] tasks, of all tenants that have credit, are interleaved poll by poll: their cache misses
+//! overlap. They leave when their tenant's credit is used up, so their number follows the shares.
 //!
 //! The bound: between two moments at which a tenant always had work, it gets its share of the CPU time used but for
 //! [`QUANTUM_NS`] times its weight, and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
@@ -20,13 +21,13 @@ use crate::limits::{
     MAX_INTERLEAVED, MAX_TENANT_QUEUES, POLLS_IN_A_ROW, PREFETCH_POLLS_AHEAD, QUANTUM_NS, SECOND_PREFETCH_POLLS_AHEAD,
 };
 
-/// One tenant on this worker.
+/// The tasks and the credit of one tenant on this worker.
 struct TenantQueue<T> {
     tenant: u32,
     weight: u32,
-    /// Tasks that wait for a place among those that take turns.
+    /// Tasks that wait to be interleaved.
     tasks: VecDeque<T>,
-    /// Tasks that take turns, or are being polled.
+    /// Tasks that are interleaved or being polled.
     running: u32,
     /// CPU nanoseconds that the tenant may still use in `round`; negative: debt.
     credit_ns: i64,
@@ -62,16 +63,16 @@ impl<T> TenantQueue<T> {
     }
 }
 
-/// A task whose turn it is, or was.
+/// An interleaved task.
 pub(crate) struct ScheduledTask<T> {
     pub(crate) task: T,
-    lane: u32,
+    queue: u32,
     polls: u32,
-    /// What it awaits lies further on than was seen at the first look ahead.
+    /// Its memory was not found at the first prefetch: it needs the second.
     needs_second_prefetch: bool,
 }
 
-/// Which look ahead at a task: in a full ring it has both between two of its polls.
+/// The two prefetches of a task: in a full ring it has both between two of its polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PrefetchPass {
     /// [`PREFETCH_POLLS_AHEAD`] before its poll.
@@ -80,34 +81,34 @@ enum PrefetchPass {
     Second,
 }
 
-/// Tasks by tenant. Keeps a tenant's lane when it runs empty, so the steady state allocates nothing.
+/// Tasks by tenant. A tenant's queue is kept when it is empty, so the steady state allocates nothing.
 pub(crate) struct RunQueue<T> {
-    lanes: Vec<TenantQueue<T>>,
+    queues: Vec<TenantQueue<T>>,
     by_tenant: HashMap<u32, u32>,
     free: Vec<u32>,
-    /// The lane that was looked up last: requests come in runs.
+    /// The queue that was looked up last: requests come in runs.
     last: Option<(u32, u32)>,
-    /// Lanes with waiting tasks, in visiting order: those that may have credit in this round, and those that have none.
-    fresh: VecDeque<u32>,
-    spent: VecDeque<u32>,
-    /// Tasks that take turns.
+    /// Queues with waiting tasks, in visiting order: those that may have credit in this round, and those in debt.
+    with_credit: VecDeque<u32>,
+    in_debt: VecDeque<u32>,
+    /// Interleaved tasks.
     turns: VecDeque<ScheduledTask<T>>,
     round: u64,
     /// Tasks that wait.
     waiting: usize,
-    /// Lanes with tasks, waiting or running.
+    /// Queues with tasks, waiting or running.
     active: usize,
 }
 
 impl<T> RunQueue<T> {
     pub(crate) fn new() -> RunQueue<T> {
         RunQueue {
-            lanes: Vec::new(),
+            queues: Vec::new(),
             by_tenant: HashMap::new(),
             free: Vec::new(),
             last: None,
-            fresh: VecDeque::new(),
-            spent: VecDeque::new(),
+            with_credit: VecDeque::new(),
+            in_debt: VecDeque::new(),
             turns: VecDeque::with_capacity(MAX_INTERLEAVED),
             round: 0,
             waiting: 0,
@@ -115,12 +116,12 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// Tasks that wait for a place among those that take turns.
+    /// Tasks that wait to be interleaved.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Whether there are tasks that take turns with the one that is being polled.
+    /// Whether there are interleaved tasks beside the one that is being polled.
     pub(crate) fn has_interleaved(&self) -> bool {
         !self.turns.is_empty()
     }
@@ -142,8 +143,8 @@ impl<T> RunQueue<T> {
             let (charge_ns, needs_second_prefetch) = fetch(&mut ahead.task, is_last);
             ahead.needs_second_prefetch = needs_second_prefetch;
             if charge_ns > 0 {
-                let lane = &mut self.lanes[ahead.lane as usize];
-                lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(charge_ns).unwrap_or(i64::MAX));
+                let queue = &mut self.queues[ahead.queue as usize];
+                queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(charge_ns).unwrap_or(i64::MAX));
                 cpu_ns += charge_ns;
             }
         }
@@ -171,37 +172,37 @@ impl<T> RunQueue<T> {
     /// Takes a task in.
     pub(crate) fn push(&mut self, tenant: u32, weight: u32, task: T) {
         let has_room = self.has_room();
-        let lane = self.lane(tenant, weight);
-        let found = &mut self.lanes[lane as usize];
+        let queue = self.queue(tenant, weight);
+        let found = &mut self.queues[queue as usize];
         if found.is_idle() {
             self.active += 1;
         }
         found.running += 1;
-        let turn = ScheduledTask { task, lane, polls: 0, needs_second_prefetch: false };
-        // Where nobody waits for a turn there is nothing to queue for.
+        let turn = ScheduledTask { task, queue, polls: 0, needs_second_prefetch: false };
+        // Without waiting tasks there is nothing to queue behind.
         if has_room { self.turns.push_back(turn) } else { self.wait(turn) }
     }
 
-    fn lane(&mut self, tenant: u32, weight: u32) -> u32 {
-        let lane = match self.last {
-            Some((last, lane)) if last == tenant => lane,
+    fn queue(&mut self, tenant: u32, weight: u32) -> u32 {
+        let queue = match self.last {
+            Some((last, queue)) if last == tenant => queue,
             _ => self.find_queue(tenant),
         };
-        self.last = Some((tenant, lane));
-        self.lanes[lane as usize].weight = weight;
-        lane
+        self.last = Some((tenant, queue));
+        self.queues[queue as usize].weight = weight;
+        queue
     }
 
     fn find_queue(&mut self, tenant: u32) -> u32 {
-        if let Some(lane) = self.by_tenant.get(&tenant) {
-            return *lane;
+        if let Some(queue) = self.by_tenant.get(&tenant) {
+            return *queue;
         }
-        if self.free.is_empty() && self.lanes.len() >= MAX_TENANT_QUEUES {
+        if self.free.is_empty() && self.queues.len() >= MAX_TENANT_QUEUES {
             self.reclaim_idle_queues();
         }
-        let lane = self.free.pop().unwrap_or_else(|| {
+        let queue = self.free.pop().unwrap_or_else(|| {
             let tasks = VecDeque::new();
-            self.lanes.push(TenantQueue {
+            self.queues.push(TenantQueue {
                 tenant,
                 weight: 1,
                 tasks,
@@ -210,19 +211,19 @@ impl<T> RunQueue<T> {
                 round: 0,
                 in_ring: false,
             });
-            (self.lanes.len() - 1) as u32
+            (self.queues.len() - 1) as u32
         });
-        let found = &mut self.lanes[lane as usize];
+        let found = &mut self.queues[queue as usize];
         (found.tenant, found.weight, found.credit_ns, found.round) = (tenant, 1, QUANTUM_NS, self.round);
-        self.by_tenant.insert(tenant, lane);
-        lane
+        self.by_tenant.insert(tenant, queue);
+        queue
     }
 
     #[cold]
     fn reclaim_idle_queues(&mut self) {
         self.last = None;
-        for (number, lane) in (0u32..).zip(&self.lanes) {
-            if lane.is_idle() && !lane.in_ring && self.by_tenant.remove(&lane.tenant).is_some() {
+        for (number, queue) in (0u32..).zip(&self.queues) {
+            if queue.is_idle() && !queue.in_ring && self.by_tenant.remove(&queue.tenant).is_some() {
                 self.free.push(number);
             }
         }
@@ -240,15 +241,15 @@ impl<T> RunQueue<T> {
                 self.begin_round(None);
                 continue;
             };
-            let (round, lanes) = (self.round, &mut self.lanes);
-            if lanes[turn.lane as usize].credit(round) > 0 {
+            let (round, queues) = (self.round, &mut self.queues);
+            if queues[turn.queue as usize].credit(round) > 0 {
                 return Some(turn);
             }
             let alone = self.active == 1
-                || (self.fresh.is_empty()
-                    && !self.turns.iter().any(|turn| lanes[turn.lane as usize].credit(round) > 0));
+                || (self.with_credit.is_empty()
+                    && !self.turns.iter().any(|turn| queues[turn.queue as usize].credit(round) > 0));
             if alone {
-                self.begin_round(Some(turn.lane));
+                self.begin_round(Some(turn.queue));
                 self.turns.push_front(turn);
             } else {
                 self.wait(turn);
@@ -256,59 +257,59 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// Fills the places of those that take turns, a task from each lane that has credit, and again.
+    /// Interleaves waiting tasks while there is room, one of each queue with credit in turn.
     fn fill(&mut self) {
         while self.turns.len() < MAX_INTERLEAVED
-            && let Some(lane) = self.fresh.pop_front()
+            && let Some(queue) = self.with_credit.pop_front()
         {
-            let found = &mut self.lanes[lane as usize];
+            let found = &mut self.queues[queue as usize];
             if found.tasks.is_empty() {
                 found.in_ring = false;
             } else if found.credit(self.round) <= 0 {
-                self.spent.push_back(lane);
+                self.in_debt.push_back(queue);
             } else if let Some(task) = found.tasks.pop_front() {
                 found.running += 1;
                 found.in_ring = !found.tasks.is_empty();
                 if found.in_ring {
-                    self.fresh.push_back(lane);
+                    self.with_credit.push_back(queue);
                 }
                 self.waiting -= 1;
-                self.turns.push_back(ScheduledTask { task, lane, polls: 0, needs_second_prefetch: false });
+                self.turns.push_back(ScheduledTask { task, queue, polls: 0, needs_second_prefetch: false });
             }
         }
     }
 
-    /// Begins the round in which somebody has credit again: of all who have tasks, nobody has any now.
+    /// Begins the next round in which a tenant has credit: of all that have tasks, none has any now.
     fn begin_round(&mut self, polled: Option<u32>) {
         let round = self.round;
-        let lanes = &mut self.lanes;
-        let mut rounds = |lane: u32| lanes[lane as usize].rounds_in_debt(round);
-        let turns = self.turns.iter().map(|turn| turn.lane);
-        let all = polled.into_iter().chain(turns).chain(self.spent.iter().copied());
+        let queues = &mut self.queues;
+        let mut rounds = |queue: u32| queues[queue as usize].rounds_in_debt(round);
+        let turns = self.turns.iter().map(|turn| turn.queue);
+        let all = polled.into_iter().chain(turns).chain(self.in_debt.iter().copied());
         self.round += match polled {
-            Some(lane) if self.active == 1 => rounds(lane),
+            Some(queue) if self.active == 1 => rounds(queue),
             _ => all.map(rounds).min().unwrap_or(1),
         };
-        self.fresh.append(&mut self.spent);
+        self.with_credit.append(&mut self.in_debt);
     }
 
     /// Charges the tenant of a task for CPU time that a poll of it used.
     #[inline]
     pub(crate) fn charge(&mut self, turn: &ScheduledTask<T>, cpu_ns: u64) {
-        let lane = &mut self.lanes[turn.lane as usize];
-        lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
+        let queue = &mut self.queues[turn.queue as usize];
+        queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
     }
 
     /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds: more
     /// would shut it out for long after it has stopped.
     pub(crate) fn bill(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
-        let (lane, round) = (self.lane(tenant, weight), self.round);
-        let lane = &mut self.lanes[lane as usize];
-        let floor_ns = (-MAX_DEBT_ROUNDS * lane.quantum_ns()).min(lane.credit(round));
-        lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX)).max(floor_ns);
+        let (queue, round) = (self.queue(tenant, weight), self.round);
+        let queue = &mut self.queues[queue as usize];
+        let floor_ns = (-MAX_DEBT_ROUNDS * queue.quantum_ns()).min(queue.credit(round));
+        queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX)).max(floor_ns);
     }
 
-    /// Gives back a task that has yielded: it keeps its place until it has had [`POLLS_IN_A_ROW`] polls.
+    /// Gives back a task that has yielded: it stays interleaved until it has had [`POLLS_IN_A_ROW`] polls.
     pub(crate) fn again(&mut self, mut turn: ScheduledTask<T>) {
         turn.polls += 1;
         turn.needs_second_prefetch = false;
@@ -318,7 +319,7 @@ impl<T> RunQueue<T> {
     /// The tenant of a task.
     #[inline]
     pub(crate) fn tenant(&self, turn: &ScheduledTask<T>) -> u32 {
-        self.lanes[turn.lane as usize].tenant
+        self.queues[turn.queue as usize].tenant
     }
 
     /// Gives back a task that was not polled: it is the next one.
@@ -326,67 +327,68 @@ impl<T> RunQueue<T> {
         self.turns.push_front(turn);
     }
 
-    /// Gives back a task that was switched out: it goes to the back of its tenant's lane.
+    /// Gives back a task that was switched out: it goes to the back of its tenant's queue.
     pub(crate) fn switched_out(&mut self, turn: ScheduledTask<T>) {
         self.wait(turn);
     }
 
     /// Gives back a task that has ended.
     pub(crate) fn done(&mut self, turn: ScheduledTask<T>) -> T {
-        let lane = &mut self.lanes[turn.lane as usize];
-        lane.running -= 1;
-        if lane.is_idle() {
+        let queue = &mut self.queues[turn.queue as usize];
+        queue.running -= 1;
+        if queue.is_idle() {
             self.left(1);
         }
         turn.task
     }
 
-    /// Puts the tasks that take turns back into their lanes.
+    /// Puts the interleaved tasks back into their queues.
     pub(crate) fn requeue(&mut self) {
         while let Some(turn) = self.turns.pop_front() {
             self.wait(turn);
         }
     }
 
-    /// Puts a task at the end of its tenant's lane.
+    /// Puts a task at the end of its tenant's queue.
     fn wait(&mut self, turn: ScheduledTask<T>) {
-        let lane = &mut self.lanes[turn.lane as usize];
-        lane.running -= 1;
-        lane.tasks.push_back(turn.task);
+        let queue = &mut self.queues[turn.queue as usize];
+        queue.running -= 1;
+        queue.tasks.push_back(turn.task);
         self.waiting += 1;
-        if !lane.in_ring {
-            lane.in_ring = true;
-            let ring = if lane.credit(self.round) > 0 { &mut self.fresh } else { &mut self.spent };
-            ring.push_back(turn.lane);
+        if !queue.in_ring {
+            queue.in_ring = true;
+            let ring = if queue.credit(self.round) > 0 { &mut self.with_credit } else { &mut self.in_debt };
+            ring.push_back(turn.queue);
         }
     }
 
-    /// Lanes have no tasks any more. When none has, there is nobody to whom anything is owed: all debts are forgiven.
-    fn left(&mut self, lanes: usize) {
-        self.active -= lanes;
+    /// So many queues have no tasks any more. When none has, no debt matters: all are forgiven.
+    fn left(&mut self, queues: usize) {
+        self.active -= queues;
         if self.active == 0 {
             self.round += DEBT_RESET_ROUNDS;
         }
     }
 
-    /// Takes up to `count` waiting tasks from the lanes' far ends, for a thief; first of those that would wait longest.
+    /// Takes up to `count` waiting tasks from the queues' far ends, for a thief; first of those that would wait
+    /// longest.
     pub(crate) fn take_from_back(&mut self, count: usize, mut take: impl FnMut(T)) {
         let mut left = count.min(self.waiting);
         while left > 0 {
-            let Some(lane) = self.spent.pop_back().or_else(|| self.fresh.pop_back()) else { return };
-            let found = &mut self.lanes[lane as usize];
+            let Some(queue) = self.in_debt.pop_back().or_else(|| self.with_credit.pop_back()) else { return };
+            let found = &mut self.queues[queue as usize];
             let task = found.tasks.pop_back();
             found.in_ring = !found.tasks.is_empty();
             if found.in_ring {
-                // To the other end: the next one comes from another lane.
-                let ring = if found.credit(self.round) > 0 { &mut self.fresh } else { &mut self.spent };
-                ring.push_front(lane);
+                // To the other end: the next one comes from another queue.
+                let ring = if found.credit(self.round) > 0 { &mut self.with_credit } else { &mut self.in_debt };
+                ring.push_front(queue);
             }
             if let Some(task) = task {
                 self.waiting -= 1;
                 left -= 1;
                 take(task);
-                if self.lanes[lane as usize].is_idle() {
+                if self.queues[queue as usize].is_idle() {
                     self.left(1);
                 }
             }

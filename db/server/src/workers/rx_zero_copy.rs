@@ -1,79 +1,79 @@
-//! Which values stay in the packet buffers in which they came, and whose those are.
+//! Values that stay in the device buffers in which they were received, and who is charged for the buffers.
 //!
-//! A buffer in which a value is stored is a place of the queue that it came from, and the tenant that wrote the value
-//! holds it: not as long as the record is in its table, but until the last hold on the value is gone. Readers, and
-//! answers that are not acknowledged, keep the buffer as well. A tenant may hold so many places as leave some for the
-//! next; what comes beyond that is copied. Likewise of the buffers in which datagrams wait.
+//! A buffer with a stored value is taken from the queue that it came from, and charged to the tenant that wrote the
+//! value: until the last reference to the value is gone, which may be later than its record. Readers and unacknowledged
+//! answers keep the buffer as well. A tenant may have as many as leave some for the next; further values are copied.
+//! The buffers of datagrams that wait are shared by the same rule.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::connections::dynamic_threshold_admits;
-use super::ingress::FlowKey;
+use super::ingress::classifier::FlowKey;
 use sandstorm_accounts::TenantUsage;
 use sandstorm_metrics::SingleWriterCounter;
 
-/// Whether one more datagram of a class may wait in the buffer in which it came, of which so many wait already; else a
-/// copy does. Strangers' never do, and a tenant's may as long as there are half as many buffers free for those that
-/// wait.
-pub(super) fn may_wait_in_place(kept: Option<&RxBufferBudget>, class: FlowKey, waiting: usize) -> bool {
-    let Some(kept) = kept else { return false };
-    // It is out itself.
-    let out = kept.waiting().saturating_sub(1) as usize;
-    let may = class.is_some() && dynamic_threshold_admits(kept.max_waiting() as usize, out, waiting);
+/// Whether one more datagram of a flow, of which `waiting` wait already, may wait in its device buffer; else it is
+/// copied. Those of unauthenticated senders never may; a tenant may use half as many buffers as are free.
+pub(super) fn may_wait_in_place(rx_budget: Option<&RxBufferBudget>, flow: FlowKey, waiting: usize) -> bool {
+    let Some(rx_budget) = rx_budget else { return false };
+    // The datagram's own buffer is counted.
+    let out = rx_budget.waiting().saturating_sub(1) as usize;
+    let may = flow.is_some() && DynamicThreshold::of(rx_budget.max_waiting() as usize).admits(out, waiting);
     if !may {
-        kept.refuse();
+        rx_budget.refuse();
     }
     may
 }
 
-/// The packet of a message, which stayed where it came.
+/// The packet of a message, still in its device buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct ZeroCopyPacket<'w> {
     /// Its memory.
-    pub(crate) share: &'w SharedBytes,
-    /// Whether a value of the message stays in it already. It is one place, whoever counts.
+    pub(crate) packet: &'w SharedBytes,
+    /// Whether a value of the message stays in it already: the buffer is charged once.
     pub(crate) has_stored_value: &'w Cell<bool>,
     /// The buffers of the queue that it came from. Values are stored there by one thread at a time, which has the port.
-    pub(crate) kept: &'w Arc<RxBufferBudget>,
+    pub(crate) rx_budget: &'w Arc<RxBufferBudget>,
     /// That queue's number.
     pub(crate) port: usize,
-    /// What the tenant that sent it uses.
+    /// The usage of the tenant that sent it.
     pub(crate) usage: &'w Arc<TenantUsage>,
-    /// Values of the tenant that found no place.
+    /// Counts values of the tenant that were copied since it has its share of the buffers.
     pub(crate) refused: &'w SingleWriterCounter,
 }
 
 impl ZeroCopyPacket<'_> {
-    /// Holds a value of the packet where it is, with a place of the tenant's. None if it is to be copied: it is not
-    /// worth the buffer, or the tenant has its part.
+    /// Keeps a value of the packet in its buffer, and charges the tenant for it. None if it is to be copied: it is not
+    /// worth a buffer, or the tenant has its share.
     pub(crate) fn hold(&self, value: &[u8]) -> Option<SharedBytes> {
-        if value.len() < self.kept.value_bytes() || self.has_stored_value.get() {
+        if value.len() < self.rx_budget.value_bytes() || self.has_stored_value.get() {
             return None;
         }
-        let value = self.share.slice_ref(value)?;
-        let held = self.usage.kept(self.port);
-        if !dynamic_threshold_admits(self.kept.most() as usize, self.kept.stored() as usize, held.get() as usize) {
+        let value = self.packet.slice_ref(value)?;
+        let charged = self.usage.kept(self.port);
+        let buffers = DynamicThreshold::of(self.rx_budget.most() as usize);
+        if !buffers.admits(self.rx_budget.stored() as usize, charged.get() as usize) {
             self.refused.add(1);
             return None;
         }
         self.has_stored_value.set(true);
-        held.take();
-        self.kept.store();
-        let (usage, kept) = (Arc::clone(self.usage), Arc::clone(self.kept));
-        Some(SharedBytes::of(Arc::new(RxBufferValue { value, port: self.port, usage, kept })))
+        charged.take();
+        self.rx_budget.store();
+        let (usage, rx_budget) = (Arc::clone(self.usage), Arc::clone(self.rx_budget));
+        Some(SharedBytes::of(Arc::new(RxBufferValue { value, port: self.port, usage, rx_budget })))
     }
 }
 
-/// A value in its packet's buffer, and the place that this takes.
+/// A value in its packet's buffer, and the charge for it.
 struct RxBufferValue {
     value: SharedBytes,
     port: usize,
     usage: Arc<TenantUsage>,
-    kept: Arc<RxBufferBudget>,
+    rx_budget: Arc<RxBufferBudget>,
 }
 
 impl AsRef<[u8]> for RxBufferValue {
@@ -85,7 +85,7 @@ impl AsRef<[u8]> for RxBufferValue {
 impl Drop for RxBufferValue {
     fn drop(&mut self) {
         self.usage.kept(self.port).give_back();
-        self.kept.let_go();
+        self.rx_budget.let_go();
     }
 }
 

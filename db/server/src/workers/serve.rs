@@ -1,569 +1,310 @@
-//! The way of a request, top to bottom: receive a burst, admit its messages (parse, find the tenant, authenticate, keep
-//! out what was run before), plan their operations (find the table and tablet, hash, prefetch), run the plain ones,
-//! make tasks of the invocations, transmit, poll tasks, answer, transmit.
+//! Serves the packets of a port, top to bottom: receives a burst, admits its messages (parses, finds the tenant,
+//! authenticates, keeps out what ran before), plans their operations (finds the table and tablet, hashes, prefetches),
+//! runs the plain ones, begins the invocations, and sends the answers.
 //!
-//! [`Worker::turn`] is one round of it. What a turn touches is this worker's own, or a port's, whose lock it holds only
-//! while no tenant code runs.
+//! What is run in one go is a piece ([`super::piece_budget`]): messages that are not at their end then wait.
+//!
+//! A turn touches only state of the worker, or of a port. The port's lock is held only while no tenant code runs.
 
-use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
+use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_net::driver::DatagramDriver;
-use sandstorm_net::rpc::{HelloResponse, OpKind, Operation, RpcStatus, encode_operation};
-use sandstorm_net::shared_bytes::SharedBytes;
+use sandstorm_net::rpc::RpcStatus;
 
-use super::Worker;
-use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, IncomingRequest, admit, count};
-use super::ingress::{BatchCosts, DatagramClassifier, IngressScheduler};
-use super::message_pieces::{PieceBudget, PieceEnd, PostponedMessage, SuspendedMessage, operation_requests, suspend};
-use super::port::{MalformedDatagram, PortContext, ResponseBuffer, WorkerPortState, shrink_to_pool};
-use super::record_operations;
-use super::response_assembly::{RequestOrigin, start_response};
-use super::rx_zero_copy::ZeroCopyPacket;
-use super::tasks::ReplyTarget;
-use crate::limits::{
-    BEGUN_INVOCATIONS_PER_TURN, BURST, COPY_BYTES_PER_GET, COUNTER_PUBLISH_TURNS, DEFER_REPLIES_UP_TO_LIVE,
-    POLLS_PER_TURN, SERVE_NS, SHORT_POLL_NS, TURN_CPU_NS,
-};
-use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
-use sandstorm_dialects::limits::{PLAN_OPERATIONS, REQUEST_NS};
-use sandstorm_extension::limits::CONTENDED_SLICE_US;
-use sandstorm_store::PREFETCH_BATCH;
+use super::admission::IncomingRequest;
+use super::connections::worker_connections::WorkerConnections;
+use super::context::WorkerContext;
+use super::early_drop::EarlyDropController;
+use super::executor::RequestExecutor;
+use super::ingress::IngressScheduler;
+use super::ingress::classifier::DatagramClassifier;
+use super::ingress::flows::BatchCosts;
+use super::message_pieces::refuse_postponed;
+use super::message_server::MessageServer;
+use super::piece_budget::{PieceBudget, copy_cost_gets};
+use super::port::{MalformedDatagram, PortContext, WorkerPortState};
+use super::postponed_message::PostponedMessage;
+use crate::limits::{BEGUN_INVOCATIONS_PER_TURN, BURST, COUNTER_PUBLISH_TURNS, DEFER_REPLIES_UP_TO_LIVE, SERVE_NS};
 
-// `run_plan` keeps a bit for each.
-const _: () = assert!(PLAN_OPERATIONS <= PREFETCH_BATCH);
+/// The answer to a message for which there was no room while it waited.
+const NO_ROOM_TEXT: &str =
+    "too many bytes of requests wait for their turn; this was not run: ask again, with less under way at a time";
 
-/// How many plain gets take as long as copying so many bytes.
-pub(super) fn copy_cost_gets(bytes: usize) -> u32 {
-    (bytes / COPY_BYTES_PER_GET) as u32
+/// Serves packets: those of the worker's own port, and of a neighbour that is busy.
+pub(super) struct PacketServer {
+    ingress: IngressScheduler,
+    early_drop: EarlyDropController,
+    /// Turns with packets since the port's counters were published.
+    uncounted_turns: usize,
+    /// Answers of this turn wait for those of short invocations.
+    is_transmit_deferred: bool,
+    messages: MessageServer,
 }
 
-/// An operation on its way: the cache lines that it will touch are being fetched.
-struct PlannedOperation<'p> {
-    message: &'p AdmittedRequest<'p>,
-    part: usize,
-    operation: Operation<'p>,
-    /// The table that a plain operation names, if the tenant reaches it so.
-    table: Option<&'p TableEntry>,
-    hash: u64,
-}
-
-impl PlannedOperation<'_> {
-    /// Whether its answer is the end of a response that is sent once and forgotten.
-    fn ends_response(&self) -> bool {
-        let origin = &self.message.origin;
-        self.part + 1 == usize::from(origin.header.operations) && !origin.remembered
-    }
-}
-
-impl Worker {
-    /// One round: requests, of packets and of connections, then tasks, then what a neighbour has too much of. Tells how
-    /// much there was to do.
-    pub(super) fn turn(&mut self, intake: &mut IngressScheduler) -> usize {
-        self.refresh();
-        let received = self.serve(self.index, intake) + self.serve_connections();
-        let polled = self.poll_tasks() + usize::from(self.engine.tidy());
-        self.flush_deferred();
-        self.participant.quiescent();
-        let stolen = if received + polled == 0 { self.steal(intake) } else { 0 };
-        self.count_turn(received + polled + stolen);
-        received + polled + stolen
+impl PacketServer {
+    pub(super) fn new() -> PacketServer {
+        PacketServer {
+            ingress: IngressScheduler::new(),
+            early_drop: EarlyDropController::new(),
+            uncounted_turns: 0,
+            is_transmit_deferred: false,
+            messages: MessageServer::new(),
+        }
     }
 
-    /// Receives what has come to a port and answers what can be answered at once, by turns between tenants. Tells how
-    /// many datagrams it went through. At the own port it stops when its time is up, or many invocations are begun:
-    /// what is left waits in the intake while tasks are polled.
-    pub(super) fn serve(&mut self, port: usize, intake: &mut IngressScheduler) -> usize {
-        let shared = Arc::clone(&self.shared);
-        let own = port == self.index;
-        let Some(mut state) = shared.ports[port].open(own) else { return 0 };
-        // A thief that comes late would take packets, and their interrupt, from a neighbour that is about to sleep
-        // until that.
-        if !own && !shared.in_guest_code[port].load(SeqCst) {
-            return 0;
+    /// Serves what has come to the worker's own port. Returns how many datagrams that was. It stops when its time is
+    /// up, or many invocations are begun: the rest waits in the ingress queues while invocations are polled.
+    pub(super) fn serve_own_port(
+        &mut self,
+        executor: &mut RequestExecutor,
+        connections: Option<&WorkerConnections>,
+    ) -> usize {
+        let shared = Arc::clone(&executor.context.shared);
+        let mut state = shared.ports[executor.context.index].open();
+        let served = self.serve(executor, &mut state);
+        let invocations = &executor.invocations;
+        let few = (1..=DEFER_REPLIES_UP_TO_LIVE).contains(&invocations.live());
+        self.is_transmit_deferred = few && invocations.has_short_polls() && connections.is_none();
+        if !self.is_transmit_deferred {
+            state.transmit();
         }
-        let state = &mut *state;
-        let (snapshot, now_us) = (Arc::clone(&self.snapshot), self.now_us);
-        let PortContext { known, kept, .. } = &mut state.context;
-        let sorter = DatagramClassifier { snapshot: &snapshot, known, now_us, kept: kept.as_deref(), last: None };
-        intake.receive(&mut state.driver, sorter, own);
-        // After the packets: whoever was told that a tenant or table is there may use it at once.
-        self.refresh_snapshot();
-        let snapshot = if Arc::ptr_eq(&snapshot, &self.snapshot) { snapshot } else { Arc::clone(&self.snapshot) };
-        let left_behind = if own { mem::take(&mut state.context.left_behind) } else { Vec::new() };
-        if !left_behind.is_empty() {
-            self.postpone(left_behind, false, true, intake, &mut state.context);
+        self.update_early_drop(&executor.context, &mut state);
+        self.uncounted_turns += usize::from(served > 0);
+        // A busy worker does not publish each turn: that takes as long as some requests. One that finds nothing to do
+        // has published all.
+        if served == 0 || self.uncounted_turns >= COUNTER_PUBLISH_TURNS {
+            self.publish_port_counters(&executor.context, connections, &state);
         }
-        let (mut begun, mut spent_ns, mut went_through) = (None, 0, 0);
+        served
+    }
+
+    /// Serves packets of a neighbour that is running invocations. Returns how many datagrams that was.
+    pub(super) fn serve_busy_neighbour(&mut self, executor: &mut RequestExecutor) -> usize {
+        let shared = Arc::clone(&executor.context.shared);
+        let workers = shared.ports.len();
+        for step in 1..workers {
+            let victim = (executor.context.index + step) % workers;
+            // A neighbour that turns its loop will come to its packets itself.
+            if !shared.in_guest_code[victim].load(Relaxed) {
+                continue;
+            }
+            let Some(mut state) = shared.ports[victim].try_open() else { continue };
+            // A thief that comes late would take packets, and their interrupt, from a neighbour that is about to sleep
+            // until that.
+            if !shared.in_guest_code[victim].load(SeqCst) {
+                continue;
+            }
+            let served = self.serve(executor, &mut state);
+            state.transmit();
+            if served > 0 {
+                executor.context.counters.packet_steals.add(served as u64);
+                return served;
+            }
+        }
+        0
+    }
+
+    /// Receives what has come to a port and answers what can be answered at once, by turns between tenants. Returns how
+    /// many datagrams it went through.
+    fn serve(&mut self, executor: &mut RequestExecutor, state: &mut WorkerPortState) -> usize {
+        let (now_us, own) = (executor.context.clock.now_us, state.context.index == executor.context.index);
+        let snapshot = Arc::clone(&executor.context.snapshot);
+        let PortContext { verified_peers, rx_budget, .. } = &mut state.context;
+        let classifier = DatagramClassifier {
+            snapshot: &snapshot,
+            verified_peers,
+            now_us,
+            rx_budget: rx_budget.as_deref(),
+            last: None,
+        };
+        self.ingress.receive(&mut state.driver, classifier, own);
+        // After the packets: a client that was told of a new tenant or table may use it at once.
+        executor.refresh_snapshot();
+        let current = &executor.context.snapshot;
+        let snapshot = if Arc::ptr_eq(&snapshot, current) { snapshot } else { Arc::clone(current) };
+        let PacketServer { ingress, messages, .. } = self;
+        if own && !state.context.left_behind.is_empty() {
+            let left_behind = mem::take(&mut state.context.left_behind);
+            postpone(executor, left_behind, false, ingress, &mut state.context);
+        }
+        let (mut begun, mut spent_ns, mut served) = (None, 0, 0);
         let mut piece = PieceBudget::new(true);
-        while intake.next_batch() {
-            // Most looks find nothing, or what is served at once and charged to nobody: they are not timed.
-            if intake.is_timed() {
+        while ingress.next_batch() {
+            // Most looks find nothing, or what is served at once and charged to no flow: they are not timed.
+            if ingress.is_timed() {
                 begun.get_or_insert_with(Instant::now);
             }
-            let mut bills = BatchCosts::default();
-            // Who serves a neighbour's port has one piece for all: its own packets wait.
+            let mut costs = BatchCosts::default();
+            // All that is served of a neighbour's port is one piece: the worker's own packets wait.
             if own {
-                piece = PieceBudget::new(self.asked.is_shared(now_us));
+                piece = PieceBudget::new(executor.context.recent_tenants.is_shared(now_us));
             }
-            self.serve_batch(&snapshot, intake, (&mut piece, &mut bills), port, &mut state.context);
+            serve_batch(executor, &snapshot, (ingress, messages), (&mut piece, &mut costs), &mut state.context);
             let since_ns = begun.map_or(0, |begun: Instant| begun.elapsed().as_nanos() as u64);
-            went_through += intake.finish_batch(since_ns - spent_ns, &bills);
+            served += ingress.finish_batch(since_ns - spent_ns, &costs);
             spent_ns = since_ns;
-            if own && (spent_ns > SERVE_NS || self.live >= BEGUN_INVOCATIONS_PER_TURN) {
+            if own && (spent_ns > SERVE_NS || executor.invocations.live() >= BEGUN_INVOCATIONS_PER_TURN) {
                 break;
             }
         }
         state.context.run_timers(now_us);
-        let few = (1..=DEFER_REPLIES_UP_TO_LIVE).contains(&self.live);
-        self.is_transmit_deferred = own && few && self.has_short_polls && self.connections.is_none();
-        if !self.is_transmit_deferred {
-            state.transmit();
-        }
-        if own {
-            self.update_early_drop(intake, state);
-            self.uncounted_turns += usize::from(went_through > 0);
-            // Of the turns of a worker that is busy not each: to take over what was counted takes as long as some
-            // requests. One that sleeps, or looks in vain, has told all.
-            if went_through == 0 || self.uncounted_turns >= COUNTER_PUBLISH_TURNS {
-                self.publish_port_counters(state);
-            }
-        }
-        went_through
+        served
     }
 
-    /// Serves what the intake has chosen: datagrams, or messages that go on. What the piece has no room for waits.
-    fn serve_batch(
-        &mut self,
-        snapshot: &DirectorySnapshot,
-        intake: &mut IngressScheduler,
-        (piece, bills): (&mut PieceBudget, &mut BatchCosts),
-        port: usize,
-        context: &mut PortContext,
-    ) {
-        let (now_us, own) = (self.now_us, port == self.index);
-        let resumed = intake.take_resumed();
-        let has_waited = !resumed.is_empty();
-        let waits = if has_waited {
-            self.resume_messages(snapshot, resumed, (piece, bills), port, context)
-        } else {
-            let mut requests: ArrayVec<IncomingRequest<'_>, BURST> = ArrayVec::new();
-            intake.for_each_sealed(|burst, index, share| {
-                bills.add_rejected(share, context.open_sealed(now_us, burst, index, snapshot));
-            });
-            for number in 0..intake.batch_len() {
-                let Some((share, peer, datagram, packet)) = intake.datagram(number) else { continue };
-                match context.receive(now_us, peer, datagram) {
-                    Ok(Some(request)) => requests.push(IncomingRequest { share, request, packet }),
-                    Ok(None) => bills.add_work(share, copy_cost_gets(datagram.len())),
-                    Err(MalformedDatagram) => bills.add_rejected(share, 1),
-                }
-            }
-            let mut suspended = self
-                .serve_messages(snapshot, &requests, (&mut *piece, &mut *bills), port, context)
-                .into_iter()
-                .peekable();
-            let mut waits = Vec::new();
-            for (number, incoming) in requests.into_iter().enumerate() {
-                match suspended.next_if(|suspended| suspended.number == number) {
-                    Some(suspended) => {
-                        waits.push(PostponedMessage::new(incoming.request.message.into_vec(), suspended))
-                    }
-                    None => context.endpoint.recycle(incoming.request.message),
-                }
-            }
-            waits
-        };
-        if piece.requests() > self.counters.longest_piece.get() {
-            self.counters.longest_piece.set(piece.requests());
-        }
-        if !waits.is_empty() {
-            self.postpone(waits, has_waited, own, intake, context);
+    /// Sends the answers that waited for those of invocations, and did not leave with them.
+    pub(super) fn flush_deferred(&mut self, context: &WorkerContext) {
+        if mem::take(&mut self.is_transmit_deferred) {
+            context.shared.ports[context.index].open().transmit();
         }
     }
 
-    /// Sends what has waited for the answers of invocations, and did not leave with them.
-    fn flush_deferred(&mut self) {
-        if mem::take(&mut self.is_transmit_deferred)
-            && let Some(mut state) = self.shared.ports[self.index].open(true)
-        {
-            state.transmit();
-        }
+    /// Publishes what the worker's own port has counted.
+    pub(super) fn publish_counters(&mut self, context: &WorkerContext, connections: Option<&WorkerConnections>) {
+        let state = context.shared.ports[context.index].open();
+        self.publish_port_counters(context, connections, &state);
     }
 
-    /// Decides now and then who is dropped early.
-    fn update_early_drop(&mut self, intake: &mut IngressScheduler, state: &mut WorkerPortState) {
-        if !self.overload.is_due(self.now_us) {
+    /// Decides now and then which flows are dropped early.
+    fn update_early_drop(&mut self, context: &WorkerContext, state: &mut WorkerPortState) {
+        if !self.early_drop.is_due(context.clock.now_us) {
             return;
         }
-        let (snapshot, worker) = (&self.snapshot, self.index);
-        self.overload.end_window(
-            self.now_us,
-            intake,
-            &state.context.known,
+        let (snapshot, worker) = (&context.snapshot, context.index);
+        self.early_drop.end_window(
+            context.clock.now_us,
+            &mut self.ingress,
+            &state.context.verified_peers,
             &mut state.driver,
-            |class, window, keep| {
-                if let Some(view) = class.and_then(|tenant| snapshot.tenant(tenant)) {
+            |flow, window, admit_fraction| {
+                if let Some(view) = flow.and_then(|tenant| snapshot.tenant(tenant)) {
                     let counters = view.tenant.usage.worker(worker);
                     counters.packets_shed.add(window.shed + window.dropped_early);
-                    counters.dropped_early_per_mille.set((1000.0 - 1000.0 * keep) as u64);
+                    counters.dropped_early_per_mille.set((1000.0 - 1000.0 * admit_fraction) as u64);
                 }
             },
         );
-        let counters = &self.counters;
-        counters.packets_shed.set(intake.shed());
-        counters.packets_dropped_early.set(self.overload.pressure.thrown_away);
-        counters.throttled.set(self.overload.throttled() as u64);
+        let counters = &context.counters;
+        counters.packets_shed.set(self.ingress.shed());
+        counters.packets_dropped_early.set(self.early_drop.pressure.thrown_away);
+        counters.throttled.set(self.early_drop.throttled() as u64);
         state.driver.details(&mut |name, count| counters.set_detail(name, count));
-        state.context.throttle_check_us = self.overload.timer_us();
+        state.context.throttle_check_us = self.early_drop.timer_us();
     }
 
-    /// Admits the messages of a burst, plans their operations, and runs them for as long as the piece goes. Gives the
-    /// messages that are not at their end, in their order.
-    fn serve_messages<'d>(
+    fn publish_port_counters(
         &mut self,
-        snapshot: &'d DirectorySnapshot,
-        requests: &'d [IncomingRequest<'d>],
-        (piece, bills): (&mut PieceBudget, &mut BatchCosts),
-        port: usize,
-        context: &mut PortContext,
-    ) -> Vec<SuspendedMessage> {
-        let mut responses = mem::take(&mut self.responses);
-        let counters = Arc::clone(&self.counters);
-        let (now_us, allow_plaintext, stops) = (self.now_us, self.shared.allow_plaintext, self.stops);
-        let (worker, last, replayed_bytes) = (self.index, Cell::new(None), Cell::new(0));
-        let door = AdmissionContext {
-            snapshot,
-            last,
-            counters: &counters,
-            worker,
-            now_us,
-            allow_plaintext,
-            stops,
-            replayed_bytes,
-        };
-        let mut admitted: ArrayVec<AdmittedRequest<'d>, BURST> = ArrayVec::new();
-        for (number, (incoming, response)) in requests.iter().zip(&mut responses).enumerate() {
-            let IncomingRequest { share, request, .. } = incoming;
-            let verdict = admit(&door, (number, incoming), context, &mut response.bytes, &mut admitted);
-            bills.add_rejected(*share, mem::take(&mut context.refused));
-            match verdict {
-                AdmissionDecision::Run => {
-                    if let Some(AdmittedRequest { origin: RequestOrigin { header, .. }, requests, .. }) =
-                        admitted.last()
-                    {
-                        self.bill(header.tenant, *requests);
-                        start_response(header, header.operations, &mut response.bytes);
-                    }
-                }
-                AdmissionDecision::Reply(origin) => {
-                    bills.add_work(*share, copy_cost_gets(request.message.len() + response.bytes.len()));
-                    context.answer(self.now_us, &origin, &response.bytes);
-                }
-                AdmissionDecision::Reject(origin) => {
-                    bills.add_work(*share, copy_cost_gets(request.message.len() + response.bytes.len()));
-                    context.refuse(&origin, &response.bytes);
-                }
-                AdmissionDecision::Drop => {}
-            }
+        context: &WorkerContext,
+        connections: Option<&WorkerConnections>,
+        state: &WorkerPortState,
+    ) {
+        let counters = &context.counters;
+        counters.bursts.add(std::mem::take(&mut self.uncounted_turns) as u64);
+        let driver = state.driver.counters();
+        counters.packets_in.set(driver.received);
+        counters.packets_out.set(driver.sent);
+        counters.bytes_in.set(driver.received_bytes);
+        counters.bytes_out.set(driver.sent_bytes);
+        counters.packets_unsent.set(state.context.outbox.dropped());
+        counters.packets_unsegmented.set(driver.unsegmented);
+        counters.refusals_unsent.set(state.context.rejections.unsent());
+        let endpoint = state.context.endpoint.counters();
+        let at_udp_ports = connections.map_or(0, WorkerConnections::datagrams_dropped);
+        counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated + at_udp_ports);
+        counters.retransmissions.set(endpoint.retransmissions);
+        counters.sessions.set(state.context.reply_cache.sessions() as u64);
+        counters.sealed_sessions.set(state.context.seal.sessions() as u64);
+        let seal = state.context.seal.counters();
+        counters.handshakes.set(seal.handshakes);
+        for (counter, (_, refused)) in counters.sealed_refused.iter().zip(seal.refused_by_reason()) {
+            counter.set(refused);
         }
-        piece.spend(0, door.replayed_bytes.get());
-        let end = self.run_messages(&admitted, piece, &mut responses, port, context);
-        self.finish_messages(&admitted, end, &mut responses, bills, context);
-        let suspended = suspend(admitted, end, &mut responses);
-        responses.iter_mut().take(requests.len()).for_each(|response| shrink_to_pool(&mut response.bytes));
-        self.responses = responses;
-        suspended
-    }
-
-    /// Plans the operations of messages and runs them, until all are done or the piece is over. Tells where that was.
-    pub(super) fn run_messages(
-        &mut self,
-        admitted: &[AdmittedRequest<'_>],
-        piece: &mut PieceBudget,
-        responses: &mut [ResponseBuffer],
-        port: usize,
-        context: &mut PortContext,
-    ) -> Option<PieceEnd> {
-        let mut plan: ArrayVec<PlannedOperation<'_>, PLAN_OPERATIONS> = ArrayVec::new();
-        let mut reached = TableLookupCache::default();
-        for message in admitted {
-            let mut operation = message.first;
-            let mut others = message.others.clone().flatten();
-            for part in message.from.. {
-                let (table, hash) = locate_record(message.view, &operation, &mut reached);
-                plan.push(PlannedOperation { message, part, operation, table, hash });
-                if plan.is_full() {
-                    if let Some(end) = self.run_plan(&mut plan, piece, responses, port, context) {
-                        return Some(end);
-                    }
-                    // A grant may have ended meanwhile.
-                    reached = TableLookupCache::default();
-                }
-                let Some(next) = others.next() else { break };
-                operation = next;
-            }
-        }
-        self.run_plan(&mut plan, piece, responses, port, context)
-    }
-
-    /// Notes which tenant asks, and charges requests to its share of the CPU, where invocations are waiting for theirs.
-    pub(super) fn bill(&mut self, tenant: u32, requests: u32) {
-        self.asked.note(tenant, self.now_us);
-        if self.queue.is_active()
-            && let Some(view) = self.snapshot.tenant(tenant)
-        {
-            self.queue.bill(tenant, view.tenant.quotas.weight, u64::from(requests) * REQUEST_NS);
-        }
-    }
-
-    /// Runs what was planned, in order, for as long as the piece goes; tells where it was over, if it was. By now the
-    /// buckets are in the cache; the records come next.
-    fn run_plan(
-        &mut self,
-        plan: &mut ArrayVec<PlannedOperation<'_>, PLAN_OPERATIONS>,
-        piece: &mut PieceBudget,
-        responses: &mut [ResponseBuffer],
-        port: usize,
-        context: &mut PortContext,
-    ) -> Option<PieceEnd> {
-        let guard = self.participant.guard();
-        let mut further = 0_u64;
-        for (at, planned) in plan.iter().enumerate() {
-            if let Some(entry) = planned.table {
-                further |= u64::from(entry.table.prefetch_record(&guard, planned.hash)) << at;
-            }
-        }
-        while further != 0 {
-            if let Some(planned) = plan.get(further.trailing_zeros() as usize)
-                && let Some(entry) = planned.table
-            {
-                entry.table.prefetch_chained(&guard, planned.hash);
-            }
-            further &= further - 1;
-        }
-        let mut end = None;
-        for planned in plan.iter() {
-            if piece.is_over() {
-                end = Some(PieceEnd { number: planned.message.number, part: planned.part });
-                break;
-            }
-            count(&self.counters.requests, planned.operation.op as usize);
-            let (message, asked) = (planned.message, planned.operation.encoded_len());
-            let owed = message.ranges.owed();
-            let (status, copied, shared) = self.run_planned(planned, responses, port, context);
-            if let Some(status) = status {
-                count(&self.counters.responses, status as usize);
-            }
-            let requests = operation_requests(&planned.operation);
-            piece.spend(requests.saturating_add(message.ranges.owed() - owed), asked + copied);
-            message.work.note(requests, asked + copied + shared);
-        }
-        plan.clear();
-        end
-    }
-
-    /// Runs one operation. Tells how it ended if it did, the bytes of its answer that were copied, and those that are
-    /// sent from where they are stored.
-    #[inline]
-    fn run_planned(
-        &mut self,
-        planned: &PlannedOperation<'_>,
-        responses: &mut [ResponseBuffer],
-        port: usize,
-        context: &mut PortContext,
-    ) -> (Option<RpcStatus>, usize, usize) {
-        let Some(ticket) = planned.message.ticket else {
-            let ResponseBuffer { bytes, tail } = &mut responses[planned.message.number];
-            let before = bytes.len();
-            let mut place = (self.shared.zero_copy && planned.ends_response()).then_some(tail);
-            let packet = self.packet(planned, port, context);
-            let status = self.run_plain(planned, packet, bytes, place.as_deref_mut());
-            let shared = place.and_then(|tail| tail.as_deref()).map_or(0, <[u8]>::len);
-            return (Some(status), bytes.len() - before, shared);
-        };
-        let mut answer = mem::take(&mut self.answer);
-        answer.clear();
-        let status = match planned.operation.op {
-            OpKind::Invoke => {
-                let caller = ReplyTarget::Datagram { port: port as u32, part: planned.part as u32, ticket };
-                self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
-            }
-            _ => {
-                let packet = self.packet(planned, port, context);
-                Some(self.run_plain(planned, packet, &mut answer, None))
-            }
-        };
-        if status.is_some() {
-            context.deliver(self.now_us, ticket, planned.part, |response| response.extend_from_slice(&answer));
-        }
-        let copied = answer.len();
-        self.answer = answer;
-        (status, copied, 0)
-    }
-
-    /// The packet that an operation came in, if a value of it may stay there. Whoever serves, the buffers are those of
-    /// the port's queue.
-    fn packet<'p>(
-        &self,
-        planned: &PlannedOperation<'p>,
-        port: usize,
-        context: &'p PortContext,
-    ) -> Option<ZeroCopyPacket<'p>> {
-        let (message, kept) = (planned.message, context.kept.as_ref()?);
-        let (share, usage) = (message.packet?, &message.view.tenant.usage);
-        let refused = &usage.worker(self.index).not_kept;
-        Some(ZeroCopyPacket { share, has_stored_value: &message.has_stored_value, kept, port, usage, refused })
-    }
-
-    /// Runs one operation that needs no tenant code, and appends its answer: to `tail`, if there is one, a value that
-    /// is to be sent from where it is stored.
-    fn run_plain(
-        &self,
-        planned: &PlannedOperation<'_>,
-        packet: Option<ZeroCopyPacket<'_>>,
-        response: &mut Vec<u8>,
-        tail: Option<&mut Option<SharedBytes>>,
-    ) -> RpcStatus {
-        let operation = &planned.operation;
-        match operation.op {
-            OpKind::Ping if !record_operations::has_room(response, operation.encoded_len()) => {
-                record_operations::encode_refusal(
-                    operation,
-                    RpcStatus::TooLarge,
-                    record_operations::RESPONSE_FULL_TEXT,
-                    response,
-                )
-            }
-            OpKind::Ping => {
-                encode_operation(&Operation { value: operation.value, ..Operation::new(OpKind::Ping) }, response);
-                RpcStatus::Ok
-            }
-            OpKind::Hello => self.hello(planned.message.view, response),
-            OpKind::Get
-            | OpKind::MultiGet
-            | OpKind::Put
-            | OpKind::Delete
-            | OpKind::Increment
-            | OpKind::Range
-            | OpKind::Invoke => {
-                let Some(entry) = planned.table else {
-                    return record_operations::encode_table_error(planned.message.view, operation, response);
-                };
-                let context = record_operations::OperationContext {
-                    participant: &self.participant,
-                    now_ms: self.now_ms,
-                    counters: &self.counters,
-                    ranges: &planned.message.ranges,
-                    packet,
-                };
-                record_operations::run(&context, &entry.table, operation, planned.hash, (response, tail))
-            }
-        }
-    }
-
-    /// Tells a client which worker it has reached, how many there are, and which is its tenant's home.
-    fn hello(&self, view: &TenantView, response: &mut Vec<u8>) -> RpcStatus {
-        let value = HelloResponse { workers: self.shared.ports.len() as u32, home: view.tenant.home_worker }.encode();
-        let (number, user_flags) = (self.index as u64, self.shared.start);
-        let answer = Operation { number, user_flags, value: &value, ..Operation::new(OpKind::Hello) };
-        encode_operation(&answer, response);
-        RpcStatus::Ok
-    }
-
-    /// Polls ready tasks, round robin over tenants, for one turn, then answers those that ended. Tells how many polls.
-    pub(super) fn poll_tasks(&mut self) -> usize {
-        let (mut polls, mut cpu_ns) = (0, 0);
-        if self.live == 0 && self.offered.is_empty() {
-            return 0;
-        }
-        self.shared.in_guest_code[self.index].store(true, Relaxed);
-        self.rouse();
-        self.engine.turn();
-        self.reclaim_offered();
-        // A part of the answers is worth sending alone, if not too small: whoever waits for them goes on meanwhile.
-        let enough = (self.live / 4).max(BURST);
-        while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.ended.len() < enough {
-            let Some(mut next) = self.next_task() else { break };
-            // It is likely to take its whole slice: neither answers that are ready nor packets that have come are to
-            // wait for that.
-            if polls > 0 && next.task.invocation.is_preempted() {
-                self.queue.put_back(next);
-                break;
-            }
-            let shared = self.asked.beside(self.queue.tenant(&next), self.now_us);
-            self.engine.limit_slices(shared.then_some(CONTENDED_SLICE_US));
-            let interleave = self.queue.has_interleaved() && self.shared.interleave;
-            if interleave {
-                let engine = &mut self.engine;
-                cpu_ns += self.queue.prefetch_ahead(|ahead, is_last| {
-                    engine.prefetch_awaited(&mut ahead.invocation, &next.task.invocation, is_last)
-                });
-            }
-            let before_ns = next.task.invocation.cpu_ns();
-            let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
-            let used_ns = next.task.invocation.cpu_ns() - before_ns;
-            self.queue.charge(&next, used_ns);
-            cpu_ns += used_ns;
-            polls += 1;
-            self.after_poll(next, polled);
-        }
-        self.shared.in_guest_code[self.index].store(false, Relaxed);
-        self.was_last_turn_long = cpu_ns >= TURN_CPU_NS;
-        self.has_short_polls = cpu_ns <= polls as u64 * SHORT_POLL_NS;
-        if self.was_last_turn_long {
-            self.queue.requeue();
-        }
-        self.counters.polls.add(polls as u64);
-        self.counters.invocation_cpu_ns.add(cpu_ns);
-        self.send_finished();
-        self.offer_tasks();
-        polls
     }
 }
 
-/// The table that was named last, as it was reached: operations of a plan mostly name the same.
-#[derive(Default)]
-struct TableLookupCache<'v>(Option<(&'v TenantView, u64, bool, Option<&'v TableEntry>)>);
-
-impl<'v> TableLookupCache<'v> {
-    /// The table of this id, if the tenant reaches it so.
-    #[inline]
-    fn table(&mut self, view: &'v TenantView, id: u64, write: bool) -> Option<&'v TableEntry> {
-        if let Some((of, last, written, entry)) = self.0
-            && std::ptr::eq(of, view)
-            && (last, written) == (id, write)
-        {
-            return entry;
-        }
-        let entry = view.reach(id, write).ok();
-        self.0 = Some((view, id, write, entry));
-        entry
-    }
-}
-
-/// Finds the table that a plain operation names, and starts fetching what the operation will touch there.
+/// Serves a batch: datagrams, or messages that go on. What the piece has no room for waits.
 #[inline]
-fn locate_record<'v>(
-    view: &'v TenantView,
-    operation: &Operation<'_>,
-    reached: &mut TableLookupCache<'v>,
-) -> (Option<&'v TableEntry>, u64) {
-    if matches!(operation.op, OpKind::Ping | OpKind::Hello | OpKind::Invoke) {
-        return (None, 0);
-    }
-    let table = reached.table(view, operation.table, record_operations::writes(operation.op));
-    let hash = match table {
-        Some(entry) if !matches!(operation.op, OpKind::MultiGet | OpKind::Range) => {
-            let hash = entry.table.hash(operation.key);
-            entry.table.prefetch_bucket(hash);
-            hash
-        }
-        _ => 0,
+fn serve_batch(
+    executor: &mut RequestExecutor,
+    snapshot: &DirectorySnapshot,
+    (ingress, messages): (&mut IngressScheduler, &mut MessageServer),
+    (piece, costs): (&mut PieceBudget, &mut BatchCosts),
+    port: &mut PortContext,
+) {
+    let resumed = ingress.take_resumed();
+    let has_waited = !resumed.is_empty();
+    let waits = if has_waited {
+        messages.resume(executor, snapshot, resumed, (piece, costs), port)
+    } else {
+        serve_datagrams(executor, snapshot, (ingress, messages), (piece, costs), port)
     };
-    (table, hash)
+    let longest = &executor.context.counters.longest_piece;
+    if piece.requests() > longest.get() {
+        longest.set(piece.requests());
+    }
+    if !waits.is_empty() {
+        postpone(executor, waits, has_waited, ingress, port);
+    }
+}
+
+/// Opens the datagrams of a batch, and serves the messages that are whole. Returns those that are not at their end.
+#[inline]
+fn serve_datagrams(
+    executor: &mut RequestExecutor,
+    snapshot: &DirectorySnapshot,
+    (ingress, messages): (&mut IngressScheduler, &mut MessageServer),
+    (piece, costs): (&mut PieceBudget, &mut BatchCosts),
+    port: &mut PortContext,
+) -> Vec<PostponedMessage> {
+    let now_us = executor.context.clock.now_us;
+    let mut requests: ArrayVec<IncomingRequest<'_>, BURST> = ArrayVec::new();
+    ingress.for_each_sealed(|burst, index, slice| {
+        costs.add_rejected(slice, port.open_sealed(now_us, burst, index, snapshot));
+    });
+    for number in 0..ingress.batch_len() {
+        let Some((slice, peer, datagram, packet)) = ingress.datagram(number) else { continue };
+        match port.receive(now_us, peer, datagram) {
+            Ok(Some(request)) => requests.push(IncomingRequest { slice, request, packet }),
+            Ok(None) => costs.add_work(slice, copy_cost_gets(datagram.len())),
+            Err(MalformedDatagram) => costs.add_rejected(slice, 1),
+        }
+    }
+    let suspended = messages.serve(executor, snapshot, &requests, (piece, costs), port);
+    let mut suspended = suspended.into_iter().peekable();
+    let mut waits = Vec::new();
+    for (number, incoming) in requests.into_iter().enumerate() {
+        match suspended.next_if(|suspended| suspended.number == number) {
+            Some(suspended) => waits.push(PostponedMessage { message: incoming.request.message.into_vec(), suspended }),
+            None => port.endpoint.recycle(incoming.request.message),
+        }
+    }
+    waits
+}
+
+/// Has messages wait for a further turn of their tenants' flows: those that have waited before go on first. A worker
+/// that serves a neighbour's port leaves them there.
+fn postpone(
+    executor: &RequestExecutor,
+    messages: Vec<PostponedMessage>,
+    has_waited: bool,
+    ingress: &mut IngressScheduler,
+    port: &mut PortContext,
+) {
+    let context = &executor.context;
+    context.counters.messages_postponed.add(messages.len() as u64);
+    if port.index != context.index {
+        port.left_behind.extend(messages);
+    } else if has_waited {
+        messages.into_iter().rev().for_each(|message| ingress.postpone_again(message));
+    } else {
+        for message in messages {
+            if let Err(message) = ingress.postpone(message) {
+                refuse_postponed(context, *message, (RpcStatus::Overloaded, NO_ROOM_TEXT), port);
+            }
+        }
+    }
 }

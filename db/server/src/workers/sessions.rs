@@ -1,11 +1,11 @@
-//! Which sessions have shown which credential on a port. A tenant whose token is changed gets a new credential, so no
-//! session has to be looked for then. Bounded, and fairly: where there is no room, the tenant that has the most
-//! sessions loses its oldest, so one that opens sessions without end loses its own. A client that is told
-//! `Unauthenticated` presents its token again.
+//! The sessions that have authenticated on a port, and with which credential. A tenant whose token is changed gets a
+//! new credential, so its sessions need not be searched for then. The number of sessions is limited: at the limit, the
+//! tenant with the most sessions loses its oldest, so one that opens sessions without end loses its own. A client that
+//! is told `Unauthenticated` presents its token again.
 //!
-//! A session has a home, which is a part of its name: the address that its token came from, or, of a bound session, one
-//! that stands for all addresses ([`sandstorm_net::reply_cache::session_addr`]). Of such a session it is known where it
-//! was heard last.
+//! A session is identified by its home address, too: the address that its token came from, or, of a bound session, one
+//! that stands for all addresses ([`sandstorm_net::reply_cache::session_addr`]). For a bound session the address of its
+//! last message is noted.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
@@ -15,11 +15,11 @@ use hashbrown::HashMap;
 /// Home, session number and tenant.
 type SessionKey<P> = (P, u64, u32);
 
-/// What is known of a session.
+/// The credential of a session.
 #[derive(Clone, Copy)]
 struct SessionCredential<P> {
     credential: u64,
-    /// Where its last message came from.
+    /// The address that its last message came from.
     heard: P,
 }
 
@@ -65,7 +65,7 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
         }
     }
 
-    /// Changes the list of a tenant's sessions, and its place among the tenants.
+    /// Changes the list of a tenant's sessions, and its rank among the tenants.
     fn change(&mut self, tenant: u32, change: impl FnOnce(&mut VecDeque<(P, u64)>)) {
         let own = self.tenants.entry(tenant).or_default();
         self.tenants_by_count.remove(&(own.len(), tenant));
@@ -93,8 +93,8 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
         Some(shown.credential)
     }
 
-    /// A message of the session that was looked up last comes from there. Tells whether it is another place than
-    /// before.
+    /// Notes the address of a message of the session that was looked up last. Returns whether it differs from the last
+    /// one.
     #[inline]
     pub(crate) fn heard(&mut self, from: P) -> bool {
         let Some((name, shown)) = self.last.as_mut().filter(|(_, shown)| shown.heard != from) else { return false };

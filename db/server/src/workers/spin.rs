@@ -8,7 +8,7 @@
 
 use crate::limits::{SPIN_BACKOFF_US, SPIN_MAX_MISSES, SPIN_MAX_US, SPIN_US};
 
-/// What one worker has learned.
+/// How long one worker spins, by its experience.
 #[derive(Debug)]
 pub(super) struct SpinController {
     us: u64,
@@ -76,14 +76,14 @@ mod tests {
         assert_eq!(sleeps(&mut spin, &mut now_us, [SPIN_US; 100].into_iter(), 50), 0);
         assert!(sleeps(&mut spin, &mut now_us, [SPIN_MAX_US - 60; 100].into_iter(), 50) <= 2, "it learns");
         assert_eq!(sleeps(&mut spin, &mut now_us, [SPIN_MAX_US + 1; 100].into_iter(), 50), 100);
-        assert!(!spin.goes_on(SPIN_US + 1), "who sleeps long does not spin long");
+        assert!(!spin.goes_on(SPIN_US + 1), "long sleeps end long spins");
         assert!(sleeps(&mut spin, &mut now_us, [SPIN_MAX_US - 60; 100].into_iter(), 50) <= 2, "it learns again");
     }
 
     #[test]
     fn a_longer_spin_that_ends_no_sleep_is_given_up_for_a_while() {
         let mut spin = SpinController::new();
-        // Work comes only once this worker sleeps: whoever sends it wants the same processor.
+        // Work comes only once this worker sleeps: its sender wants the same processor.
         for wake_us in [20, 60, 120] {
             let (mut now_us, mut longer_us) = (0, 0);
             while now_us < 10 * SPIN_BACKOFF_US {

@@ -10,88 +10,38 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
-use sandstorm_net::driver::{AnyDriver, DatagramDriver, ListenError, UdpBindError};
+use sandstorm_catalog::Directory;
+use sandstorm_dialects::ServerProperties;
+use sandstorm_metrics::limits::MAX_WORKERS;
+use sandstorm_metrics::{DeviceProbe, ServerMetrics};
+use sandstorm_net::driver::{AnyDriver, DatagramDriver};
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::r2p2::ServerEndpoint;
 use sandstorm_net::reply_cache::ReplyCache;
 use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
-use tokio_rustls::rustls::ServerConfig;
-
-use super::connections::{ConnectionBudget, WorkerConnections};
-use super::early_drop::EarlyDropController;
-use super::ingress::IngressScheduler;
-use super::listeners::{ConnectionPorts, ListenerConfig, bind_listeners};
-use super::network::{self, DeviceHandle, NetworkOptions, OpenNetwork};
-use super::port::{PortContext, ResponseBuffer, WorkerPort};
-use super::recent_tenants::RecentTenants;
-use super::run_queue::RunQueue;
-use super::sessions::AuthenticatedSessions;
-use super::spin::SpinController;
-use super::steal::StealOffer;
-use super::{SharedWorkerState, Worker};
-use crate::cpu_affinity;
-use crate::limits::{BURST, SESSIONS_PER_PORT};
-use sandstorm_catalog::Directory;
-use sandstorm_dialects::ServerProperties;
-use sandstorm_metrics::limits::MAX_WORKERS;
-use sandstorm_metrics::{DeviceProbe, ServerMetrics};
 use sandstorm_runtime::{Engine, Watchdog};
 use sandstorm_store::Epochs;
 
-/// How the workers are to run.
-#[derive(Clone, Debug)]
-pub struct WorkerOptions {
-    /// Number of workers, 1 to [`MAX_WORKERS`].
-    pub workers: usize,
-    /// Address of the first worker's port; worker `n` has this port plus `n`. Port 0: any that are free, in a row.
-    pub address: SocketAddr,
-    /// Bind each worker to a processor.
-    pub pin: bool,
-    /// Never sleep: lowest latency, a whole processor each.
-    pub poll: bool,
-    /// Whether idle workers take work over from others.
-    pub steal: bool,
-    /// Invocations that wait for a record take turns.
-    pub interleave: bool,
-    /// Large values are sent from where they are stored.
-    pub zero_copy: bool,
-    /// What datagrams come and go through.
-    pub network: NetworkOptions,
-    /// Whether other machines may use closed tenants' data without a sealed session.
-    pub allow_plaintext: bool,
-    /// Ports for connections; every worker listens there.
-    pub listen: Vec<ListenerConfig>,
-    /// TLS of those that have it.
-    pub tls: Option<Arc<ServerConfig>>,
-}
-
-/// Why the workers did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkerStartError {
-    /// A port cannot be had.
-    #[error(transparent)]
-    Bind(#[from] UdpBindError),
-    /// A port for connections could not be had.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The interface cannot be used.
-    #[error(transparent)]
-    Interface(#[from] sandstorm_net::stack::InterfaceError),
-    /// The device cannot be used.
-    #[cfg(feature = "dpdk")]
-    #[error(transparent)]
-    Device(#[from] sandstorm_net::dpdk::DeviceError),
-    /// A number of workers that cannot be.
-    #[error("{0} workers asked for: choose 1 to {MAX_WORKERS}, with {0} ports in a row from the first")]
-    Workers(usize),
-    /// A port with TLS, and no certificate for it.
-    #[error("{0}: a port with TLS needs a certificate; say --port-tls, or name one")]
-    NoCertificate(String),
-    /// The system refused something that a worker needs.
-    #[error("cannot start a worker: {0}")]
-    System(#[from] io::Error),
-}
+use super::connections::budget::ConnectionBudget;
+use super::connections::worker_connections::WorkerConnections;
+use super::context::{WorkerClock, WorkerContext};
+use super::executor::RequestExecutor;
+use super::idle::IdleController;
+use super::invocations::InvocationScheduler;
+use super::listener_config::ListenerConfig;
+use super::listeners::{ConnectionPorts, bind_listeners};
+use super::network::{self, DeviceHandle, OpenNetwork};
+use super::options::{WorkerOptions, WorkerStartError};
+use super::port::{PortContext, WorkerPort};
+use super::recent_tenants::RecentTenants;
+use super::serve::PacketServer;
+use super::sessions::AuthenticatedSessions;
+use super::shared::SharedWorkerState;
+use super::tasks::InvocationTask;
+use super::worker::Worker;
+use crate::cpu_affinity;
+use crate::limits::SESSIONS_PER_PORT;
 
 /// The running workers.
 pub struct Workers {
@@ -121,18 +71,18 @@ impl Workers {
         if options.workers == 0 || options.workers > MAX_WORKERS {
             return Err(WorkerStartError::Workers(options.workers));
         }
-        let OpenNetwork { drivers, kept, about, device } = network::open_network(options)?;
+        let OpenNetwork { drivers, rx_budgets, about, device } = network::open_network(options)?;
         let address = drivers[0].local();
-        let kept = kept.into_iter().chain(std::iter::repeat(None));
-        let (listen, doors) = bind_listeners(options)?;
+        let rx_budgets = rx_budgets.into_iter().chain(std::iter::repeat(None));
+        let (listen, worker_ports) = bind_listeners(options)?;
         let listening = listen.iter().filter_map(ListenerConfig::tcp).collect();
-        let room = ConnectionBudget::new();
-        let facts = ServerProperties {
+        let connection_budget = ConnectionBudget::new();
+        let properties = ServerProperties {
             slow_us: crate::limits::SLOW_US,
             metrics: Arc::clone(metrics),
             workers: options.workers,
             started_ms: unix_ms(),
-            connections: room.limit(),
+            connections: connection_budget.limit(),
         };
         let restart = (rand::random::<u32>().max(1), directory.was_restored());
         let deques: Vec<Deque<_>> = drivers.iter().map(|_| Deque::new_lifo()).collect();
@@ -140,9 +90,12 @@ impl Workers {
             stealers: deques.iter().map(Deque::stealer).collect(),
             in_guest_code: drivers.iter().map(|_| Default::default()).collect(),
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
-            room,
-            facts,
-            ports: drivers.into_iter().zip(kept).map(|(driver, kept)| new_port(driver, kept, restart)).collect(),
+            connection_budget,
+            properties,
+            ports: (0..)
+                .zip(drivers.into_iter().zip(rx_budgets))
+                .map(|(index, (driver, rx_budget))| new_port(index, driver, rx_budget, restart))
+                .collect(),
             directory,
             idle: Default::default(),
             stop: AtomicBool::new(false),
@@ -161,9 +114,9 @@ impl Workers {
             }
         });
         let mut workers = Workers { shared, address, listening, listen, threads: Vec::new(), about, device };
-        for (index, (offered, doors)) in deques.into_iter().zip(doors).enumerate() {
+        for (index, (offered, ports)) in deques.into_iter().zip(worker_ports).enumerate() {
             // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
-            workers.start_one(index, (offered, doors), options.pin, epochs, watchdog, metrics)?;
+            workers.start_one(index, (offered, ports), options.pin, epochs, watchdog, metrics)?;
         }
         Ok(workers)
     }
@@ -171,7 +124,7 @@ impl Workers {
     fn start_one(
         &mut self,
         index: usize,
-        (offered, doors): (Deque<super::tasks::InvocationTask>, ConnectionPorts),
+        (offered, ports): (Deque<InvocationTask>, ConnectionPorts),
         pin: bool,
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
@@ -188,46 +141,31 @@ impl Workers {
                 Ok(engine) => engine,
                 Err(error) => return drop(report.send(Err(error))),
             };
-            let ConnectionPorts { stream_ports, udp_ports } = doors;
+            let ConnectionPorts { stream_ports, udp_ports } = ports;
             let connections = match (!stream_ports.is_empty()).then(|| WorkerConnections::new(stream_ports, udp_ports)).transpose() {
                 Ok(connections) => connections,
                 Err(error) => return drop(report.send(Err(error))),
             };
             let snapshot = shared.directory.snapshot();
             engine.sees(snapshot.generation());
-            let worker = Worker {
+            let context = WorkerContext {
                 index,
                 participant: epochs.register(),
-                engine,
                 counters,
                 snapshot,
-                queue: RunQueue::new(),
-                asked: RecentTenants::default(),
-                offered,
-                steal_offer: StealOffer::default(),
-                ended: Vec::new(),
-                live: 0,
-                stops: false,
-                connections: connections.map(Box::new),
-                was_last_turn_long: false,
-                has_short_polls: false,
-                uncounted_turns: 0,
-                is_transmit_deferred: false,
-                overload: EarlyDropController::new(),
-                now_us: 0,
-                now_ms: 0,
-                clock_read_us: 0,
-                spin: SpinController::new(),
-                idle_since_us: 0,
-                has_slept: false,
-                was_busy: false,
-                neighbour_woken_us: 0,
-                responses: (0..BURST).map(|_| ResponseBuffer::default()).collect(),
-                answer: Vec::new(),
+                clock: WorkerClock::new(shared.epoch),
+                recent_tenants: RecentTenants::default(),
+                is_draining: false,
                 shared,
             };
+            let worker = Worker {
+                executor: RequestExecutor { context, invocations: InvocationScheduler::new(engine, offered) },
+                packets: PacketServer::new(),
+                connections: connections.map(Box::new),
+                idle: IdleController::new(),
+            };
             let _starter_waits = report.send(Ok(()));
-            worker.run(IngressScheduler::new());
+            worker.run();
         })?;
         self.threads.push(thread);
         started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended before it began")))?;
@@ -249,7 +187,7 @@ impl Workers {
         &self.listen
     }
 
-    /// What the workers' datagrams come and go through, and who brings them to their workers, in words.
+    /// A description of the network that the workers use.
     pub fn network(&self) -> &str {
         &self.about
     }
@@ -289,19 +227,29 @@ fn unix_ms() -> u64 {
 
 /// A port of that start of the server; whether there was one before.
 fn new_port(
+    index: usize,
     driver: AnyDriver,
-    kept: Option<Arc<RxBufferBudget>>,
+    rx_budget: Option<Arc<RxBufferBudget>>,
     (start, was_there_before): (u32, bool),
 ) -> WorkerPort {
     let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
     let limits = net_limits::ServerLimits { max_datagram, largest_datagram, ..Default::default() };
     let endpoint = ServerEndpoint::new(limits).with_server_start(start);
-    let once = ReplyCache::new(net_limits::ReplyCacheLimits::default()).with_server_start(0, start, was_there_before);
+    let reply_cache =
+        ReplyCache::new(net_limits::ReplyCacheLimits::default()).with_server_start(0, start, was_there_before);
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
     let seal = ServerSeal::new(SealLimits::default(), unix_ms());
     let outbox = driver.outbox();
     WorkerPort::new(
         driver,
-        PortContext::new(endpoint, once, seal, AuthenticatedSessions::new(SESSIONS_PER_PORT), outbox, kept),
+        PortContext::new(
+            index,
+            endpoint,
+            reply_cache,
+            seal,
+            AuthenticatedSessions::new(SESSIONS_PER_PORT),
+            outbox,
+            rx_budget,
+        ),
     )
 }

@@ -1,31 +1,37 @@
-//! Stealing: a worker with more than it can soon run offers invocations; an idle one takes them, or serves the port of
-//! a neighbour that is held up.
+//! The invocations that a worker offers to its neighbours because it will not soon run them itself.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crossbeam_deque::Steal;
+use crossbeam_deque::Worker as Deque;
 
-use super::Worker;
-use super::ingress::IngressScheduler;
+use super::context::WorkerContext;
 use super::run_queue::RunQueue;
+use super::tasks::InvocationTask;
 use crate::limits::{MAX_INTERLEAVED, STEAL_BATCH, STEAL_OFFER_TURNS, STEAL_POLL_MS};
 
-/// What a worker has on offer, and for how long.
-#[derive(Clone, Copy, Debug, Default)]
+/// The offered invocations, and the policy of one offer.
 pub(super) struct StealOffer {
-    /// Turns since then.
-    turns: u32,
-    /// They take long.
-    long: bool,
+    tasks: Deque<InvocationTask>,
+    policy: OfferPolicy,
+    /// When an idle neighbour was last woken to look for work.
+    neighbour_woken_us: u64,
 }
 
-impl StealOffer {
+/// How many invocations an offer has, and how long it stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfferPolicy {
+    /// Turns since the offer began.
+    turns: u32,
+    /// The offered invocations take long.
+    is_long: bool,
+}
+
+impl OfferPolicy {
     /// Begins an offer by a worker with so many waiting invocations, and tells of how many. Long ones are worth sharing
     /// at once, short ones are done before a thief has woken.
-    fn begin(&mut self, waiting: usize, long: bool) -> usize {
-        *self = StealOffer { turns: 0, long };
-        let surplus = if long { waiting / 2 } else { waiting.saturating_sub(MAX_INTERLEAVED) };
+    fn begin(&mut self, waiting: usize, is_long: bool) -> usize {
+        *self = OfferPolicy { turns: 0, is_long };
+        let surplus = if is_long { waiting / 2 } else { waiting.saturating_sub(MAX_INTERLEAVED) };
         surplus.min(STEAL_BATCH)
     }
 
@@ -33,8 +39,8 @@ impl StealOffer {
     /// long ones wait for it while there is anything else to do, since of two that are in each other's way both take
     /// twice as long.
     #[inline]
-    pub(super) fn should_reclaim<T>(&self, queue: &RunQueue<T>) -> bool {
-        if self.long { !queue.is_active() } else { queue.has_room() }
+    fn should_reclaim<T>(&self, queue: &RunQueue<T>) -> bool {
+        if self.is_long { !queue.is_active() } else { queue.has_room() }
     }
 
     /// Counts a turn; whether there was time enough for a thief.
@@ -44,88 +50,73 @@ impl StealOffer {
     }
 }
 
-impl Worker {
-    /// Offers what this worker will not come to within its next turn, if somebody is idle to take it.
-    pub(super) fn offer_tasks(&mut self) {
-        if !self.shared.steal || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
-            return;
-        }
-        let surplus = self.steal_offer.begin(self.queue.waiting(), self.was_last_turn_long);
-        let (offered, live, worker) = (&self.offered, &mut self.live, self.index);
-        self.queue.take_from_back(surplus, |task| {
-            *live -= 1;
-            task.count_live(worker, -1);
-            offered.push(task);
-        });
-        if surplus > 0 {
-            self.wake_one_idle();
-        }
+impl StealOffer {
+    pub(super) fn new(tasks: Deque<InvocationTask>) -> StealOffer {
+        StealOffer { tasks, policy: OfferPolicy::default(), neighbour_woken_us: 0 }
     }
 
-    /// Takes tasks back that nobody took although there was time: while they are on offer it is nobody's turn to run
-    /// them, and others of the same tenants go on.
-    pub(super) fn reclaim_offered(&mut self) {
-        if self.offered.is_empty() {
-            return;
-        }
-        if self.steal_offer.has_expired() || self.shared.idle.load(Relaxed) == 0 {
-            while let Some(task) = self.offered.pop() {
-                self.enqueue_task(task);
-            }
-        }
+    /// How many invocations are on offer.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
     }
 
-    /// Has an idle worker look around while this one is in its tasks: packets may come that it will not get to.
-    pub(super) fn rouse(&mut self) {
-        if self.shared.steal
-            && self.shared.idle.load(Relaxed) != 0
-            && self.now_us.saturating_sub(self.neighbour_woken_us) > STEAL_POLL_MS * 1000
-        {
-            self.neighbour_woken_us = self.now_us;
-            self.wake_one_idle();
-        }
+    /// Whether none is.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
     }
 
-    /// Wakes one sleeping worker, if there is one.
-    fn wake_one_idle(&self) {
-        let idle = self.shared.idle.load(SeqCst) & !(1 << self.index);
-        if idle != 0 {
-            self.shared.ports[idle.trailing_zeros() as usize].waker.wake();
-        }
-    }
-
-    /// Looks for work at the neighbours: invocations that they offer, then packets that they do not come to. Tells how
-    /// much was found.
-    pub(super) fn steal(&mut self, intake: &mut IngressScheduler) -> usize {
-        if !self.shared.steal {
+    /// Offers what the worker will not come to within its next turn, if a neighbour is idle. Returns how many
+    /// invocations it has offered.
+    pub(super) fn begin(
+        &mut self,
+        context: &WorkerContext,
+        queue: &mut RunQueue<InvocationTask>,
+        was_last_turn_long: bool,
+    ) -> usize {
+        let shared = &context.shared;
+        if !shared.steal || shared.idle.load(SeqCst) == 0 || !self.tasks.is_empty() {
             return 0;
         }
-        let shared = Arc::clone(&self.shared);
-        let workers = shared.ports.len();
-        for step in 1..workers {
-            let victim = (self.index + step) % workers;
-            match shared.stealers[victim].steal() {
-                Steal::Success(task) => {
-                    self.enqueue_task(task);
-                    self.counters.steals.add(1);
-                    return 1;
-                }
-                Steal::Empty | Steal::Retry => {}
-            }
+        let surplus = self.policy.begin(queue.waiting(), was_last_turn_long);
+        let (tasks, worker, mut offered) = (&self.tasks, context.index, 0);
+        queue.take_from_back(surplus, |task| {
+            offered += 1;
+            task.count_live(worker, -1);
+            tasks.push(task);
+        });
+        if surplus > 0 {
+            shared.wake_idle_neighbour(worker);
         }
-        for step in 1..workers {
-            let victim = (self.index + step) % workers;
-            // A neighbour that turns its loop will come to its packets itself.
-            if !shared.in_guest_code[victim].load(Relaxed) {
-                continue;
-            }
-            let packets = self.serve(victim, intake);
-            if packets > 0 {
-                self.counters.packet_steals.add(packets as u64);
-                return packets;
-            }
+        offered
+    }
+
+    /// Takes one invocation back that no neighbour has taken, if there is room for it in the run queue.
+    #[inline]
+    pub(super) fn reclaim_one(&mut self, queue: &RunQueue<InvocationTask>) -> Option<InvocationTask> {
+        if self.policy.should_reclaim(queue) { self.tasks.pop() } else { None }
+    }
+
+    /// Whether all are to be taken back, since no neighbour took them although there was time. While invocations are on
+    /// offer none of them runs, and others of the same tenants go on.
+    pub(super) fn is_over(&mut self, context: &WorkerContext) -> bool {
+        !self.tasks.is_empty() && (self.policy.has_expired() || context.shared.idle.load(Relaxed) == 0)
+    }
+
+    /// Takes one back.
+    pub(super) fn pop(&mut self) -> Option<InvocationTask> {
+        self.tasks.pop()
+    }
+
+    /// Wakes an idle neighbour while this worker runs invocations: packets may come that it does not get to.
+    pub(super) fn wake_neighbour(&mut self, context: &WorkerContext) {
+        let (shared, now_us) = (&context.shared, context.clock.now_us);
+        if shared.steal
+            && shared.idle.load(Relaxed) != 0
+            && now_us.saturating_sub(self.neighbour_woken_us) > STEAL_POLL_MS * 1000
+        {
+            self.neighbour_woken_us = now_us;
+            shared.wake_idle_neighbour(context.index);
         }
-        0
     }
 }
 

@@ -1,6 +1,6 @@
-//! Which addresses have shown a tenant's token on a port. It decides in whose lane a datagram waits and whose are
-//! dropped first, and nothing else: what may be done is decided at the door, for each message. Bounded, and fairly:
-//! where there is no room, the tenant that has brought most addresses loses its oldest.
+//! The addresses that have shown a tenant's token on a port. They decide in which flow a datagram waits and which are
+//! dropped first, and nothing else: admission decides for each message what it may do. The number of addresses is
+//! limited: at the limit, the tenant that has brought most addresses loses its oldest.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use sandstorm_net::r2p2::PeerAddr;
 
 use crate::limits::VERIFIED_PEER_US;
 
-/// Tenants that are remembered for one address: whoever acts for more is now and then a stranger.
+/// Tenants that are remembered for one address. An address that acts for more is unverified now and then.
 const TENANTS_PER_PEER: usize = 4;
 
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl VerifiedPeers {
         }
     }
 
-    /// Changes the list of what a tenant has brought, and its place among the tenants.
+    /// Changes the list of addresses that a tenant has brought, and its rank among the tenants.
     fn change(&mut self, tenant: u32, change: impl FnOnce(&mut VecDeque<PeerAddr>)) {
         let own = self.brought.entry(tenant).or_default();
         self.tenants_by_count.remove(&(own.len(), tenant));
@@ -94,7 +94,7 @@ impl VerifiedPeers {
         Some(entry.tenants[0]).filter(|tenant| *tenant != 0)
     }
 
-    /// Moves when there are addresses that were not there, or not heard of for long.
+    /// Grows when an address is new, or is heard of again after a long time.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }

@@ -112,7 +112,7 @@ pub(super) struct LoadArgs {
     /// In which way it is bad
     #[arg(long, default_value = "loop", value_name = "WAY")]
     bad: String,
-    /// What moves datagrams: udp (kernel sockets), packet (packet sockets), or dpdk, a device past the kernel
+    /// What moves datagrams: udp (kernel sockets), packet (packet sockets), or dpdk, a kernel-bypass device
     /// [default: udp]
     #[arg(long, value_name = "NAME")]
     driver: Option<DriverName>,

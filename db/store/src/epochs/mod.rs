@@ -10,7 +10,7 @@
 
 mod garbage;
 mod protocol;
-mod refcount;
+pub(super) mod refcount;
 mod sync;
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,6 @@ use parking_lot::Mutex;
 
 pub(super) use self::garbage::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop, OwnedRecord};
 use self::protocol::{EpochCore, EpochMember, GRACE_EPOCHS};
-pub(super) use self::refcount::RecordRefCount;
 use crate::limits::{
     COMMIT_AHEAD_MS, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, RECLAIM_PRESSURE_BYTES, TURNS_PER_SIZE_GIVEN_BACK,
 };

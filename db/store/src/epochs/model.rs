@@ -1,6 +1,7 @@
 //! Promise: nothing is freed while somebody may read it. `core` over loom's atomics: every interleaving (up to three
-//! preemptions) of a reader, a writer and a thief. A test program of its own (`cargo test -p sandstorm --test epochs`):
-//! loom replaces the process's handlers of faults, which the tests of extensions need.
+//! preemptions) of a reader, a writer and a thief. A test program of its own
+//! (`cargo test -p sandstorm-store --test epochs`): loom replaces the process's handlers of faults, which the tests of
+//! extensions need.
 //!
 //! A record is a loom cell: reading it while another thread frees it fails the model. Each promise has twins that
 //! break one rule of the protocol and must fail, so that the model is known to look at what it claims: a lag of two, no

@@ -7,7 +7,8 @@ use super::buckets::{BUCKET_BYTES, SpareBuckets, stripe_of};
 use super::locked_stripe::{FoundRecord, LockedStripe, UnpublishedRecord, record_charge};
 use super::{ExclusiveStripes, RecordTable, StripeSet};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
-use crate::transactions::{KeyChange, protocol};
+use crate::transactions::change::KeyChange;
+use crate::transactions::protocol;
 use crate::{EpochGuard, Participant, StorageMode, StoreError};
 
 /// While this lives, whoever looks for a key of these stripes waits for their locks.

@@ -27,6 +27,7 @@
 //! lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it
 //! brings.
 
+pub(crate) mod change;
 pub(crate) mod protocol;
 mod range;
 mod snapshot;
@@ -37,6 +38,7 @@ mod tests;
 use std::ops::Range;
 use std::ptr;
 
+pub use self::change::{KeyChange, NewRecord};
 use self::protocol::{CommitSteps, needs_no_announcement, run_steps};
 pub use self::range::{FitPredicate, RangeQuery, RangeSlice, read_range, snapshot_range};
 pub use self::snapshot::snapshot;
@@ -67,41 +69,17 @@ pub struct RangeRead<'k> {
     pub rows: Vec<(&'k [u8], u64)>,
 }
 
-/// What a transaction changes.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyChange<'k> {
-    /// Where.
-    pub table: &'k RecordTable,
-    /// [`RecordTable::hash`] of the key.
-    pub hash: u64,
-    /// The key.
-    pub key: &'k [u8],
-    /// The record that is to be there; `None`: there is to be none.
-    pub becomes: Option<NewRecord<'k>>,
-}
-
-/// A record to be.
-#[derive(Clone, Copy, Debug)]
-pub struct NewRecord<'k> {
-    /// Its value.
-    pub value: &'k [u8],
-    /// Its flags.
-    pub flags: u32,
-    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
-    pub expires_at_ms: u64,
-}
-
 /// Why a transaction did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// What it has read is no longer so.
-    #[error("what the transaction has read was changed by others: begin it anew")]
+    #[error("records that the transaction read were changed by others: retry it")]
     Conflict,
     /// A table does not take the changes.
     #[error(transparent)]
     Refused(#[from] StoreError),
     /// Two changes of one key.
-    #[error("the transaction changes a key twice: say only what becomes of it in the end")]
+    #[error("the transaction changes a key twice: pass only the last change of each key")]
     DuplicateKey,
 }
 

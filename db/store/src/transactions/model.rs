@@ -1,6 +1,6 @@
 //! Promise: a commit is seen whole or not at all, at one moment, and nothing that was written is lost. Loom tries every
 //! interleaving (up to so many preemptions) of two or three threads, stale reads included. A test program of its own
-//! (`cargo test -p sandstorm --test commits`): loom replaces the process's handlers of faults, which the tests of
+//! (`cargo test -p sandstorm-store --test commits`): loom replaces the process's handlers of faults, which the tests of
 //! extensions need.
 //!
 //! *Real* here is `core.rs`, over loom's atomics: the order of a commit's steps and its fence, announcing and taking

@@ -13,7 +13,7 @@ mod tests;
 pub use header::{BinaryResponseHeader, BinaryStatus, HEADER_LEN, Opcode};
 
 use super::MAX_KEY_LEN;
-use super::request::{StoreMode, StoreRequest};
+use super::text_request::{StoreMode, StoreRequest};
 
 /// With what requests begin.
 pub const MAGIC: u8 = 0x80;

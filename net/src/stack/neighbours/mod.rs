@@ -16,12 +16,12 @@ mod slot;
 mod tests;
 
 use super::MacAddress;
-use crate::driver::interval_limiter::IntervalLimiter;
 use crate::limits::{
     NEIGHBOUR_DISPUTE_US, NEIGHBOUR_FAILED_US, NEIGHBOUR_LOCKS, NEIGHBOUR_PROBE_EVICT_US, NEIGHBOUR_PROBES_PER_S,
     NEIGHBOUR_REACHABLE_US, NEIGHBOUR_REFRESH_US, NEIGHBOUR_RETRIES_US, NEIGHBOUR_UNICAST_PROBES,
     NEIGHBOURS_PER_BUCKET,
 };
+use crate::rate_limiter::{RateLimit, RateLimiter};
 use slot::{NeighbourEntry, NeighbourSlot, NeighbourState, ip_from_key, ip_key};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -85,7 +85,7 @@ pub struct NeighbourCounters {
 
 #[derive(Debug)]
 struct ProbeState {
-    rate: IntervalLimiter,
+    rate: RateLimiter,
     counters: NeighbourCounters,
 }
 
@@ -112,10 +112,7 @@ impl NeighbourTable {
         let table = NeighbourTable {
             slots: (0..buckets * NEIGHBOURS_PER_BUCKET).map(|_| NeighbourSlot::default()).collect(),
             keys: [random.hash_one(1), random.hash_one(2)],
-            book: Mutex::new(ProbeState {
-                rate: IntervalLimiter::new(NEIGHBOUR_PROBES_PER_S),
-                counters: NeighbourCounters::default(),
-            }),
+            book: Mutex::new(ProbeState { rate: RateLimiter::default(), counters: NeighbourCounters::default() }),
             generation: AtomicU64::new(0),
             routers: routers.iter().copied().map(ip_key).collect(),
             seen: std::array::from_fn(|_| Mutex::new(())),
@@ -205,7 +202,8 @@ impl NeighbourTable {
             slot.store(&entry);
             return ProbeAction::Skip;
         };
-        if !self.routers.contains(&ip) && !book.rate.take(now_us) {
+        let limit = RateLimit::per_second(NEIGHBOUR_PROBES_PER_S);
+        if !self.routers.contains(&ip) && !book.rate.admit(&limit, now_us) {
             book.counters.probes_limited += 1;
             entry.next_action_us = now_us + NEIGHBOUR_PROBE_EVICT_US;
             slot.store(&entry);

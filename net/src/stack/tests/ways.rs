@@ -4,11 +4,11 @@
 use super::super::path_mtu::{PathMtuCache, QuotedPacket};
 use super::super::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
 use super::*;
-use crate::driver::interval_limiter::IntervalLimiter;
 use crate::driver::reduced_mtu::ReducedMtuTable;
 use crate::limits::{
     MIN_PATH_DATAGRAM, REDUCED_PATH_GROUPS, REDUCED_PATH_LIFETIME_US, REDUCED_PATHS, REDUCED_PATHS_PER_S,
 };
+use crate::rate_limiter::{RateLimit, RateLimiter};
 use etherparse::{IcmpEchoHeader, Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4};
 
 /// A host with large packets, its peer, and a router that says what it likes.
@@ -220,10 +220,11 @@ fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first
 #[test]
 fn nothing_is_believed_of_what_a_forger_has_sent_to_others_and_a_peers_router_is_heard_all_the_same() {
     let (ways, from) = (PathMtuCache::new(), PeerAddr::new(ip("10.0.0.1"), 7000));
-    let mut rates: Vec<_> = (0..REDUCED_PATH_GROUPS).map(|_| IntervalLimiter::new(REDUCED_PATHS_PER_S)).collect();
+    let mut rates: Vec<_> = (0..REDUCED_PATH_GROUPS).map(|_| RateLimiter::default()).collect();
+    let limit = RateLimit::per_second(REDUCED_PATHS_PER_S);
     let mut hear = |to: PeerAddr, len: usize, mtu: u16| {
         ways.note(to, len);
-        ways.hear(1, &QuotedPacket { from, to, len }, mtu, |group| rates[group].take(1))
+        ways.hear(1, &QuotedPacket { from, to, len }, mtu, |group| rates[group].admit(&limit, 1))
     };
     for number in 0..100_000_u32 {
         let v4 = PeerAddr::new(IpAddr::from(std::net::Ipv4Addr::from(0x0B00_0000 + (number << 8))), 7000);

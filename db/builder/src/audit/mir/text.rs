@@ -136,3 +136,8 @@ pub(in super::super) fn without_comment(line: &str) -> &str {
     }
     line
 }
+
+/// Whether a body begins with this line: none that says something of it.
+pub(in super::super) fn is_head(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with([' ', '}', '/', '|'])
+}

@@ -1,55 +1,29 @@
 //! The binary protocol on a tenant's tables: the same work as the text protocol's, told in frames. `sasl` lets in.
 
+pub(super) mod refusal;
 mod sasl;
 #[cfg(test)]
 mod tests;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::memcached::TOO_LARGE;
 use sandstorm_net::memcached::binary::{
     BinaryCommand, BinaryFrame, BinaryParse, BinaryResponseHeader, BinaryStatus, parse,
 };
 use sandstorm_net::memcached::text::LineTokens;
 use sandstorm_net::memcached::{StoreMode, StoreRequest};
 
+use self::refusal::{SERVER_ERROR, push_refusal};
 use super::super::NextAction;
+use super::answers::{EXISTS, NOT_FOUND, NOT_STORED};
 use super::arithmetic::ArithmeticRequest;
-use super::auth::UNAUTHENTICATED;
-use super::classic::{
-    EXISTS, LookupResult, MemcachedContext, NO_TABLE, NO_TENANT, NOT_FOUND, NOT_NUMERIC, NOT_OWNER, NOT_STORED,
-    READ_ONLY,
-};
+use super::classic::LookupResult;
+use super::context::MemcachedContext;
 use super::stats::{self, StatWriter};
 use super::{BatchEnd, InputState, MemcachedSession, SHUTTING_DOWN, run_plan};
 use crate::limits::protocols::{BATCH, MEMCACHED_VERSION};
 
 /// A time of expiry with which arithmetic makes nothing.
 const NO_CREATE_EXPTIME: u32 = u32::MAX;
-
-/// The beginning of texts for people, which stands in the status here.
-const SERVER_ERROR: &str = "SERVER_ERROR ";
-
-/// What a text of the text protocol is here. The statuses are memcached's own, since clients close connections over
-/// others; what it has none for is told by the text behind it.
-fn status_of(text: &str) -> BinaryStatus {
-    match text {
-        NOT_FOUND => BinaryStatus::NotFound,
-        EXISTS => BinaryStatus::Exists,
-        NOT_STORED => BinaryStatus::NotStored,
-        TOO_LARGE => BinaryStatus::TooLarge,
-        NOT_NUMERIC => BinaryStatus::NotANumber,
-        READ_ONLY | NOT_OWNER | NO_TABLE | NO_TENANT | UNAUTHENTICATED => BinaryStatus::Unauthorized,
-        _ => BinaryStatus::OutOfMemory,
-    }
-}
-
-/// Appends a refusal in the words of the text protocol.
-pub(super) fn push_refusal(answer: BinaryResponseHeader<'_>, text: &str, out: &mut Vec<u8>) {
-    let status = status_of(text);
-    let said = text.strip_prefix(SERVER_ERROR).filter(|_| status != BinaryStatus::TooLarge);
-    BinaryResponseHeader { status, cas: 0, extras: b"", key: b"", ..answer }
-        .push(said.unwrap_or(status.text()).as_bytes(), out);
-}
 
 /// Appends the answer to a datagram that asks for too much.
 pub(super) fn push_too_large(out: &mut Vec<u8>) {

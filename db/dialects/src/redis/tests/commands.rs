@@ -230,12 +230,7 @@ fn an_extension_is_called_and_its_end_is_told() {
     for (status, number, value, expected) in [
         (RpcStatus::Ok, 1, "sum", "$3\r\nsum\r\n"),
         (RpcStatus::Failed, 4, "no such record", "-FAILED (code 4) no such record\r\n"),
-        (
-            RpcStatus::Killed,
-            2,
-            "ended: it computed past its CPU budget",
-            "-KILLED ended: it computed past its CPU budget\r\n",
-        ),
+        (RpcStatus::Killed, 2, "it exceeded its CPU budget", "-KILLED it exceeded its CPU budget\r\n"),
         (RpcStatus::OverQuota, 0, "concurrent_invocations", "-OVERQUOTA concurrent_invocations\r\n"),
     ] {
         let mut out = Vec::new();

@@ -1,8 +1,8 @@
-//! What a message counts as.
+//! How many requests a message counts as.
 
 use super::*;
 
-fn surveyed(operations: &[Operation<'_>]) -> OperationSummary {
+fn summarized(operations: &[Operation<'_>]) -> OperationSummary {
     let count = operations.len() as u16;
     let header = MessageHeader { flags: 0, operations: count, tenant: 1, session: 1, sequence: 1, acked: 0 };
     let mut message = Vec::new();
@@ -19,7 +19,7 @@ fn a_range_counts_as_the_records_that_it_may_answer_and_as_one_at_the_least() {
         (&[range(1)][..], 1, 1),
         (&[Operation::range(1, b"", b"", 7, true)], 7, 7),
         (&[range(1_000)], 1_000, 1_000),
-        // No answer has more; and what is no limit is refused, which is a request as well.
+        // No answer has more. A limit of 0 is an error, which counts as a request as well.
         (&[range(10_000)], 1_000, 1_000),
         (&[Operation { number: u64::MAX, ..range(1) }], 1_000, 1_000),
         (&[range(0)], 0, 1),
@@ -27,10 +27,10 @@ fn a_range_counts_as_the_records_that_it_may_answer_and_as_one_at_the_least() {
         (&[get, range(5), multiget, get], 8, 10),
         (&[range(600), range(600)], 1_200, 1_200),
     ] {
-        let survey = surveyed(operations);
-        let counted = (survey.keys, survey.requests(operations.len() as u16));
+        let summary = summarized(operations);
+        let counted = (summary.keys, summary.requests(operations.len() as u16));
         assert_eq!(counted, (keys, requests), "{operations:?}");
-        assert!(survey.repeatable && !survey.only_pings && !survey.invokes && !survey.hello);
+        assert!(summary.repeatable && !summary.only_pings && !summary.invokes && !summary.hello);
     }
-    assert!(!surveyed(&[range(1), Operation::put(1, b"k", b"v")]).repeatable);
+    assert!(!summarized(&[range(1), Operation::put(1, b"k", b"v")]).repeatable);
 }

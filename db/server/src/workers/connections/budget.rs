@@ -1,57 +1,31 @@
-//! How many connections the whole server has, and whose they are; of those that have not shown that, where they come
-//! from.
+//! The connections of the whole server: how many there are, by tenant, and of clients that have not authenticated by
+//! address.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use sandstorm_net::driver::StreamSocket;
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
-use super::inbox::ConnectionId;
-use super::slots::dynamic_threshold_admits;
+use super::seat::{At, Origin, Seat};
 use crate::limits::connections::{MAX_CONNECTIONS, OTHER_FILES, STRANGERS_OF_ADDRESS, STRANGERS_OF_ADDRESS_ONE_IN};
 
 /// How many connections the server has, and may have.
 pub(in crate::workers) struct ConnectionBudget {
-    held: Mutex<ConnectionCounts>,
+    counts: Mutex<ConnectionCounts>,
     limit: usize,
 }
 
-/// Where a connection comes from: its client's address, of IPv6 the /64; all that come through Unix sockets are one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Origin(Option<u128>);
-
-impl Origin {
-    /// Of a stream.
-    pub(super) fn of(stream: &StreamSocket) -> Origin {
-        Origin(stream.peer().map(|peer| match peer.ip().to_canonical() {
-            IpAddr::V6(ip) => u128::from(ip) >> 64,
-            IpAddr::V4(ip) => u128::from(u32::from(ip)) << 64,
-        }))
-    }
-}
-
-/// The place of a connection that has not shown whose it is. They are numbered as they come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
-    pub(super) origin: Origin,
-    number: u64,
-}
-
-/// A worker, and its connection of that name.
-pub(super) type At = (usize, ConnectionId);
-
-/// Connections, whatever worker has them or will have.
+/// The counts of connections, at whichever worker they are or will be.
 #[derive(Default)]
 struct ConnectionCounts {
     live: usize,
-    /// Of each tenant; 0: of those that have not shown whose they are.
+    /// By tenant; 0: unauthenticated.
     of: HashMap<u32, usize>,
-    /// Those, by where they come from, and where they are as soon as that is known.
+    /// The unauthenticated ones by origin, and where each is, as soon as that is known.
     seats: HashMap<Origin, BTreeMap<u64, Option<At>>>,
-    /// The same by how many come from there, then by who of them came last: the last is who has most.
+    /// The same origins by the number of their connections, then by the age of the oldest: the last has most.
     most: BTreeSet<(usize, Reverse<u64>, Origin)>,
     seated: u64,
 }
@@ -76,7 +50,7 @@ impl ConnectionCounts {
         self.of.get(&tenant).copied().unwrap_or(0)
     }
 
-    /// Changes what comes from one address.
+    /// Changes the seats of one origin, and its rank.
     fn change<T>(&mut self, origin: Origin, f: impl FnOnce(&mut BTreeMap<u64, Option<At>>) -> T) -> T {
         let seats = self.seats.entry(origin).or_default();
         let rank = |seats: &BTreeMap<u64, Option<At>>| {
@@ -95,7 +69,7 @@ impl ConnectionCounts {
         result
     }
 
-    /// Takes a seat's connection away; false: it has none any more.
+    /// Removes a seat; false: it was removed before.
     fn leave(&mut self, seat: Seat) -> bool {
         let was_there = self.change(seat.origin, |seats| seats.remove(&seat.number).is_some());
         if was_there {
@@ -104,11 +78,11 @@ impl ConnectionCounts {
         was_there
     }
 
-    /// Takes the oldest away of the address that has most, if it has more than `own`.
+    /// Removes the oldest seat of the origin that has most, if that has more than `own`.
     fn shed(&mut self, own: usize) -> Option<At> {
         let (_, _, origin) = *self.most.last().filter(|(count, ..)| *count > own)?;
         let seats = self.seats.get(&origin)?;
-        // One that has come just now and is nowhere yet is passed by.
+        // A connection whose place is not known yet is passed by.
         let (number, at) = seats.iter().find_map(|(number, at)| at.map(|at| (*number, at)))?;
         self.leave(Seat { origin, number });
         Some(at)
@@ -129,89 +103,94 @@ impl ConnectionBudget {
         ConnectionBudget::of(ConnectionBudget::within(may))
     }
 
-    /// Connections where so many files may be open: half of them at most, where they are few.
+    /// The limit where so many files may be open: at most half of them, where they are few.
     fn within(files: usize) -> usize {
         (files - OTHER_FILES.min(files / 2)).clamp(1, MAX_CONNECTIONS)
     }
 
     fn of(limit: usize) -> ConnectionBudget {
-        ConnectionBudget { held: Mutex::default(), limit }
+        ConnectionBudget { counts: Mutex::default(), limit }
     }
 
-    /// Connections that there may be.
+    /// The number of connections that there may be.
     pub(in crate::workers) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Takes a place for one of a tenant, if it may have one more.
+    /// Takes a place for a connection of a tenant, if it may have one more.
     pub(super) fn take(&self, tenant: u32) -> bool {
-        let mut held = self.held.lock();
-        let may = dynamic_threshold_admits(self.limit, held.live, held.of(tenant));
+        let mut counts = self.counts.lock();
+        let may = DynamicThreshold::of(self.limit).admits(counts.live, counts.of(tenant));
         if may {
-            held.add(tenant);
+            counts.add(tenant);
         }
         may
     }
 
-    /// Takes a place for one that has not shown whose it is, if its address may have one more; and tells whose place
-    /// that was, where all were taken: of the address that has most, the oldest. Nobody counts that one any more.
-    pub(super) fn take_stranger(&self, origin: Origin) -> Option<(Seat, Option<At>)> {
-        let mut held = self.held.lock();
-        let own = held.seats.get(&origin).map_or(0, BTreeMap::len);
+    /// Takes a place for an unauthenticated connection, if its origin may have one more. If all places were taken, the
+    /// oldest connection of the origin that has most loses its place; it is returned, and counted no longer.
+    pub(super) fn take_unauthenticated(&self, origin: Origin) -> Option<(Seat, Option<At>)> {
+        let mut counts = self.counts.lock();
+        let own = counts.seats.get(&origin).map_or(0, BTreeMap::len);
         if own >= (self.limit / STRANGERS_OF_ADDRESS_ONE_IN).clamp(1, STRANGERS_OF_ADDRESS) {
             return None;
         }
-        let goes =
-            if dynamic_threshold_admits(self.limit, held.live, held.of(0)) { None } else { Some(held.shed(own)?) };
-        held.seated += 1;
-        let seat = Seat { origin, number: held.seated };
-        held.add(0);
-        held.change(origin, |seats| seats.insert(seat.number, None));
-        Some((seat, goes))
+        let displaced = if DynamicThreshold::of(self.limit).admits(counts.live, counts.of(0)) {
+            None
+        } else {
+            Some(counts.shed(own)?)
+        };
+        counts.seated += 1;
+        let seat = Seat { origin, number: counts.seated };
+        counts.add(0);
+        counts.change(origin, |seats| seats.insert(seat.number, None));
+        Some((seat, displaced))
     }
 
-    /// Tells where the connection is that has a seat.
+    /// Notes where the connection with a seat is.
     pub(super) fn seated(&self, seat: Seat, at: At) {
-        let mut held = self.held.lock();
-        if let Some(found) = held.seats.get_mut(&seat.origin).and_then(|seats| seats.get_mut(&seat.number)) {
+        let mut counts = self.counts.lock();
+        if let Some(found) = counts.seats.get_mut(&seat.origin).and_then(|seats| seats.get_mut(&seat.number)) {
             *found = Some(at);
         }
     }
 
-    /// One has shown whose it is, that was counted for `before`, or had a seat until it had to go. Whether that tenant
-    /// may have one more; if not, it still counts as it did.
+    /// A connection has authenticated that was counted for `before`, or had a seat. Returns whether the tenant may have
+    /// one more; if not, it is counted as it was.
     pub(super) fn pass(&self, before: u32, seat: Option<Seat>, tenant: u32) -> bool {
-        let mut held = self.held.lock();
+        let mut counts = self.counts.lock();
         let is_seated =
-            |seat: &Seat| held.seats.get(&seat.origin).is_some_and(|seats| seats.contains_key(&seat.number));
-        let counts = seat.as_ref().is_none_or(is_seated);
-        let may = dynamic_threshold_admits(self.limit, held.live.saturating_sub(usize::from(counts)), held.of(tenant));
+            |seat: &Seat| counts.seats.get(&seat.origin).is_some_and(|seats| seats.contains_key(&seat.number));
+        let is_counted = seat.as_ref().is_none_or(is_seated);
+        let may = DynamicThreshold::of(self.limit)
+            .admits(counts.live.saturating_sub(usize::from(is_counted)), counts.of(tenant));
         if may {
             match seat {
                 Some(seat) => {
-                    held.leave(seat);
+                    counts.leave(seat);
                 }
-                None => held.remove(before),
+                None => counts.remove(before),
             }
-            held.add(tenant);
+            counts.add(tenant);
         }
         may
     }
 
-    /// One of a tenant is gone, or one that had a seat.
+    /// A connection of a tenant is gone, or one with a seat.
     pub(super) fn leave(&self, tenant: u32, seat: Option<Seat>) {
-        let mut held = self.held.lock();
+        let mut counts = self.counts.lock();
         match seat {
             Some(seat) => {
-                held.leave(seat);
+                counts.leave(seat);
             }
-            None => held.remove(tenant),
+            None => counts.remove(tenant),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::connection_id::ConnectionId;
     use super::*;
 
     #[test]
@@ -227,20 +206,20 @@ mod tests {
         let room = ConnectionBudget::of(300);
         let taken = (0..300).take_while(|_| room.take(7)).count();
         assert_eq!(taken, 200);
-        let (seat, _) = room.take_stranger(Origin(None)).expect("there is room for others");
+        let (seat, _) = room.take_unauthenticated(Origin(None)).expect("there is room for others");
         assert!(!room.take(7) && room.take(8));
         assert!(!room.pass(0, Some(seat), 7) && room.pass(0, Some(seat), 8));
         (0..200).for_each(|_| room.leave(7, None));
         assert!(room.take(7));
-        (0..3).for_each(|_| room.leave(if room.held.lock().of.contains_key(&7) { 7 } else { 8 }, None));
-        let held = room.held.lock();
-        assert_eq!((held.live, held.of.len(), held.seats.len(), held.most.len()), (0, 0, 0, 0));
+        (0..3).for_each(|_| room.leave(if room.counts.lock().of.contains_key(&7) { 7 } else { 8 }, None));
+        let counts = room.counts.lock();
+        assert_eq!((counts.live, counts.of.len(), counts.seats.len(), counts.most.len()), (0, 0, 0, 0));
     }
 
     fn come(room: &ConnectionBudget, from: u128, place: u32) -> Option<(Seat, Option<At>)> {
-        let (seat, goes) = room.take_stranger(Origin(Some(from)))?;
-        room.seated(seat, (0, ConnectionId { place, generation: 0 }));
-        Some((seat, goes))
+        let (seat, displaced) = room.take_unauthenticated(Origin(Some(from)))?;
+        room.seated(seat, (0, ConnectionId::new(place, 0)));
+        Some((seat, displaced))
     }
 
     #[test]
@@ -254,26 +233,26 @@ mod tests {
                 count as usize
             );
         }
-        assert_eq!(room.held.lock().live, 40, "two thirds are theirs");
-        // A newcomer takes the oldest's place of an address that has most; that one is counted no longer, however it
-        // ends.
-        let (_, goes) = come(&room, 9, 900).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(0));
-        assert_eq!(room.held.lock().live, 40);
+        assert_eq!(room.counts.lock().live, 40, "two thirds are theirs");
+        // A newcomer takes the place of the oldest of an origin that has most. That one is counted no longer, however
+        // it ends.
+        let (_, displaced) = come(&room, 9, 900).expect("a seat");
+        assert_eq!(displaced.map(|(_, name)| name.slot()), Some(0));
+        assert_eq!(room.counts.lock().live, 40);
         room.leave(0, seats.first().copied());
-        assert_eq!(room.held.lock().live, 40);
-        // One that shows whose it is while it has to go counts for its tenant.
-        let (_, goes) = come(&room, 9, 901).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(200), "by turns");
-        let (_, goes) = come(&room, 9, 902).expect("a seat");
-        assert_eq!(goes.map(|(_, name)| name.place), Some(1));
+        assert_eq!(room.counts.lock().live, 40);
+        // One that authenticates after it lost its seat counts for its tenant.
+        let (_, displaced) = come(&room, 9, 901).expect("a seat");
+        assert_eq!(displaced.map(|(_, name)| name.slot()), Some(200), "by turns");
+        let (_, displaced) = come(&room, 9, 902).expect("a seat");
+        assert_eq!(displaced.map(|(_, name)| name.slot()), Some(1));
         assert!(room.pass(0, seats.get(1).copied(), 7));
-        let counts = |held: &ConnectionCounts| (held.live, held.of(7));
-        assert_eq!(counts(&room.held.lock()), (41, 1));
-        // Who has most itself waits for its own.
+        let counts = |counts: &ConnectionCounts| (counts.live, counts.of(7));
+        assert_eq!(counts(&room.counts.lock()), (41, 1));
+        // The origin that has most waits for its own connections.
         let all = std::iter::from_fn(|| come(&room, 9, 903)).count();
-        assert!(all < 15 && room.held.lock().live == 41, "{all}");
-        let largest = room.held.lock().seats.values().map(BTreeMap::len).max();
+        assert!(all < 15 && room.counts.lock().live == 41, "{all}");
+        let largest = room.counts.lock().seats.values().map(BTreeMap::len).max();
         assert!(largest.is_some_and(|largest| largest <= 14), "{largest:?}");
     }
 }

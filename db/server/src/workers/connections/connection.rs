@@ -1,13 +1,13 @@
-//! One connection: its stream, its conversation, what has come and was not used up, what was answered and has not left.
+//! One connection: its transport, its protocol session, its input that is not used up, its answers that have not left.
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
-use super::budget::Seat;
+use super::seat::Seat;
 use super::transport::ConnectionTransport;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
 use sandstorm_dialects::ProtocolSession;
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionPhase {
     /// Reads and runs.
@@ -19,38 +19,38 @@ pub(super) enum ConnectionPhase {
 }
 
 /// One connection.
-pub(super) struct ClientConnection {
-    pub(super) wire: ConnectionTransport,
+pub(in crate::workers) struct ClientConnection {
+    pub(super) transport: ConnectionTransport,
     pub(super) session: ProtocolSession,
     pub(super) state: ConnectionPhase,
-    /// What has come, from `used` on not used up. Without an allocation while there is nothing.
+    /// The input, from `used` on not used up. Without an allocation while there is none.
     pub(super) input: Vec<u8>,
     pub(super) used: usize,
-    /// Bytes of it that are there when it is worth to look at them again.
+    /// How many bytes of input are needed to go on.
     pub(super) needed: usize,
     /// Answers, from `sent` on not sent.
     out: Vec<u8>,
     sent: usize,
-    /// What the selector looks for.
+    /// What the selector reports of it.
     pub(super) interest: SocketInterest,
     /// Nothing is received: its handshake waits for its turn.
-    pub(super) held_back: bool,
-    /// Whether it stands in the line of those that have something to do.
-    pub(super) queued: bool,
-    /// Bytes that it took when it was last asked whether it may take more than before.
+    pub(super) is_handshake_delayed: bool,
+    /// It is in the queue of those that have something to do.
+    pub(super) is_queued: bool,
+    /// The bytes of its buffers when they were last checked against the budget.
     pub(super) checked_bytes: usize,
-    /// The tenant that it counts for; 0: not known yet.
+    /// The tenant that it counts for; 0: unauthenticated.
     pub(super) tenant: u32,
-    /// Its place, until it has shown whose it is.
+    /// Its seat, until it has authenticated.
     pub(super) seat: Option<Seat>,
-    /// When it came; when it last took a byte of what waits for it. In the workers' microseconds.
+    /// When it came, or last took a byte of its answers, in the workers' microseconds.
     pub(super) since_us: u64,
 }
 
 impl ClientConnection {
-    pub(super) fn new(wire: ConnectionTransport, session: ProtocolSession, now_us: u64) -> ClientConnection {
+    pub(super) fn new(transport: ConnectionTransport, session: ProtocolSession, now_us: u64) -> ClientConnection {
         ClientConnection {
-            wire,
+            transport,
             session,
             state: ConnectionPhase::Serving,
             input: Vec::new(),
@@ -59,8 +59,8 @@ impl ClientConnection {
             out: Vec::new(),
             sent: 0,
             interest: SocketInterest::READ,
-            held_back: false,
-            queued: false,
+            is_handshake_delayed: false,
+            is_queued: false,
             checked_bytes: 0,
             tenant: 0,
             seat: None,
@@ -71,12 +71,12 @@ impl ClientConnection {
     /// Bytes that wait to be sent, at least.
     #[inline]
     pub(super) fn unsent(&self) -> usize {
-        self.out.len() - self.sent + usize::from(self.wire.has_unsent())
+        self.out.len() - self.sent + usize::from(self.transport.has_unsent())
     }
 
-    /// Bytes that its buffers take, and what its conversation keeps: a transaction that has only begun, for instance.
+    /// Bytes of its buffers, and of its session: a transaction that has only begun, for instance.
     pub(super) fn buffered(&self) -> usize {
-        self.input.capacity() + self.out.capacity() + self.session.held_bytes() + self.wire.held_bytes()
+        self.input.capacity() + self.out.capacity() + self.session.held_bytes() + self.transport.held_bytes()
     }
 
     /// Whether it may read and run more.
@@ -84,17 +84,17 @@ impl ClientConnection {
         self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES
     }
 
-    /// What the selector should look for. Nothing, or the end alone, only where something else looks after the
-    /// connection: an invocation ends, and a handshake that is held back has its turn, or its time is up.
+    /// What the selector should report. Nothing, or the end alone, only where the connection goes on in another way: an
+    /// invocation ends, or a delayed handshake has its turn or its timeout.
     pub(super) fn wanted(&self) -> SocketInterest {
-        if self.held_back && self.wire.is_handshaking() {
-            // One that has had an answer may have said all that it has to say, and waits for what we have.
-            return SocketInterest { readable: false, writable: false, ended: !self.wire.has_heard() };
+        if self.is_handshake_delayed && self.transport.is_handshaking() {
+            // A client that has had an answer may have sent all it has, and waits for us.
+            return SocketInterest { readable: false, writable: false, ended: !self.transport.has_heard() };
         }
         SocketInterest { readable: self.goes_on(), writable: self.unsent() > 0, ended: false }
     }
 
-    /// Keeps what was not used up of what has come.
+    /// Keeps input that was not used up.
     pub(super) fn keep(&mut self, rest: &[u8]) {
         if self.used > 0 {
             self.input.drain(..self.used);
@@ -110,14 +110,14 @@ impl ClientConnection {
             self.input = Vec::new();
             self.used = 0;
         } else if self.used > RETAINED_BUFFER_BYTES && self.input.len() - self.used <= self.used {
-            // A large value has gone; the beginning of what follows needs no such room.
+            // A large value was used up; the rest needs no such buffer.
             self.input = self.input.split_off(self.used);
             self.input.shrink_to_fit();
             self.used = 0;
         }
     }
 
-    /// Puts `answers` behind what waits, to be sent with the connection's next turn.
+    /// Appends `answers` to what waits to be sent, for the connection's next turn.
     pub(super) fn append(&mut self, answers: &mut Vec<u8>, now_us: u64) {
         if self.unsent() == 0 {
             self.since_us = now_us;
@@ -135,10 +135,10 @@ impl ClientConnection {
         if answers.is_empty() {
             return true;
         }
-        let sent = match self.wire.send(&answers[..answers.len().min(SEND_BYTES)]) {
+        let sent = match self.transport.send(&answers[..answers.len().min(SEND_BYTES)]) {
             StreamProgress::Bytes(sent) if sent == answers.len() => {
                 answers.clear();
-                if self.wire.has_unsent() {
+                if self.transport.has_unsent() {
                     self.since_us = now_us;
                 }
                 return true;
@@ -146,7 +146,7 @@ impl ClientConnection {
             StreamProgress::Bytes(sent) => sent,
             StreamProgress::WouldBlock => 0,
             StreamProgress::Closed => {
-                // Nobody hears them; the buffer is the next connection's.
+                // The client is gone; the buffer is the next connection's.
                 answers.clear();
                 return false;
             }
@@ -163,7 +163,7 @@ impl ClientConnection {
         true
     }
 
-    /// Tells the client that the server is shutting down; the connection ends when it has heard that. False: it is
+    /// Tells the client that the server is shutting down. The connection ends when that has been sent. False: it is
     /// broken.
     pub(super) fn turn_away(&mut self, received: &[u8], now_us: u64) -> bool {
         let mut answer = Vec::new();
@@ -177,8 +177,8 @@ impl ClientConnection {
     /// connection is broken.
     pub(super) fn flush(&mut self, now_us: u64) -> bool {
         let end = self.out.len().min(self.sent + SEND_BYTES);
-        while self.sent < end || self.wire.has_unsent() {
-            match self.wire.send(&self.out[self.sent..end]) {
+        while self.sent < end || self.transport.has_unsent() {
+            match self.transport.send(&self.out[self.sent..end]) {
                 StreamProgress::Bytes(sent) => {
                     self.sent += sent;
                     self.since_us = now_us;

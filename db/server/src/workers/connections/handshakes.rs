@@ -1,160 +1,80 @@
-//! TLS handshakes: one in a turn, and no more of a worker's time than a tenth. Whoever connects may ask for one before
-//! it has shown anything, so those that wait take turns by address.
+//! Continues TLS handshakes, within their budget.
 
-use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::time::Instant;
 
+use sandstorm_metrics::ConnectionReason;
 use sandstorm_net::driver::StreamProgress;
 
-use super::WorkerConnections;
-use super::budget::Origin;
-use super::event_loop::ServeOutcome;
-use super::inbox::ConnectionId;
-use super::ready_queue::{RETAINED_TENANT_QUEUES, ReadyQueue};
-use crate::limits::ports::{TLS_HANDSHAKE_BURST_NS, TLS_HANDSHAKE_NS_PER_S, TLS_HANDSHAKES_PER_TURN};
-use crate::workers::Worker;
-use sandstorm_metrics::ConnectionReason;
-
-/// What handshakes may still take of a worker, and those that wait.
-pub(super) struct TlsHandshakeQueue {
-    /// By address.
-    line: ReadyQueue,
-    hashes: RandomState,
-    /// CPU time that they may take; below 0 what they took beyond it.
-    credit_ns: i64,
-    /// When that was last looked at, in the workers' microseconds.
-    looked_us: u64,
-    /// Of this turn.
-    begun: usize,
-}
-
-impl Default for TlsHandshakeQueue {
-    fn default() -> TlsHandshakeQueue {
-        let credit_ns = TLS_HANDSHAKE_BURST_NS as i64;
-        TlsHandshakeQueue { line: ReadyQueue::default(), hashes: RandomState::new(), credit_ns, looked_us: 0, begun: 0 }
-    }
-}
-
-const CREDIT_NS_PER_US: u64 = TLS_HANDSHAKE_NS_PER_S / 1_000_000;
-
-impl TlsHandshakeQueue {
-    /// Whether one may go on now.
-    fn may(&mut self, now_us: u64) -> bool {
-        let gained_ns =
-            now_us.saturating_sub(self.looked_us).saturating_mul(CREDIT_NS_PER_US).min(TLS_HANDSHAKE_BURST_NS * 2);
-        self.looked_us = now_us;
-        self.credit_ns = (self.credit_ns + gained_ns as i64).min(TLS_HANDSHAKE_BURST_NS as i64);
-        self.credit_ns > 0 && self.begun < TLS_HANDSHAKES_PER_TURN
-    }
-
-    fn charge(&mut self, ns: u64) {
-        self.begun += 1;
-        self.credit_ns = self.credit_ns.saturating_sub_unsigned(ns);
-    }
-
-    /// When those that wait may go on, if there are some.
-    pub(super) fn due_us(&self) -> Option<u64> {
-        let owed_ns = u64::try_from(-self.credit_ns).unwrap_or(0);
-        (self.line.len() > 0).then(|| self.looked_us + owed_ns / CREDIT_NS_PER_US + 1)
-    }
-
-    /// A lane for each address.
-    fn lane(&self, origin: Option<Origin>) -> u32 {
-        self.hashes.hash_one(origin) as u32
-    }
-}
+use super::connection_id::ConnectionId;
+use super::ready_queue::RETAINED_TENANT_QUEUES;
+use super::requests::ServeOutcome;
+use super::worker_connections::{WorkerConnections, count_refused};
+use crate::workers::executor::RequestExecutor;
 
 impl WorkerConnections {
-    /// Goes on with handshakes that had to wait. Tells how many.
-    pub(super) fn resume_handshakes(&mut self, worker: &mut Worker) -> usize {
+    /// Goes on with handshakes that had to wait. Returns how many.
+    pub(super) fn resume_handshakes(&mut self, executor: &mut RequestExecutor) -> usize {
         self.handshakes.begun = 0;
-        self.forget_the_gone();
+        self.drop_closed_handshakes();
         let mut done = 0;
-        while self.handshakes.line.len() > 0
-            && self.handshakes.may(worker.now_us)
-            && let Some(name) = self.handshakes.line.pop()
+        while self.handshakes.ready.len() > 0
+            && self.handshakes.may_begin(executor.context.clock.now_us)
+            && let Some(id) = self.handshakes.ready.pop()
         {
             done += 1;
-            if let Some(connection) = self.places.get(name) {
-                connection.held_back = false;
-                self.continue_handshake(name, worker);
+            if let Some(connection) = self.slots.get(id) {
+                connection.is_handshake_delayed = false;
+                self.continue_handshake(id, executor);
             }
         }
         done
     }
 
-    /// Those that have ended while they waited leave the line, once they are most of it.
-    fn forget_the_gone(&mut self) {
-        let (line, places) = (&mut self.handshakes.line, &mut self.places);
-        if line.len() > RETAINED_TENANT_QUEUES + 2 * places.held(0) {
-            line.retain(|name| places.get(name).is_some());
+    /// Removes closed connections from the queue, once they are most of it.
+    fn drop_closed_handshakes(&mut self) {
+        let (ready, slots) = (&mut self.handshakes.ready, &mut self.slots);
+        if ready.len() > RETAINED_TENANT_QUEUES + 2 * slots.connections_of(0) {
+            ready.retain(|id| slots.get(id).is_some());
         }
     }
 
-    /// A connection that has no keys yet has something to say: at once, or when its turn has come.
-    pub(super) fn continue_handshake(&mut self, name: ConnectionId, worker: &mut Worker) {
-        let Some(connection) = self.places.get(name) else { return };
-        if connection.held_back {
+    /// Continues the handshake of a connection that has sent something: at once, or when its turn has come.
+    pub(super) fn continue_handshake(&mut self, id: ConnectionId, executor: &mut RequestExecutor) {
+        let Some(connection) = self.slots.get(id) else { return };
+        if connection.is_handshake_delayed {
             return;
         }
-        if !self.handshakes.may(worker.now_us) {
-            connection.held_back = true;
-            let lane = self.handshakes.lane(connection.seat.map(|seat| seat.origin));
-            self.handshakes.line.push(lane, name);
-            return self.watch(name);
+        if !self.handshakes.may_begin(executor.context.clock.now_us) {
+            connection.is_handshake_delayed = true;
+            let key = self.handshakes.key(connection.seat.map(|seat| seat.origin));
+            self.handshakes.ready.push(key, id);
+            return self.watch(id);
         }
         let before = (connection.unsent(), connection.buffered());
         let mut received = mem::take(&mut self.received);
         let begun = Instant::now();
-        let moved = connection.wire.receive(&mut received);
-        self.handshakes.charge(begun.elapsed().as_nanos() as u64);
-        let _is_in_what_was_charged = connection.wire.take_work();
-        let is_over = !connection.wire.is_handshaking();
+        let moved = connection.transport.receive(&mut received);
+        self.handshakes.charge(executor.context.clock.now_us, begun.elapsed().as_nanos() as u64);
+        let _is_in_what_was_charged = connection.transport.take_work();
+        let is_over = !connection.transport.is_handshaking();
         if is_over {
-            connection.since_us = worker.now_us;
+            connection.since_us = executor.context.clock.now_us;
         }
-        let fate = match moved {
+        let outcome = match moved {
             StreamProgress::Bytes(bytes) => {
-                worker.refresh_snapshot();
-                self.run_input(name, Some(&received[..bytes]), 1, worker)
+                executor.refresh_snapshot();
+                self.run_input(id, Some(&received[..bytes]), 1, executor)
             }
-            // Whose it is may be known without a word.
-            StreamProgress::WouldBlock if is_over => self.run_input(name, Some(&[]), 1, worker),
+            // The port may have a fixed tenant, so a session can begin without input.
+            StreamProgress::WouldBlock if is_over => self.run_input(id, Some(&[]), 1, executor),
             StreamProgress::WouldBlock => ServeOutcome::Keep,
             StreamProgress::Closed => ServeOutcome::Close,
         };
         self.received = received;
-        self.settle(name, before, fate, worker);
+        self.settle(id, before, outcome, &executor.context);
         if moved == StreamProgress::Closed && !is_over {
-            super::count_refused(&worker.counters, ConnectionReason::Handshake);
+            count_refused(&executor.context.counters, ConnectionReason::Handshake);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handshakes_take_a_tenth_of_a_worker_and_one_a_turn() {
-        let mut handshakes = TlsHandshakeQueue::default();
-        let (mut spent_ns, cost_ns) = (0, 1_000_000);
-        for at_us in (0..10_000_000).step_by(100) {
-            handshakes.begun = 0;
-            if handshakes.may(at_us) {
-                handshakes.charge(cost_ns);
-                spent_ns += cost_ns;
-                assert!(!handshakes.may(at_us), "one in a turn");
-            }
-        }
-        let most_ns = 10 * TLS_HANDSHAKE_NS_PER_S + TLS_HANDSHAKE_BURST_NS;
-        assert!((most_ns - cost_ns..=most_ns + cost_ns).contains(&spent_ns), "{spent_ns}");
-        assert_eq!(handshakes.due_us(), None, "nobody waits");
-        handshakes.line.push(1, ConnectionId::from_u64(0));
-        handshakes.charge(cost_ns);
-        let due_us = handshakes.due_us().expect("one waits");
-        handshakes.begun = 0;
-        assert!(!handshakes.may(due_us - 20) && handshakes.may(due_us));
     }
 }

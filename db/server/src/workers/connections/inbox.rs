@@ -1,5 +1,5 @@
-//! What other workers send to the connections of one: connections whose tenant is at home there, answers of invocations
-//! that ran elsewhere.
+//! Messages from other workers to the connections of one: connections whose home it is, and results of invocations that
+//! ran elsewhere.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -8,41 +8,17 @@ use parking_lot::Mutex;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::connection::ClientConnection;
+use super::connection_id::ConnectionId;
 
-/// Names a connection of a worker: its place, and which of those that came to have that place it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::workers) struct ConnectionId {
-    pub(super) place: u32,
-    pub(super) generation: u32,
-}
-
-impl ConnectionId {
-    /// The name in one word.
-    pub(in crate::workers) fn word(self) -> u64 {
-        u64::from(self.place) << 32 | u64::from(self.generation)
-    }
-
-    /// The inverse of [`ConnectionId::word`].
-    pub(in crate::workers) fn from_u64(word: u64) -> ConnectionId {
-        ConnectionId { place: (word >> 32) as u32, generation: word as u32 }
-    }
-}
-
-/// What is sent.
-pub(super) enum InboxMessage {
-    /// A connection, with all that it has said and not heard yet.
+/// A message to a worker's connections.
+pub(in crate::workers) enum InboxMessage {
+    /// A connection, with its input and its unsent answers.
     Connection(Box<ClientConnection>),
-    /// How an invocation ended that a connection waits for.
-    InvocationResult {
-        /// Which.
-        name: ConnectionId,
-        status: RpcStatus,
-        number: u64,
-        value: Vec<u8>,
-    },
-    /// Another of its tenant's connections has ended that one.
+    /// The result of an invocation that a connection waits for.
+    InvocationResult { connection: ConnectionId, status: RpcStatus, number: u64, value: Vec<u8> },
+    /// Another connection of its tenant has killed that one.
     Close(ConnectionId),
-    /// Another one has taken the place of that one, which has not shown whose it is.
+    /// Another connection has taken the seat of that one.
     Shed(ConnectionId),
 }
 
@@ -50,29 +26,29 @@ pub(super) enum InboxMessage {
 #[derive(Default)]
 pub(in crate::workers) struct WorkerInbox {
     messages: Mutex<Vec<InboxMessage>>,
-    /// Set while there is some.
-    waits: AtomicBool,
+    /// Set while there are messages.
+    has_messages: AtomicBool,
 }
 
 impl WorkerInbox {
-    /// Puts something in. The worker is to be woken if it may sleep.
-    pub(super) fn put(&self, messages: InboxMessage) {
-        self.messages.lock().push(messages);
-        self.waits.store(true, SeqCst);
+    /// Puts a message in. The worker is to be woken if it may sleep.
+    pub(in crate::workers) fn put(&self, message: InboxMessage) {
+        self.messages.lock().push(message);
+        self.has_messages.store(true, SeqCst);
     }
 
-    /// Whether there is something.
-    pub(in crate::workers) fn waits(&self) -> bool {
-        self.waits.load(SeqCst)
+    /// Whether there are messages.
+    pub(in crate::workers) fn has_messages(&self) -> bool {
+        self.has_messages.load(SeqCst)
     }
 
-    /// Takes what there is.
+    /// Takes the messages.
     pub(super) fn take(&self) -> Vec<InboxMessage> {
-        if !self.waits() {
+        if !self.has_messages() {
             return Vec::new();
         }
-        // Before the mail is taken: what comes in between is seen next time.
-        self.waits.store(false, SeqCst);
+        // Before the messages are taken: what comes in between is seen next time.
+        self.has_messages.store(false, SeqCst);
         std::mem::take(&mut *self.messages.lock())
     }
 }

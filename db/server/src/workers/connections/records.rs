@@ -1,20 +1,20 @@
-//! Where TLS' records begin and end in what comes, so that each can be decrypted, and counted, by itself.
+//! Finds the boundaries of TLS records in the input, so that each can be decrypted, and counted, by itself.
 
 /// Bytes before a record: its type, a version, and how many follow.
 const HEADER_BYTES: usize = 5;
 
-/// How much has come of the record that comes now.
+/// The part of the current record that has come.
 #[derive(Default)]
 pub(super) struct Records {
     header: [u8; HEADER_BYTES],
-    /// Of the header.
+    /// Bytes of the header that have come.
     there: usize,
-    /// Bytes that follow behind what there was.
+    /// Bytes of the record that have not come.
     left: usize,
 }
 
 impl Records {
-    /// Bytes at the front of `bytes` that belong to the record that comes now, and whether it is whole with them.
+    /// Returns how many bytes at the front of `bytes` belong to the current record, and whether it is whole with them.
     pub(super) fn front(&mut self, bytes: &[u8]) -> (usize, bool) {
         let mut taken = 0;
         while let Some(place) = self.header.get_mut(self.there) {

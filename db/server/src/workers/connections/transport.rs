@@ -1,8 +1,8 @@
-//! What a connection's bytes go through: its socket, or TLS over it. Neither ever waits.
+//! The transport of a connection: its socket, or TLS over it. Neither ever waits.
 //!
-//! TLS is driven from here with the worker's own buffers. What comes is decrypted record by record, for a slice of time
-//! at most; the rest waits here, and the connection stands in the line for it, since the selector does not know of it.
-//! What leaves is encrypted no further ahead than two records.
+//! TLS is driven from here with the worker's own buffers. Input is decrypted record by record, for a slice of time at
+//! most. The rest waits here, and the connection is queued for it, since the selector does not know of it. Output is
+//! encrypted at most two records ahead.
 
 use std::io;
 use std::mem;
@@ -19,7 +19,7 @@ use crate::limits::ports::{
 };
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 
-/// A connection's way to its client.
+/// The transport of a connection.
 pub(super) enum ConnectionTransport {
     Plain(StreamSocket),
     Tls(Box<TlsTransport>),
@@ -34,7 +34,7 @@ pub(super) struct TlsTransport {
     /// Bytes that came before there were keys.
     handshake_bytes: usize,
     records: Records,
-    /// What came and is not decrypted yet. Without an allocation while there is nothing.
+    /// Input that is not decrypted yet. Without an allocation while there is none.
     rest: Vec<u8>,
     /// Bytes that came with keys since the last plaintext: the library may keep them.
     kept: usize,
@@ -42,7 +42,7 @@ pub(super) struct TlsTransport {
     bare: usize,
     /// Plaintext that has made up for none yet, bytes.
     brought: usize,
-    /// What was decrypted since that was last asked, in plain requests.
+    /// Work of decryption since that was last asked, in plain requests.
     work: u32,
 }
 
@@ -108,7 +108,7 @@ impl ConnectionTransport {
         matches!(self, ConnectionTransport::Tls(tls) if tls.is_refused())
     }
 
-    /// What records took that have come since this was last asked, beside their bytes, in plain requests.
+    /// Work of the records that came since this was last asked, beside their bytes, in plain requests.
     #[inline]
     pub(super) fn take_work(&mut self) -> u32 {
         match self {
@@ -142,7 +142,7 @@ impl ConnectionTransport {
         }
     }
 
-    /// What so many bytes through it are as work, in bytes that are copied.
+    /// The work of so many bytes, as bytes that are copied.
     pub(super) fn work(&self, bytes: usize) -> usize {
         match self {
             ConnectionTransport::Plain(_) => 0,
@@ -200,7 +200,7 @@ impl TlsTransport {
         if self.ended {
             return StreamProgress::Closed;
         }
-        // What the handshake had to say before, and there was no room for.
+        // Handshake bytes that there was no room for before.
         if self.session.wants_write() && self.flush() == StreamProgress::Closed {
             self.ended = true;
             return StreamProgress::Closed;
@@ -228,7 +228,7 @@ impl TlsTransport {
                 self.rest = rest;
             }
         }
-        // What the handshake has to say, or why it failed.
+        // Handshake bytes, or the alert that it failed.
         if self.session.wants_write() && self.flush() == StreamProgress::Closed {
             self.ended = true;
         }
@@ -278,7 +278,7 @@ impl TlsTransport {
             self.brought += brought;
             self.bare = self.bare.saturating_sub(self.brought / TLS_BARE_RECORD_BYTES);
             self.brought %= TLS_BARE_RECORD_BYTES;
-            // Who takes the plaintext pays for its bytes; what lies around it is paid here.
+            // The plaintext is charged when it is taken; the rest of the record is charged here.
             self.work += TLS_RECORD_WORK + (self.kept.saturating_sub(brought) / BYTES_PER_REQUEST) as u32;
             self.kept = 0;
         } else if is_whole {

@@ -1,5 +1,4 @@
-//! memcached's datagrams: requests of one datagram each, answered in one or more, for the tenant that the port speaks
-//! for.
+//! memcached over UDP: requests of one datagram each, answered in one or more, for the tenant of the port.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +8,7 @@ use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::DatagramSink;
 
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
-use crate::workers::Worker;
+use crate::workers::executor::RequestExecutor;
 use sandstorm_dialects::PortService;
 use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
 use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
@@ -17,7 +16,7 @@ use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
 /// A socket of one worker, on an address that all workers have.
 pub(in crate::workers) struct UdpPort {
     pub(super) driver: UdpDriver,
-    /// What all who send there say: each datagram stands for itself.
+    /// The session of all senders: each datagram stands for itself.
     session: MemcachedSession,
     burst: Burst,
     /// The first of its datagrams that was not answered yet.
@@ -44,17 +43,17 @@ impl UdpPort {
         !self.outbox.is_empty()
     }
 
-    /// Whether some have come that are not answered yet.
-    pub(super) fn waits(&self) -> bool {
+    /// Whether there are requests that are not answered yet.
+    pub(super) fn has_requests(&self) -> bool {
         self.next < self.burst.len()
     }
 
-    /// Answers what has come, for a limited time, and sends what waits.
-    pub(super) fn serve(&mut self, worker: &mut Worker) {
-        if !self.waits() {
+    /// Answers requests, for a limited time, and sends what waits.
+    pub(super) fn serve(&mut self, executor: &mut RequestExecutor) {
+        if !self.has_requests() {
             self.driver.receive(&mut self.burst);
             self.next = 0;
-            worker.refresh_snapshot();
+            executor.refresh_snapshot();
         }
         let (begun, mut requests) = (Instant::now(), 0u32);
         for (peer, datagram) in self.burst.iter().skip(self.next) {
@@ -62,7 +61,7 @@ impl UdpPort {
                 break;
             }
             self.next += 1;
-            worker.counters.connection_bytes_in.add(datagram.len() as u64);
+            executor.context.counters.connection_bytes_in.add(datagram.len() as u64);
             let Some((header, said)) =
                 MemcachedUdpHeader::decode(datagram).filter(|(_, said)| !looks_like_response(said))
             else {
@@ -70,21 +69,21 @@ impl UdpPort {
                 continue;
             };
             self.answer.clear();
-            if worker.stops {
+            if executor.context.is_draining {
                 self.session.reply_closing(said, SHUTTING_DOWN, &mut self.answer);
             } else if header.count == 1 {
-                let context = worker.context(DATAGRAM_WORK);
+                let context = executor.command_context(DATAGRAM_WORK);
                 self.session.run_datagram(&context, said, &mut self.answer);
                 requests = requests.saturating_add(context.work_done());
             } else {
                 self.answer.extend_from_slice(b"SERVER_ERROR multi-packet request not supported\r\n");
             }
-            worker.counters.connection_bytes_out.add(self.answer.len() as u64);
+            executor.context.counters.connection_bytes_out.add(self.answer.len() as u64);
             for (header, part) in split_response(header.request, &self.answer).into_iter().flatten() {
                 self.outbox.send(peer, &[&header, part]);
             }
         }
-        worker.charge_connection(self.session.identity(), requests);
+        executor.charge_connection(self.session.identity(), requests);
         self.driver.transmit(&mut self.outbox);
         if self.answer.capacity() > RETAINED_BUFFER_BYTES {
             self.answer = Vec::new();
@@ -92,8 +91,8 @@ impl UdpPort {
     }
 }
 
-/// Whether that begins as answers do, and no command. Were it answered, two servers whose addresses somebody has forged
-/// as each other's clients would tell each other of errors for ever.
+/// Whether a datagram begins as answers do. If answers were answered, two servers with forged addresses of each other
+/// would exchange errors for ever.
 fn looks_like_response(said: &[u8]) -> bool {
     said.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
 }

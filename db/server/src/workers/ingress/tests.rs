@@ -6,9 +6,11 @@ use std::sync::Arc;
 use sandstorm_net::driver::socket_filter::BpfInstruction;
 use sandstorm_net::driver::{DriverCounters, DriverWaiter, DriverWaker, Outbox, ReceivePressure};
 use sandstorm_net::rpc::{MessageHeader, Operation, encode_message};
+use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::shared_bytes::SharedBytes;
 
 use super::super::early_drop::EarlyDropController;
+use super::super::verified_peers::VerifiedPeers;
 use super::*;
 use crate::limits::OVERLOAD_WINDOW_US;
 use sandstorm_catalog::{Directory, NewTenant};
@@ -21,13 +23,13 @@ struct Queue {
     program: usize,
     refuses_programs: bool,
     /// Where datagrams stay; none: they are copied.
-    kept: Option<Arc<RxBufferBudget>>,
+    rx_budget: Option<Arc<RxBufferBudget>>,
 }
 
 /// A datagram that stays where it came.
 struct Buffer {
     bytes: Vec<u8>,
-    kept: Arc<RxBufferBudget>,
+    rx_budget: Arc<RxBufferBudget>,
 }
 
 impl AsRef<[u8]> for Buffer {
@@ -38,7 +40,7 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.kept.give_back();
+        self.rx_budget.give_back();
     }
 }
 
@@ -54,10 +56,10 @@ impl DatagramDriver for Queue {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         burst.clear();
         while let Some((peer, datagram)) = self.waiting.front() {
-            let put = match self.kept.as_ref().filter(|kept| kept.take()) {
+            let put = match self.rx_budget.as_ref().filter(|kept| kept.take()) {
                 None => burst.push(*peer, datagram),
                 Some(kept) => {
-                    let buffer = Buffer { bytes: datagram.clone(), kept: Arc::clone(kept) };
+                    let buffer = Buffer { bytes: datagram.clone(), rx_budget: Arc::clone(kept) };
                     burst.push_shared(*peer, SharedBytes::of(Arc::new(buffer)))
                 }
             };
@@ -112,7 +114,7 @@ fn get(tenant: u32, number: u64) -> Vec<u8> {
 
 struct Port {
     queue: Queue,
-    intake: IngressScheduler,
+    ingress: IngressScheduler,
     known: VerifiedPeers,
     directory: Arc<Directory>,
     sent: u64,
@@ -130,7 +132,7 @@ fn port_of(tenants: &[&str], addresses: usize) -> (Port, Vec<u32>) {
     let ids: Vec<u32> =
         tenants.iter().map(|name| directory.create_tenant(NewTenant::named(name)).unwrap().0.tenant.id).collect();
     ids.iter().for_each(|id| known.note(peer(*id as u16), *id, 0));
-    (Port { queue: Queue::default(), intake: IngressScheduler::new(), known, directory, sent: 0 }, ids)
+    (Port { queue: Queue::default(), ingress: IngressScheduler::new(), known, directory, sent: 0 }, ids)
 }
 
 impl Port {
@@ -142,15 +144,15 @@ impl Port {
     }
 
     fn receive(&mut self) {
-        let (snapshot, kept) = (self.directory.snapshot(), self.queue.kept.clone());
-        let sorter = DatagramClassifier {
+        let (snapshot, kept) = (self.directory.snapshot(), self.queue.rx_budget.clone());
+        let classifier = DatagramClassifier {
             snapshot: &snapshot,
-            known: &mut self.known,
+            verified_peers: &mut self.known,
             now_us: 1,
-            kept: kept.as_deref(),
+            rx_budget: kept.as_deref(),
             last: None,
         };
-        self.intake.receive(&mut self.queue, sorter, true);
+        self.ingress.receive(&mut self.queue, classifier, true);
     }
 
     /// Serves one part, at a microsecond each; tells whose it was, and how many of each.
@@ -161,19 +163,19 @@ impl Port {
     /// Serves one part, of which a datagram of a class is so much more work than one of others; each unit of work takes
     /// so long.
     fn part_of(&mut self, more: impl Fn(FlowKey) -> u32, unit_ns: u64) -> Option<Vec<(FlowKey, usize)>> {
-        if !self.intake.next_batch() {
+        if !self.ingress.next_batch() {
             return None;
         }
         let shares: Vec<(FlowKey, usize)> =
-            self.intake.shares().iter().map(|share| (share.class, usize::from(share.count))).collect();
-        let count = self.intake.batch_len();
-        let (mut bills, mut work) = (BatchCosts::default(), 0);
+            self.ingress.slices().iter().map(|slice| (slice.key, usize::from(slice.count))).collect();
+        let count = self.ingress.batch_len();
+        let (mut costs, mut work) = (BatchCosts::default(), 0);
         for (number, (class, count)) in shares.iter().enumerate() {
-            bills.add_work(number as u8, more(*class) * *count as u32);
+            costs.add_work(number as u8, more(*class) * *count as u32);
             work += u64::from(1 + more(*class)) * *count as u64;
         }
         let work = if shares.is_empty() { count as u64 } else { work };
-        assert_eq!(self.intake.finish_batch(unit_ns * work, &bills), count);
+        assert_eq!(self.ingress.finish_batch(unit_ns * work, &costs), count);
         Some(if shares.is_empty() { vec![(None, count)] } else { shares })
     }
 
@@ -201,7 +203,7 @@ impl Port {
 fn who_floods_leaves_buffers_to_others_whose_datagrams_wait_and_strangers_have_none() {
     let (mut port, ids) = port(&["a", "b", "c"]);
     let kept = Arc::new(RxBufferBudget::new(200, 1500));
-    port.queue.kept = Some(Arc::clone(&kept));
+    port.queue.rx_budget = Some(Arc::clone(&kept));
     let waiting = |port: &mut Port, from: u16, tenant: u32, count: usize| {
         let before = kept.waiting();
         port.send(from, tenant, count);
@@ -232,14 +234,14 @@ fn little_is_served_as_it_came() {
         port.send(ids[round % 2] as u16, ids[round % 2], 1);
     }
     port.receive();
-    assert!(port.intake.next_batch());
+    assert!(port.ingress.next_batch());
     let order: Vec<u8> =
-        (0..port.intake.batch_len()).map(|number| port.intake.datagram(number).unwrap().2[8 + 16]).collect();
+        (0..port.ingress.batch_len()).map(|number| port.ingress.datagram(number).unwrap().2[8 + 16]).collect();
     assert_eq!(order, (1..=10).collect::<Vec<_>>());
-    assert_eq!(port.intake.finish_batch(1, &BatchCosts::default()), 10);
-    assert!(!port.intake.next_batch() && port.intake.lanes.is_empty());
+    assert_eq!(port.ingress.finish_batch(1, &BatchCosts::default()), 10);
+    assert!(!port.ingress.next_batch() && port.ingress.flows.is_empty());
     port.receive();
-    assert!(!port.intake.next_batch());
+    assert!(!port.ingress.next_batch());
 }
 
 #[test]
@@ -253,7 +255,7 @@ fn a_message_waits_for_one_share_of_each_other_lane_whatever_waits_there() {
         port.send(other as u16, other, 10);
         port.send(quiet as u16, quiet, 1);
         let mut before = 0;
-        // The socket is emptied over some turns; then the message is in its lane.
+        // The socket is emptied over some turns; then the message is in its flow.
         for _ in 0..2_000 {
             let waits = port.queue.waiting.iter().any(|(from, _)| *from == peer(quiet as u16));
             port.receive();
@@ -289,7 +291,7 @@ fn lanes_share_by_time_and_strangers_have_the_least() {
     assert!(of(None) < 0.5 * of(Some(b)), "strangers get a quarter of a share: {served:?}");
     assert!(of(None) > 100.0, "and are served: {served:?}");
     assert!(
-        port.intake.shed() > 0 && port.intake.lanes[&Some(b)].window.shed == 0,
+        port.ingress.shed() > 0 && port.ingress.flows[&Some(b)].window.shed == 0,
         "who keeps within the share loses nothing"
     );
 }
@@ -301,16 +303,16 @@ fn what_is_held_is_bounded_and_given_back() {
         port.send(ids[0] as u16, ids[0], 1_000);
         port.turns(10, 5);
     }
-    assert!(port.intake.bursts.len() <= MAX_BURSTS && port.intake.packs.len() <= MAX_PACKS);
+    assert!(port.ingress.bursts.len() <= MAX_BURSTS && port.ingress.packs.len() <= MAX_PACKS);
     let held =
-        |port: &Port| -> usize { port.intake.bursts.iter().chain(&port.intake.packs).map(|store| store.left).sum() };
-    let waiting = port.intake.lanes[&Some(ids[0])].waiting;
+        |port: &Port| -> usize { port.ingress.bursts.iter().chain(&port.ingress.packs).map(|store| store.left).sum() };
+    let waiting = port.ingress.flows[&Some(ids[0])].waiting;
     assert_eq!(held(&port), waiting);
     while !port.queue.waiting.is_empty() || port.part().is_some() {
         port.turns(1, 100);
     }
     assert_eq!(held(&port), 0);
-    assert!(port.intake.active.is_empty());
+    assert!(port.ingress.active.is_empty());
 }
 
 /// Floods for `ms` milliseconds at 4 datagrams a microsecond of serving, with windows as a worker would end them.
@@ -323,14 +325,14 @@ fn flood(
     per_turn: usize,
 ) {
     for turn in 0..turns {
-        let filtered = port.intake.lanes.get(&Some(ids[0])).map_or(1.0, |lane| lane.keep);
+        let filtered = port.ingress.flows.get(&Some(ids[0])).map_or(1.0, |flow| flow.admit_fraction);
         let count = if port.queue.refuses_programs { per_turn } else { (per_turn as f64 * filtered) as usize };
         port.send(ids[0] as u16, ids[0], count);
         port.send(ids[1] as u16, ids[1], 1);
         port.turns(1, 30);
         *from_us += 100;
         if turn % 100 == 99 {
-            overload.end_window(*from_us, &mut port.intake, &port.known, &mut port.queue, |_, _, _| {});
+            overload.end_window(*from_us, &mut port.ingress, &port.known, &mut port.queue, |_, _, _| {});
         }
     }
 }
@@ -342,17 +344,20 @@ fn who_floods_is_dropped_early_until_the_flood_has_ended_and_nobody_else_is() {
         port.queue.refuses_programs = refuses_programs;
         let (mut overload, mut now_us) = (EarlyDropController::new(), 0);
         flood(&mut port, &mut overload, &ids, &mut now_us, 5_000, 120);
-        let keep = port.intake.lanes[&Some(ids[0])].keep;
-        assert!((0.1..0.7).contains(&keep), "of four times its share about three eighths are let in: {keep}");
+        let admit_fraction = port.ingress.flows[&Some(ids[0])].admit_fraction;
+        assert!(
+            (0.1..0.7).contains(&admit_fraction),
+            "of four times its share about three eighths are let in: {admit_fraction}"
+        );
         assert_eq!(overload.throttled(), 1, "the quiet one is not throttled");
         assert_eq!(overload.timer_us(), Some(now_us + OVERLOAD_WINDOW_US));
-        assert_eq!(port.intake.random_drop.is_some(), refuses_programs, "what the kernel cannot do is done here");
+        assert_eq!(port.ingress.random_drop.is_some(), refuses_programs, "what the kernel cannot do is done here");
         assert!(port.queue.program > 0);
         let told = port.queue.programs;
         assert!(told < 50, "the kernel is not told every window: {told}");
         flood(&mut port, &mut overload, &ids, &mut now_us, 3_000, 1);
         assert_eq!((overload.throttled(), overload.timer_us(), port.queue.program), (0, None, 0), "lifted");
-        assert!(port.intake.random_drop.is_none());
+        assert!(port.ingress.random_drop.is_none());
     }
 }
 
@@ -366,20 +371,20 @@ fn a_lane_of_refusals_is_dropped_early_though_there_is_room() {
         port.send(ids[1] as u16, ids[1], 500);
         for _ in 0..50 {
             port.receive();
-            while port.intake.next_batch() {
-                let mut bills = BatchCosts::default();
-                for (number, share) in port.intake.shares().iter().enumerate() {
-                    let refused = if share.class == Some(ids[1]) { 0 } else { share.count };
-                    bills.add_rejected(number as u8, u64::from(refused));
+            while port.ingress.next_batch() {
+                let mut costs = BatchCosts::default();
+                for (number, slice) in port.ingress.slices().iter().enumerate() {
+                    let refused = if slice.key == Some(ids[1]) { 0 } else { slice.count };
+                    costs.add_rejected(number as u8, u64::from(refused));
                 }
-                port.intake.finish_batch(1000, &bills);
+                port.ingress.finish_batch(1000, &costs);
             }
         }
-        overload.end_window(round * OVERLOAD_WINDOW_US, &mut port.intake, &port.known, &mut port.queue, |_, _, _| {});
+        overload.end_window(round * OVERLOAD_WINDOW_US, &mut port.ingress, &port.known, &mut port.queue, |_, _, _| {});
     }
-    let keep = |class: FlowKey| port.intake.lanes.get(&class).map_or(1.0, |lane| lane.keep);
-    assert!(keep(Some(ids[0])) < 0.01 && keep(None) < 0.01 && keep(Some(ids[1])) == 1.0);
-    assert_eq!(port.intake.shed(), 0);
+    let admit_fraction = |class: FlowKey| port.ingress.flows.get(&class).map_or(1.0, |flow| flow.admit_fraction);
+    assert!(admit_fraction(Some(ids[0])) < 0.01 && admit_fraction(None) < 0.01 && admit_fraction(Some(ids[1])) == 1.0);
+    assert_eq!(port.ingress.shed(), 0);
     assert_eq!(overload.throttled(), 2);
 }
 
@@ -408,7 +413,7 @@ fn of_many_tenants_with_a_message_each_a_part_has_many() {
         *served.entry(*class).or_default() += 1;
     }
     assert!(served.len() > TENANTS / 4, "everybody's first message before most of the others' second");
-    assert!(port.intake.active.is_empty() && port.intake.lanes.values().all(|lane| lane.waiting == 0));
+    assert!(port.ingress.active.is_empty() && port.ingress.flows.values().all(|flow| flow.waiting == 0));
 }
 
 #[test]
@@ -441,14 +446,14 @@ fn waiting(port: &Port, tenant: u32, number: u64) -> PostponedMessage {
 
 /// What is served next: datagrams of these classes, or so many messages that go on, which cost this much.
 fn next_costing(port: &mut Port, cost_ns: u64, again: usize) -> Option<(Vec<FlowKey>, usize, usize)> {
-    if !port.intake.next_batch() {
+    if !port.ingress.next_batch() {
         return None;
     }
-    let classes = port.intake.shares().iter().map(|share| share.class).collect();
-    let (datagrams, mut resumed) = (port.intake.batch_len(), port.intake.take_resumed());
+    let classes = port.ingress.slices().iter().map(|slice| slice.key).collect();
+    let (datagrams, mut resumed) = (port.ingress.batch_len(), port.ingress.take_resumed());
     let count = resumed.len();
-    resumed.drain(count.saturating_sub(again)..).rev().for_each(|message| port.intake.postpone_again(message));
-    assert_eq!(port.intake.finish_batch(cost_ns, &BatchCosts::default()), datagrams + count);
+    resumed.drain(count.saturating_sub(again)..).rev().for_each(|message| port.ingress.postpone_again(message));
+    assert_eq!(port.ingress.finish_batch(cost_ns, &BatchCosts::default()), datagrams + count);
     Some((classes, datagrams, count))
 }
 
@@ -457,7 +462,7 @@ fn messages_that_wait_go_on_at_their_tenants_turn_and_others_have_theirs_between
     let (mut port, ids) = port(&["a", "b"]);
     for number in 1..=5 {
         let message = waiting(&port, ids[0], number);
-        assert!(port.intake.postpone(message).is_ok());
+        assert!(port.ingress.postpone(message).is_ok());
     }
     port.send(ids[0] as u16, ids[0], 3);
     port.send(ids[1] as u16, ids[1], 2);
@@ -469,7 +474,7 @@ fn messages_that_wait_go_on_at_their_tenants_turn_and_others_have_theirs_between
     assert_eq!(next_costing(&mut port, 100_000, 0), Some((a.clone(), 0, 1)));
     assert_eq!(next_costing(&mut port, 1_000, 0), Some((a, 3, 0)), "what came later is served later");
     assert_eq!(next_costing(&mut port, 1_000, 0), None);
-    assert_eq!(port.intake.postponed_bytes, 0);
+    assert_eq!(port.ingress.postponed_bytes, 0);
 }
 
 #[test]
@@ -482,9 +487,9 @@ fn a_tenant_has_its_share_of_the_room_for_messages_that_wait() {
         PostponedMessage::unbegun(port.directory.snapshot().tenant(tenant).unwrap(), message)
     };
     let mut held = 0;
-    while let Ok(()) = port.intake.postpone(large(&port, ids[0])) {
+    while let Ok(()) = port.ingress.postpone(large(&port, ids[0])) {
         held += LARGE;
     }
     assert!(held > POSTPONED_BYTES / 2 && held < POSTPONED_BYTES * 3 / 4, "{held}");
-    assert!(port.intake.postpone(large(&port, ids[1])).is_ok(), "another one's share is left");
+    assert!(port.ingress.postpone(large(&port, ids[1])).is_ok(), "another one's share is left");
 }

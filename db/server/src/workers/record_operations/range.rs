@@ -6,8 +6,9 @@ use sandstorm_net::rpc::{
     RpcStatus, encode_op_header_with_lens, encode_operation, push_range_entry,
 };
 
-use super::{OperationContext, RESPONSE_FULL_TEXT, encode_refusal, has_room};
+use super::operation_context::OperationContext;
 use crate::limits::RESPONSE_BYTES;
+use crate::workers::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use sandstorm_dialects::limits::MULTIGET_KEYS;
 use sandstorm_store::transactions::{RangeQuery, RangeSlice, read_range, snapshot_range};
 use sandstorm_store::{KeyRange, NotOrdered, RecordRef, RecordTable};
@@ -28,7 +29,7 @@ pub(super) fn run(
         let text = format!("the end of a range is longer than a key may be: {MAX_KEY_LEN} bytes, and one");
         return encode_refusal(operation, RpcStatus::TooLarge, &text, response);
     }
-    if context.ranges.looks.get().is_exceeded() {
+    if context.ranges.scan_budget.get().is_exceeded() {
         return encode_refusal(operation, RpcStatus::TooLarge, KEY_BYTES_EXCEEDED_TEXT, response);
     }
     let guard = context.participant.guard();
@@ -42,13 +43,13 @@ pub(super) fn run(
     let (participant, now_ms) = (context.participant, context.now_ms);
     let wanted = RangeQuery { participant, guard: &guard, table, span, limit, now_ms };
     let read = if operation.flags & OP_FLAG_SNAPSHOT != 0 { snapshot_range } else { read_range };
-    let mut looks = context.ranges.looks.get();
-    let before = looks.requests();
-    let read = read(&wanted, &mut looks, &mut fits);
-    // The door has counted as many as it may answer.
-    let owed = (looks.requests() - before).saturating_sub(limit + 1);
+    let mut scan_budget = context.ranges.scan_budget.get();
+    let before = scan_budget.requests();
+    let read = read(&wanted, &mut scan_budget, &mut fits);
+    // Admission has counted as many as it may answer.
+    let owed = (scan_budget.requests() - before).saturating_sub(limit + 1);
     context.ranges.owe(owed);
-    context.ranges.looks.set(looks);
+    context.ranges.scan_budget.set(scan_budget);
     match read {
         Ok(stretch) if stretch.none_fits() => {
             encode_refusal(operation, RpcStatus::TooLarge, RESPONSE_FULL_TEXT, response)
@@ -64,7 +65,7 @@ pub(super) fn run(
     }
 }
 
-/// What a range is told whose message has looked at long keys that expired.
+/// The text for a range if the message has scanned too many long keys, most of them expired.
 const KEY_BYTES_EXCEEDED_TEXT: &str = "the ranges of this message have gone through as many bytes of keys as they may; ask for this one in another message";
 
 fn range_entry<'g>(record: &RecordRef<'g>) -> RangeEntry<'g> {

@@ -254,14 +254,14 @@ fn what_is_billed_counts_against_the_share_and_no_more_than_some_rounds() {
 }
 
 #[test]
-fn lanes_of_those_who_left_are_used_again() {
+fn queues_of_tenants_that_left_are_used_again() {
     let mut queue = RunQueue::new();
     for tenant in 0..10 * MAX_TENANT_QUEUES as u32 {
         queue.push(tenant, 1, ());
         let turn = queue.next().expect("just pushed");
         queue.done(turn);
     }
-    assert!(queue.lanes.len() <= MAX_TENANT_QUEUES);
+    assert!(queue.queues.len() <= MAX_TENANT_QUEUES);
 }
 
 /// What happens to a task.
@@ -344,14 +344,14 @@ fn a_look_ahead_is_charged_to_the_tenant_of_its_task() {
     let mut charged = [0_i64; 2];
     for _ in 0..3 * MAX_INTERLEAVED {
         let turn = queue.next().expect("there are always tasks");
-        let before: Vec<i64> = queue.lanes.iter().map(|lane| lane.credit_ns).collect();
+        let before: Vec<i64> = queue.queues.iter().map(|queue| queue.credit_ns).collect();
         let mut expected = [0, 0];
         let told = queue.prefetch_ahead(|task, is_last| {
             let cost_ns = if is_last { 3 } else { 7 };
             expected[*task] += cost_ns as i64;
             (cost_ns, !is_last)
         });
-        for (lane, before) in queue.lanes.iter().zip(&before) {
+        for (lane, before) in queue.queues.iter().zip(&before) {
             assert_eq!(before - lane.credit_ns, expected[lane.tenant as usize]);
         }
         assert_eq!(told as i64, expected.iter().sum::<i64>());

@@ -1,6 +1,7 @@
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 
-use super::super::record_operations::{self, OperationContext, RangeWork};
+use super::super::record_operations;
+use super::super::record_operations::operation_context::{OperationContext, RangeWork};
 use super::*;
 use sandstorm_metrics::WorkerCounters;
 use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
@@ -28,11 +29,11 @@ impl Queue {
         let buffer = Arc::new(vec![tenant as u8; PACKET]);
         self.buffers.push(Arc::clone(&buffer));
         let (share, has_stored_value, usage) = (SharedBytes::of(buffer), Cell::new(false), &self.tenants[tenant]);
-        let refused = &usage.worker(0).not_kept;
+        let refused = &usage.worker(0).rx_copied;
         let packet = ZeroCopyPacket {
-            share: &share,
+            packet: &share,
             has_stored_value: &has_stored_value,
-            kept: &self.kept,
+            rx_budget: &self.kept,
             port: 1,
             usage,
             refused,
@@ -70,7 +71,7 @@ fn a_tenant_that_takes_all_it_can_get_leaves_places_for_the_next() {
     let (second, third) = (queue.fill(1), queue.fill(2));
     assert!(second.len() > 60 && third.len() > 20 && queue.held().1 < 300, "{} {}", second.len(), third.len());
     assert!(queue.hold(0).is_none() && queue.hold(1).is_none());
-    let refused: Vec<u64> = queue.tenants.iter().map(|usage| usage.worker(0).not_kept.get()).collect();
+    let refused: Vec<u64> = queue.tenants.iter().map(|usage| usage.worker(0).rx_copied.get()).collect();
     assert_eq!(refused, [2, 2, 1], "and each is told of its own alone");
     // What the first gives back is for all.
     drop(first);
@@ -103,7 +104,7 @@ fn a_value_stays_that_fills_a_good_part_of_the_packet_and_one_of_a_packet() {
     });
     assert!(held[0].is_some() && held[1].is_none());
     assert_eq!((queue.held(), queue.kept()), ((vec![1], 1), 1));
-    assert_eq!(queue.tenants[0].worker(0).not_kept.get(), 0, "there was a place for each");
+    assert_eq!(queue.tenants[0].worker(0).rx_copied.get(), 0, "there was a place for each");
     drop(held);
     assert_eq!((queue.held(), queue.kept()), ((vec![0], 0), 0));
 }
@@ -142,7 +143,7 @@ fn a_place_comes_back_when_nobody_reads_the_value_any_more_and_not_when_its_reco
     assert_eq!((queue.held(), queue.kept()), ((vec![2], 2), 2), "one is replaced");
     // With a value whose record is gone the tenant has its part: what comes now is copied, and takes no place.
     put(&mut queue, &participant);
-    assert_eq!((queue.held(), queue.tenants[0].worker(0).not_kept.get()), ((vec![2], 2), 1));
+    assert_eq!((queue.held(), queue.tenants[0].worker(0).rx_copied.get()), ((vec![2], 2), 1));
     let settle = |participant: &mut Participant| (0..100).for_each(|_| participant.quiescent());
     settle(&mut participant);
     assert_eq!((queue.held(), queue.kept()), ((vec![1], 1), 1), "an answer is sent from there");

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use sandstorm_net::rpc::{MAX_OPERATIONS, MessageHeader, RangeEntries};
 
 use super::*;
-use crate::workers::record_operations::RangeWork;
+use crate::workers::record_operations::operation_context::RangeWork;
 use crate::workers::response_assembly::start_response;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_store::limits::{
@@ -81,7 +81,7 @@ fn the_ranges_of_one_message_look_at_so_many_keys_together_however_many_have_exp
             // Nothing, but there may be more: it says where, further on than nowhere.
             assert!(answered.found == 0 && answered.on.is_some_and(|on| on.len() == 4), "range {number}");
         }
-        let looks = ranges.looks.get().keys();
+        let looks = ranges.scan_budget.get().keys();
         let most = RANGE_KEYS_PER_MESSAGE + RANGE_KEYS_PER_CALL + MAX_OPERATIONS * RANGE_MIN_KEYS;
         assert!((RANGE_KEYS_PER_MESSAGE..=most).contains(&looks), "{looks} looks");
         // The door has counted each range as the record that it may answer, and each has one more look.
@@ -138,7 +138,7 @@ fn the_ranges_of_one_message_go_through_so_many_bytes_of_keys_together() {
     }
     // One key more than are counted for the message, and one for each further range.
     let most = RANGE_KEY_BYTES_PER_MESSAGE + RANGE_CALL_KEY_BYTES + RANGES * KEY;
-    let (requests, owed) = (ranges.looks.get().requests(), ranges.owed() as usize);
+    let (requests, owed) = (ranges.scan_budget.get().requests(), ranges.owed() as usize);
     assert!(requests <= RANGES * 3 + most / RANGE_KEY_BYTES_PER_REQUEST, "{requests}");
     assert!(owed + 2 * RANGES >= requests && owed * RANGE_KEY_BYTES_PER_REQUEST >= RANGE_KEY_BYTES_PER_MESSAGE);
 }
@@ -159,7 +159,7 @@ fn ranges_that_each_meet_a_long_key_have_an_end_in_one_message() {
     assert!(statuses[answered..].iter().all(|status| *status == RpcStatus::TooLarge) && answered < 32, "{answered}");
     assert_eq!(ask(b"\xff"), RpcStatus::TooLarge, "whatever it would meet");
     let most = RANGE_KEY_BYTES_PER_MESSAGE + RANGE_KEY_BYTES_BEYOND + 2 * RANGE_CALL_KEY_BYTES;
-    assert!(ranges.looks.get().requests() <= 2_100 + most / RANGE_KEY_BYTES_PER_REQUEST);
+    assert!(ranges.scan_budget.get().requests() <= 2_100 + most / RANGE_KEY_BYTES_PER_REQUEST);
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! The processes at the other end: servers and echoes, stopped while others are measured, so that no core is shared
+//! with who only waits.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use sandstorm_client::control::{Control, TableSpec, TenantSpec};
+use sandstorm_server::limits::INVOCATIONS_PER_WORKER;
+use serde_json::Value;
+
+use super::netns::NetworkNamespace;
+use crate::local_server::{GET, LocalTenant};
+use sandstorm_terminal::output::CliError;
+
+/// A process of this program; gone with this value.
+pub(super) struct ChildProcess {
+    child: Child,
+    /// What it said first.
+    said: Value,
+    /// What it complains of.
+    stderr: File,
+    lab: Option<Arc<NetworkNamespace>>,
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself; nothing of it is to be kept.
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Runs a process while it lives; stopped again when dropped.
+pub(super) struct ResumedProcess<'p>(&'p ChildProcess);
+
+impl Drop for ResumedProcess<'_> {
+    fn drop(&mut self) {
+        self.0.signal(Signal::STOP);
+    }
+}
+
+impl ChildProcess {
+    /// Starts this program with these words, in a namespace if one is given, and waits until it says where it is.
+    fn start(words: &[String], lab: Option<&Arc<NetworkNamespace>>) -> Result<ChildProcess, CliError> {
+        // However this process ends, that one ends with it, asleep or not.
+        let mut line: Vec<String> = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into();
+        line.extend(lab.iter().flat_map(|lab| lab.words()).map(str::to_owned));
+        line.push(std::env::current_exe()?.display().to_string());
+        let mut command = Command::new(&line[0]);
+        let stderr = tempfile::tempfile()?;
+        command.args(&line[1..]).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.try_clone()?);
+        let child = command.spawn();
+        let child = child.map_err(|error| CliError::new(format!("cannot start a process under setpriv: {error}")))?;
+        let mut process = ChildProcess { child, said: Value::Null, stderr, lab: lab.cloned() };
+        let mut first = String::new();
+        if let Some(out) = process.child.stdout.take() {
+            BufReader::new(out).read_line(&mut first)?;
+        }
+        if first.is_empty() {
+            return Err(process.why());
+        }
+        process.said = serde_json::from_str(&first).map_err(|_| CliError::new(format!("a process says {first:?}")))?;
+        Ok(process)
+    }
+
+    /// What a process said that ended at once.
+    fn why(&mut self) -> CliError {
+        let mut said = String::new();
+        let read = self.stderr.rewind().and_then(|()| self.stderr.read_to_string(&mut said));
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let told = read.is_ok() && !lines.is_empty();
+        CliError::new(if told { lines.join("; ") } else { "a process ends at once".to_owned() })
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended; whoever asks it will see.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ended = kill_process(pid, signal);
+        }
+    }
+
+    /// Lets it run as long as the result lives.
+    pub(super) fn resume(&self) -> ResumedProcess<'_> {
+        self.signal(Signal::CONT);
+        ResumedProcess(self)
+    }
+
+    /// Where datagrams for it go.
+    pub(super) fn address(&self) -> Result<SocketAddr, CliError> {
+        let address = self.said["data"].as_str().and_then(|text| text.parse().ok());
+        address.ok_or_else(|| CliError::new("a process does not say where it is"))
+    }
+}
+
+/// A thread's worth of echoes, in a process of its own.
+pub(super) fn start_echo(options: &[String], lab: Option<&Arc<NetworkNamespace>>) -> Result<ChildProcess, CliError> {
+    let words: Vec<String> = ["bench", "--echo"].map(str::to_owned).into_iter().chain(options.to_vec()).collect();
+    ChildProcess::start(&words, lab)
+}
+
+/// A server with a tenant that may call `get`.
+pub(super) struct ServerProcess {
+    pub(super) process: ChildProcess,
+    pub(super) tenant: LocalTenant,
+    token: String,
+    _folder: tempfile::TempDir,
+}
+
+impl ServerProcess {
+    /// Starts one with these options, with a core of its own for its worker.
+    pub(super) fn start(options: &[String], lab: Option<&Arc<NetworkNamespace>>) -> Result<ServerProcess, CliError> {
+        let folder = tempfile::tempdir()?;
+        let state = folder.path().join("state").display().to_string();
+        let plain = "serve --json --control 127.0.0.1:0 --workers 1 --ephemeral --allow-plaintext --state";
+        let words: Vec<String> = plain.split(' ').map(str::to_owned).chain([state]).chain(options.to_vec()).collect();
+        let process = ChildProcess::start(&words, lab)?;
+        let file = PathBuf::from(process.said["operator_token_file"].as_str().unwrap_or_default());
+        let token = std::fs::read_to_string(&file)?.trim().to_owned();
+        let tenant = LocalTenant { id: 0, token: String::new(), table: 0 };
+        let mut server = ServerProcess { process, tenant, token, _folder: folder };
+        server.tenant = server.control(|control| {
+            let quotas = [("concurrent_invocations".to_owned(), INVOCATIONS_PER_WORKER as u64)].into();
+            let create = TenantSpec { name: "bench".into(), quotas, ..TenantSpec::default() };
+            let created = control.create_tenant(&create)?;
+            let table = control.create_table("bench", &TableSpec { name: "t".into(), ..TableSpec::default() })?;
+            control.push("bench", GET.name, &GET.push())?;
+            Ok(LocalTenant { id: created.tenant.id, token: created.token, table: table.id })
+        })?;
+        Ok(server)
+    }
+
+    /// Asks its control port, which is where the server is.
+    fn control<T: Send>(&self, ask: impl FnOnce(&Control) -> Result<T, CliError> + Send) -> Result<T, CliError> {
+        let address = self.process.said["control"].as_str().unwrap_or_default();
+        let ask = || ask(&Control::new(address, Some(&self.token)));
+        match &self.process.lab {
+            Some(lab) => lab.within(ask)?,
+            None => ask(),
+        }
+    }
+
+    /// Microseconds that its worker has been busy, and records that it has read. To be asked while it sleeps.
+    pub(super) fn busy(&self) -> Result<(u64, u64), CliError> {
+        let _awake = self.process.resume();
+        let counters = self.control(|control| Ok(control.stat()?.counters))?;
+        let of = |name: &str| counters.get(name).copied().unwrap_or(0);
+        Ok((of("busy_us"), of("records_read")))
+    }
+}

@@ -1,0 +1,365 @@
+//! `sandstorm bench`: experiments, each one command: a server on one core, the load generator on another, rounds
+//! interleaved, ratios with their spread. What they find is printed, and with `--out` written as a page and as JSON.
+#![deny(unsafe_code)]
+
+mod backends;
+mod bench_server;
+pub mod device_args;
+mod echo;
+mod interference;
+mod isolation;
+mod load;
+pub mod local_server;
+mod measure;
+mod neighbours;
+mod peer_server;
+mod peers;
+mod placement;
+mod pools;
+mod report;
+mod scripts;
+mod single_server;
+mod sizes;
+mod table;
+mod tao;
+mod tenants;
+mod transfers;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+
+use self::report::machine::MachineDescription;
+use self::report::{BenchReport, ExperimentFindings};
+use sandstorm_terminal::output::{CliError, OutputPrinter};
+
+/// Records in a table, if nothing else is said.
+const RECORDS: u64 = 1_000_000;
+/// All experiments, in place of names.
+const ALL: &str = "all";
+
+/// An experiment: one command, one section of the report.
+struct Experiment {
+    name: &'static str,
+    /// For `--help`.
+    help: &'static str,
+    /// Whether it is part of the run without names.
+    canonical: bool,
+    /// Peers that have to be installed.
+    peers: &'static [&'static str],
+    run: fn(&BenchArgs) -> Result<ExperimentFindings, CliError>,
+}
+
+const BOTH_PEERS: &[&str] = &[peer_server::MEMCACHED, peer_server::REDIS];
+
+/// What there is to measure, in the order in which it is run.
+const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "invoke",
+        help: "A plain get against a call of an extension that does one get",
+        canonical: true,
+        peers: &[],
+        run: single_server::invoke,
+    },
+    Experiment {
+        name: "chain",
+        help: "One call of a chain of 8 against eight gets, one after another",
+        canonical: true,
+        peers: &[],
+        run: single_server::chain,
+    },
+    Experiment {
+        name: "sealed",
+        help: "Gets in a sealed session against plain ones, at depth 1 and at the depth given",
+        canonical: true,
+        peers: &[],
+        run: single_server::sealed,
+    },
+    Experiment {
+        name: "runaway",
+        help: "A tenant's latency while another's code runs away once in so many calls",
+        canonical: true,
+        peers: &[],
+        run: single_server::runaway,
+    },
+    Experiment {
+        name: "peers",
+        help: "This server beside memcached and Redis, by their protocols and its own",
+        canonical: true,
+        peers: BOTH_PEERS,
+        run: peers::peers,
+    },
+    Experiment {
+        name: "scripts",
+        help: "Calls of extensions beside Redis' scripts (EVALSHA) and functions (FCALL)",
+        canonical: true,
+        peers: &[peer_server::REDIS],
+        run: scripts::scripts,
+    },
+    Experiment {
+        name: "depth",
+        help: "Chains of 1 to 32 records: called, by gets of the client, by Redis' scripts and functions",
+        canonical: true,
+        peers: &[peer_server::REDIS],
+        run: scripts::depth,
+    },
+    Experiment {
+        name: "aggregate",
+        help: "Sums of 1 to 64 records: called, by gets of the client, by Redis' scripts and functions",
+        canonical: true,
+        peers: &[peer_server::REDIS],
+        run: scripts::aggregate,
+    },
+    Experiment {
+        name: "load",
+        help: "Plain gets and calls over the load that is offered: throughput, median, tail",
+        canonical: true,
+        peers: &[],
+        run: load::load,
+    },
+    Experiment {
+        name: "echo",
+        help: "Plain gets beside a bare echo of datagrams through the same driver",
+        canonical: true,
+        peers: &[],
+        run: echo::echo,
+    },
+    Experiment {
+        name: "backends",
+        help: "An echo, gets and calls over every driver: kernel sockets, packet sockets, AF_XDP, memif; by the size of the value",
+        canonical: false,
+        peers: &[],
+        run: backends::backends,
+    },
+    Experiment {
+        name: "zero-copy",
+        help: "The server's time for a get and a put by the size of the value, left where it lies and copied, over rings of pointers (DPDK)",
+        canonical: false,
+        peers: &[],
+        run: backends::zero_copy,
+    },
+    Experiment {
+        name: "growth",
+        help: "Gets while the table doubles, and while it does not",
+        canonical: true,
+        peers: &[],
+        run: sizes::growth,
+    },
+    Experiment {
+        name: "misbehave",
+        help: "A tenant's latency beside 1 to 1,000 endless calls in a million",
+        canonical: false,
+        peers: &[],
+        run: interference::misbehave,
+    },
+    Experiment {
+        name: "long",
+        help: "Short calls beside long ones that yield more or less often",
+        canonical: false,
+        peers: &[],
+        run: interference::long,
+    },
+    Experiment {
+        name: "tenants",
+        help: "The same load from 1 to 1,024 tenants",
+        canonical: false,
+        peers: &[],
+        run: tenants::tenants,
+    },
+    Experiment {
+        name: "skew",
+        help: "Tenants of very different rates on two workers, with and without stealing",
+        canonical: false,
+        peers: &[],
+        run: tenants::skew,
+    },
+    Experiment {
+        name: "isolation",
+        help: "Calls against a process for each tenant: from measured parts, and run",
+        canonical: false,
+        peers: &[],
+        run: isolation::isolation,
+    },
+    Experiment {
+        name: "table",
+        help: "Single gets and puts of the table by itself: distributions at low and high occupancy",
+        canonical: false,
+        peers: &[],
+        run: table::table,
+    },
+    Experiment {
+        name: "sizes",
+        help: "Gets of values of 16 B to 64 KiB, beside memcached and Redis",
+        canonical: false,
+        peers: BOTH_PEERS,
+        run: sizes::sizes,
+    },
+    Experiment {
+        name: "crossover",
+        help: "Calls against clients that do the work by gets, over what there is to compute",
+        canonical: false,
+        peers: &[],
+        run: placement::crossover,
+    },
+    Experiment {
+        name: "extensions",
+        help: "Calls of the example extensions against a client that does the same by gets",
+        canonical: false,
+        peers: &[],
+        run: placement::extensions,
+    },
+    Experiment {
+        name: "interleave",
+        help: "Chains of calls that wait for their records by turns, and with --no-interleave",
+        canonical: false,
+        peers: &[],
+        run: placement::interleave,
+    },
+    Experiment {
+        name: "tao",
+        help: "A social graph asked by clients, by calls, and combined: throughput at the same p99",
+        canonical: false,
+        peers: &[],
+        run: tao::tao,
+    },
+    Experiment {
+        name: "ycsb-t",
+        help: "Transfers between accounts in transactions, over how much they get in each other's way",
+        canonical: false,
+        peers: &[],
+        run: transfers::ycsb_t,
+    },
+    Experiment {
+        name: "pools",
+        help: "Facebook's five pools, gets alone and their whole mixes, beside memcached and Redis",
+        canonical: false,
+        peers: BOTH_PEERS,
+        run: pools::pools,
+    },
+    Experiment {
+        name: "neighbours",
+        help: "A tenant's latency while another does its worst: calls that never end, floods, junk, pushes",
+        canonical: false,
+        peers: &[],
+        run: neighbours::neighbours,
+    },
+];
+
+fn names() -> PossibleValuesParser {
+    let all = PossibleValue::new(ALL).help("All of them");
+    let named = EXPERIMENTS.iter().map(|one| {
+        let more = if one.canonical { "" } else { " (only when named)" };
+        PossibleValue::new(one.name).help(format!("{}{more}", one.help))
+    });
+    PossibleValuesParser::new(named.chain([all]))
+}
+
+/// Measure this machine: a server on one core, the load on another.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure; if left out, the canonical run
+    #[arg(value_parser = names(), hide_possible_values = false)]
+    experiments: Vec<String>,
+    /// Records in the table [default: 1000000, less where many tables are filled]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    records: Option<u64>,
+    /// Rounds of each kind, interleaved [default: 3 to 15, by experiment]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Seconds of one measurement [default: 0.2 to 2, by experiment]
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Of the neighbours' attacks, those alone that have this in their names
+    #[arg(long, value_name = "TEXT")]
+    attack: Option<String>,
+    /// Of the drivers of `backends`, that alone that has this name, or those that have it in their names
+    #[arg(long, value_name = "TEXT")]
+    driver: Option<String>,
+    /// Messages under way in the throughput measurements
+    #[arg(long, default_value_t = 64)]
+    depth: usize,
+    /// Be the other process of `isolation`
+    #[arg(long, hide = true)]
+    partner: Option<isolation::SwitchPartner>,
+    /// Be the echo of `backends`, over the driver of these options
+    #[arg(long, hide = true, num_args = 0.., allow_hyphen_values = true)]
+    echo: Option<Vec<String>>,
+    /// Write report.html and report.json into this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+/// The longest measurement that can be asked for.
+const MAX_SECONDS: f64 = 3600.0;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let wrong = || format!("choose more than 0 and at most {MAX_SECONDS}");
+    (seconds > 0.0 && seconds <= MAX_SECONDS).then_some(seconds).ok_or_else(wrong)
+}
+
+impl BenchArgs {
+    fn records(&self) -> u64 {
+        self.records.unwrap_or(RECORDS)
+    }
+
+    fn rounds(&self, otherwise: usize) -> usize {
+        self.rounds.unwrap_or(otherwise).max(1)
+    }
+
+    fn seconds(&self, otherwise: f64) -> f64 {
+        self.seconds.unwrap_or(otherwise)
+    }
+
+    fn asked(&self) -> Vec<&'static Experiment> {
+        let named = |name: &str| self.experiments.iter().any(|one| one == name);
+        let is_asked = |one: &&Experiment| {
+            if self.experiments.is_empty() { one.canonical } else { named(ALL) || named(one.name) }
+        };
+        EXPERIMENTS.iter().filter(is_asked).collect()
+    }
+}
+
+/// Runs what is asked for; prints it, and writes it where `--out` says.
+pub fn bench(args: &BenchArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    if let Some(partner) = args.partner {
+        return partner.serve();
+    }
+    if let Some(over) = &args.echo {
+        return backends::answer(over);
+    }
+    let asked = args.asked();
+    for peer in asked.iter().flat_map(|experiment| experiment.peers) {
+        peer_server::is_installed(peer)?;
+    }
+    let words = std::env::args().skip_while(|word| word != "bench").skip(1).collect();
+    let mut report = BenchReport::new(MachineDescription::look(), words);
+    if !out.json {
+        out.line("the server's worker has the first core; generator, control plane and builder share the others")?;
+    }
+    for experiment in asked {
+        let begun = Instant::now();
+        let mut findings = (experiment.run)(args)?;
+        findings.seconds = begun.elapsed().as_secs_f64();
+        if !out.json {
+            out.line(findings.text().trim_end_matches('\n'))?;
+        }
+        report.experiments.push(findings);
+        // As it stands: who ends a long run early keeps what was found until then.
+        if let Some(folder) = &args.out {
+            report.write(folder)?;
+        }
+    }
+    if out.json {
+        return out.json(&report);
+    }
+    match &args.out {
+        Some(folder) => {
+            let [page, data] = report.write(folder)?;
+            out.line(&format!("\n{}\n{}", page.display(), data.display()))
+        }
+        None => Ok(()),
+    }
+}

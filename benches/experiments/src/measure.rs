@@ -1,0 +1,222 @@
+//! What is measured of a load, and rounds of several sides by turns: whatever else the machine does comes and goes
+//! within seconds, and is to meet all sides alike.
+
+use std::time::Duration;
+
+use sandstorm_client::load::peer::{self, PeerLoad, PeerReport};
+use sandstorm_client::load::{Class, ClassReport as LoadRow, Options, Report, TenantLoad, run};
+
+use super::report::{
+    AxisScale, ExperimentFindings, LinePlot, PlotAxis, PlotPoint, PlotSeries, ReportTable, RoundSpread,
+};
+use sandstorm_terminal::output::CliError;
+
+/// What was not measured.
+const NAN: f64 = f64::NAN;
+
+/// One side in one round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadMeasurement {
+    pub(super) per_s: f64,
+    pub(super) keys_per_s: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) p999_us: f64,
+    /// The workers' time for one operation; no number where it was not asked for.
+    pub(super) server_us: f64,
+}
+
+/// A figure of a [`LoadMeasurement`].
+pub(super) type FigureFn = fn(&LoadMeasurement) -> f64;
+
+pub(super) const THOUSAND_PER_S: FigureFn = |one| one.per_s / 1000.0;
+pub(super) const THOUSAND_KEYS_PER_S: FigureFn = |one| one.keys_per_s / 1000.0;
+pub(super) const P50_US: FigureFn = |one| one.p50_us;
+pub(super) const P99_US: FigureFn = |one| one.p99_us;
+pub(super) const P999_US: FigureFn = |one| one.p999_us;
+pub(super) const SERVER_US: FigureFn = |one| one.server_us;
+
+impl LoadMeasurement {
+    /// A machine that stands still, or does much else, may not come to anything in a short measurement.
+    pub(super) const NOTHING: LoadMeasurement =
+        LoadMeasurement { per_s: NAN, keys_per_s: NAN, p50_us: NAN, p99_us: NAN, p999_us: NAN, server_us: NAN };
+
+    /// Calls a second, where something else depends on them.
+    pub(super) fn rate(&self) -> Result<f64, CliError> {
+        let failure = || CliError::new("nothing was measured").hint("give more --seconds");
+        self.per_s.is_finite().then_some(self.per_s).ok_or_else(failure)
+    }
+}
+
+impl From<&LoadRow> for LoadMeasurement {
+    fn from(row: &LoadRow) -> LoadMeasurement {
+        let LoadRow { per_s, p50_us, p99_us, p999_us, .. } = *row;
+        LoadMeasurement { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, server_us: NAN }
+    }
+}
+
+/// One side over the rounds.
+#[derive(Clone, Debug)]
+pub(super) struct MeasuredSide {
+    pub(super) name: String,
+    pub(super) rounds: Vec<LoadMeasurement>,
+}
+
+impl MeasuredSide {
+    pub(super) fn spread(&self, figure: FigureFn) -> RoundSpread {
+        RoundSpread::of(self.rounds.iter().map(figure).collect())
+    }
+}
+
+/// Measures the sides by turns.
+pub(super) fn measure_interleaved(
+    rounds: usize,
+    names: &[&str],
+    mut measure: impl FnMut(usize) -> Result<LoadMeasurement, CliError>,
+) -> Result<Vec<MeasuredSide>, CliError> {
+    let mut sides: Vec<MeasuredSide> =
+        names.iter().map(|name| MeasuredSide { name: (*name).to_owned(), rounds: Vec::new() }).collect();
+    for _ in 0..rounds.max(1) {
+        for (index, side) in sides.iter_mut().enumerate() {
+            side.rounds.push(measure(index)?);
+        }
+    }
+    Ok(sides)
+}
+
+/// Sides over a quantity that is varied.
+pub(super) struct ParameterSweep {
+    pub(super) x: PlotAxis,
+    /// Values of the quantity, and the sides at each.
+    pub(super) at: Vec<(f64, Vec<MeasuredSide>)>,
+}
+
+/// Measures all sides at all values, round by round.
+pub(super) fn measure_sweep(
+    rounds: usize,
+    x: PlotAxis,
+    values: &[f64],
+    names: &[&str],
+    mut measure: impl FnMut(f64, usize) -> Result<LoadMeasurement, CliError>,
+) -> Result<ParameterSweep, CliError> {
+    let sides = || names.iter().map(|name| MeasuredSide { name: (*name).to_owned(), rounds: Vec::new() }).collect();
+    let mut at: Vec<(f64, Vec<MeasuredSide>)> = values.iter().map(|value| (*value, sides())).collect();
+    for _ in 0..rounds.max(1) {
+        for (value, sides) in &mut at {
+            for (index, side) in sides.iter_mut().enumerate() {
+                side.rounds.push(measure(*value, index)?);
+            }
+        }
+    }
+    Ok(ParameterSweep { x, at })
+}
+
+impl ParameterSweep {
+    /// Adds a plot of a figure, and the table of what is in it.
+    pub(super) fn show(
+        &self,
+        findings: &mut ExperimentFindings,
+        title: &str,
+        y: &str,
+        scale: AxisScale,
+        figure: FigureFn,
+    ) {
+        let names: Vec<String> =
+            self.at.first().map_or(Vec::new(), |(_, sides)| sides.iter().map(|side| side.name.clone()).collect());
+        let mut table = ReportTable::new(format!("{title}, {y}"), &self.x.name, &names);
+        let mut series: Vec<PlotSeries> =
+            names.iter().map(|name| PlotSeries { name: name.clone(), points: Vec::new() }).collect();
+        for (x, sides) in &self.at {
+            let spreads: Vec<RoundSpread> = sides.iter().map(|side| side.spread(figure)).collect();
+            for (series, y) in series.iter_mut().zip(&spreads) {
+                series.points.push(PlotPoint { x: *x, y: y.clone() });
+            }
+            table.row(format_axis_value(*x), spreads);
+        }
+        findings.tables.push(table);
+        let y = PlotAxis { name: y.to_owned(), scale };
+        findings.plots.push(LinePlot { title: title.to_owned(), x: self.x.clone(), y, series });
+    }
+
+    /// The side of that index at a value, if both are there.
+    pub(super) fn side(&self, value: f64, index: usize) -> Option<&MeasuredSide> {
+        self.at.iter().find(|(at, _)| *at == value)?.1.get(index)
+    }
+}
+
+/// A value of an axis as the name of a row.
+fn format_axis_value(value: f64) -> String {
+    if value == value.round() { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+pub(super) fn axis(name: &str, scale: AxisScale) -> PlotAxis {
+    PlotAxis { name: name.to_owned(), scale }
+}
+
+/// Runs loads for so long, after a quarter of that to warm up; wrong answers are an error.
+pub(super) fn run_loads(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, CliError> {
+    run_with_warmup(Options::new(tenants), seconds)
+}
+
+/// The same from a generator that sleeps while there is nothing to do: for servers that need all processors.
+pub(super) fn run_sleeping_generator(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, CliError> {
+    run_with_warmup(Options { doze: true, ..Options::new(tenants) }, seconds)
+}
+
+fn run_with_warmup(options: Options, seconds: f64) -> Result<Report, CliError> {
+    let duration = Duration::from_secs_f64(seconds);
+    let report = run(&Options { duration, warm_up: duration / 4, ..options }, &mut |_| {})?;
+    if report.wrong > 0 {
+        return Err(CliError::new(format!("{} replies were wrong: this is a bug", report.wrong)).below(&report));
+    }
+    Ok(report)
+}
+
+/// The same, where every call is to be answered well, or, of endless code, to be ended.
+pub(super) fn run_checked(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, CliError> {
+    let report = run_loads(tenants, seconds)?;
+    let failed = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
+    if failed > 0 {
+        return Err(CliError::new(format!("{failed} calls failed")).below(&report));
+    }
+    Ok(report)
+}
+
+/// Calls of a row that did not end as they should: well, or, of endless code, by being killed, of a transaction, by a
+/// conflict.
+fn unanswered(row: &LoadRow) -> u64 {
+    let expected = match row.class {
+        Class::Bad => "killed",
+        Class::Transfer => "conflict",
+        class if class.is_of_graph() => "conflict",
+        _ => "",
+    };
+    row.count - row.ok - row.errors.get(expected).copied().unwrap_or(0)
+}
+
+/// The row of a tenant's class.
+pub(super) fn row(report: &Report, tenant: &str, class: Class) -> LoadMeasurement {
+    report.row(tenant, class).map_or(LoadMeasurement::NOTHING, LoadMeasurement::from)
+}
+
+/// One load of one class alone, where every call is to be answered well.
+pub(super) fn run_single_class(load: TenantLoad, class: Class, seconds: f64) -> Result<LoadMeasurement, CliError> {
+    let name = load.name.clone();
+    Ok(row(&run_checked(vec![load], seconds)?, &name, class))
+}
+
+/// A load in another protocol, where every reply is to be right.
+pub(super) fn run_peer(load: &PeerLoad, seconds: f64) -> Result<LoadMeasurement, CliError> {
+    let duration = Duration::from_secs_f64(seconds);
+    let report = peer::run(&PeerLoad { duration, warm_up: duration / 4, ..load.clone() })?;
+    let PeerReport { per_s, keys_per_s, p50_us, p99_us, p999_us, wrong, errors, first_error, count, .. } = report;
+    if count == 0 && errors == 0 {
+        return Ok(LoadMeasurement::NOTHING);
+    }
+    if wrong > 0 || errors > 0 {
+        let at = load.address;
+        let text = format!("{at}: {count} replies, {wrong} wrong, {errors} errors: {first_error:?}");
+        return Err(CliError::new(text));
+    }
+    Ok(LoadMeasurement { per_s, keys_per_s, p50_us, p99_us, p999_us, server_us: NAN })
+}

@@ -1,0 +1,145 @@
+//! Who attacks with long commands at a port for Redis: a million keys in one, or a transaction of 900,000.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use crate::local_server::LocalServer;
+use sandstorm_terminal::output::CliError;
+
+/// Keys of a long command: nearly as many as one may have.
+const KEYS: usize = 1_000_000;
+/// Commands of a transaction, and the keys of each.
+const TRANSACTION: (usize, usize) = (9, 100_000);
+/// What stands behind each command, so that its end is seen whatever its answer is.
+const END: &[u8] = b"end of the long command";
+/// Bytes that one turn gives to the kernel, or takes: some tens of microseconds.
+const TURN_BYTES: usize = 64 << 10;
+
+/// A long command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LongCommand {
+    Del,
+    MGet,
+    Exists,
+    Exec,
+}
+
+impl LongCommand {
+    /// What is said: the command, and an echo.
+    fn bytes(self) -> Vec<u8> {
+        let mut said = Vec::new();
+        match self {
+            LongCommand::Del => with_keys("DEL", KEYS, &mut said),
+            LongCommand::MGet => with_keys("MGET", KEYS, &mut said),
+            LongCommand::Exists => with_keys("EXISTS", KEYS, &mut said),
+            LongCommand::Exec => {
+                command(&[b"MULTI"], &mut said);
+                (0..TRANSACTION.0).for_each(|_| with_keys("EXISTS", TRANSACTION.1, &mut said));
+                command(&[b"EXEC"], &mut said);
+            }
+        }
+        command(&[b"ECHO", END], &mut said);
+        said
+    }
+}
+
+fn command(args: &[&[u8]], said: &mut Vec<u8>) {
+    said.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+    args.iter().for_each(|arg| argument(arg, said));
+}
+
+fn argument(arg: &[u8], said: &mut Vec<u8>) {
+    said.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+    said.extend_from_slice(arg);
+    said.extend_from_slice(b"\r\n");
+}
+
+fn with_keys(name: &str, keys: usize, said: &mut Vec<u8>) {
+    said.extend_from_slice(format!("*{}\r\n", keys + 1).as_bytes());
+    argument(name.as_bytes(), said);
+    (0..keys).for_each(|number| argument(format!("{number:x}").as_bytes(), said));
+}
+
+/// A connection that sends one long command after the other, each when the one before is answered.
+pub(super) struct RedisAttack {
+    stream: TcpStream,
+    said: Vec<u8>,
+    /// Bytes of it that are sent.
+    sent: usize,
+    /// The end of what was heard, which is the echo's in the end.
+    heard: Vec<u8>,
+}
+
+impl RedisAttack {
+    /// Connects to the server's first port for Redis, whose tenant is the attacker.
+    pub(super) fn new(server: &LocalServer, what: LongCommand) -> Result<RedisAttack, CliError> {
+        let port = server.listening().first().ok_or_else(|| CliError::new("there is no Redis port: this is a bug"))?;
+        let stream = TcpStream::connect(port).and_then(|stream| {
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        });
+        Ok(RedisAttack { stream: stream.map_err(failed)?, said: what.bytes(), sent: 0, heard: Vec::new() })
+    }
+
+    /// Goes on with what is to be sent and heard. Tells whether it has begun a command.
+    pub(super) fn turn(&mut self) -> Result<bool, CliError> {
+        let has_begun = self.sent == 0;
+        self.go_on()?;
+        Ok(has_begun)
+    }
+
+    /// Begins nothing more; whether the last command is answered.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.sent == 0 || self.go_on().is_err() || self.sent == 0
+    }
+
+    fn go_on(&mut self) -> Result<(), CliError> {
+        let to = self.said.len().min(self.sent + TURN_BYTES);
+        match self.stream.write(&self.said[self.sent..to]) {
+            Ok(sent) => self.sent += sent,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let mut buffer = [0; TURN_BYTES];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => return Err(CliError::new("the Redis port has closed the connection")),
+            Ok(len) => self.hear(&buffer[..len]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(())
+    }
+
+    /// Takes what was answered; the next command may begin when all of this one is sent and its echo is here.
+    fn hear(&mut self, bytes: &[u8]) {
+        let end = [END, b"\r\n"].concat();
+        self.heard.extend_from_slice(&bytes[bytes.len().saturating_sub(end.len())..]);
+        let old = self.heard.len().saturating_sub(end.len());
+        self.heard.drain(..old);
+        if self.heard == end && self.sent == self.said.len() {
+            (self.sent, self.heard) = (0, Vec::new());
+        }
+    }
+}
+
+fn failed(error: std::io::Error) -> CliError {
+    CliError::new(format!("the Redis port does not answer: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_commands_are_as_long_as_the_protocol_takes_and_end_with_an_echo() {
+        use sandstorm_net::limits::{RESP_ARGUMENTS, RESP_COMMAND_BYTES};
+        for what in [LongCommand::Del, LongCommand::MGet, LongCommand::Exists, LongCommand::Exec] {
+            let said = what.bytes();
+            assert!(said.ends_with(&[END, b"\r\n"].concat()) && said.len() < RESP_COMMAND_BYTES, "{}", said.len());
+        }
+        const { assert!(KEYS < RESP_ARGUMENTS) };
+        let mut said = Vec::new();
+        with_keys("DEL", 2, &mut said);
+        assert_eq!(said, b"*3\r\n$3\r\nDEL\r\n$1\r\n0\r\n$1\r\n1\r\n");
+    }
+}

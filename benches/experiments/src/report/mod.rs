@@ -1,0 +1,255 @@
+//! What an experiment has found: tables, ratios with their targets, and series for plots. Text, JSON and the page are
+//! all made from this.
+
+mod html;
+pub(super) mod machine;
+mod svg;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use self::machine::MachineDescription;
+use sandstorm_terminal::output::CliError;
+
+/// A value over the rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct RoundSpread {
+    pub(super) median: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+    /// In the order in which they were measured; empty where there are no rounds.
+    pub(super) rounds: Vec<f64>,
+}
+
+impl RoundSpread {
+    /// Of the rounds' values. What is no number (nothing was measured in that round) counts for nothing.
+    pub(super) fn of(rounds: Vec<f64>) -> RoundSpread {
+        let numbers = || rounds.iter().copied().filter(|value| value.is_finite());
+        let least = numbers().fold(f64::NAN, f64::min);
+        let most = numbers().fold(f64::NAN, f64::max);
+        RoundSpread { median: median(&mut numbers().collect::<Vec<_>>()), least, most, rounds }
+    }
+
+    /// Of a value that was there once.
+    pub(super) fn once(value: f64) -> RoundSpread {
+        RoundSpread { median: value, least: value, most: value, rounds: Vec::new() }
+    }
+
+    /// This one over the other, round by round.
+    pub(super) fn over(&self, other: &RoundSpread) -> RoundSpread {
+        RoundSpread::of(self.rounds.iter().zip(&other.rounds).map(|(a, b)| a / b).collect())
+    }
+}
+
+/// The median; sorts the values.
+pub(super) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match (values.get(middle.wrapping_sub(1)), values.get(middle)) {
+        (Some(below), Some(above)) if values.len().is_multiple_of(2) => (below + above) / 2.0,
+        (_, Some(middle)) => *middle,
+        _ => f64::NAN,
+    }
+}
+
+/// What a ratio is meant to be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RatioTarget {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl RatioTarget {
+    fn is_reached(self, value: f64) -> bool {
+        match self {
+            RatioTarget::AtLeast(bound) => value >= bound,
+            RatioTarget::AtMost(bound) => value <= bound,
+        }
+    }
+}
+
+impl std::fmt::Display for RatioTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RatioTarget::AtLeast(bound) => write!(f, "at least {}", text::number(*bound)),
+            RatioTarget::AtMost(bound) => write!(f, "at most {}", text::number(*bound)),
+        }
+    }
+}
+
+/// One side over another.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct RatioResult {
+    /// Which two, and of what.
+    pub(super) what: String,
+    pub(super) ratio: RoundSpread,
+    /// Medians of both sides.
+    pub(super) sides: [f64; 2],
+    pub(super) unit: &'static str,
+    pub(super) target: Option<RatioTarget>,
+    /// Whether the median is what the target says.
+    pub(super) reached: Option<bool>,
+}
+
+impl RatioResult {
+    /// The first over the second, round by round.
+    pub(super) fn of(
+        what: impl Into<String>,
+        unit: &'static str,
+        sides: [&RoundSpread; 2],
+        target: Option<RatioTarget>,
+    ) -> RatioResult {
+        let ratio = sides[0].over(sides[1]);
+        let reached = target.map(|target| target.is_reached(ratio.median));
+        RatioResult { what: what.into(), ratio, sides: sides.map(|side| side.median), unit, target, reached }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ReportRow {
+    pub(super) name: String,
+    /// What is no number was not measured.
+    pub(super) cells: Vec<RoundSpread>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ReportTable {
+    pub(super) title: String,
+    /// What the rows' names are.
+    pub(super) of: String,
+    /// Names with units.
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<ReportRow>,
+}
+
+impl ReportTable {
+    pub(super) fn new(
+        title: impl Into<String>,
+        of: &str,
+        columns: impl IntoIterator<Item = impl Into<String>>,
+    ) -> ReportTable {
+        let columns = columns.into_iter().map(Into::into).collect();
+        ReportTable { title: title.into(), of: of.to_owned(), columns, rows: Vec::new() }
+    }
+
+    pub(super) fn row(&mut self, name: impl Into<String>, cells: Vec<RoundSpread>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(ReportRow { name: name.into(), cells });
+    }
+}
+
+/// How an axis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum AxisScale {
+    /// From zero.
+    Linear,
+    /// By powers; what is not above zero is not drawn.
+    Log,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PlotAxis {
+    /// Its name with the unit.
+    pub(super) name: String,
+    pub(super) scale: AxisScale,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PlotPoint {
+    pub(super) x: f64,
+    pub(super) y: RoundSpread,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PlotSeries {
+    pub(super) name: String,
+    pub(super) points: Vec<PlotPoint>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LinePlot {
+    pub(super) title: String,
+    pub(super) x: PlotAxis,
+    pub(super) y: PlotAxis,
+    pub(super) series: Vec<PlotSeries>,
+}
+
+/// What one experiment has found.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ExperimentFindings {
+    pub(super) name: &'static str,
+    /// What was measured, and how, in a few sentences.
+    pub(super) about: String,
+    pub(super) tables: Vec<ReportTable>,
+    pub(super) ratios: Vec<RatioResult>,
+    pub(super) plots: Vec<LinePlot>,
+    /// What has to be known to read the figures.
+    pub(super) notes: Vec<String>,
+    /// How long it took, filling of tables included.
+    pub(super) seconds: f64,
+}
+
+impl ExperimentFindings {
+    pub(super) fn new(name: &'static str, about: impl Into<String>) -> ExperimentFindings {
+        ExperimentFindings {
+            name,
+            about: about.into(),
+            tables: Vec::new(),
+            ratios: Vec::new(),
+            plots: Vec::new(),
+            notes: Vec::new(),
+            seconds: 0.0,
+        }
+    }
+
+    /// For a terminal.
+    pub(super) fn text(&self) -> String {
+        text::findings(self)
+    }
+}
+
+/// What a run has found.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct BenchReport {
+    /// Of this shape; grows when a field changes its meaning.
+    pub(super) version: u32,
+    pub(super) machine: MachineDescription,
+    /// The words that were typed behind `sandstorm bench`.
+    pub(super) arguments: Vec<String>,
+    pub(super) experiments: Vec<ExperimentFindings>,
+}
+
+/// The version of the JSON's shape.
+const REPORT_VERSION: u32 = 1;
+/// The page, in the folder that was asked for.
+const PAGE: &str = "report.html";
+/// The same for programs.
+const DATA: &str = "report.json";
+
+impl BenchReport {
+    pub(super) fn new(machine: MachineDescription, arguments: Vec<String>) -> BenchReport {
+        BenchReport { version: REPORT_VERSION, machine, arguments, experiments: Vec::new() }
+    }
+
+    /// Writes the page and the data into a folder, which is made if it is not there; tells where they are.
+    pub(super) fn write(&self, folder: &Path) -> Result<[PathBuf; 2], CliError> {
+        let failed = |path: &Path, error: &dyn std::fmt::Display| {
+            CliError::new(format!("cannot write {}: {error}", path.display())).hint("choose another folder with --out")
+        };
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        let data = serde_json::to_vec_pretty(self).map_err(|error| failed(folder, &error))?;
+        let paths = [(PAGE, html::page(self).into_bytes()), (DATA, data)].map(|(name, bytes)| {
+            let path = folder.join(name);
+            std::fs::write(&path, bytes).map_err(|error| failed(&path, &error)).map(|()| path)
+        });
+        let [page, data] = paths;
+        Ok([page?, data?])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! What clients are told, in memcached's words where it has them.
+
+use sandstorm_net::memcached::TOO_LARGE;
+
+use sandstorm_store::StoreError;
+
+/// What those are told whose first command is another one.
+pub(super) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+
+/// Appends a line.
+pub(super) fn push_line(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(super) const NOT_FOUND: &str = "NOT_FOUND";
+pub(super) const NOT_STORED: &str = "NOT_STORED";
+pub(super) const EXISTS: &str = "EXISTS";
+const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+/// What memcached has no words for; it begins as its own do, for clients that compare.
+const STILL_READ: &str = "SERVER_ERROR out of memory storing object: too many replaced records are still being read, write again in a moment";
+const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object: the server's machine has no memory left, the table's quota is not reached";
+pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+pub(super) const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
+pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
+pub(super) const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
+pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
+pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
+
+/// What the store did not do.
+pub(super) fn store_error_text(error: StoreError) -> &'static str {
+    match error {
+        StoreError::OutOfMemory => OUT_OF_MEMORY,
+        StoreError::NoMemory => NO_MEMORY,
+        StoreError::ReclaimPressure => STILL_READ,
+        StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
+        StoreError::Conflict => EXISTS,
+        StoreError::NotANumber => NOT_NUMERIC,
+        StoreError::WrongServer => "SERVER_ERROR another server owns this part of the table",
+    }
+}

@@ -1,0 +1,145 @@
+//! What the requests of one call of a session run on.
+
+use std::cell::Cell;
+
+use sandstorm_net::memcached::TextRequest;
+
+use super::answers::{NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
+use crate::CommandContext;
+use crate::limits::protocols::{REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
+use sandstorm_accounts::WorkerMemcachedCounts;
+use sandstorm_catalog::{AccessError, TableEntry, TenantView};
+use sandstorm_store::EpochGuard;
+use sandstorm_store::limits::MAX_VALUE_BYTES;
+
+/// What the requests of one call of a session run on.
+pub(super) struct MemcachedContext<'w> {
+    pub(super) context: &'w CommandContext<'w>,
+    pub(super) view: Option<&'w TenantView>,
+    /// Whether the client had to show a token.
+    pub(super) by_token: bool,
+    table: u64,
+    /// The table, if it may be read.
+    entry: Option<&'w TableEntry>,
+    pub(super) guard: EpochGuard<'w>,
+    /// What `stats` shows.
+    pub(super) tallies: Option<&'w WorkerMemcachedCounts>,
+    /// Bytes of values that were written, beside those that were sent.
+    written: Cell<usize>,
+    /// Bytes of answers that were there when this began.
+    pub(super) begun: usize,
+}
+
+impl<'w> MemcachedContext<'w> {
+    pub(super) fn new(
+        context: &'w CommandContext<'w>,
+        view: Option<&'w TenantView>,
+        table: u64,
+        by_token: bool,
+        begun: usize,
+    ) -> MemcachedContext<'w> {
+        let entry = view.and_then(|view| view.reach(table, false).ok());
+        if let Some(entry) = entry {
+            entry.flush_if_due(context.participant, context.now_ms, |table| context.empties(table));
+        }
+        let (guard, written) = (context.participant.guard(), Cell::new(0));
+        let tallies = view.map(|view| view.tenant.usage.tallies(context.worker));
+        MemcachedContext { context, view, by_token, table, entry, guard, tallies, written, begun }
+    }
+
+    /// Hashes a key and has its bucket fetched; 0: there is no table.
+    #[inline]
+    pub(super) fn prefetch_key(&self, key: &[u8]) -> u64 {
+        let Some(entry) = self.entry else { return 0 };
+        let hash = entry.table.hash(key);
+        entry.table.prefetch_bucket(hash);
+        hash
+    }
+
+    /// The same for a request; 0: it has no key, or not as it stands there.
+    #[inline]
+    pub(super) fn prefetch_request(&self, request: &TextRequest<'_>) -> u64 {
+        match request {
+            TextRequest::Get { key, .. }
+            | TextRequest::TooLarge { key, .. }
+            | TextRequest::Delete { key, .. }
+            | TextRequest::Arithmetic { key, .. }
+            | TextRequest::Touch { key, .. } => self.prefetch_key(key),
+            TextRequest::Store(store) => self.prefetch_key(store.key),
+            TextRequest::Meta(meta) if !meta.flags.base64 => self.prefetch_key(meta.key),
+            _ => 0,
+        }
+    }
+
+    /// Has the records fetched that the buckets of these hashes name.
+    #[inline]
+    pub(super) fn prefetch_records(&self, hashes: impl Iterator<Item = u64> + Clone) {
+        if let Some(entry) = self.entry {
+            // 0, which is no key's, finds nothing.
+            entry.table.prefetch_records(&self.guard, hashes);
+        }
+    }
+
+    /// The table, to read or to write in, for one request. Else what is to be told.
+    pub(super) fn reach(&self, write: bool) -> Result<&'w TableEntry, &'static str> {
+        let view = self.view.ok_or(NO_TENANT)?;
+        if !self.context.admit(view, 1) {
+            return Err(OVER_QUOTA);
+        }
+        match self.entry {
+            Some(entry) if !write => Ok(entry),
+            _ => view.reach(self.table, write).map_err(|error| match error {
+                AccessError::ReadOnly => READ_ONLY,
+                AccessError::Unknown => NO_TABLE,
+            }),
+        }
+    }
+
+    /// Notes that statistics of so many bytes were put together.
+    pub(super) fn tells(&self, bytes: usize) {
+        self.context.work((bytes / STATISTICS_PER_REQUEST_BYTES) as u64);
+    }
+
+    /// Notes that a value of so many bytes is written again, which takes the tenant's time as so many requests do.
+    pub(super) fn rewrites(&self, bytes: usize) {
+        self.written.set(self.written.get() + bytes);
+        let requests = &self.context.requests;
+        requests.set(requests.get().saturating_add((bytes / REWRITTEN_PER_REQUEST_BYTES) as u32));
+    }
+
+    /// Bytes of values that were written, beside those that were sent.
+    pub(super) fn written(&self) -> usize {
+        self.written.get()
+    }
+
+    /// Whether the table may be written. (A win is a mark on the record: who may only read cannot leave one.)
+    pub(super) fn may_write(&self) -> bool {
+        self.view.is_some_and(|view| view.reach(self.table, true).is_ok())
+    }
+
+    pub(super) fn guard(&self) -> &EpochGuard<'w> {
+        &self.guard
+    }
+
+    /// Longest value that may be stored.
+    pub(super) fn max_value(&self) -> usize {
+        self.entry.map_or(MAX_VALUE_BYTES, |entry| entry.table.max_value_len())
+    }
+
+    /// Counts a key that was asked for.
+    pub(super) fn count_read(&self, found: bool) {
+        if let Some(view) = self.view {
+            let counters = view.tenant.usage.worker(self.context.worker);
+            counters.connection_reads.add(1);
+            counters.connection_misses.add(u64::from(!found));
+        }
+        self.context.counters.records_read.add(u64::from(found));
+    }
+
+    /// Counts a value that was to be written.
+    pub(super) fn count_write(&self) {
+        if let Some(view) = self.view {
+            view.tenant.usage.worker(self.context.worker).connection_writes.add(1);
+        }
+    }
+}

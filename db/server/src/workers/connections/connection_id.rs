@@ -1,0 +1,9 @@
+//! The identifier of a connection.
+
+use crate::workers::slot_map::SlotId;
+
+/// Identifies a connection of a worker. As one word it is the token of the selector, too.
+pub(in crate::workers) type ConnectionId = SlotId<ConnectionKind>;
+
+/// What a [`ConnectionId`] identifies.
+pub(in crate::workers) enum ConnectionKind {}

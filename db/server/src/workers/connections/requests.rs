@@ -1,0 +1,230 @@
+//! Runs what a connection asks for, and decides whether the connection stays.
+
+use std::mem;
+
+use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
+use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction};
+use sandstorm_metrics::ConnectionReason;
+use sandstorm_net::rpc::{OpKind, Operation};
+
+use super::connection::{ClientConnection, ConnectionPhase};
+use super::connection_id::ConnectionId;
+use super::inbox::InboxMessage;
+use super::worker_connections::WorkerConnections;
+use crate::limits::connections::{RETAINED_BUFFER_BYTES, UNAUTHENTICATED_INPUT_BYTES};
+use crate::workers::context::WorkerContext;
+use crate::workers::executor::RequestExecutor;
+use crate::workers::tasks::ReplyTarget;
+
+/// What is to be done with a connection after it was served.
+pub(super) enum ServeOutcome {
+    /// It stays.
+    Keep,
+    /// It goes on by itself in the next turn.
+    Continue,
+    /// It is closed.
+    Close,
+    /// It moves to that worker.
+    HandOver(usize),
+}
+
+impl WorkerConnections {
+    /// Runs what a connection asks for, from its kept input and what was received just now, and sends the answers.
+    pub(super) fn run_input(
+        &mut self,
+        id: ConnectionId,
+        received: Option<&[u8]>,
+        batches: usize,
+        executor: &mut RequestExecutor,
+    ) -> ServeOutcome {
+        let Some(connection) = self.slots.get(id) else { return ServeOutcome::Keep };
+        if executor.context.is_draining {
+            return if connection.turn_away(received.unwrap_or_default(), executor.context.clock.now_us) {
+                ServeOutcome::Keep
+            } else {
+                ServeOutcome::Close
+            };
+        }
+        let mut answers = mem::take(&mut self.answers);
+        let bytes = received.map_or(0, <[u8]>::len);
+        executor.context.counters.connection_bytes_in.add(bytes as u64);
+        // Received bytes are copied, whether or not they can be run yet.
+        executor.charge_connection(connection.session.identity(), (bytes / BYTES_PER_REQUEST) as u32);
+        let whole = connection.input.is_empty();
+        let mut worked = 0;
+        let outcome = match received {
+            Some(received) if whole => {
+                let (used, outcome) =
+                    run_batches(connection, id, received, (batches, &mut worked), executor, &mut answers);
+                if used < received.len() {
+                    connection.keep(&received[used..]);
+                }
+                outcome
+            }
+            _ => {
+                connection.keep(received.unwrap_or_default());
+                if connection.input.len() < connection.needed {
+                    ServeOutcome::Keep
+                } else {
+                    let input = mem::take(&mut connection.input);
+                    let from = connection.used;
+                    let (used, outcome) =
+                        run_batches(connection, id, &input[from..], (batches, &mut worked), executor, &mut answers);
+                    connection.input = input;
+                    connection.consume(used);
+                    outcome
+                }
+            }
+        };
+        if matches!(outcome, ServeOutcome::Continue) {
+            self.pieces = self.pieces.saturating_add(worked);
+        }
+        if u64::from(worked) > executor.context.counters.connection_longest_piece.get() {
+            executor.context.counters.connection_longest_piece.set(worked.into());
+        }
+        executor.context.counters.connection_bytes_out.add(answers.len() as u64);
+        let work = connection.transport.work(received.map_or(0, <[u8]>::len) + answers.len());
+        executor.charge_connection(connection.session.identity(), (work / BYTES_PER_REQUEST) as u32);
+        let sent = connection.send(&mut answers, executor.context.clock.now_us);
+        debug_assert!(answers.is_empty(), "what one connection is told stays with it");
+        answers.clear();
+        if answers.capacity() > RETAINED_BUFFER_BYTES {
+            answers = Vec::new();
+        }
+        self.answers = answers;
+        if sent { outcome } else { ServeOutcome::Close }
+    }
+
+    /// Counts the changes of a connection that was served, and applies the outcome.
+    pub(super) fn settle(
+        &mut self,
+        id: ConnectionId,
+        before: (usize, usize),
+        outcome: ServeOutcome,
+        context: &WorkerContext,
+    ) {
+        let Some(connection) = self.slots.get(id) else { return };
+        let (unsent, buffered) = (connection.unsent(), connection.buffered());
+        let waiting = connection.input.len() - connection.used;
+        let tenant = connection.session.identity().map_or(0, ConnectionIdentity::tenant);
+        // Its buffers may have grown before, too: by results of invocations.
+        let grew = buffered > mem::replace(&mut connection.checked_bytes, buffered);
+        let (counted, seat, is_closing) =
+            (connection.tenant, connection.seat, connection.state == ConnectionPhase::Closing);
+        // The selector does not report the end of the input again, nor bytes that wait to be decrypted.
+        let has_more = (connection.transport.has_ended() || connection.transport.has_rest()) && connection.goes_on();
+        self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
+        self.slots.buffered(counted, before.1, buffered);
+        if tenant != counted && tenant != 0 {
+            if !context.shared.connection_budget.pass(counted, seat, tenant) {
+                return self.refuse(id, ConnectionReason::Full, context);
+            }
+            self.slots.assign_tenant(id, tenant);
+            self.publish_count(counted, context);
+            self.publish_count(tenant, context);
+        }
+        match outcome {
+            ServeOutcome::Close => return self.end(id, context),
+            ServeOutcome::HandOver(home) => return self.hand_over(id, home, context),
+            ServeOutcome::Keep | ServeOutcome::Continue => {}
+        }
+        if is_closing && unsent == 0 {
+            return self.end(id, context);
+        }
+        if tenant == 0 && waiting > UNAUTHENTICATED_INPUT_BYTES {
+            return self.refuse(id, ConnectionReason::Unauthenticated, context);
+        }
+        if grew && !self.slots.admits_buffers(if tenant == 0 { counted } else { tenant }) {
+            return self.refuse(id, ConnectionReason::Memory, context);
+        }
+        if matches!(outcome, ServeOutcome::Continue) || has_more {
+            self.queue(id);
+        }
+        self.watch(id);
+    }
+}
+
+/// Runs up to so many batches of a connection's input, or a piece's work of them. Returns how many bytes were used up,
+/// and the outcome; adds to `worked`.
+fn run_batches(
+    connection: &mut ClientConnection,
+    id: ConnectionId,
+    input: &[u8],
+    (batches, worked): (usize, &mut u32),
+    executor: &mut RequestExecutor,
+    answers: &mut Vec<u8>,
+) -> (usize, ServeOutcome) {
+    let (mut used, mut left) = (0, batches);
+    let budget = executor.piece_budget(connection.tenant);
+    connection.needed = 1;
+    loop {
+        let context = executor.command_context(budget.saturating_sub(*worked).max(1));
+        let (bytes, next) = connection.session.run(&context, &input[used..], answers);
+        let requests = context.work_done();
+        *worked = worked.saturating_add(requests);
+        executor.charge_connection(connection.session.identity(), requests);
+        executor.context.counters.connection_batches.add(1);
+        for (home, word) in connection.session.killed() {
+            executor.context.shared.send_to_inbox(home as usize, InboxMessage::Close(ConnectionId::from_u64(word)));
+        }
+        used += bytes;
+        let rest = input.len() - used;
+        match next {
+            NextAction::NeedMore(needed) => {
+                connection.needed = needed.max(1);
+                return (used, ServeOutcome::Keep);
+            }
+            NextAction::Yield => {}
+            NextAction::Invoke { extension, args } => {
+                begin_invocation(connection, id, (&extension, &args), executor, answers);
+                if connection.state != ConnectionPhase::Serving {
+                    return (used, ServeOutcome::Keep);
+                }
+            }
+            NextAction::HandOver(tenant) => {
+                let home = executor.context.snapshot.tenant(tenant).map(|view| view.tenant.home_worker as usize);
+                let home = home.map_or(executor.context.index, |home| home % executor.context.shared.ports.len());
+                if home != executor.context.index {
+                    return (used, ServeOutcome::HandOver(home));
+                }
+            }
+            NextAction::Close => {
+                connection.state = ConnectionPhase::Closing;
+                return (used + rest, ServeOutcome::Keep);
+            }
+        }
+        if rest == 0 {
+            return (used, ServeOutcome::Keep);
+        }
+        // Calls that are refused take their time as well.
+        left = left.saturating_sub(1);
+        if left == 0 || *worked >= budget || answers.len() > RETAINED_BUFFER_BYTES / 4 {
+            return (used, ServeOutcome::Continue);
+        }
+    }
+}
+
+/// Begins an invocation that a connection asks for. If it cannot begin, the session writes the answer.
+fn begin_invocation(
+    connection: &mut ClientConnection,
+    id: ConnectionId,
+    (extension, args): (&[u8], &[u8]),
+    executor: &mut RequestExecutor,
+    answers: &mut Vec<u8>,
+) {
+    let RequestExecutor { context, invocations } = executor;
+    let view = connection.session.identity().and_then(|identity| identity.view(&context.snapshot));
+    let Some(view) = view else {
+        connection.state = ConnectionPhase::Closing;
+        return;
+    };
+    let target = ReplyTarget::Stream { worker: context.index as u32, connection: id };
+    let operation = Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) };
+    match invocations.begin(context, view, &operation, target) {
+        Ok(()) => connection.state = ConnectionPhase::Invoking,
+        Err((status, text)) => {
+            let result = InvocationResult { status, number: 0, value: text.as_bytes() };
+            connection.session.answered(&result, answers);
+        }
+    }
+}

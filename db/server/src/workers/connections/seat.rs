@@ -1,0 +1,31 @@
+//! The place of an unauthenticated connection: where it comes from, and its number.
+
+use std::net::IpAddr;
+
+use sandstorm_net::driver::StreamSocket;
+
+use super::connection_id::ConnectionId;
+
+/// Where a connection comes from: its client's address, of IPv6 the /64. All Unix sockets are one origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Origin(pub(super) Option<u128>);
+
+impl Origin {
+    /// The origin of a stream.
+    pub(super) fn of(stream: &StreamSocket) -> Origin {
+        Origin(stream.peer().map(|peer| match peer.ip().to_canonical() {
+            IpAddr::V6(ip) => u128::from(ip) >> 64,
+            IpAddr::V4(ip) => u128::from(u32::from(ip)) << 64,
+        }))
+    }
+}
+
+/// The place of an unauthenticated connection. They are numbered as they come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    pub(super) origin: Origin,
+    pub(super) number: u64,
+}
+
+/// A worker's number, and the id of its connection.
+pub(super) type At = (usize, ConnectionId);

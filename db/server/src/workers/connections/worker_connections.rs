@@ -1,0 +1,279 @@
+//! The connections of one worker: how they are kept, handed over and closed.
+
+use std::io;
+use std::mem;
+
+use sandstorm_dialects::InvocationResult;
+use sandstorm_metrics::{ConnectionReason, WorkerCounters};
+use sandstorm_net::driver::{EpollSelector, SocketInterest};
+
+use super::connection::{ClientConnection, ConnectionPhase};
+use super::connection_id::ConnectionId;
+use super::handshake_queue::TlsHandshakeQueue;
+use super::inbox::InboxMessage;
+use super::ready_queue::ReadyQueue;
+use super::slots::ConnectionSlots;
+use super::stream_port::StreamPort;
+use super::udp_port::UdpPort;
+use crate::limits::connections::ACCEPT_PAUSE_US;
+use crate::workers::context::WorkerContext;
+
+/// The flag of a port's token for the selector: the stream ports' numbers come first, then the UDP ports'.
+pub(super) const PORT_TOKEN_FLAG: u64 = 1 << 63;
+
+/// The connections of one worker.
+pub(in crate::workers) struct WorkerConnections {
+    pub(super) selector: EpollSelector,
+    pub(super) stream_ports: Vec<StreamPort>,
+    pub(super) udp_ports: Vec<UdpPort>,
+    pub(super) slots: ConnectionSlots,
+    /// Connections that have something to do.
+    pub(super) ready: ReadyQueue,
+    /// Numbers of ports that the selector has reported: the stream ports, then the UDP ports.
+    pub(super) ready_ports: Vec<u64>,
+    /// Connections that are broken, as the selector has reported.
+    pub(super) broken: Vec<ConnectionId>,
+    /// The buffer into which all connections receive.
+    pub(super) received: Vec<u8>,
+    /// The buffer into which all connections write their answers.
+    pub(super) answers: Vec<u8>,
+    /// TLS handshakes under way.
+    pub(super) handshakes: TlsHandshakeQueue,
+    /// Connections with answers that wait.
+    pub(super) unsent: usize,
+    /// Work in this turn on commands that go on in the next, in plain requests.
+    pub(super) pieces: u32,
+    /// When the timeouts were last checked.
+    pub(super) timeouts_checked_us: u64,
+    /// Nothing is accepted before this moment.
+    pub(super) accept_paused_until_us: Option<u64>,
+}
+
+impl WorkerConnections {
+    /// With these ports, and no connection yet.
+    pub(in crate::workers) fn new(
+        stream_ports: Vec<StreamPort>,
+        udp_ports: Vec<UdpPort>,
+    ) -> io::Result<WorkerConnections> {
+        let selector = EpollSelector::new()?;
+        for (index, stream_port) in stream_ports.iter().enumerate() {
+            selector.add(&stream_port.listener, PORT_TOKEN_FLAG | index as u64, SocketInterest::READ)?;
+        }
+        for (index, udp_port) in udp_ports.iter().enumerate() {
+            selector.add(
+                &udp_port.driver,
+                PORT_TOKEN_FLAG | (stream_ports.len() + index) as u64,
+                SocketInterest::READ,
+            )?;
+        }
+        Ok(WorkerConnections {
+            selector,
+            stream_ports,
+            udp_ports,
+            slots: ConnectionSlots::default(),
+            ready: ReadyQueue::default(),
+            ready_ports: Vec::new(),
+            broken: Vec::new(),
+            received: vec![0; sandstorm_dialects::limits::protocols::RECEIVE_BYTES],
+            answers: Vec::new(),
+            handshakes: TlsHandshakeQueue::default(),
+            unsent: 0,
+            pieces: 0,
+            timeouts_checked_us: 0,
+            accept_paused_until_us: None,
+        })
+    }
+
+    /// Datagrams that were not answered.
+    pub(in crate::workers) fn datagrams_dropped(&self) -> u64 {
+        self.udp_ports.iter().map(UdpPort::dropped).sum()
+    }
+
+    /// What to wait for besides packets.
+    pub(in crate::workers) fn selector(&self) -> &EpollSelector {
+        &self.selector
+    }
+
+    /// When a turn is needed though nothing comes, in the workers' microseconds.
+    pub(in crate::workers) fn timer_us(&self) -> Option<u64> {
+        let look = self.unsent > 0 || self.slots.connections_of(0) > 0;
+        let look_us = look.then(|| self.timeouts_checked_us + crate::limits::connections::TIMEOUT_CHECK_US);
+        [look_us, self.accept_paused_until_us, self.handshakes.due_us()].into_iter().flatten().min()
+    }
+
+    /// Whether some have something to do without the selector reporting it.
+    pub(in crate::workers) fn has_work(&self) -> bool {
+        self.ready.len() > 0 || self.udp_ports.iter().any(UdpPort::has_requests)
+    }
+
+    /// Puts a connection into a slot, and its socket into the selector. None if the kernel has no room for that.
+    pub(super) fn admit(&mut self, mut connection: Box<ClientConnection>) -> Option<ConnectionId> {
+        self.unsent += usize::from(connection.unsent() > 0);
+        // Not what the worker before had the selector look for: it changes only with what the connection does here.
+        connection.interest = connection.wanted();
+        let interest = connection.interest;
+        let id = self.slots.insert(connection);
+        let added = self.slots.get(id).map(|connection| self.selector.add(&connection.transport, id.word(), interest));
+        if added.is_some_and(|added| added.is_ok()) {
+            return Some(id);
+        }
+        self.release(id);
+        None
+    }
+
+    /// Removes a connection from here.
+    pub(super) fn release(&mut self, id: ConnectionId) -> Option<Box<ClientConnection>> {
+        let connection = self.slots.remove(id)?;
+        self.selector.remove(&connection.transport);
+        self.unsent -= usize::from(connection.unsent() > 0);
+        Some(connection)
+    }
+
+    /// Queues a connection that has something to do.
+    pub(super) fn queue(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.slots.get(id)
+            && !std::mem::replace(&mut connection.is_queued, true)
+        {
+            let tenant = connection.tenant;
+            self.ready.push(tenant, id);
+        }
+    }
+
+    /// Whether a connection waits for an invocation to end.
+    pub(in crate::workers) fn has_invoking(&self) -> bool {
+        !self.slots.which(|connection| connection.state == ConnectionPhase::Invoking).is_empty()
+    }
+
+    /// Takes in what another worker has sent.
+    pub(super) fn take_message(&mut self, message: InboxMessage, context: &WorkerContext) {
+        match message {
+            InboxMessage::Connection(connection) => {
+                let (tenant, seat) = (connection.tenant, connection.seat);
+                let waits = connection.transport.has_ended() || connection.transport.has_rest();
+                let has_more = waits || connection.unsent() > 0 || connection.used < connection.input.len();
+                match self.admit(connection) {
+                    Some(id) => {
+                        self.publish_count(tenant, context);
+                        if let Some(connection) = self.slots.get(id) {
+                            let stream = connection.transport.stream();
+                            let location = (context.index as u32, id.word());
+                            if let Some(seat) = seat {
+                                context.shared.connection_budget.seated(seat, (context.index, id));
+                            }
+                            connection.session.placed(location, || stream.addresses());
+                            if connection.session.is_killed() {
+                                // Killed while it was on its way.
+                                return self.end(id, context);
+                            }
+                        }
+                        if has_more {
+                            self.queue(id);
+                        }
+                    }
+                    None => {
+                        context.shared.connection_budget.leave(tenant, seat);
+                        count_refused(&context.counters, ConnectionReason::NoFiles);
+                    }
+                }
+            }
+            // Another connection may have that id by now.
+            InboxMessage::Close(id) => {
+                if self.slots.get(id).is_some_and(|connection| connection.session.is_killed()) {
+                    self.end(id, context);
+                }
+            }
+            InboxMessage::Shed(id) => self.shed(id, context),
+            InboxMessage::InvocationResult { connection, status, number, value } => {
+                self.deliver_result(
+                    connection,
+                    &InvocationResult { status, number, value: &value },
+                    context.clock.now_us,
+                );
+            }
+        }
+    }
+
+    /// Tells a connection the result of the invocation that it waits for. It goes on with the next turn.
+    pub(in crate::workers) fn deliver_result(&mut self, id: ConnectionId, result: &InvocationResult<'_>, now_us: u64) {
+        let mut answers = mem::take(&mut self.answers);
+        if let Some(connection) = self.slots.get(id)
+            && connection.state == ConnectionPhase::Invoking
+        {
+            let (unsent, buffered) = (connection.unsent(), connection.buffered());
+            connection.state = ConnectionPhase::Serving;
+            connection.session.answered(result, &mut answers);
+            connection.append(&mut answers, now_us);
+            self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
+            let (tenant, now) = (connection.tenant, connection.buffered());
+            self.slots.buffered(tenant, buffered, now);
+            self.queue(id);
+        }
+        self.answers = answers;
+    }
+
+    /// Has the selector report what the connection waits for.
+    pub(super) fn watch(&mut self, id: ConnectionId) {
+        let Some(connection) = self.slots.get(id) else { return };
+        let wanted = connection.wanted();
+        if wanted != connection.interest {
+            connection.interest = wanted;
+            // It was added when it came; if the kernel has lost it, its timeout ends it.
+            let _changed = self.selector.change(&connection.transport, id.word(), wanted);
+        }
+    }
+
+    /// Gives a connection to its home worker.
+    pub(super) fn hand_over(&mut self, id: ConnectionId, home: usize, context: &WorkerContext) {
+        if let Some(mut connection) = self.release(id) {
+            // The worker there has a buffer budget of its own.
+            (connection.is_queued, connection.needed, connection.checked_bytes) = (false, 1, 0);
+            connection.is_handshake_delayed = false;
+            self.publish_count(connection.tenant, context);
+            context.counters.connections_handed_over.add(1);
+            context.shared.send_to_inbox(home, InboxMessage::Connection(connection));
+        }
+    }
+
+    /// Publishes how many connections a tenant has here.
+    pub(super) fn publish_count(&self, tenant: u32, context: &WorkerContext) {
+        if let Some(view) = context.snapshot.tenant(tenant) {
+            view.tenant.usage.worker(context.index).connections.set(self.slots.connections_of(tenant) as u64);
+        }
+    }
+
+    /// Closes a connection.
+    pub(super) fn end(&mut self, id: ConnectionId, context: &WorkerContext) {
+        if let Some(mut connection) = self.release(id) {
+            if connection.transport.is_refused() {
+                count_refused(&context.counters, ConnectionReason::Protocol);
+            }
+            connection.transport.close();
+            context.shared.connection_budget.leave(connection.tenant, connection.seat);
+            self.publish_count(connection.tenant, context);
+        }
+    }
+
+    /// Closes a connection, and counts why.
+    pub(super) fn refuse(&mut self, id: ConnectionId, reason: ConnectionReason, context: &WorkerContext) {
+        count_refused(&context.counters, reason);
+        self.end(id, context);
+    }
+
+    /// Closes a connection whose place another one has taken, unless it has authenticated meanwhile.
+    pub(super) fn shed(&mut self, id: ConnectionId, context: &WorkerContext) {
+        if self.slots.get(id).is_some_and(|connection| connection.seat.is_some()) {
+            self.refuse(id, ConnectionReason::Full, context);
+        }
+    }
+
+    /// Accepts nothing for a while.
+    pub(super) fn pause(&mut self, now_us: u64) {
+        self.accept_paused_until_us = Some(now_us + ACCEPT_PAUSE_US);
+        self.stream_ports.iter().for_each(|stream_port| self.selector.remove(&stream_port.listener));
+    }
+}
+
+/// Counts why a connection was closed, or not accepted.
+pub(super) fn count_refused(counters: &WorkerCounters, reason: ConnectionReason) {
+    counters.connections_refused[reason as usize].add(1);
+}

@@ -1,0 +1,64 @@
+//! The context that all parts of a worker share: its number, its view of the directory, its clock and its counters.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_utils::CachePadded;
+use sandstorm_catalog::DirectorySnapshot;
+use sandstorm_metrics::{SingleWriterCounter, WorkerCounters};
+use sandstorm_store::Participant;
+
+use super::recent_tenants::RecentTenants;
+use super::shared::SharedWorkerState;
+use crate::limits::CLOCK_MAX_AGE_US;
+
+/// See the head of this file.
+pub(super) struct WorkerContext {
+    /// The worker's number, which is that of its port, too.
+    pub(super) index: usize,
+    pub(super) shared: Arc<SharedWorkerState>,
+    pub(super) participant: Participant,
+    pub(super) counters: Arc<CachePadded<WorkerCounters>>,
+    pub(super) snapshot: Arc<DirectorySnapshot>,
+    pub(super) clock: WorkerClock,
+    pub(super) recent_tenants: RecentTenants,
+    /// The server is shutting down: nothing new is run.
+    pub(super) is_draining: bool,
+}
+
+/// The time of a turn of the worker's loop. It stands still while the turn lasts.
+pub(super) struct WorkerClock {
+    /// Microseconds since the workers started.
+    pub(super) now_us: u64,
+    /// Unix time.
+    pub(super) now_ms: u64,
+    /// When `now_ms` was read.
+    unix_time_read_us: u64,
+    epoch: Instant,
+}
+
+impl WorkerClock {
+    pub(super) fn new(epoch: Instant) -> WorkerClock {
+        WorkerClock { now_us: 0, now_ms: 0, unix_time_read_us: 0, epoch }
+    }
+
+    /// Takes the time. Returns the microseconds since it was last taken.
+    pub(super) fn advance(&mut self) -> u64 {
+        let now_us = self.epoch.elapsed().as_micros() as u64;
+        let passed_us = now_us - self.now_us;
+        self.now_us = now_us;
+        // A turn may be shorter than it takes to read a clock.
+        if self.now_ms == 0 || now_us.saturating_sub(self.unix_time_read_us) >= CLOCK_MAX_AGE_US {
+            self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            self.unix_time_read_us = now_us;
+        }
+        passed_us
+    }
+}
+
+/// Adds one to a counter of a family.
+pub(super) fn count(family: &[SingleWriterCounter], index: usize) {
+    if let Some(counter) = family.get(index) {
+        counter.add(1);
+    }
+}

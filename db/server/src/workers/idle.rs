@@ -1,0 +1,98 @@
+//! A worker without work: how long it spins, and how it sleeps.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use sandstorm_net::driver::DatagramDriver;
+
+use super::connections::worker_connections::WorkerConnections;
+use super::context::WorkerContext;
+use super::spin::SpinController;
+use crate::limits::STEAL_POLL_MS;
+
+/// See the head of this file.
+pub(super) struct IdleController {
+    spin: SpinController,
+    /// When the last turn ended that found something to do.
+    idle_since_us: u64,
+    /// The worker has slept since.
+    has_slept: bool,
+    /// The turn before this one found something to do: it lasted until now.
+    was_busy: bool,
+}
+
+impl IdleController {
+    pub(super) fn new() -> IdleController {
+        IdleController { spin: SpinController::new(), idle_since_us: 0, has_slept: false, was_busy: false }
+    }
+
+    /// A turn begins, `passed_us` after the last one: that has ended only now.
+    pub(super) fn begin_turn(&mut self, context: &WorkerContext, passed_us: u64) {
+        if std::mem::take(&mut self.was_busy) {
+            context.counters.busy_us.add(passed_us);
+            self.idle_since_us = context.clock.now_us;
+        }
+    }
+
+    /// A turn found something to do.
+    pub(super) fn found_work(&mut self, now_us: u64) {
+        let idle_us = now_us.saturating_sub(self.idle_since_us);
+        self.spin.found_work(now_us, idle_us, std::mem::take(&mut self.has_slept));
+        self.was_busy = true;
+    }
+
+    /// Whether the worker has spun long enough, after a turn that found nothing to do, and has nothing more to free.
+    pub(super) fn should_sleep(&self, context: &WorkerContext) -> bool {
+        let idle_us = context.clock.now_us.saturating_sub(self.idle_since_us);
+        !self.spin.goes_on(idle_us) && !context.participant.is_freeing()
+    }
+
+    /// When the worker was last asked for something, as far as it knows; `now_us` if that was in its last turn.
+    pub(super) fn last_busy_us(&self, now_us: u64) -> u64 {
+        if self.was_busy { now_us } else { self.idle_since_us }
+    }
+
+    /// Sleeps in the kernel until a packet, a signal or a timer comes.
+    pub(super) fn sleep(&mut self, context: &mut WorkerContext, connections: Option<&WorkerConnections>) {
+        self.has_slept = true;
+        let shared = Arc::clone(&context.shared);
+        let mark = 1 << context.index;
+        let idle = shared.idle.fetch_or(mark, SeqCst) | mark;
+        // A neighbour offers first and looks at the marks then; so look at the offers after the mark is set.
+        let has_work = shared.stealers.iter().any(|stealer| !stealer.is_empty())
+            || shared.inboxes[context.index].has_messages()
+            || connections.is_some_and(WorkerConnections::has_work);
+        if !has_work && !shared.stop.load(SeqCst) && shared.directory.generation() == context.snapshot.generation() {
+            let all_idle = idle.count_ones() as usize == shared.ports.len();
+            wait_for_packets(context, connections, all_idle);
+        }
+        shared.idle.fetch_and(!mark, SeqCst);
+    }
+}
+
+/// Waits until a packet, a signal or a timer comes, unless the port's driver wants another turn before, or a neighbour
+/// has left messages there.
+fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConnections>, all_idle: bool) {
+    let (shared, now_us) = (Arc::clone(&context.shared), context.clock.now_us);
+    let port = &shared.ports[context.index];
+    let (port_timer_us, is_outbox_full) = {
+        let mut state = port.open();
+        if !state.driver.may_sleep() || !state.context.left_behind.is_empty() {
+            return;
+        }
+        (state.context.timer_us, !state.context.outbox.is_empty())
+    };
+    let until = |at_us: u64| at_us.saturating_sub(now_us).max(1);
+    let steal_us = (!all_idle && shared.steal).then_some(STEAL_POLL_MS * 1000);
+    let connections_us = connections.and_then(WorkerConnections::timer_us).map(until);
+    let timeout_us = [port_timer_us.map(until), steal_us, connections_us].into_iter().flatten().min();
+    let selector = connections.map(|connections| connections.selector().as_fd());
+    context.counters.sleeps.add(1);
+    context.participant.offline();
+    if let Err(error) = port.waiter.wait_with(timeout_us, is_outbox_full, selector) {
+        tracing::error!(worker = context.index, %error, "cannot wait for packets");
+        std::thread::sleep(std::time::Duration::from_millis(STEAL_POLL_MS));
+    }
+    context.participant.online();
+}

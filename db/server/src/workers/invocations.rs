@@ -1,0 +1,354 @@
+//! The invocations of a worker: which may begin, which is polled next, and which go to a neighbour.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossbeam_deque::{Steal, Worker as Deque};
+use sandstorm_accounts::KillRecord;
+use sandstorm_catalog::TenantView;
+use sandstorm_extension::limits::CONTENDED_SLICE_US;
+use sandstorm_extension::{LoadedExtension, TransactionCounts};
+use sandstorm_metrics::cause_index;
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
+use sandstorm_net::rpc::{Operation, RpcStatus};
+use sandstorm_runtime::{BeginError, Engine, PollOutcome};
+
+use super::context::{WorkerContext, count};
+use super::run_queue::{RunQueue, ScheduledTask};
+use super::steal::StealOffer;
+use super::tasks::{FinishedTask, InvocationTask, ReplyTarget};
+use crate::limits::{BURST, INVOCATIONS_PER_WORKER, POLLS_PER_TURN, SHORT_POLL_NS, TURN_CPU_NS};
+
+/// Why an invocation cannot begin: a status, and a text that says more.
+pub(super) type InvocationRejection<'v> = (RpcStatus, Cow<'v, str>);
+
+/// See the head of this file.
+pub(super) struct InvocationScheduler {
+    pub(super) engine: Engine,
+    pub(super) queue: RunQueue<InvocationTask>,
+    offer: StealOffer,
+    /// Those that ended and are not answered yet.
+    pub(super) finished: Vec<FinishedTask>,
+    /// Invocations in the run queue or being interleaved.
+    live: usize,
+    was_last_turn_long: bool,
+    /// The polls of the last turn that had some were short.
+    has_short_polls: bool,
+}
+
+/// Checks whether a tenant with `own` of the `live` invocations of a worker may begin one more. One tenant alone gets two thirds, two get two fifths each.
+/// However many tenants want all they can get, something is left for the next one.
+fn check_invocation_limit(live: usize, own: usize) -> Result<(), &'static str> {
+    let invocations = DynamicThreshold::of(INVOCATIONS_PER_WORKER);
+    if invocations.free(live) == 0 {
+        Err("the worker has all the invocations that it can hold; try again later")
+    } else if !invocations.admits(live, own) {
+        Err("the tenant has its share of the invocations that the worker can hold; try again later")
+    } else {
+        Ok(())
+    }
+}
+
+impl InvocationScheduler {
+    pub(super) fn new(engine: Engine, offered: Deque<InvocationTask>) -> InvocationScheduler {
+        InvocationScheduler {
+            engine,
+            queue: RunQueue::new(),
+            offer: StealOffer::new(offered),
+            finished: Vec::new(),
+            live: 0,
+            was_last_turn_long: false,
+            has_short_polls: false,
+        }
+    }
+
+    /// Invocations in the run queue or being interleaved.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// These and those on offer.
+    pub(super) fn live_or_offered(&self) -> usize {
+        self.live + self.offer.len()
+    }
+
+    /// Whether there is nothing to run or to take back.
+    pub(super) fn is_idle(&self) -> bool {
+        self.live == 0 && self.offer.is_empty()
+    }
+
+    /// Whether the polls of the last turn that had some were short.
+    pub(super) fn has_short_polls(&self) -> bool {
+        self.has_short_polls
+    }
+
+    /// Begins an invocation.
+    ///
+    /// # Errors
+    /// Why it cannot begin.
+    pub(super) fn begin<'v>(
+        &mut self,
+        context: &WorkerContext,
+        view: &'v Arc<TenantView>,
+        operation: &Operation<'_>,
+        target: ReplyTarget,
+    ) -> Result<(), InvocationRejection<'v>> {
+        let extension = find_extension(view, operation).map_err(|(status, text)| (status, text.into()))?;
+        let (tenant, now_us) = (&view.tenant, context.clock.now_us);
+        let usage = tenant.usage.worker(context.index);
+        if !extension.throttle.admits(now_us.saturating_mul(1000)) {
+            usage.over_quota.add(1);
+            return Err((RpcStatus::OverQuota, THROTTLED_TEXT.into()));
+        }
+        let live = &usage.invocations_live;
+        check_invocation_limit(self.live, live.get() as usize).map_err(|text| (RpcStatus::Overloaded, text.into()))?;
+        if !self.engine.has_stack_for(&tenant.usage) {
+            return Err((RpcStatus::Overloaded, NO_STACK_TEXT.into()));
+        }
+        if let Err(text) = tenant.begin_invocation() {
+            usage.over_quota.add(1);
+            return Err((RpcStatus::OverQuota, text.into()));
+        }
+        let budget = view.budget(extension);
+        match self.engine.begin(view, extension, operation.value, budget) {
+            Ok(invocation) => {
+                context.counters.invocations_started.add(1);
+                self.live += 1;
+                live.set(live.get() + 1);
+                let task = InvocationTask::new(invocation, target, now_us);
+                self.queue.push(tenant.id, tenant.quotas.weight, task);
+                Ok(())
+            }
+            Err(error) => {
+                tenant.end_invocations(1);
+                let status = match error {
+                    BeginError::OverQuota => {
+                        usage.over_quota.add(1);
+                        RpcStatus::OverQuota
+                    }
+                    BeginError::TooLarge { .. } => RpcStatus::TooLarge,
+                    BeginError::Memory(_) => RpcStatus::Overloaded,
+                };
+                Err((status, error.to_string().into()))
+            }
+        }
+    }
+
+    /// Polls ready invocations for one turn, round robin over tenants. Those that end are put among the finished.
+    /// Returns the number of polls.
+    pub(super) fn poll(&mut self, context: &WorkerContext) -> usize {
+        let (mut polls, mut cpu_ns) = (0, 0);
+        let in_guest_code = &context.shared.in_guest_code[context.index];
+        in_guest_code.store(true, Relaxed);
+        self.offer.wake_neighbour(context);
+        self.engine.turn();
+        if self.offer.is_over(context) {
+            while let Some(task) = self.offer.pop() {
+                self.enqueue(context, task);
+            }
+        }
+        // A part of the answers is worth sending alone, if it is not too small: their callers go on meanwhile.
+        let enough = (self.live / 4).max(BURST);
+        while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.finished.len() < enough {
+            let Some(mut next) = self.next_task(context) else { break };
+            // It is likely to take its whole slice: neither answers that are ready nor packets that have come are to
+            // wait for that.
+            if polls > 0 && next.task.invocation.is_preempted() {
+                self.queue.put_back(next);
+                break;
+            }
+            let is_contended = context.recent_tenants.beside(self.queue.tenant(&next), context.clock.now_us);
+            self.engine.limit_slices(is_contended.then_some(CONTENDED_SLICE_US));
+            let interleave = self.queue.has_interleaved() && context.shared.interleave;
+            if interleave {
+                let engine = &mut self.engine;
+                cpu_ns += self.queue.prefetch_ahead(|ahead, is_last| {
+                    engine.prefetch_awaited(&mut ahead.invocation, &next.task.invocation, is_last)
+                });
+            }
+            let before_ns = next.task.invocation.cpu_ns();
+            let outcome =
+                self.engine.poll(&context.participant, &mut next.task.invocation, context.clock.now_ms, interleave);
+            let used_ns = next.task.invocation.cpu_ns() - before_ns;
+            self.queue.charge(&next, used_ns);
+            cpu_ns += used_ns;
+            polls += 1;
+            self.after_poll(context, next, outcome);
+        }
+        in_guest_code.store(false, Relaxed);
+        self.was_last_turn_long = cpu_ns >= TURN_CPU_NS;
+        self.has_short_polls = cpu_ns <= polls as u64 * SHORT_POLL_NS;
+        if self.was_last_turn_long {
+            self.queue.requeue();
+        }
+        context.counters.polls.add(polls as u64);
+        context.counters.invocation_cpu_ns.add(cpu_ns);
+        polls
+    }
+
+    /// The task to poll next. Those that were offered and not taken come back when there is room for them.
+    fn next_task(&mut self, context: &WorkerContext) -> Option<ScheduledTask<InvocationTask>> {
+        while let Some(task) = self.offer.reclaim_one(&self.queue) {
+            self.enqueue(context, task);
+        }
+        self.queue.next()
+    }
+
+    /// Puts a task into the run queue that was on offer, here or at a neighbour.
+    fn enqueue(&mut self, context: &WorkerContext, task: InvocationTask) {
+        let (tenant, weight) = task.tenant_and_weight();
+        task.count_live(context.index, 1);
+        self.live += 1;
+        self.queue.push(tenant, weight, task);
+    }
+
+    /// Puts a polled task where it belongs now: back into the queue, or among the finished.
+    fn after_poll(&mut self, context: &WorkerContext, turn: ScheduledTask<InvocationTask>, outcome: PollOutcome) {
+        match outcome {
+            PollOutcome::Pending => self.queue.again(turn),
+            PollOutcome::Preempted => {
+                context.counters.preemptions.add(1);
+                if let Some(view) = turn.task.invocation.view() {
+                    view.tenant.usage.worker(context.index).preemptions.add(1);
+                }
+                self.queue.switched_out(turn);
+            }
+            PollOutcome::Done | PollOutcome::Failed { .. } | PollOutcome::Killed(_) => {
+                let task = self.queue.done(turn);
+                task.count_live(context.index, -1);
+                self.live -= 1;
+                self.finished.push(FinishedTask { task, outcome });
+            }
+        }
+    }
+
+    /// Offers a neighbour what this worker will not soon come to.
+    pub(super) fn offer_surplus(&mut self, context: &WorkerContext) {
+        self.live -= self.offer.begin(context, &mut self.queue, self.was_last_turn_long);
+    }
+
+    /// Takes over an invocation that a neighbour offers. Returns whether there was one.
+    pub(super) fn steal(&mut self, context: &WorkerContext) -> bool {
+        let stealers = &context.shared.stealers;
+        for step in 1..stealers.len() {
+            let victim = (context.index + step) % stealers.len();
+            match stealers[victim].steal() {
+                Steal::Success(task) => {
+                    self.enqueue(context, task);
+                    context.counters.steals.add(1);
+                    return true;
+                }
+                Steal::Empty | Steal::Retry => {}
+            }
+        }
+        false
+    }
+
+    /// Counts a task that ended, and takes its memory back.
+    pub(super) fn release(&mut self, context: &WorkerContext, FinishedTask { task, outcome }: FinishedTask) {
+        count_finished(context, &task, &outcome);
+        self.engine.finish(&context.participant, task.invocation);
+    }
+}
+
+fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &PollOutcome) {
+    let invocation = &task.invocation;
+    let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
+    let tenant = view.tenant.usage.worker(context.index);
+    tenant.invocation_cpu_ns.add(invocation.cpu_ns());
+    if let Some(TransactionCounts { commits, retries, conflicts }) = invocation.transactions() {
+        tenant.transactions_committed.add(commits);
+        tenant.transaction_retries.add(retries);
+        tenant.transaction_conflicts.add(conflicts);
+    }
+    match outcome {
+        PollOutcome::Pending | PollOutcome::Preempted => {}
+        PollOutcome::Done => {
+            context.counters.invocations_done.add(1);
+            tenant.invocations_done.add(1);
+        }
+        PollOutcome::Failed { .. } => {
+            context.counters.invocations_failed.add(1);
+            tenant.invocations_failed.add(1);
+        }
+        PollOutcome::Killed(cause) => {
+            count(&context.counters.invocations_killed, cause_index(*cause));
+            count(&tenant.invocations_killed, cause_index(*cause));
+            // The turn's clock stood still while the invocation ran.
+            let now_us = context.shared.elapsed_us();
+            view.tenant.usage.record_kill(KillRecord {
+                worker: context.index as u32,
+                extension: extension.name.to_string(),
+                version: extension.version,
+                cause: *cause,
+                cpu_us: invocation.cpu_ns() / 1000,
+                wall_us: now_us.saturating_sub(task.begun_us()),
+                at_ms: context.clock.now_ms,
+                text: String::from_utf8_lossy(invocation.text()).into_owned(),
+            });
+        }
+    }
+}
+
+/// The text for a call of an extension that is throttled.
+const THROTTLED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are admitted each \
+                           second; `sandstorm kills` shows why";
+
+/// The text for a call whose tenant has as many switched-out invocations as it may.
+const NO_STACK_TEXT: &str =
+    "the tenant's computations that are switched out hold its share of the side stacks; try again later";
+
+/// The extension that an operation names.
+fn find_extension<'v>(
+    view: &'v TenantView,
+    operation: &Operation<'_>,
+) -> Result<&'v Arc<LoadedExtension>, (RpcStatus, &'v str)> {
+    let extension = std::str::from_utf8(operation.key).ok().and_then(|name| view.extension(name));
+    let Some(extension) = extension else {
+        let text = "the tenant has no extension of this name; `sandstorm ext list` shows those there are";
+        return Err((RpcStatus::UnknownExtension, text));
+    };
+    if operation.number != 0 && operation.number != extension.version {
+        return Err((
+            RpcStatus::UnknownExtension,
+            "this version of the extension is not loaded; ask for 0 to get the newest",
+        ));
+    }
+    if let Some(suspension) = view.suspension(&extension.name) {
+        return Err((RpcStatus::Suspended, &suspension.text));
+    }
+    Ok(extension)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tenants that take all the places they can get, in turns, until none can take more.
+    fn filled(tenants: usize) -> (usize, Vec<usize>) {
+        let mut held = vec![0; tenants];
+        loop {
+            let before = held.clone();
+            for tenant in 0..tenants {
+                let live = held.iter().sum();
+                held[tenant] += usize::from(check_invocation_limit(live, held[tenant]).is_ok());
+            }
+            if held == before {
+                return (held.iter().sum(), held);
+            }
+        }
+    }
+
+    #[test]
+    fn however_many_take_all_they_can_get_another_one_still_gets_in() {
+        for tenants in [1, 2, 3, 10, 100, 500] {
+            let (live, held) = filled(tenants);
+            assert!(check_invocation_limit(live, 0).is_ok(), "{tenants} tenants hold {live}");
+            let (least, most) = (held.iter().min(), held.iter().max());
+            assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "and share alike: {held:?}");
+        }
+        assert_eq!(filled(1).0, 1024, "what the limit's documentation says");
+        assert!(check_invocation_limit(INVOCATIONS_PER_WORKER, 0).is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! What the operations of a message need besides the table.
+
+use std::cell::Cell;
+
+use sandstorm_metrics::WorkerCounters;
+use sandstorm_store::{Participant, ScanBudget};
+
+use crate::workers::rx_zero_copy::ZeroCopyPacket;
+
+/// What a plain operation needs besides the table.
+pub(crate) struct OperationContext<'w> {
+    pub(crate) participant: &'w Participant,
+    pub(crate) now_ms: u64,
+    pub(crate) counters: &'w WorkerCounters,
+    pub(crate) ranges: &'w RangeWork,
+    /// The message's packet, if it is still in the buffer that it was received into: a large value may stay there.
+    pub(crate) packet: Option<ZeroCopyPacket<'w>>,
+}
+
+/// What the ranges of one message have scanned, and the requests that this and its writes cost beyond the usual.
+pub(crate) struct RangeWork {
+    pub(super) scan_budget: Cell<ScanBudget>,
+    /// Requests beyond those that admission has counted: for what ranges have scanned, and what writes have evicted.
+    owed: Cell<u32>,
+}
+
+impl RangeWork {
+    pub(crate) fn new() -> RangeWork {
+        RangeWork { scan_budget: Cell::new(ScanBudget::MESSAGE), owed: Cell::new(0) }
+    }
+
+    /// Adds requests that are to be billed.
+    pub(super) fn owe(&self, requests: usize) {
+        self.owed.set(self.owed.get().saturating_add(u32::try_from(requests).unwrap_or(u32::MAX)));
+    }
+
+    /// Requests that are still to be billed.
+    #[inline]
+    pub(crate) fn owed(&self) -> u32 {
+        self.owed.get()
+    }
+
+    /// The same; they are billed now.
+    pub(crate) fn take_owed(&self) -> u32 {
+        self.owed.take()
+    }
+}
+
+impl Default for RangeWork {
+    fn default() -> RangeWork {
+        RangeWork::new()
+    }
+}

@@ -1,0 +1,101 @@
+//! Answers the invocations that ended, each through the port or the connection that it came from.
+
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use sandstorm_api::abi;
+use sandstorm_dialects::InvocationResult;
+use sandstorm_net::rpc::{MAX_VALUE_LEN, OpKind, Operation, RpcStatus, encode_operation};
+use sandstorm_runtime::{InvocationHandle, PollOutcome};
+
+use super::connections::connection_id::ConnectionId;
+use super::connections::inbox::InboxMessage;
+use super::connections::worker_connections::WorkerConnections;
+use super::context::{WorkerContext, count};
+use super::executor::RequestExecutor;
+use super::port::WorkerPortState;
+use super::tasks::ReplyTarget;
+
+/// Answers the invocations that ended, and takes their memory back.
+pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Option<&mut WorkerConnections>) {
+    let RequestExecutor { context, invocations } = executor;
+    let mut finished = mem::take(&mut invocations.finished);
+    let shared = Arc::clone(&context.shared);
+    let mut open: Option<(u32, MutexGuard<'_, WorkerPortState>)> = None;
+    let mut leaving = 0;
+    let mut all = finished.drain(..).peekable();
+    while let Some(ended) = all.next() {
+        let result = invocation_result(&ended.task.invocation, &ended.outcome);
+        count(&context.counters.responses, result.status as usize);
+        match ended.task.reply_target() {
+            ReplyTarget::Datagram { port, operation, response } => {
+                if open.as_ref().is_none_or(|(opened, _)| *opened != port) {
+                    if let Some((_, mut done)) = open.take() {
+                        done.transmit();
+                    }
+                    open = Some((port, shared.ports[port as usize].open()));
+                }
+                if let Some((_, state)) = &mut open {
+                    let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, bytes);
+                    state.context.deliver(context.clock.now_us, response, operation as usize, write);
+                }
+            }
+            ReplyTarget::Stream { worker, connection } => {
+                reply_to_connection(context, connections.as_deref_mut(), (worker, connection), &result);
+            }
+        }
+        // Those of one tenant whose answers leave together are taken off its count together, before they leave: the
+        // word is common to all workers.
+        if let Some(view) = ended.task.invocation.view() {
+            leaving += 1;
+            if !all.peek().is_some_and(|next| next.task.is_sent_with(&ended.task, view)) {
+                view.tenant.end_invocations(mem::take(&mut leaving));
+            }
+        }
+        invocations.release(context, ended);
+    }
+    drop(all);
+    if let Some((_, mut done)) = open {
+        done.transmit();
+    }
+    invocations.finished = finished;
+}
+
+/// Tells a connection, here or at another worker, the result of the invocation that it waits for.
+fn reply_to_connection(
+    context: &WorkerContext,
+    connections: Option<&mut WorkerConnections>,
+    (worker, connection): (u32, ConnectionId),
+    result: &InvocationResult<'_>,
+) {
+    if worker as usize == context.index {
+        if let Some(connections) = connections {
+            connections.deliver_result(connection, result, context.clock.now_us);
+        }
+        return;
+    }
+    let InvocationResult { status, number, value } = *result;
+    let message = InboxMessage::InvocationResult { connection, status, number, value: value.to_vec() };
+    context.shared.send_to_inbox(worker as usize, message);
+}
+
+/// The result of an invocation that ended, as its caller gets it.
+fn invocation_result<'i>(invocation: &'i InvocationHandle, outcome: &PollOutcome) -> InvocationResult<'i> {
+    let (status, number, value) = match outcome {
+        PollOutcome::Done | PollOutcome::Pending | PollOutcome::Preempted => {
+            (RpcStatus::Ok, invocation.extension().map_or(0, |extension| extension.version), invocation.reply())
+        }
+        PollOutcome::Failed { code: abi::STATUS_CONTENDED } => (RpcStatus::Conflict, 0, invocation.text()),
+        PollOutcome::Failed { code } => (RpcStatus::Failed, u64::from(*code), invocation.text()),
+        PollOutcome::Killed(cause) => (RpcStatus::Killed, *cause as u64, invocation.text()),
+    };
+    // A reply's budget is at most what a message can carry, so `reply` is never longer.
+    InvocationResult { status, number, value: &value[..value.len().min(MAX_VALUE_LEN)] }
+}
+
+/// Appends the answer of an invocation that ended.
+fn encode_invocation_result(result: &InvocationResult<'_>, response: &mut Vec<u8>) {
+    let InvocationResult { status, number, value } = *result;
+    encode_operation(&Operation { status, number, value, ..Operation::new(OpKind::Invoke) }, response);
+}

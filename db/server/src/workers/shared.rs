@@ -1,0 +1,76 @@
+//! What the workers of a server share.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+use crossbeam_deque::Stealer;
+use crossbeam_utils::CachePadded;
+use sandstorm_catalog::Directory;
+use sandstorm_dialects::ServerProperties;
+
+use super::connections::budget::ConnectionBudget;
+use super::connections::inbox::{InboxMessage, WorkerInbox};
+use super::port::WorkerPort;
+use super::tasks::InvocationTask;
+
+/// What the workers share.
+pub(super) struct SharedWorkerState {
+    pub(super) ports: Vec<WorkerPort>,
+    /// Where each worker's offered invocations can be taken.
+    pub(super) stealers: Vec<Stealer<InvocationTask>>,
+    pub(super) directory: Arc<Directory>,
+    /// A bit for each worker that sleeps.
+    pub(super) idle: CachePadded<AtomicU64>,
+    /// Set while a worker runs invocations: its packets wait.
+    pub(super) in_guest_code: Vec<CachePadded<AtomicBool>>,
+    /// Messages between the workers' connections.
+    pub(super) inboxes: Vec<CachePadded<WorkerInbox>>,
+    /// How many connections there are, and may be.
+    pub(super) connection_budget: ConnectionBudget,
+    pub(super) properties: ServerProperties,
+    pub(super) stop: AtomicBool,
+    /// Where the workers' microseconds start.
+    pub(super) epoch: Instant,
+    /// A random number, not 0, that tells this start of the server from others.
+    pub(super) start: u32,
+    /// Never sleep.
+    pub(super) poll: bool,
+    /// See [`super::WorkerOptions::steal`].
+    pub(super) steal: bool,
+    /// Invocations that wait for a record take turns.
+    pub(super) interleave: bool,
+    /// Large values are sent from where they are stored.
+    pub(super) zero_copy: bool,
+    /// See [`super::WorkerOptions::allow_plaintext`].
+    pub(super) allow_plaintext: bool,
+}
+
+impl SharedWorkerState {
+    /// Whether the server is shutting down.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Microseconds since the workers started.
+    pub(super) fn elapsed_us(&self) -> u64 {
+        self.epoch.elapsed().as_micros() as u64
+    }
+
+    /// Wakes one sleeping worker other than `worker`, if there is one.
+    pub(super) fn wake_idle_neighbour(&self, worker: usize) {
+        let idle = self.idle.load(SeqCst) & !(1 << worker);
+        if idle != 0 {
+            self.ports[idle.trailing_zeros() as usize].waker.wake();
+        }
+    }
+
+    /// Puts a message into a worker's inbox, and wakes the worker if it sleeps.
+    pub(super) fn send_to_inbox(&self, worker: usize, message: InboxMessage) {
+        self.inboxes[worker].put(message);
+        if self.idle.load(SeqCst) & (1 << worker) != 0 {
+            self.ports[worker].waker.wake();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The loop of a worker. Read [`Worker::run_once`] first: it is a turn of the loop.
+
+use super::connections::worker_connections::WorkerConnections;
+use super::executor::RequestExecutor;
+use super::idle::IdleController;
+use super::replies::send_replies;
+use super::serve::PacketServer;
+use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_QUIET_US};
+
+/// A worker: the two fronts at which requests come in, what runs them, and what it does without work.
+pub(super) struct Worker {
+    pub(super) executor: RequestExecutor,
+    pub(super) packets: PacketServer,
+    /// None on a server without ports for connections.
+    pub(super) connections: Option<Box<WorkerConnections>>,
+    pub(super) idle: IdleController,
+}
+
+impl Worker {
+    /// Serves until the server stops, then finishes what is under way.
+    pub(super) fn run(mut self) {
+        while !self.executor.context.shared.is_stopping() {
+            let done = self.run_once();
+            let now_us = self.executor.context.clock.now_us;
+            if done > 0 {
+                self.idle.found_work(now_us);
+            } else if !self.executor.context.shared.poll && self.idle.should_sleep(&self.executor.context) {
+                self.idle.sleep(&mut self.executor.context, self.connections.as_deref());
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        self.drain();
+        self.packets.publish_counters(&self.executor.context, self.connections.as_deref());
+    }
+
+    /// One turn: requests of packets and of connections, then invocations, then what a neighbour has too much of.
+    /// Returns how much there was to do.
+    fn run_once(&mut self) -> usize {
+        self.begin_turn();
+        let mut done = self.packets.serve_own_port(&mut self.executor, self.connections.as_deref());
+        done += self.serve_connections();
+        done += self.run_invocations();
+        self.packets.flush_deferred(&self.executor.context);
+        self.executor.context.participant.quiescent();
+        if done == 0 {
+            done = self.steal();
+        }
+        self.count_turn(done);
+        done
+    }
+
+    /// Takes the time, and the directory if it has changed.
+    fn begin_turn(&mut self) {
+        let passed_us = self.executor.context.clock.advance();
+        self.idle.begin_turn(&self.executor.context, passed_us);
+        self.executor.refresh_snapshot();
+    }
+
+    /// Serves the connections that have something to do. Returns how many had.
+    fn serve_connections(&mut self) -> usize {
+        self.connections.as_mut().map_or(0, |connections| connections.turn(&mut self.executor))
+    }
+
+    /// Polls invocations, answers those that ended, and offers neighbours what is too much. Returns how many polls.
+    fn run_invocations(&mut self) -> usize {
+        let RequestExecutor { context, invocations } = &mut self.executor;
+        let mut polls = 0;
+        if !invocations.is_idle() {
+            polls = invocations.poll(context);
+            send_replies(&mut self.executor, self.connections.as_deref_mut());
+            let RequestExecutor { context, invocations } = &mut self.executor;
+            invocations.offer_surplus(context);
+        }
+        polls + usize::from(self.executor.invocations.engine.tidy())
+    }
+
+    /// Takes over work of the neighbours: an invocation that they offer, or packets that they do not come to. Returns
+    /// how much.
+    fn steal(&mut self) -> usize {
+        let RequestExecutor { context, invocations } = &mut self.executor;
+        if !context.shared.steal {
+            0
+        } else if invocations.steal(context) {
+            1
+        } else {
+            self.packets.serve_busy_neighbour(&mut self.executor)
+        }
+    }
+
+    fn count_turn(&self, done: usize) {
+        let RequestExecutor { context, invocations } = &self.executor;
+        context.counters.turns.add(1);
+        if done == 0 {
+            context.counters.idle_turns.add(1);
+        }
+        context.counters.invocations_live.set(invocations.live_or_offered() as u64);
+    }
+
+    /// Finishes what is under way, and tells clients that ask for more that the server is shutting down, for as long as
+    /// any ask and up to a limit: a client without an answer would wait until its deadline.
+    fn drain(&mut self) {
+        self.executor.context.is_draining = true;
+        let begun_us = self.executor.context.shared.elapsed_us();
+        // A worker that had no requests lately has no clients to tell.
+        let mut asked_us = self.idle.last_busy_us(begun_us);
+        loop {
+            // Budgets bound how long invocations take: one ends or is ended.
+            let done = self.run_once();
+            let now_us = self.executor.context.clock.now_us;
+            if done > 0 {
+                asked_us = now_us;
+            }
+            let is_over = now_us >= begun_us + DRAIN_MAX_US || now_us >= asked_us + DRAIN_QUIET_US;
+            if is_over && self.executor.invocations.is_idle() {
+                // Invocations that another worker has taken answer here.
+                let is_late = now_us >= begun_us + DRAIN_ANSWERS_US;
+                if is_late || !self.connections.as_ref().is_some_and(|connections| connections.has_invoking()) {
+                    break;
+                }
+            }
+            if done == 0 {
+                std::thread::yield_now();
+            }
+        }
+        // The last answers: those of invocations that ended in the last turn.
+        self.serve_connections();
+    }
+}

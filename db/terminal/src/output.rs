@@ -1,0 +1,280 @@
+//! What the command line prints: tables and values for people, JSON for programs, errors with a hint.
+//!
+//! Much of it was chosen by tenants: names, texts of errors and panics, lines of source. So everything but values goes
+//! through [the escapes](crate); values for people are made fit for it where they are made
+//! (`byte_args.rs` of the command line), and bytes that were asked for exactly are left alone.
+
+use std::io::Write;
+
+use sandstorm_builder::BuildError;
+use sandstorm_client::control::{BuildDiagnostic, ControlError};
+use serde::Serialize;
+use serde_json::json;
+
+use crate as terminal;
+
+/// How results are printed.
+pub struct OutputPrinter {
+    /// In JSON, for programs.
+    pub json: bool,
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub struct CliError {
+    /// What is wrong, in one line.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+    /// A word for programs.
+    pub code: String,
+    /// What is printed above it: the remarks on a refused source, as the compiler prints them.
+    rendered: String,
+    /// The process's exit status.
+    pub status: u8,
+}
+
+impl CliError {
+    /// One with the status 1, and nothing yet to do about it.
+    pub fn new(message: impl Into<String>) -> CliError {
+        CliError { message: message.into(), hint: None, code: "invalid".into(), rendered: String::new(), status: 1 }
+    }
+
+    /// With what to do.
+    pub fn hint(mut self, hint: impl Into<String>) -> CliError {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// With what it is about before it.
+    pub fn about(mut self, what: &str) -> CliError {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// Below something of several lines.
+    pub fn below(mut self, what: &dyn std::fmt::Display) -> CliError {
+        self.rendered = what.to_string();
+        self
+    }
+
+    /// With this word for programs.
+    pub fn code(mut self, code: &str) -> CliError {
+        self.code = code.to_owned();
+        self
+    }
+}
+
+impl From<ControlError> for CliError {
+    fn from(error: ControlError) -> CliError {
+        let rendered = match &error {
+            ControlError::Refused { diagnostics, .. } => rendered(diagnostics),
+            _ => String::new(),
+        };
+        let hint = match &error {
+            // The server's hint is about HTTP.
+            ControlError::Unauthorised { message, .. } if message.contains("unknown token") => Some(
+                "is it this server's? give --token or SANDSTORM_TOKEN, or --state: the server's state directory holds \
+                 the operator's token"
+                    .to_owned(),
+            ),
+            ControlError::Unauthorised { message, .. } if message.contains("carries no token") => Some(
+                "give --token or SANDSTORM_TOKEN; on the server's machine --state, the server's state directory, will do"
+                    .to_owned(),
+            ),
+            _ => error.hint().map(str::to_owned),
+        };
+        CliError { message: error.message(), hint, code: error.code().to_owned(), rendered, status: 1 }
+    }
+}
+
+impl From<sandstorm_client::Error> for CliError {
+    fn from(error: sandstorm_client::Error) -> CliError {
+        use sandstorm_client::Error as E;
+        let text = error.to_string();
+        // The client's texts are "what is wrong; what to do". Where the server's own words are in the middle, which may
+        // hold anything, what to do is behind the last semicolon; a tenant's or the system's words are not divided.
+        let divided = match &error {
+            E::Killed { .. } | E::Failed { .. } | E::Io { .. } => None,
+            // Only of a message that could not be read does the client say what to do.
+            E::Malformed { text: said } if !said.ends_with('?') => None,
+            E::OverQuota { .. } | E::TooLarge { .. } | E::Malformed { .. } | E::Version { .. } | E::Protocol { .. } => {
+                text.rsplit_once("; ")
+            }
+            _ => text.split_once("; "),
+        };
+        let (message, hint) = match divided {
+            Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
+            None => (text.trim_end_matches("; see the extension's kills").to_owned(), None),
+        };
+        let hint = match &error {
+            E::Killed { .. } => Some("`sandstorm kills` shows the extension's recent kills".to_owned()),
+            _ => hint,
+        };
+        CliError { message, hint, code: error.code().to_owned(), rendered: String::new(), status: 1 }
+    }
+}
+
+impl From<BuildError> for CliError {
+    fn from(error: BuildError) -> CliError {
+        let rendered: String = error.diagnostics().iter().map(|remark| remark.rendered.as_str()).collect();
+        let (message, code) = match &error {
+            BuildError::Refused(remarks) => {
+                (format!("the checker refuses the source ({})", remark_count(remarks.len())), "refused")
+            }
+            BuildError::Compile(remarks) => {
+                (format!("the source does not compile ({})", remark_count(remarks.len())), "refused")
+            }
+            BuildError::Limit(_) => (error.to_string(), "limit"),
+            BuildError::Busy(_) => (error.to_string(), "busy"),
+            BuildError::Toolchain(_) | BuildError::Sandbox(_) => (error.to_string(), "builder"),
+            BuildError::Internal(text) => (text.clone(), "internal"),
+        };
+        CliError { message, hint: None, code: code.to_owned(), rendered, status: 1 }
+    }
+}
+
+impl From<std::io::Error> for CliError {
+    fn from(error: std::io::Error) -> CliError {
+        // Standard output was closed by the reader of a pipe: nothing to say, and nobody to say it to.
+        let status = if error.kind() == std::io::ErrorKind::BrokenPipe { 0 } else { 1 };
+        CliError { status, ..CliError::new(error.to_string()).code("io") }
+    }
+}
+
+/// Names that a line of an error shows at most.
+const MAX_NAMES: usize = 10;
+
+/// Names in a line: the first of them, and how many more there are.
+pub fn summarize_names(names: &[String]) -> String {
+    match names.split_at_checked(MAX_NAMES) {
+        Some((shown, more)) if !more.is_empty() => format!("{} and {} more", shown.join(", "), more.len()),
+        _ => names.join(", "),
+    }
+}
+
+fn remark_count(remarks: usize) -> String {
+    if remarks == 1 { "1 remark".into() } else { format!("{remarks} remarks") }
+}
+
+/// Remarks as the compiler prints them.
+pub fn rendered(diagnostics: &[BuildDiagnostic]) -> String {
+    let one = |remark: &BuildDiagnostic| match remark.rendered.trim_end() {
+        "" => {
+            format!("{}: {}\n --> {}:{}:{}\n", remark.severity, remark.message, remark.file, remark.line, remark.column)
+        }
+        text => format!("{text}\n"),
+    };
+    diagnostics.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+impl OutputPrinter {
+    /// Prints an error to standard error; a broken pipe is passed over in silence.
+    pub fn fail(&self, failure: &CliError) {
+        if failure.status == 0 {
+            return;
+        }
+        let mut text = String::new();
+        if self.json {
+            let CliError { message, hint, code, rendered, .. } = failure;
+            let error = json!({"error": {"code": code, "message": message, "hint": hint, "rendered": rendered}});
+            text = format!("{}\n", terminal::escape_json(&error.to_string()));
+        } else {
+            if !failure.rendered.is_empty() {
+                text.push_str(&terminal::escape_lines(failure.rendered.trim_end()));
+                text.push_str("\n\n");
+            }
+            text.push_str(&format!("error: {}\n", terminal::escape_one_line(&failure.message)));
+            if let Some(hint) = &failure.hint {
+                text.push_str(&format!("hint: {}\n", terminal::escape_one_line(hint)));
+            }
+        }
+        // There is nowhere left to complain to.
+        let _closed = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    /// Bytes, exactly.
+    pub fn raw(&self, bytes: &[u8]) -> Result<(), CliError> {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(bytes)?;
+        Ok(stdout.flush()?)
+    }
+
+    /// A value as `for_people` made it: on a line of its own, whether or not it ends one itself.
+    pub fn value(&self, shown: &str) -> Result<(), CliError> {
+        self.raw(format!("{}\n", shown.strip_suffix('\n').unwrap_or(shown)).as_bytes())
+    }
+
+    /// A line for people.
+    pub fn line(&self, text: &str) -> Result<(), CliError> {
+        self.raw(format!("{}\n", terminal::escape_lines(text)).as_bytes())
+    }
+
+    /// The outcome of a command that only does something.
+    pub fn done(&self, text: &str) -> Result<(), CliError> {
+        if self.json { self.json(&json!({"ok": true})) } else { self.line(text) }
+    }
+
+    /// A value, in one line.
+    pub fn json(&self, value: &impl Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string(value).map_err(|error| CliError::new(error.to_string()))?;
+        self.raw(format!("{}\n", terminal::escape_json(&text)).as_bytes())
+    }
+
+    /// A value for programs, or what `human` makes of it.
+    pub fn show<T: Serialize>(&self, value: &T, human: impl FnOnce(&T) -> String) -> Result<(), CliError> {
+        if self.json { self.json(value) } else { self.raw(terminal::escape_lines(&human(value)).as_bytes()) }
+    }
+}
+
+/// Rows under a head, in columns; numbers to the right.
+pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let fit = |row: &Vec<String>| row.iter().map(|cell| terminal::escape_one_line(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(fit).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([head[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let is_number = |column: usize| {
+        let mut cells = rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
+        cells.peek().is_some() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let right: Vec<bool> = (0..head.len()).map(is_number).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells
+            .zip(widths.iter().zip(&right))
+            .map(|(cell, (width, right))| if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") })
+            .collect();
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let mut text = line(&mut head.iter().copied());
+    for row in &rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+/// Names and values, one a line.
+pub fn fields(fields: &[(&str, String)]) -> String {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |name: &str, value: &str| {
+        format!("{}\n", format!("{name:<width$}  {}", terminal::escape_one_line(value)).trim_end())
+    };
+    fields.iter().map(|(name, value)| line(name, value)).collect()
+}
+
+/// A number of bytes for people: `1.5 MiB`.
+pub fn format_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 10.0 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
+}

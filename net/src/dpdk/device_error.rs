@@ -1,0 +1,92 @@
+//! Why a device cannot be used.
+
+use super::error::{DpdkError, FlowError};
+use crate::stack::StackError;
+use std::net::IpAddr;
+use thiserror::Error;
+
+/// Why a device cannot be used.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// DPDK or the device refuses.
+    #[error(transparent)]
+    Dpdk(#[from] DpdkError),
+    /// Nobody is there.
+    #[error("the other end of {0} does not answer: start the server first, or check the cable")]
+    NoLink(String),
+    /// A client over shared memory with another number of queues than the server has workers.
+    #[error(
+        "{device} is shared memory, where each side looks at every queue that it has: one for each of the server's {workers} \
+             workers, not {queues}; leave the number of queues out, or say {workers}"
+    )]
+    MemifQueues {
+        /// The device.
+        device: String,
+        /// Queues asked for.
+        queues: u16,
+        /// Workers of the server.
+        workers: usize,
+    },
+    /// Places of shared memory that are too small for the packets that are asked for.
+    #[error(
+        "packets of {mtu} bytes need places of {needed} bytes in the memory that {device} shares, which has {places}: add bsize={needed} to its \
+             --vdev, on the side with role=client"
+    )]
+    MemifBufferSize {
+        /// The device.
+        device: String,
+        /// The packets asked for.
+        mtu: u16,
+        /// Bytes that a place has.
+        places: u32,
+        /// Bytes that it is to have.
+        needed: u32,
+    },
+    /// The addresses cannot be used.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// A device that cannot be shared.
+    #[error(
+        "{device} ({driver}) cannot be shared with the kernel (isolate): {}; mlx5, and net_tap with remote=, can. Leave isolate out, and give \
+         the server a device, or a virtual function, of its own",
+        .why.words()
+    )]
+    Isolation {
+        /// The device.
+        device: String,
+        /// Its driver in DPDK.
+        driver: String,
+        /// What that answered.
+        why: FlowError,
+    },
+    /// A shared device that takes no rules.
+    #[error(
+        "{device} is shared with the kernel (isolate), and only what rules name comes to the server: {why}; leave isolate out, and give the server a \
+         device, or a virtual function, of its own"
+    )]
+    IsolatedRules {
+        /// The device.
+        device: String,
+        /// Why not.
+        why: FlowError,
+    },
+    /// Nobody would answer for it.
+    #[error(
+        "on a device shared with the kernel (isolate) it is the kernel that says who has {0}, and it has no such address: `ip addr add {0}/{1} dev` the \
+         device's interface, or name an address that it has"
+    )]
+    NotKernelAddress(IpAddr, u8),
+    /// The kernel has the address, and does not answer for it there.
+    #[error(
+        "on a device shared with the kernel (isolate) the kernel has the server's address on the device's own interface, and it has {address} on \
+         {interface}, whose Ethernet address is another than that of {device}: name an address that it has there"
+    )]
+    OtherInterface {
+        /// The address.
+        address: IpAddr,
+        /// The interface that has it.
+        interface: String,
+        /// The device.
+        device: String,
+    },
+}

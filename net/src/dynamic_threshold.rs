@@ -1,0 +1,100 @@
+//! How those that share a pool divide it: the one rule, for bytes, buffers, connections, invocations and stacks.
+//!
+//! It is the dynamic threshold of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
+//! Switches", IEEE/ACM Transactions on Networking 6(2), 1998), made for the packet buffers of switches: an owner may
+//! take more as long as it holds less than a constant times what is free. Nothing has to be known of how many owners
+//! there are. Few of them get much, and however many want all that they can get, something stays free for one that
+//! holds nothing.
+
+/// An owner may hold so many times what is free: of `n` owners that want all that they can get, each has 2 of `2n + 1`
+/// parts of the pool, one alone two thirds of it, and one part is left for the next.
+pub const ALPHA: usize = 2;
+
+/// A pool of so many units, which its owners share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DynamicThreshold {
+    capacity: usize,
+}
+
+impl DynamicThreshold {
+    /// For a pool of that capacity.
+    #[inline]
+    pub const fn of(capacity: usize) -> DynamicThreshold {
+        DynamicThreshold { capacity }
+    }
+
+    /// Units that are free while `used` are taken.
+    #[inline]
+    pub const fn free(self, used: usize) -> usize {
+        self.capacity.saturating_sub(used)
+    }
+
+    /// Whether an owner that holds `held` of the `used` units may take one more.
+    #[inline]
+    pub const fn admits(self, used: usize, held: usize) -> bool {
+        held < self.free(used).saturating_mul(ALPHA)
+    }
+
+    /// Whether it may take `size` more at once: units that are many and come in large pieces, such as bytes. Both sides
+    /// count as they will be then.
+    #[inline]
+    pub const fn admits_size(self, used: usize, held: usize, size: usize) -> bool {
+        let after = used.saturating_add(size);
+        after <= self.capacity && held.saturating_add(size) <= self.free(after).saturating_mul(ALPHA)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_of_n_greedy_owners_gets_two_of_2n_plus_1_parts() {
+        for owners in [1usize, 2, 5, 30] {
+            let (pool, mut held) = (DynamicThreshold::of(10_000), vec![0; owners]);
+            // By turns, so that none is late.
+            while held.iter().any(|own| pool.admits(held.iter().sum(), *own)) {
+                for owner in 0..owners {
+                    held[owner] += usize::from(pool.admits(held.iter().sum(), held[owner]));
+                }
+            }
+            let part = 10_000 * ALPHA / (ALPHA * owners + 1);
+            assert!(held.iter().all(|own| own.abs_diff(part) <= 2), "{owners}: {held:?}, {part} each");
+        }
+    }
+
+    proptest! {
+        /// Whatever eight owners take, in units or in sizes, and in any order: something is left for another one. The
+        /// worst is that they come one after the other, each to a third of what the one before has found.
+        #[test]
+        fn however_many_take_all_they_can_get_another_one_still_gets_in(
+            capacity in 30_000usize..100_000,
+            steps in prop::collection::vec((0usize..8, prop_oneof![Just(None), (1usize..20_000).prop_map(Some)]), 1..500),
+        ) {
+            let (pool, mut held) = (DynamicThreshold::of(capacity), [0; 8]);
+            for (owner, size) in steps {
+                let used = held.iter().sum();
+                let may = match size {
+                    Some(size) => pool.admits_size(used, held[owner], size),
+                    None => pool.admits(used, held[owner]),
+                };
+                held[owner] += if may { size.unwrap_or(1) } else { 0 };
+                let used: usize = held.iter().sum();
+                prop_assert!(capacity.saturating_sub(used) >= capacity / 3_usize.pow(8) - 1, "{:?}", held);
+                prop_assert!(pool.admits(used, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_given_of_nothing() {
+        assert!(!DynamicThreshold::of(10).admits(10, 0) && !DynamicThreshold::of(0).admits(0, 0));
+        assert!(!DynamicThreshold::of(10).admits(11, 0), "more is taken than there is: its capacity was lowered");
+        assert!(!DynamicThreshold::of(10).admits_size(0, 0, 11) && !DynamicThreshold::of(10).admits_size(0, 0, 10));
+        assert!(DynamicThreshold::of(10).admits_size(0, 0, 6));
+        let all = DynamicThreshold::of(usize::MAX);
+        assert!(all.admits(0, usize::MAX - 1) && !all.admits_size(1, 0, usize::MAX));
+    }
+}

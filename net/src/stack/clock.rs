@@ -1,0 +1,14 @@
+//! The clock of an interface.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Microseconds since a moment that all workers share; never 0.
+pub type StackClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// The time of the machine.
+pub fn monotonic_clock() -> StackClock {
+    let begin = Instant::now();
+    // A second is behind us: the times of what was never done lie in the past.
+    Arc::new(move || begin.elapsed().as_micros() as u64 + 1_000_000)
+}

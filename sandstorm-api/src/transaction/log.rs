@@ -1,0 +1,250 @@
+//! What a transaction remembers: the keys and ranges that it has read, and what it will write.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::Error;
+use crate::abi::{CHANGE_DELETE, CHANGE_PUT, RawChange, RawRangeRead, RawRead, RawRow};
+use crate::invocation_bytes::{InvocationBytes, OwnedCopies};
+use crate::keys::Direction;
+use crate::limits::{
+    TRANSACTION_BYTES, TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS, TRANSACTION_WRITES,
+};
+use crate::record::{Record, TableId};
+
+/// What a transaction remembers.
+#[derive(Default)]
+pub(crate) struct TransactionLog {
+    pub(super) list: Vec<LoggedKey>,
+    /// By table and hash, the last note of those.
+    pub(super) index: BTreeMap<(u64, u64), usize>,
+    pub(super) reads: usize,
+    /// Bytes of the keys that it has read.
+    pub(super) read_bytes: usize,
+    pub(super) writes: usize,
+    /// Bytes that it writes.
+    pub(super) bytes: usize,
+    pub(super) ranges: Vec<LoggedRange>,
+    /// What was met in all ranges.
+    pub(super) rows: Vec<RawRow>,
+    /// Bytes of the keys of rows, and of the ends of ranges.
+    pub(super) row_bytes: usize,
+    pub(super) keeper: OwnedCopies,
+}
+
+/// What a transaction remembers of a key.
+pub(super) struct LoggedKey {
+    pub(super) table: u64,
+    pub(super) hash: u64,
+    pub(super) key: InvocationBytes,
+    pub(super) read: Option<LoggedRead>,
+    /// `Some(None)`: it is to be deleted.
+    pub(super) written: Option<Option<LoggedValue>>,
+    /// The note before of the same table and hash: another key.
+    pub(super) before: Option<usize>,
+}
+
+pub(super) struct LoggedRead {
+    pub(super) version: u64,
+    pub(super) stored: Option<LoggedValue>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct LoggedValue {
+    pub(super) value: InvocationBytes,
+    pub(super) flags: u32,
+    pub(super) expires_at_ms: u64,
+}
+
+impl LoggedValue {
+    pub(super) fn is_live_at(&self, now_ms: u64) -> bool {
+        self.expires_at_ms == 0 || now_ms < self.expires_at_ms
+    }
+}
+
+impl LoggedKey {
+    /// Bytes of it that are to be written.
+    pub(super) fn bytes(&self) -> usize {
+        let value = |stored: &Option<LoggedValue>| stored.map_or(0, |stored| stored.value.len());
+        self.written.as_ref().map_or(0, |written| self.key.len() + value(written))
+    }
+}
+
+impl TransactionLog {
+    pub(super) fn find(&self, table: TableId, hash: u64, key: &[u8]) -> Option<usize> {
+        let mut at = self.index.get(&(table.0, hash)).copied();
+        while let Some(index) = at {
+            if self.keeper.bytes(self.list[index].key) == key {
+                break;
+            }
+            at = self.list[index].before;
+        }
+        at
+    }
+
+    pub(super) fn note(&mut self, table: TableId, hash: u64, key: InvocationBytes) -> &mut LoggedKey {
+        let index = self.list.len();
+        let before = self.index.insert((table.0, hash), index);
+        self.list.push(LoggedKey { table: table.0, hash, key, read: None, written: None, before });
+        &mut self.list[index]
+    }
+
+    pub(super) fn log_read(&mut self, table: TableId, hash: u64, key: &[u8], record: Option<Record<'_>>) {
+        self.reads += 1;
+        self.read_bytes += key.len();
+        let key = match record {
+            Some(record) => InvocationBytes::record(record.key),
+            None => self.keeper.copy(key),
+        };
+        let stored = record.map(|record| LoggedValue {
+            value: InvocationBytes::record(record.value),
+            flags: record.flags,
+            expires_at_ms: 0,
+        });
+        let version = record.map_or(0, |record| record.version);
+        self.note(table, hash, key).read = Some(LoggedRead { version, stored });
+    }
+
+    /// When the record expires that the transaction has written under a key.
+    pub(super) fn own_expiry(&self, table: TableId, hash: u64, key: &[u8]) -> Option<u64> {
+        let written = self.list[self.find(table, hash, key)?].written??;
+        Some(written.expires_at_ms)
+    }
+
+    pub(super) fn check_write(&self, table: TableId, hash: u64, key: &[u8], value_len: usize) -> Result<(), Error> {
+        let note = self.find(table, hash, key).map(|index| &self.list[index]);
+        let is_first = note.is_none_or(|note| note.written.is_none());
+        if is_first && self.writes >= TRANSACTION_WRITES {
+            return Err(Error::too_large(format!("a transaction may write {TRANSACTION_WRITES} keys")));
+        }
+        if self.bytes - note.map_or(0, LoggedKey::bytes) + key.len() + value_len > TRANSACTION_BYTES {
+            let text = format!("a transaction may write {TRANSACTION_BYTES} bytes of keys and values");
+            return Err(Error::too_large(text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, table: TableId, hash: u64, key: &[u8], stored: Option<LoggedValue>) {
+        let index = match self.find(table, hash, key) {
+            Some(index) => index,
+            None => {
+                let key = self.keeper.copy(key);
+                self.note(table, hash, key);
+                self.list.len() - 1
+            }
+        };
+        let note = &mut self.list[index];
+        self.bytes -= note.bytes();
+        self.writes += usize::from(note.written.is_none());
+        note.written = Some(stored);
+        self.bytes += note.bytes();
+    }
+
+    /// What the host is to look at again.
+    pub(crate) fn raw_reads(&self) -> Vec<RawRead> {
+        let mut reads = Vec::with_capacity(self.reads);
+        for note in &self.list {
+            if let Some(read) = &note.read {
+                let (key, key_len) = note.key.parts();
+                reads.push(RawRead { table: note.table, hash: note.hash, key, key_len, version: read.version });
+            }
+        }
+        reads
+    }
+
+    /// What the host is to change.
+    pub(crate) fn raw_changes(&self) -> Vec<RawChange> {
+        let mut changes = Vec::with_capacity(self.writes);
+        for note in &self.list {
+            let Some(written) = &note.written else { continue };
+            let (key, key_len) = note.key.parts();
+            let (value, value_len) = written.map_or(note.key, |stored| stored.value).parts();
+            changes.push(RawChange {
+                table: note.table,
+                key,
+                key_len,
+                value,
+                value_len: if written.is_some() { value_len } else { 0 },
+                expires_at_ms: written.map_or(0, |stored| stored.expires_at_ms),
+                flags: written.map_or(0, |stored| stored.flags),
+                kind: if written.is_some() { CHANGE_PUT } else { CHANGE_DELETE },
+            });
+        }
+        changes
+    }
+}
+
+/// A range that was read, as far as it was shown.
+pub(super) struct LoggedRange {
+    pub(super) table: u64,
+    pub(super) from: InvocationBytes,
+    pub(super) to: InvocationBytes,
+    /// `to` is part of it.
+    pub(super) included: bool,
+    pub(super) backward: bool,
+    /// Among the rows of all ranges.
+    pub(super) rows: Range<usize>,
+}
+
+impl TransactionLog {
+    /// Whether it may read one more range, of so many records, and bytes of their keys and its ends.
+    pub(super) fn check_range(&self, rows: usize, bytes: usize) -> Result<(), Error> {
+        if self.ranges.len() >= TRANSACTION_RANGES {
+            return Err(Error::too_large(format!("a transaction may read {TRANSACTION_RANGES} ranges")));
+        }
+        if self.rows.len() + rows > TRANSACTION_ROWS {
+            return Err(Error::too_large(format!("a transaction may meet {TRANSACTION_ROWS} records in its ranges")));
+        }
+        if self.row_bytes + bytes > TRANSACTION_ROW_BYTES {
+            let text = format!("a transaction may meet keys of {TRANSACTION_ROW_BYTES} bytes in its ranges");
+            return Err(Error::too_large(text));
+        }
+        Ok(())
+    }
+
+    /// Notes a range of which everything up to `last` was shown, or everything.
+    pub(super) fn log_range(
+        &mut self,
+        table: TableId,
+        (from, to): (&[u8], &[u8]),
+        last: Option<&[u8]>,
+        direction: Direction,
+        records: &[Record<'_>],
+    ) {
+        let first_row = self.rows.len();
+        for record in records {
+            let (key, key_len) = InvocationBytes::record(record.key).parts();
+            self.rows.push(RawRow { key, key_len, version: record.version });
+            self.row_bytes += key_len;
+        }
+        let (from, to, included) = match (last, direction) {
+            // What is shown are parts of records or copies, which stay.
+            (Some(last), Direction::Forward) => (self.keeper.copy(from), InvocationBytes::record(last), true),
+            (Some(last), Direction::Backward) => (InvocationBytes::record(last), self.keeper.copy(to), false),
+            (None, _) => (self.keeper.copy(from), self.keeper.copy(to), false),
+        };
+        self.row_bytes += from.parts().1 + to.parts().1;
+        self.ranges.push(LoggedRange {
+            table: table.0,
+            from,
+            to,
+            included,
+            backward: direction == Direction::Backward,
+            rows: first_row..self.rows.len(),
+        });
+    }
+
+    /// The ranges that the host is to look at again.
+    pub(crate) fn raw_ranges(&self) -> Vec<RawRangeRead> {
+        let raw = |range: &LoggedRange| {
+            let ((from, from_len), (to, to_len)) = (range.from.parts(), range.to.parts());
+            let rows = &self.rows[range.rows.clone()];
+            let (included, backward) = (u32::from(range.included), u32::from(range.backward));
+            let (rows, rows_len) = (rows.as_ptr(), rows.len());
+            RawRangeRead { table: range.table, from, from_len, to, to_len, rows, rows_len, included, backward }
+        };
+        self.ranges.iter().map(raw).collect()
+    }
+}

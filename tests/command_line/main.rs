@@ -1,0 +1,8 @@
+//! The command line, as people type it: the real binary, in processes of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cli;
+mod load;
+mod readme;

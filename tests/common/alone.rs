@@ -1,0 +1,31 @@
+//! Tests that have a process of their own, though they share a program: what they look at, or change, is the whole
+//! process's. One at a time: what they measure is the machine's as well.
+
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Tells the process that it is the one test's own.
+const ALONE: &str = "SANDSTORM_TEST_ALONE";
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Whether this process is not the test's own; then the test has been run in one that is, and has passed.
+///
+/// A test begins with `if ran_alone(module_path!(), "its_name") { return; }`.
+pub fn ran_alone(module: &str, test: &str) -> bool {
+    let (_program, module) = module.split_once("::").expect("a module of a test program");
+    let name = format!("{module}::{test}");
+    if std::env::var(ALONE).is_ok_and(|alone| alone == name) {
+        return false;
+    }
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", &name, "--include-ignored", "--nocapture", "--test-threads=1"]);
+    let output = command.env(ALONE, &name).output().expect("the program runs");
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("{said}");
+    eprint!("{complained}");
+    assert!(output.status.success(), "{name} has failed in a process of its own: {}", output.status);
+    assert!(said.contains("test result: ok. 1 passed"), "there is no test {name}");
+    true
+}

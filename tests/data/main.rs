@@ -1,0 +1,12 @@
+//! Records and calls by this project's own protocol, against a data plane in this process.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod ordered;
+mod quotas;
+mod sealed;
+mod transactions;
+mod versions;
+mod wire;
+mod zero_copy;

@@ -1,0 +1,246 @@
+//! Promise: every quota of a tenant has a default, a status or error that names it when it is reached, and, where it is
+//! used up rather than passed, an account that comes back to zero. A tenant that takes all it can get leaves room for
+//! the others.
+
+use std::sync::Arc;
+
+use crate::common;
+use crate::common::{Answer, Wire, await_nothing_charged, data_plane, load, load_with, tenant, tenant_with};
+use sandstorm_catalog::{NewTable, QuotaChanges, Quotas};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_instance::DataPlane;
+use sandstorm_net::rpc::{KillCause, OpKind, Operation, RpcStatus, encode_message};
+
+/// Arguments of `ext/bad`.
+fn bad(name: &str) -> Vec<u8> {
+    [&1u64.to_le_bytes()[..], name.as_bytes()].concat()
+}
+
+/// A tenant whose quota `name` is `value`, with kills that have no consequences unless they are what is limited.
+fn limited(plane: &DataPlane, name: &str, value: u64) -> u32 {
+    let mut quotas =
+        QuotaChanges { slow_after_kills: Some(0), suspend_after_kills: Some(0), ..QuotaChanges::default() };
+    assert!(quotas.set(name, value), "there is a quota {name}");
+    let (id, _) = tenant_with(plane, name, true, quotas);
+    load_with(plane, name, "bad", 1, BudgetOverride::default());
+    id
+}
+
+fn call(plane: &DataPlane, tenant: u32, extension: &str, args: &[u8]) -> Answer {
+    Wire::new(plane, 0, tenant).one(Operation::invoke(extension.as_bytes(), args))
+}
+
+fn refused(answer: &Answer, status: RpcStatus, name: &str) {
+    assert_eq!(answer.status, status, "{name}: {}", answer.text());
+    assert!(answer.text().contains(name), "the text names {name}: {}", answer.text());
+}
+
+fn killed(answer: &Answer, cause: KillCause, name: &str) {
+    assert_eq!((answer.status, answer.number), (RpcStatus::Killed, cause as u64), "{name}: {}", answer.text());
+    assert!(answer.text().contains(name), "the text names {name}: {}", answer.text());
+}
+
+fn denied<T>(result: Result<T, sandstorm_catalog::DirectoryError>, name: &str) {
+    let text = result.err().expect("at its quota").to_string();
+    assert!(text.contains(name), "the error names {name}: {text}");
+}
+
+/// A budget that is long enough for the page faults of filling memory.
+fn patient(plane: &DataPlane, tenant: &str) {
+    let budget = BudgetOverride { slice_us: Some(5_000_000), total_us: Some(5_000_000), ..BudgetOverride::default() };
+    plane.directory.set_budget(tenant, "bad", budget).expect("a budget");
+}
+
+/// Reaches the quota of that name, and holds the answer against what the documentation says.
+fn reach(plane: &DataPlane, name: &str) {
+    match name {
+        "invocation_memory_bytes" => {
+            let id = limited(plane, name, 1 << 20);
+            patient(plane, name);
+            killed(&call(plane, id, "bad", &bad("allocation")), KillCause::OutOfMemory, name);
+            killed(&call(plane, id, "bad", &bad("reply")), KillCause::OutOfMemory, name);
+            await_nothing_charged(plane, id);
+        }
+        "arena_bytes" => {
+            let id = limited(plane, name, 64 << 10);
+            patient(plane, name);
+            killed(&call(plane, id, "bad", &bad("allocation")), KillCause::OutOfMemory, name);
+        }
+        "concurrent_invocations" => {
+            let id = limited(plane, name, 1);
+            // Both are begun before one is polled.
+            let (ok, args) = (bad("ok"), bad("ok"));
+            let answers =
+                Wire::new(plane, 0, id).ask(&[Operation::invoke(b"bad", &ok), Operation::invoke(b"bad", &args)]);
+            assert_eq!(answers[0].status, RpcStatus::Ok);
+            refused(&answers[1], RpcStatus::OverQuota, name);
+        }
+        "requests_per_s" => {
+            let id = limited(plane, name, 1);
+            let mut wire = Wire::new(plane, 0, id);
+            // At rest, it passes whole, and is then waited for: half a minute.
+            let many = vec![Operation::new(OpKind::Ping); 30];
+            assert!(wire.ask(&many).iter().all(|answer| answer.status == RpcStatus::Ok));
+            let answers = wire.ask(&many);
+            let last = answers.last().expect("thirty answers");
+            refused(
+                answers.iter().find(|answer| answer.status != RpcStatus::Ok).unwrap_or(last),
+                RpcStatus::OverQuota,
+                name,
+            );
+        }
+        "memory_bytes" | "tables" | "extensions" | "pushes_per_hour" => reach_in_directory(plane, name),
+        "reply_bytes" => {
+            let id = limited(plane, name, 10);
+            let answer = call(plane, id, "bad", &bad("reply"));
+            assert_eq!((answer.status, answer.number), (RpcStatus::Failed, 5), "{}", answer.text());
+        }
+        "total_us" => {
+            let id = limited(plane, name, 2_000);
+            killed(&call(plane, id, "bad", &bad("yields")), KillCause::TotalBudget, name);
+        }
+        "slow_after_kills" => {
+            let id = limited(plane, name, 3);
+            refused(&kill_until(plane, id, |answer| answer.status == RpcStatus::OverQuota), RpcStatus::OverQuota, name);
+        }
+        "suspend_after_kills" => {
+            let id = limited(plane, name, 3);
+            refused(&kill_until(plane, id, |answer| answer.status == RpcStatus::Suspended), RpcStatus::Suspended, name);
+        }
+        // The shares themselves: `workers::run_queue::tests`. Slices: tests of preemption. The window:
+        // `tenants::conduct`. Grants and waiting pushes: with what they limit.
+        "weight" | "slice_us" | "kill_window_s" | "waiting_pushes" | "grants_given" | "grants_received" => {
+            let mut changes = QuotaChanges::default();
+            assert!(
+                changes.set(name, 1 << 33) && changes.apply(&Quotas::default()).is_err() || !changes.set(name, 1 << 33)
+            );
+        }
+        _ => panic!("a quota {name} without a test that reaches it"),
+    }
+}
+
+/// Reaches a quota of what a tenant may have.
+fn reach_in_directory(plane: &DataPlane, name: &str) {
+    match name {
+        "memory_bytes" => {
+            limited(plane, name, 1 << 20);
+            denied(
+                plane.directory.create_table(name, NewTable { quota_bytes: Some(2 << 20), ..NewTable::named("u") }),
+                name,
+            );
+        }
+        "tables" => {
+            limited(plane, name, 1);
+            denied(plane.directory.create_table(name, NewTable::named("u")), name);
+        }
+        "extensions" => {
+            limited(plane, name, 1);
+            let other = LoadedExtension::new("other", 1, common::library("get"), BudgetOverride::default());
+            denied(plane.directory.put_extension(name, Arc::new(other)), name);
+        }
+        "pushes_per_hour" => {
+            limited(plane, name, 1);
+            plane.directory.admit_push(name, "x", 1).expect("the first");
+            denied(plane.directory.admit_push(name, "x", 2), name);
+        }
+        _ => panic!("{name} is no quota of the directory's"),
+    }
+}
+
+/// Calls what is killed until an answer is as expected. The control thread looks a few times a second.
+fn kill_until(plane: &DataPlane, tenant: u32, expected: impl Fn(&Answer) -> bool) -> Answer {
+    let mut wire = Wire::new(plane, 0, tenant);
+    for _ in 0..100_000 {
+        let answer = wire.one(Operation::invoke(b"bad", &bad("panic")));
+        if expected(&answer) {
+            return answer;
+        }
+        assert!(matches!(answer.status, RpcStatus::Killed | RpcStatus::OverQuota), "{}", answer.text());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("as many kills as one likes");
+}
+
+#[test]
+fn every_quota_is_reached_with_an_answer_that_names_it() {
+    let plane = data_plane(1);
+    for name in QuotaChanges::NAMES {
+        reach(&plane, name);
+    }
+}
+
+#[test]
+fn a_suspended_extension_says_why_and_is_resumed_and_the_neighbour_does_not_notice() {
+    let plane = data_plane(1);
+    let (hostile, _) = tenant_with(
+        &plane,
+        "hostile",
+        true,
+        QuotaChanges { slow_after_kills: Some(2), suspend_after_kills: Some(5), ..QuotaChanges::default() },
+    );
+    let (neighbour, _) = tenant(&plane, "neighbour", true);
+    load(&plane, "hostile", "bad", 1);
+    load(&plane, "hostile", "get", 1);
+    load(&plane, "neighbour", "bad", 1);
+    let told = kill_until(&plane, hostile, |answer| answer.status == RpcStatus::Suspended).text();
+    for part in ["since 20", "calls within 60 s were killed", "panic", "suspend_after_kills: 5", "ext resume bad"] {
+        assert!(told.contains(part), "{part:?} in {told:?}");
+    }
+    let view = plane.directory.snapshot().by_name("hostile").expect("there").clone();
+    // Workers refuse it as soon as they see the new directory; the notice follows it.
+    let noticed = || view.tenant.usage.policy_events().first().is_some_and(|notice| notice.what == "suspended");
+    assert!(common::within_a_minute(noticed), "{:?}", view.tenant.usage.policy_events());
+    assert!(view.is_suspended("bad") && !view.is_suspended("get"));
+    assert_eq!(call(&plane, neighbour, "bad", &bad("ok")).status, RpcStatus::Ok);
+    plane.directory.set_suspended("hostile", "bad", false, false).expect("resumed");
+    // Slow it still is: its kills are of the last minute.
+    let mut wire = Wire::new(&plane, 0, hostile);
+    let called = || wire.one(Operation::invoke(b"bad", &bad("ok"))).status == RpcStatus::Ok;
+    assert!(common::within_a_minute(called), "it is called again");
+    assert!(!plane.directory.snapshot().by_name("hostile").expect("there").is_suspended("bad"));
+}
+
+#[test]
+fn who_takes_all_places_leaves_some_for_the_neighbour_and_gives_all_back() {
+    let plane = data_plane(1);
+    let quotas = QuotaChanges {
+        concurrent_invocations: Some(10_000),
+        suspend_after_kills: Some(0),
+        slow_after_kills: Some(0),
+        total_us: Some(5_000),
+        slice_us: Some(1_000),
+        ..QuotaChanges::default()
+    };
+    let (hostile, _) = tenant_with(&plane, "hostile", true, quotas);
+    let (neighbour, _) = tenant(&plane, "neighbour", true);
+    load(&plane, "hostile", "bad", 1);
+    load(&plane, "neighbour", "bad", 1);
+    // Calls that yield until their budget is spent, more than there are places; as many in a message as fit a packet.
+    let mut wire = Wire::new(&plane, 0, hostile);
+    let args = bad("yields");
+    let calls = vec![Operation::invoke(b"bad", &args); 25];
+    for _ in 0..72 {
+        let header = wire.header(calls.len());
+        let mut message = Vec::new();
+        encode_message(&header, &calls, &mut message);
+        wire.send(header.sequence as u16, &message);
+    }
+    let refused = || {
+        plane.metrics.read().into_iter().find(|r| r.metric.name == "responses").expect("there").values
+            [RpcStatus::Overloaded as usize]
+    };
+    let mut other = Wire::new(&plane, 0, neighbour);
+    for _ in 0..1_000 {
+        assert_eq!(other.one(Operation::invoke(b"bad", &bad("ok"))).status, RpcStatus::Ok, "the neighbour gets in");
+        if refused() > 0 {
+            break;
+        }
+    }
+    assert!(refused() > 0, "the places were taken");
+    let live =
+        plane.directory.snapshot().by_name("hostile").expect("there").tenant.usage.worker(0).invocations_live.get();
+    assert!(live <= 1024, "{live} places: more than one tenant may hold");
+    assert_eq!(other.one(Operation::invoke(b"bad", &bad("ok"))).status, RpcStatus::Ok, "and gets in still");
+    await_nothing_charged(&plane, neighbour);
+    await_nothing_charged(&plane, hostile);
+}

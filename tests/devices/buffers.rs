@@ -1,0 +1,126 @@
+//! Promise: however many operations ran, and however many connections came and went with answers under way, all packet
+//! buffers are back in their pools, on both sides: of the server and of its clients. A million operations, or as many
+//! as `SANDSTORM_LEAK_OPERATIONS` says.
+
+use std::time::{Duration, Instant};
+
+use crate::common;
+use crate::common::alone::ran_alone;
+use crate::common::{data_plane_over_memif, load, network, tenant, within_a_minute};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use sandstorm_client::Config;
+use sandstorm_client::blocking::Client;
+use sandstorm_client::raw::Connection;
+use sandstorm_net::rpc::RpcStatus;
+
+/// Operations in a message, and messages under way.
+const BATCH: usize = 32;
+const DEPTH: usize = 16;
+/// Messages of a connection's life.
+const LIFE: u64 = 600;
+/// Keys of each tenant.
+const KEYS: u32 = 2000;
+/// Values are from nothing to some packets.
+const LONGEST: usize = 6000;
+/// For an answer, on a machine that stands still now and then.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One connection's life: puts, gets and calls; it is left with what is under way. Returns the operations that were
+/// answered.
+fn live(config: &Config, random: &mut SmallRng) -> u64 {
+    let mut connection = Connection::connect(config).expect("a connection");
+    let (value, messages) = (vec![7; LONGEST], random.random_range(1..=LIFE));
+    let (mut sent, mut answered, mut operations, mut right) = (0, 0, 0, 0);
+    let begun = Instant::now();
+    while answered < messages {
+        assert!(begun.elapsed() < PATIENCE, "{answered} of {messages} answered");
+        while connection.in_flight() < DEPTH && sent < messages + DEPTH as u64 {
+            let mut message = connection.message();
+            // Large values of messages that are one packet stay in their buffers.
+            let alone = random.random_bool(0.3);
+            for _ in 0..if alone { 1 } else { BATCH } {
+                let key = random.random_range(0..KEYS).to_le_bytes();
+                match random.random_range(0..16) {
+                    0..8 if alone => {
+                        message.put(1, &key, &value[..random.random_range(900..1400)], &Default::default())
+                    }
+                    0 => message.put(1, &key, &value[..random.random_range(0..LONGEST)], &Default::default()),
+                    1..=3 => message.put(1, &key, &value[..random.random_range(0..200)], &Default::default()),
+                    4 => message.invoke("get", 0, &common::get_args(&key)),
+                    _ => message.get(1, &key),
+                };
+            }
+            connection.send(sent, message).expect("room");
+            sent += 1;
+        }
+        answered += connection.poll(|_, answer| {
+            let answer = answer.expect("an answer");
+            // Calls may come too fast for the tenant's quota; a refusal is an answer, too.
+            let well =
+                [RpcStatus::Ok, RpcStatus::NotFound, RpcStatus::Failed, RpcStatus::OverQuota, RpcStatus::Overloaded];
+            for one in answer.operations() {
+                operations += 1;
+                right += u64::from(well.contains(&one.expect("well-formed").status));
+            }
+        }) as u64;
+    }
+    assert_eq!(right, operations);
+    right
+}
+
+#[test]
+fn every_packet_buffer_comes_back() {
+    if ran_alone(module_path!(), "every_packet_buffer_comes_back") {
+        return;
+    }
+    let wanted =
+        std::env::var("SANDSTORM_LEAK_OPERATIONS").ok().map_or(1_000_000, |text| text.parse().expect("a number"));
+    let plane = data_plane_over_memif("workers = 2\npin = false\n[net]\nkept_buffers = 300\n");
+    let device = network::memif::client(&plane).expect("the other end");
+    let tenants = [("a", 0), ("b", 1)].map(|(name, seed)| {
+        // One is sealed; what is not may stay in its packets.
+        let is_open = seed == 1;
+        let (id, token) = tenant(&plane, name, is_open);
+        load(&plane, name, "get", 1);
+        let config = network::config(&plane, id).deadline(common::PATIENT);
+        (if is_open { config } else { config.token(token) }, SmallRng::seed_from_u64(seed))
+    });
+    // What rests: the rings have their buffers from the start, and each side has given back what it received last.
+    let buffers = || (plane.packet_buffers().expect("a device"), device.buffers_in_use());
+    let look = |what: &str, resting: (u32, u32)| {
+        let back = within_a_minute(|| {
+            // The client's side gives back what it received last when it looks again.
+            drop(Connection::connect(&tenants[0].0).expect("a connection"));
+            std::thread::sleep(Duration::from_millis(5));
+            let out = buffers();
+            out.0 <= resting.0 && out.1 <= resting.1
+        });
+        assert!(back, "{what}: {:?} buffers are out, of {resting:?} at rest", buffers());
+    };
+    let resting = buffers();
+    println!("at rest {resting:?}");
+    let total: u64 = std::thread::scope(|scope| {
+        let threads = tenants.clone().map(|(config, mut random)| {
+            scope.spawn(move || {
+                let mut done = 0;
+                while done < wanted / 2 {
+                    done += live(&config, &mut random);
+                }
+                done
+            })
+        });
+        threads.map(|thread| thread.join().expect("no panic")).iter().sum()
+    });
+    assert!(total >= wanted - 1, "{total}");
+    // Records keep some.
+    let kept = || plane.metrics.device().expect("a device").kept;
+    assert!(kept() > 0, "values stayed in their packets");
+    for (config, _) in &tenants {
+        let client = Client::connect(config.clone()).expect("a connection");
+        for key in 0..KEYS {
+            client.delete(1, &key.to_le_bytes()).expect("an answer");
+        }
+    }
+    assert!(within_a_minute(|| kept() == 0), "{} buffers are kept for nothing", kept());
+    look("after all of it", resting);
+}

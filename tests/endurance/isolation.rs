@@ -1,0 +1,515 @@
+//! Promise: a tenant reaches its own tables and what is granted to it at that moment, and nothing else. Tenants with
+//! the same table ids, table names, keys and extensions run side by side on one worker, while another steals from it
+//! and while tables, tenants and grants come and go at random; every answer must be one that some moment of its request
+//! allowed.
+//!
+//! Each table has a tag of its own, which its records hold, so that an answer tells whose it is. What was so and when
+//! is kept in ticks of one clock: a change takes effect somewhere between the ticks before and after its call.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::common::alone::ran_alone;
+use crate::common::{Answer, Stop, Wire, data_plane, library, library_of};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sandstorm_catalog::{FIRST_GRANTED_ID, GrantAccess, GrantIssuer, NewTable, NewTenant, TableEntry};
+use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_instance::DataPlane;
+use sandstorm_net::rpc::{MultiGetEntries, OpKind, Operation, RpcStatus, push_key};
+use sandstorm_store::{Participant, WriteOptions};
+
+/// Tenants, by their ids.
+const TENANTS: std::ops::RangeInclusive<u32> = 1..=3;
+/// Changes of one run, at least.
+const CHANGES: u64 = 1_000;
+/// How often each kind of answer must have been given.
+const ENOUGH: u64 = 10;
+/// How long to go on until then. It takes some seconds; this is for a machine under load.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Pause of a client that was refused as nobody's: a worker sends 20,000 such refusals a second, and none of this is to
+/// stay without an answer, however long all tenants are away while the changes do not get the processor.
+const STRANGER_PAUSE: Duration = Duration::from_micros(300);
+/// What a table's counter starts at, times its tag: a sum tells whose it is, and which addition.
+const BASE: u64 = 1_000_000;
+
+/// Reads `k` of the table that its arguments name, lets others run for a while, reads it again; replies with both.
+const TWICE: &str = r#"
+#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let name = core::str::from_utf8(args)?;
+    let table = db.table(name)?;
+    let first = db.get(table, b"k").await?.ok_or(Error::not_found("k"))?;
+    for _ in 0..500 {
+        yield_now().await;
+    }
+    let second = db.get(table, b"k").await;
+    db.reply(first.value())?;
+    db.reply(match &second {
+        Ok(Some(record)) => record.value(),
+        Ok(None) => b"absent",
+        Err(error) if error.kind() == ErrorKind::UnknownTable => b"unknown",
+        Err(_) => b"wrong",
+    })
+}
+"#;
+
+/// The ticks before and after a call.
+type When = (u64, u64);
+
+/// From a change to a change.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: When,
+    to: Option<When>,
+}
+
+impl Span {
+    /// Whether it held at some moment of `when`, for all that is known.
+    fn may(&self, when: When) -> bool {
+        self.from.0 <= when.1 && self.to.is_none_or(|to| when.0 <= to.1)
+    }
+
+    /// Whether it held all the time of `when`, for certain.
+    fn must(&self, when: When) -> bool {
+        self.from.1 <= when.0 && self.to.is_none_or(|to| when.1 <= to.0)
+    }
+}
+
+/// A tenant reaches a table; `None`: it is its own.
+#[derive(Clone, Debug)]
+struct Reach {
+    id: u64,
+    name: String,
+    tag: u64,
+    access: Option<GrantAccess>,
+    span: Span,
+}
+
+/// All that ever held.
+#[derive(Default)]
+struct History {
+    reaches: HashMap<u32, Vec<Reach>>,
+    lives: HashMap<u32, Vec<Span>>,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+enum Asked {
+    Get(u64),
+    MultiGet(u64),
+    Increment(u64),
+    InvokeGet(u64),
+    InvokeTwice(String),
+}
+
+/// A request with its answer.
+struct Asking {
+    tenant: u32,
+    when: When,
+    asked: Asked,
+    answer: Answer,
+}
+
+impl History {
+    fn reaches(&self, tenant: u32, asked: &Asked) -> Vec<&Reach> {
+        let named = |reach: &&Reach| match asked {
+            Asked::Get(id) | Asked::MultiGet(id) | Asked::Increment(id) | Asked::InvokeGet(id) => reach.id == *id,
+            Asked::InvokeTwice(name) => reach.name == *name,
+        };
+        self.reaches.get(&tenant).into_iter().flatten().filter(named).collect()
+    }
+
+    /// What kind of answer it is, or why no moment of the request allowed it.
+    fn explain(&self, asking: &Asking) -> Result<&'static str, String> {
+        let Asking { tenant, when, asked, answer } = asking;
+        let reaches = self.reaches(*tenant, asked);
+        let writes = matches!(asked, Asked::Increment(_));
+        let may = |reach: &&&Reach| reach.span.may(*when) && !(writes && reach.access == Some(GrantAccess::Read));
+        let allowed = || reaches.iter().filter(may);
+        let certain = |tag: Option<u64>| {
+            reaches.iter().any(|reach| reach.span.must(*when) && tag.is_none_or(|tag| tag == reach.tag))
+        };
+        let explained = |holds: bool, kind| if holds { Ok(kind) } else { Err(format!("not allowed: {kind}")) };
+        // The number of the error's kind is what an extension's failure has beside its text.
+        let status = match (answer.status, answer.number) {
+            (RpcStatus::Failed, 1) => RpcStatus::NotFound,
+            (RpcStatus::Failed, 3) => RpcStatus::UnknownTable,
+            (status, _) => status,
+        };
+        match status {
+            RpcStatus::Ok => {
+                let (tag, second) = tag_of(asked, answer)?;
+                let Some(reach) = allowed().find(|reach| reach.tag == tag || tag == 0) else {
+                    return Err(format!("it is of table {tag}"));
+                };
+                match second.as_deref() {
+                    None if reach.access.is_some() => Ok(if writes { "granted, written" } else { "granted, read" }),
+                    None => Ok(if writes { "own, written" } else { "own, read" }),
+                    Some("unknown") => explained(!certain(Some(tag)), "ended while running"),
+                    Some(again) => explained(again.parse() == Ok(tag), "read twice"),
+                }
+            }
+            // A new table is empty at first.
+            RpcStatus::NotFound => explained(allowed().next().is_some(), "empty"),
+            RpcStatus::ReadOnly => {
+                let read = |reach: &&Reach| reach.access == Some(GrantAccess::Read) && reach.span.may(*when);
+                explained(writes && reaches.iter().any(read), "read only")
+            }
+            RpcStatus::UnknownTable => explained(!certain(None), "no such table"),
+            RpcStatus::Unauthenticated | RpcStatus::UnknownExtension => {
+                let lives = self.lives.get(tenant).into_iter().flatten();
+                explained(!lives.clone().any(|life| life.must(*when)), "no such tenant")
+            }
+            other => Err(format!("{other:?} is no answer to this")),
+        }
+    }
+}
+
+/// The tag of the table that an answer is from, 0: the table is new and has none yet; and what a second reading gave.
+fn tag_of(asked: &Asked, answer: &Answer) -> Result<(u64, Option<String>), String> {
+    let number = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        text.parse::<u64>().map_err(|_| format!("{text:?} is no tag"))
+    };
+    match asked {
+        Asked::Get(_) | Asked::InvokeGet(_) => Ok((number(&answer.value)?, None)),
+        Asked::Increment(_) => Ok((answer.number / BASE, None)),
+        Asked::MultiGet(_) => {
+            let mut tags = Vec::new();
+            for one in MultiGetEntries::new(&answer.value) {
+                let one = one.map_err(|_| "a bad body".to_owned())?;
+                tags.push(if one.status == RpcStatus::Ok { number(one.value)? } else { 0 });
+            }
+            // Both keys hold the tag; while a table is being filled, one of them may be missing.
+            let filled: Vec<u64> = tags.iter().copied().filter(|tag| *tag != 0).collect();
+            let same = tags.len() == 2 && filled.windows(2).all(|two| two[0] == two[1]);
+            if same {
+                Ok((filled.first().copied().unwrap_or(0), None))
+            } else {
+                Err(format!("keys of tables {tags:?}"))
+            }
+        }
+        Asked::InvokeTwice(_) => {
+            let (first, second) = answer.value.split_at_checked(TAG_DIGITS).ok_or("a short reply")?;
+            Ok((number(first)?, Some(String::from_utf8_lossy(second).into_owned())))
+        }
+    }
+}
+
+/// Tags are written with so many digits.
+const TAG_DIGITS: usize = 8;
+
+/// Who changes everything, and writes down what holds.
+struct Changer<'s> {
+    plane: &'s DataPlane,
+    clock: &'s AtomicU64,
+    random: StdRng,
+    participant: Participant,
+    extensions: [(&'static str, Arc<ExtensionLibrary>); 2],
+    tags: u64,
+    /// By owner: name and tag.
+    tables: BTreeMap<u32, BTreeMap<String, u64>>,
+    history: History,
+}
+
+fn name(tenant: u32) -> String {
+    format!("n{tenant}")
+}
+
+impl Changer<'_> {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst)
+    }
+
+    fn change(&mut self) {
+        let (owner, to) = (self.random.random_range(TENANTS), self.random.random_range(TENANTS));
+        let table = format!("t{}", self.random.random_range(0..2));
+        match self.random.random_range(0..20) {
+            0 => self.delete_tenant(owner),
+            1..4 => self.create_tenant(owner),
+            4 => self.drop_table(owner, &table),
+            5..9 => self.create_table(owner, table),
+            9..12 => self.end_grant(owner, &table, to, |directory, owner, table, to| {
+                directory.revoke(&owner, table, &to).is_ok()
+            }),
+            12 => self.end_grant(owner, &table, to, |directory, owner, table, to| {
+                directory.drop_grant(&to, &format!("{owner}/{table}")).is_ok()
+            }),
+            _ => self.grant(owner, &table, to),
+        }
+    }
+
+    fn create_tenant(&mut self, id: u32) {
+        let before = self.tick();
+        let new = NewTenant { id: Some(id), open: true, ..NewTenant::named(&name(id)) };
+        if self.plane.directory.create_tenant(new).is_err() {
+            return;
+        }
+        let budget = BudgetOverride { slice_us: Some(100_000), total_us: Some(1_000_000), ..BudgetOverride::default() };
+        for (name_of, library) in &self.extensions {
+            let extension = LoadedExtension::new(*name_of, 1, Arc::clone(library), budget);
+            self.plane.directory.put_extension(id, Arc::new(extension)).expect("an extension is loaded");
+        }
+        self.tables.insert(id, BTreeMap::new());
+        let span = Span { from: (before, self.tick()), to: None };
+        self.history.lives.entry(id).or_default().push(span);
+        self.create_table(id, "t0".to_owned());
+    }
+
+    fn delete_tenant(&mut self, id: u32) {
+        let before = self.tick();
+        if self.plane.directory.delete_tenant(id).is_err() {
+            return;
+        }
+        let when = (before, self.tick());
+        self.tables.remove(&id);
+        for life in self.history.lives.get_mut(&id).into_iter().flatten() {
+            life.to.get_or_insert(when);
+        }
+        let owned = format!("{}/", name(id));
+        self.end(when, |tenant, reach| tenant == id || reach.name.starts_with(&owned));
+    }
+
+    fn create_table(&mut self, owner: u32, table: String) {
+        let before = self.tick();
+        let new = NewTable { quota_bytes: Some(1 << 20), ..NewTable::named(&table) };
+        let Ok(entry) = self.plane.directory.create_table(owner, new) else { return };
+        self.tags += 1;
+        let tag = self.tags;
+        self.fill(&entry, tag);
+        self.tables.get_mut(&owner).expect("a tenant").insert(table.clone(), tag);
+        let span = Span { from: (before, self.tick()), to: None };
+        let reach = Reach { id: entry.id, name: table, tag, access: None, span };
+        self.history.reaches.entry(owner).or_default().push(reach);
+    }
+
+    /// Writes the tag under two keys, the second one last, and the counter, which others may be adding to already.
+    fn fill(&mut self, entry: &TableEntry, tag: u64) {
+        let table = &entry.table;
+        let value = format!("{tag:0TAG_DIGITS$}");
+        let start = (tag * BASE).to_string();
+        for (key, value) in [("n", &start), ("k", &value), ("l", &value)] {
+            let hash = table.hash(key.as_bytes());
+            let write = WriteOptions::default();
+            table.put(&self.participant, hash, key.as_bytes(), value.as_bytes(), &write, 1).expect("room");
+        }
+        self.participant.quiescent();
+    }
+
+    fn drop_table(&mut self, owner: u32, table: &str) {
+        let before = self.tick();
+        if self.plane.directory.drop_table(owner, table).is_err() {
+            return;
+        }
+        let when = (before, self.tick());
+        self.tables.get_mut(&owner).expect("a tenant").remove(table);
+        let granted = format!("{}/{table}", name(owner));
+        self.end(when, |tenant, reach| reach.name == granted || (tenant == owner && reach.name == table));
+    }
+
+    fn grant(&mut self, owner: u32, table: &str, to: u32) {
+        let access = if self.random.random() { GrantAccess::Read } else { GrantAccess::ReadWrite };
+        let before = self.tick();
+        let given = self.plane.directory.grant(&name(owner), table, &name(to), access, GrantIssuer::Owner);
+        let when = (before, self.tick());
+        if !given.is_ok_and(|given| given.in_force()) {
+            return;
+        }
+        // A grant that was there before goes on with another access.
+        let granted = format!("{}/{table}", name(owner));
+        self.end(when, |tenant, reach| tenant == to && reach.name == granted);
+        let id = self.plane.directory.snapshot().find(to).expect("a tenant").id_of(&granted).expect("a grant");
+        let tag = self.tables[&owner][table];
+        let reach = Reach { id, name: granted, tag, access: Some(access), span: Span { from: when, to: None } };
+        self.history.reaches.entry(to).or_default().push(reach);
+    }
+
+    fn end_grant(
+        &mut self,
+        owner: u32,
+        table: &str,
+        to: u32,
+        end: impl FnOnce(&sandstorm_catalog::Directory, String, &str, String) -> bool,
+    ) {
+        let before = self.tick();
+        if end(&self.plane.directory, name(owner), table, name(to)) {
+            let granted = format!("{}/{table}", name(owner));
+            self.end((before, self.tick()), |tenant, reach| tenant == to && reach.name == granted);
+        }
+    }
+
+    /// Ends what still holds.
+    fn end(&mut self, when: When, which: impl Fn(u32, &Reach) -> bool) {
+        for (tenant, reaches) in &mut self.history.reaches {
+            for reach in reaches.iter_mut().filter(|reach| reach.span.to.is_none() && which(*tenant, reach)) {
+                reach.span.to = Some(when);
+            }
+        }
+    }
+}
+
+/// One tenant's client: asks for what it reaches, what it once reached, and what it never did.
+struct Asker<'s> {
+    plane: &'s DataPlane,
+    clock: &'s AtomicU64,
+    random: StdRng,
+    tenant: u32,
+}
+
+impl Asker<'_> {
+    fn run(mut self, stop: &AtomicBool) -> Vec<Asking> {
+        // All of it goes to the first worker.
+        let mut wire = Wire::new(self.plane, 0, self.tenant);
+        let mut askings = Vec::new();
+        while !stop.load(SeqCst) {
+            let asked: Vec<Asked> = (0..8).map(|_| self.ask()).collect();
+            let args: Vec<Vec<u8>> = asked.iter().map(arguments).collect();
+            let operations: Vec<_> = asked.iter().zip(&args).map(|(asked, args)| operation(asked, args)).collect();
+            let before = self.clock.fetch_add(1, SeqCst);
+            let answers = wire.ask(&operations);
+            let when = (before, self.clock.fetch_add(1, SeqCst));
+            if answers.iter().all(|answer| answer.status == RpcStatus::Unauthenticated) {
+                std::thread::sleep(STRANGER_PAUSE);
+            }
+            let with = |(asked, answer)| Asking { tenant: self.tenant, when, asked, answer };
+            askings.extend(asked.into_iter().zip(answers).map(with));
+        }
+        askings
+    }
+
+    fn ask(&mut self) -> Asked {
+        let snapshot = self.plane.directory.snapshot();
+        let mut ids: Vec<u64> =
+            vec![self.random.random_range(0..4), FIRST_GRANTED_ID + self.random.random_range(0..50)];
+        let other = self.random.random_range(TENANTS);
+        let mut name = format!("t{}", self.random.random_range(0..2));
+        if self.random.random() {
+            name = format!("n{other}/{name}");
+        }
+        if let Some(view) = snapshot.tenant(self.tenant) {
+            ids.extend(view.tables.keys().chain(view.granted.keys()));
+        }
+        let id = ids[self.random.random_range(0..ids.len())];
+        match self.random.random_range(0..5) {
+            0 => Asked::Get(id),
+            1 => Asked::MultiGet(id),
+            2 => Asked::Increment(id),
+            3 => Asked::InvokeGet(id),
+            _ => Asked::InvokeTwice(name),
+        }
+    }
+}
+
+/// The value of a request.
+fn arguments(asked: &Asked) -> Vec<u8> {
+    match asked {
+        Asked::Get(_) | Asked::Increment(_) => Vec::new(),
+        Asked::MultiGet(_) => {
+            let mut keys = Vec::new();
+            push_key(&mut keys, b"k");
+            push_key(&mut keys, b"l");
+            keys
+        }
+        Asked::InvokeGet(id) => [&id.to_le_bytes()[..], b"k"].concat(),
+        Asked::InvokeTwice(name) => name.clone().into_bytes(),
+    }
+}
+
+fn operation<'a>(asked: &Asked, value: &'a [u8]) -> Operation<'a> {
+    match asked {
+        Asked::Get(id) => Operation::get(*id, b"k"),
+        Asked::MultiGet(id) => Operation::multiget(*id, 2, value),
+        Asked::Increment(id) => Operation::increment(*id, b"n", 1),
+        Asked::InvokeGet(_) => Operation::invoke(b"get", value),
+        Asked::InvokeTwice(_) => Operation::invoke(b"twice", value),
+    }
+}
+
+/// What must have been seen for the run to say anything.
+const KINDS: [&str; 9] = [
+    "own, read",
+    "own, written",
+    "granted, read",
+    "granted, written",
+    "read twice",
+    "ended while running",
+    "read only",
+    "no such table",
+    "no such tenant",
+];
+
+/// One run: all that was asked, and all that held.
+fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
+    let (clock, stop) = (AtomicU64::new(1), AtomicBool::new(false));
+    let mut changer = Changer {
+        plane,
+        clock: &clock,
+        random: StdRng::seed_from_u64(seed),
+        participant: plane.epochs.register(),
+        extensions: [("get", library("get")), ("twice", library_of("twice", TWICE))],
+        tags: 0,
+        tables: BTreeMap::new(),
+        history: History::default(),
+    };
+    TENANTS.for_each(|tenant| changer.create_tenant(tenant));
+    let askings = std::thread::scope(|scope| {
+        let askers: Vec<_> = TENANTS
+            .map(|tenant| {
+                let random = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(u64::from(tenant)));
+                let asker = Asker { plane, clock: &clock, random, tenant };
+                scope.spawn(|| asker.run(&stop))
+            })
+            .collect();
+        let stopped = Stop(&stop);
+        for _ in 0..CHANGES {
+            changer.change();
+            // Requests come in between, whatever the machine has to do.
+            let seen = clock.load(SeqCst);
+            while clock.load(SeqCst) < seen + 4 && !askers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+                std::thread::yield_now();
+            }
+        }
+        drop(stopped);
+        askers.into_iter().flat_map(|asker| asker.join().expect("an asker")).collect()
+    });
+    TENANTS.for_each(|tenant| changer.delete_tenant(tenant));
+    let silent: u64 = plane.metrics.worker(0).map_or(0, |counters| counters.refusals_unsent.get());
+    assert_eq!(silent, 0, "each question had an answer");
+    (askings, changer.history)
+}
+
+#[test]
+fn every_answer_is_one_that_some_moment_of_its_request_allowed() {
+    if ran_alone(module_path!(), "every_answer_is_one_that_some_moment_of_its_request_allowed") {
+        return;
+    }
+    let plane = data_plane(2);
+    let mut seen: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let begun = Instant::now();
+    let mut seed = 0;
+    while seed < 2 || KINDS.iter().any(|kind| seen.get(kind).copied().unwrap_or(0) < ENOUGH) {
+        assert!(begun.elapsed() < PATIENCE, "after {seed} runs: {seen:?}");
+        seed += 1;
+        let (askings, history) = run(&plane, seed);
+        let mut sums = BTreeSet::new();
+        for asking in &askings {
+            let explained = history.explain(asking);
+            let Asking { tenant, when, asked, answer } = asking;
+            let kind = explained.unwrap_or_else(|why| {
+                let reaches = history.reaches(*tenant, asked);
+                panic!("seed {seed}, tenant {tenant}, {when:?}, {asked:?}: {answer:?}: {why}; it reached {reaches:#?}")
+            });
+            *seen.entry(kind).or_default() += 1;
+            if answer.op == OpKind::Increment && answer.status == RpcStatus::Ok && answer.number > BASE {
+                assert!(sums.insert(answer.number), "seed {seed}: two additions gave {}", answer.number);
+            }
+        }
+    }
+    println!("{seed} runs: {seen:?}");
+}

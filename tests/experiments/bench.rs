@@ -1,0 +1,155 @@
+//! Promise: `sandstorm bench` runs its experiments and writes a page and data that have all of their rows. Tiny sizes,
+//! no word about speed.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long to try: where a machine stood still for the whole of a short measurement, nothing was measured, and the
+/// command says so.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm-under-test"));
+    command.arg("bench").args(arguments).env_remove("RUST_LOG").output().expect("the program runs")
+}
+
+/// One run at a time: each starts servers that poll, up to eight of them, and compilers that get what these leave. Of
+/// five runs side by side on two processors one met the bound of a compiler's time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The data of a run in which something was measured everywhere.
+fn bench_until_measured(arguments: &[&str], data: &Path) -> (String, Value) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = Instant::now();
+    loop {
+        let output = bench(arguments);
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() {
+            let data = std::fs::read_to_string(data).expect("the data");
+            if !data.contains("\"median\": null") || begun.elapsed() > PATIENCE {
+                return (text.into_owned(), serde_json::from_str(&data).expect("it is JSON"));
+            }
+        } else {
+            assert!(errors.contains("nothing was measured") && begun.elapsed() < PATIENCE, "{errors}");
+        }
+    }
+}
+
+/// How many rows the experiment's tables have, and how many ratios and plots there are.
+fn shape(experiment: &Value) -> (Vec<usize>, usize, usize) {
+    let list = |name: &str| experiment[name].as_array().unwrap_or_else(|| panic!("no {name}: {experiment}"));
+    let rows = |table: &Value| {
+        let columns = table["columns"].as_array().expect("columns").len();
+        let rows = table["rows"].as_array().expect("rows");
+        for row in rows {
+            let cells = row["cells"].as_array().expect("cells");
+            assert_eq!(cells.len(), columns, "{row}");
+            assert!(cells.iter().all(|cell| cell["median"].is_number()), "a cell that was not measured: {row}");
+        }
+        rows.len()
+    };
+    (list("tables").iter().map(rows).collect(), list("ratios").len(), list("plots").len())
+}
+
+fn check_page(path: &Path, names: &[&str]) {
+    let page = std::fs::read_to_string(path).expect("the page");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+    for name in names {
+        assert!(page.contains(&format!("<section id=\"{name}\">")), "{name} is not on the page");
+    }
+    assert!(!page.contains("NaN"), "what was not measured is no figure");
+}
+
+/// An experiment's name, and its [`shape`].
+type Expected<'e> = (&'e str, (Vec<usize>, usize, usize));
+
+/// Runs these with tiny sizes; what comes of them has all of its rows.
+fn measure_all(expected: &[Expected<'_>]) -> (String, Value) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("made/here");
+    let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
+    let tiny = ["--records", "2000", "--rounds", "2", "--seconds", "0.1", "--depth", "8"];
+    let into = ["--out", out.to_str().expect("a name")];
+    let (said, data) = bench_until_measured(&[&names[..], &tiny, &into].concat(), &out.join("report.json"));
+    check_page(&out.join("report.html"), &names);
+    let experiments = data["experiments"].as_array().expect("experiments");
+    assert_eq!(experiments.len(), names.len());
+    for (name, expected) in expected {
+        let found = experiments.iter().find(|one| one["name"] == **name).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(shape(found), *expected, "{name}");
+    }
+    (said, data)
+}
+
+#[test]
+fn the_report_has_all_rows_of_what_was_asked() {
+    let (said, data) = measure_all(&[
+        ("invoke", (vec![2], 1, 0)),
+        ("chain", (vec![2], 1, 0)),
+        ("load", (vec![9, 9, 9], 0, 3)),
+        ("table", (vec![4], 0, 1)),
+    ]);
+    assert!(said.contains("report.html") && said.contains("== table:"), "{said}");
+    assert!(data["machine"]["kernel"].as_str().is_some_and(|kernel| kernel.starts_with("Linux ")));
+}
+
+#[test]
+fn so_have_those_of_where_work_is_done() {
+    measure_all(&[("crossover", (vec![8, 8], 16, 2)), ("interleave", (vec![2], 1, 0)), ("ycsb-t", (vec![5; 4], 5, 3))]);
+    measure_all(&[("extensions", (vec![2; 5], 5, 0))]);
+    measure_all(&[("tao", (vec![3; 8], 24, 2))]);
+}
+
+#[test]
+fn so_has_that_of_a_process_for_each_tenant() {
+    measure_all(&[("isolation", (vec![5, 8, 4, 4], 4, 3))]);
+}
+
+#[test]
+fn every_driver_is_a_row_or_says_why_it_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a name").to_owned();
+    let tiny = ["backends", "--records", "2000", "--rounds", "1", "--seconds", "0.1", "--out", &out];
+    let (_, data) = bench_until_measured(&tiny, &folder.path().join("report.json"));
+    let found = &data["experiments"][0];
+    let (rows, ratios, _) = shape(found);
+    let tables = found["tables"].as_array().expect("tables");
+    let is_of_drivers = |table: &&Value| table["of"] == "driver";
+    assert_eq!(
+        tables.iter().filter(is_of_drivers).count(),
+        5,
+        "two depths, each with how busy the server was, and two sizes of values"
+    );
+    assert!(rows.iter().all(|rows| *rows > 0) && ratios >= 10, "{found}");
+    let notes = found["notes"].to_string();
+    let drivers = ["one datagram a call", "GSO and GRO", "af_packet", "af_xdp", "memif"];
+    for (at, driver) in drivers.iter().enumerate() {
+        let has = |table: &Value| {
+            let rows = table["rows"].as_array().expect("rows");
+            rows.iter().any(|row| row["name"].as_str().is_some_and(|name| name.contains(driver)))
+        };
+        let in_all = tables.iter().filter(is_of_drivers).all(has);
+        let why = at >= 2 && notes.contains(&format!("skipped: {driver}"));
+        assert!(in_all != why, "{driver}: {found}");
+    }
+    println!("{notes}");
+}
+
+#[test]
+fn what_there_is_not_is_said() {
+    for (arguments, expected) in [
+        (&["nonsense"][..], "invalid value 'nonsense'"),
+        (&["table", "--seconds", "0"], "more than 0"),
+        (&["table", "--records", "0"], "--records"),
+        (&["neighbours", "--attack", "no such attack"], "no attack has"),
+        (&["backends", "--driver", "no such driver"], "no driver has"),
+    ] {
+        let output = bench(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+    }
+}

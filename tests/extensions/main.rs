@@ -1,0 +1,8 @@
+//! What becomes of pushed source: the checker, the sandbox, the builder.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod builder;
+mod hostile;
+mod mutations;

@@ -1,0 +1,124 @@
+//! Promise: the inner pieces of a request do not get longer unnoticed. Counts the instructions of each under valgrind
+//! and compares with what is written down, so that neither the machine nor what else it does has a say.
+//!
+//! `cargo test -p sandstorm-tests --test instructions`, with `--release` for the optimized code, and `-- TEXT` for the
+//! pieces with that in their names. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1`
+//! writes it anew. Fewer is welcome, but better written down, too: else it could be lost again unnoticed. Without
+//! valgrind nothing is counted, and a line says so.
+
+mod pieces;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use pieces::{PIECES, Pieces};
+
+/// Tells the child how often to run a piece.
+const TIMES: &str = "SANDSTORM_INSTRUCTIONS_TIMES";
+/// Tells it which.
+const PIECE: &str = "SANDSTORM_INSTRUCTIONS_PIECE";
+/// Tells it where the extension's library is.
+const LIBRARY: &str = "SANDSTORM_INSTRUCTIONS_LIBRARY";
+/// Times that a piece is run between the two counts whose difference is taken.
+const ROUNDS: u64 = 512;
+/// What a count may differ without a word: hash tables are seeded anew in each process, so their chains are not always
+/// the same.
+const NOISE: f64 = 0.05;
+/// What a count may grow before it is an error. The compiler cuts a crate into units anew with every change of it, and
+/// what it takes in line changes with them: an unrelated change has moved the parser of 32 gets, the most sensitive, by
+/// 21 %.
+const TOLERANCE: f64 = 0.25;
+
+fn main() -> ExitCode {
+    if let (Ok(piece), Ok(times)) = (std::env::var(PIECE), std::env::var(TIMES)) {
+        let piece = piece.parse().expect("the number of a piece");
+        let library = std::fs::read(std::env::var(LIBRARY).expect("a library")).expect("the library");
+        Pieces::new(&library).run(piece, times.parse().expect("a number of rounds"));
+        return ExitCode::SUCCESS;
+    }
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: there is no valgrind to count instructions with (Debian's package valgrind)");
+        return ExitCode::SUCCESS;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = folder.path().join("library");
+    std::fs::write(&library, pieces::library()).expect("room for the library");
+    let (folder, library) = (folder.path(), &library);
+    let counted: BTreeMap<&str, u64> = (0..PIECES.len())
+        .filter(|piece| wanted.is_empty() || wanted.iter().any(|text| PIECES[*piece].contains(text.as_str())))
+        .map(|piece| {
+            let [once, often] = std::thread::scope(|scope| {
+                let counts = |times| scope.spawn(move || count(folder, library, piece, times));
+                [1, 1 + ROUNDS].map(counts).map(|counted| counted.join().expect("counted"))
+            });
+            (PIECES[piece], (often.saturating_sub(once) + ROUNDS / 2) / ROUNDS)
+        })
+        .collect();
+    compare(&counted)
+}
+
+/// The instructions of the first thread of a process in which it runs a piece so often. What comes before differs from
+/// process to process: keys are drawn.
+fn count(folder: &Path, library: &Path, piece: usize, times: u64) -> u64 {
+    let out = folder.join(format!("counts-{piece}-{times}"));
+    let run = Command::new("valgrind")
+        .args(["--tool=callgrind", "--separate-threads=yes", "--toggle-collect=*pieces::Pieces::run"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().expect("this program"))
+        .env(PIECE, piece.to_string())
+        .env(TIMES, times.to_string())
+        .env(LIBRARY, library)
+        .output()
+        .expect("valgrind runs");
+    assert!(run.status.success(), "{}: {}", PIECES[piece], String::from_utf8_lossy(&run.stderr));
+    // The threads have a file each, from 01 on: what the watchdog does meanwhile is not counted.
+    let file = PathBuf::from(format!("{}-01", out.display()));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let totals = text.lines().find_map(|line| line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: ")));
+    let totals = totals.and_then(|number| number.trim().parse().ok()).expect("valgrind says how many");
+    assert!(totals > 0, "valgrind has not found the function that it is to look into");
+    totals
+}
+
+/// Compares with what is written down for this profile, or writes it down.
+fn compare(counted: &BTreeMap<&str, u64>) -> ExitCode {
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("instructions/{profile}.txt"));
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let mut known: BTreeMap<&str, u64> = text
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(count, piece)| Some((piece.trim(), count.parse().ok()?)))
+        .collect();
+    let mut off = 0;
+    for (piece, now) in counted {
+        let before = known.insert(piece, *now);
+        let change = before.map(|before| *now as f64 / before.max(1) as f64 - 1.0);
+        let is_off = change.is_none_or(|change| change > TOLERANCE);
+        off += usize::from(is_off);
+        let mark = match change {
+            _ if is_off => "  <-- too many",
+            Some(change) if change.abs() > NOISE => "  <-- write it down, if it is meant",
+            _ => "",
+        };
+        let change = change.map_or("not written down yet".into(), |change| format!("{:+.1} %", 100.0 * change));
+        println!("{now:>8} instructions, {change}: {piece}{mark}");
+    }
+    if std::env::var_os("UPDATE_COUNTS").is_some() {
+        let lines: String = known.iter().map(|(piece, count)| format!("{count} {piece}\n")).collect();
+        std::fs::write(&file, lines).expect("room for the counts");
+        println!("written: {}", file.display());
+    } else if text.is_empty() {
+        println!("nothing is written down for {profile} builds: UPDATE_COUNTS=1 does that");
+    } else if off > 0 {
+        println!(
+            "{off} pieces take more than in {}, by more than {} %. If that is meant: UPDATE_COUNTS=1, and say why in the commit",
+            file.display(),
+            100.0 * TOLERANCE
+        );
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

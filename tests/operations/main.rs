@@ -1,0 +1,9 @@
+//! What an operator relies on: control ports and builders behind TLS, tokens that are replaced, restarts.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod builder_tls;
+mod restart;
+mod rotation;
+mod tls;

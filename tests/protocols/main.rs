@@ -1,0 +1,8 @@
+//! Others' protocols: memcached's and Redis', over TCP, TLS and UDP.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod connections;
+mod memcached;
+mod redis;

@@ -1,0 +1,75 @@
+//! Promise: each crate says what it is, in its manifest and on a page, and what users depend on can be packaged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
+}
+
+/// A package of the workspace: its folder, its manifest, and whether it may be published.
+fn packages() -> Vec<(String, toml::Table, bool)> {
+    let read = |path: PathBuf| fs::read_to_string(path).expect("a manifest").parse::<toml::Table>().expect("TOML");
+    let workspace = read(root().join("Cargo.toml"));
+    let members = workspace["workspace"]["members"].as_array().expect("the workspace has members");
+    let folders = members.iter().filter_map(|member| member.as_str()).filter(|folder| !folder.contains('*'));
+    let package = |folder: &str| {
+        let manifest = read(root().join(folder).join("Cargo.toml"));
+        let published = manifest["package"].get("publish").is_none_or(|publish| publish.as_bool() != Some(false));
+        (folder.to_owned(), manifest, published)
+    };
+    folders.map(package).collect()
+}
+
+#[test]
+fn each_crate_has_its_metadata_and_a_page_that_the_design_links_to() {
+    let design = fs::read_to_string(root().join("docs/design.md")).expect("the page on the design");
+    for (folder, manifest, published) in packages() {
+        let package = manifest["package"].as_table().expect("a package");
+        if !published && package.get("readme").is_none() && !folder.starts_with("db") {
+            continue;
+        }
+        for field in ["description", "readme", "keywords", "categories", "license", "rust-version"] {
+            assert!(package.contains_key(field), "{folder}/Cargo.toml has no {field}");
+        }
+        let page = fs::read_to_string(root().join(&folder).join("README.md")).unwrap_or_default();
+        assert!(
+            page.contains("cargo test") || folder == "net/dpdk-sys",
+            "{folder}/README.md does not say how to test it"
+        );
+        let linked = design.contains(&format!("(../{folder}/README.md)")) || folder == "net/dpdk-sys";
+        assert!(linked, "docs/design.md does not link to {folder}/README.md");
+    }
+}
+
+#[test]
+fn what_users_depend_on_can_be_packaged() {
+    let workspace: toml::Table =
+        fs::read_to_string(root().join("Cargo.toml")).expect("a manifest").parse().expect("TOML");
+    let shared = workspace["workspace"]["dependencies"].as_table().expect("the workspace has dependencies");
+    let version = workspace["workspace"]["package"]["version"].as_str();
+    let published: Vec<(String, toml::Table)> = packages()
+        .into_iter()
+        .filter(|(.., published)| *published)
+        .map(|(_, manifest, _)| manifest)
+        .map(named)
+        .collect();
+    let names: Vec<&str> = published.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["sandstorm-api", "sandstorm-net", "sandstorm-dpdk-sys", "sandstorm-client"]);
+    for (name, manifest) in &published {
+        let dependencies = manifest.get("dependencies").and_then(|section| section.as_table());
+        let ours = dependencies.into_iter().flatten().map(|(dependency, _)| dependency);
+        for dependency in ours.filter(|dependency| dependency.starts_with("sandstorm")) {
+            assert!(
+                names.contains(&dependency.as_str()),
+                "{name} is published and depends on {dependency}, which is not"
+            );
+            let said = shared[dependency].get("version").and_then(|version| version.as_str());
+            assert_eq!(said, version, "[workspace.dependencies] {dependency}: the version that `cargo package` needs");
+        }
+    }
+}
+
+fn named(manifest: toml::Table) -> (String, toml::Table) {
+    (manifest["package"]["name"].as_str().unwrap_or_default().to_owned(), manifest)
+}

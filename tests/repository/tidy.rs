@@ -1,0 +1,245 @@
+//! Promise: the code stays easy to read. Files under 600 lines, functions under 70, nothing left open, and `unsafe`
+//! only in files that say at their top what they guarantee.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+/// Lines of a source file: what a reader can hold in mind.
+const FILE_LINES_LIMIT: usize = 600;
+/// Lines of a function: one screen.
+const FUNCTION_LINES_LIMIT: usize = 70;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    for folder in ["sandstorm-api", "net", "db", "client", "ext", "tests", "benches"] {
+        collect(&root().join(folder), &mut files);
+    }
+    assert!(files.len() > 30, "the walk over the sources found next to nothing");
+    files
+}
+
+fn collect(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.expect("a readable entry").path();
+        // The hostile corpus is meant to be bad.
+        if path.ends_with("target") || path.ends_with("tests/hostile") {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, into);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = fs::read_to_string(&path).expect("a readable file");
+            into.push((path.strip_prefix(root()).expect("inside").to_path_buf(), text));
+        }
+    }
+}
+
+struct Functions {
+    long: Vec<(String, usize, usize)>,
+}
+
+impl Functions {
+    fn note(&mut self, name: &syn::Ident, block: &syn::Block) {
+        let (start, end) = (block.span().start().line, block.span().end().line);
+        if end - start >= FUNCTION_LINES_LIMIT {
+            self.long.push((name.to_string(), start, end - start + 1));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.note(&item.sig.ident, &item.block);
+        syn::visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.note(&item.sig.ident, &item.block);
+        syn::visit::visit_impl_item_fn(self, item);
+    }
+}
+
+#[test]
+fn files_are_short() {
+    let long: Vec<_> = sources()
+        .into_iter()
+        .map(|(path, text)| (path, text.lines().count()))
+        .filter(|(_, lines)| *lines > FILE_LINES_LIMIT)
+        .collect();
+    assert!(long.is_empty(), "over {FILE_LINES_LIMIT} lines: {long:#?}");
+}
+
+#[test]
+fn functions_are_short() {
+    let mut long = Vec::new();
+    for (path, text) in sources() {
+        let file = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let mut functions = Functions { long: Vec::new() };
+        functions.visit_file(&file);
+        long.extend(
+            functions.long.into_iter().map(|(name, line, lines)| format!("{}:{line} {name}: {lines}", path.display())),
+        );
+    }
+    assert!(long.is_empty(), "functions of {FUNCTION_LINES_LIMIT} lines or more: {long:#?}");
+}
+
+#[test]
+fn nothing_is_left_open() {
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("for ", "now")];
+    let mut open = Vec::new();
+    for (path, text) in sources() {
+        for (number, line) in text.lines().enumerate() {
+            if marks.iter().any(|mark| line.contains(mark)) {
+                open.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:#?}");
+}
+
+#[test]
+fn unsafe_lives_in_files_that_say_what_they_guarantee() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let allows = text.lines().any(|line| line.trim() == "#![allow(unsafe_code)]");
+        if allows
+            && !text.lines().take(60).any(|line| line.starts_with("//!") && line.to_lowercase().contains("guarantee"))
+        {
+            wrong.push(format!(
+                "{}: allows unsafe code, but its header does not say what it guarantees",
+                path.display()
+            ));
+        }
+    }
+    let crates = fs::read_dir(root().join("db")).expect("db/").map(|entry| entry.expect("a readable entry").path());
+    let crates = crates.filter(|path| path.join("Cargo.toml").exists()).map(|path| path.join("src/lib.rs"));
+    let others = ["sandstorm-api", "net", "db", "client", "benches/experiments"]
+        .map(|name| root().join(name).join("src/lib.rs"));
+    for library in crates.filter(|path| path.exists()).chain(others) {
+        let text = fs::read_to_string(&library).expect("a crate root");
+        if !text.contains("#![deny(unsafe_code)]") && !text.contains("#![forbid(unsafe_code)]") {
+            wrong.push(format!("{}: must deny unsafe code for the whole crate", library.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_file_with_unsafe_code_is_accounted_for() {
+    let page = fs::read_to_string(root().join("docs/soundness.md")).expect("the page on soundness");
+    let missing: Vec<_> = sources()
+        .into_iter()
+        .filter(|(_, text)| text.contains("allow(unsafe_code)"))
+        .map(|(path, _)| path.display().to_string())
+        .filter(|path| !page.contains(&format!("`{path}`")))
+        .collect();
+    assert!(missing.is_empty(), "allow unsafe code and are not in docs/soundness.md: {missing:#?}");
+}
+
+#[test]
+fn every_test_that_the_page_on_soundness_names_is_there() {
+    let page = fs::read_to_string(root().join("docs/soundness.md")).expect("the page on soundness");
+    let sources: Vec<String> = sources().into_iter().map(|(_, text)| text).collect();
+    let (mut named, mut gone) = (0, Vec::new());
+    for line in page.lines().filter(|line| line.starts_with('|')) {
+        // Of a file: what it guarantees, why, and which tests fail otherwise.
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let [_, _, _, tests] = cells.as_slice() else { continue };
+        for name in tests.split('`').skip(1).step_by(2) {
+            named += 1;
+            let is_there = match name.split_once('/') {
+                Some(_) => root().join(name).exists(),
+                None => sources.iter().any(|text| text.contains(&format!("fn {name}("))),
+            };
+            if !is_there {
+                gone.push(name);
+            }
+        }
+    }
+    assert!(named > 50, "the page's tables name next to no tests: {named}");
+    assert!(gone.is_empty(), "docs/soundness.md names tests that are not there: {gone:#?}");
+}
+
+/// Columns of a comment: those of the code (`rustfmt.toml`).
+const COMMENT_WIDTH: usize = 120;
+
+#[test]
+fn comments_keep_within_the_width() {
+    let mut wide = Vec::new();
+    for (path, text) in sources() {
+        let mut fenced = false;
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            if !comment.starts_with("//") {
+                fenced = false;
+                continue;
+            }
+            let words = comment.trim_start_matches(['/', '!']).trim_start();
+            fenced ^= words.starts_with("```");
+            // Code and tables in documentation are as wide as they are, and so is a word that cannot be cut.
+            let is_whole = !words.contains(' ') || words.starts_with('|') || fenced;
+            if !is_whole && line.chars().count() > COMMENT_WIDTH {
+                wide.push(format!("{}:{}: {} columns", path.display(), number + 1, line.chars().count()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "comments over {COMMENT_WIDTH} columns: {wide:#?}");
+}
+
+/// Names that two types bear, each for a reason. The list only shrinks.
+const SHARED_TYPE_NAMES: [&str; 7] = [
+    // One for each way to build: with DPDK and without.
+    "MemifBackends",
+    // What programs that use the client write, beside what extensions write: neither sees the other.
+    "Direction",
+    "Error",
+    "Put",
+    "Record",
+    // The same client, blocking and not.
+    "Client",
+    // The control API's, and the runtime's.
+    "Budget",
+];
+
+/// Benchmarks are programs by themselves; the experiments are part of the command line.
+fn is_benchmark(path: &str) -> bool {
+    path.starts_with("benches") && !path.starts_with("benches/experiments")
+}
+
+#[test]
+fn a_type_name_is_defined_once() {
+    let mut places: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+    for (path, text) in sources() {
+        let shown = path.display().to_string();
+        let is_test = shown.contains("tests") || shown.contains("fuzz") || is_benchmark(&shown);
+        if is_test {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for line in code.lines() {
+            let words: Vec<&str> = line.trim_start().split([' ', '<', '(', '{', ';', ':']).collect();
+            let at = words.iter().position(|word| ["struct", "enum", "trait", "union"].contains(word));
+            let is_definition = at.is_some_and(|at| {
+                words[..at]
+                    .iter()
+                    .all(|word| word.starts_with("pub") || ["unsafe", "super)", "crate)", ""].contains(word))
+            });
+            if let (true, Some(name)) = (is_definition, at.and_then(|at| words.get(at + 1))) {
+                places.entry((*name).to_owned()).or_default().push(shown.clone());
+            }
+        }
+    }
+    let shared: Vec<_> = places.iter().filter(|(_, at)| at.len() > 1).collect();
+    let new: Vec<_> = shared.iter().filter(|(name, _)| !SHARED_TYPE_NAMES.contains(&name.as_str())).collect();
+    assert!(new.is_empty(), "one name for two types: {new:#?}");
+    let gone: Vec<_> = SHARED_TYPE_NAMES.iter().filter(|name| !shared.iter().any(|(at, _)| at == *name)).collect();
+    assert!(gone.is_empty(), "no longer shared, take them from the list: {gone:?}");
+}
