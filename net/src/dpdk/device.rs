@@ -75,9 +75,14 @@ impl fmt::Display for PacketSteering {
                 "the device brings each worker its packets (flow rules), and leaves all else to the kernel (isolated)",
             ),
             PacketSteering::Rss(why) => {
-                write!(f, "the device spreads packets (RSS), workers hand over packets of other workers; no flow rules: {why}")
+                write!(
+                    f,
+                    "the device spreads packets (RSS), workers hand over packets of other workers; no flow rules: {why}"
+                )
             }
-            PacketSteering::HandedOver(why) => write!(f, "workers hand over packets of other workers; no flow rules: {why}"),
+            PacketSteering::HandedOver(why) => {
+                write!(f, "workers hand over packets of other workers; no flow rules: {why}")
+            }
         }
     }
 }
