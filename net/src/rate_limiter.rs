@@ -53,7 +53,10 @@ impl RateLimit {
     /// The time that so many events take.
     #[inline]
     const fn cost_ns(&self, events: u64) -> u64 {
-        if self.events == 0 { u64::MAX } else { events.saturating_mul(self.span_ns) / self.events }
+        match events.saturating_mul(self.span_ns).checked_div(self.events) {
+            Some(cost_ns) => cost_ns,
+            None => u64::MAX,
+        }
     }
 
     /// When all has recovered, if these events are let in now. A batch beyond the burst is let in after a rest, and

@@ -421,7 +421,7 @@ fn its_repeats_begin_nothing(plane: &DataPlane) {
 }
 
 fn queries_under_one_session_and_sequence_run_beside_each_other(plane: &DataPlane) {
-    let (wire, _, message) = slow_query(plane, "bob", 300_000, QuotaChanges::default());
+    let (wire, _, message) = slow_query(plane, "bob", 30_000, QuotaChanges::default());
     let mut another = Wire::new(plane, 0, wire.tenant);
     (another.session, another.sequence) = (wire.session, wire.sequence);
     let before = counted(plane, "duplicates");
@@ -440,7 +440,7 @@ fn queries_under_one_session_and_sequence_run_beside_each_other(plane: &DataPlan
 
 fn its_repeats_use_up_the_rate(plane: &DataPlane) {
     let rate = QuotaChanges { requests_per_s: Some(1), ..QuotaChanges::default() };
-    let (mut wire, header, message) = slow_query(plane, "carol", 300_000, rate);
+    let (mut wire, header, message) = slow_query(plane, "carol", 30_000, rate);
     for _ in 0..50 {
         wire.send(header.sequence as u16, &message);
     }

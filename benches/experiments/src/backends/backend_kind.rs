@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sandstorm_net::driver::DriverFactory;
 
 use super::child_process::{ChildProcess, ServerProcess};
-use crate::cli::output::CliError;
+use sandstorm_terminal::output::CliError;
 
 /// A driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
