@@ -237,7 +237,7 @@ fn beyond(op: OpKind) -> Vec<(Asked, RpcStatus, String)> {
         OpKind::Ping | OpKind::Hello => vec![body(Asked::new(op, b"", vec![0; MAX_BODY_LEN + 1]))],
         OpKind::Get | OpKind::Delete | OpKind::Increment => vec![key],
         OpKind::MultiGet => {
-            let one_more = multiget((0..=MULTIGET_KEYS).map(|number| number.to_le_bytes().to_vec()));
+            let one_more = multiget((0..=MULTIGET_KEYS).map(|number: u64| number.to_le_bytes().to_vec()));
             vec![refused(one_more, RpcStatus::TooLarge, "at most 1000 keys")]
         }
         OpKind::Put => {
