@@ -17,7 +17,7 @@ use sandstorm_net::rpc::RpcStatus;
 use sandstorm_server::workers::{ListenerConfig, PortAddress};
 
 use self::attackers::{AttackDriver, AttackKind, push_continuously};
-use self::redis_attack::LongCommand;
+use self::redis_attack::RedisCommand;
 use self::samples::{StallClock, VictimSamples, stolen_ms};
 use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
 use super::{BenchArgs, bench_server};
@@ -48,10 +48,10 @@ const ATTACKS: [(&str, &[AttackKind]); 18] = [
     ("long honest calls", &[AttackKind::LongCalls]),
     ("large reads", &[AttackKind::LargeReads]),
     ("large writes", &[AttackKind::LargeWrites]),
-    ("DEL of a million keys", &[AttackKind::Redis(LongCommand::Del)]),
-    ("MGET of a million keys", &[AttackKind::Redis(LongCommand::MGet)]),
-    ("EXISTS of a million keys", &[AttackKind::Redis(LongCommand::Exists)]),
-    ("EXEC of 9 x 100,000 keys", &[AttackKind::Redis(LongCommand::Exec)]),
+    ("DEL of a million keys", &[AttackKind::Redis(RedisCommand::Del)]),
+    ("MGET of a million keys", &[AttackKind::Redis(RedisCommand::MGet)]),
+    ("EXISTS of a million keys", &[AttackKind::Redis(RedisCommand::Exists)]),
+    ("EXEC of 9 x 100,000 keys", &[AttackKind::Redis(RedisCommand::Exec)]),
     ("flood of gets", &[AttackKind::FloodGets]),
     ("flood of calls", &[AttackKind::FloodCalls]),
     ("junk and forged packets", &[AttackKind::Junk]),

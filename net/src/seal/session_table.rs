@@ -44,8 +44,8 @@ pub(super) struct PathQueue {
     bytes: usize,
 }
 
-/// Bytes of the answers that wait in all sessions. Tenants share their pool, so one tenant's answers keep no other's from
-/// waiting, however many of its clients move.
+/// Bytes of the answers that wait in all sessions. Tenants share their pool, so one tenant's answers keep no other's
+/// from waiting, however many of its clients move.
 #[derive(Default)]
 pub(super) struct QueuedBytes {
     all: usize,

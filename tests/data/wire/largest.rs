@@ -425,7 +425,7 @@ fn a_neighbour_is_answered_between_two_large_messages() {
     let answered_between = |client: &mut LargeClient, wire: &mut Wire| {
         let messages: Vec<Vec<u8>> = (0..MESSAGES).map(|_| client.message(&asks)).collect();
         let before = counted_at(&plane, "records_read");
-        // Each is one packet, and nobody takes their answers for now.
+        // Each is one packet, and their answers are not read yet.
         messages.iter().zip(1..).for_each(|(message, id)| client.wire.send(id, message));
         assert_eq!(wire.one(Operation::get(TABLE, b"key")).text(), "alice's");
         let read = counted_at(&plane, "records_read") - before;

@@ -12,7 +12,7 @@ use sandstorm_net::r2p2::DatagramSink;
 use sandstorm_net::r2p2::header::{R2p2Kind, single_header};
 use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, encode_message};
 
-use super::redis_attack::{LongCommand, RedisAttack};
+use super::redis_attack::{RedisCommand, RedisAttack};
 use super::{RECORDS, key};
 use crate::local_server::{GET, LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
@@ -39,7 +39,7 @@ pub(super) enum AttackKind {
     LongCalls,
     LargeReads,
     LargeWrites,
-    Redis(LongCommand),
+    Redis(RedisCommand),
     FloodGets,
     FloodCalls,
     Junk,

@@ -17,22 +17,22 @@ const TURN_BYTES: usize = 64 << 10;
 
 /// A long command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LongCommand {
+pub(super) enum RedisCommand {
     Del,
     MGet,
     Exists,
     Exec,
 }
 
-impl LongCommand {
+impl RedisCommand {
     /// What is said: the command, and an echo.
     fn bytes(self) -> Vec<u8> {
         let mut said = Vec::new();
         match self {
-            LongCommand::Del => with_keys("DEL", KEYS, &mut said),
-            LongCommand::MGet => with_keys("MGET", KEYS, &mut said),
-            LongCommand::Exists => with_keys("EXISTS", KEYS, &mut said),
-            LongCommand::Exec => {
+            RedisCommand::Del => with_keys("DEL", KEYS, &mut said),
+            RedisCommand::MGet => with_keys("MGET", KEYS, &mut said),
+            RedisCommand::Exists => with_keys("EXISTS", KEYS, &mut said),
+            RedisCommand::Exec => {
                 command(&[b"MULTI"], &mut said);
                 (0..TRANSACTION.0).for_each(|_| with_keys("EXISTS", TRANSACTION.1, &mut said));
                 command(&[b"EXEC"], &mut said);
@@ -72,7 +72,7 @@ pub(super) struct RedisAttack {
 
 impl RedisAttack {
     /// Connects to the server's first port for Redis, whose tenant is the attacker.
-    pub(super) fn new(server: &LocalServer, what: LongCommand) -> Result<RedisAttack, CliError> {
+    pub(super) fn new(server: &LocalServer, what: RedisCommand) -> Result<RedisAttack, CliError> {
         let port = server.listening().first().ok_or_else(|| CliError::new("there is no Redis port: this is a bug"))?;
         let stream = TcpStream::connect(port).and_then(|stream| {
             stream.set_nonblocking(true)?;
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn long_commands_are_as_long_as_the_protocol_takes_and_end_with_an_echo() {
         use sandstorm_net::limits::{RESP_ARGUMENTS, RESP_COMMAND_BYTES};
-        for what in [LongCommand::Del, LongCommand::MGet, LongCommand::Exists, LongCommand::Exec] {
+        for what in [RedisCommand::Del, RedisCommand::MGet, RedisCommand::Exists, RedisCommand::Exec] {
             let said = what.bytes();
             assert!(said.ends_with(&[END, b"\r\n"].concat()) && said.len() < RESP_COMMAND_BYTES, "{}", said.len());
         }

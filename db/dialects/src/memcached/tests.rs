@@ -344,9 +344,10 @@ fn a_datagram_is_answered_whole_or_has_an_end() {
     assert!(place.datagram(&mut wicket, "get a\r\nget a\r\n") == two);
     let all: String = keys.iter().map(|key| value(key, 1000)).collect();
     assert!(place.datagram(&mut wicket, &format!("get {}\r\n", keys.join(" "))) == format!("{all}END\r\n"));
-    assert_eq!(place.datagram(&mut wicket, &"touch large 0\r\n".repeat(3)), "TOUCHED\r\n".repeat(3));
+    let append = "append large 0 0 0\r\n\r\n";
+    assert_eq!(place.datagram(&mut wicket, &append.repeat(3)), "STORED\r\n".repeat(3));
     let too_much = "SERVER_ERROR out of memory writing get response\r\n";
-    assert_eq!(place.datagram(&mut wicket, &"touch large 0\r\n".repeat(200)), too_much);
+    assert_eq!(place.datagram(&mut wicket, &append.repeat(200)), too_much);
     assert_eq!(place.datagram(&mut wicket, "mn\r\n"), "MN\r\n", "the next one begins anew");
 }
 
