@@ -491,7 +491,7 @@ fn settings_that_hold_or_do_nothing_may_be_set_and_others_say_why_not() {
         ("CONFIG SET nosuch 1", "Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
         ("CONFIG SET hz 1 HZ 2", "duplicate parameter"),
         ("CONFIG SET hz 1 save", "wrong number of arguments for 'config|set' command"),
-        ("CLIENT TRACKING ON", "say HELLO 3 first"),
+        ("CLIENT TRACKING ON", "send HELLO 3 first"),
         ("LPUSH a 1", "unknown command 'LPUSH', with args beginning with: 'a' '1' (no lists here"),
         ("SUBSCRIBE a", "no publish and subscribe"),
         ("FUNCTION DELETE x", "Library not found"),
