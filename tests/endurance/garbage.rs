@@ -45,7 +45,7 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
                 let answer = wire.one(Operation::invoke(b"bad", &args));
                 let seen = (answer.status, answer.number);
                 assert_eq!(seen, (RpcStatus::Killed, KillCause::ReclaimPressure as u64), "{}", answer.text());
-                assert!(answer.text().contains("memory of replaced records"), "{}", answer.text());
+                assert!(answer.text().contains("held up memory reclamation"), "{}", answer.text());
             }
         });
         let alice = client(&plane, alice);

@@ -176,8 +176,9 @@ impl BuildRun<'_> {
     /// Has the compiler write down what it understood, and refuses what only shows there.
     fn audit(&self) -> Result<(), BuildError> {
         let mut arguments = arguments(self.toolchain, "tenant", "rlib", self.externs);
-        // Optimised, it would also show what the standard library's own functions do.
-        let unoptimised = ["-Copt-level=0", "-Funsafe_code", "--emit=mir=tenant.mir", ROOT_FILE];
+        // Optimised, it would also show what the standard library's own functions do. Without its least tidying it also
+        // shows locals that nothing uses, whose types the audit would take for what an object hides.
+        let unoptimised = ["-Copt-level=0", "-Zmir-opt-level=1", "-Funsafe_code", "--emit=mir=tenant.mir", ROOT_FILE];
         arguments.extend(unoptimised.map(OsString::from));
         // Each function as the borrow checker gets it, with where its statements come from.
         let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];

@@ -99,7 +99,7 @@ fn what_is_under_way_for_long_is_ended_when_much_memory_waits_for_it() {
     assert!(written > RECLAIM_PRESSURE_BYTES, "ended before there was a reason: {written}");
     assert_eq!(world.poll(&mut invocation), PollOutcome::Killed(KillCause::ReclaimPressure));
     let text = String::from_utf8_lossy(invocation.text()).into_owned();
-    assert!(text.contains("memory of replaced records"), "{text}");
+    assert!(text.contains("held up memory reclamation"), "{text}");
     world.engine.finish(&world.participant, invocation);
     for _ in 0..10 {
         world.participant.quiescent();
