@@ -90,7 +90,10 @@ impl RedisAttack {
 
     /// Begins nothing more; whether the last command is answered.
     pub(super) fn has_ended(&mut self) -> bool {
-        self.sent == 0 || self.go_on().is_err() || self.sent == 0
+        if self.sent > 0 && self.go_on().is_err() {
+            return true;
+        }
+        self.sent == 0
     }
 
     fn go_on(&mut self) -> Result<(), CliError> {
