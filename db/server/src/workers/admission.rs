@@ -295,7 +295,7 @@ fn reject_malformed(
 ) -> AdmissionDecision {
     let status =
         if matches!(malformed, MessageDecodeError::Version(_)) { RpcStatus::Version } else { RpcStatus::Malformed };
-    let header = reparse(&request.message).0;
+    let header = legible_header(&request.message);
     start_response(&header, 1, response);
     let (text, asked) = (malformed.to_string(), rejections::reply_limit_bytes(&request.message));
     encode_refusal(&Operation::new(OpKind::Ping), status, rejections::truncate_to_fit(&text, asked, 1), response);
@@ -580,6 +580,15 @@ fn reparse(message: &[u8]) -> (MessageHeader, impl Iterator<Item = Operation<'_>
     let decoded = MessageHeader::decode(message).ok();
     let header = decoded.as_ref().map_or(EMPTY_HEADER, |(header, _)| *header);
     (header, decoded.into_iter().flat_map(|(_, operations)| operations.flatten()))
+}
+
+/// The header of a message that is not well-formed; the empty header if it has none. The number of operations may be
+/// what is wrong; a client finds the request of its answer by the rest.
+fn legible_header(message: &[u8]) -> MessageHeader {
+    let Some(mut head) = message.first_chunk::<MESSAGE_HEADER_LEN>().copied() else { return EMPTY_HEADER };
+    let [_, _, low, high, ..] = &mut head;
+    (*low, *high) = (0, 0);
+    MessageHeader::decode(&head).map_or(EMPTY_HEADER, |(header, _)| header)
 }
 
 #[cfg(test)]
