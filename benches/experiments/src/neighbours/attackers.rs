@@ -12,7 +12,7 @@ use sandstorm_net::r2p2::DatagramSink;
 use sandstorm_net::r2p2::header::{R2p2Kind, single_header};
 use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, encode_message};
 
-use super::redis_attack::{RedisCommand, RedisAttack};
+use super::redis_attack::{RedisAttack, RedisCommand};
 use super::{RECORDS, key};
 use crate::local_server::{GET, LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;

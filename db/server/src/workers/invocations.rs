@@ -37,8 +37,8 @@ pub(super) struct InvocationScheduler {
     has_short_polls: bool,
 }
 
-/// Checks whether a tenant with `own` of the `live` invocations of a worker may begin one more. One tenant alone gets two thirds, two get two fifths each.
-/// However many tenants want all they can get, something is left for the next one.
+/// Checks whether a tenant with `own` of the `live` invocations of a worker may begin one more. One tenant alone gets
+/// two thirds, two get two fifths each. However many tenants want all they can get, something is left for the next one.
 fn check_invocation_limit(live: usize, own: usize) -> Result<(), &'static str> {
     let invocations = DynamicThreshold::of(INVOCATIONS_PER_WORKER);
     if invocations.free(live) == 0 {

@@ -41,6 +41,7 @@
 
 mod chain_limits;
 mod garbage;
+mod position;
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 pub(super) use self::chain_limits::{ChainCapacity, SpareBuckets};
 use self::garbage::ReleasedRange;
 pub(super) use self::garbage::{DiscardedArray, OwnedBucket, RetiredArray};
+use self::position::bucket_index;
+pub(super) use self::position::stripe_of;
 use super::zeroed_pages::ZeroedPages;
 use crate::epochs::IncrementalDrop;
 use crate::limits::{MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS, STRIPES};
@@ -195,16 +198,6 @@ pub(super) struct BucketArray {
     previous: AtomicPtr<BucketArray>,
     /// A bit for each stripe whose buckets have all been moved from `previous`.
     rehashed_stripes: AtomicU64,
-}
-
-/// The stripe of a hash, in arrays of any size.
-pub(super) fn stripe_of(hash: u64) -> usize {
-    (hash >> (64 - STRIPES.trailing_zeros())) as usize
-}
-
-#[inline(always)]
-fn bucket_index(hash: u64, count: usize) -> usize {
-    ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
 impl BucketArray {

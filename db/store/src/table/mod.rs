@@ -2,7 +2,7 @@
 //!
 //! Reads take no lock and write nothing (but, in a cache, one bit of a record, when it is not set yet). Writes take the
 //! lock of one of 64 stripes. The bucket array grows without a stall: a larger one is put in place, and every write
-//! moves a few buckets; meanwhile reads look in both. `buckets` says why that is right, `locked_stripe` does the writes.
+//! moves a few buckets; meanwhile reads look in both. `buckets` says why that is right; `locked_stripe` writes.
 //!
 //! What this module guarantees: its safe functions are sound for every caller. A [`EpochGuard`] or a borrowed
 //! [`Participant`] of the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point
