@@ -1,6 +1,5 @@
-//! What the extension runtime costs: a whole call, a yield, a host call, an end by the watchdog.
-//! Run: `cargo bench -p sandstorm-experiments --bench extensions`. Only ratios within one run mean anything on a
-//! shared machine.
+//! The cost of the extension runtime: a whole call, a yield, a host call, a kill by the watchdog. Run: `cargo bench -p
+//! sandstorm-experiments --bench extensions`. Only ratios within one run mean anything on a shared machine.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -40,10 +39,10 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 "#;
 
-/// Tenants of the cases in which each call is another tenant's than the last: as many as side stacks are kept.
+/// Tenants of the cases in which successive calls are of different tenants: the number of side stacks that are kept.
 const TENANTS: usize = 1_024;
 
-/// Calls under way at once where there are many.
+/// Calls in flight at once in the cases with many.
 const IN_FLIGHT: usize = 256;
 
 struct ExtensionBench {
@@ -51,7 +50,7 @@ struct ExtensionBench {
     ended: Vec<InvocationHandle>,
     engine: Engine,
     participant: Participant,
-    /// The tenants; most cases are of the first alone.
+    /// The tenants; most cases use the first alone.
     views: Vec<Arc<TenantView>>,
     view: Arc<TenantView>,
     extension: Arc<LoadedExtension>,
@@ -85,7 +84,7 @@ impl ExtensionBench {
     }
 
     fn begin_with(&mut self, args: &[u8]) -> InvocationHandle {
-        // Endless code is to end as it does on a server; all else is to go on as long as it takes.
+        // Endless code must end as it does on a server; all other code may take as long as it needs.
         let total_us = if args.ends_with(&[0xff; 4]) { Budget::default().total_us } else { 60_000_000 };
         let budget = Budget { total_us, ..Budget::default() };
         self.engine.begin(&self.view, &self.extension, args, budget).expect("it fits")
@@ -100,7 +99,7 @@ impl ExtensionBench {
         }
     }
 
-    /// Many calls that are under way at once, polled in turn as a worker does.
+    /// Many calls in flight at once, polled in turn as a worker does.
     fn many_calls(&mut self, args: &[u8]) {
         self.engine.turn();
         self.running.extend(
@@ -146,7 +145,7 @@ fn extensions(criterion: &mut Criterion) {
     for (name, args) in [("no gets", gets(0)), ("four gets", gets(4)), ("a hundred gets", gets(100))] {
         criterion.bench_function(&format!("begin, poll, finish: {name}"), |b| b.iter(|| bench.whole_call(&args)));
     }
-    // No two tenants share a side stack: what it costs to go from one to another.
+    // No two tenants share a side stack: this measures the change from one to another.
     for (tenants, which) in [(1, "the same tenant"), (2, "two tenants in turn"), (TENANTS, "1,024 tenants in turn")] {
         for (name, args) in [("an empty call", gets(0)), ("one get", gets(1))] {
             let mut turn = 0;

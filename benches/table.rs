@@ -1,4 +1,5 @@
-//! The table by itself: reads one at a time and in prefetched batches, writes, writes while it grows, bytes per record.
+//! Benchmarks of the table alone: reads one at a time and in prefetched batches, writes, writes while it grows, bytes
+//! per record.
 //!
 //! `cargo bench -p sandstorm-experiments --bench table`. Records: 30-byte keys, 100-byte values; 1 million of them, or
 //! `SANDSTORM_BENCH_RECORDS`. Keys are asked for uniformly at random, so most reads miss the caches.
@@ -35,7 +36,7 @@ fn resident_bytes() -> f64 {
     pages.unwrap_or(f64::NAN) * 4096.0
 }
 
-/// Fills a table and tells how long single puts took while it grew and while it did not.
+/// Fills a table and prints the duration of single puts while it grew and while it did not.
 fn filled(records: u64) -> (Arc<Epochs>, RecordTable, Participant) {
     let before = resident_bytes();
     let epochs = Epochs::new();

@@ -1,22 +1,22 @@
-//! How long operations take while the table doubles, and while it does not.
+//! Duration of operations while the table doubles, and while it does not.
 
 use std::time::Instant;
 
 use super::{BenchStore, Shuffle};
 
-/// Nanoseconds above which it is looked up whether the thread was off its processor meanwhile.
+/// Nanoseconds above which the benchmark checks whether the thread was descheduled meanwhile.
 const LONG_NS: u32 = 20_000;
 
-/// How long single operations took.
+/// Durations of single operations.
 #[derive(Default)]
 struct OperationTimes {
     ns: Vec<u32>,
-    /// Those during which the thread was taken off its processor.
+    /// Durations of operations during which the thread was descheduled.
     away_ns: Vec<u32>,
     switches: u64,
 }
 
-/// How often this thread was taken off its processor.
+/// Number of times that this thread was descheduled.
 fn switches() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
@@ -43,7 +43,7 @@ impl OperationTimes {
         answer
     }
 
-    /// Prints the distribution; answers p99.9 and the longest.
+    /// Prints the distribution; returns p99.9 and the maximum.
     fn tell(mut self, name: &str) -> [f64; 2] {
         self.ns.sort_unstable();
         let at = |share: f64| self.ns.get((self.ns.len() as f64 * share) as usize).copied().unwrap_or(0);
@@ -92,7 +92,8 @@ pub(super) fn run(records: u64) {
         for (kind, name) in ["puts", "gets"].iter().enumerate() {
             let ratio = moving[kind][0] / quiet[kind][0];
             let verdict = if ratio < 5.0 { "reached" } else { "not reached" };
-            // A larger table, and new records: what of it is not for the moving shows when nothing moves.
+            // The table is larger and the records are new: the still phase shows what part of it is not caused by the
+            // moving.
             let beside = moving[kind][0] / still[kind][0];
             println!(
                 "  {name}: p99.9 while records move is {ratio:.2} times the quiet one; target under 5: {verdict}; {beside:.2} times what it is \

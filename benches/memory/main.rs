@@ -1,4 +1,4 @@
-//! What records cost: bytes of each over key and value, beside memcached's and Redis'; how long operations take while
+//! The costs of records: bytes of each over key and value, beside memcached's and Redis'; duration of operations while
 //! the table doubles; reads one at a time and in batches; reads and writes of full buckets.
 //!
 //! `cargo bench -p sandstorm-experiments --bench memory`, or `... --bench memory -- PART... [--records N[,N]]` for some
@@ -6,8 +6,8 @@
 //! (from 1 M on), `gets` (10 M), `full` (1 M). Records: 30-byte keys, 100-byte values. Each part runs in a process of
 //! its own, so that none has another's leftovers.
 //!
-//! Samples during which the measuring thread was taken off its processor are counted apart: on a busy machine they are
-//! all that a p99.9 would show.
+//! Samples during which the measuring thread was descheduled are counted apart. On a busy machine a p99.9 would show
+//! nothing else.
 
 mod growth;
 mod peers;
@@ -23,10 +23,10 @@ use shuffle::Shuffle;
 const KEY_BYTES: usize = 30;
 const VALUE: [u8; 100] = [7; 100];
 const PAYLOAD_BYTES: f64 = (KEY_BYTES + VALUE.len()) as f64;
-/// What a record of this payload may take: a quarter more than the payload, and 24 bytes.
+/// Limit of a record's bytes at this payload: a quarter more than the payload, and 24 bytes.
 const TARGET_BYTES: f64 = PAYLOAD_BYTES * 1.25 + 24.0;
 
-/// The text of a key: peers want no spaces and line ends in it.
+/// The text of a key: peers accept no spaces or line ends in it.
 fn key_of(n: u64) -> [u8; KEY_BYTES] {
     let mut key = [b'k'; KEY_BYTES];
     for (digit, byte) in key.iter_mut().take(16).enumerate() {
@@ -84,13 +84,13 @@ fn resident_bytes(process: &str) -> f64 {
     kilobytes.unwrap_or(f64::NAN) * 1024.0
 }
 
-/// The middle one.
+/// The median.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Fills a table and tells what its records take, at the end and on the way there.
+/// Fills a table and prints its bytes per record, at the end and on the way there.
 fn bytes(records: u64) {
     let before = resident_bytes("self");
     let mut store = BenchStore::new();

@@ -1,4 +1,4 @@
-//! The same records in memcached and Redis, filled through their protocols, one thread each, nothing kept on disk.
+//! The same records in memcached and Redis, filled through their protocols, one thread each, without persistence.
 
 use std::io::{BufWriter, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::{PAYLOAD_BYTES, VALUE, key_of, resident_bytes};
 
-/// How long a server may take to listen.
+/// Longest time until a server listens.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Records sent before their answers are read.
 const PIPELINE: u64 = 500;
 
-/// A running server, ended when dropped.
+/// A server process; ended when dropped.
 struct PeerProcess {
     child: Child,
     connection: TcpStream,
@@ -25,7 +25,7 @@ impl Drop for PeerProcess {
     }
 }
 
-/// Starts a server on a free port; `None`, with a line that says why, where it is not installed.
+/// Starts a server on a free port. Returns `None`, and prints the reason, where it is not installed.
 fn start(program: &str, arguments: impl FnOnce(String) -> Vec<String>) -> Option<PeerProcess> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
     let mut command = Command::new(program);
@@ -53,7 +53,7 @@ fn start(program: &str, arguments: impl FnOnce(String) -> Vec<String>) -> Option
 }
 
 impl PeerProcess {
-    /// Sends every record as `command` writes it; each is answered by `answer`.
+    /// Sends every record as `command` writes it; the answer to each is `answer`.
     fn fill(&mut self, records: u64, answer: &[u8], command: impl Fn(&mut dyn Write, u64) -> std::io::Result<()>) {
         let mut answers = vec![0; answer.len() * PIPELINE as usize];
         let mut out = BufWriter::with_capacity(1 << 18, self.connection.try_clone().expect("a descriptor"));

@@ -1,4 +1,4 @@
-//! Reads one at a time and in batches, and reads and writes of a table whose buckets are as full as they get.
+//! Reads one at a time and in batches, and reads and writes of a table whose buckets are as full as they can be.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,10 +7,9 @@ use super::{BenchStore, KEY_BYTES, Shuffle, key_of, median};
 
 /// Rounds of each side, by turns.
 const ROUNDS: usize = 2_001;
-/// Operations of a round: a tenth of a millisecond, so that most rounds are not interrupted, however busy the machine
-/// is.
+/// Operations of a round: a tenth of a millisecond, so that most rounds are not interrupted, even on a busy machine.
 const ROUND: u64 = 256;
-/// Reads that are begun together: a burst of the server's.
+/// Reads that begin together: a burst of the server's.
 const BATCH: usize = 32;
 
 /// Nanoseconds of each of [`ROUND`] operations.
@@ -38,7 +37,7 @@ fn batch(store: &BenchStore, shuffle: &mut Shuffle, records: u64) -> u64 {
     BATCH as u64
 }
 
-/// Reads of random keys, one at a time and in batches, by turns.
+/// Reads of random keys, one at a time and in batches, in turn.
 pub(super) fn gets(records: u64) {
     let mut store = BenchStore::new();
     (0..records).for_each(|n| store.put(n));

@@ -1,6 +1,6 @@
-//! Keys in no order.
+//! Keys in a random order.
 
-/// A sequence that visits keys without a pattern the processor could follow.
+/// A sequence that visits keys without a pattern that the processor could predict.
 pub(crate) struct Shuffle(pub(crate) u64);
 
 impl Shuffle {

@@ -27,8 +27,8 @@ impl Client {
     /// the client lives as long as that runtime.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when nobody answers, [`Error::Unauthenticated`] or [`Error::UnknownTenant`] when it may not,
-    /// [`Error::Io`] when no socket can be had.
+    /// [`Error::Timeout`] when no server answers, [`Error::Unauthenticated`] or [`Error::UnknownTenant`] when the
+    /// client may not log in, [`Error::Io`] when no socket can be had.
     pub async fn connect(config: Config) -> Result<Client, Error> {
         let deadline = config.deadline;
         let dispatcher = RequestDispatcher::connect(config).await?;
@@ -51,7 +51,7 @@ impl Client {
         self.dispatcher.home_worker()
     }
 
-    /// What the connection has sent, resent and received so far.
+    /// Counts of what the connection has sent, resent and received so far.
     pub fn stats(&self) -> Stats {
         self.dispatcher.stats()
     }
@@ -75,8 +75,8 @@ impl Client {
         }
     }
 
-    /// Reads the records under `keys`, in their order: [`limits::MESSAGE_KEYS`] in one round trip, of more so many
-    /// after each other, each with the whole deadline.
+    /// Reads the records under `keys`, in their order. One round trip carries [`limits::MESSAGE_KEYS`] keys; more are
+    /// read in several, each with the whole deadline.
     ///
     /// # Errors
     /// [`Error::TooLarge`] where the keys, or the records, of one round trip are over 8 MiB together: ask for fewer.
@@ -95,7 +95,7 @@ impl Client {
         self.records(message, keys.len()).await
     }
 
-    /// As [`Client::multi_get`], with all records as of one moment: all of what a transaction writes, or nothing.
+    /// Like [`Client::multi_get`], with all records as of one moment: all that a transaction writes, or nothing of it.
     ///
     /// # Errors
     /// [`Error::TooLarge`], and nothing is sent, for more than [`limits::MESSAGE_KEYS`] keys: a moment cannot be split.
@@ -117,8 +117,7 @@ impl Client {
     }
 
     /// Reads up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), in the order
-    /// of their keys. Asks for the next ones until it has them all, so that records of a long range are of different
-    /// moments.
+    /// of their keys. It asks again until it has them all, so the records of a long range are of different moments.
     pub async fn range(
         &self,
         table: u64,
@@ -298,8 +297,8 @@ impl<'a> Put<'a> {
         self
     }
 
-    /// Sends it as `.await` does; that its condition does not hold is an outcome and no error, and tells the version
-    /// that the record has: to try again with that costs no read.
+    /// Sends it as `.await` does. A condition that does not hold is an outcome and no error; the outcome tells the
+    /// record's present version, so that another try needs no read.
     pub async fn outcome(self) -> Result<PutOutcome, Error> {
         let mut message = Message::new();
         message.put(self.table, self.key, self.value, &self.options);
@@ -390,7 +389,7 @@ impl Batch<'_> {
         self.message.operations()
     }
 
-    /// Whether it has no operation yet.
+    /// Returns whether it has no operation yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -403,7 +402,7 @@ impl Batch<'_> {
     /// Sends it; one result per operation, in order.
     ///
     /// # Errors
-    /// What befell the message as a whole, such as [`Error::Timeout`], or [`Error::TooLarge`] when it was not sent at
+    /// The error of the message as a whole, such as [`Error::Timeout`], or [`Error::TooLarge`] when it was not sent at
     /// all.
     pub async fn send(self) -> Result<Vec<Result<Reply, Error>>, Error> {
         let asked = self.message.operations();

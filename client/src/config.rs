@@ -1,4 +1,4 @@
-//! Where and as whom a client connects, and how.
+//! The client's configuration: the server's address, the tenant, and how to connect.
 
 use crate::session::LoginCredentials;
 use crate::{Error, limits};
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where and as whom to connect.
+/// The server's address, the tenant, and how to connect.
 #[derive(Clone)]
 pub struct Config {
     /// The first worker's data port (the control API's `health` names it).
@@ -16,19 +16,19 @@ pub struct Config {
     pub tenant: u32,
     /// The tenant's token; empty for an open tenant.
     pub token: String,
-    /// From a call to its answer, retries included; default 2 s.
+    /// Time from a call to its answer, retries included; default 2 s.
     pub deadline: Duration,
     /// Messages without an answer at a time, per server port; more wait inside the client.
     pub window: usize,
-    /// Which of the server's ports to talk to; default: the home worker's.
+    /// The server's port to which requests go; default: the home worker's.
     pub route: Route,
-    /// Whether packets are sealed; default: [`Sealing::Auto`].
+    /// Policy for sealed packets; default: [`Sealing::Auto`].
     pub sealing: Sealing,
-    /// Where drivers come from; default: kernel sockets. Over others a client has a thread of its own.
+    /// Source of drivers; default: kernel sockets. Over other drivers a client has a thread of its own.
     pub drivers: Option<Arc<dyn DriverFactory>>,
 }
 
-/// Whether a client's packets are sealed: encrypted, and proof against being forged or repeated.
+/// Policy for sealing a client's packets. Sealed packets are encrypted, and proof against being forged or repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sealing {
     /// Sealed, unless the server is on loopback or there is no token (an open tenant).
@@ -53,7 +53,7 @@ impl std::str::FromStr for Sealing {
     }
 }
 
-/// Which of the server's ports requests go to. Any serves them; the home worker's is fastest.
+/// The server's port to which requests go. Any port serves them; the home worker's is fastest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Route {
     /// The port of the tenant's home worker, as the server says it.
@@ -71,21 +71,21 @@ impl Config {
         Config { address, tenant, token, deadline, window, route, sealing, drivers }
     }
 
-    /// With the tenant's token.
+    /// Sets the tenant's token.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Config {
         self.token = token.into();
         self
     }
 
-    /// With another deadline for each request.
+    /// Sets the deadline of each request.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Config {
         self.deadline = deadline;
         self
     }
 
-    /// With another bound on unanswered messages, 1 to [`limits::WINDOW`].
+    /// Sets the bound on unanswered messages, 1 to [`limits::WINDOW`].
     #[must_use]
     pub fn window(mut self, window: usize) -> Config {
         self.window = window.clamp(1, limits::WINDOW);
@@ -99,7 +99,7 @@ impl Config {
         self
     }
 
-    /// With sealed packets or without.
+    /// Sets whether packets are sealed.
     #[must_use]
     pub fn sealing(mut self, sealing: Sealing) -> Config {
         self.sealing = sealing;
@@ -113,7 +113,7 @@ impl Config {
         self
     }
 
-    /// Whether packets will be sealed.
+    /// Returns whether packets will be sealed.
     pub fn is_sealed(&self) -> bool {
         match self.sealing {
             Sealing::Auto => !self.token.is_empty() && !self.address.ip().to_canonical().is_loopback(),
@@ -122,7 +122,7 @@ impl Config {
         }
     }
 
-    /// As whom to log in; `now_ms` is the time in milliseconds since 1970 at which the session's clock starts.
+    /// Credentials to log in with; `now_ms` is the time in milliseconds since 1970 at which the session's clock starts.
     pub(crate) fn login(&self, now_ms: u64) -> LoginCredentials {
         let sealed_clock_ms = self.is_sealed().then_some(now_ms);
         LoginCredentials { tenant: self.tenant, token: self.token.clone(), sealed_clock_ms }

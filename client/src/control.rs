@@ -1,9 +1,9 @@
 //! The control API over HTTP, blocking: tenants, tables, extensions, kills, counters.
 //!
-//! A method for each route of docs/control.md that tools need; `/v1/workers` and `/metrics` are for those who watch.
+//! It has a method for each route of docs/control.md that tools need; `/v1/workers` and `/metrics` are for monitoring.
 //!
-//! Every request but `health` carries `authorization: Bearer TOKEN`, the operator's or the tenant's. What is not a
-//! success (2xx) has an [`ControlErrorBody`].
+//! Every request but `health` carries `authorization: Bearer TOKEN`, the operator's or the tenant's. An answer that is
+//! not a success (2xx) has a [`ControlErrorBody`].
 
 mod error;
 mod types;
@@ -25,11 +25,11 @@ pub struct Control {
     agent: ureq::Agent,
     address: String,
     token: Option<String>,
-    /// How long an answer may take.
+    /// Longest time to wait for an answer.
     timeout: Duration,
 }
 
-/// What to do about a control port that is not believed.
+/// Advice about a control port whose certificate is not trusted.
 const TLS_HINTS: TlsHints = TlsHints {
     known: "give --fingerprint sha256:..., as the server prints it at its start, or --ca FILE",
     expired: "renew it on the server; it is taken without a restart",
@@ -50,8 +50,8 @@ impl Control {
         Control::with_timeout(address, token, limits::CONTROL_TIMEOUT)
     }
 
-    /// The same with another timeout for each request; of pushes, which wait for the compiler, for the connection
-    /// alone.
+    /// The same with another timeout for each request. For pushes, which wait for the compiler, it bounds only the
+    /// connection.
     pub fn with_timeout(address: &str, token: Option<&str>, timeout: Duration) -> Control {
         Control::with_trust(address, token, timeout, &Trust::default())
     }
@@ -62,7 +62,7 @@ impl Control {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(timeout))
-            // Of a push, too.
+            // This applies to a push, too.
             .timeout_connect(Some(timeout))
             .proxy(None)
             .max_redirects(0)
@@ -71,7 +71,7 @@ impl Control {
         Control { agent: trust.agent(config), address, token: token.map(str::to_owned), timeout }
     }
 
-    /// Whether the server runs, and where its data ports are.
+    /// Asks whether the server runs, and for the addresses of its data ports.
     ///
     /// # Errors
     /// As every request here: [`ControlError`].
@@ -130,7 +130,7 @@ impl Control {
         self.delete(&format!("/v1/tenants/{}/old-token", path_segment(tenant)))
     }
 
-    /// Whether the operator's old token still works.
+    /// Asks whether the operator's old token still works.
     pub fn operator(&self) -> Result<OperatorTokenStatus, ControlError> {
         self.get("/v1/operator")
     }
@@ -165,7 +165,7 @@ impl Control {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
-    /// What a tenant granted and was granted.
+    /// Lists the grants that a tenant gave and received.
     pub fn grants(&self, tenant: &str) -> Result<GrantList, ControlError> {
         self.get(&format!("/v1/tenants/{}/grants", path_segment(tenant)))
     }
@@ -239,7 +239,7 @@ impl Control {
         self.post_nothing(&format!("/v1/tenants/{}/extensions/{}/resume", path_segment(tenant), path_segment(name)))
     }
 
-    /// Sets what one invocation of an extension may use.
+    /// Sets the budget of one invocation of an extension.
     pub fn set_budget(&self, tenant: &str, name: &str, budget: &Budget) -> Result<(), ControlError> {
         let path = format!("/v1/tenants/{}/extensions/{}/budget", path_segment(tenant), path_segment(name));
         self.send(self.agent.put(self.url(&path)), budget).map(|_: serde::de::IgnoredAny| ())
@@ -264,8 +264,8 @@ impl Control {
         }
     }
 
-    /// Asks, once more if the connection was lost: it may be an earlier request's, to a server that has gone or has
-    /// been started anew since, and asking changes nothing.
+    /// Sends a GET request, and repeats it once if the connection was lost. The connection may be an earlier request's,
+    /// to a server that has stopped or restarted since. A GET changes nothing, so it may be repeated.
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
         let ask = || self.finish(self.timeout, self.with_token(self.agent.get(self.url(path))).call());
         match ask() {
@@ -348,13 +348,13 @@ impl Control {
     }
 }
 
-/// Whether that error comes after a connection was made.
+/// Returns whether that error comes after a connection was made.
 fn is_connection_lost(kind: ErrorKind) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(kind, UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
-/// A request that waits for its turn and for a compiler.
+/// A request that waits for its turn in the builder's queue and for a compiler.
 fn with_push_timeout<B>(request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
     request.config().timeout_global(Some(limits::PUSH_TIMEOUT)).build()
 }
@@ -366,9 +366,9 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// A control port's address with its scheme. Where none is written, TLS is spoken with every other machine, and where
-/// it is `trusted`: a certificate was named, by which it is known. A token must not cross a network in the clear
-/// because somebody forgot six letters. What is left is loopback.
+/// Returns a control port's address with its scheme. Without a written scheme, TLS is used with every other machine,
+/// and wherever the port is `trusted`, that is, where a certificate was named. A token must not cross a network in the
+/// clear because a user forgot six letters. Plain HTTP is left for loopback.
 pub fn url(address: &str, trusted: bool) -> String {
     let address = address.trim_end_matches('/');
     if address.contains("://") {

@@ -1,6 +1,6 @@
-//! What moves a [`crate::Client`]: its socket, its sessions, and a background task that receives and keeps time.
-//! Requests are sent by the task that makes them. Over a driver of another kind than the kernel's sockets a thread
-//! stands in for the task, since such a driver has to be looked at again and again.
+//! The part that drives a [`crate::Client`]: its socket, its sessions, and a background task that receives and keeps
+//! time. A request is sent by the task that makes it. Over a driver other than the kernel's sockets a thread takes the
+//! place of the background task, since such a driver has to be polled.
 
 use crate::config::{Config, Route};
 use crate::message::Message;
@@ -24,13 +24,13 @@ use tokio::task::AbortHandle;
 
 type ReplySender = oneshot::Sender<Result<Bytes, Error>>;
 
-/// What moves a client: owns what runs in the background; the last clone of a client drops it, and that with it.
+/// Drives a client and owns what runs in the background. The last clone of a client drops it, and so ends that.
 pub(crate) struct RequestDispatcher {
     shared: Arc<DispatcherShared>,
     background: BackgroundWorker,
 }
 
-/// What receives and keeps time.
+/// The task or thread that receives and keeps time.
 enum BackgroundWorker {
     Task(AbortHandle),
     /// There until it is dropped.
@@ -51,25 +51,25 @@ struct DispatcherShared {
 struct DispatcherState {
     /// One per server port that was ever talked to; few.
     sessions: Vec<ClientSession<ReplySender>>,
-    /// Where new requests go.
+    /// Index of the session that new requests go to.
     current: usize,
     route: Route,
     outbox: SocketOutbox,
     other: Option<Box<DriverIo>>,
-    /// What the task sleeps for at most.
+    /// Longest sleep of the task.
     wakeup_us: u64,
     closed: bool,
     stats: Stats,
 }
 
-/// Where datagrams come and go.
+/// The socket or driver that datagrams pass through.
 enum ClientTransport {
     Socket(UdpSocket),
     /// The driver is part of the state; this ends the sleep of its thread.
     Driver(DriverWaker),
 }
 
-/// A driver of another kind, and what it works with.
+/// A driver of another kind, with its buffers.
 struct DriverIo {
     driver: AnyDriver,
     burst: Burst,
@@ -160,7 +160,7 @@ impl SocketOutbox {
     }
 }
 
-/// Hands a result to whoever waits for it; a future that was dropped does not.
+/// Hands a result to the future that waits for it, if that was not dropped.
 fn deliver(waiter: ReplySender, result: Result<SessionResponse<'_>, Error>) {
     let result = result.map(|answer| match answer {
         SessionResponse::Datagram(bytes) => Bytes::copy_from_slice(bytes),
@@ -278,8 +278,8 @@ impl Drop for RequestDispatcher {
             BackgroundWorker::Thread(thread) => {
                 self.shared.state.lock().closed = true;
                 self.shared.rouse();
-                // It is between two looks: the driver is given back when this returns. A panic there was told where it
-                // happened.
+                // The thread is between two polls: the driver is given back when this returns. A panic there was
+                // reported where it happened.
                 let _ended = thread.take().map(JoinHandle::join);
             }
         }
@@ -347,7 +347,7 @@ impl DispatcherShared {
         Ok(())
     }
 
-    /// Has whoever runs in the background look again.
+    /// Makes the background task or thread look again.
     fn rouse(&self) {
         match &self.way {
             ClientTransport::Socket(_) => self.wake.notify_one(),
@@ -355,8 +355,8 @@ impl DispatcherShared {
         }
     }
 
-    /// Receives what there is (up to a burst), runs timers, writes. Returns until when to sleep, and whether there may
-    /// be more to receive, and whether something waits to be written.
+    /// Receives what there is (up to a burst), runs timers, writes. Returns the time until which to sleep, whether
+    /// there may be more to receive, and whether something waits to be written.
     fn turn(&self, socket: &UdpSocket, buffer: &mut [u8]) -> (u64, bool, bool) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -428,7 +428,7 @@ impl DispatcherShared {
     }
 }
 
-/// Ends all requests when the task ends, whichever way.
+/// Ends all requests when the task ends, also by a panic.
 struct ShutdownGuard(Arc<DispatcherShared>);
 
 impl Drop for ShutdownGuard {
@@ -438,7 +438,7 @@ impl Drop for ShutdownGuard {
         for session in &mut state.sessions {
             session.close(&Error::Closed, &mut deliver);
         }
-        // Somebody else may have it now.
+        // Another sender may have it now.
         state.other = None;
     }
 }

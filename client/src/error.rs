@@ -1,16 +1,16 @@
-//! What can go wrong with a data request.
+//! Errors of data requests.
 
 use sandstorm_net::rpc::{KillCause, OpKind, Operation, RpcStatus};
 use std::borrow::Cow;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a request has no result. Its text says what to do. A missing record is not an error: reads answer `None`.
+/// The reason why a request has no result. Its text says what to do. A missing record is no error: reads answer `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The condition of the write did not hold; or an invocation's transaction met the writes of others each time that
-    /// it was tried, and wrote nothing. What the invocation wrote outside of it stays written, once for each try.
+    /// The condition of the write did not hold; or an invocation's transaction met the writes of others at each try,
+    /// and wrote nothing. What the invocation wrote outside of the transaction stays written, once for each try.
     #[error(
         "conflict: the record is not as the write's condition asks, or others wrote what the transaction had read; try again"
     )]
@@ -21,26 +21,26 @@ pub enum Error {
     /// The table is full, or too many of its replaced records are still being read, which is over in a moment.
     #[error("out of memory: {text}")]
     OutOfMemory {
-        /// Which of the two, and what to do, in the server's words.
+        /// Tells which of the two it was, and what to do, in the server's words.
         text: String,
     },
-    /// A quota of the tenant stands in the way.
+    /// A quota of the tenant refuses the request.
     #[error("over quota ({which}); send less, or ask the operator for more")]
     OverQuota {
-        /// Which quota, in the server's words.
+        /// The quota, in the server's words.
         which: String,
     },
-    /// A key, value, arguments, reply or message is over its limit. Of an invocation in a batch: it may have run, and
-    /// its reply not have fitted beside the others.
+    /// A key, value, arguments, reply or message is over its limit. An invocation in a batch may have run, and its
+    /// reply may not have fitted beside the others.
     #[error("too large: {what}; split it")]
     TooLarge {
-        /// What is, and its limit.
+        /// The thing that is too large, and its limit.
         what: String,
     },
     /// The invocation was ended.
     #[error("the invocation was killed ({}){}; see the extension's kills", cause_name(*cause), detail_suffix(text))]
     Killed {
-        /// Why.
+        /// The cause.
         cause: KillCause,
         /// More about it.
         text: String,
@@ -71,7 +71,7 @@ pub enum Error {
     /// The extension is suspended.
     #[error("{text}")]
     Suspended {
-        /// The server's words: since when, why, and what lifts it.
+        /// The server's words: the time, the reason, and the remedy.
         text: String,
     },
     /// Another server owns this part of the table.
@@ -103,10 +103,10 @@ pub enum Error {
     /// Too many requests wait in this client.
     #[error("{waiting} requests wait in this client already; await some of them first")]
     Busy {
-        /// How many.
+        /// Number of waiting requests.
         waiting: usize,
     },
-    /// The request, or an operation of it, is not as the server asks for; nothing was run of what is not.
+    /// The request, or an operation of it, is malformed; the malformed part was not run.
     #[error("the server refuses the request: {text}")]
     Malformed {
         /// The server's words.
@@ -121,7 +121,7 @@ pub enum Error {
     /// The answer does not fit the request.
     #[error("answer not understood: {text}; are client and server of the same version?")]
     Protocol {
-        /// What does not fit.
+        /// Describes what does not fit.
         text: String,
     },
     /// The socket failed.
@@ -142,7 +142,7 @@ impl Error {
         Some(match answer.status {
             RpcStatus::Ok | RpcStatus::NotFound => return None,
             RpcStatus::Conflict => Error::Conflict,
-            // Of a message that could not be read there is no operation to answer.
+            // A message that could not be read has no operation to answer.
             RpcStatus::Malformed if answer.op == OpKind::Ping => {
                 let text = format!("it could not be read ({}); are client and server of the same version?", text());
                 Error::Malformed { text }

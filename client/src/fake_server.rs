@@ -1,5 +1,5 @@
-//! A server for tests: net's server endpoint and at-most-once window over real sockets on loopback, a plain map behind
-//! them, and a network that loses and repeats datagrams as told.
+//! A server for tests: net's server endpoint and at-most-once window over real sockets on loopback. Behind them is a
+//! plain map, and between client and server a network that loses and repeats datagrams as configured.
 
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -22,9 +22,9 @@ pub(crate) const TABLE: u64 = 3;
 pub(crate) struct FakeServerOptions {
     pub(crate) workers: u32,
     pub(crate) home: u32,
-    /// Probability that a datagram is lost, each way.
+    /// Probability that a datagram is lost, in each direction.
     pub(crate) loss: f64,
-    /// Probability that a datagram arrives twice, each way.
+    /// Probability that a datagram arrives twice, in each direction.
     pub(crate) duplication: f64,
     /// A port that is bound but silent.
     pub(crate) silent_worker: Option<u32>,
@@ -49,7 +49,7 @@ struct FakeRecord {
 struct FakeStore {
     records: HashMap<(u64, Vec<u8>), FakeRecord>,
     version: u64,
-    /// How often each message that changes something was run.
+    /// Number of runs of each message that changes something.
     runs: HashMap<(u64, u64), u32>,
 }
 
@@ -62,7 +62,7 @@ struct FakeServerState {
     paused_ports: AtomicU64,
     /// Requests of one port after which all ports stop taking datagrams.
     stall_after: AtomicU64,
-    /// Every so many gets are answered with another value than is stored; 0: none.
+    /// One in this number of gets is answered with another value than is stored; 0: none.
     corrupt_every: AtomicU64,
     /// Gets answered, and how many of them with a lie.
     gets: AtomicU64,
@@ -110,7 +110,7 @@ impl FakeServer {
         self.shared.life.fetch_add(1, Relaxed);
     }
 
-    /// Stops taking datagrams, or goes on with those that came meanwhile; has effect when it returns.
+    /// Stops taking datagrams, or goes on with those that came in the meantime; has effect when it returns.
     pub(crate) fn stall(&self, stalled: bool) {
         self.shared.stalled.store(stalled, Relaxed);
         let ports = if stalled { u64::from(self.shared.options.workers) } else { 0 };
@@ -119,17 +119,17 @@ impl FakeServer {
         }
     }
 
-    /// Stops taking datagrams, all by itself, when so many requests have come to a worker's port.
+    /// Stops taking datagrams by itself after this number of requests to a worker's port.
     pub(crate) fn stall_after(&self, requests: u64) {
         self.shared.stall_after.store(requests, Relaxed);
     }
 
-    /// Answers every so many gets with another value than is stored.
+    /// Answers one in `gets` gets with another value than is stored.
     pub(crate) fn corrupt_every(&self, gets: u64) {
         self.shared.corrupt_every.store(gets, Relaxed);
     }
 
-    /// How many gets were answered so.
+    /// Returns the number of gets that were answered so.
     pub(crate) fn corrupted_gets(&self) -> u64 {
         self.shared.corrupted_gets.load(Relaxed)
     }
@@ -139,8 +139,8 @@ impl FakeServer {
         self.shared.requests[worker].load(Relaxed)
     }
 
-    /// How often the message that was run most often was run, and how many messages were run, of those that change
-    /// something.
+    /// Returns the largest number of runs of one message, and the number of messages that were run. Only messages that
+    /// change something count.
     pub(crate) fn runs(&self) -> (u32, usize) {
         let store = self.shared.store.lock();
         (store.runs.values().copied().max().unwrap_or(0), store.runs.len())

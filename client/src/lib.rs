@@ -37,25 +37,25 @@
 //! - [`tao`]: a social graph, by the extension of that name.
 //!
 //! # What a request promises
-//! - It is resent, with growing pauses, until its answer comes or its deadline passes ([`Config::deadline`], 2 s unless
-//!   told otherwise). The server runs it **at most once**, however often it arrives; a read, and a call that was sent
-//!   as a [`Client::query`], perhaps again.
+//! - It is resent, with growing pauses, until its answer comes or its deadline passes ([`Config::deadline`], 2 s by
+//!   default). The server runs it **at most once**, however often it arrives. A read, and a call that was sent as a
+//!   [`Client::query`], may run again.
 //! - After [`Error::Timeout`], [`Error::Stale`], [`Error::Io`], [`Error::Closed`] or [`Error::Protocol`] it may or may
 //!   not have run; read before you write again. After any other error a get, put, delete or increment has changed
 //!   nothing.
 //! - A call of an extension has not run after [`Error::UnknownExtension`], [`Error::Suspended`], [`Error::OverQuota`]
-//!   or [`Error::Overloaded`]. After [`Error::Failed`], [`Error::Killed`] or [`Error::Conflict`] it has, and what it
-//!   wrote outside of a transaction stays written; after [`Error::TooLarge`] in a batch perhaps: a reply that does not
-//!   fit beside the others is answered so.
+//!   or [`Error::Overloaded`]. After [`Error::Failed`], [`Error::Killed`] or [`Error::Conflict`] it has, and its writes
+//!   outside of a transaction stay. After [`Error::TooLarge`] in a batch it may have: a reply that does not fit beside
+//!   the others is answered so.
 //! - Requests in flight at the same time run in any order. The operations of one [`Batch`] run in order, but are not
 //!   one transaction.
 //! - Values come as [`Bytes`]: slices of the message that brought them, so a small one kept for long keeps its message.
 //!
 //! # How it gets there
-//! Towards another machine packets are sealed ([`Sealing`]): encrypted and authenticated under keys that a handshake
-//! makes from the tenant's token, which itself never travels.
+//! Packets to another machine are sealed ([`Sealing`]): encrypted and authenticated under keys that a handshake makes
+//! from the tenant's token. The token itself never travels.
 //!
-//! A client logs in once for each server port with a random session number and its token, and sends a tenant's requests
+//! A client logs in once for each server port with a random session number and its token. It sends a tenant's requests
 //! to the port of its home worker (any other port serves them too, only slower). At most [`limits::WINDOW`] messages
 //! are unanswered at a time; more wait inside the client. When the server restarts or forgets the session, the client
 //! logs in anew and repeats what cannot have run before.
@@ -76,7 +76,7 @@ mod session;
 mod stats;
 pub mod tao;
 
-/// The page on this client, whose code has to compile.
+/// The page on this client; its code has to compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/client.md")]
 struct ClientGuide;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A push, from connect to the last byte: its turn, and the builder's own limit on the compilation (two minutes).
+/// Time for a push, from connect to the last byte: its wait in the queue, and the builder's own limit on the
+/// compilation (two minutes).
 pub const PUSH_TIMEOUT: Duration = Duration::from_secs(600);
 /// Any other control request, from connect to the last byte.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -16,12 +17,13 @@ pub const MAX_DEADLINE: Duration = Duration::from_micros(sandstorm_net::limits::
 pub const WINDOW: usize = 1023;
 /// Requests that wait inside a client for room in the window; beyond it they are refused at once.
 pub const MAX_QUEUED: usize = 65_536;
-/// How often the deadlines of waiting requests are looked at, in microseconds.
+/// Interval at which the deadlines of waiting requests are checked, in microseconds.
 pub const QUEUE_CHECK_INTERVAL_US: u64 = 5_000;
-/// How often one request goes back to the queue because the server had forgotten the session.
+/// Most times that one request goes back to the queue because the server had forgotten the session.
 pub const MAX_REQUEUES: u32 = 3;
-/// Requests without an answer, one after the other, after which a session says hello again: the server may have
-/// restarted, and answers a bounded number of strangers a second. One or two are what overload or loss does.
+/// Requests without an answer, one after the other, after which a session says hello again. The server may have
+/// restarted, and it answers only a bounded number of unknown senders a second. One or two are usual under overload or
+/// loss.
 pub const TIMEOUTS_BEFORE_HELLO: u32 = 3;
 /// Message buffers kept for reuse, of one session: a whole window of them.
 pub const SPARE_BUFFERS: usize = 1024;
@@ -37,23 +39,23 @@ pub const MAX_OUTBOX_BYTES: usize = 8 << 20;
 /// session).
 pub const MAX_PACKET_BYTES: usize =
     sandstorm_net::limits::MAX_DATAGRAM - sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
-/// How often a polled connection looks at its timers while nothing arrives, in microseconds.
+/// Interval at which a polled connection checks its timers while nothing arrives, in microseconds.
 pub const RAW_TIMER_INTERVAL_US: u64 = 500;
 /// Messages of a loader under way: enough to keep a server busy, few enough not to overrun its socket.
 pub const FILL_DEPTH: usize = 128;
-/// How often a loader writes one record, at most.
+/// Most times that a loader writes one record.
 pub const FILL_ATTEMPTS: u32 = 10;
-/// How long a load waits for answers after its end, beyond the requests' own deadline.
+/// Time that a load waits for answers after its end, beyond the requests' own deadline.
 pub const LOAD_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often a load's thread shares its counts with the line of progress, in nanoseconds.
+/// Interval at which a load's thread publishes its counts for the line of progress, in nanoseconds.
 pub const LOAD_PUBLISH_INTERVAL_NS: u64 = 100_000_000;
-/// How long a load's thread that dozes sleeps at most, in microseconds: requests whose answers are lost are to be sent
-/// again in time.
+/// Longest sleep of a load's thread that dozes, in microseconds: requests whose answers are lost must be resent in
+/// time.
 pub const LOAD_MAX_SLEEP_US: u64 = 1_000;
-/// How often a load's thread over a driver past the kernel looks in vain before it lets others run, each time from then
-/// on: as many looks take longer than an answer that is under way, and to yield takes longer than most answers.
+/// Polls without an answer after which a load's thread over a driver past the kernel yields to others, each time. So
+/// many polls take longer than an answer that is under way, and a yield takes longer than most answers.
 pub const LOAD_SPINS_BEFORE_YIELD: u32 = 64;
-/// How often the line of progress looks at the time.
+/// Interval at which the line of progress looks at the time.
 pub const LOAD_PROGRESS_POLL: Duration = Duration::from_millis(20);
 /// Lists, and rows for a decision tree, that a load makes by itself: a list is some tens of times as large as a record.
 pub const LOAD_MAX_LISTS: u64 = 10_000;
@@ -64,14 +66,14 @@ pub const LOAD_MAX_USERS: u64 = 1_000;
 pub const LOAD_FINE_HISTOGRAM_TENANTS: usize = 64;
 /// A datagram of another server's protocol is given up after this long without an answer, and the next is sent.
 pub const PEER_DATAGRAM_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long another server may take to answer a greeting, or what is under way at the end of a load.
+/// Time that another server may take to answer a greeting, or to answer what is under way at the end of a load.
 pub const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of writes that a fill of another server hands to the kernel at once.
 pub const PEER_FILL_BYTES: usize = 256 << 10;
 /// Records that a message asks a range for: as many as the server's answer may have.
 pub const RANGE_PAGE: usize = 1_000;
-/// Keys of the multigets of one message, and records that its ranges ask for, together: a server refuses more, since it
-/// serves a message in one go.
+/// Keys of the multigets of one message, and records that its ranges ask for, together. A server refuses more, since it
+/// serves a message without a break.
 pub const MESSAGE_KEYS: usize = 1_000;
 /// Bytes of edges at which the extension `tao` ends a reply, and says how to go on; a load's queries stay below.
 pub const TAO_REPLY_BYTES: usize = 1 << 20;

@@ -33,7 +33,7 @@ pub struct KeyedRecord {
     pub flags: u32,
 }
 
-/// Which end of a range comes first.
+/// The end of a range that comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The smallest key.
@@ -51,10 +51,10 @@ pub struct RangePage {
     pub on: Option<Bytes>,
 }
 
-/// How a put is to be made.
+/// Options of a put.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutOptions {
-    /// What must hold for the write.
+    /// The condition that must hold for the write.
     pub condition: Condition,
     /// The version that [`Condition::Version`] asks for.
     pub version: u64,
@@ -87,7 +87,7 @@ impl PutOptions {
     }
 }
 
-/// What became of a put.
+/// The outcome of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     /// The record was written.
@@ -102,35 +102,35 @@ pub enum PutOutcome {
     },
 }
 
-/// What one operation of a batch answered.
+/// The answer to one operation of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Of a ping.
+    /// Answer to a ping.
     Pong,
-    /// Of a get.
+    /// Answer to a get.
     Record(Option<Record>),
-    /// Of a multi-get, in the order of its keys.
+    /// Answer to a multi-get, in the order of its keys.
     Records(Vec<Option<Record>>),
-    /// Of a range.
+    /// Answer to a range.
     Range(RangePage),
-    /// Of a put: the new version.
+    /// Answer to a put: the new version.
     Written(u64),
-    /// Of a delete: whether there was a record.
+    /// Answer to a delete: whether there was a record.
     Deleted(bool),
-    /// Of an increment: the sum.
+    /// Answer to an increment: the sum.
     Sum(i64),
-    /// Of an invocation: the extension's reply.
+    /// Answer to an invocation: the extension's reply.
     Invoked(Bytes),
 }
 
 /// A request under construction: several operations that travel together, at most 256 and about 8 MiB, with
-/// [`limits::MESSAGE_KEYS`] keys of multigets and records of ranges. What goes over a limit is left out, and told when
-/// the message is sent. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
+/// [`limits::MESSAGE_KEYS`] keys of multigets and records of ranges. An operation over a limit is left out; sending the
+/// message reports that. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
 #[derive(Debug)]
 pub struct Message {
     bytes: Vec<u8>,
     operations: usize,
-    /// Of its multigets, and records that its ranges ask for.
+    /// Keys of its multigets, and records that its ranges ask for.
     keys: usize,
     idempotent: bool,
     too_large: Option<&'static str>,
@@ -158,7 +158,7 @@ impl Message {
         self.bytes.len()
     }
 
-    /// Appends an operation whose value stands in two parts. One over a limit is left out and remembered.
+    /// Appends an operation whose value is in two parts. An operation over a limit is left out and remembered.
     pub(crate) fn push(&mut self, operation: &Operation<'_>, value: [&[u8]; 2]) {
         let value_len = value[0].len() + value[1].len();
         if operation.key.len() > MAX_KEY_LEN {
@@ -228,8 +228,8 @@ impl Message {
         self.push(&operation, [&list, &[]]);
     }
 
-    /// Appends a range: up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), all
-    /// of one moment if `at_once`. The answer may hold fewer though there are more: see [`RangePage::on`].
+    /// Appends a range: up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end).
+    /// With `at_once` all are of one moment. The answer may hold fewer though there are more: see [`RangePage::on`].
     pub fn range(&mut self, table: u64, from: &[u8], to: &[u8], limit: u32, direction: Direction, at_once: bool) {
         let operation = Operation::range(table, from, &[], limit, direction == Direction::Backward);
         let flags = if at_once { OP_FLAG_SNAPSHOT } else { 0 };
@@ -284,7 +284,7 @@ impl Message {
         self.idempotent = idempotent;
     }
 
-    /// The bytes, with a header that lacks what only the session knows (session, sequence, acked).
+    /// Returns the bytes, with a header that lacks the session's fields (session, sequence, acked).
     pub(crate) fn finish(mut self, tenant: u32) -> Result<Vec<u8>, Error> {
         if let Some(what) = self.too_large {
             return Err(Error::TooLarge { what: what.to_owned() });
@@ -304,7 +304,7 @@ impl Message {
     }
 }
 
-/// Writes what the session knows into a finished message.
+/// Writes the session's fields into a finished message.
 pub(crate) fn stamp_session(message: &mut [u8], session: u64, sequence: u64, acked: u64) {
     if let Some(head) = message.first_chunk_mut::<MESSAGE_HEADER_LEN>() {
         head[8..16].copy_from_slice(&session.to_le_bytes());
@@ -313,7 +313,7 @@ pub(crate) fn stamp_session(message: &mut [u8], session: u64, sequence: u64, ack
     }
 }
 
-/// Whether a finished message may run twice without harm.
+/// Returns whether a finished message may run twice without harm.
 pub(crate) fn is_idempotent(message: &[u8]) -> bool {
     message.get(1).is_some_and(|flags| flags & MESSAGE_FLAG_IDEMPOTENT != 0)
 }
@@ -420,7 +420,7 @@ fn decode_range(response: &Bytes, answer: &Operation<'_>) -> Result<RangePage, E
     Ok(RangePage { records, on })
 }
 
-/// What a `Hello` answers.
+/// The answer to a `Hello`.
 pub(crate) struct ServerGreeting {
     pub(crate) workers: u32,
     pub(crate) home_worker: u32,

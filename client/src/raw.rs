@@ -1,7 +1,7 @@
-//! The fast path without a runtime: one thread, one connection, busy polling. For load generators and benchmarks; no
-//! locks, no wake-ups, and no allocation per request in the steady state. Uses net's UDP driver, so that neighbouring
-//! datagrams leave and arrive in one system call where the kernel can segment, or the drivers that the configuration
-//! names.
+//! The fast path without a runtime: one thread, one connection, busy polling, for load generators and benchmarks. It
+//! has no locks, no wake-ups, and no allocation per request in the steady state. It uses net's UDP driver, so that
+//! neighbouring datagrams leave and arrive in one system call where the kernel can segment; or it uses the drivers that
+//! the configuration names.
 //!
 //! ```no_run
 //! use sandstorm_client::{Config, raw::Connection};
@@ -43,7 +43,7 @@ pub struct Connection {
     epoch: Instant,
     tenant: u32,
     deadline: Duration,
-    /// Requests that failed while they were sent; told at the next poll.
+    /// Requests that failed while they were sent; reported at the next poll.
     failed: Vec<(u64, Error)>,
     next_timer_us: u64,
 }
@@ -62,7 +62,8 @@ impl Connection {
         let mut connection = Connection::open(config, first, open_driver(config)?)?;
         let server = connection.greet()?;
         if config.route == Route::Home && server.home_worker != 0 {
-            // The same way, to another port; what still comes from the first is not the home's, and not looked at.
+            // The driver is reused for another port; later packets from the first port are not the home's, and are
+            // ignored.
             connection = Connection::open(config, server.home_worker, connection.driver)?;
             connection.greet()?;
         }
@@ -104,12 +105,12 @@ impl Connection {
         now.saturating_duration_since(self.epoch).as_micros() as u64
     }
 
-    /// What the server said of itself: number of workers and home worker.
+    /// Returns what the server said at log-in: number of workers and home worker.
     pub fn server(&self) -> Option<(u32, u32)> {
         self.session.server().map(|server| (server.workers, server.home_worker))
     }
 
-    /// What the R2P2 endpoint has counted.
+    /// Returns the counts of the R2P2 endpoint.
     pub fn counters(&self) -> &R2p2ClientCounters {
         self.session.counters()
     }
@@ -145,7 +146,7 @@ impl Connection {
         self.send_at(Instant::now(), mark, message)
     }
 
-    /// The same for who has just read the clock.
+    /// The same for a caller that has just read the clock.
     pub(crate) fn send_at(&mut self, now: Instant, mark: u64, message: Message) -> Result<(), Error> {
         let now_us = self.us_at(now);
         let message = message.finish(self.tenant)?;
@@ -157,7 +158,7 @@ impl Connection {
         })
     }
 
-    /// Gives what is queued to the kernel.
+    /// Hands queued datagrams to the kernel.
     pub fn flush(&mut self) {
         if !self.outbox.is_empty() {
             self.driver.transmit(&mut self.outbox);
@@ -165,12 +166,12 @@ impl Connection {
     }
 
     /// Sends what is queued, takes what has arrived, runs timers. `each` gets the mark of every request that ended and
-    /// its answer. Returns how many ended. Never waits.
+    /// its answer. Returns the number that ended. Never waits.
     pub fn poll(&mut self, each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
         self.poll_at(Instant::now(), each)
     }
 
-    /// The same for who has just read the clock.
+    /// The same for a caller that has just read the clock.
     pub(crate) fn poll_at(&mut self, now: Instant, mut each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
         let now_us = self.us_at(now);
         self.flush();
@@ -201,7 +202,7 @@ impl Connection {
     }
 }
 
-/// A way to the server.
+/// Opens a driver to the server.
 fn open_driver(config: &Config) -> Result<AnyDriver, Error> {
     if let Some(drivers) = &config.drivers {
         return drivers.open().map_err(|text| Error::Io { text });

@@ -1,13 +1,13 @@
-//! One client's life towards one server port, without sockets or clocks: log-in, window, sequences, deadlines, and what
-//! happens when the server forgets us. [`crate::Client`] and [`crate::raw`] both drive it.
+//! A client's session with one server port, without sockets or clocks: log-in, window, sequences, deadlines, and the
+//! recovery when the server forgets the session. [`crate::Client`] and [`crate::raw`] both drive it.
 //!
-//! A session begins with a `Hello`; requests wait until it is answered. Each message gets the next sequence number; at
+//! A session begins with a `Hello`; requests wait until it is answered. Each message gets the next sequence number. At
 //! most `window` numbers lie between the oldest unanswered one and the newest, which is what the server remembers. A
-//! message that is given up counts as answered: should it arrive late after all, the server finds it acknowledged and
-//! does not run it.
+//! message that is given up counts as answered: if it arrives late after all, the server finds it acknowledged and does
+//! not run it.
 //!
-//! The answer to the hello names the server's start, and every sequence after it is bound to that: a server that
-//! restarts runs nothing that was meant for the one before. It says so, and what follows goes in a new session.
+//! The answer to the hello names the server's start, and every sequence after it is bound to that. So a server that has
+//! restarted runs nothing that was meant for the one before. It says so, and later messages go in a new session.
 
 use crate::message::{Message, ServerGreeting, decode_hello, is_idempotent, stamp_session};
 use crate::{Error, limits};
@@ -32,10 +32,10 @@ pub(crate) use login::{LoginCredentials, ServerTopology};
 /// An answer as it comes from the network: borrowed from its datagram, or assembled from several.
 pub(crate) type SessionResponse<'p> = r2p2::ReceivedMessage<'p>;
 
-/// A request that has no answer yet: its message, and what else there is to know of it.
+/// A request that has no answer yet: its message, and the rest of its state.
 type PendingRequest<T> = TaggedRequest<RequestContext<T>>;
 
-/// What there is to know of a request besides its message.
+/// The state of a request besides its message.
 struct RequestContext<T> {
     /// The caller's mark; `None` for the session's own hello.
     mark: Option<T>,
@@ -44,7 +44,7 @@ struct RequestContext<T> {
     sent_us: u64,
     session: u64,
     sequence: u64,
-    /// How often it went back to the queue because the server had forgotten the session.
+    /// Times that it went back to the queue because the server had forgotten the session.
     restarts: u32,
 }
 
@@ -52,7 +52,7 @@ struct RequestContext<T> {
 enum SessionPhase {
     /// No hello sent.
     LoggedOut,
-    /// The hello is on its way.
+    /// The hello is under way.
     LoggingIn,
     /// Requests may go.
     Ready,
@@ -63,7 +63,7 @@ pub(crate) struct ClientSession<T> {
     /// It keeps the requests that are in flight.
     endpoint: ClientEndpoint<RequestContext<T>>,
     seal: Option<Box<ClientSeal>>,
-    /// Where sealed packets are opened.
+    /// Buffer in which sealed packets are opened.
     opened: Vec<u8>,
     login: LoginCredentials,
     phase: SessionPhase,
@@ -73,17 +73,17 @@ pub(crate) struct ClientSession<T> {
     /// The last sequence number given out.
     sequence: u64,
     acked: u64,
-    /// Whether message `acked + 1 + i` has been answered or given up.
+    /// Entry `i` is true if message `acked + 1 + i` has been answered or given up.
     done: VecDeque<bool>,
     window: u64,
     queue: VecDeque<PendingRequest<T>>,
-    /// When the queue's deadlines are looked at next; `None` while it is empty.
+    /// The time at which the queue's deadlines are checked next; `None` while it is empty.
     queue_check_us: Option<u64>,
     server: Option<ServerTopology>,
     renewals: u64,
-    /// Requests in a row that nobody answered in time, each sent after the one before it was given up.
+    /// Requests in a row that no server answered in time, each sent after the one before it was given up.
     unheard: u32,
-    /// When the last of them was.
+    /// The time of the last of these timeouts.
     last_timeout_us: u64,
     ended: Vec<FailedRequest<RequestContext<T>>>,
     buffers: Vec<Vec<u8>>,
@@ -92,11 +92,11 @@ pub(crate) struct ClientSession<T> {
 impl<T> ClientSession<T> {
     /// A session towards `server` that has not said hello yet.
     pub(crate) fn new(server: PeerAddr, login: LoginCredentials, window: usize) -> ClientSession<T> {
-        // The kernel would cut longer ones, and who serves past a kernel may take no pieces.
+        // The kernel would fragment longer ones, and a server past a kernel may take no fragments.
         ClientSession::within(default_datagram(server.is_ipv6()), server, login, window)
     }
 
-    /// The same over a driver whose datagrams have at most so many bytes.
+    /// Like the function above, over a driver whose datagrams have at most so many bytes.
     pub(crate) fn within(
         max_datagram: usize,
         server: PeerAddr,
@@ -139,7 +139,7 @@ impl<T> ClientSession<T> {
         self.endpoint.server()
     }
 
-    /// What the last hello was answered with.
+    /// Returns the answer to the last hello.
     pub(crate) fn server(&self) -> Option<ServerTopology> {
         self.server
     }
@@ -217,13 +217,13 @@ impl<T> ClientSession<T> {
         Ok(())
     }
 
-    /// Whether the next message may go at once.
+    /// Returns whether the next message may go at once.
     #[inline]
     fn has_window(&self) -> bool {
         self.phase == SessionPhase::Ready && self.sequence - self.acked < self.window
     }
 
-    /// Sends a message, or tells that it cannot be sent. Gives it back if there is no room for it now.
+    /// Sends a message, or reports that it cannot be sent. Gives it back if there is no room for it now.
     #[inline]
     fn dispatch(
         &mut self,
@@ -243,7 +243,7 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Sends what the window has room for.
+    /// Sends the messages that the window has room for.
     fn pump(
         &mut self,
         now_us: u64,
@@ -278,9 +278,9 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Says hello in the midst of the session, whose requests go on: the server may have forgotten it, and answer so
-    /// many others that we do not hear of it. It stays the same session, so that a server that knows it takes what was
-    /// given up for answered.
+    /// Says hello in the middle of the session, whose requests go on. The server may have forgotten the session, and
+    /// answer so many other clients that no answer reaches us. It stays the same session, so that a server that knows
+    /// it regards what was given up as answered.
     fn repeat_login(&mut self, now_us: u64, deadline: Duration, tx: &mut impl DatagramSink) {
         if let Some(seal) = &mut self.seal {
             // Its keys may be forgotten, too; they are good until there are others.
@@ -398,8 +398,8 @@ impl<T> ClientSession<T> {
         self.pump(now_us, tx, out);
     }
 
-    /// The hello was answered: requests may go, or all that wait have failed. Of one that was said again the requests
-    /// tell by themselves.
+    /// Handles the answer to a hello: requests may go, or all that wait have failed. After a repeated hello the
+    /// requests themselves show the outcome.
     fn greeted(
         &mut self,
         hello: PendingRequest<T>,
@@ -473,7 +473,7 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Resends what is due and gives up what is over. Returns when to call again at the latest.
+    /// Resends what is due and gives up expired requests. Returns when to call again at the latest.
     pub(crate) fn poll(
         &mut self,
         now_us: u64,
@@ -498,8 +498,8 @@ impl<T> ClientSession<T> {
         [due_us, self.queue_check_us, seal_us].into_iter().flatten().min()
     }
 
-    /// Goes on with a handshake that somebody waits for. If the server does not want us, all that it has certainly not
-    /// run fails with the reason; the rest may still be answered, or not.
+    /// Continues a handshake that a request waits for. If the server rejects us, all requests that it has certainly not
+    /// run fail with the reason. The others may still be answered.
     fn poll_seal(
         &mut self,
         now_us: u64,
@@ -519,7 +519,7 @@ impl<T> ClientSession<T> {
         None
     }
 
-    /// Tells of the requests whose time is up. If hello is to be said again: how long to wait for its answer.
+    /// Reports the requests whose time is up. If hello is to be said again, returns the time to wait for its answer.
     fn give_up(
         &mut self,
         now_us: u64,
@@ -530,11 +530,11 @@ impl<T> ClientSession<T> {
             self.settle(pending.mark.session, pending.mark.sequence);
             let is_current = pending.mark.session == self.id;
             if is_current && pending.mark.mark.is_none() && self.phase == SessionPhase::LoggingIn {
-                // Nobody greeted back: the next request says hello again.
+                // No server answered the hello: the next request says it again.
                 self.reset();
             } else if is_current && failure == RequestFailure::TimedOut && pending.mark.sent_us >= self.last_timeout_us
             {
-                // Of many under way at once, all of which the same silence ends, one counts.
+                // One counts of many requests that the same silence ends at once.
                 (self.unheard, self.last_timeout_us) = (self.unheard + 1, now_us);
                 if self.unheard == limits::TIMEOUTS_BEFORE_HELLO {
                     (self.unheard, again) = (0, Some(pending.mark.deadline));

@@ -1,4 +1,4 @@
-//! What a client has counted.
+//! A client's counters.
 
 /// Counters of a connection; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

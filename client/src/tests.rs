@@ -1,11 +1,11 @@
-//! What the client promises, against a server on loopback with a network as bad as told.
+//! The client's promises, tested against a server on loopback with a configurable bad network.
 
 use crate::fake_server::{FakeServer, FakeServerOptions, TABLE, TENANT, TOKEN};
 use crate::*;
 use std::time::Duration;
 
 fn config(fake: &FakeServer) -> Config {
-    // A deadline far beyond what any of these take: slow machines fail nothing.
+    // The deadline is far beyond what any of these take: slow machines fail nothing.
     Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30))
 }
 
@@ -191,7 +191,7 @@ async fn a_restarted_server_is_greeted_anew() {
 
 #[tokio::test]
 async fn what_may_have_run_before_a_restart_is_not_run_again() {
-    // A server that knows no sessions of an open tenant tells by what a request is bound to.
+    // For an open tenant's unknown session, a server decides by the start that a request is bound to.
     for open in [false, true] {
         let fake = FakeServer::start(FakeServerOptions { open, ..FakeServerOptions::default() });
         let client = Client::connect(config(&fake)).await.unwrap();

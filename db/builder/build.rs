@@ -1,5 +1,6 @@
 //! Embeds what the builder needs on a machine that has only rustc: the source of the extension API and of the vetted
-//! libraries, as one generated table of `include_str!`s; and that of the checker, whose fingerprint artifacts bear.
+//! libraries, as one generated table of `include_str!`s. It also embeds the checker's source, whose fingerprint
+//! artifacts carry.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use std::process::Command;
 /// Published crates that extensions may name: vetted, `no_std`, without dependencies.
 const LIBRARIES: [&str; 1] = ["hmac-sha256"];
 
-/// What decides about a source and what is made of it, under `src/`: a change of any makes artifacts stale.
+/// The sources under `src/` that decide about a source and its compilation: a change of any makes artifacts stale.
 const RULES: [&str; 6] = ["check", "audit", "audit.rs", "compile.rs", "manifest.rs", "sysroot.rs"];
-/// Packages that read a source for the checker.
+/// Packages that parse a source for the checker.
 const PARSERS: [&str; 2] = ["proc-macro2", "syn"];
 
 fn main() {
@@ -47,7 +48,7 @@ fn main() {
     std::fs::write(&path, out).unwrap_or_else(|error| panic!("writing {}: {error}", path.display()));
 }
 
-/// The checker's sources, and which parsers read for it.
+/// The checker's sources, and the versions of its parsers.
 fn rules(manifest_dir: &Path, packages: &[serde_json::Value]) -> String {
     let mut out = String::from("/// The checker's source: path, text; and packages with their versions.\n");
     out.push_str("pub(super) static RULES: &[(&str, &str)] = &[\n");
@@ -74,8 +75,9 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|error| panic!("cargo sets {name}: {error}"))
 }
 
-/// What cargo knows of the workspace. Offline first: the packages that this build needs are there already. A build
-/// without tests leaves test-only packages undownloaded, which the offline run does not forgive; then cargo fetches.
+/// Cargo's metadata of the workspace. The offline run comes first: the packages that this build needs are downloaded
+/// already. A build without tests leaves test-only packages undownloaded, and then the offline run fails and cargo
+/// fetches them.
 fn metadata(manifest_dir: &Path) -> serde_json::Value {
     let run = |offline: bool| {
         let mut command = Command::new(variable("CARGO"));

@@ -15,19 +15,19 @@ mod bind {
     use std::path::PathBuf;
     use std::process::Command;
 
-    /// Oldest DPDK that has all the names that the shim uses.
+    /// The oldest DPDK that has all the names that the shim uses.
     const OLDEST: &str = "21.11";
-    /// The first that the shim has not been tried with: it is taken, and said.
+    /// The first version that the shim has not been tried with: it is accepted with a warning.
     const UNTRIED: &str = "23.0";
-    /// What we call; drivers are plug-ins, which DPDK loads at run time, but for the one that connects two ports of one
-    /// process.
+    /// The linked libraries. Drivers are plug-ins, which DPDK loads at run time, except for the one that connects two
+    /// ports of one process.
     const LIBRARIES: [&str; 6] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_net_ring"];
-    /// Functions that DPDK exports and we call.
+    /// The functions of DPDK that are called.
     const FUNCTIONS: &str = "ss_.*|rte_eal_(init|cleanup|process_type)|rte_eth_dev_(count_avail|start|stop|close|is_valid_port|socket_id|\
         rx_intr_enable|rx_intr_disable|rx_intr_ctl_q_get_fd)|rte_eth_(find_next|promiscuous_enable|allmulticast_enable|tx_done_cleanup)|rte_strerror|\
         rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|in_use_count)|rte_mp_disable|rte_thread_(register|unregister)|rte_version";
 
-    /// What pkg-config says of DPDK.
+    /// Returns pkg-config's answer about DPDK.
     fn pkg_config(arguments: &[&str]) -> Result<Vec<String>, String> {
         let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_owned());
         let hint = "install DPDK's development files (Debian: dpdk-dev libdpdk-dev libclang-dev clang pkg-config), or leave the feature \
@@ -54,8 +54,8 @@ mod bind {
         if pkg_config(&[&format!("--atleast-version={UNTRIED}")]).is_ok() {
             println!("cargo::warning=this DPDK is {UNTRIED} or later, with which Sandstorm has not been tried");
         }
-        // The flags hold what DPDK was built for (`-march`), which its inline functions need, and the configuration to
-        // include.
+        // The flags name the CPU that DPDK was built for (`-march`), which its inline functions need, and the
+        // configuration to include.
         let flags = pkg_config(&["--cflags"])?;
         let mut shim = cc::Build::new();
         shim.file("src/shim.c").warnings(false).flag("-Wall").flag("-Wno-deprecated-declarations");
@@ -75,7 +75,7 @@ mod bind {
             .allowlist_function(FUNCTIONS)
             .allowlist_type("ss_.*")
             .allowlist_var("SS_.*")
-            // Their insides are the shim's business; some cannot be said in Rust.
+            // Only the shim uses their fields; some cannot be expressed in Rust.
             .opaque_type("rte_mempool|rte_mbuf|rte_flow|rte_device")
             .wrap_unsafe_ops(true)
             .layout_tests(true)

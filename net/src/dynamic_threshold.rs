@@ -1,13 +1,12 @@
-//! How those that share a pool divide it: the one rule, for bytes, buffers, connections, invocations and stacks.
+//! The one rule by which owners divide a shared pool, for bytes, buffers, connections, invocations and stacks.
 //!
 //! It is the dynamic threshold of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
-//! Switches", IEEE/ACM Transactions on Networking 6(2), 1998), made for the packet buffers of switches: an owner may
-//! take more as long as it holds less than a constant times what is free. Nothing has to be known of how many owners
-//! there are. Few of them get much, and however many want all that they can get, something stays free for one that
-//! holds nothing.
+//! Switches", IEEE/ACM Transactions on Networking 6(2), 1998), made for the packet buffers of switches. An owner may
+//! take more as long as it holds less than a constant times what is free. The number of owners need not be known. Few
+//! owners get much. However many want all that they can get, something stays free for one that holds nothing.
 
-/// An owner may hold so many times what is free: of `n` owners that want all that they can get, each has 2 of `2n + 1`
-/// parts of the pool, one alone two thirds of it, and one part is left for the next.
+/// An owner may hold so many times what is free. If `n` owners want all that they can get, each has 2 of `2n + 1` parts
+/// of the pool, and one part is left for the next. One owner alone has two thirds.
 pub const ALPHA: usize = 2;
 
 /// A pool of so many units, which its owners share.
@@ -17,7 +16,7 @@ pub struct DynamicThreshold {
 }
 
 impl DynamicThreshold {
-    /// For a pool of that capacity.
+    /// The threshold for a pool of that capacity.
     #[inline]
     pub const fn of(capacity: usize) -> DynamicThreshold {
         DynamicThreshold { capacity }
@@ -29,14 +28,14 @@ impl DynamicThreshold {
         self.capacity.saturating_sub(used)
     }
 
-    /// Whether an owner that holds `held` of the `used` units may take one more.
+    /// Returns whether an owner that holds `held` of the `used` units may take one more.
     #[inline]
     pub const fn admits(self, used: usize, held: usize) -> bool {
         held < self.free(used).saturating_mul(ALPHA)
     }
 
-    /// Whether it may take `size` more at once: units that are many and come in large pieces, such as bytes. Both sides
-    /// count as they will be then.
+    /// Returns whether it may take `size` more at once, for many units in large pieces, such as bytes. Both sides are
+    /// counted as they will be then.
     #[inline]
     pub const fn admits_size(self, used: usize, held: usize, size: usize) -> bool {
         let after = used.saturating_add(size);
@@ -54,7 +53,7 @@ mod tests {
     fn each_of_n_greedy_owners_gets_two_of_2n_plus_1_parts() {
         for owners in [1usize, 2, 5, 30] {
             let (pool, mut held) = (DynamicThreshold::of(10_000), vec![0; owners]);
-            // By turns, so that none is late.
+            // The owners take in rotation, so that none is late.
             while held.iter().any(|own| pool.admits(held.iter().sum(), *own)) {
                 for owner in 0..owners {
                     held[owner] += usize::from(pool.admits(held.iter().sum(), held[owner]));
@@ -66,8 +65,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever eight owners take, in units or in sizes, and in any order: something is left for another one. The
-        /// worst is that they come one after the other, each to a third of what the one before has found.
+        /// However much eight owners take, in units or in sizes, and in any order: something is left for another one.
+        /// The worst case is that they come one after the other, each to a third of what the one before has found.
         #[test]
         fn however_many_take_all_they_can_get_another_one_still_gets_in(
             capacity in 30_000usize..100_000,

@@ -1,5 +1,5 @@
-//! What the fuzz targets check, as plain functions over bytes, shared with the property tests of the normal run. Each
-//! panics if what it checks does not hold.
+//! The checks of the fuzz targets, as plain functions over bytes, shared with the property tests of the normal run.
+//! Each panics if its property does not hold.
 
 use crate::limits::{ClientLimits, ReplyCacheLimits, ServerLimits};
 use crate::r2p2::header::{self, AckReport, MessageFragment, MtuProbePacket, MtuProbeStep, R2p2Kind};
@@ -31,7 +31,7 @@ impl<'i> FuzzInput<'i> {
     }
 }
 
-/// RPC messages: what decodes encodes to the same bytes; bodies never panic.
+/// RPC messages: any that decodes encodes to the same bytes; bodies never panic.
 pub fn rpc(message: &[u8]) {
     let Ok((header, operations)) = MessageHeader::decode(message) else { return };
     for operation in operations.clone().flatten() {
@@ -52,7 +52,7 @@ fn peer(number: u8) -> PeerAddr {
     PeerAddr::from(([10, 0, 0, number], 1000 + u16::from(number)))
 }
 
-/// A datagram: raw, or with a header whose fields are well-formed more often than chance would have it.
+/// A datagram: raw, or with a header whose fields are well-formed more often than random ones.
 fn datagram(input: &mut FuzzInput<'_>, payload: &[u8], message_len: Option<u32>) -> Vec<u8> {
     let (choice, id) = (input.byte(), u16::from(input.byte() % 4));
     let kind = [R2p2Kind::Request, R2p2Kind::Response, R2p2Kind::Ack, R2p2Kind::Drop][usize::from(choice >> 6)];
@@ -137,7 +137,7 @@ pub fn server(bytes: &[u8]) {
     assert_eq!(endpoint.held(), Default::default(), "memory is left when time has passed");
 }
 
-/// Datagrams into a client: no panic, an answer only to what was asked, every request ends, no memory left.
+/// Datagrams into a client: no panic, an answer only to what was asked, every request ends, and all memory is freed.
 pub fn client(bytes: &[u8]) {
     let input = &mut FuzzInput(bytes);
     let limits = ClientLimits {
@@ -208,10 +208,10 @@ fn patch_ident(packet: &mut [u8], open: &HashMap<u16, Vec<u8>>) {
     }
 }
 
-/// Whose sessions are tried.
+/// The tenant of the sessions under test.
 const TENANT: u32 = 1;
 
-/// What a slow model remembers of a session.
+/// A slow model's memory of a session.
 #[derive(Default)]
 struct ModelSession {
     low: u64,
@@ -301,10 +301,10 @@ fn model_admit(
     }
 }
 
-/// When a request was last admitted to run, and what it was answered.
+/// The time at which a request was last admitted to run, and its answer.
 type LastExecution = (u64, Option<Vec<u8>>);
 
-/// Window operations with hardly any room: bounds hold, an answer is the right one, and nothing runs twice within the
+/// Window operations with hardly any room: bounds hold, and an answer is the right one. Nothing runs twice within the
 /// time for which a client repeats it.
 pub fn once_tight(bytes: &[u8]) {
     const LIFE_US: u64 = 1000;
@@ -361,8 +361,8 @@ pub fn once(bytes: &[u8]) {
     once_tight(bytes);
 }
 
-/// Sealed packets, as they are, changed, cut, or made up, into a server and a client: what is opened is what was
-/// sealed, once; nobody is sent more than he sent.
+/// Feeds sealed packets, unchanged, changed, cut, or made up, to a server and a client. Only packets that were sealed
+/// are opened, each once, and no peer is sent more than it sent.
 pub fn seal(bytes: &[u8]) {
     use crate::seal::{ClientSeal, SealLimits, ServerSeal, TokenKeys, TokenSource, TokenVerifier};
     struct Door(TokenVerifier);
@@ -378,7 +378,7 @@ pub fn seal(bytes: &[u8]) {
     let mut client = ClientSeal::new(peer(0), 1, b"token", 7, 0);
     let (mut now_us, mut sent): (u64, Vec<(PeerAddr, Vec<u8>)>) = (0, Vec::new());
     client.begin(now_us, &mut sent);
-    // What either side has sent, to be delivered as the input says, and which packets were opened.
+    // The packets that either side has sent, to be delivered as the input says, and which packets were opened.
     let (mut to_server, mut to_client) = (vec![sent.remove(0).1], Vec::<Vec<u8>>::new());
     let (mut opened_here, mut opened_there) = (std::collections::HashSet::new(), std::collections::HashSet::new());
     while !input.done() {
@@ -425,7 +425,7 @@ pub fn seal(bytes: &[u8]) {
     }
 }
 
-/// A packet of a sealed session of some kind, with what the input says in it.
+/// A packet of a sealed session of some kind, with fields from the input.
 fn made_up_sealed_packet(input: &mut FuzzInput<'_>, length: u8) -> Vec<u8> {
     use crate::seal::{SealHeader, SealPacketKind as Kind};
     let to_server = [Kind::ToServer, Kind::Hello, Kind::Proof];
@@ -436,7 +436,7 @@ fn made_up_sealed_packet(input: &mut FuzzInput<'_>, length: u8) -> Vec<u8> {
     [&head.encode()[..], input.bytes(usize::from(length))].concat()
 }
 
-/// Where a client's datagrams go.
+/// The sink of a client's datagrams.
 fn to_server_sink(queue: &mut Vec<Vec<u8>>) -> impl crate::r2p2::DatagramSink {
     struct Sink<'q>(&'q mut Vec<Vec<u8>>);
     impl crate::r2p2::DatagramSink for Sink<'_> {

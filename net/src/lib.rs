@@ -1,11 +1,11 @@
 //! Packets in, packets out: drivers, R2P2 messages, and the RPC codec of the Sandstorm storage server.
 //!
-//! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`reply_cache`] runs each request
-//! at most once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over
-//! Ethernet frames; [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory where a device can
-//! read them, [`rx_budget`] counts the packet buffers in which such lie. [`rate_limiter`] bounds how often something
-//! happens, and [`dynamic_threshold`] who may hold how much of what is shared. `trust` is for those who ask a port that
-//! speaks HTTPS. All but these three are free of sockets and clocks.
+//! [`rpc`] is the content of a message, [`r2p2`] carries messages over datagrams, [`reply_cache`] runs each request at
+//! most once. [`seal`] hides messages from others on the path, [`driver`] moves datagrams, [`stack`] is a driver over
+//! Ethernet frames. [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory that a device can
+//! read, [`rx_budget`] counts the packet buffers of a receive queue. [`rate_limiter`] bounds how often something
+//! happens, and [`dynamic_threshold`] how much of a pool each owner may hold. `trust` is for clients of a port that
+//! speaks HTTPS. All but `trust`, [`driver`] and [`stack`] are free of sockets and clocks.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "dpdk")]

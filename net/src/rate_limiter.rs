@@ -1,8 +1,8 @@
-//! How often something may happen: the one rate limiter, of drivers, ports and tenants.
+//! The one rate limiter, for the events of drivers, ports and tenants.
 //!
-//! It is a token bucket in the form of the generic cell rate algorithm (GCRA; ITU-T I.371, annex A): in place of
-//! tokens and the time at which they were counted, one moment is kept from which on the bucket is full again. Each
-//! event moves it by its share of the time, and it may run ahead of now by as much as the burst takes.
+//! It is a token bucket in the form of the generic cell rate algorithm (GCRA; ITU-T I.371, annex A). In place of tokens
+//! and the time at which they were counted, one moment is kept: that from which on the bucket is full again. Each event
+//! moves it by its part of the time, and it may run ahead of now by as much as the burst takes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,46 +11,46 @@ const US_NS: u64 = 1_000;
 
 /// A rate, and how much may come at once after a rest.
 ///
-/// An event's share of the time is rounded down to a nanosecond: rates up to ten million a second are kept to one per
+/// An event's part of the time is rounded down to a nanosecond. Rates up to ten million a second are kept to one per
 /// cent, and none above a thousand million a second bounds anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// So many in a span.
+    /// The events in a span.
     events: u64,
     span_ns: u64,
-    /// How far ahead of now the moment of recovery may be.
+    /// The most that the moment of recovery may be ahead of now.
     burst_ns: u64,
 }
 
 impl RateLimit {
-    /// So many a second, and as many at once; 0: none ever.
+    /// This number a second, and as many at once; 0: none ever.
     #[inline]
     pub const fn per_second(events: u64) -> RateLimit {
         RateLimit { events, span_ns: SECOND_NS, burst_ns: SECOND_NS }
     }
 
-    /// One in so many microseconds.
+    /// One in this number of microseconds.
     #[inline]
     pub const fn once_in_us(span_us: u64) -> RateLimit {
         let span_ns = span_us.saturating_mul(US_NS);
         RateLimit { events: 1, span_ns, burst_ns: span_ns }
     }
 
-    /// The same rate, with so many at once.
+    /// The same rate, with this number of events at once.
     #[inline]
     #[must_use]
     pub const fn with_burst(self, events: u64) -> RateLimit {
         RateLimit { burst_ns: self.cost_ns(events), ..self }
     }
 
-    /// The same rate, with as much at once as comes in so many nanoseconds, and one at least.
+    /// The same rate, with a burst of as many events as come in this number of nanoseconds, and one at least.
     #[inline]
     #[must_use]
     pub const fn with_burst_ns(self, burst_ns: u64) -> RateLimit {
         RateLimit { burst_ns, ..self }
     }
 
-    /// The time that so many events take.
+    /// Returns the time that so many events take.
     #[inline]
     const fn cost_ns(&self, events: u64) -> u64 {
         match events.saturating_mul(self.span_ns).checked_div(self.events) {
@@ -59,8 +59,8 @@ impl RateLimit {
         }
     }
 
-    /// When all has recovered, if these events are let in now. A batch beyond the burst is let in after a rest, and
-    /// pays by the wait behind it: otherwise it could never pass.
+    /// Returns the time at which all has recovered, if these events are let in now. A batch beyond the burst is let in
+    /// after a rest, and pays by the wait behind it: otherwise it could never pass.
     #[inline]
     fn admit(&self, recovered_ns: u64, now_ns: u64, events: u64) -> Option<u64> {
         if self.events == 0 {
@@ -71,18 +71,18 @@ impl RateLimit {
     }
 }
 
-/// What happened of late, against a [`RateLimit`]: one word, which one thread or many share.
+/// Recent events, measured against a [`RateLimit`]: one word, for one thread or shared by many.
 ///
 /// Times are of any clock that does not run back, the same for all calls. The limit comes with each call, since some
-/// change while they are in force; after a change the rest of the old one's burst counts as time of the new one.
+/// change while they are in force. After a change the rest of the old one's burst counts as time of the new one.
 #[derive(Debug, Default)]
 pub struct RateLimiter {
-    /// The moment from which on nothing counts any more of what happened.
+    /// The moment from which on no past event counts any more.
     recovered_ns: AtomicU64,
 }
 
 impl RateLimiter {
-    /// Whether one more may happen; it is counted then. For one thread.
+    /// Returns whether one more event may happen; it is counted then. For one thread.
     #[inline]
     pub fn admit(&mut self, limit: &RateLimit, now_us: u64) -> bool {
         let recovered_ns = self.recovered_ns.get_mut();
@@ -98,34 +98,35 @@ impl RateLimiter {
         used_ns < limit.burst_ns / 2 && self.admit(limit, now_us)
     }
 
-    /// Whether some of the burst is left. For what costs as much as it turns out to: see [`RateLimiter::charge`].
+    /// Returns whether some of the burst is left, for events whose cost is known only later: see
+    /// [`RateLimiter::charge`].
     #[inline]
     pub fn has_some_left(&self, limit: &RateLimit, now_us: u64) -> bool {
         self.recovered_ns.load(Relaxed).saturating_sub(now_us.saturating_mul(US_NS)) < limit.burst_ns
     }
 
-    /// Counts so many events that have happened, beyond the burst as well: some is left again when their time has
-    /// passed.
+    /// Counts so many events that have happened, even beyond the burst. Some of the burst is left again when their time
+    /// has passed.
     #[inline]
     pub fn charge(&mut self, limit: &RateLimit, now_us: u64, events: u64) {
         let recovered_ns = self.recovered_ns.get_mut();
         *recovered_ns = (*recovered_ns).max(now_us.saturating_mul(US_NS)).saturating_add(limit.cost_ns(events));
     }
 
-    /// From when on some of the burst is left, if nothing else happens.
+    /// Returns the time from which some of the burst is left, if nothing else happens.
     #[inline]
     pub fn has_some_left_from_us(&self, limit: &RateLimit) -> u64 {
         self.recovered_ns.load(Relaxed).checked_sub(limit.burst_ns).map_or(0, |until_ns| until_ns / US_NS + 1)
     }
 
-    /// Whether so many more may happen; they are counted then, all or none. For any number of threads at once.
+    /// Returns whether so many more events may happen; they are counted then, all or none. For any number of threads.
     #[inline]
     pub fn admit_shared(&self, limit: &RateLimit, now_ns: u64, events: u32) -> bool {
         let count = |recovered_ns| limit.admit(recovered_ns, now_ns, events.into());
         self.recovered_ns.fetch_update(Relaxed, Relaxed, count).is_ok()
     }
 
-    /// Whether all has recovered, so that it need not be remembered.
+    /// Returns whether all has recovered, so that it need not be remembered.
     #[inline]
     pub fn is_at_rest(&self, now_us: u64) -> bool {
         self.recovered_ns.load(Relaxed) <= now_us.saturating_mul(US_NS)
@@ -203,7 +204,7 @@ mod tests {
             }
         }
 
-        /// Whatever the rate, even one whose events take parts of nanoseconds: no more than the burst and what the time
+        /// At any rate, even one whose events take parts of nanoseconds, no more pass than the burst and what the time
         /// brings, to one per cent.
         #[test]
         fn no_rate_is_passed(per_s in 1u64..10_000_000, step_us in 1u64..5_000) {

@@ -1,25 +1,25 @@
-//! At-most-once execution: which requests of a session have run, and what was answered.
+//! At-most-once execution: remembers which requests of a session have run, and their answers.
 //!
 //! A request is named by peer, tenant, session and sequence (see [`crate::rpc`]). A session's window covers the
-//! sequences above the highest that the client has said to be answered (`acked`); an answer in it is remembered until
-//! `acked` passes it. What is below the window is [`RequestAdmission::Stale`].
+//! sequences above the highest that the client has said to be answered (`acked`). An answer in it is remembered until
+//! `acked` passes it. A request below the window is [`RequestAdmission::Stale`].
 //!
 //! Memory is bounded: answers per session, bytes, sessions. A session that was evicted for room may come back with a
 //! request that has run already. Its name is therefore kept as a tombstone for as long as a client may repeat a request
-//! ([`ReplyCacheLimits::retry_lifetime_us`]) and answered as stale; so a session that is unknown and has no tombstone
-//! is either new, and may begin at any sequence (its first packet may be late), or so old that nothing of it is still
-//! being repeated.
+//! ([`ReplyCacheLimits::retry_lifetime_us`]) and answered as stale. So a session that is unknown and has no tombstone
+//! is new, or so old that nothing of it is still being repeated. A new one may begin at any sequence, since its first
+//! packet may be late.
 //!
-//! Tenants share that room fairly: whoever needs room takes it from the tenant that holds the most, which is itself
-//! once it holds its part. So a tenant that opens sessions without end loses its own, and when too many of those were
-//! lost lately it alone is refused new ones.
+//! Tenants share that room fairly: a tenant that needs room takes it from the one that holds the most, which is itself
+//! once it holds its part. So a tenant that opens sessions without end loses its own. When too many of those were lost
+//! lately, only that tenant is refused new ones.
 //!
-//! A server that restarts forgets its sessions together with the records that their requests wrote. What was sent to
-//! the server before it must not run: a session is *bound* to one start of the server by the upper half of its
+//! A server that restarts forgets its sessions together with the records that their requests wrote. Requests that were
+//! sent to the server before it must not run. A session is *bound* to one start of the server by the upper half of its
 //! sequences, which the server tells with its hello. Messages that are bound to another start are
-//! [`RequestAdmission::PreviousStart`]. A bound session is known by its number alone, not by its address. Of sessions
-//! that are bound to none, those that acknowledge answers which this server has not given are former, too, for as long
-//! as a client may repeat what it asked of the server before ([`ReplyCache::with_server_start`]).
+//! [`RequestAdmission::PreviousStart`]. A bound session is known by its number alone, not by its address. A session
+//! that is bound to no start counts as one of the previous start if it acknowledges answers that this server has not
+//! given. That ends when no client may repeat a request to the server before ([`ReplyCache::with_server_start`]).
 
 use crate::limits::ReplyCacheLimits;
 use crate::r2p2::PeerAddr;
@@ -34,7 +34,7 @@ mod name;
 mod owners;
 mod server_start;
 
-/// What to do with a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestAdmission<'w> {
     /// It is new: run it, then [`ReplyCache::complete`] it (or [`ReplyCache::cancel`] it if it was not run).
@@ -49,7 +49,7 @@ pub enum RequestAdmission<'w> {
     PreviousStart,
 }
 
-/// What a window has counted since it began.
+/// A window's counters since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyCacheCounters {
     /// Requests admitted to run.
@@ -104,7 +104,7 @@ struct ReplySession {
     /// Bytes of the ring and of its answers' buffers.
     bytes: usize,
     last_used_us: u64,
-    /// Its tenant's place among the owners, and its neighbours in that tenant's list.
+    /// Index of its tenant among the owners, and its neighbours in that tenant's list.
     owner: u32,
     newer: u32,
     older: u32,
@@ -138,7 +138,7 @@ impl ReplySession {
         self.ring.get_mut((sequence & mask) as usize)
     }
 
-    /// Moves the lower end of the window up to `low`, forgetting what falls out. Returns bytes freed.
+    /// Moves the lower end of the window up to `low`, and forgets the answers below it. Returns bytes freed.
     fn raise(&mut self, low: u64, reusable_buffer_bytes: usize) -> usize {
         if low <= self.low {
             return 0;
@@ -221,10 +221,10 @@ impl ReplyCache {
         }
     }
 
-    /// The window of that start of a server, a random number: messages that are bound to another one are
-    /// [`RequestAdmission::PreviousStart`]. If the server `was_there_before`, unknown sessions that are bound to none
-    /// and acknowledge answers are so, too, until nobody repeats what was asked then; but for those that have greeted
-    /// this server.
+    /// Sets the start of the server, a random number: messages that are bound to another one are
+    /// [`RequestAdmission::PreviousStart`]. If the server `was_there_before`, so are unknown sessions that are bound to
+    /// no start and acknowledge answers, until no client repeats older requests. Sessions that have greeted this server
+    /// are excepted.
     #[must_use]
     pub fn with_server_start(mut self, now_us: u64, start: u32, was_there_before: bool) -> ReplyCache {
         let doubtful_us = if was_there_before { now_us.saturating_add(self.limits.retry_lifetime_us) } else { 0 };
@@ -237,7 +237,7 @@ impl ReplyCache {
         self.start.greet(now_us, ReplySessionId::of(peer, tenant, session, sequence), sequence);
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &ReplyCacheCounters {
         &self.counters
     }
@@ -247,12 +247,12 @@ impl ReplyCache {
         self.index.len()
     }
 
-    /// Bytes held for them, answers and rings.
+    /// Returns the bytes held for them, answers and rings.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether to run the request `sequence` of `session`, which says that every request up to `acked` has been
+    /// Decides whether to run the request `sequence` of `session`, which says that every request up to `acked` has been
     /// answered. Requests that are marked idempotent need not be admitted.
     #[inline]
     pub fn admit(
@@ -395,7 +395,7 @@ impl ReplyCache {
         }
     }
 
-    /// Makes room for an answer of `size` bytes in place of a smaller buffer. False if there can be none.
+    /// Makes room for an answer of `size` bytes in place of a smaller buffer. Returns false if there can be none.
     #[cold]
     fn make_room(&mut self, slot: u32, sequence: u64, size: usize) -> bool {
         // No session takes more than a quarter: many others would have to go for it.
@@ -435,7 +435,7 @@ impl ReplyCache {
         }
     }
 
-    /// Forgets what no client can be repeating any more.
+    /// Forgets requests that no client can be repeating any more.
     #[inline]
     fn age(&mut self, now_us: u64) {
         if now_us.saturating_sub(self.rotated_us) >= self.limits.retry_lifetime_us {
@@ -506,8 +506,8 @@ impl ReplyCache {
         Some(slot)
     }
 
-    /// Makes room at the request of an owner, whose session `spared` must stay: evicts the longest idle session of the
-    /// owner that holds the most. False if that would be `spared`, or if the owner that asks has lost too many lately.
+    /// Makes room for an owner, whose session `spared` must stay: evicts the longest idle session of the owner that
+    /// holds the most. Returns false if that would be `spared`, or if the owner that asks has lost too many lately.
     fn evict(&mut self, owner: u32, spared: u32) -> bool {
         let limits = &self.limits;
         let mut victim = self.owners.largest(owner, limits.sessions, limits.bytes);

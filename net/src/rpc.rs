@@ -1,4 +1,4 @@
-//! The RPC codec: what stands inside one R2P2 message. Fixed little-endian headers, several operations a message.
+//! The RPC codec: the content of one R2P2 message. Fixed little-endian headers, several operations a message.
 //!
 //! ```text
 //! message  = message header (32 bytes), then `operations` operations
@@ -7,13 +7,12 @@
 //! operation header: op u8 | flags u8 | status u8 | condition u8 | key_len u32 | value_len u32 | user_flags u32 | table u64 | number u64
 //! ```
 //! A response mirrors its request: the same session and sequence, and one operation per operation asked, in order, with
-//! the same `op`. What `number`, key and value mean is said at each [`OpKind`].
+//! the same `op`. [`OpKind`] says for each operation what `number`, key and value mean.
 //!
 //! A session is one client endpoint's life towards one server port: a random number that the client picks. `sequence`
-//! counts its messages from 1; `acked` says that every message up to it has been answered, so the server may forget
+//! counts its messages from 1. `acked` says that every message up to it has been answered, so the server may forget
 //! those answers. Together they make a repeated request run once (see [`crate::reply_cache`]). The upper half of both
-//! names the start of the server that the session is bound to, as a hello's answer tells it; 0 there: it is bound to
-//! none.
+//! names the start of the server that the session is bound to, as a hello's answer tells it; 0: it is bound to none.
 
 use thiserror::Error;
 
@@ -32,15 +31,15 @@ pub const VERSION: u8 = 1;
 pub const MESSAGE_HEADER_LEN: usize = 32;
 /// Bytes of an operation header.
 pub const OP_HEADER_LEN: usize = 32;
-/// Operations in one message, at most: all of them are looked at before the first is run, and 256 puts take about as
-/// long as a slice.
+/// Most operations in one message: all of them are checked before the first is run, and 256 puts take about as long as
+/// a slice.
 pub const MAX_OPERATIONS: usize = 256;
 /// Longest key in bytes; a server may set its own limit lower.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 /// Longest value, arguments or reply in bytes; a server may set its own limit lower.
 pub const MAX_VALUE_LEN: usize = 8 << 20;
-/// Longest value field of an operation in bytes: a largest value, and what may stand beside it there (a put's time to
-/// live, a multiget's header of an answer, a range's with the key).
+/// Longest value field of an operation in bytes: a largest value, and what may precede it there. That is a put's time
+/// to live, a multiget's header of an answer, or a range's with the key.
 pub const MAX_BODY_LEN: usize = MAX_VALUE_LEN + MAX_KEY_LEN + 64;
 /// Longest message in bytes: one largest put and its headers, or as much of smaller operations.
 pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_BODY_LEN;
@@ -50,7 +49,7 @@ pub const MESSAGE_FLAG_RESPONSE: u8 = 0x01;
 /// Message flag: running the request twice does no harm, so the server need not remember its answer.
 pub const MESSAGE_FLAG_IDEMPOTENT: u8 = 0x02;
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum OpKind {
@@ -91,13 +90,13 @@ pub const OP_FLAG_TTL: u8 = 0x01;
 pub const RANGE_BACKWARD: u64 = 1 << 32;
 /// Bit of the number of a range's answer: there may be more.
 pub const RANGE_MORE: u64 = 1 << 32;
-/// Operation flag of a multiget or a range: all records as they were at one moment, so that of a transaction it finds
-/// all or nothing.
+/// Operation flag of a multiget or a range: all records as they were at one moment, so that it finds all of a
+/// transaction's writes or none.
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;
 
-/// Where the number stands in an operation's header.
+/// Offset of the number in an operation's header.
 pub const OP_NUMBER_OFFSET: usize = 24;
-/// Number of a hello: the session's messages will be bound to the server's start, and the session is to be known by its
+/// Number of a hello: the session's messages will be bound to the server's start, and the session will be known by its
 /// number from any address.
 pub const HELLO_BIND_SESSION: u64 = 1;
 /// Number of an answer [`RpcStatus::Stale`]: the session belongs to an earlier start of the server, so all of its
@@ -119,7 +118,7 @@ pub enum Condition {
     Version = 3,
 }
 
-/// How an operation ended.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RpcStatus {
@@ -170,7 +169,7 @@ pub enum RpcStatus {
     SealRequired = 21,
 }
 
-/// Why an invocation was ended; travels as `number` beside [`RpcStatus::Killed`].
+/// The reason why an invocation was ended; travels as `number` beside [`RpcStatus::Killed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum KillCause {
@@ -271,7 +270,7 @@ pub struct MessageHeader {
 /// One operation, borrowed from its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'m> {
-    /// What to do, or what was done.
+    /// The operation to do, or that was done.
     pub op: OpKind,
     /// `OP_FLAG_*`.
     pub flags: u8,
@@ -328,7 +327,7 @@ impl<'m> Operation<'m> {
         Operation { table, key: from, value: to, number, ..Operation::new(OpKind::Range) }
     }
 
-    /// Writes a record, whatever is there.
+    /// Writes a record, even if there is one.
     pub const fn put(table: u64, key: &'m [u8], value: &'m [u8]) -> Operation<'m> {
         Operation { table, key, value, ..Operation::new(OpKind::Put) }
     }
@@ -353,7 +352,7 @@ impl<'m> Operation<'m> {
         Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) }
     }
 
-    /// The same operation under a condition; `version` counts for [`Condition::Version`] alone.
+    /// The same operation under a condition; `version` counts only for [`Condition::Version`].
     pub const fn under(mut self, condition: Condition, version: u64) -> Operation<'m> {
         self.condition = condition;
         self.number = version;
@@ -371,7 +370,7 @@ impl<'m> Operation<'m> {
     }
 }
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MessageDecodeError {
     /// Shorter than a message header.
@@ -403,7 +402,7 @@ pub enum MessageDecodeError {
     Trailing(usize),
 }
 
-// Of an array and in line, these are one load each; of a slice they were a call with eight checks (a request has
+// With an array and inlined, these are one load each; with a slice they were a call with eight checks (a request has
 // fifteen of them).
 #[inline(always)]
 fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {

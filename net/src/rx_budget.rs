@@ -1,8 +1,8 @@
-//! How many packet buffers of a receive queue are out of it: those of datagrams that wait, and those in which values
+//! Counts the packet buffers that are out of a receive queue: those of datagrams that wait, and those in which values
 //! are stored.
 //!
-//! Who receives takes a buffer before anything is known of its sender. Once that is known, whoever has these wait
-//! decides whether they do so in their buffers, of which a part of all is for that.
+//! The driver takes a buffer before anything is known of the sender. Once the sender is known, the code that queues its
+//! datagrams decides whether they wait in their buffers, of which a part of all is for that.
 
 use crate::limits::{DPDK_QUEUED_BUFFER_PARTS, DPDK_ZERO_COPY_MIN_BYTES, DPDK_ZERO_COPY_MIN_PARTS};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -15,13 +15,13 @@ pub struct RxBufferBudget {
     value_bytes: usize,
     /// Out of the queue, stored or not.
     out: AtomicU32,
-    /// Of these, those in which a value is stored.
+    /// The part of these in which a value is stored.
     stored: AtomicU32,
     refused: AtomicU64,
 }
 
 impl RxBufferBudget {
-    /// So many may be out; each is for a packet of `buffer_bytes` bytes.
+    /// Makes a budget of `most` buffers, each for a packet of `buffer_bytes` bytes.
     pub fn new(most: u32, buffer_bytes: usize) -> RxBufferBudget {
         let value_bytes = DPDK_ZERO_COPY_MIN_BYTES.max(buffer_bytes / DPDK_ZERO_COPY_MIN_PARTS);
         RxBufferBudget {
@@ -33,7 +33,7 @@ impl RxBufferBudget {
         }
     }
 
-    /// How many may be out.
+    /// Returns the most that may be out.
     pub fn most(&self) -> u32 {
         self.most
     }
@@ -43,32 +43,33 @@ impl RxBufferBudget {
         self.value_bytes
     }
 
-    /// How many are out.
+    /// Returns the number that are out.
     pub fn out(&self) -> u32 {
         self.out.load(Relaxed)
     }
 
-    /// In how many a value is stored.
+    /// Returns the number in which a value is stored.
     pub fn stored(&self) -> u32 {
         self.stored.load(Relaxed)
     }
 
-    /// How many were asked for in vain.
+    /// Returns the number of refused requests for one.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// How many are out in which no value is stored.
+    /// Returns the number that are out and store no value.
     pub fn waiting(&self) -> u32 {
         self.out().saturating_sub(self.stored())
     }
 
-    /// How many of these there are to be.
+    /// Returns the most that may be out and store no value.
     pub fn max_waiting(&self) -> u32 {
         self.most.div_ceil(DPDK_QUEUED_BUFFER_PARTS)
     }
 
-    /// Takes one, unless as many are out as may be; for one thread at a time. Others only give back meanwhile.
+    /// Takes one, unless as many are out as may be; for one thread at a time. Other threads may only give back during
+    /// it.
     pub fn take(&self) -> bool {
         let may = self.out() < self.most;
         if may {
@@ -79,7 +80,7 @@ impl RxBufferBudget {
         may
     }
 
-    /// One was asked for in vain.
+    /// Counts a refused request for one.
     pub fn refuse(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
@@ -94,7 +95,7 @@ impl RxBufferBudget {
         self.stored.fetch_add(1, Relaxed);
     }
 
-    /// That value is gone; its buffer goes after it.
+    /// The value in one is gone; its buffer is given back next.
     pub fn let_go(&self) {
         self.stored.fetch_sub(1, Relaxed);
     }

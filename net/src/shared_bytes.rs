@@ -1,7 +1,7 @@
-//! Bytes that several hold on to, such as a value that is sent from where it is stored.
+//! Bytes with several owners, such as a value that is sent from where it is stored.
 //!
-//! Guarantees: the bytes of a [`SharedBytes`] stay readable, unchanged and at one place until it is dropped. Whoever
-//! makes one promises that its owner keeps them while it is held; each hold is released once.
+//! Guarantees: the bytes of a [`SharedBytes`] stay readable, unchanged and at one place until it is dropped. The caller
+//! that makes one promises that its owner keeps them while it is held; each hold is released once.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -12,70 +12,70 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What is done to the owner of shared bytes when they are held once more, and when somebody lets go of them. Both
-/// happen on any thread, and neither panics: a device lets go of what it has sent in the middle of a burst.
+/// Functions called when the owner of shared bytes is held once more, and when a hold is released. Both run on any
+/// thread, and neither panics: a device releases what it has sent in the middle of a burst.
 #[derive(Debug)]
 pub struct SharedBytesVTable {
     /// Holds once more.
     pub hold: unsafe extern "C" fn(owner: *mut c_void),
-    /// Lets go once. With the last hold the bytes may go.
+    /// Releases one hold. After the last one the bytes may be freed.
     pub release: unsafe extern "C" fn(owner: *mut c_void),
 }
 
-/// A hold on bytes. Cloning it holds them once more, dropping it lets go; nothing is copied or allocated.
+/// A hold on bytes. Cloning it takes another hold, dropping it releases one; nothing is copied or allocated.
 pub struct SharedBytes {
     bytes: NonNull<[u8]>,
     owner: NonNull<c_void>,
     keeper: &'static SharedBytesVTable,
 }
 
-// SAFETY: the bytes do not change while they are held, and whoever made the share has promised that both of its
-// keeper's functions may be called on any thread.
+// SAFETY: the bytes do not change while they are held. The caller of `new` has promised that both functions of `keeper`
+// may be called on any thread.
 unsafe impl Send for SharedBytes {}
 // SAFETY: as above.
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// A share of `bytes`, which takes over one hold on their owner.
+    /// Makes shared bytes of `bytes`, which take over one hold on their owner.
     ///
     /// # Safety
-    /// While a hold on `owner` is left, the bytes are readable and nobody changes them. `keeper` has the functions of
-    /// this owner; they may be called from any thread.
+    /// While a hold on `owner` is left, the bytes are readable and do not change. `keeper` has the functions of this
+    /// owner; they may be called from any thread.
     pub unsafe fn new(bytes: NonNull<[u8]>, owner: NonNull<c_void>, keeper: &'static SharedBytesVTable) -> SharedBytes {
         SharedBytes { bytes, owner, keeper }
     }
 
-    /// A share of the bytes of something that is counted already.
+    /// Makes shared bytes of an owner that is reference-counted already.
     pub fn of<T: AsRef<[u8]> + Send + Sync + 'static>(owner: Arc<T>) -> SharedBytes {
         let bytes = NonNull::from(T::as_ref(&owner));
-        // SAFETY: what an arc points to is never null. The bytes are borrowed from it, and nobody has a mutable
-        // reference to it while a count of it is left, this one's at least.
+        // SAFETY: an arc's pointer is never null. The bytes are borrowed from it, and there is no mutable reference to
+        // it while a count of it is left, this one's at least.
         unsafe {
             let owner = NonNull::new_unchecked(Arc::into_raw(owner).cast_mut());
             SharedBytes::new(bytes, owner.cast(), ArcOwner::<T>::KEEPER)
         }
     }
 
-    /// Whether both hold on to the same owner.
+    /// Returns whether both hold the same owner.
     #[inline]
     pub fn same_owner(&self, other: &SharedBytes) -> bool {
         self.owner == other.owner
     }
 
-    /// The same hold, of some of the bytes alone; none if these are not all there.
+    /// The same hold on only some of the bytes; `None` if these are not all there.
     pub fn into_slice(mut self, range: Range<usize>) -> Option<SharedBytes> {
         self.bytes = NonNull::from(self.get(range)?);
         Some(self)
     }
 
-    /// Holds bytes that were borrowed from this share; none if they are others.
+    /// Takes a hold on bytes that were borrowed from these; `None` if they are others.
     pub fn slice_ref(&self, part: &[u8]) -> Option<SharedBytes> {
         let start = part.as_ptr().addr().checked_sub(self.as_ptr().addr())?;
         let range = start..start.checked_add(part.len())?;
         (range.end <= self.len()).then(|| self.clone().into_slice(range))?
     }
 
-    /// The owner, and what lets go of it: whoever takes these has to do so once.
+    /// Returns the owner, and the function that releases it, which the caller has to call once.
     #[cfg(feature = "dpdk")]
     pub(crate) fn into_raw(self) -> (NonNull<c_void>, unsafe extern "C" fn(owner: *mut c_void)) {
         let share = ManuallyDrop::new(self);
@@ -112,7 +112,7 @@ impl Clone for SharedBytes {
 impl Drop for SharedBytes {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this one's own hold, let go of once.
+        // SAFETY: this one's own hold, released once.
         unsafe { (self.keeper.release)(self.owner.as_ptr()) };
     }
 }
@@ -123,7 +123,7 @@ impl fmt::Debug for SharedBytes {
     }
 }
 
-/// The functions of what an [`Arc`] owns.
+/// The functions of an owner behind an [`Arc`].
 struct ArcOwner<T>(std::marker::PhantomData<T>);
 
 impl<T: Send + Sync + 'static> ArcOwner<T> {

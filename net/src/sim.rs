@@ -52,7 +52,7 @@ impl SeededRng {
 enum SimEvent {
     ToServer(PeerAddr, Vec<u8>),
     ToClient(usize, Vec<u8>),
-    /// By that start of the server.
+    /// The number of the start of the server that responds.
     ResponseReady {
         start: u32,
         peer: PeerAddr,
@@ -61,7 +61,7 @@ enum SimEvent {
     },
 }
 
-/// What a client knows of a request in flight.
+/// A client's state of a request in flight.
 struct SimRequest {
     session: u64,
     sequence: u64,
@@ -88,13 +88,13 @@ struct SimRun {
     events: BinaryHeap<Reverse<(u64, u64)>>,
     bodies: HashMap<u64, SimEvent>,
     made: u64,
-    /// Which start of the server this is.
+    /// The number of this start of the server.
     start: u32,
     server: ServerEndpoint,
     seal: Option<ServerSeal>,
     once: ReplyCache,
     stored: SharedValues,
-    /// How often each request ran, by session and sequence.
+    /// Number of runs of each request, by session and sequence.
     runs: HashMap<(u64, u64), u32>,
     counter: i64,
     clients: Vec<SimClient>,
@@ -226,8 +226,7 @@ impl SimRun {
         self.clients[client].peer = PeerAddr::from((address, 9000));
     }
 
-    /// Another server takes the place of the one that was there: it knows nobody, and what that one had under way is
-    /// lost.
+    /// Replaces the server by another one, which knows no session. The old server's requests under way are lost.
     fn restart_server(&mut self) {
         self.start += 1;
         self.report.server_restarts += 1;
@@ -542,7 +541,7 @@ impl SimRun {
     }
 }
 
-/// What the sequences of a session begin behind that is bound to that start of the server.
+/// The offset of the sequences of a session that is bound to that start of the server.
 const fn first_sequence(start: u32) -> u64 {
     (start as u64) << 32
 }

@@ -1,5 +1,5 @@
-//! Which certificate a port that speaks HTTPS is believed, and what is said when it is not. For those who ask a control
-//! port, and for servers that ask a builder.
+//! Certificates that a port that speaks HTTPS may have, and the messages about one that is not trusted. For clients of
+//! a control port, and for servers that use a builder.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, TcpConnector, Transport, TransportAdapter,
 };
 
-/// Which certificate a port is believed. Without TLS it says nothing.
+/// The certificate that is trusted. It is not used without TLS.
 #[derive(Clone, Debug, Default)]
 pub enum Trust {
     /// One that the public authorities vouch for.
@@ -26,7 +26,7 @@ pub enum Trust {
     Public,
     /// One that these certificates vouch for, or one of them itself.
     Authorities(Vec<Certificate<'static>>),
-    /// The one with this SHA-256 digest, whatever its names and dates are.
+    /// The one with this SHA-256 digest, with any names and dates.
     Pinned([u8; 32]),
 }
 
@@ -91,33 +91,33 @@ fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     }
 }
 
-/// What people are told to do about a port that is not believed: each port's settings have names of their own.
+/// Advice to people about a port that is not trusted: each port's settings have names of their own.
 #[derive(Debug)]
 pub struct TlsHints {
-    /// How a certificate that nobody vouches for is made known.
+    /// For a certificate without a trusted issuer.
     pub known: &'static str,
-    /// How one that has expired is renewed.
+    /// For an expired certificate.
     pub expired: &'static str,
-    /// What to do about one that is for another name.
+    /// For a certificate for another name.
     pub name: &'static str,
-    /// What to do about one that is not the pinned one.
+    /// For a certificate that is not the pinned one.
     pub pinned: &'static str,
-    /// What to do about a port without TLS.
+    /// For a port without TLS.
     pub plain: &'static str,
-    /// What to do about anything else.
+    /// For anything else.
     pub other: &'static str,
 }
 
-/// Why a port is not believed, and what to do about it.
+/// The reason why a port is not trusted, and advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFailure {
-    /// What is wrong.
+    /// A description of the failure.
     pub reason: String,
-    /// What to do.
+    /// Advice.
     pub hint: &'static str,
 }
 
-/// What is wrong with a port's TLS; `None` if something else is.
+/// Describes the fault in a port's TLS; `None` for any other error.
 pub fn explain_tls_error(error: &ureq::Error, words: &TlsHints) -> Option<TlsFailure> {
     let (reason, hint) = match tls_error(error)? {
         rustls::Error::InvalidCertificate(what) => match what {
@@ -211,7 +211,7 @@ impl fmt::Debug for PinnedTransport {
     }
 }
 
-/// Believes the certificate with that digest. That the server holds its key is verified as always.
+/// Accepts the certificate with that digest. As always, it is verified that the server holds its key.
 #[derive(Debug)]
 struct PinnedCertVerifier {
     pinned: [u8; 32],

@@ -1,5 +1,5 @@
-//! Promise: a server allocates nothing for a request of one packet, from the datagram to the response in the outbox,
-//! once it has warmed up; neither does the client.
+//! Promise: once warmed up, a server allocates nothing for a request of one packet, from the datagram to the response
+//! in the outbox. Neither does the client.
 
 use sandstorm_net::driver::{Burst, Outbox};
 use sandstorm_net::limits::{ClientLimits, ReplyCacheLimits, ServerLimits};
@@ -14,7 +14,7 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    /// Of this thread: that which runs the tests allocates when it likes.
+    /// Allocations of this thread only: the test runner's thread allocates at any time.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -62,7 +62,7 @@ const FROM: ([u8; 4], u16) = ([127, 0, 0, 1], 9000);
 const AT_ONCE: u64 = 16;
 
 impl Pair {
-    /// Sixteen puts go there and their answers come back.
+    /// Sixteen puts reach the server, and their answers come back.
     fn turn(&mut self, now_us: u64) {
         let peer = PeerAddr::from(FROM);
         let acked = self.sequence;

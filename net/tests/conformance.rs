@@ -1,6 +1,6 @@
 //! Promise: the stack and the kernel's own understand each other. Each test makes two network namespaces with a pair of
-//! virtual interfaces between them: in one the kernel's stack has an address, in the other ours does, over a packet
-//! socket. That takes root; without it each test says so and ends.
+//! virtual interfaces between them. In one the kernel's stack has an address; in the other ours does, over a packet
+//! socket. That needs root; without it each test says so and ends.
 
 #[path = "../../tests/common/namespaces.rs"]
 mod namespaces;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const KERNEL: [&str; 2] = ["10.66.0.1", "fd66::1"];
 const OURS: [&str; 2] = ["10.66.0.2", "fd66::2"];
 const PORT: u16 = 7000;
-/// Longest time for anything here.
+/// The time limit for each step.
 const LONG: Duration = Duration::from_secs(60);
 
 fn networks() -> Vec<InterfaceNetwork> {
@@ -31,7 +31,7 @@ fn networks() -> Vec<InterfaceNetwork> {
     vec![network(OURS[0], 24), network(OURS[1], 64)]
 }
 
-/// Our workers, in a namespace that has one end.
+/// Our workers, in the namespace of our end.
 fn workers(lab: &Pair, workers: usize, packets: PacketOptions) -> Vec<StackDriver<PacketPort>> {
     within(&lab.ours, || {
         let options = StackOptions { networks: networks(), workers, ..StackOptions::new(networks()[0], PORT) };
@@ -42,7 +42,7 @@ fn workers(lab: &Pair, workers: usize, packets: PacketOptions) -> Vec<StackDrive
     })
 }
 
-/// Something that serves until it is told to stop, and is then looked at.
+/// A thread that serves until it is stopped, and is then inspected.
 struct Running<T> {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<T>>,
@@ -90,14 +90,14 @@ fn at(ip: &str, port: u16) -> PeerAddr {
     PeerAddr::new(ip.parse().unwrap(), port)
 }
 
-/// A socket of the kernel's, which waits a little for what comes.
+/// A socket of the kernel's, which waits a little for datagrams.
 fn socket(lab: &Pair, ip: &str) -> UdpSocket {
     let socket = within(&lab.kernel, || UdpSocket::bind(at(ip, 0)).unwrap());
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     socket
 }
 
-/// Sends until the answer comes; others are passed over.
+/// Sends until the answer comes; other datagrams are skipped.
 fn ask(socket: &UdpSocket, to: PeerAddr, datagram: &[u8]) -> bool {
     let (end, mut buffer) = (Instant::now() + LONG, vec![0; 65_536]);
     while Instant::now() < end {
@@ -111,7 +111,7 @@ fn ask(socket: &UdpSocket, to: PeerAddr, datagram: &[u8]) -> bool {
     false
 }
 
-/// All that a stack has counted, by name.
+/// Returns all counters of a stack, by name.
 fn counted(counters: &StackCounters) -> Vec<(&'static str, u64)> {
     counters.named().collect()
 }
@@ -200,7 +200,7 @@ fn fragments_are_dropped_and_counted_and_the_next_datagram_is_served() {
         assert!(ask(&socket, at(ours, PORT), b"whole"));
         socket.send_to(&[7; 4000], at(ours, PORT)).unwrap();
         assert!(ask(&socket, at(ours, PORT), b"whole"));
-        // What came before it has been dealt with, in one way or the other.
+        // Earlier datagrams have been handled by now.
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         while let Ok((len, _)) = socket.recv_from(&mut buffer) {
             assert_eq!(&buffer[..len], b"whole");
@@ -235,8 +235,8 @@ fn wrong_checksums_are_dropped_and_counted() {
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     let peer = socket(&lab, KERNEL[0]);
     assert!(ask(&peer, at(OURS[0], PORT), b"hello"));
-    // The same datagram by hand, on the way that ours take, with one bit of its payload changed; and one of its IP
-    // header.
+    // The same datagram by hand, on the same path, with one bit of its payload changed; and one with a bit of its IP
+    // header changed.
     let mut raw = within(&lab.kernel, || PacketPort::open("kern0", PacketOptions::default()).unwrap());
     let neighbours = run_in(&lab.kernel, &format!("ip neigh show {}", OURS[0])).unwrap();
     let words: Vec<_> = neighbours.split_whitespace().collect();
@@ -265,7 +265,7 @@ fn wrong_checksums_are_dropped_and_counted() {
     assert!(stack.stack_counters().refused(FrameDropReason::IpChecksum) > 0);
 }
 
-/// A frame with a datagram from the kernel's address to ours.
+/// Returns a frame with a datagram from the kernel's address to ours.
 fn by_hand(to: &[u8], from: [u8; 6], port: u16, payload: &[u8]) -> Vec<u8> {
     let octets = |ip: &str| match ip.parse().unwrap() {
         IpAddr::V4(ip) => ip.octets(),
@@ -297,7 +297,7 @@ fn many_datagrams_that_the_kernel_has_not_taken_apart_arrive_one_by_one() {
             let mut got = Vec::new();
             while got.len() < sent.len() && waiter.wait(Some(2_000_000), false).unwrap().readable {
                 client.receive(&mut burst);
-                // What is late of the round before is passed over.
+                // Late datagrams of the round before are skipped.
                 let of_round = burst.iter().filter(|(_, datagram)| datagram.get(1) == Some(&round));
                 got.extend(of_round.map(|(_, datagram)| datagram.to_vec()));
             }
@@ -328,7 +328,8 @@ fn each_worker_gets_what_is_for_its_port_from_the_kernel() {
     }
 }
 
-/// Sockets of one process and of equal ports, as two servers of one number might be: each set sees all frames.
+/// Sockets of one process and with equal ports, as two servers with the same number might have: each set sees all
+/// frames.
 #[test]
 fn two_sets_of_workers_on_one_interface_take_nothing_from_each_other() {
     let Some(lab) = Pair::new(KERNEL, 1500) else { return };

@@ -1,5 +1,5 @@
-//! Promise: what stands on DPDK owns what it says it owns. Frames arrive whole and in order, what does not fit is the
-//! caller's still, buffers come back, everything goes in the right order, and what a driver refuses has a type and
+//! Promise: the types over DPDK own their resources. Frames arrive whole and in order; a frame that does not fit stays
+//! the caller's. Buffers come back, everything is dropped in the right order, and a driver's refusal has a type and
 //! words.
 //!
 //! DPDK starts once in a process, so each test runs in one of its own: the test executable runs itself for it.
@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Tells the child that it is the one.
+/// Marks the child process.
 const ALONE: &str = "SANDSTORM_DPDK_ALONE";
 
 /// Runs a test in a process of its own.
@@ -31,19 +31,19 @@ fn alone(name: &str, test: impl FnOnce()) {
     assert!(said.contains("1 passed"), "{name} did not run: {said}");
 }
 
-/// DPDK without hugepages, devices or anything left in the file system.
+/// Starts DPDK without hugepages or devices, and leaves nothing in the file system.
 fn eal(vdevs: &[&str]) -> Arc<Eal> {
     let mut arguments = vec!["--no-huge", "--no-pci", "--no-shconf", "-m", "128"];
     vdevs.iter().for_each(|vdev| arguments.extend(["--vdev", vdev]));
     Eal::start(&arguments).unwrap()
 }
 
-/// A frame of these bytes.
+/// Returns a frame of these bytes.
 fn frame(bytes: &[u8]) -> TxFrame<'_> {
     TxFrame { header: bytes, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] }
 }
 
-/// Everything that has come.
+/// Returns all frames that have come.
 fn drain(queue: &mut QueuePair) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     loop {
@@ -77,7 +77,7 @@ fn a_device_says_what_it_is_and_is_opened_once() {
             "which of two?"
         );
 
-        // This device gives frames without end and takes all; on both queues, from different threads.
+        // This device receives frames without end and sends all; on both queues, from different threads.
         std::thread::scope(|scope| {
             for queue in &mut queues {
                 scope.spawn(move || {
@@ -113,7 +113,7 @@ fn a_rule_that_a_driver_refuses_is_refused_in_words() {
         let isolated = PortOptions { isolate: true, ..PortOptions::new(1) };
         let refused = DpdkPort::open(&eal, "net_null1", &isolated).unwrap_err();
         assert!(matches!(&refused, DpdkError::Isolation { why, .. } if why.code.is_unsupported()), "{refused}");
-        // Nor has this one interrupts, which is no reason not to open it.
+        // This device has no interrupts either, which does not prevent opening it.
         let asks = PortOptions { interrupts: true, ..PortOptions::new(1) };
         let (other, _queues) = DpdkPort::open(&eal, "net_null1", &asks).expect("a refused device is not taken");
         assert_eq!(other.interrupts_unavailable(), Some(InterruptsUnavailable::Driver));
@@ -121,8 +121,8 @@ fn a_rule_that_a_driver_refuses_is_refused_in_words() {
     });
 }
 
-/// DPDK's bus of virtual devices says of each that it maps memory for it, and does nothing: behind this one there might
-/// be a device that reads by itself.
+/// DPDK's bus of virtual devices reports success for mapping memory, and does nothing. Behind this one there might be a
+/// device that reads by itself.
 #[test]
 fn a_virtual_device_that_says_that_it_maps_memory_is_told_of_none() {
     alone("a_virtual_device_that_says_that_it_maps_memory_is_told_of_none", || {
@@ -155,7 +155,7 @@ fn a_start_that_fails_says_why() {
     });
 }
 
-/// Tells the second process which prefix the first one has.
+/// Passes the first process's prefix to the second.
 const SECOND: &str = "SANDSTORM_DPDK_SECOND";
 
 #[test]
@@ -197,7 +197,7 @@ fn a_device_has_the_mtu_that_is_asked_for() {
 #[test]
 fn frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers() {
     alone("frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers", || {
-        // A ring: what is sent on a queue is received there.
+        // A ring: frames sent on a queue are received on it.
         let eal = eal(&["net_ring0"]);
         let (port, mut queues) = DpdkPort::open(&eal, "", &PortOptions::new(2)).unwrap();
         assert!(port.is_up());
@@ -258,7 +258,7 @@ fn a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up() {
         assert_eq!(queue.transmit(&mixed), 5, "all are dealt with");
         assert_eq!((queue.send_errors(), drain(queue)), (3, vec![short.clone(); 2]));
 
-        // With the ring nearly full, what is offered again is not counted twice.
+        // With the ring nearly full, a frame that is offered again is not counted twice.
         while queue.transmit(&[frame(&short); BURST]) == BURST {}
         let mut dealt = 0;
         let mut rest = &mixed[..];
@@ -299,7 +299,7 @@ fn a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted() {
         let options = PortOptions { kept_buffers: 8, ..PortOptions::new(1) };
         let (port, mut queues) = DpdkPort::open(&eal, "", &options).unwrap();
         let queue = &mut queues[0];
-        // Those that do not fit a buffer come in several, and do not fit the largest frame either.
+        // Frames that do not fit a buffer come in several, and do not fit the largest frame either.
         let mut came = Vec::new();
         while came.len() < frames.len() {
             let received = queue.receive(BURST);
@@ -341,7 +341,7 @@ fn a_frame_that_is_held_outlives_its_queue() {
         drop(other);
         counted(1, 1);
 
-        // Its buffer is not used again, whatever comes and goes.
+        // Its buffer is not used again, however many frames come and go.
         for _ in 0..1000 {
             assert_eq!(queue.transmit(&[frame(&[255; 100]); BURST]), BURST);
             assert_eq!(queue.receive(BURST), BURST);

@@ -1,5 +1,5 @@
 //! Promise: two processes talk over shared memory (memif), with neither root nor hugepages. Frames go both ways on two
-//! queues, whole and in order; a queue that is full takes no more and loses none; a peer may be killed in the middle
+//! queues, whole and in order. A full queue accepts no more frames and loses none. A peer may be killed in the middle
 //! and come back.
 //!
 //! The test executable runs itself: once for each test, and once more for the peer, which sends back what it receives.
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Tells a child which test it runs, and the peer where.
+/// Tells a child which test it runs.
 const ALONE: &str = "SANDSTORM_DPDK_ALONE";
-/// Where the peer's socket is, and which role it has.
+/// The peer's socket, and its role.
 const PEER: &str = "SANDSTORM_MEMIF_PEER";
-/// What may take long on a busy machine is waited for so long.
+/// The time limit of steps that may be slow on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs a test in a process of its own, with a folder for its socket.
@@ -50,7 +50,7 @@ fn frame(bytes: &[u8]) -> TxFrame<'_> {
     TxFrame { header: bytes, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] }
 }
 
-/// Waits until something holds.
+/// Waits until the condition is true.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -59,9 +59,9 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether somebody listens there. The file is there a moment earlier, and memif's client tries once.
+/// Returns whether a process listens there. The file exists a moment earlier, and memif's client tries once.
 fn listens(socket: &Path) -> bool {
-    // What `/proc/net/unix` has of a socket that listens: its flags, and its path.
+    // The entry of a listening socket in `/proc/net/unix`: its flags, and its path.
     const LISTENS: &str = "00010000";
     let all = std::fs::read_to_string("/proc/net/unix").unwrap();
     all.lines().any(|line| {
@@ -70,7 +70,7 @@ fn listens(socket: &Path) -> bool {
     })
 }
 
-/// A process that sends back what it receives, as long as it lives. It rests while told so.
+/// A process that sends back the frames that it receives, as long as it lives. It pauses on command.
 struct Peer(Child);
 
 impl Peer {
@@ -80,7 +80,7 @@ impl Peer {
         Peer(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    /// `r`: rest, `g`: go on.
+    /// `r`: pause, `g`: go on.
     fn tell(&mut self, what: &[u8]) {
         self.0.stdin.as_mut().unwrap().write_all(what).unwrap();
     }
@@ -93,7 +93,7 @@ impl Drop for Peer {
     }
 }
 
-/// Not a test: what [`Peer`] runs.
+/// Not a test: the process of [`Peer`].
 #[test]
 fn the_peer() {
     let Ok(wanted) = std::env::var(PEER) else { return };
@@ -107,7 +107,7 @@ fn the_peer() {
         while input.read(&mut word).is_ok_and(|read| read == 1) {
             told.store(word == *b"r", Relaxed);
         }
-        // Whoever started this has gone.
+        // The parent process has gone.
         std::process::exit(0);
     });
     loop {
@@ -132,7 +132,7 @@ fn the_peer() {
     }
 }
 
-/// Sends random frames on both queues and expects them back, in order; until so many have gone.
+/// Sends random frames on both queues and expects them back, in order; until so many have been sent.
 fn exchange(queues: &mut [QueuePair], seed: u64, frames: usize) {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut under_way = vec![VecDeque::new(); queues.len()];
@@ -161,7 +161,7 @@ fn exchange(queues: &mut [QueuePair], seed: u64, frames: usize) {
     assert!(under_way.iter().all(VecDeque::is_empty) && sent == back, "{sent} sent, {back} back");
 }
 
-/// What a client says whose memory is described so.
+/// Returns a client's error about such memory options.
 fn refused(socket: &Path, memory: &str, queues: Option<u16>) -> DeviceError {
     let vdev = format!("net_memif0,role=client,id=0,socket={},socket-abstract=no{memory}", socket.display());
     let eal = ["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", &vdev].map(str::to_owned);
@@ -220,7 +220,7 @@ fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
             continue;
         }
         alone(name, |socket| {
-            // The side that listens comes first.
+            // The listening side starts first.
             let (mut peer, opened);
             if role == "client" {
                 peer = Peer::start(other, socket);
@@ -235,13 +235,13 @@ fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
             let resting = port.buffers_in_use();
             exchange(&mut queues, 1, 20_000);
 
-            // Full: what was taken comes, what was not stays the sender's.
+            // The queue is full: accepted frames arrive, and rejected ones stay the sender's.
             peer.tell(b"r");
             let (mut taken, mut refusals) = (0u32, 0);
             let begun = Instant::now();
             while refusals < 100 {
                 assert!(begun.elapsed() < PATIENCE, "never full");
-                // Whatever the peer has sent back before it rested is counted as well.
+                // Frames that the peer has sent back before its pause are counted as well.
                 let sent = queues[0].transmit(&[frame(&[9; 100]); BURST]) as u32;
                 taken += sent;
                 refusals += u32::from(sent == 0);
@@ -255,7 +255,7 @@ fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
             });
             assert_eq!((back, queues[0].send_errors()), (taken, 0));
             exchange(&mut queues, 2, 2000);
-            // What was received last is given back by the next look.
+            // The next poll gives back the frames received last.
             assert_eq!((queues[0].receive(BURST), queues[1].receive(BURST)), (0, 0));
             assert_eq!(port.buffers_in_use(), resting, "every buffer is back");
             drop((queues, port));
@@ -278,14 +278,14 @@ fn a_peer_is_killed_and_comes_back() {
                 assert!(!queues[0].came_up() && !queues[1].came_up(), "once, and no other queue");
             }
             exchange(&mut queues, round, 1000);
-            // In the middle of it: it has frames of ours, and we may have some of its.
+            // The peer is killed in the middle of it: it has frames of ours, and we may have some of its.
             peer.tell(b"r");
             for _ in 0..8 {
                 queues[0].transmit(&[frame(&[1; 100]); BURST]);
             }
             drop(peer);
             until("the link is down", || !port.is_up());
-            // Nobody is there: frames are dropped and counted, and the sender is not held up.
+            // The link is down: frames are dropped and counted, and the sender does not block.
             let before = queues[1].send_errors();
             until("frames are dropped", || queues[1].transmit(&[frame(&[1; 100])]) == 1);
             assert_eq!(queues[1].send_errors(), before + 1);

@@ -1,18 +1,18 @@
 //! The binary interface between the server and an extension's library, version 6.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions
-//! of [`ExtensionVtable`]; the library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it
+//! of [`ExtensionVtable`]. The library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it
 //! is given. Tenant code never names this module (the checker refuses the path); the generated wrapper and the server
 //! do.
 //!
-//! Who writes what: the host fills an [`InvocationHeader`] before it calls `create`; the library's allocator moves
-//! [`InvocationArena::next`] and the free lists; the host moves [`InvocationArena::end`], within a call of
-//! [`HostCalls::grow`] alone. Nobody else touches them while tenant code runs.
+//! The host fills an [`InvocationHeader`] before it calls `create`. The library's allocator moves
+//! [`InvocationArena::next`] and the free lists. The host moves [`InvocationArena::end`], only within a call of
+//! [`HostCalls::grow`]. No other code touches them while tenant code runs.
 //!
 //! Version 2: the arena grows by [`HostCalls::grow`], up to [`InvocationArena::limit`]; in version 1 it had its whole
 //! length at once. Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and
 //! [`HostCalls::get_many`]. Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
-//! Version 5: ranges of ordered tables ([`HostCalls::range`]), and what a commit is told of them.
+//! Version 5: ranges of ordered tables ([`HostCalls::range`]), and their checks in a commit.
 //! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]).
 
 /// Version of the structs in this module. The server refuses a library built for any other.
@@ -27,11 +27,12 @@ pub const POLL_PENDING: u32 = 0;
 pub const POLL_DONE: u32 = 1;
 /// `poll`/`start` answered: the extension returned an error, which it has handed to [`HostCalls::fail`].
 pub const POLL_FAILED: u32 = 2;
-/// `poll`/`start` answered: its transaction met the writes of others, as [`HostCalls::commit`] has told. The host
-/// forgets the future and all of the invocation's memory but the arguments, and starts it anew. (Since version 4.)
+/// Answer of `poll`/`start`: the invocation's transaction met the writes of others, as [`HostCalls::commit`] has
+/// reported. The host forgets the future and all of the invocation's memory but the arguments, and starts it anew.
+/// (Since version 4.)
 pub const POLL_AGAIN: u32 = 3;
 
-/// What a library exports, one per library, under [`EXTENSION_SYMBOL`].
+/// The exports of a library, one per library, under [`EXTENSION_SYMBOL`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct ExtensionVtable {
@@ -73,7 +74,7 @@ pub struct InvocationArena {
     pub free: [*mut u8; ARENA_CLASSES],
 }
 
-/// What the library sees of one invocation. The host keeps more behind it.
+/// The library's view of one invocation. The host keeps more behind it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct InvocationHeader {
@@ -93,8 +94,7 @@ pub struct InvocationHeader {
     pub transaction: u32,
     /// The invocation's memory.
     pub arena: InvocationArena,
-    /// What the transaction remembers, where one was begun: in the arena, and the library's business. (Since version
-    /// 4.)
+    /// The transaction's log, if one was begun. It is in the arena, and only the library uses it. (Since version 4.)
     pub notes: *mut u8,
 }
 
@@ -132,12 +132,12 @@ impl RawRecord {
 }
 
 impl RawRecord {
-    /// What stands for a record that is not there: one without a value, not even an empty one.
+    /// Stands for a missing record: without a value, not even an empty one.
     pub const ABSENT: RawRecord = RawRecord { value: core::ptr::null(), ..RawRecord::EMPTY };
 }
 
-/// Keys that one host call takes at most: few enough that it is over in a few microseconds, since whoever wants to
-/// switch the invocation out has to wait for that.
+/// Most keys that one host call takes: few enough that it is over in a few microseconds, since a switch to another
+/// invocation has to wait for that.
 pub const MAX_CALL_KEYS: usize = 32;
 
 /// A key, where there are many.
@@ -159,7 +159,7 @@ pub const CONDITION_PRESENT: u32 = 2;
 /// Condition of a write: only if the record's version is `RawWrite::version`.
 pub const CONDITION_VERSION: u32 = 3;
 
-/// How a record is to be written or deleted.
+/// Options of a write or delete.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawWrite {
@@ -173,7 +173,7 @@ pub struct RawWrite {
     pub ttl_ms: u64,
 }
 
-/// Where a scan of a table stands: opaque to the extension; all zero at the start.
+/// Position of a scan of a table: opaque to the extension; all zero at the start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawCursor {
@@ -186,7 +186,7 @@ pub struct RawCursor {
 /// Records that one call of [`HostCalls::range`] fills at most, for the same reason as [`MAX_CALL_KEYS`].
 pub const MAX_CALL_RECORDS: usize = 32;
 
-/// What is left of a range of an ordered table. (Since version 5.)
+/// The rest of a range of an ordered table. (Since version 5.)
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawRange {
@@ -212,15 +212,15 @@ pub struct RawRange {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawKeys {
-    /// Where the first byte of the first key goes; the other keys follow.
+    /// Buffer for the keys, one behind the other.
     pub bytes: *mut u8,
-    /// How many bytes there is room for.
+    /// Bytes of that buffer.
     pub bytes_len: usize,
-    /// Where it is said, for each key, how many bytes it and those before it have.
+    /// Buffer for each key's end: the number of bytes of it and the keys before it.
     pub ends: *mut usize,
-    /// How many keys may be told.
+    /// Length of that buffer: the most keys to copy.
     pub ends_len: usize,
-    /// How many the host has told.
+    /// Number of keys that the host has copied.
     pub filled: usize,
 }
 
@@ -250,9 +250,9 @@ pub struct RawRangeRead {
     pub to: *const u8,
     /// Length of that key in bytes; 0, unless `included` is 1: the range goes on to the end of the table.
     pub to_len: usize,
-    /// The first of what was found, in the order of the keys in which it was read.
+    /// The first of the rows that were found, in the order of the keys in which the range was read.
     pub rows: *const RawRow,
-    /// How many.
+    /// Number of rows.
     pub rows_len: usize,
     /// 1: `to` itself is part of it.
     pub included: u32,
@@ -260,13 +260,13 @@ pub struct RawRangeRead {
     pub backward: u32,
 }
 
-/// What a transaction has read, for [`HostCalls::commit`].
+/// A read of a transaction, for [`HostCalls::commit`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawRead {
     /// The table's id.
     pub table: u64,
-    /// What `prefetch` wrote for the key, or 0.
+    /// The hash that `prefetch` wrote for the key, or 0.
     pub hash: u64,
     /// First byte of the key.
     pub key: *const u8,
@@ -276,12 +276,12 @@ pub struct RawRead {
     pub version: u64,
 }
 
-/// Kind of a change: the record is written, whatever is there.
+/// Kind of a change: the record is written, even if there is one.
 pub const CHANGE_PUT: u32 = 0;
 /// Kind of a change: the record is deleted, if it is there. Value, flags and expiry do not count.
 pub const CHANGE_DELETE: u32 = 1;
 
-/// What a transaction changes, for [`HostCalls::commit`].
+/// A change by a transaction, for [`HostCalls::commit`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawChange {
@@ -328,9 +328,9 @@ pub const STATUS_CONTENDED: u32 = 10;
 /// Status of a range: the table was not made as an ordered one. (Since version 5.)
 pub const STATUS_NOT_ORDERED: u32 = 11;
 
-/// Why an extension leaves through [`HostCalls::abort`]: it panicked.
+/// Reason to leave through [`HostCalls::abort`]: the extension panicked.
 pub const ABORT_PANIC: u32 = 1;
-/// Why an extension leaves through [`HostCalls::abort`]: its arena is used up.
+/// Reason to leave through [`HostCalls::abort`]: the arena is used up.
 pub const ABORT_OUT_OF_MEMORY: u32 = 2;
 
 /// The host's functions. All take the invocation first, run on the caller's stack, and return a `STATUS_*` unless said
@@ -344,7 +344,7 @@ pub struct HostCalls {
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32,
     /// Prefetches the record that the bucket of `hash` points to, if any.
     pub prefetch_record: unsafe extern "C" fn(*mut InvocationHeader, table: u64, hash: u64) -> u32,
-    /// Reads a record. `hash` is what `prefetch` wrote for this key, or 0: the host hashes.
+    /// Reads a record. `hash` is the one that `prefetch` wrote for this key, or 0: the host hashes.
     pub get: unsafe extern "C" fn(
         *mut InvocationHeader,
         table: u64,
@@ -400,11 +400,11 @@ pub struct HostCalls {
     pub fail: unsafe extern "C" fn(*mut InvocationHeader, code: u32, text: *const u8, len: usize) -> u32,
     /// Ends the invocation at once, with one of the `ABORT_*` causes and a text. Does not return.
     pub abort: unsafe extern "C" fn(*mut InvocationHeader, cause: u32, text: *const u8, len: usize) -> !,
-    /// Moves [`InvocationArena::end`] up so that at least `bytes` lie between [`InvocationArena::next`] and it;
-    /// `STATUS_OUT_OF_MEMORY`, and nothing has changed, if that passes [`InvocationArena::limit`] or the tenant's
-    /// quota. (Since version 2.)
+    /// Moves [`InvocationArena::end`] up so that at least `bytes` lie between [`InvocationArena::next`] and it. Returns
+    /// `STATUS_OUT_OF_MEMORY`, and changes nothing, if that passes [`InvocationArena::limit`] or the tenant's quota.
+    /// (Since version 2.)
     pub grow: unsafe extern "C" fn(*mut InvocationHeader, bytes: usize) -> u32,
-    /// As `prefetch` for each of up to [`MAX_CALL_KEYS`] keys. (This one and the next two since version 3.)
+    /// Like `prefetch` for each of up to [`MAX_CALL_KEYS`] keys. (This one and the next two since version 3.)
     pub prefetch_many: unsafe extern "C" fn(
         *mut InvocationHeader,
         table: u64,
@@ -412,11 +412,11 @@ pub struct HostCalls {
         count: usize,
         hashes: *mut u64,
     ) -> u32,
-    /// As `prefetch_record` for each of up to [`MAX_CALL_KEYS`] hashes.
+    /// Like `prefetch_record` for each of up to [`MAX_CALL_KEYS`] hashes.
     pub prefetch_records:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, hashes: *const u64, count: usize) -> u32,
-    /// As `get` for each of up to [`MAX_CALL_KEYS`] keys; where there is no record, [`RawRecord::ABSENT`] is written.
-    /// At the first key that is refused it ends with that status, and what it has written means nothing.
+    /// Like `get` for each of up to [`MAX_CALL_KEYS`] keys; for a missing record [`RawRecord::ABSENT`] is written. At
+    /// the first key that is refused it ends with that status, and the records written so far mean nothing.
     pub get_many: unsafe extern "C" fn(
         *mut InvocationHeader,
         table: u64,
@@ -425,9 +425,9 @@ pub struct HostCalls {
         count: usize,
         out: *mut RawRecord,
     ) -> u32,
-    /// Makes all changes at one moment at which everything that was read is so, ranges included, or none; with null for
-    /// the changes, only looks whether everything is still so. `STATUS_CONFLICT`: it is not, and the library answers
-    /// [`POLL_AGAIN`]; `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library
+    /// Makes all changes at one moment at which all reads still hold, ranges included, or makes none. With null for the
+    /// changes, it only checks whether all reads still hold. `STATUS_CONFLICT`: they do not, and the library answers
+    /// [`POLL_AGAIN`]. `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library
     /// answers [`POLL_DONE`] without another call, and any further one of this gets `STATUS_INVALID`. (Since version 4;
     /// ranges since version 5.)
     pub commit: unsafe extern "C" fn(
@@ -439,10 +439,10 @@ pub struct HostCalls {
         changes: *const RawChange,
         changes_len: usize,
     ) -> u32,
-    /// Fills up to `limit` records, of [`MAX_CALL_RECORDS`] at most, of what is left of a range of an ordered table, in
-    /// its order; moves the end of the range behind the last that it has looked at, and writes how many it has filled:
-    /// possibly none, though something is left. Keys that it moves an end to stay as long as the invocation. (Since
-    /// version 5.)
+    /// Fills up to `limit` records, of [`MAX_CALL_RECORDS`] at most, from the rest of a range of an ordered table, in
+    /// its order. Moves the end of the range behind the last record that it has looked at, and writes the number of
+    /// filled ones: possibly none, though something is left. Keys that it moves an end to stay as long as the
+    /// invocation. (Since version 5.)
     pub range: unsafe extern "C" fn(
         *mut InvocationHeader,
         table: u64,
@@ -452,7 +452,7 @@ pub struct HostCalls {
         filled: *mut usize,
     ) -> u32,
     /// Copies the first keys of a range of an ordered table, of [`MAX_CALL_RECORDS`] at most, as far as there is room
-    /// for them, and looks for no records: of some there may be none. Says whether that was all
+    /// for them. It looks for no records: some keys may have none. Reports whether that was all
     /// ([`RawRange::finished`]), and moves no end. None, though something is left: the next key needs more room. (Since
     /// version 6.)
     pub range_keys:

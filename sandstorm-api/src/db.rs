@@ -51,7 +51,7 @@ impl<'a> Db<'a> {
         Put { host: self.host, table: table.0, key, value, how: UNCONDITIONAL, step: PrefetchStage::Start }
     }
 
-    /// Deletes a record; awaiting tells whether there was one.
+    /// Deletes a record; awaiting returns whether there was one.
     pub fn delete<'k>(&self, table: TableId, key: &'k [u8]) -> Delete<'a, 'k> {
         Delete { host: self.host, table: table.0, key, how: UNCONDITIONAL, step: PrefetchStage::Start }
     }
@@ -67,7 +67,7 @@ impl<'a> Db<'a> {
     /// # Errors
     /// `UnknownTable`; `Invalid` for a limit of 0.
     pub fn scan(&self, table: TableId, cursor: Cursor, limit: usize) -> Result<ScanPage<'a>, Error> {
-        /// Records asked from the host in one call: bounds what one call does between two chances to be ended.
+        /// Records asked from the host in one call: bounds the work between two chances to end the invocation.
         const BATCH: usize = 64;
         if limit == 0 {
             return Err(Error::invalid("a scan's limit must be at least 1"));
@@ -104,11 +104,11 @@ impl<'a> Db<'a> {
         Range::new(self.host, table.0, RangeRemainder::new(from, to, direction), limit)
     }
 
-    /// The keys of an ordered table with `from <= key < to`, as in [`Db::range`], without their records, which saves a
-    /// cache miss or two for each: for tables whose keys say it all, such as an index of another table.
+    /// Returns the keys of an ordered table with `from <= key < to`, as in [`Db::range`], without their records. That
+    /// saves a cache miss or two for each, for tables whose keys say it all, such as an index of another table.
     ///
-    /// No record is looked for, so a key may be among them whose record has expired, or is being written or deleted at
-    /// this moment. Every record that is there during the whole call has its key among them.
+    /// No record is looked for, so there may be keys whose record has expired, or is being written or deleted at this
+    /// moment. The key of every record that exists during the whole call is among them.
     ///
     /// # Errors
     /// As [`Db::range`].
@@ -123,18 +123,18 @@ impl<'a> Db<'a> {
         RangeKeys::new(self.host, table.0, RangeRemainder::new(from, to, direction), limit)
     }
 
-    /// The invocation's transaction, which begins with the first call of this.
+    /// Returns the invocation's transaction, which begins with the first call of this.
     ///
-    /// It sees its own writes, which nobody else does before it is committed. That happens when `run` returns `Ok`: if
-    /// what it has read, absent records included, is still so, all of its writes are made at that moment, in as many
-    /// tables as there are. If it is not, the reply is dropped and `run` begins anew with the same arguments: it must
-    /// not count on being run once. After [`TRANSACTION_TRIES`](crate::limits::TRANSACTION_TRIES) runs the caller is
+    /// It sees its own writes, which no other invocation does before it is committed. That happens when `run` returns
+    /// `Ok`. If all that it has read, absent records included, still holds, all of its writes are made at that moment,
+    /// in any number of tables. If not, the reply is dropped and `run` begins anew with the same arguments: it must not
+    /// count on being run once. After [`TRANSACTION_TRIES`](crate::limits::TRANSACTION_TRIES) runs the caller is
     /// answered `Conflict`. If it fails, is killed, or one of the writes is refused (by a quota, a limit of the table,
     /// a grant), then none of them is made.
     ///
-    /// What it reads need not be of one moment until it is committed: an error that comes of that begins it anew as
-    /// well, a panic ends it. What is read or written through `Db` is no part of it, and is written at once, each time
-    /// that it runs.
+    /// Its reads need not be of one moment until it is committed. An error that comes of that begins it anew as well; a
+    /// panic ends it. Reads and writes through `Db` are no part of it: such a write is made at once, each time that it
+    /// runs.
     ///
     /// ```
     /// use sandstorm_api::prelude::*;
@@ -158,7 +158,7 @@ impl<'a> Db<'a> {
     /// Appends bytes to the reply that the caller gets when the extension returns `Ok(())`.
     ///
     /// # Errors
-    /// `TooLarge` when the reply would pass its limit; what was appended before stays.
+    /// `TooLarge` when the reply would pass its limit; bytes that were appended before stay.
     pub fn reply(&self, bytes: &[u8]) -> Result<(), Error> {
         self.host.reply(bytes)
     }
@@ -169,7 +169,7 @@ impl<'a> Db<'a> {
     }
 }
 
-/// Where a scan stands; `Cursor::default()` is the start of the table.
+/// Position of a scan; `Cursor::default()` is the start of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(RawCursor);
 
@@ -178,13 +178,13 @@ pub struct Cursor(RawCursor);
 pub struct ScanPage<'a> {
     /// The records, at most as many as asked for.
     pub records: Vec<Record<'a>>,
-    /// Where the next page starts; `None` when the whole table was seen.
+    /// Start of the next page; `None` when the whole table was seen.
     pub next: Option<Cursor>,
 }
 
 const UNCONDITIONAL: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
 
-/// How far an awaited operation has come.
+/// The progress of an awaited operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefetchStage {
     Start,
@@ -192,9 +192,8 @@ enum PrefetchStage {
     RecordRequested,
 }
 
-/// A read under way; see [`Db::get`]. The first poll hashes the key and prefetches its bucket; while others run, the
-/// server prefetches the record that is there; the second poll reads. Where no other invocation waits, the first does
-/// it all.
+/// A read under way; see [`Db::get`]. The first poll hashes the key and prefetches its bucket. While others run, the
+/// server prefetches the record; the second poll reads it. If no other invocation waits, the first poll does it all.
 #[must_use = "a read does nothing until it is awaited"]
 pub struct Get<'a, 'k> {
     host: HostHandle<'a>,
@@ -334,7 +333,7 @@ impl Put<'_, '_> {
         self
     }
 
-    /// Lets the record expire after so many milliseconds; 0: never.
+    /// Lets the record expire after this number of milliseconds; 0: never.
     pub fn expires_in_ms(mut self, ttl_ms: u64) -> Self {
         self.how.ttl_ms = ttl_ms;
         self

@@ -1,4 +1,4 @@
-//! What can go wrong for an extension, and what its caller is told.
+//! Errors of an extension, as its caller gets them.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -17,7 +17,7 @@ pub enum ErrorKind {
     Conflict = abi::STATUS_CONFLICT,
     /// The tenant has no such table, or the grant of it has ended.
     UnknownTable = abi::STATUS_UNKNOWN_TABLE,
-    /// The table's memory quota is reached, or the server's machine has no memory left, or too many of the table's
+    /// The table's memory quota is reached, or the server's machine has no memory left. Or too many of the table's
     /// replaced records are still being read, which is over in a moment.
     OutOfMemory = abi::STATUS_OUT_OF_MEMORY,
     /// A key, value or reply is longer than its limit.
@@ -26,7 +26,7 @@ pub enum ErrorKind {
     NotANumber = abi::STATUS_NOT_A_NUMBER,
     /// Another server owns this part of the table.
     WrongServer = abi::STATUS_WRONG_SERVER,
-    /// The arguments of the invocation, or of a call, are not what they should be.
+    /// The arguments of the invocation, or of a call, are invalid.
     Invalid = abi::STATUS_INVALID,
     /// The table is another tenant's and was granted for reading only.
     ReadOnly = abi::STATUS_READ_ONLY,
@@ -55,7 +55,7 @@ impl Error {
         Error { kind: ErrorKind::Other, text: text.into() }
     }
 
-    /// The arguments are not what the extension accepts.
+    /// The extension does not accept its arguments.
     pub fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
         Error { kind: ErrorKind::Invalid, text: text.into() }
     }

@@ -1,7 +1,7 @@
 //! The host's functions behind safe ones: the only place where an extension's code crosses into the server.
 //!
-//! Guarantees: a [`HostHandle`] is only made by [`HostHandle::new`], whose caller promises a live invocation for `'a`;
-//! every pointer handed to the host comes from a slice that outlives the call; every slice that comes back is tied to
+//! Guarantees: a [`HostHandle`] is only made by [`HostHandle::new`], whose caller promises a live invocation for `'a`.
+//! Every pointer handed to the host comes from a slice that outlives the call. Every slice that comes back is tied to
 //! `'a`, for which the host keeps the record's memory (the invocation pins its epoch).
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ use crate::keys::{Direction, Keys};
 use crate::record::Record;
 use crate::transaction::log::TransactionLog;
 
-/// One invocation's way to the server.
+/// One invocation's handle to the server.
 #[derive(Clone, Copy)]
 pub(crate) struct HostHandle<'a> {
     invocation: *mut InvocationHeader,
@@ -34,7 +34,7 @@ fn status_to_result(status: u32) -> Result<(), Error> {
 
 impl<'a> HostHandle<'a> {
     /// # Safety
-    /// `invocation` and the host functions behind it stay valid for `'a`, and only this thread uses them meanwhile.
+    /// `invocation` and the host functions behind it stay valid for `'a`, and only this thread uses them during that.
     pub(crate) unsafe fn new(invocation: *mut InvocationHeader) -> HostHandle<'a> {
         HostHandle { invocation, life: PhantomData }
     }
@@ -86,7 +86,7 @@ impl<'a> HostHandle<'a> {
         };
     }
 
-    /// Reads the records of the keys, of [`MAX_CALL_KEYS`] at most, whose hashes these are.
+    /// Reads the records of the keys, [`MAX_CALL_KEYS`] at most, which have these hashes.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         &self,
         table: u64,
@@ -165,7 +165,7 @@ impl<'a> HostHandle<'a> {
         Ok(filled.min(out.len()))
     }
 
-    /// Appends the next records of a range, `limit` at most; the range is what is left then.
+    /// Appends the next records of a range, `limit` at most; the range is then what is left.
     pub(crate) fn range(
         &self,
         table: u64,
@@ -185,8 +185,8 @@ impl<'a> HostHandle<'a> {
         Ok(())
     }
 
-    /// Appends the keys of a range that come next, `limit` at most, for which there is room in so many bytes. Nothing
-    /// is appended, though the range is not finished: there is not.
+    /// Appends the next keys of a range, `limit` at most, for which there is room in so many bytes. If none is
+    /// appended, though the range is not finished, there is not enough room.
     pub(crate) fn range_keys(
         &self,
         table: u64,
@@ -242,10 +242,10 @@ impl<'a> HostHandle<'a> {
         status_to_result(unsafe { (self.calls().reply)(self.invocation, bytes.as_ptr(), bytes.len()) })
     }
 
-    /// What the invocation's transaction remembers; it begins with the first call.
+    /// Returns the log of the invocation's transaction, which begins with the first call.
     pub(crate) fn notes(&self) -> &'a RefCell<TransactionLog> {
-        // SAFETY: a live invocation (see `new`), whose `notes` only this function and `end_transaction` change; what
-        // they name stays where it is until the invocation ends, or is begun anew, when nothing of it is left.
+        // SAFETY: a live invocation (see `new`), whose `notes` only this function and `end_transaction` change. The log
+        // stays where it is until the invocation ends, or is begun anew, when nothing of it is left.
         unsafe {
             if (*self.invocation).transaction == 0 {
                 (*self.invocation).notes = Box::into_raw(Box::<RefCell<TransactionLog>>::default()).cast();
@@ -255,8 +255,8 @@ impl<'a> HostHandle<'a> {
         }
     }
 
-    /// Commits the invocation's transaction or, without `changes`, only has the host look whether what it has read is
-    /// still so.
+    /// Commits the invocation's transaction. Without `changes`, it only makes the host check whether all reads still
+    /// hold.
     pub(crate) fn commit(&self, changes: bool) -> u32 {
         let notes = self.notes().borrow();
         let reads = notes.raw_reads();
@@ -274,7 +274,7 @@ impl<'a> HostHandle<'a> {
     /// The extension's future is gone, and with it every handle of the transaction and all that it has shown.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) unsafe fn forget_transaction(&self) {
-        // SAFETY: made by `notes`, and nobody refers to it any more (caller).
+        // SAFETY: made by `notes`, and nothing refers to it any more (caller).
         unsafe {
             if (*self.invocation).transaction != 0 {
                 (*self.invocation).transaction = 0;
@@ -300,7 +300,7 @@ impl<'a> HostHandle<'a> {
     }
 }
 
-/// Where the first keys lie, of which there may be fewer. They are asked for that once, since an `as_ref` of the
+/// Pointers to the first keys, of which there may be fewer. Each key is asked for only once, since an `as_ref` of the
 /// tenant's may answer otherwise each time.
 fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [MaybeUninit<RawKey>; MAX_CALL_KEYS] {
     let mut raw = [const { MaybeUninit::uninit() }; MAX_CALL_KEYS];
@@ -311,7 +311,7 @@ fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [MaybeUninit<RawKey>; MAX_CALL_KEYS] 
     raw
 }
 
-/// What is left of a range: both ends are the asker's, or keys of records that the invocation was given.
+/// The rest of a range: both ends are the caller's, or keys of records that the invocation was given.
 pub(crate) struct RangeRemainder<'k> {
     raw: RawRange,
     ends: PhantomData<&'k [u8]>,
@@ -332,7 +332,7 @@ impl<'k> RangeRemainder<'k> {
         RangeRemainder { raw, ends: PhantomData }
     }
 
-    /// Whether nothing is left.
+    /// Returns whether nothing is left.
     pub(crate) fn is_finished(&self) -> bool {
         self.raw.finished != 0
     }

@@ -40,7 +40,7 @@ impl OwnedCopies {
 
     /// The bytes, while this borrow lasts.
     pub(crate) fn bytes(&self, kept: InvocationBytes) -> &[u8] {
-        // SAFETY: a record's, or a copy that this keeper holds: notes that name copies have their own keeper.
+        // SAFETY: a record's, or a copy that `self` holds: every log that names copies has its own [`OwnedCopies`].
         unsafe { &*kept.0 }
     }
 }
@@ -48,7 +48,7 @@ impl OwnedCopies {
 impl Drop for OwnedCopies {
     fn drop(&mut self) {
         for copy in self.0.drain(..) {
-            // SAFETY: made by `copy`; whoever was shown it is gone (`end_transaction`).
+            // SAFETY: made by `copy`; the code that was shown it is gone (`end_transaction`).
             drop(unsafe { Box::from_raw(copy) });
         }
     }

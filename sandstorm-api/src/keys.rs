@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops;
 
-/// Which end of a range comes first.
+/// The end of a range that comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The smallest key.
@@ -32,7 +32,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// How many.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -62,13 +62,13 @@ impl Keys {
         Some(start..*self.ends.get(at)?)
     }
 
-    /// Where the last one lies.
+    /// Returns the range of the last key's bytes.
     pub(crate) fn last_place(&self) -> Option<ops::Range<usize>> {
         self.place(self.len().checked_sub(1)?)
     }
 }
 
-/// Goes through [`Keys`]: each a slice of what all of them lie in.
+/// Iterates over [`Keys`]: each is a slice of the bytes that hold all of them.
 #[derive(Clone, Debug)]
 pub struct KeysIter<'k> {
     keys: &'k Keys,
@@ -104,7 +104,7 @@ impl<'k> IntoIterator for &'k Keys {
     }
 }
 
-/// Goes through [`Keys`] that nobody needs any more: each copied, since they lie in one piece.
+/// Iterates over [`Keys`] by value: each key is copied, since they lie in one piece.
 #[derive(Clone, Debug)]
 pub struct KeysIntoIter {
     keys: Keys,

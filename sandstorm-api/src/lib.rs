@@ -1,4 +1,4 @@
-//! What an extension of the Sandstorm storage server may see: its database, its arguments, its reply.
+//! The interface of an extension of the Sandstorm storage server: its database, its arguments, its reply.
 //!
 //! An extension is one `async fn` that the server calls next to the data:
 //!
@@ -20,8 +20,8 @@
 //!   hands out the record itself, borrowed for the life of the invocation, never a copy.
 //! - [`Db::range`]: records of an ordered table, in the order of their keys; [`Db::range_keys`]: the keys alone.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
-//! - A long computation need not yield: past its slice it is switched out, and resumed when others have had their turn.
-//!   What computes past its budget in all is ended. [`yield_now`] gives the turn away at less cost.
+//! - A long computation need not yield: past its slice it is switched out, and resumed when others have run. A
+//!   computation past its budget in all is ended. [`yield_now`] yields at less cost.
 //! - Memory comes from an arena with a quota, which is freed whole when the invocation ends.
 //! - A returned [`Error`] reaches the caller with its kind and text; a panic ends this invocation and nothing else.
 #![no_std]

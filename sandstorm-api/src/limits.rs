@@ -7,27 +7,27 @@ pub const TRANSACTION_READS: usize = 1024;
 /// go.
 pub const TRANSACTION_WRITES: usize = 256;
 
-/// Bytes of keys and values that one transaction may write, and of keys that it may read: they are copied and compared
+/// Bytes of keys and values that one transaction may write, and of keys that it may read. They are copied and compared
 /// while writers of the same stripes wait.
 pub const TRANSACTION_BYTES: usize = 1 << 20;
 
 /// Bytes of room for the keys that one call of the host copies, at first: enough for 32 short ones. A longer key
 /// doubles it.
 pub const KEY_BUFFER_BYTES: usize = 1 << 10;
-/// Records that one range may ask for: what is read in one go must fit in an invocation's memory, or in an answer.
+/// Records that one range may ask for: all of them must fit in an invocation's memory, or in an answer.
 pub const RANGE_LIMIT: usize = 10_000;
 
 /// Ranges that one transaction may read. Each is looked up in the table's order again while its writers wait.
 pub const TRANSACTION_RANGES: usize = 256;
 
-/// Records that the ranges of one transaction may meet together, at least one whole range: a commit looks at each again
-/// while the tables' writers wait, whichever worker they run on: about a millisecond, and more where keys are long.
+/// Records that the ranges of one transaction may meet together, at least one whole range. A commit looks at each again
+/// while the tables' writers wait on all workers: about a millisecond, and more where keys are long.
 pub const TRANSACTION_ROWS: usize = 10_240;
 
 /// Bytes of keys that the ranges of one transaction may meet together, those of their ends included: they are compared
 /// again.
 pub const TRANSACTION_ROW_BYTES: usize = 4 << 20;
 
-/// Times that an invocation is run, its first included, while its transaction meets the writes of others. Again it runs
-/// without giving its turn away, so that only other workers can come between.
+/// Runs of an invocation, its first included, while its transaction meets the writes of others. When it runs again it
+/// does not yield, so that only other workers can come between.
 pub const TRANSACTION_TRIES: u32 = 16;

@@ -1,4 +1,4 @@
-//! What most extensions want in scope: `use sandstorm_api::prelude::*;`.
+//! The names that most extensions want in scope: `use sandstorm_api::prelude::*;`.
 
 pub use alloc::borrow::{Cow, ToOwned};
 pub use alloc::boxed::Box;

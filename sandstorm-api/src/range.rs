@@ -23,7 +23,7 @@ pub(crate) fn check_limit(limit: usize) -> Result<(), Error> {
     }
 }
 
-/// What is asked of a range, and what is left of it.
+/// Reads a range, and keeps what is left of it.
 struct RangeReader<'a, 'k> {
     host: HostHandle<'a>,
     table: u64,
@@ -32,8 +32,7 @@ struct RangeReader<'a, 'k> {
 }
 
 impl<'a, 'k> RangeReader<'a, 'k> {
-    /// Has `read` append what comes next to what was found, until that is all, or `limit`; between two times others may
-    /// run.
+    /// Makes `read` append the next part to what was found, until that is all, or `limit`; others may run in between.
     fn poll<T: Default>(
         &mut self,
         found: &mut T,
@@ -104,7 +103,7 @@ impl Future for RangeKeys<'_, '_> {
                 if keys.len() > had || left.is_finished() {
                     return Ok(());
                 }
-                // Of the next key nothing is known but that it is longer.
+                // The next key is longer; its length is not known.
                 room *= 2;
             }
         })

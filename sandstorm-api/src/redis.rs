@@ -1,5 +1,5 @@
-//! What a Redis client gives an extension: `FCALL name numkeys key... arg...` makes its keys and arguments the bytes
-//! that `run` gets as `args`.
+//! The arguments that a Redis client gives an extension: `FCALL name numkeys key... arg...` makes its keys and
+//! arguments the bytes that `run` gets as `args`.
 //!
 //! ```text
 //! number of keys u32 | number of keys and arguments together u32 | each: length u32, bytes     (all little-endian)
@@ -21,7 +21,7 @@ fn read_u32(bytes: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 impl<'a> Call<'a> {
-    /// Reads what stands in an extension's `args`; `None` if that is not from an `FCALL`.
+    /// Decodes an extension's `args`; `None` if they are not from an `FCALL`.
     pub fn parse(args: &'a [u8]) -> Option<Call<'a>> {
         let (keys, rest) = read_u32(args)?;
         let (count, rest) = read_u32(rest)?;
@@ -64,7 +64,7 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// What [`Call::parse`] reads: for the server, and for tests of extensions.
+/// Encodes what [`Call::parse`] reads: for the server, and for tests of extensions.
 pub fn encode(keys: &[&[u8]], args: &[&[u8]]) -> Vec<u8> {
     let bytes: usize = keys.iter().chain(args).map(|part| part.len() + 4).sum();
     let mut out = Vec::with_capacity(bytes + 8);

@@ -1,7 +1,7 @@
-//! What the generated wrapper around a tenant's crate is made of: the vtable, the allocator, the panic handler.
+//! The runtime of the generated wrapper around a tenant's crate: the vtable, the allocator, the panic handler.
 //!
 //! Guarantees: tenant code is only entered with a live [`InvocationHeader`] and a slot of the future's own size and
-//! alignment; the allocator hands out memory of the running invocation's arena alone; a panic, and an allocation that
+//! alignment. The allocator hands out only memory of the running invocation's arena. A panic, and an allocation that
 //! fails where the code does not expect it to, leave through [`HostCalls::abort`](crate::abi::HostCalls::abort), so
 //! nothing unwinds.
 #![allow(unsafe_code)]
@@ -22,7 +22,7 @@ use crate::{Db, Error};
 /// The database of a live invocation.
 ///
 /// # Safety
-/// `invocation` stays valid for `'a` and only this thread uses it meanwhile.
+/// `invocation` stays valid for `'a` and only this thread uses it during that.
 pub unsafe fn db<'a>(invocation: *mut InvocationHeader) -> Db<'a> {
     // SAFETY: this function's own contract.
     Db::new(unsafe { HostHandle::new(invocation) })
@@ -56,12 +56,12 @@ pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocat
             POLL_FAILED
         }
     };
-    // SAFETY: the future is ready; nobody touches it again.
+    // SAFETY: the future is ready; nothing touches it again.
     unsafe { core::ptr::drop_in_place(slot.cast::<F>()) };
     answer
 }
 
-/// What an extension's outcome is with its transaction, which is committed if it ended well; `None`: it is to be run
+/// Returns an extension's outcome with its transaction, which is committed if it ended well; `None`: it is to be run
 /// again.
 ///
 /// # Safety
@@ -82,7 +82,7 @@ pub unsafe fn finish_transaction(
 /// Forgets an invocation's transaction, if it has one.
 ///
 /// # Safety
-/// `invocation` is live, its future is gone, and so is whatever it was shown.
+/// `invocation` is live, its future is gone, and so is all that it was shown.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) unsafe fn forget_transaction(invocation: *mut InvocationHeader) {
     // SAFETY: this function's contract.
@@ -95,7 +95,7 @@ fn commit_transaction(host: HostHandle<'_>, outcome: Result<(), Error>) -> Optio
         STATUS_CONFLICT => None,
         STATUS_OK => Some(outcome),
         STATUS_CONTENDED => Some(Err(Error::from_commit_status(STATUS_CONTENDED))),
-        // An error of its own says more than that what it has read cannot be looked at again.
+        // The extension's own error says more than that its reads cannot be checked again.
         status => Some(outcome.and(Err(Error::from_commit_status(status)))),
     }
 }
@@ -125,8 +125,8 @@ fn block_len(arena: &InvocationArena, block: *mut u8, class: usize) -> usize {
     (MIN_BLOCK_BYTES << class).min(arena.limit.addr() - block.addr())
 }
 
-/// Whether the arena's end lies at `to` or above, if need be after asking the host for more. `to` is not above the
-/// quota.
+/// Returns whether the arena's end lies at `to` or above, if need be after asking the host for more. `to` is not above
+/// the quota.
 ///
 /// # Safety
 /// `arena` is live and used by this thread alone; where its end is below its limit, it is the running invocation's.
@@ -136,7 +136,7 @@ unsafe fn ensure_arena_end(arena: *mut InvocationArena, to: usize) -> bool {
     unsafe { to <= (*arena).end.addr() || ((*arena).end.addr() < (*arena).limit.addr() && grow_arena(arena, to)) }
 }
 
-/// Asks the host to move the running invocation's end to `to`; tells whether it did.
+/// Asks the host to move the running invocation's end to `to`; returns whether it did.
 ///
 /// # Safety
 /// As for [`ensure_arena_end`].
@@ -200,7 +200,7 @@ pub unsafe fn release(arena: *mut InvocationArena, block: *mut u8, layout: Layou
 }
 
 /// Makes a block longer where it lies, which the last one can be: a growing vector neither moves nor leaves holes.
-/// Whether it did; the block's layout is `new` then.
+/// Returns whether it did; the block's layout is `new` then.
 ///
 /// # Safety
 /// As for [`release`], but the block stays in use; `new` has the alignment of `old`.
@@ -264,7 +264,7 @@ pub unsafe fn reallocate(arena: *mut InvocationArena, block: *mut u8, layout: La
     }
 }
 
-/// Whether a block can grow to `new` where it lies: within its class, or as the last one.
+/// Returns whether a block can grow to `new` where it lies: within its class, or as the last one.
 ///
 /// # Safety
 /// As for [`extend_last_block`].
@@ -305,12 +305,12 @@ impl Write for PanicText {
 pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let mut text = PanicText { bytes: [0; PanicText::LIMIT], len: 0 };
     let _cut_when_full = match info.location() {
-        // A place in `core` or `alloc` says nothing about the extension.
+        // A location in `core` or `alloc` says nothing about the extension.
         Some(at) if at.file().starts_with("/rustc/") => write!(text, "{}", info.message()),
         Some(at) => write!(text, "{} at {}:{}", info.message(), at.file(), at.line()),
         None => write!(text, "{}", info.message()),
     };
-    // What `alloc` says where an allocation fails that cannot be answered with an error.
+    // This is the text of `alloc` where a failed allocation cannot be answered with an error.
     let exhausted = text.bytes.starts_with(b"memory allocation of ");
     let cause = if exhausted { ABORT_OUT_OF_MEMORY } else { ABORT_PANIC };
     let invocation = current_invocation();
@@ -326,7 +326,7 @@ macro_rules! export {
         fn entry(
             invocation: *mut $crate::abi::InvocationHeader,
         ) -> impl ::core::future::Future<Output = ::core::result::Result<(), $crate::Error>> {
-            // For any lifetime: an extension that asks for `'static` does not compile.
+            // This must hold for any lifetime: an extension that asks for `'static` does not compile.
             fn call<'a>(
                 db: $crate::Db<'a>,
                 args: &'a [u8],

@@ -17,10 +17,10 @@
 //! assert_eq!(store.invoke(run, b"two").unwrap_err().kind(), ErrorKind::NotFound);
 //! ```
 //!
-//! It speaks the same interface as the server: records that an invocation has read stay as they were until it ends,
-//! awaited reads yield (switch that off with [`TestStore::interleave`]), limits answer with the same errors. What it
-//! does not do: count CPU time, bound the arena (tests run on the system's allocator), or end a panic quietly (a
-//! panicking extension panics its test). [`TestStore::limit_polls`] stands in for the total budget.
+//! It has the same interface as the server: records that an invocation has read stay as they were until it ends,
+//! awaited reads yield (switch that off with [`TestStore::interleave`]), limits answer with the same errors. It does
+//! not count CPU time, bound the arena (tests run on the system's allocator), or end a panic quietly (a panicking
+//! extension panics its test). [`TestStore::limit_polls`] stands in for the total budget.
 //!
 //! Guarantees: every pointer that it hands out points into a record that the invocation holds until it ends; an
 //! [`InvocationHeader`] is only live inside [`TestStore::invoke`].
@@ -54,7 +54,7 @@ pub const MAX_VALUE_LEN: usize = 8 << 20;
 pub const DEFAULT_REPLY_LEN: usize = 8 << 20;
 /// Polls of one invocation unless [`TestStore::limit_polls`] says otherwise.
 pub const DEFAULT_POLLS: u64 = 1_000_000;
-/// What the clock shows at first, in milliseconds since the Unix epoch; see [`TestStore::set_now_ms`].
+/// Initial time of the clock, in milliseconds since the Unix epoch; see [`TestStore::set_now_ms`].
 pub const DEFAULT_NOW_MS: u64 = 1_700_000_000_000;
 
 /// One record of a [`TestStore`], as [`TestStore::record`] shows it.
@@ -83,7 +83,7 @@ impl TestRecord {
         self.flags
     }
 
-    /// When the record expires, in milliseconds since the Unix epoch; 0: never.
+    /// Returns the time at which the record expires, in milliseconds since the Unix epoch; 0: never.
     pub fn expires_at_ms(&self) -> u64 {
         self.expires_at_ms
     }
@@ -109,8 +109,8 @@ impl TestRecord {
     }
 }
 
-/// A table: `places` gives each key the place at which a scan meets it; the places look random on purpose, since scans
-/// promise no order.
+/// A table: `places` maps each key to the position at which a scan meets it. Positions look random on purpose, since
+/// scans promise no order.
 #[derive(Debug, Default)]
 struct TestTable {
     access: TestAccess,
@@ -125,7 +125,7 @@ impl TestTable {
     }
 }
 
-/// What an invocation may do with a table.
+/// The access of an invocation to a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum TestAccess {
     #[default]
@@ -193,7 +193,7 @@ impl TestStore {
         TableId(id)
     }
 
-    /// The id of the ordered table of that name, which is made if there is none yet; see [`Db::range`].
+    /// Returns the id of the ordered table of that name, which is made if there is none yet; see [`Db::range`].
     ///
     /// ```
     /// use sandstorm_api::prelude::*;
@@ -244,8 +244,8 @@ impl TestStore {
     }
 
     /// Ends the grant of a table, as its owner may at any moment, also between two polls
-    /// ([`TestStore::between_polls`]): calls of an invocation that has its id get `UnknownTable` from then on, and its
-    /// name is not found. What was read stays readable.
+    /// ([`TestStore::between_polls`]). Calls of an invocation that has its id get `UnknownTable` from then on, and its
+    /// name is not found. Records that were read stay readable.
     pub fn revoke(&mut self, table: TableId) {
         self.set_access(table, TestAccess::Revoked);
         self.names.retain(|_, id| *id != table.0);
@@ -298,7 +298,7 @@ impl TestStore {
         self.tables.get(&table.0)?.get(key, self.now_ms).map(|record| &**record)
     }
 
-    /// Deletes the record under the key; tells whether there was one.
+    /// Deletes the record under the key; returns whether there was one.
     pub fn delete(&mut self, table: TableId, key: &[u8]) -> bool {
         self.remove(table.0, key)
     }
@@ -309,7 +309,7 @@ impl TestStore {
         self.tables.get(&table.0).map_or(0, lives)
     }
 
-    /// Whether the table holds no record that has not expired.
+    /// Returns whether the table holds no record that has not expired.
     pub fn is_empty(&self, table: TableId) -> bool {
         self.len(table) == 0
     }
@@ -343,7 +343,7 @@ impl TestStore {
         self
     }
 
-    /// Polls that one invocation may take, in place of the server's budget of CPU time.
+    /// Sets the polls that one invocation may take, in place of the server's budget of CPU time.
     pub fn limit_polls(&mut self, polls: u64) -> &mut TestStore {
         self.max_polls = polls;
         self
@@ -354,32 +354,31 @@ impl TestStore {
         self.bytes
     }
 
-    /// How often the last invocation was polled: its yields and one.
+    /// Returns the number of polls of the last invocation: its yields and one.
     pub fn polls(&self) -> u64 {
         self.polls
     }
 
-    /// How many records the last invocation asked for by `get` and `get_many`.
+    /// Returns the number of records that the last invocation asked for by `get` and `get_many`.
     pub fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// How often the last invocation was run: more than once where its transaction met the writes of others.
+    /// Returns the number of runs of the last invocation: more than one if its transaction met the writes of others.
     pub fn tries(&self) -> u32 {
         (self.tries + 1).min(TRANSACTION_TRIES)
     }
 
-    /// Calls `hook` between any two polls of an invocation: it may write as others would meanwhile.
+    /// Calls `hook` between any two polls of an invocation: it may write as others would in that time.
     pub fn between_polls(&mut self, hook: impl FnMut(&mut TestStore) + 'static) -> &mut TestStore {
         self.hook = Some(Box::new(hook));
         self
     }
 
-    /// Runs an extension to its end and gives its reply, or the error that its caller would get.
+    /// Runs an extension to its end and returns its reply, or the error that its caller would get.
     ///
     /// # Errors
-    /// What the extension returned; an `Other` error when it was polled more often than [`TestStore::limit_polls`]
-    /// allows.
+    /// The extension's error; an `Other` error when it was polled more often than [`TestStore::limit_polls`] allows.
     ///
     /// # Panics
     /// When the extension does.
@@ -398,7 +397,7 @@ impl TestStore {
                 let mut future = pin!(run(db, args));
                 running.drive(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop())))
             };
-            // SAFETY: the future has ended; it is gone, and with it whatever it was shown.
+            // SAFETY: the future has ended; it is gone, and with it all that it was shown.
             match unsafe { running.end(outcome) } {
                 Some(outcome) => break outcome,
                 None => running.between(),
@@ -447,7 +446,7 @@ impl TestStore {
         self.replace(table, key, value, how.flags, expires_at_ms)
     }
 
-    /// Puts a new record in the place of the key's old one, which those who have read it keep.
+    /// Replaces the key's record by a new one; readers of the old one keep it.
     fn replace(&mut self, id: u64, key: &[u8], value: &[u8], flags: u32, expires_at_ms: u64) -> Result<u64, u32> {
         let table = self.tables.get_mut(&id).ok_or(abi::STATUS_UNKNOWN_TABLE)?;
         let place = table.places.get(key).copied();
@@ -458,7 +457,7 @@ impl TestStore {
         }
         let place = place.unwrap_or_else(|| {
             self.last_place += 1;
-            // An odd factor: distinct places for distinct numbers, in an order that looks like none.
+            // An odd factor: distinct positions for distinct numbers, in an order that looks random.
             self.last_place.wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
         self.last_version += 1;
@@ -488,12 +487,12 @@ impl TestStore {
     }
 }
 
-/// What stands behind the [`InvocationHeader`] that the extension's side sees; the host's functions cast back to it.
+/// The state behind the [`InvocationHeader`] that the extension's side sees; the host's functions cast back to it.
 #[repr(C)]
 struct TestInvocation {
     invocation: InvocationHeader,
     store: TestStore,
-    /// Every record that was handed out: kept until the invocation ends, whatever is written meanwhile.
+    /// Every record that was handed out: kept until the invocation ends, even if it is written in that time.
     held: Vec<Arc<TestRecord>>,
     reply: Vec<u8>,
 }
@@ -506,7 +505,7 @@ struct RunningInvocation<'s> {
 
 impl Drop for RunningInvocation<'_> {
     fn drop(&mut self) {
-        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone, with whatever it was
+        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone, with all that it was
         // shown.
         let behind = unsafe {
             crate::rt::forget_transaction(self.at.cast::<InvocationHeader>());
@@ -564,7 +563,7 @@ impl<'s> RunningInvocation<'s> {
             behind.store.hook.get_or_insert(hook);
         }
         behind.invocation.now_ms = behind.store.now_ms;
-        // As in the server: what is run again does not give its turn away.
+        // As in the server, an invocation that is run again does not yield.
         behind.invocation.interleave = u32::from(behind.store.interleave && behind.store.tries == 0);
     }
 
@@ -576,7 +575,7 @@ impl<'s> RunningInvocation<'s> {
         let invocation = self.at.cast::<InvocationHeader>();
         // SAFETY: the invocation is live; the caller's promise.
         unsafe {
-            // One that was polled too often has ended as if killed: it commits nothing.
+            // An invocation that was polled too often has ended as if killed: it commits nothing.
             let killed = (*self.at).store.polls == (*self.at).store.max_polls && outcome.is_err();
             let outcome = if killed { Some(outcome) } else { crate::rt::finish_transaction(invocation, outcome) };
             crate::rt::forget_transaction(invocation);

@@ -1,7 +1,7 @@
-//! Transactions: what an invocation reads is so, and what it writes is made, at one moment, when it ends well.
+//! Transactions: an invocation's reads hold, and its writes are made, at one moment, when it ends well.
 //!
-//! What a transaction remembers (`log`) is in the invocation's own memory; the host learns of it when it is to be
-//! committed. A transaction knows versions and shows none.
+//! The transaction's log (`log`) is in the invocation's own memory; the host learns of it when it is to be committed. A
+//! transaction knows versions and shows none.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -56,8 +56,8 @@ impl<'a> Transaction<'a> {
         Transaction { host, notes: host.notes() }
     }
 
-    /// Reads a record: `None` when there is none under `key`. Finds what the transaction itself has written, and the
-    /// same each time. Awaiting hides the cache misses.
+    /// Reads a record: `None` when there is none under `key`. It finds the transaction's own writes, and the same
+    /// record each time. Awaiting hides the cache misses.
     ///
     /// # Errors
     /// As [`Db::get`](crate::Db::get); `TooLarge` when the transaction has read [`TRANSACTION_READS`] keys, or keys of
@@ -68,9 +68,9 @@ impl<'a> Transaction<'a> {
             return Ok(known);
         }
         if self.host.interleave() {
-            // Meanwhile the server prefetches the record as well.
+            // During the yield the server prefetches the record as well.
             yield_now().await;
-            // Another future of the same transaction may have read or written it meanwhile.
+            // Another future of the same transaction may have read or written it during the yield.
             if let Some(known) = self.known(table, hash, key) {
                 return Ok(known);
             }
@@ -108,7 +108,7 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// `UnknownTable`; `TooLarge` when the transaction writes more than `TRANSACTION_WRITES` keys or
-    /// [`TRANSACTION_BYTES`]. What stands in the way of the write itself ends the invocation: see
+    /// [`TRANSACTION_BYTES`]. A refusal of the write itself ends the invocation: see
     /// [`Db::transaction`](crate::Db::transaction).
     pub fn put(&self, table: TableId, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.put_with(table, key, value, 0, 0)
@@ -135,7 +135,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Deletes a record when the transaction is committed; tells whether there is one, which counts as a read.
+    /// Deletes a record when the transaction is committed; returns whether there is one, which counts as a read.
     ///
     /// # Errors
     /// As [`Transaction::get`] and [`Transaction::put`].
@@ -148,12 +148,12 @@ impl<'a> Transaction<'a> {
         Ok(was)
     }
 
-    /// Adds `delta` to the decimal number under `key` (0 when absent) when the transaction is committed; tells the sum.
-    /// Counts as a read and a write: the transaction's own writes are seen, and whoever else adds to the number
-    /// meanwhile has `run` begin anew.
+    /// Adds `delta` to the decimal number under `key` (0 when absent) when the transaction is committed; returns the
+    /// sum. Counts as a read and a write: the transaction's own writes are seen. If another request adds to the number
+    /// in the meantime, `run` begins anew.
     ///
-    /// The record keeps its flags. An expiry it keeps only if the transaction has written it itself: what the table's
-    /// record has is not known here, and a transaction's write replaces it. [`Db::increment`](crate::Db::increment)
+    /// The record keeps its flags. It keeps an expiry only if the transaction has written it itself. The expiry of the
+    /// table's record is not known here, and a transaction's write replaces it. [`Db::increment`](crate::Db::increment)
     /// keeps it.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl<'a> Transaction<'a> {
         Ok(sum)
     }
 
-    /// What the transaction knows of a key, if anything.
+    /// Returns what the transaction knows of a key, if anything.
     fn known(&self, table: TableId, hash: u64, key: &[u8]) -> Option<Option<Seen<'a>>> {
         let notes = self.notes.borrow();
         let note = &notes.list[notes.find(table, hash, key)?];
@@ -190,7 +190,7 @@ impl<'a> Transaction<'a> {
         }))
     }
 
-    /// Reads what the transaction does not know yet.
+    /// Reads a record that the transaction does not know yet.
     fn read(&self, table: TableId, hash: u64, key: &[u8]) -> Result<Option<Seen<'a>>, Error> {
         if self.notes.borrow().reads >= TRANSACTION_READS {
             return Err(Error::too_large(format!("a transaction may read {TRANSACTION_READS} keys")));

@@ -1,4 +1,4 @@
-//! Gives the turn away.
+//! Yields to other invocations.
 
 use core::future::Future;
 use core::pin::Pin;

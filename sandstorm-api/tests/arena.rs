@@ -1,5 +1,5 @@
-//! What the arena's allocator promises: blocks of the asked size and alignment, disjoint while they live, inside of the
-//! quota; what is released is used again.
+//! The promises of the arena's allocator: blocks of the asked size and alignment, disjoint while they live, inside of
+//! the quota. Released blocks are used again.
 
 use std::alloc::Layout;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Ranges over the test store: against a model, with own writes laid over them, and what a commit finds of them.
+//! Ranges over the test store: against a model, with own writes laid over them, and under the checks of a commit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use sandstorm_api::limits::{
 use sandstorm_api::prelude::*;
 use sandstorm_api::testing::{MAX_KEY_LEN, TestStore};
 
-/// What a range shows of a model.
+/// The records that a range shows of a model.
 type Shown = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn expected(model: &BTreeMap<Vec<u8>, Vec<u8>>, from: &[u8], to: &[u8], limit: usize, direction: Direction) -> Shown {
@@ -230,7 +230,7 @@ async fn counts(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What others do while [`counts`] waits, once.
+/// The writes by others while [`counts`] waits, once.
 type Meanwhile = fn(&mut TestStore, TableId);
 
 #[test]
@@ -255,7 +255,7 @@ fn whatever_changes_in_a_range_begins_the_transaction_anew_and_nothing_else_does
         (expires, 100, 0, 2),
         (at_its_end, 100, 0, 1),
         (before, 100, 1, 1),
-        // Of those that were shown, the last was "m".
+        // The last key shown of those was "m".
         (behind, 2, 0, 1),
         (front, 2, 0, 2),
         (inserts, 2, 1, 2),

@@ -1,4 +1,4 @@
-//! What the test store promises: it answers an extension as the server would.
+//! The promise of the test store: it answers an extension as the server would.
 
 use sandstorm_api::prelude::*;
 use sandstorm_api::testing::TestStore;

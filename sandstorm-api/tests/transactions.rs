@@ -1,4 +1,4 @@
-//! Transactions over the test store: what they see, what is written when, what runs again.
+//! Transactions over the test store: their views, the time of their writes, and their repeats.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -42,7 +42,7 @@ fn it_sees_its_own_writes_and_nobody_else_does_before_the_end() {
     assert_eq!(store.tries(), 1);
 }
 
-/// Replies with what it reads, waits, and writes, as the arguments say.
+/// Replies with what it reads, after it has waited and written as the arguments say.
 async fn waits(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     let table = db.table("t")?;
     let tx = db.transaction();

@@ -1,4 +1,4 @@
-//! The system's allocator, which counts what the tests here look at.
+//! The system's allocator, with counters for the tests of this program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 
 struct Counting;
 
-/// Number of the thread whose allocations are counted; 0: none.
+/// The kernel's number of the thread whose allocations are counted; 0: none.
 pub(crate) static WATCHED: AtomicI32 = AtomicI32::new(0);
-/// Its allocations.
+/// Number of that thread's allocations.
 pub(crate) static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 /// Bytes that the process has allocated.
 pub(crate) static BYTES: AtomicUsize = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
-//! Promise: what was deleted from an ordered table takes no memory in its index, whatever ranges went over it, and so
-//! does what a clear took away.
+//! Promise: deleted records of an ordered table take no memory in its index, whatever ranges went over it. The same
+//! holds for records that a clear removed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ fn key(number: u16) -> Vec<u8> {
     [&number.to_be_bytes()[..], &[7; KEY_BYTES]].concat()
 }
 
-/// Goes over all keys; answers how many there are.
+/// Walks over all keys; returns their number.
 fn range(table: &RecordTable, participant: &Participant, backward: bool) -> usize {
     let guard = participant.guard();
     let (mut span, mut shown) = (KeyRange::new(b"", b"", backward), 0);

@@ -1,4 +1,4 @@
-//! What is allocated, by a worker for a request and by an index that is emptied. The whole process counts.
+//! Allocations by a worker for a request, and by an index that is emptied. The counters are the whole process's.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! Promise: a worker allocates nothing for a get or for a call of an extension that gets, from the packet to the
-//! answer, once it has warmed up. (The parts of `net` by themselves: `net/tests/allocations.rs`.)
+//! Promise: a warmed-up worker allocates nothing from the packet to the answer, for a get or for a call of an extension
+//! that gets. (The parts of `net` by themselves: `net/tests/allocations.rs`.)
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,7 +27,7 @@ fn gets_and_calls_allocate_nothing() {
     const ROUNDS: usize = 10;
     // Their answers fit one packet.
     const GETS: usize = 8;
-    // Their answers, remembered until the client has them, fit a buffer that is kept for the next
+    // Their answers are remembered until the client has them, and fit a buffer that is kept for the next one
     // (`ReplyCacheLimits::reuse_bytes`).
     const CALLS: usize = 3;
     let plane = data_plane(1);
@@ -51,8 +51,8 @@ fn gets_and_calls_allocate_nothing() {
         }
     };
     ask_all();
-    // What is done now and then, such as looking who sends most, or for a worker that the machine has kept from its
-    // work, may allocate; what is done for each request may not, and would in every round.
+    // Periodic work may allocate, such as finding the heaviest sender, or the work of a worker that the machine
+    // delayed. Work for each request may not, and would show in every round.
     let requests = (MESSAGES * (GETS + CALLS + 1)) as u64;
     let mut counted = Vec::new();
     let is_quiet = |_: usize| {

@@ -1,5 +1,5 @@
-//! Does what its arguments say, through the public API: each step is three bytes, an operation and two numbers. The
-//! reply is what every step found. Made for the test in `calls.rs`, which knows what it must find.
+//! Runs the steps in its arguments through the public API: each step is three bytes, an operation and two numbers. The
+//! reply lists the result of every step. Made for the test in `calls.rs`, which knows the expected results.
 #![no_std]
 #![forbid(unsafe_code)]
 

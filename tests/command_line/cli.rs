@@ -1,5 +1,5 @@
-//! Promise: the command line does what it says against a real server, from a tenant's creation to a reply, and what
-//! goes wrong is one `error: …` line and a status that is not zero. Runs the real binary on free ports.
+//! Promise: the command line does what it says against a real server, from a tenant's creation to a reply. A failure is
+//! one `error: …` line and a status that is not zero. Runs the real binary on free ports.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -18,7 +18,7 @@ impl Server {
         self.command().args(arguments).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Standard output of a command that has to succeed.
+    /// Runs a command that must succeed; returns its standard output.
     fn ok(&self, line: &str) -> String {
         let arguments: Vec<&str> = line.split_whitespace().collect();
         let output = self.run(&arguments);
@@ -26,7 +26,7 @@ impl Server {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Standard error of a command that has to fail.
+    /// Runs a command that must fail; returns its standard error.
     fn fails(&self, line: &str) -> String {
         let arguments: Vec<&str> = line.split_whitespace().collect();
         let output = self.run(&arguments);
@@ -100,7 +100,7 @@ fn tenants_share_tables_from_the_command_line() {
     let tokens = [token("shop"), token("reports")];
     let run = |who: usize, line: &str| {
         let mut command = server.command();
-        // A tenant on a machine of its own: it has its token, and nothing else.
+        // A tenant on another machine: it has its token, and nothing else.
         command.env("SANDSTORM_STATE", server.folder.path().join("elsewhere")).env("SANDSTORM_TOKEN", &tokens[who]);
         let output = command.args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8(if output.status.success() { output.stdout } else { output.stderr }).unwrap();
@@ -122,7 +122,7 @@ fn tenants_share_tables_from_the_command_line() {
     assert!(fails(reports, "get shop/carts k").contains("has no table \"shop/carts\""));
     assert!(!ok(shop, "table list").contains("GRANTED"), "where nothing is shared nothing is said about it");
 
-    // Whether there is such a tenant is not for the owner to know.
+    // The owner must not learn whether such a tenant exists.
     let said = ["reports", "nobody"].map(|to| ok(shop, &format!("grant add carts --to {to}")).replace(to, "TO"));
     assert_eq!(said[0], said[1]);
     let operator = server.fails("grant add carts --to stranger --tenant shop");
@@ -188,12 +188,12 @@ fn ranges_of_ordered_tables_from_the_command_line() {
     assert_eq!(found.as_array().unwrap().len(), 2, "{found}");
     assert_eq!((&found[0]["key"]["hex"], &found[0]["key"]["text"]), (&"00ff".into(), &Value::Null), "{found}");
     assert_eq!((&found[1]["key"]["text"], &found[1]["value"]["text"]), (&"apple".into(), &"1".into()), "{found}");
-    // Versions are counted by stripes of the table, of which two keys may share one.
+    // Versions are counted by stripes of the table; two keys may share one.
     let got = &server.json("get sorted apple")["record"];
     assert!(found[1]["version"].as_u64().is_some_and(|version| (1..=5).contains(&version)), "{found}");
     assert_eq!((&found[1]["version"], &found[1]["flags"]), (&got["version"], &0.into()), "{found} {got}");
 
-    // One record a line, whatever is in it.
+    // One record a line, whatever bytes it holds.
     assert!(server.run(&["put", "sorted", "two\nlines", "a\tb"]).status.success());
     assert_eq!(server.ok("range sorted two u"), "hex:74776f0a6c696e6573\thex:610962\n");
     let unordered = server.fails("range plain");
@@ -336,7 +336,7 @@ fn memory_of_large_values_goes_back_and_until_then_the_counters_tell_where_it_is
         move |name: &str| stat["counters"][name].as_u64().unwrap_or_else(|| panic!("{name} in {stat}"))
     };
     let before = counters()("resident_bytes");
-    // Of sizes for which one allocator's habits differ from another's, each over what was there.
+    // Sizes for which allocators behave differently, each written over the last one.
     for (records, bytes) in [(8_000, 9_000), (3_000, 60_000), (3_000, 100_000), (600, 400_000), (3_000, 40_000)] {
         let load = format!(
             "load --tenants 1 --create --fill --records {records} --value-bytes {bytes} --mix ycsb-c --seconds 0.1"
@@ -346,9 +346,9 @@ fn memory_of_large_values_goes_back_and_until_then_the_counters_tell_where_it_is
         let now = counters();
         let told = now("slab_bytes") + now("bucket_bytes") + now("heap_bytes");
         let (resident, record_bytes) = (now("resident_bytes"), now("record_bytes"));
-        // What of it nothing has touched yet is not resident; code and stacks are, and told nowhere.
+        // Untouched memory is not resident; code and stacks are resident, but in no report.
         assert!(resident < told + before + (48 << 20), "{resident} resident, {told} told");
-        // What is charged for a record is the most that it can take.
+        // A record is charged the most that it can take.
         let used = now("slab_bytes") - now("slab_free_bytes");
         assert!(used.abs_diff(record_bytes) < record_bytes / 20, "{used} used, {record_bytes} of records");
     }
@@ -426,7 +426,7 @@ fn no_other_thread_runs_on_a_workers_processor() {
     }
     let server = Server::start_as(&["--workers", "1"]);
     server.ok("tenant create shop");
-    // So that the threads of the control port and of the builder are there, too.
+    // This starts the threads of the control port and of the builder, too.
     server.ok("ext push ../ext/get");
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.id())).unwrap();
     let mut found = Vec::new();

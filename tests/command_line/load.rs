@@ -1,5 +1,5 @@
-//! Promise: `sandstorm load` puts a load on a server that runs, as one tenant or as many, checks the replies, says what
-//! came of it, and creates nothing that it was not asked for. Runs the real binary on free ports, with the real
+//! Promise: `sandstorm load` puts a load on a running server, as one tenant or as many, checks the replies and reports
+//! the results. It creates nothing that it was not asked for. Runs the real binary on free ports, with the real
 //! extensions.
 
 use std::process::Stdio;
@@ -9,8 +9,8 @@ use crate::common::network::{is_ipv6, is_memif};
 use crate::common::process::Server;
 use serde_json::Value;
 
-/// A configuration that leaves compilers more time than people want to wait: the machine may be busy with this and
-/// other tests.
+/// A configuration that gives compilers more time than users would wait: the machine may be busy with this and other
+/// tests.
 fn config_file() -> &'static str {
     static FILE: OnceLock<()> = OnceLock::new();
     let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/load.toml");
@@ -28,7 +28,7 @@ impl Server {
         Server::start_over_memif(&[server], client, &options)
     }
 
-    /// Its error, of a command that has to fail.
+    /// Runs a command that must fail; returns its error.
     fn fails_in_json(&self, line: &str) -> Value {
         let output = self.output(&format!("{line} --json"));
         assert!(!output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
@@ -36,7 +36,7 @@ impl Server {
         serde_json::from_str::<Value>(text.lines().last().unwrap()).unwrap()["error"].clone()
     }
 
-    /// Runs a load, with longer runs until all these classes were asked and answered: the machine may stand still.
+    /// Runs a load, with longer and longer runs until all these classes were asked and answered: the machine may stall.
     fn load(&self, options: &str, classes: &[&str]) -> Value {
         for seconds in [0.3, 2.0, 20.0] {
             let output = self.output(&format!("load --warm-up 0 --deadline 30 --seconds {seconds} {options} --json"));
@@ -83,7 +83,7 @@ fn nothing_is_created_that_was_not_asked_for() {
 
     let filled = server.json("load --records 50 --fill --seconds 0");
     assert_eq!((filled["filled"]["records"].as_u64(), filled.get("classes")), (Some(50), None));
-    // Filled otherwise than is asked for: the replies are wrong, and that is an error.
+    // The records were filled with other options than the load asks for: wrong replies are an error.
     let wrong = [1, 10, 60].into_iter().any(|seconds| {
         let sizes = "--value-bytes 40 --mix get --verify-every 1";
         let error = server.fails_in_json(&format!("load --records 50 {sizes} --warm-up 0 --seconds {seconds}"));
@@ -106,7 +106,7 @@ fn a_load_whose_server_stops_ends_with_it_and_is_a_failure() {
     let mut load = server.load_command();
     load.args("--records 50 --mix ycsb-b --warm-up 0 --deadline 30 --seconds 600 --json".split_whitespace());
     let mut load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It runs when the server has answered something of it.
+    // It runs as soon as the server has answered some of its requests.
     let gets = || server.json("stat --all")["counters"]["requests.get"].as_u64().unwrap_or_default();
     while gets() < 1000 {
         if load.try_wait().unwrap().is_some() || begun.elapsed().as_secs() > 120 {
@@ -182,7 +182,7 @@ fn what_is_moved_between_accounts_is_neither_lost_nor_made() {
     if is_memif() {
         return println!("skipped: `sandstorm put` talks over kernel sockets");
     }
-    // More than there was: somebody has made some, and whoever looks after the sum notices.
+    // The accounts hold more than at first: the check of the sum notices that.
     let account = format!("a{:029}", 7);
     assert!(server.output(&format!("put load {account} 12345678 --tenant shop")).status.success());
     let noticed = [0.3, 5.0, 60.0].into_iter().any(|seconds| {
@@ -192,7 +192,7 @@ fn what_is_moved_between_accounts_is_neither_lost_nor_made() {
     assert!(noticed);
 }
 
-/// Every operation of the interface in the same measure, whatever is published.
+/// Every operation of the interface with the same frequency, whatever published mixes have.
 const OF_GRAPHS: &str = "obj-get,obj-add,obj-update,obj-delete,assoc-get,assoc-count,assoc-range,assoc-time-range,assoc-add,\
     assoc-delete,assoc-change-type";
 
@@ -215,7 +215,7 @@ fn a_graph_is_filled_and_asked_rightly_wherever_its_queries_are_run() {
         let mut errors = rows(&report).flat_map(|row| row["errors"].as_object().unwrap().keys());
         assert!(errors.all(|error| error == "conflict"), "{placement}: {report}");
     }
-    // What was filled and is as it was no longer: who says that it is, is told.
+    // The graph has changed since it was filled: `--exact` reports that.
     let noticed = [0.3, 5.0, 60.0].into_iter().any(|seconds| {
         let error = server
             .fails_in_json(&format!("load {queries} {graph} --exact --warm-up 0 --deadline 30 --seconds {seconds}"));
@@ -242,12 +242,12 @@ fn many_tenants_are_made_loaded_by_their_skew_and_removed() {
     let asked = |tenant: &Value| {
         tenant["rows"].as_array().unwrap().iter().map(|row| row["count"].as_u64().unwrap()).sum::<u64>()
     };
-    // As many as were meant to be sent, whether the machine kept up or not: a tenth for the tenth.
+    // As many requests as planned, whether the machine kept up or not: a tenth for the tenth tenant.
     assert!(asked(&tenants[0]).abs_diff(10 * asked(&tenants[9])) <= 20, "{report}");
     assert_eq!(server.json("tenant list").as_array().unwrap().len(), 20);
     assert_eq!(server.json("table show load --tenant t-7")["records"], 30);
 
-    // What was there stays.
+    // What existed before stays.
     let more = many.replace("20", "22");
     server.load(&format!("{more} --create --remove --fill"), &["get"]);
     assert_eq!(server.json("tenant list").as_array().unwrap().len(), 20);

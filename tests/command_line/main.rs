@@ -1,4 +1,4 @@
-//! The command line, as people type it: the real binary, in processes of its own.
+//! The command line as users type it: the real binary, in processes of its own.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,6 +1,6 @@
-//! Promise: the README's and the tutorial's commands print what the pages say, their Rust passes the checker, compiles
-//! and gives the right answers, the program of the client's page runs behind them, and every link between the pages
-//! leads somewhere. Runs the real binary on free ports.
+//! Promise: the README's and the tutorial's commands print what the pages say; their Rust passes the checker, compiles
+//! and gives the right answers. The program of the client's page runs after them, and every link between the pages has
+//! a target. Runs the real binary on free ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The text under a heading, up to the next of its rank.
+/// The text under a heading, up to the next heading of its level.
 fn section<'p>(page: &'p str, heading: &str) -> &'p str {
     let start = page.find(heading).unwrap_or_else(|| panic!("no {heading:?}")) + heading.len();
     let end = page[start..].find("\n## ").map_or(page.len(), |end| start + end);
@@ -38,7 +38,7 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
     blocks
 }
 
-/// A session at a terminal: each command, and the lines that the page says it prints.
+/// The commands of a terminal session, each with the output lines that the page shows.
 fn commands(block: &str) -> Vec<(String, Vec<String>)> {
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.lines() {
@@ -51,8 +51,8 @@ fn commands(block: &str) -> Vec<(String, Vec<String>)> {
     commands
 }
 
-/// The line with what differs from run to run made the same: times, sizes of libraries, tokens, and versions of
-/// records, which keys share a counter for by chance.
+/// Replaces the parts of a line that differ from run to run: times, sizes of libraries, tokens, and versions of
+/// records, which depend on the keys that share a counter.
 fn settled(line: &str) -> String {
     for head in ["token: ", "token_hash: ", "sandstorm-token-1:", "version "] {
         if line.starts_with(head) {
@@ -68,7 +68,7 @@ fn settled(line: &str) -> String {
     words.iter().enumerate().map(settle).collect::<Vec<_>>().join(" ")
 }
 
-/// A server of the test's own, a folder to type in, and the binary on the path.
+/// A server of the test's own, a working folder, and the binary on the path.
 struct Terminal {
     process: Child,
     control: String,
@@ -81,7 +81,7 @@ impl Terminal {
         Terminal::open_in(tempfile::tempdir().unwrap(), &[])
     }
 
-    /// With its state in this folder, and these options.
+    /// Opens a terminal with its state in this folder, and these options.
     fn open_in(folder: tempfile::TempDir, options: &[&str]) -> Terminal {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm-under-test"));
         command.args(["serve", "--json", "--no-pin", "--workers", "1"]).args(options).env_remove("SANDSTORM_STATE");
@@ -93,14 +93,14 @@ impl Terminal {
         let control = said["control"].as_str().unwrap().to_owned();
         let here = folder.path().join("work");
         fs::create_dir(&here).unwrap();
-        // Under the name by which the pages call it.
+        // Links the binary under the name that the pages use.
         let bin = folder.path().join("bin");
         fs::create_dir(&bin).unwrap();
         symlink(env!("CARGO_BIN_EXE_sandstorm-under-test"), bin.join("sandstorm")).unwrap();
         Terminal { process, control, folder, here }
     }
 
-    /// Runs a line as a shell does; what it prints. It has to succeed.
+    /// Runs a line in a shell; it must succeed. Returns its output.
     fn run(&mut self, line: &str) -> String {
         if let Some(folder) = line.strip_prefix("cd ") {
             self.here.push(folder);
@@ -119,10 +119,10 @@ impl Terminal {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Types a block of a page and compares what is printed, where the page says what.
+    /// Runs the commands of a block and compares their output with the page's, where the page shows any.
     fn follow(&mut self, block: &str) {
         for (command, expected) in commands(block) {
-            // The server runs already, on ports of its own; the binary is there.
+            // The server runs already, on ports of its own; the binary exists.
             if command.starts_with("sandstorm serve") || command.starts_with("cargo ") {
                 continue;
             }
@@ -168,11 +168,11 @@ fn the_readmes_first_extension_does_what_it_says() {
     the_clients_page_goes_on(&mut terminal);
 }
 
-/// The second program of the client's page, as the page has it.
+/// The second program of the client's page, copied exactly.
 mod shop {
     include!("../pages/shop.rs");
 
-    /// What its `main` does, at a server of the test's own. Twice: nobody has to clean up after it.
+    /// Runs what its `main` does, at the test's own server. It runs twice: no cleanup is needed in between.
     pub(super) fn run(control: &str, token: &str) {
         let _never_called = main;
         let (config, items, prices) = ids(control, token).expect("both tables");
@@ -207,7 +207,7 @@ fn the_tutorials_steps_and_samples_do_what_they_say() {
     let [("", session), ("rust", template)] = steps.as_slice() else { panic!("a session and a sample: {steps:?}") };
     terminal.follow(session);
 
-    // What stands on the page is the template without its comments and tests.
+    // The page shows the template without its comments and tests.
     let written = fs::read_to_string(terminal.here.join("src/lib.rs")).unwrap();
     let code = written.split("#[cfg(test)]").next().unwrap().lines();
     let bare = |lines: &mut dyn Iterator<Item = &str>| -> Vec<String> {
@@ -258,21 +258,21 @@ fn the_operators_page_does_what_it_says() {
     let operations = page("docs/operations.md");
     let mut terminal = Terminal::open();
     for (language, text) in blocks(&operations) {
-        // Sessions on two machines and parts of a configuration are for reading.
+        // Sessions on two machines and parts of a configuration are not run.
         if language.is_empty() && text.starts_with("$ ") {
             terminal.follow(&text);
         }
     }
 }
 
-/// The server, started as a unit of systemd would: with the unit's environment and what systemd adds, and nothing else.
+/// The server, started as systemd would: with the unit's environment and systemd's own variables, and nothing else.
 struct Service {
     folder: tempfile::TempDir,
     unit: String,
 }
 
 impl Service {
-    /// The page's unit, on this machine's files. `builder` is the configuration's section of that name.
+    /// Writes the page's unit with this machine's files. `builder` is the configuration's section of that name.
     fn new(builder: &str) -> Service {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
@@ -297,7 +297,7 @@ impl Service {
         Service { folder, unit }
     }
 
-    /// Its first line, or what it says on standard error and that it ended with an error.
+    /// Returns its first line, or else its standard error, after checking that it ended with an error.
     fn start(&self, change: impl Fn(&str) -> String) -> Result<String, String> {
         let unit = change(&self.unit);
         let lines = |key: &str| {
@@ -328,7 +328,7 @@ impl Service {
     }
 }
 
-/// The compiler itself, no proxy of rustup.
+/// The path of the compiler itself, not of rustup's proxy.
 fn rustc() -> PathBuf {
     let output = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
     Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("bin/rustc")
@@ -337,7 +337,7 @@ fn rustc() -> PathBuf {
 #[test]
 fn the_pages_unit_starts_a_server_wherever_rustc_comes_from() {
     let same = |unit: &str| unit.to_owned();
-    // No rustc but those that the test puts somewhere: the machine's own may be anywhere.
+    // No rustc but those that the test installs: the machine's own may be anywhere.
     let bare = |unit: &str| {
         let path = unit.lines().find(|line| line.starts_with("Environment=PATH=")).unwrap();
         unit.replace(path, path.split_once(':').unwrap().0)
@@ -360,7 +360,7 @@ fn the_pages_unit_starts_a_server_wherever_rustc_comes_from() {
     let unit = none.folder.path().join("sandstorm.service");
     let verify = Command::new("systemd-analyze").arg("verify").arg(&unit).output();
     match verify {
-        // Others' units may be wrong, too.
+        // Units of other packages may be wrong, too.
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             let ours: Vec<&str> = text.lines().filter(|line| line.contains("sandstorm.service")).collect();
@@ -375,7 +375,7 @@ fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
     let folder = tempfile::tempdir().unwrap();
-    // As an older server has left it.
+    // The state that an older server has left.
     let state = folder.path().join("state");
     fs::create_dir_all(state.join("builder")).unwrap();
     fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
@@ -400,8 +400,7 @@ fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
     found.sort();
     assert_eq!(found, told);
 
-    // What is in the builder's folder may be read by compilers that run as other users, where they are let in: not its
-    // key.
+    // Compilers that run as other users may read the builder's folder where they have access, but never its key.
     let mut waiting = vec![state.join("extensions"), state.join("tokens")];
     assert_eq!(mode(&state.join("builder/builder.key")), 0o600);
     while let Some(path) = waiting.pop() {
@@ -447,7 +446,7 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
 
-/// Whether a link of the page leads to a file, or to a heading of one.
+/// Returns an error unless a link of the page leads to a file, or to a heading of one.
 fn leads(from: &str, target: &str) -> Result<(), String> {
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
     let folder = root().join(from).parent().unwrap().to_path_buf();

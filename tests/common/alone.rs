@@ -1,15 +1,16 @@
-//! Tests that have a process of their own, though they share a program: what they look at, or change, is the whole
-//! process's. One at a time: what they measure is the machine's as well.
+//! Tests that need a process of their own, though they share a program: they measure or change the whole process. They
+//! run one at a time: they measure the machine as well.
 
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Tells the process that it is the one test's own.
+/// Tells the process that it runs this one test alone.
 const ALONE: &str = "SANDSTORM_TEST_ALONE";
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Whether this process is not the test's own; then the test has been run in one that is, and has passed.
+/// Returns `false` in the test's own process. Elsewhere it runs the test in such a process, checks that it passed, and
+/// returns `true`.
 ///
 /// A test begins with `if ran_alone(module_path!(), "its_name") { return; }`.
 pub fn ran_alone(module: &str, test: &str) -> bool {

@@ -1,5 +1,5 @@
-//! What several tests need: a data plane on free ports, a way to speak to it packet by packet, and extensions compiled
-//! from `ext/`.
+//! Helpers for several tests: a data plane on free ports, a client that speaks packet by packet, and extensions
+//! compiled from `ext/`.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod alone;
@@ -36,7 +36,7 @@ pub fn data_plane(workers: usize) -> DataPlane {
     data_plane_with(&format!("workers = {workers}\npin = false\n"))
 }
 
-/// A data plane configured by `text`, on free ports of loopback, or whatever [`network`] has in their place.
+/// A data plane configured by `text`, on free ports of loopback, or on [`network`]'s driver.
 pub fn data_plane_with(text: &str) -> DataPlane {
     network::start(overrides(), |overrides| data_plane_as(text, overrides))
 }
@@ -63,7 +63,7 @@ fn overrides() -> CliOverrides {
     }
 }
 
-/// A tenant with one table of id 1, whose extensions may be killed as often as a test wants; gives the tenant's id and
+/// Creates a tenant with one table of id 1 whose extensions may be killed without limit. Returns the tenant's id and
 /// token.
 pub fn tenant(plane: &DataPlane, name: &str, open: bool) -> (u32, String) {
     let quotas = QuotaChanges { slow_after_kills: Some(0), suspend_after_kills: Some(0), ..QuotaChanges::default() };
@@ -83,7 +83,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
-/// One toolchain for all tests of a process, in a folder that later runs find again.
+/// One toolchain for all tests of a process, in a folder that later runs reuse.
 pub fn toolchain() -> &'static Toolchain {
     static TOOLCHAIN: OnceLock<Toolchain> = OnceLock::new();
     TOOLCHAIN.get_or_init(|| {
@@ -126,7 +126,7 @@ pub fn load_with(plane: &DataPlane, tenant: &str, name: &str, version: u64, budg
     plane.directory.put_extension(tenant, Arc::new(extension)).expect("an extension is loaded");
 }
 
-/// An operation that owns its bytes.
+/// An operation's answer that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub op: OpKind,
@@ -143,7 +143,7 @@ impl Answer {
     }
 }
 
-/// A client that speaks packet by packet, so that a test can send what no client would.
+/// A client that speaks packet by packet, so that a test can send what no client library would.
 pub struct Wire {
     pub socket: network::Socket,
     pub tenant: u32,
@@ -198,8 +198,8 @@ impl Wire {
         (u16::from_be_bytes([buffer[4], buffer[5]]), header, answers)
     }
 
-    /// Receives a datagram. On a machine that was stopped for longer than the socket's patience the wait is over before
-    /// the server has gone on: so there is a second one, after which it is the server that does not answer.
+    /// Receives a datagram. On a machine that stalled for longer than the socket's timeout the wait ends before the
+    /// server continues. So there is a second wait, after which the server counts as silent.
     fn receive_into(&self, buffer: &mut [u8]) -> usize {
         let again = self.socket.recv(buffer).or_else(|error| {
             println!("no answer came in time ({error}); waiting once more");
@@ -208,7 +208,7 @@ impl Wire {
         again.unwrap_or_else(|error| panic!("no answer comes ({error}); the server's counters: {}", self.counters()))
     }
 
-    /// What each worker has counted.
+    /// The counters of each worker.
     fn counters(&self) -> String {
         let counted = |worker| {
             let counted: Vec<String> = flat(&self.metrics.read_worker(worker))
@@ -248,8 +248,8 @@ impl Wire {
 /// The longest deadline of a client, for tests that are not about deadlines: the machine may be busy.
 pub const PATIENT: Duration = sandstorm_client::limits::MAX_DEADLINE;
 
-/// Ends what others do for as long as a flag is not set, when it goes out of scope: after a panic, too, or a scope of
-/// threads would wait for ever.
+/// Sets a flag when it goes out of scope, which stops the threads that poll it. This holds after a panic, too:
+/// otherwise a scope of threads would wait for ever.
 pub struct Stop<'a>(pub &'a std::sync::atomic::AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -264,15 +264,15 @@ pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Cli
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
 
-/// The same, asking this worker (of `plane.metrics.workers()`, round and round): what clients of one worker do hardly
-/// comes between what others of it do, since all of a tenant's requests go to its home worker else.
+/// As [`client`], with all requests sent to this worker, modulo `plane.metrics.workers()`. By default all of a tenant's
+/// requests go to its home worker, where those of several clients hardly interleave.
 pub fn client_at(plane: &DataPlane, tenant: u32, worker: usize) -> sandstorm_client::blocking::Client {
     let worker = sandstorm_client::Route::Worker((worker % plane.metrics.workers()) as u32);
     let config = network::config(plane, tenant).deadline(PATIENT).route(worker);
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
 
-/// The ways of `ext/bad` that end in a kill, and its cause.
+/// The modes of `ext/bad` that end in a kill, and its cause.
 pub const BAD_KINDS: [(&str, KillCause); 14] = [
     ("loop", KillCause::TotalBudget),
     ("loop-scans", KillCause::TotalBudget),
@@ -290,8 +290,8 @@ pub const BAD_KINDS: [(&str, KillCause); 14] = [
     ("overflow", KillCause::Panic),
 ];
 
-/// Waits until nothing is charged to a tenant any more: the last answer may come a moment before its invocation is put
-/// away.
+/// Waits until nothing is charged to a tenant any more. The last answer may come a moment before its invocation is
+/// cleaned up.
 pub fn await_nothing_charged(plane: &DataPlane, tenant: u32) {
     let usage = || {
         let snapshot = plane.directory.snapshot();
@@ -308,7 +308,7 @@ pub fn await_nothing_charged(plane: &DataPlane, tenant: u32) {
     panic!("still charged: {:?} invocations, bytes of memory, places", usage());
 }
 
-/// Whether it comes true within a minute: what other threads do takes as long as the machine lets them.
+/// Returns whether the condition comes true within a minute: other threads take as long as the machine lets them.
 pub fn within_a_minute(mut it: impl FnMut() -> bool) -> bool {
     let asked = std::time::Instant::now();
     while !it() {

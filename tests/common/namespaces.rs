@@ -1,5 +1,5 @@
-//! Network namespaces with pairs of virtual interfaces between them, which take root: tests that need some say so and
-//! end without it.
+//! Network namespaces with pairs of virtual interfaces between them, which take root. Tests that need some print a line
+//! and end without it.
 #![allow(dead_code, unreachable_pub)]
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Namespaces, gone when this is, and with them their interfaces.
+/// Namespaces, removed with their interfaces when dropped.
 pub struct Namespaces<const N: usize> {
     pub names: [String; N],
 }
@@ -24,8 +24,8 @@ impl<const N: usize> Drop for Namespaces<N> {
 }
 
 impl<const N: usize> Namespaces<N> {
-    /// New ones, in which what `lines` makes of their names is run. None if this machine does not let us. No IPv6 of
-    /// the kernel's own is at their interfaces but where it is switched on.
+    /// Makes namespaces and runs the commands that `lines` makes of their names. `None` if this machine does not allow
+    /// it. The kernel's own IPv6 is off at their interfaces except where it is switched on.
     pub fn new(lines: impl FnOnce(&[String; N]) -> Vec<String>) -> Option<Namespaces<N>> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
@@ -49,23 +49,24 @@ impl<const N: usize> Namespaces<N> {
     }
 }
 
-/// Two of them with a pair of interfaces between them.
+/// Two namespaces with a pair of interfaces between them.
 pub struct Pair {
-    /// Where the kernel has addresses, on `kern0`.
+    /// The namespace with the kernel's addresses, on `kern0`.
     pub kernel: String,
-    /// Where only we are to answer, on `ours0`.
+    /// The namespace in which only the server answers, on `ours0`.
     pub ours: String,
     _gone_with_it: Namespaces<2>,
 }
 
 impl Pair {
-    /// With these addresses of the kernel, and packets of up to so many bytes. None if this machine does not let us.
+    /// Makes a pair with these addresses of the kernel, and packets of up to so many bytes. `None` if this machine does
+    /// not allow it.
     pub fn new(addresses: [&str; 2], mtu: usize) -> Option<Pair> {
         let namespaces = Namespaces::new(|[kernel, ours]| {
             vec![
                 format!("ip -n {kernel} link add kern0 mtu {mtu} type veth peer name ours0 mtu {mtu} netns {ours}"),
                 format!("ip netns exec {kernel} sysctl -qw net.ipv6.conf.kern0.disable_ipv6=0"),
-                // Without duplicate address detection the address is there at once.
+                // Without duplicate address detection the address is usable at once.
                 format!("ip netns exec {kernel} sysctl -qw net.ipv6.conf.kern0.accept_dad=0"),
                 format!("ip -n {ours} link set ours0 up"),
                 format!("ip -n {kernel} link set kern0 up"),
@@ -78,7 +79,7 @@ impl Pair {
     }
 }
 
-/// What a line prints, or why it failed.
+/// Runs a command line; returns its output or the error.
 pub fn run(line: &str) -> Result<String, String> {
     let mut words = line.split_whitespace();
     let output =
@@ -88,7 +89,7 @@ pub fn run(line: &str) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(format!("{line}: {text}{complaint}")) }
 }
 
-/// The same in a namespace.
+/// As [`run`], in a namespace.
 pub fn run_in(name: &str, line: &str) -> Result<String, String> {
     run(&format!("ip netns exec {name} {line}"))
 }
@@ -99,7 +100,7 @@ pub fn enter(name: &str) {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }
 
-/// Does something in a namespace.
+/// Runs a function in a namespace.
 pub fn within<T: Send>(name: &str, what: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

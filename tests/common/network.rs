@@ -1,6 +1,6 @@
-//! What the tests' datagrams go through. Kernel sockets; or, with `SANDSTORM_TEST_DRIVER=memif` (`memif6`: over IPv6),
-//! shared memory through DPDK, in a build with the feature `dpdk`: the same tests, the server and the clients on this
-//! project's own stack. Each data plane has a device of its own, and its clients the one at its other end.
+//! The network of the tests: kernel sockets, or shared memory through DPDK. With `SANDSTORM_TEST_DRIVER=memif`
+//! (`memif6`: over IPv6) in a build with the feature `dpdk`, the same tests run on this project's own stack, the
+//! server's and the clients'. Each data plane has a device of its own, and its clients the one at its other end.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,10 +11,10 @@ use sandstorm_control::config::CliOverrides;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6};
 
-/// Names the driver.
+/// The variable that names the driver.
 const DRIVER: &str = "SANDSTORM_TEST_DRIVER";
 
-/// Whether datagrams go over shared memory.
+/// Returns whether datagrams go over shared memory.
 pub fn is_memif() -> bool {
     let named = std::env::var(DRIVER).unwrap_or_default();
     let memif = ["memif", "memif6"].contains(&named.as_str());
@@ -23,7 +23,7 @@ pub fn is_memif() -> bool {
     memif
 }
 
-/// Whether they do so over IPv6.
+/// Returns whether they do so over IPv6.
 pub fn is_ipv6() -> bool {
     is_memif() && std::env::var(DRIVER).is_ok_and(|name| name == "memif6")
 }
@@ -34,7 +34,7 @@ pub fn most() -> usize {
     if is_memif() { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM_CEILING }
 }
 
-/// Whether a datagram of so many bytes is one packet there; says that the test is not for it if not.
+/// Returns whether a datagram of so many bytes is one packet there; if not, prints that the test does not apply.
 pub fn carries(bytes: usize) -> bool {
     let carries = bytes <= most();
     if !carries {
@@ -43,7 +43,7 @@ pub fn carries(bytes: usize) -> bool {
     carries
 }
 
-/// Starts a data plane; `change` sets what it is to have on loopback.
+/// Starts a data plane; `change` sets its options on loopback.
 pub fn start(overrides: CliOverrides, start: impl FnOnce(&CliOverrides) -> DataPlane) -> DataPlane {
     #[cfg(feature = "dpdk")]
     if is_memif() {
@@ -53,7 +53,7 @@ pub fn start(overrides: CliOverrides, start: impl FnOnce(&CliOverrides) -> DataP
     start(&overrides)
 }
 
-/// How a client of the library reaches a data plane.
+/// The client library's configuration for a data plane.
 pub fn config(plane: &DataPlane, tenant: u32) -> Config {
     let config = Config::new(plane.address(), tenant);
     #[cfg(feature = "dpdk")]
@@ -63,7 +63,7 @@ pub fn config(plane: &DataPlane, tenant: u32) -> Config {
     config
 }
 
-/// A client's end, datagram by datagram.
+/// A client's end that sends and receives single datagrams.
 pub enum Socket {
     Kernel(UdpSocket),
     #[cfg(feature = "dpdk")]
@@ -77,7 +77,7 @@ impl From<UdpSocket> for Socket {
 }
 
 impl Socket {
-    /// One that talks to a worker's port.
+    /// Opens one that is connected to a worker's port.
     pub fn to(plane: &DataPlane, worker: u16) -> Socket {
         let mut address = plane.address();
         address.set_port(address.port() + worker);
@@ -90,7 +90,7 @@ impl Socket {
         Socket::Kernel(socket)
     }
 
-    /// One that talks to all of the workers' ports, by [`Socket::send_to`].
+    /// Opens one for all of the workers' ports, by [`Socket::send_to`].
     pub fn to_all(plane: &DataPlane) -> Socket {
         #[cfg(feature = "dpdk")]
         if let Some(device) = memif::client(plane) {
@@ -168,13 +168,13 @@ pub mod memif {
     use sandstorm_net::limits::default_datagram;
     use sandstorm_net::r2p2::DatagramSink;
 
-    /// Data planes of one process, at most: DPDK has 32 ports, as distributions build it.
+    /// Most data planes of one process: DPDK has 32 ports, as distributions build it.
     const PAIRS: usize = 16;
 
     /// The other ends, by the address of the data plane.
     static CLIENTS: Mutex<BTreeMap<IpAddr, Arc<ClientDevice>>> = Mutex::new(BTreeMap::new());
 
-    /// DPDK's arguments: it starts once, with all devices that there will be.
+    /// DPDK's arguments: it starts once, with all devices that will ever exist.
     fn eal() -> String {
         let pid = std::process::id();
         let end = |pair: usize, at: usize, role: &str| {
@@ -184,7 +184,7 @@ pub mod memif {
         format!("--no-huge --no-pci --no-shconf -m 2048{}", ends.collect::<String>())
     }
 
-    /// One end of a pair.
+    /// The settings of one end of a pair.
     fn net(pair: usize, at: usize) -> NetOverrides {
         let host = at + 1;
         let v4 = (!super::is_ipv6()).then(|| format!("10.50.{pair}.{host}/24"));
@@ -209,11 +209,12 @@ pub mod memif {
         plane
     }
 
-    /// Asks until the data plane is known as a neighbour: what was sent before would wait, as far as there is room.
+    /// Sends until the data plane is known as a neighbour: packets that were sent before would wait, as far as there is
+    /// room.
     fn find(client: &ClientDevice, server: IpAddr) {
         let mut driver = client.open().expect("a free connection");
         let (mut burst, mut outbox, begun) = (driver.burst(), Outbox::default(), Instant::now());
-        // Nobody serves that port.
+        // No socket is bound to that port.
         outbox.send((server, 9).into(), &[b"who is there?"]);
         let is_known = |(ip, _, answered_us): &(IpAddr, _, u64)| *ip == server && *answered_us > 0;
         while !client.interface().neighbours().iter().any(is_known) {
@@ -224,12 +225,12 @@ pub mod memif {
         }
     }
 
-    /// The device at the other end, if it is a data plane over shared memory.
+    /// The device at the other end, if the data plane uses shared memory.
     pub fn client(plane: &DataPlane) -> Option<Arc<ClientDevice>> {
         CLIENTS.lock().unwrap().get(&plane.address().ip()).cloned()
     }
 
-    /// As a connected socket of the standard library.
+    /// The counterpart of a connected socket of the standard library.
     pub struct Socket(Mutex<Inner>);
 
     struct Inner {
@@ -238,7 +239,7 @@ pub mod memif {
         burst: Burst,
         outbox: Outbox,
         server: SocketAddr,
-        /// All workers' answers are taken.
+        /// Whether it receives all workers' answers.
         all: bool,
         came: VecDeque<Vec<u8>>,
         timeout: Option<Duration>,
@@ -267,7 +268,7 @@ pub mod memif {
             let most = default_datagram(server.is_ipv6());
             assert!(datagram.len() <= most, "{} bytes are no packet here", datagram.len());
             assert_eq!(server.ip(), inner.server.ip(), "nobody else is at the other end");
-            // As long as there is no room for what was sent before.
+            // While there is no room for the packets that were sent before.
             while !inner.outbox.is_empty() {
                 inner.driver.transmit(&mut inner.outbox);
                 if inner.timeout == Some(Duration::ZERO) && !inner.outbox.is_empty() {

@@ -1,4 +1,4 @@
-//! A server as people start it: the real binary, in a process of its own, on free ports, over shared memory, or in a
+//! A server as users start it: the real binary, in a process of its own, on free ports, over shared memory, or in a
 //! network namespace.
 #![allow(dead_code, unreachable_pub)]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A server process of the test's own; told to end, and waited for, when dropped.
+/// A server process of the test's own; asked to end, and waited for, when dropped.
 pub struct Server {
     pub process: Child,
     pub control: String,
@@ -18,16 +18,16 @@ pub struct Server {
     pub folder: Arc<TempDir>,
     /// The network namespace that it is in, if not the test's own.
     namespace: Option<String>,
-    /// What a load has to be told beside what others are, to reach it.
+    /// Additional options that a load needs to reach it.
     of_loads: Vec<String>,
 }
 
-/// The command line, without what the environment says of another server.
+/// The command line without environment variables that name another server.
 pub fn binary() -> Command {
     binary_in(None)
 }
 
-/// The same in a network namespace.
+/// As [`binary`], in a network namespace.
 pub fn binary_in(namespace: Option<&str>) -> Command {
     let program = env!("CARGO_BIN_EXE_sandstorm-under-test");
     let mut command = Command::new(if namespace.is_some() { "ip" } else { program });
@@ -65,7 +65,7 @@ impl Server {
         Server::start_in(None, new_folder(), &[&["--data", "127.0.0.1:0"], options].concat())
     }
 
-    /// Starts one over shared memory, with these addresses; who puts a load on it is at `client`.
+    /// Starts one over shared memory, with these addresses; a load on it has the address `client`.
     pub fn start_over_memif(addresses: &[&str], client: &str, options: &[&str]) -> Server {
         let folder = new_folder();
         let socket = folder.path().join("socket");
@@ -93,7 +93,7 @@ impl Server {
         self.folder.path().join("state")
     }
 
-    /// The command line towards this server.
+    /// A command towards this server.
     pub fn command(&self) -> Command {
         let mut command = binary_in(self.namespace.as_deref());
         command.env("SANDSTORM_SERVER", &self.control).env("SANDSTORM_STATE", self.state());
@@ -107,7 +107,7 @@ impl Server {
         command
     }
 
-    /// What becomes of a line.
+    /// Runs a command line; returns its output.
     pub fn output(&self, line: &str) -> Output {
         let (mut command, words) = match line.strip_prefix("load ") {
             Some(words) => (self.load_command(), words),
@@ -116,7 +116,7 @@ impl Server {
         command.args(words.split_whitespace()).output().unwrap()
     }
 
-    /// What a line that has to succeed says.
+    /// Runs a command line that must succeed; returns its JSON.
     pub fn json(&self, line: &str) -> Value {
         let output = self.output(&format!("{line} --json"));
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,6 +1,6 @@
 //! Promise: over the wire, ranges of ordered tables are those of a sorted map, both ways, within limits, with long keys
-//! and large values; one that is asked for as of one moment never shows half of a transaction; grants allow them, and
-//! their end forbids them.
+//! and large values. A range of one moment never shows half of a transaction. Grants allow ranges, and their end
+//! forbids them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ fn expected(
     inside
 }
 
-/// One thing that a client does.
+/// One action of a client.
 #[derive(Clone, Debug)]
 enum Step {
     Put(Vec<u8>, u8),
@@ -64,7 +64,7 @@ enum Step {
     Range { from: Vec<u8>, to: Vec<u8>, limit: usize, backward: bool },
 }
 
-/// Keys of few letters: equal ones, the beginnings of others, the empty one.
+/// Keys of few letters: equal ones, prefixes of others, the empty one.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![Just(0), Just(7), Just(255)], 0..5)
 }
@@ -116,7 +116,7 @@ fn take(client: &Client, model: &mut BTreeMap<Vec<u8>, Vec<u8>>, step: Step) {
     }
 }
 
-/// How many records there are between two keys.
+/// The number of records between two keys.
 fn super_len(model: &BTreeMap<Vec<u8>, Vec<u8>>, from: &[u8], to: &[u8]) -> usize {
     expected(model, from, to, usize::MAX, Direction::Forward).len()
 }
@@ -141,7 +141,7 @@ fn a_long_range_comes_in_several_answers_and_in_order() {
     for last in [0, 9, 254, 255] {
         model.insert(longest(last), b"long".to_vec());
     }
-    // No two of these fit into one answer, and the last of them only just by itself.
+    // No two of these fit into one answer, and the last of them only just fits alone.
     for number in 0..3_u8 {
         model.insert(vec![200, number], vec![number; 5 << 20]);
     }
@@ -163,7 +163,7 @@ fn what_is_no_range_is_refused() {
     let (plane, client) = world();
     put(&client, b"k", b"v");
     for limit in [0, 10_001] {
-        // The client asks for no more than a page at a time, so the message is made by hand.
+        // The client library requests no more than a page at a time, so the message is made by hand.
         let refused =
             client.send(client.batch().range(SORTED, b"", b"", limit, Direction::Forward)).expect("an answer");
         assert!(matches!(&refused[0], Err(Error::Malformed { text }) if text.contains("10000")), "{refused:?}");
@@ -171,7 +171,7 @@ fn what_is_no_range_is_refused() {
     let ada = plane.directory.snapshot().by_name("ada").expect("a tenant").tenant.id;
     let mut wire = Wire::new(&plane, 0, ada);
     for (limit, status) in [(500, RpcStatus::Ok), (501, RpcStatus::TooLarge)] {
-        // The client does not send so many, so the server is asked without it.
+        // The client library does not send so many, so the test sends the message itself.
         let range = || Operation::range(SORTED, b"", b"", limit, false);
         let answered: Vec<RpcStatus> = wire.ask(&[range(), range()]).iter().map(|answer| answer.status).collect();
         assert_eq!(answered, [status; 2], "{limit}");
@@ -210,7 +210,7 @@ fn a_grant_allows_ranges_as_long_as_it_lasts() {
     assert_eq!(bob.range(id, b"", b"", 10, Direction::Forward), Err(Error::UnknownTable));
 }
 
-/// Says so when it is dropped, after a failure too: whoever waits for that ends as well.
+/// Sets the flag when it is dropped, after a failure too: threads that wait for it end as well.
 struct Says<'a>(&'a AtomicBool);
 
 impl Drop for Says<'_> {
@@ -275,7 +275,7 @@ fn a_range_of_one_moment_never_shows_half_of_a_transaction() {
                 }
             });
         }
-        // Rounds in which nothing was moved do not count.
+        // Rounds without a move do not count.
         let mut rounds = 0;
         while rounds < 400 && !ended.load(Ordering::Acquire) {
             let before = moved.load(Ordering::Acquire);

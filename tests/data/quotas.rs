@@ -1,6 +1,6 @@
-//! Promise: every quota of a tenant has a default, a status or error that names it when it is reached, and, where it is
-//! used up rather than passed, an account that comes back to zero. A tenant that takes all it can get leaves room for
-//! the others.
+//! Promise: every quota of a tenant has a default, and a status or error that names it when it is reached. If it is
+//! used up rather than passed, its account also returns to zero. A tenant that takes all it can leaves room for the
+//! others.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn bad(name: &str) -> Vec<u8> {
     [&1u64.to_le_bytes()[..], name.as_bytes()].concat()
 }
 
-/// A tenant whose quota `name` is `value`, with kills that have no consequences unless they are what is limited.
+/// Creates a tenant whose quota `name` is `value`. Its kills have no consequences unless they are the quota under test.
 fn limited(plane: &DataPlane, name: &str, value: u64) -> u32 {
     let mut quotas =
         QuotaChanges { slow_after_kills: Some(0), suspend_after_kills: Some(0), ..QuotaChanges::default() };
@@ -51,7 +51,7 @@ fn patient(plane: &DataPlane, tenant: &str) {
     plane.directory.set_budget(tenant, "bad", budget).expect("a budget");
 }
 
-/// Reaches the quota of that name, and holds the answer against what the documentation says.
+/// Reaches the quota of that name, and compares the answer with the documentation.
 fn reach(plane: &DataPlane, name: &str) {
     match name {
         "invocation_memory_bytes" => {
@@ -68,7 +68,7 @@ fn reach(plane: &DataPlane, name: &str) {
         }
         "concurrent_invocations" => {
             let id = limited(plane, name, 1);
-            // Both are begun before one is polled.
+            // Both begin before one is polled.
             let (ok, args) = (bad("ok"), bad("ok"));
             let answers =
                 Wire::new(plane, 0, id).ask(&[Operation::invoke(b"bad", &ok), Operation::invoke(b"bad", &args)]);
@@ -78,7 +78,7 @@ fn reach(plane: &DataPlane, name: &str) {
         "requests_per_s" => {
             let id = limited(plane, name, 1);
             let mut wire = Wire::new(plane, 0, id);
-            // At rest, it passes whole, and is then waited for: half a minute.
+            // From rest the message passes whole; its cost is then paid back for half a minute.
             let many = vec![Operation::new(OpKind::Ping); 30];
             assert!(wire.ask(&many).iter().all(|answer| answer.status == RpcStatus::Ok));
             let answers = wire.ask(&many);
@@ -107,8 +107,8 @@ fn reach(plane: &DataPlane, name: &str) {
             let id = limited(plane, name, 3);
             refused(&kill_until(plane, id, |answer| answer.status == RpcStatus::Suspended), RpcStatus::Suspended, name);
         }
-        // The shares themselves: `workers::run_queue::tests`. Slices: tests of preemption. The window:
-        // `tenants::conduct`. Grants and waiting pushes: with what they limit.
+        // Weights are tested in `workers::run_queue::tests`, slices in the tests of preemption, the window in
+        // `tenants::conduct`. Grants and waiting pushes are tested with their limits.
         "weight" | "slice_us" | "kill_window_s" | "waiting_pushes" | "grants_given" | "grants_received" => {
             let mut changes = QuotaChanges::default();
             assert!(
@@ -119,7 +119,7 @@ fn reach(plane: &DataPlane, name: &str) {
     }
 }
 
-/// Reaches a quota of what a tenant may have.
+/// Reaches a quota of the directory's objects.
 fn reach_in_directory(plane: &DataPlane, name: &str) {
     match name {
         "memory_bytes" => {
@@ -147,7 +147,7 @@ fn reach_in_directory(plane: &DataPlane, name: &str) {
     }
 }
 
-/// Calls what is killed until an answer is as expected. The control thread looks a few times a second.
+/// Calls code that is killed until an answer is as expected. The control thread checks a few times a second.
 fn kill_until(plane: &DataPlane, tenant: u32, expected: impl Fn(&Answer) -> bool) -> Answer {
     let mut wire = Wire::new(plane, 0, tenant);
     for _ in 0..100_000 {
@@ -187,13 +187,13 @@ fn a_suspended_extension_says_why_and_is_resumed_and_the_neighbour_does_not_noti
         assert!(told.contains(part), "{part:?} in {told:?}");
     }
     let view = plane.directory.snapshot().by_name("hostile").expect("there").clone();
-    // Workers refuse it as soon as they see the new directory; the notice follows it.
+    // Workers refuse it as soon as they see the new directory; the notice comes after that.
     let noticed = || view.tenant.usage.policy_events().first().is_some_and(|notice| notice.what == "suspended");
     assert!(common::within_a_minute(noticed), "{:?}", view.tenant.usage.policy_events());
     assert!(view.is_suspended("bad") && !view.is_suspended("get"));
     assert_eq!(call(&plane, neighbour, "bad", &bad("ok")).status, RpcStatus::Ok);
     plane.directory.set_suspended("hostile", "bad", false, false).expect("resumed");
-    // Slow it still is: its kills are of the last minute.
+    // It is still slowed down: its kills are of the last minute.
     let mut wire = Wire::new(&plane, 0, hostile);
     let called = || wire.one(Operation::invoke(b"bad", &bad("ok"))).status == RpcStatus::Ok;
     assert!(common::within_a_minute(called), "it is called again");
@@ -215,7 +215,7 @@ fn who_takes_all_places_leaves_some_for_the_neighbour_and_gives_all_back() {
     let (neighbour, _) = tenant(&plane, "neighbour", true);
     load(&plane, "hostile", "bad", 1);
     load(&plane, "neighbour", "bad", 1);
-    // Calls that yield until their budget is spent, more than there are places; as many in a message as fit a packet.
+    // Calls that yield until their budget is spent, more than there are slots; as many in a message as fit a packet.
     let mut wire = Wire::new(&plane, 0, hostile);
     let args = bad("yields");
     let calls = vec![Operation::invoke(b"bad", &args); 25];

@@ -1,5 +1,5 @@
-//! Promise: what a sealed session carries is read, forged and repeated by nobody; the token never travels. And whatever
-//! port a session's packets come from, sealed or not, each request of it runs once and is answered.
+//! Promise: no one in between reads, forges or repeats the content of a sealed session, and the token never travels.
+//! Whatever port a session's packets come from, sealed or not, each request of it runs once and is answered.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -21,8 +21,8 @@ use sandstorm_net::rpc::{
 };
 use sandstorm_net::seal::{ClientSeal, MAGIC};
 
-/// Stands between a client and a server: records what passes, changes and repeats it as told. To the client it is on
-/// loopback, to the server on whatever [`network`] has.
+/// A man in the middle between a client and a server: records packets, changes and repeats them as the test asks. It is
+/// on loopback to the client, and on [`network`]'s driver to the server.
 struct Middle {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -32,9 +32,9 @@ struct Middle {
 }
 
 impl Middle {
-    /// With `hostile`, every packet is followed by copies: the same again, one with a changed bit, one cut short.
+    /// With `hostile`, every packet is followed by copies: one unchanged, one with a changed bit, one cut short.
     fn start(plane: &DataPlane, hostile: bool) -> Middle {
-        // As large as the client's datagrams are, so the server gets them.
+        // As large as the client's datagrams, so the server receives them.
         let local = if plane.address().is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
         let front = UdpSocket::bind(local).expect("a socket");
         let address = front.local_addr().expect("an address");
@@ -101,7 +101,7 @@ fn copies(packet: &[u8], hostile: bool) -> Vec<Vec<u8>> {
     copies
 }
 
-/// Through somebody in the middle.
+/// A client configuration through the man in the middle.
 fn through(middle: &Middle, tenant: u32, token: &str) -> Config {
     always_sealed(Config::new(middle.address, tenant), token)
 }
@@ -150,7 +150,7 @@ fn forged_repeated_and_cut_packets_change_nothing() {
     for number in 1..=200 {
         assert_eq!(client.increment(1, b"n", 1), Ok(number));
     }
-    // Later, everything that was ever sent, once more.
+    // Later, every packet that was ever sent, once more.
     let attacker = Socket::to(&plane, 0);
     for packet in middle.seen() {
         attacker.send(&packet).expect("sent");
@@ -183,7 +183,7 @@ fn a_client_that_moves_goes_on_in_the_same_session() {
     let value = vec![7; 100_000];
     client.put(1, b"large", &value, &Default::default()).expect("a put");
     let hellos = || middle.seen().iter().filter(|packet| packet[1] == 2).count();
-    // More than one where the first was answered late.
+    // There is more than one where the first was answered late.
     let first = hellos();
     assert!(first >= 1);
     for number in 1..=20 {
@@ -233,7 +233,7 @@ fn the_polled_connection_is_sealed_as_well() {
 
 /// An address of this machine that is not loopback, if it has one.
 fn own_address() -> Option<IpAddr> {
-    // Nothing is sent: connecting a datagram socket chooses the address from which it would send.
+    // No packet is sent: connecting a datagram socket chooses its source address.
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
@@ -325,9 +325,8 @@ fn a_sealed_session_acts_for_its_own_tenant_alone() {
     assert_eq!(ask(alice, Operation::get(1, b"k")), RpcStatus::NotFound, "and goes on acting for its own");
 }
 
-/// Stands between a client and a server as a gateway that gives the client another port all the time: what is still
-/// under way to the one before is lost. It loses and repeats packets as well, some of them late and from yet another
-/// port.
+/// Acts as a gateway between a client and a server that keeps changing the client's port: packets in flight to the
+/// previous port are lost. It loses and repeats packets as well, some of them late and from yet another port.
 fn gateway(plane: &DataPlane, front: &UdpSocket, seed: u64, end: &AtomicBool) {
     front.set_read_timeout(Some(Duration::from_micros(200))).expect("a timeout");
     let open = || {
@@ -396,7 +395,7 @@ fn each_increment_runs_once_and_is_answered_whatever_port_its_packets_come_from(
     });
 }
 
-/// Says hello in a session that will be bound, and binds it; tells the server's start.
+/// Sends the hello of a session that will be bound, and binds it; returns the server's start.
 fn bind(wire: &mut Wire, token: &str) -> u32 {
     let answer = wire.one(Operation { number: HELLO_BIND_SESSION, ..Operation::hello(token.as_bytes()) });
     assert_eq!(answer.status, RpcStatus::Ok);
@@ -424,17 +423,18 @@ fn a_bound_session_goes_on_from_another_port_and_one_that_is_not_does_not() {
             assert_eq!((answer.status, answer.number), (RpcStatus::Ok, 1), "repeat {repeat}: {}", answer.text());
         }
         assert_eq!(moved(session, sequence).one(Operation::increment(1, b"n", 1)).number, 2);
-        // The number of a session is worth nothing to another one, and none is known before its hello.
+        // One session's number does not work for another, and none is known before its hello.
         let mut guessed = moved(session ^ 1, sequence);
         let expected = if open { RpcStatus::Ok } else { RpcStatus::Unauthenticated };
         assert_eq!(guessed.one(Operation::increment(1, b"other", 1)).status, expected);
-        // A session that did not ask for it is known at its own address alone, however others number their messages.
+        // A session that did not ask for it is known at its own address alone, however other senders number their
+        // messages.
         let mut unbound = Wire::new(&plane, 0, id);
         assert_eq!(unbound.one(Operation::hello(token.as_bytes())).status, RpcStatus::Ok);
         assert_eq!(unbound.one(Operation::put(1, b"k", b"v")).status, RpcStatus::Ok);
         let mut elsewhere = moved(unbound.session, u64::from(start) << 32);
         assert_eq!(elsewhere.one(Operation::put(1, b"k", b"v")).status, expected);
-        // What names another start of the server is not run, whatever else is right about it.
+        // A request that names another start of the server does not run, whatever else is right about it.
         let former = MessageHeader { sequence: (u64::from(start ^ 2) << 32) + 9, acked: 0, ..first.header(1) };
         let answer = &first.ask_as(&former, &[Operation::increment(1, b"n", 1)])[0];
         assert_eq!((answer.status, answer.number), (RpcStatus::Stale, STALE_PREVIOUS_START), "{}", answer.text());

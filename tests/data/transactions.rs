@@ -1,6 +1,6 @@
-//! Promise: over the wire, on two workers, transactions are all or nothing, whatever ends the calls among them:
-//! transfers between accounts never change their sum, for whoever adds it up meanwhile, and who meets others each time
-//! is told `Conflict`.
+//! Promise: over the wire, on two workers, transactions are all or nothing, however the calls among them end. Transfers
+//! between accounts never change the sum that a concurrent reader computes. A call that conflicts each time returns
+//! `Conflict`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -153,12 +153,12 @@ fn who_meets_others_each_time_is_told_conflict() {
     assert_eq!(counter(&plane, "conflicts"), 2);
 }
 
-/// An account's key, as workloads name records.
+/// An account's key, in the form of workloads' record keys.
 fn account(number: u64) -> Vec<u8> {
     format!("k{number:05}").into_bytes()
 }
 
-/// What a call of the closed economy answers, as numbers; `None` where it met others each time.
+/// The numbers that a call of the closed economy returns; `None` where it conflicted each time.
 fn economy(client: &sandstorm_client::blocking::Client, command: u8, rest: &[&[u8]]) -> Option<Vec<u8>> {
     let args = [&1_u64.to_le_bytes()[..], &[command], &rest.concat()].concat();
     match client.invoke("ycsb_t", &args) {

@@ -1,4 +1,4 @@
-//! Promise: a new version replaces the old one without losing a call, and the old one is gone when its last call is.
+//! Promise: a new version replaces the old one without losing a call, and the old one is unmapped after its last call.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use sandstorm_net::rpc::{Operation, RpcStatus};
 /// Versions pushed while calls run.
 const VERSIONS: u64 = 30;
 
-/// Mapped libraries of extensions.
+/// Number of mapped libraries of extensions.
 fn libraries() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
     maps.lines().filter(|line| line.contains("memfd:sandstorm")).count()

@@ -1,4 +1,4 @@
-//! Promise: every packet gets an answer that says what became of it, or is counted; what is refused changes nothing.
+//! Promise: every packet gets an answer with its outcome, or is counted; a refused request changes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ use sandstorm_net::rpc::{
     OP_HEADER_LEN, OpKind, Operation, RpcStatus, encode_message, push_key,
 };
 
-/// Over shared memory a process has devices for 16 servers (DPDK has 32 ports), and each test here has one of its own:
-/// what says nothing of the network is left out there.
+/// Over shared memory a process has devices for 16 servers (DPDK has 32 ports), and each test here has one of its own.
+/// Tests that do not depend on the network are left out there.
 fn has_no_devices_left() -> bool {
     if is_memif() {
         println!("left out over shared memory: it says nothing of the network");
@@ -111,7 +111,7 @@ fn strangers_are_told_what_is_missing() {
     assert_eq!(wire.one(Operation::get(2, b"k")).status, RpcStatus::UnknownTable);
     assert_eq!(wire.one(Operation::multiget(1, 1_000_000, b"")).status, RpcStatus::TooLarge);
     assert_eq!(wire.one(Operation::invoke(b"nothing", b"")).status, RpcStatus::UnknownExtension);
-    // Another session of the same peer has shown nothing.
+    // Another session of the same peer is not authenticated.
     wire.session += 1;
     assert_eq!(wire.one(Operation::get(1, b"k")).status, RpcStatus::Unauthenticated);
     wire.tenant = 999;
@@ -180,7 +180,7 @@ fn bytes_that_are_no_message_are_answered_with_what_is_wrong_and_change_nothing(
     let counter = |name: &str| -> u64 {
         plane.metrics.read().iter().find(|r| r.metric.name == name).expect("a metric").values.iter().sum()
     };
-    // The shortest answer there is: what is shorter gets none, lest it be sent in somebody else's name.
+    // The shortest possible answer. A shorter request gets none, lest it be sent in a victim's name.
     let shortest = MESSAGE_HEADER_LEN + OP_HEADER_LEN;
     for cut in 0..message.len() {
         wire.send(cut as u16, &message[..cut]);
@@ -193,8 +193,8 @@ fn bytes_that_are_no_message_are_answered_with_what_is_wrong_and_change_nothing(
             );
             assert!(cut < shortest + 25 || !answers[0].value.is_empty(), "where there is room, it says what was wrong");
         }
-        // Who sends little but what is refused for longer than a window of the early drop is dropped in part before it
-        // is heard.
+        // A sender whose requests are mostly refused for longer than a window of the early drop has a part of its
+        // packets dropped unread.
         for _ in 0..2 {
             assert_eq!(wire.one(Operation::new(OpKind::Ping)).status, RpcStatus::Ok);
         }
@@ -235,7 +235,7 @@ fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
             for message in [&message[..], &message[..message.len() - 1], &message[..message.len().min(40)]] {
                 asked += 1;
                 wire.send(1, message);
-                // What comes before the answer to this is the answer to that.
+                // The next answer to arrive is the answer to this.
                 let only_pings = wire.header(1);
                 let mut ping = Vec::new();
                 encode_message(&MessageHeader { tenant: 0, ..only_pings }, &[Operation::new(OpKind::Ping)], &mut ping);
@@ -272,7 +272,7 @@ fn an_answer_to_a_stranger_is_one_packet_that_is_sent_once() {
         vec![Operation { key: &long, ..Operation::new(OpKind::Ping) }; 2],
     ];
     for question in questions {
-        // More than a packet would be sent again until it is acked, and whoever has the address did not ask for it.
+        // More than a packet would be sent again until it is acked, and the owner of the address did not ask for it.
         let answers = wire.ask(&question);
         assert!(answers.iter().all(|answer| answer.status == RpcStatus::TooLarge), "{}", answers[0].text());
     }
@@ -333,17 +333,17 @@ fn what_has_run_is_not_said_to_be_over_a_quota_when_it_is_repeated() {
         (answer.status, answer.number)
     };
     assert_eq!(increment(&mut wire, &header), (RpcStatus::Ok, 1));
-    // What comes back in a second is used up by these.
+    // These use up the part of the quota that returns in a second.
     let mut refused = 0;
     for _ in 0..20 {
-        // It says that it awaits the first answer still.
+        // Its header says that it still waits for the first answer.
         let other = MessageHeader { acked: 0, ..wire.header(1) };
         let (status, _) = increment(&mut wire, &other);
         refused += u32::from(status == RpcStatus::OverQuota);
         assert_eq!(increment(&mut wire, &header), (RpcStatus::Ok, 1), "the answer that it had");
     }
     assert!(refused > 0);
-    // What was refused has not run, and does when it is repeated in better times.
+    // A refused request has not run, and runs when it is repeated later.
     let last = wire.header(1);
     let mut answer = increment(&mut wire, &last);
     let before = u64::from(21 - refused);
@@ -371,7 +371,7 @@ fn a_repeated_call_runs_again_only_if_the_client_says_that_it_may() {
     assert!(again[0] != again[1] && again[1] != again[2], "{again:?}");
 }
 
-/// A query that takes that long, of a tenant with these quotas.
+/// A query that takes so long, of a tenant with these quotas.
 fn slow_query(plane: &DataPlane, name: &str, total_us: u64, quotas: QuotaChanges) -> (Wire, MessageHeader, Vec<u8>) {
     let (id, _) = tenant_with(plane, name, true, quotas);
     let budget = BudgetOverride { total_us: Some(total_us), ..BudgetOverride::default() };
@@ -411,7 +411,7 @@ fn its_repeats_begin_nothing(plane: &DataPlane) {
         }
         let (_, answered, answers) = wire.receive();
         assert_eq!((answered.sequence, answers[0].status), (header.sequence, RpcStatus::Killed));
-        // What has its answer is new when it comes again.
+        // A request whose answer was acked is new when it comes again.
         wire.send(header.sequence as u16, &message);
         assert_eq!(wire.receive().1.sequence, header.sequence);
         (header, message) = next_query(&mut wire);
@@ -425,7 +425,7 @@ fn queries_under_one_session_and_sequence_run_beside_each_other(plane: &DataPlan
     let mut another = Wire::new(plane, 0, wire.tenant);
     (another.session, another.sequence) = (wire.session, wire.sequence);
     let before = counted(plane, "duplicates");
-    // Two of one client under two ids, and one of another client under the first's.
+    // Two of one client under two ids, and one of another client under the first's id.
     for (from, request_id) in [(&wire, 1), (&wire, 2), (&another, 1)] {
         from.send(request_id, &message);
     }
@@ -454,7 +454,7 @@ fn what_was_just_created_can_be_used_at_once() {
     let (first, _) = tenant(&plane, "first", true);
     let mut wire = Wire::new(&plane, 0, first);
     for round in 0..300 {
-        // The worker is in the middle of a turn now and then when the directory changes.
+        // The worker is sometimes in the middle of a turn when the directory changes.
         assert_eq!(wire.one(Operation::new(OpKind::Ping)).status, RpcStatus::Ok);
         let (id, _) = tenant(&plane, "next", true);
         wire.tenant = id;
@@ -469,7 +469,7 @@ fn what_was_just_created_can_be_used_at_once() {
 fn runaways_end_and_say_why() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "mallory", true);
-    // So long that the page faults of filling the memory quota do not end it first.
+    // Long enough that the page faults of filling the memory quota do not end it first.
     let budget = BudgetOverride { total_us: Some(50_000), ..BudgetOverride::default() };
     load_with(&plane, "mallory", "bad", 1, budget);
     let mut wire = Wire::new(&plane, 0, id);
@@ -498,7 +498,7 @@ fn a_response_has_an_end_however_much_is_asked_for() {
     let (id, _) = tenant(&plane, "alice", true);
     load(&plane, "alice", "get", 1);
     let client = common::client(&plane, id);
-    // Nine values of one megabyte do not fit into one response: the last is refused, the others come.
+    // Nine values of one megabyte do not fit into one response: the last is refused, the others arrive.
     let value = vec![7u8; 1 << 20];
     client.put(1, b"big", &value, &Default::default()).expect("a put");
     let mut gets = client.batch();
@@ -529,7 +529,7 @@ fn a_message_has_as_many_keys_as_the_client_sends_at_most() {
     assert_eq!(client.snapshot(1, &keys[..most]).expect("as many as there can be").len(), most);
     assert_eq!(client.multi_get(1, &keys).expect("in two messages").len(), most + 1);
     let mut wire = Wire::new(&plane, 0, id);
-    // What it says of itself is looked at before its keys, which are not there.
+    // Its header is checked before its keys, which are missing.
     for (number, status, says) in
         [(most, RpcStatus::Malformed, "keys"), (most + 1, RpcStatus::TooLarge, "at most 1000 keys")]
     {

@@ -1,6 +1,6 @@
-//! Promise: a value that is sent from where it is stored arrives as it was when it was asked for, whatever is written,
-//! deleted, evicted or expires meanwhile and whatever the network loses; and what clients do not acknowledge, or do not
-//! live to, is let go of.
+//! Promise: a value that is sent from its storage arrives as it was at the time of the request. This holds for
+//! concurrent writes, deletes, evictions and expiry, and for losses in the network. Values that clients do not
+//! acknowledge, or do not live to receive, are released.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,10 +22,10 @@ const CACHE: u64 = 2;
 const KEYS: u64 = 6;
 /// Longest value, bytes.
 const LONGEST: usize = 60_000;
-/// For all of a test, on a machine that stands still now and then.
+/// Timeout of a whole test, on a machine that stalls now and then.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The way to the server, which loses some of what goes either way.
+/// The path to the server, which loses some packets in both directions.
 struct Lossy {
     socket: Socket,
     random: SmallRng,
@@ -35,13 +35,13 @@ struct Lossy {
 impl DatagramSink for Lossy {
     fn send(&mut self, _server: PeerAddr, parts: &[&[u8]]) {
         if !self.random.random_bool(self.loss) {
-            // What the kernel has no room for is lost, too.
+            // Packets for which the kernel has no room are lost, too.
             let _lost = self.socket.send(&parts.concat());
         }
     }
 }
 
-/// A client that asks for values, with several requests under way.
+/// A client that gets values, with several requests in flight.
 struct Reader {
     way: Lossy,
     endpoint: ClientEndpoint,
@@ -53,7 +53,7 @@ struct Reader {
     failed: u64,
 }
 
-/// A value says itself what it is: the bytes behind its seed follow from it.
+/// A value describes itself: the bytes after its seed follow from it.
 fn value(seed: u64, len: usize) -> Vec<u8> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut value = seed.to_le_bytes().to_vec();
@@ -88,7 +88,7 @@ impl Reader {
         self.endpoint.request(now_us, &message, &mut self.way).expect("room for a request");
     }
 
-    /// Asks for values: one in a message mostly, else some, of which the last may be sent from where it is stored.
+    /// Requests values: mostly one in a message, else some, of which the last may be sent from its storage.
     fn ask(&mut self, tenant: u32, keys: &[(u64, u64)]) {
         let names: Vec<[u8; 8]> = keys.iter().map(|(_, key)| key.to_le_bytes()).collect();
         let gets: Vec<Operation<'_>> =
@@ -96,7 +96,7 @@ impl Reader {
         self.send(tenant, MESSAGE_FLAG_IDEMPOTENT, &gets);
     }
 
-    /// One operation, and what became of it. To be used where nothing else is under way.
+    /// Runs one operation and returns its status. To be used where no other request is in flight.
     fn one(&mut self, tenant: u32, operation: Operation<'_>) -> RpcStatus {
         self.send(tenant, 0, &[operation]);
         let mut buffer = vec![0; 65_536];
@@ -113,7 +113,7 @@ impl Reader {
         }
     }
 
-    /// Takes what has come for a moment, and looks at the answers.
+    /// Receives answers for a moment, and checks them.
     fn look(&mut self, acks: bool) {
         let mut buffer = vec![0; 65_536];
         for _ in 0..64 {
@@ -146,7 +146,7 @@ impl Reader {
     }
 }
 
-/// A tenant with a table that keeps and one that evicts. Its id.
+/// Creates a tenant with a table that stores and one that evicts; returns its id.
 fn tables(plane: &DataPlane) -> u32 {
     let (id, _) = tenant(plane, "a", true);
     let cache =
@@ -155,7 +155,7 @@ fn tables(plane: &DataPlane) -> u32 {
     id
 }
 
-/// Tests of which one measures the memory of the whole process.
+/// Serialises the tests, because one of them measures the memory of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -210,7 +210,7 @@ fn what_nobody_acknowledges_is_let_go_of() {
     }
     let full = slab_bytes();
     assert!(full > before + 8_000_000, "{before} {full}");
-    // Clients that ask and are gone, or never ack.
+    // Clients that send requests and are gone, or never ack.
     let mut reader = Reader::new(&plane, 9, 0.0);
     for key in 0..RECORDS {
         if key % 500 == 0 {

@@ -1,6 +1,5 @@
-//! Promise: however many operations ran, and however many connections came and went with answers under way, all packet
-//! buffers are back in their pools, on both sides: of the server and of its clients. A million operations, or as many
-//! as `SANDSTORM_LEAK_OPERATIONS` says.
+//! Promise: however many operations ran, and however many connections ended with answers in flight, all packet buffers
+//! return to their pools, on both sides. A million operations, or as many as `SANDSTORM_LEAK_OPERATIONS` says.
 
 use std::time::{Duration, Instant};
 
@@ -13,20 +12,20 @@ use sandstorm_client::blocking::Client;
 use sandstorm_client::raw::Connection;
 use sandstorm_net::rpc::RpcStatus;
 
-/// Operations in a message, and messages under way.
+/// Operations in a message, and messages in flight.
 const BATCH: usize = 32;
 const DEPTH: usize = 16;
-/// Messages of a connection's life.
+/// Messages of one connection.
 const LIFE: u64 = 600;
 /// Keys of each tenant.
 const KEYS: u32 = 2000;
-/// Values are from nothing to some packets.
+/// Values are from zero bytes to a few packets long.
 const LONGEST: usize = 6000;
-/// For an answer, on a machine that stands still now and then.
+/// Timeout of an answer, on a machine that stalls now and then.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One connection's life: puts, gets and calls; it is left with what is under way. Returns the operations that were
-/// answered.
+/// One connection's life: puts, gets and calls; it ends with requests in flight. Returns the number of answered
+/// operations.
 fn live(config: &Config, random: &mut SmallRng) -> u64 {
     let mut connection = Connection::connect(config).expect("a connection");
     let (value, messages) = (vec![7; LONGEST], random.random_range(1..=LIFE));
@@ -36,7 +35,7 @@ fn live(config: &Config, random: &mut SmallRng) -> u64 {
         assert!(begun.elapsed() < PATIENCE, "{answered} of {messages} answered");
         while connection.in_flight() < DEPTH && sent < messages + DEPTH as u64 {
             let mut message = connection.message();
-            // Large values of messages that are one packet stay in their buffers.
+            // Large values in messages of one packet stay in their buffers.
             let alone = random.random_bool(0.3);
             for _ in 0..if alone { 1 } else { BATCH } {
                 let key = random.random_range(0..KEYS).to_le_bytes();
@@ -78,18 +77,18 @@ fn every_packet_buffer_comes_back() {
     let plane = data_plane_over_memif("workers = 2\npin = false\n[net]\nkept_buffers = 300\n");
     let device = network::memif::client(&plane).expect("the other end");
     let tenants = [("a", 0), ("b", 1)].map(|(name, seed)| {
-        // One is sealed; what is not may stay in its packets.
+        // One is sealed; values of the open one may stay in their packets.
         let is_open = seed == 1;
         let (id, token) = tenant(&plane, name, is_open);
         load(&plane, name, "get", 1);
         let config = network::config(&plane, id).deadline(common::PATIENT);
         (if is_open { config } else { config.token(token) }, SmallRng::seed_from_u64(seed))
     });
-    // What rests: the rings have their buffers from the start, and each side has given back what it received last.
+    // The idle state: the rings have their buffers from the start, and each side has returned what it received last.
     let buffers = || (plane.packet_buffers().expect("a device"), device.buffers_in_use());
     let look = |what: &str, resting: (u32, u32)| {
         let back = within_a_minute(|| {
-            // The client's side gives back what it received last when it looks again.
+            // The client's side returns what it received last when it polls again.
             drop(Connection::connect(&tenants[0].0).expect("a connection"));
             std::thread::sleep(Duration::from_millis(5));
             let out = buffers();

@@ -1,6 +1,6 @@
 //! Promise: the same server and the same load run on a device of DPDK: over shared memory (memif), with neither root
-//! nor hugepages, with several workers, sealed and plain, calls included, in packets as large as both sides have them;
-//! a client may be killed in the middle and the next one is served. Runs the real binary.
+//! nor hugepages. They run with several workers, sealed and plain, calls included, in packets as large as both sides
+//! support. After a client was killed in the middle the next one is served. Runs the real binary.
 
 use std::process::{Command, Output, Stdio};
 
@@ -25,7 +25,7 @@ impl Server {
         command
     }
 
-    /// The same with more to say of the memory.
+    /// As [`Self::load`], with further options of the memory.
     fn load_with(&self, memory: &str, options: &str) -> Command {
         let eal = eal_of_memif("client", &self.folder.path().join("socket")) + memory;
         let mut command = self.command();
@@ -42,7 +42,7 @@ fn report(output: &Output) -> Value {
     report
 }
 
-/// Operations of a class that were answered well.
+/// Operations of a class that succeeded.
 fn answered(report: &Value, class: &str) -> u64 {
     let rows = report["classes"].as_array().unwrap();
     rows.iter().find(|row| row["class"] == class).and_then(|row| row["ok"].as_u64()).unwrap_or(0)
@@ -61,7 +61,7 @@ fn a_load_runs_over_shared_memory_as_over_sockets() {
     // Two tenants, with different home workers; values of several packets; sealed, since this is no loopback.
     for (tenant, home) in [("a", 0), ("b", 1)] {
         server.json(&format!("tenant create {tenant} --home {home}"));
-        // Longer and longer: the machine may stand still.
+        // Longer and longer: the machine may stall.
         let ran = ["1", "10", "60"].iter().any(|seconds| {
             let options = format!(
                 "--tenant {tenant} --create --fill --records 300 --value-bytes 5000 --mix get=60,put=40 --depth 8 --verify-every 1 \
@@ -88,8 +88,7 @@ fn a_value_is_one_packet_where_both_sides_have_large_ones() {
         let counters = server.json("stat --all")["counters"].clone();
         ["packets_in", "bytes_in", "packets_out", "bytes_out"].map(|name| counters[name].as_u64().unwrap())
     };
-    // Answers of 8 KiB to questions of 60 bytes, and the other way round. Longer and longer: the machine may stand
-    // still.
+    // Answers of 8 KiB to requests of 60 bytes, and the other way round. Longer and longer: the machine may stall.
     for (mix, packets, bytes) in [("get=100", 2, 3), ("put=100", 0, 1)] {
         let large = ["1", "10", "60"].iter().any(|seconds| {
             let before = counters();
@@ -107,11 +106,11 @@ fn a_value_is_one_packet_where_both_sides_have_large_ones() {
         });
         assert!(large, "{mix}: packets are small");
     }
-    // What is not large enough for it is said.
+    // A size that is too small for it is reported.
     let refused = server.load("--tenant shop --create --fill --records 10 --mtu 9000 --seconds 0").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("bsize=9018"), "{said}");
-    // And who has small ones is served all the same.
+    // A client with small packets is served nevertheless.
     let small = "--tenant shop --records 100 --value-bytes 8192 --mix get=100 --seconds 1 --warm-up 0 --deadline 60";
     report(&server.load(small).output().unwrap());
 }
@@ -120,7 +119,7 @@ fn a_value_is_one_packet_where_both_sides_have_large_ones() {
 fn a_client_has_as_many_queues_as_the_server_has_workers_or_is_refused() {
     let server = start();
     server.json("tenant create shop");
-    // The server's side would look at queues that nobody has made.
+    // The server's side would poll queues that do not exist.
     for queues in [1, 3] {
         let options = format!("--tenant shop --create --fill --records 10 --seconds 0 --queues {queues}");
         let refused = server.load(&options).output().unwrap();

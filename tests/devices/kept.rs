@@ -1,7 +1,7 @@
-//! Promise: values that stay in the packet buffers in which they came are read, replaced, sent and deleted like any
-//! others, are copied where as many buffers are kept as may be, and give their buffers back, all of them; and a tenant
-//! that takes all the buffers it can get leaves some for the next. Over rings of DPDK, in packets of 9000 bytes,
-//! against a model.
+//! Promise: values that stay in the packet buffers in which they arrived are read, replaced, sent and deleted like any
+//! others. They are copied once the limit of kept buffers is reached, and all their buffers are returned. A tenant that
+//! takes all the buffers it can get leaves some for the next. Over rings of DPDK, in packets of 9000 bytes, against a
+//! model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ const EAL: &str = "--no-huge --no-pci --no-shconf -m 512";
 /// Buffers that may be kept: fewer than there are large values.
 const KEPT: u32 = 48;
 const KEYS: u64 = 120;
-/// Of one packet, and of two.
+/// Longest value: of one packet, and of two.
 const LONGEST: usize = 12_000;
-/// Buffers that one tenant alone gets of them: twice what it leaves free.
+/// Buffers that one tenant alone may keep: twice the number that it leaves free.
 const PART: u64 = KEPT as u64 * 2 / 3;
-/// A value that is worth its buffer.
+/// A value that is large enough to keep its buffer.
 const LARGE: usize = 8000;
 /// Steps of the model.
 const STEPS: u64 = 12_000;
@@ -42,7 +42,7 @@ fn start() -> (DataPlane, Arc<ClientDevice>, RingPair) {
         device: Some(cable.ends()[end].clone()),
         address: vec![format!("10.96.0.{}/24", end + 1)],
         mtu: Some(9000),
-        // What the server receives over a cable are its client's buffers.
+        // The buffers that the server receives over a cable are its client's.
         kept_buffers: Some(KEPT),
         ..NetOverrides::default()
     };
@@ -72,7 +72,7 @@ fn value(random: &mut SmallRng) -> Vec<u8> {
     (0..random.random_range(0..longest)).map(|_| random.random()).collect()
 }
 
-/// A client of a new open tenant, which has answered it.
+/// A client of a new open tenant, after its first answer.
 fn client(plane: &DataPlane, other: &Arc<ClientDevice>, name: &str) -> Client {
     let (id, _) = tenant(plane, name, true);
     let config = Config::new(plane.address(), id).drivers(Arc::clone(other) as _).deadline(PATIENT);
@@ -81,12 +81,12 @@ fn client(plane: &DataPlane, other: &Arc<ClientDevice>, name: &str) -> Client {
     client
 }
 
-/// Large values of a tenant's that found no buffer, because it had its part.
+/// Large values of a tenant that were copied because it had reached its part of the buffers.
 fn not_kept(plane: &DataPlane, name: &str) -> u64 {
     plane.directory.snapshot().by_name(name).expect("it is there").tenant.usage.worker(0).rx_copied.get()
 }
 
-/// Has a tenant that has its part put more, and then another one, which still gets some.
+/// Lets a tenant that has reached its part put more, and then another one, which still gets some.
 fn share(plane: &DataPlane, client: &Client, next: &Client) {
     let kept = || device(plane).kept;
     let put = |client: &Client| {
@@ -94,7 +94,7 @@ fn share(plane: &DataPlane, client: &Client, next: &Client) {
             client.put(1, &key.to_le_bytes(), &[7; LARGE], &Default::default()).expect("room");
         }
     };
-    // What was replaced comes back a moment later.
+    // Buffers of replaced values return a moment later.
     let is_full = within_a_minute(|| {
         put(client);
         kept() >= PART
@@ -103,7 +103,7 @@ fn share(plane: &DataPlane, client: &Client, next: &Client) {
     let before = not_kept(plane, "b");
     assert!(kept() < u64::from(KEPT) && before == 0, "{} are kept of one tenant", kept());
     put(next);
-    // The same rule, of what is left: a little more than two thirds of it.
+    // The same rule, for the rest: a little more than two thirds of it.
     let has_some = within_a_minute(|| {
         next.ping().expect("an answer");
         (PART + 8..u64::from(KEPT)).contains(&kept())

@@ -1,7 +1,7 @@
-//! Promise: the server serves over packet sockets (`--driver packet`), past the kernel's stack, whoever has the
-//! kernel's own at the other end: gets, puts, values of several packets, ranges, calls, several workers, IPv4 and IPv6,
-//! sealed. What it cannot be started with is said in words. Each test makes two network namespaces with a pair of
-//! virtual interfaces between them, which takes root; without it each says so and ends. Runs the real binary.
+//! Promise: the server serves over packet sockets (`--driver packet`), beside the kernel's stack, to clients on the
+//! kernel's stack. This covers gets, puts, values of several packets, ranges, calls, several workers, IPv4 and IPv6,
+//! and sealed sessions. Options that do not work are reported in words. Each test makes two network namespaces with a
+//! pair of virtual interfaces between them, which takes root; without it each says so and ends. Runs the real binary.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ const OURS: [&str; 2] = ["10.67.0.2", "fd67::2"];
 const TENANT: u32 = 1;
 const TABLE: u64 = 1;
 const TOKEN: &str = "a-token-of-twenty-letters-and-more";
-/// What may take long on a busy machine is waited for so long.
+/// Timeout of operations that may take long on a busy machine.
 const PATIENT: Duration = sandstorm_client::limits::MAX_DEADLINE;
 
-/// Of all servers here.
+/// Options of all servers here.
 const OPTIONS: [&str; 4] = ["--driver", "packet", "--ephemeral", "--no-pin"];
 
 /// The kernel's namespace and the server's.
@@ -33,7 +33,7 @@ struct Lab {
     folder: Arc<tempfile::TempDir>,
 }
 
-/// What a command says that has to fail.
+/// The error of a command that must fail.
 fn error_of(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
@@ -42,7 +42,7 @@ fn error_of(output: &Output) -> String {
 }
 
 impl Lab {
-    /// None if this machine does not let us.
+    /// `None` if this machine does not allow it.
     fn new() -> Option<Lab> {
         let pair = Pair::new(KERNEL, 1500)?;
         Some(Lab { pair, folder: Arc::new(tempfile::tempdir().unwrap()) })
@@ -53,7 +53,7 @@ impl Lab {
         Server::start_in(Some(&self.pair.ours), Arc::clone(&self.folder), &[&OPTIONS, options].concat())
     }
 
-    /// What a server that does not start says.
+    /// The error of a server that does not start.
     fn refused(&self, options: &[&str]) -> String {
         let options = [&OPTIONS, options].concat();
         error_of(&serve(Some(&self.pair.ours), self.folder.path(), &options).output().unwrap())
@@ -96,7 +96,7 @@ fn a_client_of_the_kernels_stack_is_served_over_packet_sockets() {
                 (client.run(|client| async move { client.workers() }), client.get(TABLE, b"nobody")),
                 (3, Ok(None))
             );
-            // From nothing to hundreds of packets, each way.
+            // From zero bytes to hundreds of packets, each way.
             for len in [0usize, 1, 100, 1399, 1400, 1500, 5_000, 64 << 10, 500_000] {
                 let key = format!("{ip} {len:07}").into_bytes();
                 let value: Vec<u8> = (0..len).map(|at| (at * 31 + len) as u8).collect();
@@ -119,7 +119,7 @@ fn a_client_of_the_kernels_stack_is_served_over_packet_sockets() {
     assert_eq!(counters["packets_handed_over"], 0, "the kernel's program chooses the worker: {counters}");
 }
 
-/// A server on one end of a pair of interfaces that have packets of up to so many bytes; a load goes to the other.
+/// A server on one end of a pair of interfaces with packets of up to so many bytes; the load runs at the other end.
 fn near(lab: &Lab, mtu: usize) -> Server {
     run(&format!("ip -n {} link add far0 mtu {mtu} type veth peer name near0 mtu {mtu}", lab.pair.ours)).unwrap();
     for name in ["far0", "near0"] {
@@ -137,7 +137,7 @@ fn a_value_is_one_packet_where_both_interfaces_have_large_ones() {
         ["packets_in", "bytes_in", "packets_out", "bytes_out"].map(|name| counters[name].as_u64().unwrap())
     };
     for (mix, packets, bytes) in [("get=100", 2, 3), ("put=100", 0, 1)] {
-        // Longer and longer: the machine may stand still.
+        // Longer and longer: the machine may stall.
         let large = ["1", "10", "60"].iter().any(|seconds| {
             let before = counters();
             let line = format!(
@@ -157,7 +157,7 @@ fn a_value_is_one_packet_where_both_interfaces_have_large_ones() {
 fn a_load_runs_over_packet_sockets_on_both_sides() {
     let Some(lab) = Lab::new() else { return };
     let server = near(&lab, 1500);
-    // Longer and longer: the machine may stand still.
+    // Longer and longer: the machine may stall.
     let ran = ["1", "10", "60"].iter().any(|seconds| {
         let line = format!(
             "load --tenant a --create --fill --records 300 --value-bytes 5000 --mix get=60,put=40 --depth 8 --verify-every 1 --warm-up 0 \
@@ -170,8 +170,8 @@ fn a_load_runs_over_packet_sockets_on_both_sides() {
     assert!(ran, "not all were answered");
 }
 
-/// The kernel would cut what does not fit a way into pieces, which are refused. It knows such a way by its interface,
-/// by a router's word, or, as here, by its own list.
+/// The kernel would fragment what does not fit a route, and fragments are refused. It knows a route's MTU by its
+/// interface, by a router's message, or, as here, by its own table.
 #[test]
 fn a_client_of_the_kernels_stack_sends_no_pieces_on_a_way_that_bears_less() {
     let Some(lab) = Lab::new() else { return };
@@ -184,7 +184,7 @@ fn a_client_of_the_kernels_stack_sends_no_pieces_on_a_way_that_bears_less() {
             let config = Config::new(address, TENANT).token(TOKEN).deadline(PATIENT);
             let client = Client::connect(config.clone()).expect("the server answers");
             client.put(TABLE, ip.as_bytes(), &value, &PutOptions::default()).expect("there is room");
-            // The other kind of client, which has the kernel segment what it sends.
+            // The other kind of client, which lets the kernel segment its packets.
             let mut connection = Connection::connect(&config).expect("the server answers");
             let (mut message, key) = (connection.message(), [ip, " raw"].concat());
             message.put(TABLE, key.as_bytes(), &value, &PutOptions::default());
@@ -218,7 +218,7 @@ fn what_it_cannot_be_started_with_is_said() {
         let said = lab.refused(&[words, &there[2..]].concat());
         assert!(said.contains(says), "{words:?}: {said}");
     }
-    // Without the right to packet sockets.
+    // Without the privilege for packet sockets.
     let mut bare = Command::new("ip");
     bare.args(["netns", "exec", &lab.pair.ours, "setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"]);
     bare.args([env!("CARGO_BIN_EXE_sandstorm-under-test"), "serve", "--json", "--driver", "packet", "--ephemeral"]);

@@ -1,7 +1,7 @@
-//! Promise: the same server runs over AF_XDP, by DPDK's driver of it, on one end of a pair of virtual interfaces: every
-//! packet that it sends leaves, many more than it has buffers, whether packet sockets are at the other end or the
-//! kernel's own stack. Makes a network namespace, which takes root; without it, or without AF_XDP, it says so and ends.
-//! Runs the real binary.
+//! Promise: the same server runs over AF_XDP, by DPDK's driver of it, on one end of a pair of virtual interfaces. Every
+//! packet that it sends leaves, many more than it has buffers, whether packet sockets or the kernel's own stack are at
+//! the other end. Makes a network namespace, which takes root; without it, or without AF_XDP, it says so and ends. Runs
+//! the real binary.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::common::process::{Server, binary_in, serve};
 
 const SERVER: &str = "10.69.0.1/24";
 const ASKING: &str = "10.69.0.2/24";
-/// Of the kernel, for clients on its own sockets.
+/// The kernel's address, for clients on kernel sockets.
 const KERNEL: &str = "10.69.0.3/24";
-/// More packets than a queue has buffers, some times over.
+/// Several times the number of a queue's buffers.
 const MANY: u64 = 20_000;
 
-/// Of the server.
+/// Options of the server.
 const OPTIONS: [&str; 9] =
     ["--ephemeral", "--no-pin", "--no-builder", "--driver", "dpdk", "--address", SERVER, "--eal", EAL];
 const EAL: &str = "--no-huge --no-pci --no-shconf -m 128 --vdev net_af_xdp0,iface=served0";
 
-/// A namespace with a pair of interfaces. None if this machine does not let us.
+/// A namespace with a pair of interfaces. `None` if this machine does not allow it.
 fn lab() -> Option<Namespaces<1>> {
     let protocols = std::fs::read_to_string("/proc/net/protocols").unwrap_or_default();
     if !protocols.lines().any(|line| line.starts_with("XDP")) {
@@ -30,8 +30,7 @@ fn lab() -> Option<Namespaces<1>> {
     Namespaces::new(|[name]| {
         vec![
             format!("ip -n {name} link add served0 type veth peer name asking0"),
-            // A program of XDP's sees packets before the kernel has filled in the checksums that were left to the
-            // interface.
+            // An XDP program sees packets before the kernel has filled in the checksums that it left to the interface.
             format!("ip netns exec {name} ethtool -K asking0 tx off"),
             format!("ip -n {name} link set served0 up"),
             format!("ip -n {name} link set asking0 up"),
@@ -51,10 +50,10 @@ impl Server {
         counters["counters"][name].as_u64().unwrap_or_else(|| panic!("no {name}: {counters}"))
     }
 
-    /// Loads, until so many packets have come and gone; all answers are right.
+    /// Runs loads until so many packets have come and gone; all answers must be right.
     fn load_until_many_have_left(&self, tenant: &str, bytes: u32, way: &str) {
         let end = self.counter("packets_out") + MANY;
-        // Longer and longer: the machine may stand still.
+        // Longer and longer: the machine may stall.
         for seconds in ["1", "5", "20", "60", "120"] {
             let report = self.json(&format!(
                 "load --tenant {tenant} --create --fill --records 300 --value-bytes {bytes} --mix get=60,put=40 --depth 16 --verify-every 1 \
@@ -82,7 +81,7 @@ fn what_the_server_sends_over_af_xdp_leaves() {
     run(&format!("ip -n {lab} addr add {KERNEL} dev asking0")).unwrap();
     server.load_until_many_have_left("kernel", 1400, "");
     let (sent, left) = (server.counter("packets_out"), sent_by(lab, "served0"));
-    // Beside what the workers count there are answers to the neighbours' questions.
+    // Beside the packets that the workers count there are answers to the neighbours' requests.
     assert!(sent > 3 * MANY && left >= sent, "the server has sent {sent} packets, of which {left} left");
     for name in ["device_no_buffer", "device_send_errors", "frames_refused.udp_checksum"] {
         assert_eq!(server.counter(name), 0, "{name}");
@@ -95,7 +94,7 @@ fn what_a_neighbour_on_the_same_machine_has_to_do_is_said() {
     let output = binary_in(Some(lab)).args(["doctor", "--eal", EAL]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("DPDK port net_af_xdp0: net_af_xdp") && said.contains("ethtool -K"), "{said}");
-    // One queue, as such a pair has: more workers are refused in words.
+    // Such a pair has one queue: more workers are refused in words.
     let folder = tempfile::tempdir().unwrap();
     let options = [&OPTIONS[..], &["--workers", "2"]].concat();
     let output = serve(Some(lab), folder.path(), &options).output().unwrap();

@@ -1,5 +1,5 @@
-//! Promise: where a device reads memory by itself, large values lie in the memory that it was told of, up to a size,
-//! and that memory goes back when they have; when there is no more of it, records lie elsewhere, and nothing else
+//! Promise: where a device reads memory by itself, large values lie in the memory that is registered with it, up to a
+//! size. That memory is released with them. When there is no more of it, records are stored elsewhere, and nothing else
 //! changes.
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -16,10 +16,10 @@ use sandstorm_store::{
     Epochs, Participant, RecordTable, StoreCondition, TableConfig, WriteOptions, set_extent_source, slab_bytes,
 };
 
-/// So many extents at once.
+/// Most extents at once.
 const MOST: usize = 4;
 
-/// Memory that a device would read. What is given back is overwritten, and stays at its address for who comes next.
+/// Memory that a device would read. Released memory is overwritten, and stays at its address for the next user.
 #[derive(Default)]
 struct Fake {
     out: Mutex<BTreeSet<usize>>,
@@ -57,7 +57,7 @@ unsafe impl ExtentSource for Fake {
     }
 
     unsafe fn give(&self, at: NonNull<u8>) {
-        // SAFETY: the caller has given it back.
+        // SAFETY: the caller has released it.
         unsafe { at.as_ptr().write_bytes(0xee, EXTENT_BYTES) };
         let at = at.as_ptr().addr();
         assert!(self.out.lock().unwrap().remove(&at), "given back once");
@@ -68,7 +68,7 @@ unsafe impl ExtentSource for Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         for at in self.all.lock().unwrap().keys() {
-            // SAFETY: each came from `alloc`, and nobody uses it any more.
+            // SAFETY: each came from `alloc`, and no thread uses it any more.
             unsafe { dealloc(std::ptr::with_exposed_provenance_mut(*at), LAYOUT) };
         }
     }
@@ -92,7 +92,7 @@ fn value(seed: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// Lengths around every way in which records are kept.
+/// Lengths around the limits of every storage form of records.
 fn length(random: &mut SmallRng) -> usize {
     match random.random_range(0..20) {
         0..5 => random.random_range(0..200),
@@ -109,9 +109,9 @@ struct World {
     epochs: Arc<Epochs>,
     participant: Participant,
     source: Arc<Fake>,
-    /// What each key should have.
+    /// The expected value of each key.
     model: BTreeMap<u64, (u64, usize)>,
-    /// Values that are on their way, with what they should be.
+    /// Values that are still being sent, with their expected content.
     held: Vec<(SharedBytes, u64)>,
 }
 
@@ -124,7 +124,7 @@ impl World {
         self.model.insert(key, (seed, len));
     }
 
-    /// Compares with the model; answers whether the value lies where the device reads it.
+    /// Compares with the model; returns whether the value lies where the device reads it.
     fn check(&mut self, key: u64, hold: bool) -> Option<bool> {
         let name = key.to_le_bytes();
         let guard = self.participant.guard();
@@ -167,7 +167,7 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
     let mut world = World { table, epochs, participant, source, model, held };
     let mut random = SmallRng::seed_from_u64(23);
 
-    // While there is enough of it, all that fits an extent is there.
+    // While there is enough of it, all values that fit an extent are there.
     for key in 0..60 {
         let len = length(&mut random);
         world.put(key, key, len);

@@ -1,6 +1,6 @@
-//! Promise: memory of replaced records is bounded, and an innocent tenant does not pay for another's readers. While a
-//! tenant keeps an invocation under way that only yields, and could do so for hours, its neighbour writes over its
-//! records: more than may wait to be freed. All of it is taken, and in the end nothing waits.
+//! Promise: memory of replaced records is bounded, and an innocent tenant does not pay for another's readers. A tenant
+//! keeps an invocation in flight that only yields, and could do so for hours. Its neighbour overwrites its own records
+//! with more bytes than may wait to be freed. All writes are accepted, and in the end nothing waits.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use sandstorm_store::limits::GARBAGE_MIN_BYTES;
 
 /// Bytes of a value: large ones make most garbage.
 const VALUE: usize = 1 << 20;
-/// Bytes that the innocent one writes.
+/// Bytes that the innocent tenant writes.
 const WRITTEN: u64 = GARBAGE_MIN_BYTES + (64 << 20);
 
 #[test]
@@ -64,8 +64,8 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
     assert!(within_a_minute(|| left() == (0, 0, 0)), "{:?}, {:?}", left(), plane.epochs.stats());
 }
 
-/// What is left of a table that was emptied, or dropped, is freed while nobody asks for anything: by workers before
-/// they sleep, and by the janitor behind threads that have gone.
+/// The rest of an emptied or dropped table is freed without any requests: by workers before they sleep, and by the
+/// janitor for threads that have gone.
 #[test]
 fn what_an_emptied_table_leaves_is_freed_while_nobody_asks() {
     const RECORDS: u32 = 700_000;
@@ -80,7 +80,7 @@ fn what_an_emptied_table_leaves_is_freed_while_nobody_asks() {
             entry.table.put(&participant, entry.table.hash(&key), &key, b"value", &write, 1).expect("there is room");
             participant.quiescent();
         }
-        // A thread that sleeps holds nothing up.
+        // A thread that sleeps delays nothing.
         participant.offline();
     };
     let left = || (plane.epochs.stats().limbo_items, plane.epochs.stats().limbo_bytes);

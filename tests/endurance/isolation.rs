@@ -1,10 +1,10 @@
-//! Promise: a tenant reaches its own tables and what is granted to it at that moment, and nothing else. Tenants with
-//! the same table ids, table names, keys and extensions run side by side on one worker, while another steals from it
-//! and while tables, tenants and grants come and go at random; every answer must be one that some moment of its request
+//! Promise: a tenant reaches its own tables and those that are granted to it at that moment, and nothing else. Tenants
+//! with the same table ids, table names, keys and extensions run side by side on one worker. Another worker steals from
+//! it, and tables, tenants and grants come and go at random. Every answer must be one that some moment of its request
 //! allowed.
 //!
-//! Each table has a tag of its own, which its records hold, so that an answer tells whose it is. What was so and when
-//! is kept in ticks of one clock: a change takes effect somewhere between the ticks before and after its call.
+//! Each table has a tag of its own, which its records contain, so that an answer shows its table. The history is kept
+//! in ticks of one clock: a change takes effect somewhere between the ticks before and after its call.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use sandstorm_store::{Participant, WriteOptions};
 const TENANTS: std::ops::RangeInclusive<u32> = 1..=3;
 /// Changes of one run, at least.
 const CHANGES: u64 = 1_000;
-/// How often each kind of answer must have been given.
+/// Times that each kind of answer must occur.
 const ENOUGH: u64 = 10;
-/// How long to go on until then. It takes some seconds; this is for a machine under load.
+/// Timeout until then. It takes some seconds; this is for a machine under load.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Pause of a client that was refused as nobody's: a worker sends 20,000 such refusals a second, and none of this is to
-/// stay without an answer, however long all tenants are away while the changes do not get the processor.
+/// Pause of a client that was refused as unknown. A worker sends 20,000 such refusals a second, and every request here
+/// must be answered, however long all tenants are absent while the changes do not get the processor.
 const STRANGER_PAUSE: Duration = Duration::from_micros(300);
-/// What a table's counter starts at, times its tag: a sum tells whose it is, and which addition.
+/// A table's counter starts at this times its tag: a sum shows the table, and the number of the addition.
 const BASE: u64 = 1_000_000;
 
-/// Reads `k` of the table that its arguments name, lets others run for a while, reads it again; replies with both.
+/// Reads `k` of the table that its arguments name, lets other calls run for a while, reads it again; replies with both.
 const TWICE: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]
@@ -62,7 +62,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 /// The ticks before and after a call.
 type When = (u64, u64);
 
-/// From a change to a change.
+/// The time from one change to the next.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     from: When,
@@ -70,18 +70,18 @@ struct Span {
 }
 
 impl Span {
-    /// Whether it held at some moment of `when`, for all that is known.
+    /// Returns whether it may have been true at some moment of `when`.
     fn may(&self, when: When) -> bool {
         self.from.0 <= when.1 && self.to.is_none_or(|to| when.0 <= to.1)
     }
 
-    /// Whether it held all the time of `when`, for certain.
+    /// Returns whether it was certainly true during all of `when`.
     fn must(&self, when: When) -> bool {
         self.from.1 <= when.0 && self.to.is_none_or(|to| when.1 <= to.0)
     }
 }
 
-/// A tenant reaches a table; `None`: it is its own.
+/// A tenant's access to a table; `None`: it is its own.
 #[derive(Clone, Debug)]
 struct Reach {
     id: u64,
@@ -91,14 +91,14 @@ struct Reach {
     span: Span,
 }
 
-/// All that ever held.
+/// Everything that was ever true.
 #[derive(Default)]
 struct History {
     reaches: HashMap<u32, Vec<Reach>>,
     lives: HashMap<u32, Vec<Span>>,
 }
 
-/// What is asked.
+/// The kinds of requests.
 #[derive(Clone, Debug)]
 enum Asked {
     Get(u64),
@@ -125,7 +125,7 @@ impl History {
         self.reaches.get(&tenant).into_iter().flatten().filter(named).collect()
     }
 
-    /// What kind of answer it is, or why no moment of the request allowed it.
+    /// Returns the kind of the answer, or the reason why no moment of the request allowed it.
     fn explain(&self, asking: &Asking) -> Result<&'static str, String> {
         let Asking { tenant, when, asked, answer } = asking;
         let reaches = self.reaches(*tenant, asked);
@@ -136,7 +136,7 @@ impl History {
             reaches.iter().any(|reach| reach.span.must(*when) && tag.is_none_or(|tag| tag == reach.tag))
         };
         let explained = |holds: bool, kind| if holds { Ok(kind) } else { Err(format!("not allowed: {kind}")) };
-        // The number of the error's kind is what an extension's failure has beside its text.
+        // The number of the error's kind is the part of an extension's failure beside its text.
         let status = match (answer.status, answer.number) {
             (RpcStatus::Failed, 1) => RpcStatus::NotFound,
             (RpcStatus::Failed, 3) => RpcStatus::UnknownTable,
@@ -171,7 +171,7 @@ impl History {
     }
 }
 
-/// The tag of the table that an answer is from, 0: the table is new and has none yet; and what a second reading gave.
+/// The tag of the answer's table; 0 if the table is new and has none yet. Also the result of a second reading.
 fn tag_of(asked: &Asked, answer: &Answer) -> Result<(u64, Option<String>), String> {
     let number = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).into_owned();
@@ -186,7 +186,7 @@ fn tag_of(asked: &Asked, answer: &Answer) -> Result<(u64, Option<String>), Strin
                 let one = one.map_err(|_| "a bad body".to_owned())?;
                 tags.push(if one.status == RpcStatus::Ok { number(one.value)? } else { 0 });
             }
-            // Both keys hold the tag; while a table is being filled, one of them may be missing.
+            // Both keys have the tag as their value; while a table is being filled, one of them may be missing.
             let filled: Vec<u64> = tags.iter().copied().filter(|tag| *tag != 0).collect();
             let same = tags.len() == 2 && filled.windows(2).all(|two| two[0] == two[1]);
             if same {
@@ -202,10 +202,10 @@ fn tag_of(asked: &Asked, answer: &Answer) -> Result<(u64, Option<String>), Strin
     }
 }
 
-/// Tags are written with so many digits.
+/// Number of digits with which tags are written.
 const TAG_DIGITS: usize = 8;
 
-/// Who changes everything, and writes down what holds.
+/// Makes all changes, and records what is true.
 struct Changer<'s> {
     plane: &'s DataPlane,
     clock: &'s AtomicU64,
@@ -289,7 +289,7 @@ impl Changer<'_> {
         self.history.reaches.entry(owner).or_default().push(reach);
     }
 
-    /// Writes the tag under two keys, the second one last, and the counter, which others may be adding to already.
+    /// Writes the tag under two keys, the second one last, and the counter, to which others may be adding already.
     fn fill(&mut self, entry: &TableEntry, tag: u64) {
         let table = &entry.table;
         let value = format!("{tag:0TAG_DIGITS$}");
@@ -321,7 +321,7 @@ impl Changer<'_> {
         if !given.is_ok_and(|given| given.in_force()) {
             return;
         }
-        // A grant that was there before goes on with another access.
+        // An existing grant continues with another access.
         let granted = format!("{}/{table}", name(owner));
         self.end(when, |tenant, reach| tenant == to && reach.name == granted);
         let id = self.plane.directory.snapshot().find(to).expect("a tenant").id_of(&granted).expect("a grant");
@@ -344,7 +344,7 @@ impl Changer<'_> {
         }
     }
 
-    /// Ends what still holds.
+    /// Ends everything that is still true.
     fn end(&mut self, when: When, which: impl Fn(u32, &Reach) -> bool) {
         for (tenant, reaches) in &mut self.history.reaches {
             for reach in reaches.iter_mut().filter(|reach| reach.span.to.is_none() && which(*tenant, reach)) {
@@ -354,7 +354,7 @@ impl Changer<'_> {
     }
 }
 
-/// One tenant's client: asks for what it reaches, what it once reached, and what it never did.
+/// One tenant's client: requests the tables that it has access to, those that it once had, and those that it never had.
 struct Asker<'s> {
     plane: &'s DataPlane,
     clock: &'s AtomicU64,
@@ -364,7 +364,7 @@ struct Asker<'s> {
 
 impl Asker<'_> {
     fn run(mut self, stop: &AtomicBool) -> Vec<Asking> {
-        // All of it goes to the first worker.
+        // All requests go to the first worker.
         let mut wire = Wire::new(self.plane, 0, self.tenant);
         let mut askings = Vec::new();
         while !stop.load(SeqCst) {
@@ -431,7 +431,7 @@ fn operation<'a>(asked: &Asked, value: &'a [u8]) -> Operation<'a> {
     }
 }
 
-/// What must have been seen for the run to say anything.
+/// The kinds of answers that must occur for the run to mean anything.
 const KINDS: [&str; 9] = [
     "own, read",
     "own, written",
@@ -444,7 +444,7 @@ const KINDS: [&str; 9] = [
     "no such tenant",
 ];
 
-/// One run: all that was asked, and all that held.
+/// One run: all requests, and everything that was true.
 fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
     let (clock, stop) = (AtomicU64::new(1), AtomicBool::new(false));
     let mut changer = Changer {
@@ -469,7 +469,7 @@ fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
         let stopped = Stop(&stop);
         for _ in 0..CHANGES {
             changer.change();
-            // Requests come in between, whatever the machine has to do.
+            // Requests run in between, however busy the machine is.
             let seen = clock.load(SeqCst);
             while clock.load(SeqCst) < seen + 4 && !askers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
                 std::thread::yield_now();

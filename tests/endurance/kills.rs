@@ -1,6 +1,6 @@
-//! Promise: whatever an extension does, its end is its own. Ten thousand kills of each bad kind, a thousand good calls
-//! after each hundred of them: every answer is right, every kill names its cause, and nothing is left behind: no memory
-//! map, no open file, no growth of the process.
+//! Promise: however an extension ends, only it is affected. Ten thousand kills of each bad kind, with a thousand good
+//! calls after each hundred of them: every answer is right, and every kill names its cause. Nothing is left behind: no
+//! memory map, no open file, no growth of the process.
 //!
 //! `KILLS=n` sets the kills of all kinds together.
 
@@ -9,7 +9,7 @@ use crate::common::{Answer, BAD_KINDS, Wire, await_nothing_charged, data_plane, 
 use sandstorm_extension::BudgetOverride;
 use sandstorm_net::rpc::{KillCause, Operation, RpcStatus, encode_message};
 
-/// Kills of each kind, unless the environment says otherwise.
+/// Kills of each kind by default.
 const KILLS: usize = 10_000;
 /// Kills of one kind between two rounds of good calls.
 const KILLS_PER_ROUND: usize = 100;
@@ -18,7 +18,7 @@ const GOOD_PER_ROUND: usize = 1_000;
 /// Operations of one message: the answers of both kinds fit one packet.
 const PER_MESSAGE: usize = 5;
 
-/// What the process holds.
+/// The process's maps, files and memory.
 #[derive(Debug)]
 struct Held {
     maps: usize,
@@ -86,7 +86,7 @@ fn kills_leave_nothing_behind_and_touch_nobody() {
     let (mallory, _) = tenant(&plane, "mallory", true);
     load(&plane, "alice", "get", 1);
     let quick = BudgetOverride { slice_us: Some(100), total_us: Some(400), ..BudgetOverride::default() };
-    // Filling the quota or the stack takes page faults: a total that they do not use up, and less to fill.
+    // Filling the quota or the stack takes page faults: so the total budget is large, and there is less to fill.
     let patient =
         BudgetOverride { total_us: Some(100_000), memory_bytes: Some(256 << 10), ..BudgetOverride::default() };
     load_with(&plane, "mallory", "bad", 1, quick);

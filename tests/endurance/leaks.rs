@@ -1,5 +1,5 @@
-//! Promise: however often bad code is ended, the worker goes on with right answers, and nothing is left behind: no
-//! mapping, no open file, no memory. One test, so that nothing else in the process changes these numbers.
+//! Promise: however often bad code is killed, the worker continues with right answers, and nothing is left behind: no
+//! mapping, no open file, no memory. It is one test, so that no other code in the process changes these numbers.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, KillCause, L
 use sandstorm_runtime::{Engine, PollOutcome, Watchdog};
 use sandstorm_store::{Epochs, Participant, WriteOptions};
 
-/// Kinds of `ext/bad`, how each ends, and with which budget of (slice, total) in microseconds.
+/// Modes of `ext/bad`, the end of each, and its budget of (slice, total) in microseconds.
 const KINDS: [(&str, KillCause, (u64, u64)); 9] = [
     ("loop", KillCause::TotalBudget, (50, 500)),
     ("loop-scans", KillCause::TotalBudget, (50, 500)),
@@ -106,7 +106,7 @@ fn kills_leave_nothing_behind_and_hurt_nobody() {
             for _ in 0..kills {
                 assert_eq!(worker.run(&bad, &bad_args, budget).0, PollOutcome::Killed(cause), "{kind}");
                 for _ in 0..GOOD_CALLS {
-                    // However slow the machine: a good call has time.
+                    // A budget with time for a good call, however slow the machine is.
                     let patient = Budget { slice_us: 1_000_000, total_us: 10_000_000, ..Budget::default() };
                     let answer = worker.run(&good, &good_args, patient);
                     assert_eq!(answer, (PollOutcome::Done, b"first".to_vec()), "after {kind}");

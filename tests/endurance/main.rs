@@ -1,5 +1,5 @@
-//! Load without end, and what the process is left with. Each test has a process of its own, one at a time: they look at
-//! the memory, the files and the time of the whole process.
+//! Endless load, and its effects on the process. Each test has a process of its own, one at a time: they measure the
+//! memory, the files and the time of the whole process.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,6 +1,6 @@
-//! Promise: whatever a tenant does at once - calls that never end, recurse or allocate, floods of requests and of junk
-//! in others' names - every request of its neighbour on the same worker is answered rightly, none with a lack of room;
-//! and when it stops, the server is as it was.
+//! Promise: a hostile tenant may do anything at once: calls that never end, recurse or allocate, floods of requests,
+//! and junk in others' names. Every request of its neighbour on the same worker is answered rightly, none is refused
+//! for lack of room. When the attack stops, the server is as it was.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -14,10 +14,9 @@ use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_mes
 
 /// Requests of the victim.
 const REQUESTS: u64 = 3_000;
-/// How long to wait for what has to come in the end; for machines under load.
+/// Timeout of everything that must come in the end; for machines under load.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes that the process may have grown by: what a worker's intake, sessions and idle invocations hold, and the test's
-/// own.
+/// Most growth of the process: a worker's intake, sessions and idle invocations, and the test's own memory.
 const GROWTH_BYTES: u64 = 768 << 20;
 
 fn counter(plane: &DataPlane, name: &str) -> u64 {
@@ -36,7 +35,7 @@ fn datagram(tenant: u32, session: u64, sequence: u64, operation: &Operation<'_>)
     [&single_packet(0, sequence as u16)[..], &message].concat()
 }
 
-/// Sends what `next` makes of a counter, for ever, from one address, and looks at no answer.
+/// Sends the packets that `next` makes of a counter, without end, from one address, and ignores all answers.
 fn flood(plane: &DataPlane, stop: &AtomicBool, sent: &AtomicU64, next: impl Fn(u64) -> Vec<u8>) {
     let socket = network::Socket::to(plane, 0);
     socket.set_nonblocking().expect("a socket that does not wait");
@@ -47,14 +46,14 @@ fn flood(plane: &DataPlane, stop: &AtomicBool, sent: &AtomicU64, next: impl Fn(u
         if socket.send(&next(number)).is_ok() {
             sent.fetch_add(1, Relaxed);
         } else {
-            // There is no room: others have something to do.
+            // There is no room: other threads have work.
             std::thread::yield_now();
         }
         while socket.recv(&mut buffer).is_ok() {}
     }
 }
 
-/// Keeps calls of `ext/bad` under way.
+/// Keeps calls of `ext/bad` in flight.
 fn call_badly(config: &Config, stop: &AtomicBool) {
     const WAYS: [&[u8]; 6] = [b"loop", b"recursion", b"allocation", b"loop-gets", b"slow-drop", b"memcpy"];
     let mut connection = Connection::connect(config).expect("a connection");
@@ -71,7 +70,7 @@ fn call_badly(config: &Config, stop: &AtomicBool) {
     }
 }
 
-/// The victim's requests: writes that must run once, reads, calls; at most 16 under way.
+/// The victim's requests: writes that must run once, reads, calls; at most 16 in flight.
 fn ask_for_all(connection: &mut Connection) {
     let (mut sent, mut done) = (0, 0);
     let begun = Instant::now();
@@ -133,7 +132,7 @@ fn whatever_one_tenant_does_the_others_requests_are_answered_rightly() {
     load(&plane, "victim", "get", 1);
     load(&plane, "attacker", "get", 1);
     load(&plane, "attacker", "bad", 1);
-    // As clients of other machines would; their lives are long enough for a machine that is busy with tests.
+    // As clients of other machines would; their deadlines are long enough for a machine that is busy with tests.
     let config = |tenant, token: &str| network::config(&plane, tenant).token(token).deadline(PATIENCE);
     let mut connection = Connection::connect(&config(victim, &token)).expect("a connection");
     one(&mut connection, |message| message.put(1, b"k", b"value", &PutOptions::default()));

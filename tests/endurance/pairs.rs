@@ -1,6 +1,6 @@
-//! Promise: records of an ordered table that transactions write and delete in pairs, by what ranges tell them, are
-//! never seen by halves, and never more than a range allowed, over the wire or by invocations, whatever ends calls
-//! among them; who is ended leaves nothing.
+//! Promise: transactions write and delete records of an ordered table in pairs, by the results of ranges. No reader
+//! ever sees half a pair, and never more pairs than a range allowed, over the wire or by invocations, however calls
+//! among them end. A killed call leaves nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use sandstorm_instance::DataPlane;
 use sandstorm_store::TableStats;
 
 const SORTED: u64 = 2;
-/// So many that their records are read in several steps; and few enough that one message's looks (2,048) do for four
-/// tries to read them at one moment, and one more with the writers held off.
+/// There are so many that their records are read in several steps. They are few enough that one message's reads (2,048)
+/// suffice for four tries to read them at one moment, and one more with the writers blocked.
 const ROOMS: u8 = 40;
-/// Guests who come and go, in each room.
+/// Guests that come and go, in each room.
 const GUESTS: u8 = 4;
-/// Guests of a room, at most; `PAIRS` has it, too.
+/// Most guests of a room; `PAIRS` has it, too.
 const ROOM_FOR: usize = 3;
-/// Guests from this one on are let in by nobody but those who are ended.
+/// Only killed calls let guests from this number on in.
 const NOBODY: u8 = 200;
 /// Writes of each of two writers.
 const WRITES: usize = 3_000;
 
-/// A guest of a room is two records, `L room guest` and `R room guest`, with the same value. Arguments: what to do,
-/// room, guest, other room, value.
+/// A guest of a room is two records, `L room guest` and `R room guest`, with the same value. Arguments: action, room,
+/// guest, other room, value.
 const PAIRS: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]
@@ -86,7 +86,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 "#;
 
-/// Lets a guest in by halves and takes others away, then ends in some way.
+/// Lets a guest in by halves and takes others away, then ends in one of several ways.
 const CULPRIT: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]
@@ -149,7 +149,7 @@ fn hotel(plane: &DataPlane) -> u32 {
     id
 }
 
-/// How many pairs there are; each is whole, and no room has too many.
+/// Returns the number of pairs; each must be whole, and no room may have too many.
 fn pairs(records: &[KeyedRecord]) -> usize {
     let (mut halves, mut guests) = (BTreeMap::new(), BTreeMap::<u8, usize>::new());
     for record in records {
@@ -196,7 +196,7 @@ fn end_calls(client: &Client, over: &AtomicBool) {
         }
         let kind = KINDS[number % KINDS.len()];
         let ended = client.invoke("culprit", &[&[number as u8 % ROOMS][..], kind.as_bytes()].concat());
-        // Others may have written what it had read, when it is ended by an error of its own.
+        // Others may have overwritten its reads before it ends with an error of its own.
         let expected = matches!(ended, Err(Error::Killed { .. } | Error::Failed { .. } | Error::Conflict));
         assert!(expected, "{kind}: {ended:?}");
     }
@@ -246,7 +246,7 @@ fn pairs_are_never_seen_by_halves_whatever_ends_the_calls_among_the_writers() {
         assert!(most > fewest, "guests come and go: {most}, {fewest}");
     });
     assert!(all_pairs(&first, Direction::Forward) > 0);
-    // Who is ended leaves nothing, and whoever leaves does.
+    // A killed call leaves nothing, and neither does a guest that leaves.
     for (room, guest) in (0..ROOMS).flat_map(|room| (0..GUESTS).map(move |guest| (room, guest))) {
         first.invoke("pairs", &[b'l', room, guest, 0]).expect("nobody else is there");
     }

@@ -1,5 +1,5 @@
-//! Promise: an idle worker takes over what a busy neighbour does not come to, invocations and packets, and every answer
-//! is right whoever computed it.
+//! Promise: an idle worker takes over invocations and packets that a busy neighbour has no time for. Every answer is
+//! right, whichever worker computed it.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{Operation, RpcStatus, encode_message};
 
-/// How long to try before stealing is called broken. It happens within milliseconds; this is for a machine under load.
+/// Timeout after which stealing counts as broken. It happens within milliseconds; this is for a machine under load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn counter(plane: &DataPlane, name: &str) -> u64 {
@@ -36,7 +36,7 @@ fn an_idle_worker_takes_over_invocations_and_packets() {
     // Long enough that packets pile up behind one.
     let budget = BudgetOverride { slice_us: Some(5_000), total_us: Some(6_000), ..BudgetOverride::default() };
     load_with(&plane, "mallory", "bad", 1, budget);
-    // All of it goes to the first worker.
+    // All requests go to the first worker.
     let (mut good, mut bad) = (Wire::new(&plane, 0, alice), Wire::new(&plane, 0, mallory));
     assert_eq!(good.one(Operation::put(1, b"k", b"value")).status, RpcStatus::Ok);
     let begun = Instant::now();
@@ -73,7 +73,7 @@ fn without_stealing_all_work_stays_where_it_came() {
     assert_eq!(wire.one(Operation::put(1, b"k", b"value")).status, RpcStatus::Ok);
     let args = get_args(b"k");
     for _ in 0..20 {
-        // Together enough that a neighbour would be offered some.
+        // Together enough that a neighbour is offered some.
         for _ in 0..8 {
             send(&mut wire, &vec![Operation::invoke(b"get", &args); 10]);
         }

@@ -1,8 +1,7 @@
-//! Promise: code that is switched out as often as can be, of every bad kind and good code among it, on two workers of
-//! which one takes over from the other: every end is the right one, every good answer is right, and nothing is left
-//! behind.
+//! Promise: code is preempted as often as possible, all bad kinds and good code together, on two workers of which one
+//! steals from the other. Every end is the right one, every good answer is right, and nothing is left behind.
 //!
-//! `STORM_SECONDS=n` sets how long it lasts.
+//! `STORM_SECONDS=n` sets its duration.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -17,19 +16,19 @@ use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{KillCause, Operation, RpcStatus};
 
-/// Seconds that it lasts, in two halves, unless the environment says otherwise.
+/// Duration in seconds, in two halves, unless the environment says otherwise.
 const SECONDS: u64 = 6;
 /// The smallest slice that a tenant can ask for, microseconds.
 const SLICE_US: u64 = 10;
-/// Calls that each sender has under way.
+/// Calls that each sender has in flight.
 const AT_ONCE: usize = 12;
-/// Requests' lives, for machines under load.
+/// Deadlines of requests, for machines under load.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Records that good calls read, and reads of a long one: some hundred microseconds, so it is switched out again and
+/// Records that good calls read, and reads of a long one: some hundred microseconds, so it is preempted again and
 /// again.
 const RECORDS: u32 = 100;
 const LONG_READS: u32 = 5_000;
-/// Maps and kilobytes by which the second half may exceed the first: pools fill up to their limits.
+/// Most growth in maps and kilobytes from the first half to the second: pools fill up to their limits.
 const MAPS_GROWTH: usize = 200;
 const RESIDENT_GROWTH_KIB: usize = 64 << 10;
 
@@ -51,8 +50,7 @@ fn connect(plane: &DataPlane, worker: u32, tenant: u32) -> Connection {
     Connection::connect(&config.deadline(PATIENCE)).expect("a connection")
 }
 
-/// Keeps messages of one operation under way until it is to stop, and has every answer checked. Tells how many there
-/// were.
+/// Keeps messages of one operation in flight until the test stops, and checks every answer. Returns their number.
 fn keep_asking(
     mut connection: Connection,
     stop: &AtomicBool,
@@ -94,14 +92,14 @@ fn good(plane: &DataPlane, worker: u32, tenant: u32, stop: &AtomicBool) -> u64 {
     })
 }
 
-/// Calls of the bad kinds that end for a reason that `of` takes.
+/// Calls of the bad kinds whose cause `of` accepts.
 fn bad(plane: &DataPlane, tenant: u32, stop: &AtomicBool, of: impl Fn(KillCause) -> bool) -> u64 {
     let kinds: Vec<_> = BAD_KINDS.into_iter().filter(|(_, cause)| of(*cause)).collect();
     let write = |number: u64, message: &mut Message| {
         let (kind, _) = kinds[number as usize % kinds.len()];
         message.invoke("bad", 0, &[&1u64.to_le_bytes()[..], kind.as_bytes()].concat());
     };
-    // All to the first worker's port: the other one has what it takes over.
+    // All go to the first worker's port: the other worker has only what it steals.
     keep_asking(connect(plane, 0, tenant), stop, write, |number, answer| {
         let (kind, cause) = kinds[number as usize % kinds.len()];
         let text = String::from_utf8_lossy(answer.value);
@@ -123,7 +121,7 @@ fn a_storm_of_switches_ends_everything_rightly_and_leaves_nothing() {
         memory_bytes: Some(memory_bytes),
         ..BudgetOverride::default()
     };
-    // What has to end in time does so soon; all others have more than they use, on whatever machine.
+    // Calls that must end by a budget do so soon; all others have more than they use, on any machine.
     for name in ["get", "long"] {
         load_with(&plane, "alice", name, 1, budget(10_000_000, 4 << 20));
     }
@@ -161,7 +159,7 @@ fn a_storm_of_switches_ends_everything_rightly_and_leaves_nothing() {
                 scope.spawn(move || bad(plane, mallet, stop, |cause| cause != KillCause::TotalBudget)),
             ];
             let half = Duration::from_millis(500 * seconds);
-            // Stealing, however late it begins on a busy machine; a sender that has failed ends it all.
+            // Stealing may begin late on a busy machine; a failed sender ends the wait.
             let enough =
                 || begun.elapsed() >= half && counter(plane, "steals") > 0 || senders.iter().any(|it| it.is_finished());
             while !enough() && begun.elapsed() < half + PATIENCE {

@@ -1,6 +1,6 @@
-//! Promise: whatever comes in, from whomever, while tenants come and go, a good client gets right answers, nothing
-//! grows without bound, and what was not well-formed is counted. Seeded: a run that fails says its seed, and
-//! `SANDSTORM_TORTURE_SEED` runs it again.
+//! Promise: whatever packets come in, from any sender, while tenants come and go, a good client gets right answers and
+//! nothing grows without bound. Malformed packets are counted. The run is seeded: a failed one prints its seed, and
+//! `SANDSTORM_TORTURE_SEED` repeats it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_mes
 const PACKETS: usize = 50_000;
 /// Senders, each with sockets of its own.
 const SENDERS: u64 = 3;
-/// Bytes by which the process may grow: what the endpoints' limits add up to is more, what they should need is less.
+/// Most growth of the process, bytes: less than the sum of the endpoints' limits, and more than they should need.
 const MOST_GROWTH: u64 = 400 << 20;
 
 /// These tests measure the process, so they run one after the other.
@@ -37,7 +37,7 @@ fn metric(plane: &DataPlane, name: &str) -> u64 {
     plane.metrics.read().iter().filter(|r| r.metric.name == name).flat_map(|r| r.values.clone()).sum()
 }
 
-/// A message such as a client would send, of a session that comes again.
+/// A message as a client would send it, of a session that occurs again.
 fn message(dice: &mut StdRng, tenant: u32) -> Vec<u8> {
     let key = [b'a' + dice.random_range(0..4)];
     let args = get_args(&key);
@@ -109,7 +109,7 @@ fn datagram(dice: &mut StdRng, tenants: &[u32]) -> Vec<u8> {
     packet
 }
 
-/// Sends hostile packets from several sockets, some of which never look at what comes back.
+/// Sends hostile packets from several sockets, some of which never read the answers.
 fn attack(plane: &DataPlane, seed: u64, tenants: &[u32]) {
     let mut dice = StdRng::seed_from_u64(seed);
     let sockets: Vec<Socket> = (0..4).map(|_| Socket::to_all(plane)).collect();
@@ -120,7 +120,7 @@ fn attack(plane: &DataPlane, seed: u64, tenants: &[u32]) {
         address.set_port(address.port() + dice.random_range(0..2));
         let socket = &sockets[dice.random_range(0..sockets.len())];
         let packet = datagram(&mut dice, tenants);
-        // A full socket is the network's answer to a flood; the packet is not missed.
+        // A full socket is the network's reaction to a flood; the packet is not needed.
         let _full = socket.send_to(&packet[..packet.len().min(most())], address);
         if number % 16 == 0 {
             while sockets[0].recv(&mut buffer).is_ok() {}
@@ -148,7 +148,7 @@ fn churn(plane: &DataPlane, stop: &AtomicBool) {
     }
 }
 
-/// Asks again until there is an answer: a flood may cost packets, and a client repeats what was not answered.
+/// Repeats a request until there is an answer: a flood may cost packets, and a client repeats unanswered requests.
 fn ask(wire: &mut Wire, operation: Operation<'_>) -> (RpcStatus, u64, Vec<u8>) {
     let header = wire.header(1);
     let mut message = Vec::new();
@@ -232,7 +232,7 @@ fn a_good_client_gets_right_answers_whatever_the_others_send() {
     }
 }
 
-/// Promise: what one packet asks for does not decide how much the server holds.
+/// Promise: one packet's request does not decide how much memory the server uses.
 #[test]
 fn a_message_that_asks_for_more_than_a_message_can_carry_is_answered_with_what_fits() {
     if ran_alone(module_path!(), "a_message_that_asks_for_more_than_a_message_can_carry_is_answered_with_what_fits") {
@@ -255,7 +255,7 @@ fn a_message_that_asks_for_more_than_a_message_can_carry_is_answered_with_what_f
         let mut message = Vec::new();
         encode_message(&header, &operations, &mut message);
         wire.send(round, &message);
-        // The first packet of a longer response tells its length: it is one that can be sent.
+        // The first packet of a longer response shows its length: it is one that can be sent.
         let mut buffer = vec![0; 65_536];
         let len = wire.socket.recv(&mut buffer).expect("an answer, not a refusal");
         assert_eq!((buffer[1], buffer[2] >> 4), (24, 1), "the first of {len} bytes of a longer response");

@@ -1,5 +1,5 @@
-//! Promise: `sandstorm bench` runs its experiments and writes a page and data that have all of their rows. Tiny sizes,
-//! no word about speed.
+//! Promise: `sandstorm bench` runs its experiments and writes a page and data that have all of their rows. The sizes
+//! are tiny, and speed is not checked.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long to try: where a machine stood still for the whole of a short measurement, nothing was measured, and the
-/// command says so.
+/// Timeout of the retries. Where a machine stalls during the whole of a short measurement, nothing is measured, and the
+/// command reports that.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn bench(arguments: &[&str]) -> Output {
@@ -17,11 +17,11 @@ fn bench(arguments: &[&str]) -> Output {
     command.arg("bench").args(arguments).env_remove("RUST_LOG").output().expect("the program runs")
 }
 
-/// One run at a time: each starts servers that poll, up to eight of them, and compilers that get what these leave. Of
-/// five runs side by side on two processors one met the bound of a compiler's time.
+/// Serialises the runs: each starts servers that poll, up to eight of them, and compilers that get the remaining time.
+/// Of five runs side by side on two processors one exceeded a compiler's time limit.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The data of a run in which something was measured everywhere.
+/// The data of a run in which every experiment measured something.
 fn bench_until_measured(arguments: &[&str], data: &Path) -> (String, Value) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = Instant::now();
@@ -39,7 +39,7 @@ fn bench_until_measured(arguments: &[&str], data: &Path) -> (String, Value) {
     }
 }
 
-/// How many rows the experiment's tables have, and how many ratios and plots there are.
+/// The numbers of rows of the experiment's tables, of its ratios and of its plots.
 fn shape(experiment: &Value) -> (Vec<usize>, usize, usize) {
     let list = |name: &str| experiment[name].as_array().unwrap_or_else(|| panic!("no {name}: {experiment}"));
     let rows = |table: &Value| {
@@ -67,7 +67,7 @@ fn check_page(path: &Path, names: &[&str]) {
 /// An experiment's name, and its [`shape`].
 type Expected<'e> = (&'e str, (Vec<usize>, usize, usize));
 
-/// Runs these with tiny sizes; what comes of them has all of its rows.
+/// Runs these with tiny sizes; the results must have all of their rows.
 fn measure_all(expected: &[Expected<'_>]) -> (String, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("made/here");

@@ -1,3 +1,3 @@
-//! `sandstorm bench`. A program of its own: its servers poll, and leave others little of the processors.
+//! `sandstorm bench`. A program of its own: its servers poll, and leave little processor time to others.
 
 mod bench;

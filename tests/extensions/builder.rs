@@ -30,7 +30,7 @@ fn source(body: &str) -> PushedSource {
     PushedSource::new("name = \"test\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text }]).expect("a source")
 }
 
-/// A mutex around what only one test may do: all tests share one state folder, which is what is being tested too.
+/// Serialises operations that only one test may do: all tests share one state folder, which is under test, too.
 fn handle() -> Arc<BuilderHandle> {
     BuilderHandle::start(config()).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -137,7 +137,7 @@ fn a_missing_compiler_is_one_clear_line() {
     }
 }
 
-/// Where a confined process runs, and as whom.
+/// The position and the user of a confined process.
 struct Confined {
     folder: tempfile::TempDir,
     user: Option<u32>,
@@ -145,7 +145,7 @@ struct Confined {
     processes: u64,
 }
 
-/// The user that compilers run as where these tests run as root.
+/// The user of the compilers where these tests run as root.
 const USER: u32 = 65_533;
 
 impl Confined {
@@ -161,7 +161,7 @@ impl Confined {
         Confined { folder, user, namespaces, processes }
     }
 
-    /// Runs a program the way compilers run; `None`, with a line, where the kernel does not offer that.
+    /// Runs a program as compilers run; `None`, with a line of output, where the kernel does not offer that.
     fn run(&self, readable: &[&str], program: &str, arguments: &[&str]) -> Option<Output> {
         let work = self.folder.path().join("work");
         let policy = serde_json::json!({
@@ -251,8 +251,8 @@ fn nothing_that_a_compiler_must_not_do_succeeds_without_namespaces() {
     probe(false);
 }
 
-/// Starts a builder where the kernel does not know some system calls: on a thread of its own, so that only what is
-/// started from there is without them.
+/// Starts a builder under a kernel without some system calls. It runs on a thread of its own, so that only its child
+/// processes are affected.
 fn without(calls: &[i64], config: BuilderConfig) -> Result<Arc<BuilderHandle>, BuildError> {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
     let rules = calls.iter().map(|call| (*call, Vec::new())).collect();

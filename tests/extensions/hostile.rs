@@ -1,4 +1,4 @@
-//! Hostile extensions end as the first line of each says: refused, not compiled, ended, or harmless. See
+//! Tests that hostile extensions end as the first line of each says: refused, not compiled, ended, or harmless. See
 //! tests/hostile/README.md for the format. Prints a table:
 //! `cargo test -p sandstorm-tests --test extensions hostile:: -- --nocapture`.
 
@@ -19,7 +19,7 @@ use sandstorm_store::{Epochs, Participant, WriteOptions};
 
 /// The corpus must not shrink unnoticed.
 const LEAST_PROGRAMS: usize = 200;
-/// Where else programs are looked for: groups of files, as in tests/hostile.
+/// The variable with another folder of programs: groups of files, as in tests/hostile.
 const FOLDER_VARIABLE: &str = "HOSTILE_FOLDER";
 /// Builds at the same time.
 const BUILDERS: usize = 2;
@@ -41,7 +41,7 @@ fn builder() -> &'static InProcessBuilder {
     })
 }
 
-/// A hostile program and the ends that are right for it.
+/// A hostile program and the accepted ends.
 struct Program {
     name: String,
     expected: Vec<Vec<String>>,
@@ -75,7 +75,7 @@ impl Program {
         Program { name, expected, manifest, files }
     }
 
-    /// Whether it may be run: what must be refused is never run, lest it does what it tries.
+    /// Returns whether it may be run: a program that must be refused is never run, lest it do harm.
     fn may_run(&self) -> bool {
         self.expected.iter().any(|expected| !["refused", "compile-error", "limit"].contains(&expected[0].as_str()))
     }
@@ -109,7 +109,7 @@ fn repeated(text: &str) -> String {
     out + rest
 }
 
-/// The corpus, or the folder that `HOSTILE_FOLDER` names: for trying programs out.
+/// The corpus, or the folder that `HOSTILE_FOLDER` names, which serves to try programs out.
 fn corpus() -> PathBuf {
     std::env::var_os(FOLDER_VARIABLE).map_or_else(|| folder("tests/hostile"), PathBuf::from)
 }
@@ -128,14 +128,14 @@ fn programs() -> Vec<Program> {
     programs.into_values().collect()
 }
 
-/// How a program ended: a word of the format, what may stand behind it, and a line for people.
+/// A program's end: a word of the format, the text that may follow it, and a line for people.
 struct End {
     word: &'static str,
     details: Vec<String>,
     note: String,
 }
 
-/// What the builder made of a program: a library, or the end.
+/// The builder's result for a program: a library, or the end.
 fn push(program: &Program) -> Result<Artifact, End> {
     let source = PushedSource::new(&program.manifest, program.files.clone());
     match source.and_then(|source| builder().build(1, 1, &source)) {
@@ -154,7 +154,7 @@ fn push(program: &Program) -> Result<Artifact, End> {
     }
 }
 
-/// Pushes all programs, some at a time.
+/// Pushes all programs, several at a time.
 fn push_all(programs: &[Program]) -> Vec<Result<Artifact, End>> {
     let next = AtomicUsize::new(0);
     let pushed: Mutex<BTreeMap<usize, Result<Artifact, End>>> = Mutex::default();
@@ -188,7 +188,7 @@ struct Tenant {
     view: Arc<TenantView>,
 }
 
-/// Long enough that memory and stack run out first, on a slow machine and without optimisation too.
+/// Long enough that memory and stack run out first, also on a slow machine and without optimisation.
 const BUDGET: Budget = Budget { slice_us: 100, total_us: 100_000, memory_bytes: 4 << 20, reply_bytes: 1 << 20 };
 const NOW_MS: u64 = 1_700_000_000_000;
 
@@ -233,7 +233,7 @@ impl World {
         let end = match polled {
             PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => End::new("ok", "", text),
             PollOutcome::Failed { code } => End::new("failed", error_kind(code), text),
-            // Whoever goes on for long ends sooner while replaced records wait for it, its own or another program's.
+            // A call that takes long is killed sooner while replaced records wait for it, its own or another program's.
             PollOutcome::Killed(KillCause::ReclaimPressure) => End::new("killed", "TotalBudget", text),
             PollOutcome::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
         };
@@ -242,7 +242,7 @@ impl World {
         (end, reply)
     }
 
-    /// Calls a hostile library, then the good one, which must not have noticed.
+    /// Calls a hostile library, then the good one, which must not be affected.
     fn run(&mut self, artifact: &Artifact) -> End {
         let library = match ExtensionLibrary::load(&artifact.elf, api_fingerprint()) {
             Ok(library) => library,

@@ -1,4 +1,4 @@
-//! What becomes of pushed source: the checker, the sandbox, the builder.
+//! Tests of pushed source: the checker, the sandbox, the builder.
 
 #[path = "../common/mod.rs"]
 mod common;

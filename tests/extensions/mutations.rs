@@ -1,8 +1,7 @@
-//! Promises: whatever becomes of a source by chance, the checker neither panics nor hangs, what it passes has nothing
-//! in it that must never pass, and what the compiler then makes of it is audited and loads, or is refused with a
-//! reason.
+//! Promises: for randomly changed sources, the checker neither panics nor hangs. A source that passes contains nothing
+//! that must never pass. The compiler's output is then audited and loads, or is refused with a reason.
 //!
-//! The fuzz target runs the same for as long as one likes: `cargo +nightly fuzz run --fuzz-dir db/fuzz mutations`.
+//! The fuzz target runs the same without end: `cargo +nightly fuzz run --fuzz-dir db/fuzz mutations`.
 
 mod mutate;
 
@@ -41,7 +40,7 @@ fn no_mutant_upsets_the_checker_or_passes_with_what_must_not_pass() {
 #[test]
 fn what_becomes_of_mutants_is_loaded_or_refused_with_a_reason() {
     let mut bases = mutate::bases(&common::root().join("ext"));
-    // Not those whose harm is to the compiler: what they do costs minutes, and is tested elsewhere.
+    // Without the programs that attack the compiler: they take minutes, and are tested elsewhere.
     for group in ["soundness", "smuggling", "host_calls"] {
         bases.extend(mutate::bases(&common::root().join("tests/hostile").join(group)));
     }

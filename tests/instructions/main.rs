@@ -1,10 +1,10 @@
-//! Promise: the inner pieces of a request do not get longer unnoticed. Counts the instructions of each under valgrind
-//! and compares with what is written down, so that neither the machine nor what else it does has a say.
+//! Promise: the inner parts of a request do not get longer unnoticed. The test counts the instructions of each under
+//! valgrind and compares them with the recorded counts, so that the machine and its load do not matter.
 //!
 //! `cargo test -p sandstorm-tests --test instructions`, with `--release` for the optimized code, and `-- TEXT` for the
-//! pieces with that in their names. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1`
-//! writes it anew. Fewer is welcome, but better written down, too: else it could be lost again unnoticed. Without
-//! valgrind nothing is counted, and a line says so.
+//! pieces whose names contain that. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1`
+//! rewrites it. A lower count is welcome and should be recorded, too: otherwise it could be lost again unnoticed.
+//! Without valgrind nothing is counted, and a line says so.
 
 mod pieces;
 
@@ -16,18 +16,17 @@ use pieces::{PIECES, Pieces};
 
 /// Tells the child how often to run a piece.
 const TIMES: &str = "SANDSTORM_INSTRUCTIONS_TIMES";
-/// Tells it which.
+/// Tells the child which piece to run.
 const PIECE: &str = "SANDSTORM_INSTRUCTIONS_PIECE";
-/// Tells it where the extension's library is.
+/// Tells the child the path of the extension's library.
 const LIBRARY: &str = "SANDSTORM_INSTRUCTIONS_LIBRARY";
 /// Times that a piece is run between the two counts whose difference is taken.
 const ROUNDS: u64 = 512;
-/// What a count may differ without a word: hash tables are seeded anew in each process, so their chains are not always
-/// the same.
+/// The difference that is not reported: hash tables are seeded anew in each process, so their chains differ.
 const NOISE: f64 = 0.05;
-/// What a count may grow before it is an error. The compiler cuts a crate into units anew with every change of it, and
-/// what it takes in line changes with them: an unrelated change has moved the parser of 32 gets, the most sensitive, by
-/// 21 %.
+/// The increase above which a count is an error. The compiler divides a crate into units anew with every change of it,
+/// and its inlining changes with them. An unrelated change has moved the parser of 32 gets, the most sensitive, by 21
+/// %.
 const TOLERANCE: f64 = 0.25;
 
 fn main() -> ExitCode {
@@ -59,8 +58,8 @@ fn main() -> ExitCode {
     compare(&counted)
 }
 
-/// The instructions of the first thread of a process in which it runs a piece so often. What comes before differs from
-/// process to process: keys are drawn.
+/// The instructions of the first thread of a process in which it runs a piece so often. The startup differs from
+/// process to process: keys are random.
 fn count(folder: &Path, library: &Path, piece: usize, times: u64) -> u64 {
     let out = folder.join(format!("counts-{piece}-{times}"));
     let run = Command::new("valgrind")
@@ -73,7 +72,7 @@ fn count(folder: &Path, library: &Path, piece: usize, times: u64) -> u64 {
         .output()
         .expect("valgrind runs");
     assert!(run.status.success(), "{}: {}", PIECES[piece], String::from_utf8_lossy(&run.stderr));
-    // The threads have a file each, from 01 on: what the watchdog does meanwhile is not counted.
+    // Each thread has a file, from 01 on: the watchdog's work is not counted.
     let file = PathBuf::from(format!("{}-01", out.display()));
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let totals = text.lines().find_map(|line| line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: ")));
@@ -82,7 +81,7 @@ fn count(folder: &Path, library: &Path, piece: usize, times: u64) -> u64 {
     totals
 }
 
-/// Compares with what is written down for this profile, or writes it down.
+/// Compares with the recorded counts of this profile, or records them.
 fn compare(counted: &BTreeMap<&str, u64>) -> ExitCode {
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("instructions/{profile}.txt"));

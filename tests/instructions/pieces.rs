@@ -1,4 +1,4 @@
-//! The pieces whose instructions are counted, each as the worker puts them together.
+//! The pieces whose instructions are counted, each composed as in the worker.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -19,7 +19,7 @@ use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_mes
 use sandstorm_runtime::{Engine, InvocationHandle, PollOutcome, Watchdog};
 use sandstorm_store::{Epochs, Participant, WriteOptions};
 
-/// Their names; [`Pieces::run`] has them in this order.
+/// The pieces' names, in the order of [`Pieces::run`].
 pub(super) const PIECES: &[&str] = &[
     "request of one get: received and parsed",
     "request of 32 gets: received and parsed",
@@ -58,7 +58,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 "#;
 
-/// Calls that take turns, as many as on a worker, and which of them is looked after ahead of its poll.
+/// Calls that take turns, as many as on a worker; and the distance of the call that is prefetched ahead of its poll.
 const TURNS: usize = 32;
 const AHEAD: usize = 10;
 /// Records, of 30 + 100 bytes.
@@ -76,7 +76,7 @@ pub(super) fn library() -> Vec<u8> {
     builder::compile(&toolchain, &source, &job).expect("a library")
 }
 
-/// All that they need.
+/// The state that all pieces need.
 pub(super) struct Pieces {
     endpoint: ServerEndpoint,
     once: ReplyCache,
@@ -91,7 +91,7 @@ pub(super) struct Pieces {
     running: VecDeque<InvocationHandle>,
 }
 
-/// A request of so many gets, as it comes from the network.
+/// A request of so many gets, as it arrives from the network.
 fn request(gets: u8) -> Vec<u8> {
     let header = MessageHeader { flags: 0, operations: u16::from(gets), tenant: 1, session: 77, sequence: 1, acked: 0 };
     let keys: Vec<[u8; 30]> = (0..gets).map(|key| [key; 30]).collect();
@@ -104,7 +104,7 @@ fn request(gets: u8) -> Vec<u8> {
 }
 
 impl Pieces {
-    /// With the library of [`library`].
+    /// Sets up the pieces with the library of [`library`].
     pub(super) fn new(library: &[u8]) -> Pieces {
         let watchdog = Watchdog::spawn().expect("a watchdog");
         let epochs = Epochs::new();
@@ -186,7 +186,7 @@ impl Pieces {
         self.one = response;
     }
 
-    /// Admits a request that must not run twice, and remembers its answer; the one before has arrived.
+    /// Admits a request that must not run twice, and stores its answer; the answer before it has been acked.
     fn remember(&mut self) {
         self.sequence += 1;
         let (peer, sequence) = (PeerAddr::from(FROM), self.sequence);
@@ -195,12 +195,12 @@ impl Pieces {
     }
 
     fn begin(&mut self, args: &[u8]) -> InvocationHandle {
-        // Under valgrind all takes long.
+        // Everything is slow under valgrind.
         let budget = Budget { slice_us: 60_000_000, total_us: 60_000_000, ..Budget::default() };
         self.engine.begin(&self.view, &self.extension, args, budget).expect("it fits")
     }
 
-    /// A call beside which there is no other.
+    /// A call without other calls in flight.
     fn call_alone(&mut self, args: &[u8]) {
         let mut invocation = self.begin(args);
         assert_eq!(self.engine.poll(&self.participant, &mut invocation, 0, false), PollOutcome::Done);
@@ -229,7 +229,7 @@ impl Pieces {
     }
 }
 
-/// Receives a request and goes through its operations, as the door and the plan do.
+/// Receives a request and iterates over its operations, as admission and the plan do.
 fn parse(endpoint: &mut ServerEndpoint, datagram: &[u8], outbox: &mut Outbox) {
     let request = endpoint.receive(0, PeerAddr::from(FROM), black_box(datagram), outbox).expect("a request");
     let (header, operations) = MessageHeader::decode(&request.message).expect("a message");

@@ -1,6 +1,6 @@
-//! Promise: a builder on another host speaks TLS where it is told to; a server believes the certificate that it was
-//! told to believe and no other, takes a renewed one without a restart, and says what is wrong and what to do when the
-//! two do not fit. Runs the real binary on free ports.
+//! Promise: a builder on another host speaks TLS where that is configured. A server accepts the configured certificate
+//! and no other, and takes a renewed one without a restart. When the two do not fit, the error says what is wrong and
+//! what to do. Runs the real binary on free ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use sandstorm_builder::{BuilderConfig, PushedSource, RemoteBuilder, RemoteCertif
 use sandstorm_control::config::{CliOverrides, ServerSettings};
 use serde_json::Value;
 
-/// A builder of the test's own; told to end, and waited for, when dropped.
+/// A builder of the test's own; asked to end, and waited for, when dropped.
 struct Service {
     process: Child,
     said: Value,
@@ -48,7 +48,7 @@ impl Service {
         self.said[name].as_str().unwrap_or_else(|| panic!("{name} in {}", self.said)).to_owned()
     }
 
-    /// What a server is told when it asks the builder who it is, or has something built; `None`: it was built.
+    /// The error of a server that asks the builder for its hello, or for a build; `None`: it was built.
     fn answer(&self, url: &str, certificate: RemoteCertificate) -> Option<String> {
         let token_file = self.state.join("builder/builder-token");
         let remote = RemoteConfig { url: url.to_owned(), token_file, certificate };
@@ -76,7 +76,7 @@ fn source() -> PushedSource {
         .expect("a source")
 }
 
-/// A certificate and its key, as the command line names them.
+/// A certificate and its key, as options of the command line.
 fn certificate(folder: &Path, name: &str, last_year: i32) -> (String, String) {
     let (file, key) = common::certificates::certificate(folder, name, last_year);
     (file.display().to_string(), key.display().to_string())

@@ -1,4 +1,4 @@
-//! What an operator relies on: control ports and builders behind TLS, tokens that are replaced, restarts.
+//! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,7 +1,6 @@
-//! Promise: what a server has acknowledged of its tenants (who they are, tokens, quotas, tables, grants, suspensions,
-//! extensions and the versions that were loaded) is there after it was killed and started again; records are not, and
-//! what was asked of the server before does not run. Kills the real binary with SIGKILL, between changes and in the
-//! midst of them.
+//! Promise: a server's acknowledged state of its tenants survives a kill and a restart: ids, tokens, quotas, tables,
+//! grants, suspensions, extensions and their loaded versions. Records do not survive, and requests to the server before
+//! do not run. Kills the real binary with SIGKILL, between changes and during them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,7 +30,7 @@ struct Server {
     process: Child,
     data: String,
     control: Control,
-    /// The control port as somebody sees it who has no token.
+    /// A client of the control port without a token.
     stranger: Control,
 }
 
@@ -74,13 +73,13 @@ impl Server {
         Server { process, stranger, data: said["data"].as_str().unwrap().to_owned(), control }
     }
 
-    /// SIGKILL, and a new one.
+    /// Kills it with SIGKILL, and starts a new one.
     fn again(self, folder: &Path, config: &str, options: &[&str]) -> Server {
         drop(self);
         Server::start(folder, config, options)
     }
 
-    /// A client with that token, if it is let in.
+    /// A client with that token, if the server accepts it.
     fn client(&self, tenant: u32, token: &str) -> Result<Client, sandstorm_client::Error> {
         Client::connect(Config::new(self.data.parse().unwrap(), tenant).token(token.to_owned()))
     }
@@ -164,7 +163,7 @@ fn what_was_acknowledged_is_there_after_a_kill_between_any_two_changes() {
     assert!(server.create("late").0 > reports);
 }
 
-/// Sends a message of one operation to a server, as one packet; its answer's status, number and user flags.
+/// Sends a message of one operation to a server, as one packet; returns its answer's status, number and user flags.
 fn ask(
     socket: &UdpSocket,
     server: &Server,
@@ -199,21 +198,21 @@ fn what_was_asked_of_a_server_does_not_run_on_the_one_that_takes_its_place() {
 
     let (_, _, start) = ask(&server, &header(7, 1, 0), &hello);
     let first = u64::from(start) << 32;
-    // Of a session that is bound to the server's start, and of one that knows nothing of that.
+    // Of a session that is bound to the server's start, and of one that is not.
     let bound: Vec<_> = (1..4).map(|number| header(7, first + number, first + number - 1)).collect();
     let unbound: Vec<_> = (1..4).map(|number| header(8, number, number - 1)).collect();
     for asked in [&bound, &unbound].into_iter().flatten() {
         assert_eq!(ask(&server, asked, &increment).0, RpcStatus::Ok);
     }
     let server = server.again(folder, "", NONE);
-    // All of it comes late once more, the hello too.
+    // All of these packets arrive late once more, the hello too.
     let (status, _, again) = ask(&server, &header(7, 1, 0), &hello);
     assert!(status == RpcStatus::Ok && again != start);
     for asked in bound.iter().chain(&unbound[1..]) {
         let (status, number, _) = ask(&server, asked, &increment);
         assert_eq!((status, number), (RpcStatus::Stale, STALE_PREVIOUS_START), "{asked:?}");
     }
-    // What is new is served, whether it is bound or not, and finds that nothing has run.
+    // A new request is served, whether it is bound or not, and sees that none of them has run.
     let first = u64::from(again) << 32;
     assert_eq!(ask(&server, &header(9, first + 1, first), &read), (RpcStatus::Ok, 0, 0));
     assert_eq!(ask(&server, &header(10, 1, 0), &increment), (RpcStatus::Ok, 1, 0));
@@ -257,7 +256,7 @@ fn a_kill_in_the_midst_of_changes_loses_none_that_was_acknowledged() {
         assert!(there.len() <= acknowledged.len() + 1, "and one more at most, which was under way");
         acknowledged = there;
     }
-    // Another server does not touch what this one holds.
+    // Another server does not touch this one's locked state.
     let output = command(folder, "", NONE).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("another server runs with this state directory"), "{said}");
@@ -312,7 +311,7 @@ fn extensions_their_suspensions_and_their_versions_survive() {
     assert_eq!(artifact_code(server.control.push_artifact("shop", "echo", &newest)), "artifact_replayed");
     assert_eq!(server.control.push("shop", "echo", &echo("three")).unwrap().extension.version, 3);
 
-    // An older artifact in the place of the one that was loaded, and a damaged one: left out, and said so.
+    // An older artifact instead of the loaded one, and a damaged one: both are left out, and reported.
     let good = fs::read(kept(3)).unwrap();
     drop(server);
     let mut damaged = good.clone();
@@ -349,13 +348,13 @@ fn a_server_without_its_builder_serves_what_its_builder_has_signed() {
     assert_eq!(refused.code(), "builder");
     assert!(refused.to_string().contains("--no-builder"), "{refused}");
 
-    // A key that others could have read vouches for nothing.
+    // A key that other users could have read is not trusted.
     drop((client, server));
     let key = state(folder).join("builder/builder.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let server = Server::start(folder, "", NONE);
     assert!(server.control.extensions("shop").unwrap().is_empty());
-    // And with the builder back nothing was lost meanwhile.
+    // With the builder available again nothing was lost meanwhile.
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let server = server.again(folder, "", &[]);
     assert_eq!(&*server.client(shop, &token).unwrap().invoke("echo", b"").expect("it is loaded"), b"one");
@@ -363,7 +362,7 @@ fn a_server_without_its_builder_serves_what_its_builder_has_signed() {
 }
 
 impl Server {
-    /// Where the state directory says that the control port is.
+    /// The control port's address according to the state directory.
     fn control_address(&self, folder: &Path) -> String {
         control_file(folder)
     }
@@ -428,7 +427,7 @@ impl Disk {
         None
     }
 
-    /// Writes until nothing more fits.
+    /// Writes until the disk is full.
     fn fill(&self) {
         use std::io::Write;
         let mut file = fs::File::create(self.0.join("ballast")).unwrap();
@@ -453,7 +452,7 @@ impl Drop for Disk {
     }
 }
 
-/// All that a server with a disk that takes nothing has to do.
+/// Checks everything that a server must still do when its disk accepts no writes.
 fn serves_and_refuses_changes(server: &Server, shop: u32, token: &str) {
     let client = server.client(shop, token).expect("tokens work");
     assert_eq!(&*client.invoke("echo", b"").expect("extensions are loaded"), b"one");
@@ -490,7 +489,7 @@ fn a_server_whose_disk_takes_nothing_starts_with_what_is_there_and_goes_on_by_it
     let server = Server::start(folder, "", &["--control-tls"]);
     serves_and_refuses_changes(&server, shop, &token);
     assert_eq!(fs::read(state(folder).join("directory.journal")).unwrap(), journal, "what was kept is as it was");
-    // Killed again and again it comes back, read-only or full, with a log that takes nothing either.
+    // Killed repeatedly it comes back, read-only or full, with a log that cannot be written either.
     let server = server.again(folder, "", &["--control-tls"]);
     serves_and_refuses_changes(&server, shop, &token);
     drop(server);
@@ -522,7 +521,7 @@ fn a_server_whose_output_and_log_take_nothing_serves_all_the_same() {
     fs::remove_file(state(folder).join("control.json")).unwrap();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = command(folder, "", NONE);
-    // What it logs about the machine, and about each change.
+    // Its log about the machine, and about each change.
     command.env("RUST_LOG", "trace").stdout(full()).stderr(full());
     let mut process = command.spawn().unwrap();
     let since = Instant::now();
@@ -570,7 +569,7 @@ fn bytes_that_are_cut_off_the_journal_are_kept_and_the_log_says_both_that_may_be
         assert!(said.contains(part), "{part:?}: {said}");
     }
 
-    // What is no line that was begun is damage: nothing is cut, and nothing served.
+    // A line that is not an unfinished one is damage: nothing is cut, and nothing is served.
     let whole = fs::read(&journal).unwrap();
     for tail in [&b"00000000000000000000000000000000 00000040 {\"line\":77,"[..], b"half a word", &whole[50..90]] {
         fs::write(&journal, [&whole, tail].concat()).unwrap();
@@ -579,7 +578,7 @@ fn bytes_that_are_cut_off_the_journal_are_kept_and_the_log_says_both_that_may_be
         assert!(!output.status.success() && said.contains("cannot be used"), "{said}");
         assert_eq!(fs::read(&journal).unwrap(), [&whole, tail].concat(), "it is as it was");
     }
-    // They do not grow without end.
+    // They do not grow without bound.
     for n in 0..10 {
         let bytes = fs::read(&journal).unwrap();
         let bytes = if n == 0 { &whole } else { &bytes };

@@ -1,6 +1,5 @@
-//! Promise: tokens are replaced without downtime: a client that never stops sees no error while its token's grace
-//! lasts, and is shut out when it ends; and no file, log or answer shows a token that need not be there. Real servers
-//! on free ports.
+//! Promise: tokens are replaced without downtime. A client that never stops sees no error during its token's grace
+//! period, and is refused when it ends. No file, log or answer shows a token needlessly. Real servers on free ports.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
-//! Promise: the control port speaks TLS where it is told to, is believed by those who were told which certificate to
-//! believe and by nobody else, takes a new certificate without a restart, and is not locked up by those who never
-//! finish a handshake. Runs the real binary on free ports.
+//! Promise: the control port speaks TLS where that is configured. Only clients that are configured with its certificate
+//! accept it, and it takes a new certificate without a restart. Clients that never finish a handshake do not block it.
+//! Runs the real binary on free ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,14 +16,14 @@ use rcgen::KeyPair;
 use sandstorm_client::control::{Control, Trust};
 use serde_json::Value;
 
-/// A server process of the test's own; told to end, and waited for, when dropped.
+/// A server process of the test's own; asked to end, and waited for, when dropped.
 struct Server {
     process: Child,
     said: Value,
     folder: tempfile::TempDir,
 }
 
-/// `serve` with a folder's state directory; what it prints is taken.
+/// `serve` with a folder's state directory; its output is captured.
 fn serve(folder: &Path, options: &[&str]) -> Command {
     let mut command = binary();
     command.args(["serve", "--json", "--no-pin", "--workers", "1", "--no-builder", "--data", "127.0.0.1:0"]);
@@ -55,12 +55,12 @@ impl Server {
         self.folder.path().join("state")
     }
 
-    /// On the server's machine, without any options.
+    /// Runs a command on the server's machine, without any options.
     fn here(&self, line: &str) -> Output {
         binary().args(line.split_whitespace()).env("SANDSTORM_STATE", self.state()).output().unwrap()
     }
 
-    /// From elsewhere: with the operator's token, but without the state directory.
+    /// Runs a command as on another machine: with the operator's token, but without the state directory.
     fn afar(&self, url: &str, options: &[&str]) -> Output {
         let token = fs::read_to_string(self.state().join("operator-token")).unwrap();
         let mut command = binary();
@@ -84,7 +84,7 @@ fn good(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a command that has to fail says.
+/// The error of a command that must fail.
 fn fails(output: &Output) -> String {
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -124,7 +124,7 @@ fn a_made_certificate_is_believed_here_by_its_file_and_by_its_fingerprint_and_no
         let mode = fs::metadata(server.state().join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{name}");
     }
-    // A second start shows the same certificate: what clients have pinned stays true.
+    // A second start shows the same certificate: clients' pins stay valid.
     let Server { ref folder, .. } = server;
     let kept = fs::read(folder.path().join("state/control-certificate.pem")).unwrap();
     let again = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_never() {
     let ca = file.to_str().unwrap();
     good(&server.afar(&url, &["--ca", ca]));
 
-    // Half of a replacement: the key no longer fits. The server goes on with what it has.
+    // Half of a replacement: the key no longer fits. The server continues with the old pair.
     let good_key = fs::read(&key).unwrap();
     fs::write(&key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
     hang_up(&server);
@@ -194,7 +194,7 @@ fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_never() {
     }
 }
 
-/// SIGHUP.
+/// Sends SIGHUP.
 fn hang_up(server: &Server) {
     let sent = Command::new("kill").args(["-HUP", &server.process.id().to_string()]).status().unwrap();
     assert!(sent.success());
@@ -244,7 +244,7 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
 fn handshakes_that_never_end_hold_nobody_up_and_end_by_themselves() {
     let server = Server::start(&["--control-tls"]);
     let address = server.text("control");
-    // More than there are places: idle ones, ones with the beginning of a handshake, ones that speak something else.
+    // More than there are slots: idle ones, ones with the beginning of a handshake, ones that speak another protocol.
     let hello = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
     let idle: Vec<TcpStream> = (0..300)
         .map(|n| {
@@ -261,7 +261,7 @@ fn handshakes_that_never_end_hold_nobody_up_and_end_by_themselves() {
     let token = fs::read_to_string(server.state().join("operator-token")).unwrap();
     let trust = Trust::in_file(Path::new(&server.text("certificate"))).unwrap();
     let control = Control::with_trust(&server.text("control_url"), Some(token.trim()), Duration::from_secs(60), &trust);
-    // Whoever was let in late is still within its patience: those that hang up themselves count for nothing.
+    // A connection that was admitted late has not timed out yet; those that close on their own do not count.
     let slow = || control.stat().unwrap().counters["control_too_slow"];
     while slow() < 100 {
         assert!(waited.elapsed() < Duration::from_secs(80), "only {} were too slow", slow());
@@ -296,12 +296,12 @@ fn half_requests_hold_the_operator_up_neither_in_headers_nor_in_bodies() {
         "GET /v1/tenants HTTP/1.1\r\nhost: a\r\n".to_owned(),
         "POST /v1/tenants HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{".to_owned(),
         "PUT /v1/tenants/shop/extensions/e HTTP/1.1\r\nhost: a\r\nauthorization: Bearer x\r\ncontent-length: 100000\r\n\r\n".to_owned(),
-        // The operator's own token in front of a body that does not come.
+        // The operator's own token before a body that never arrives.
         format!(
             "POST /v1/tenants HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-length: 1000\r\n\r\n{{",
             token.trim()
         ),
-        // Whole, and kept open.
+        // Complete, and kept open.
         "GET /v1/health HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(),
     ];
     for half in halves {
@@ -350,7 +350,7 @@ fn who_has_no_token_learns_of_no_tenant_table_or_extension() {
         ("DELETE", "/tables/t", "/tables/nosuch"),
         ("GET", "/extensions/e", "/extensions/f"),
     ];
-    // With a token that is nobody's, answers come late, but are the same: few are asked for.
+    // With an invalid token the answers are delayed, but the same: only a few are requested.
     for (token, count) in [("", pairs.len()), ("authorization: Bearer a_token_that_is_nobodys\r\n", 2)] {
         for (method, there, absent) in &pairs[..count] {
             let told = ask(method, &format!("/v1/tenants/shop{there}"), token);

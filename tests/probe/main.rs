@@ -1,4 +1,4 @@
-//! Runs where a compiler would, and tries what a compiler must not: each line is what it tried, and `refused` or
+//! Runs in a compiler's sandbox, and tries what a compiler must not do: each line is an attempt, and `refused` or
 //! `DONE`. Compiled by `tests/extensions/builder.rs` alone; no part of the product.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Promise: connections cost little, come to their tenant's home worker, end with their right, and do each other no
-//! harm, whatever they say or do not read.
+//! Promise: connections cost little, move to their tenant's home worker, end when their access ends, and do each other
+//! no harm, whatever they send or do not read.
 
 mod handshakes;
 mod ports;
@@ -18,7 +18,7 @@ use sandstorm_catalog::{GrantAccess, GrantIssuer, NewTenant, QuotaChanges};
 use sandstorm_instance::DataPlane;
 use sandstorm_metrics::text::flat;
 
-/// A server with a port that speaks for tenant `shop`, and one where a tenant has to be named.
+/// A server with a port that acts for tenant `shop`, and one where a client must name its tenant.
 fn server(workers: usize, home: usize) -> (DataPlane, SocketAddr, SocketAddr) {
     let text = format!(
         "workers = {workers}\npin = false\n[[memcached]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\n\
@@ -34,7 +34,7 @@ fn metric(plane: &DataPlane, name: &str) -> u64 {
     flat(&plane.metrics.read()).find(|(found, _)| found == name).map_or(u64::MAX, |(_, value)| value)
 }
 
-/// Shows user and password; what is answered.
+/// Sends user and password; returns the reply.
 fn login(stream: &mut TcpStream, said: &str) -> String {
     stream.write_all(format!("set any 0 0 {}\r\n{said}\r\n", said.len()).as_bytes()).expect("said");
     text(&hear(stream, b"\r\n"))
@@ -197,7 +197,7 @@ fn who_does_not_read_is_closed_and_others_do_not_notice() {
     let mut lazy = connect(port);
     lazy.set_nonblocking(true).expect("a stream that does not wait");
     let closed = within_a_minute(|| {
-        // Asks on and on, as long as it is listened to.
+        // Sends requests without end, as long as the server reads them.
         let said = lazy.write(&b"get large\r\n".repeat(100));
         assert_eq!(text(&talk(&mut stream, b"get small")), "END\r\nMN\r\n");
         matches!(said, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock)
@@ -219,7 +219,7 @@ fn what_one_has_begun_to_say_leaves_room_for_what_others_say() {
         let _may_be_closed = stream.write_all(&half);
         begun.push(stream);
         assert!(begun.len() < 100, "it has no end");
-        // The other one says something in two pieces, of which the first has to wait.
+        // The other one sends a request in two parts, of which the first has to wait.
         other.write_all(b"set b 0 0 100000\r\n").expect("said");
         other.write_all(&[b'v'; 70_000]).expect("said");
         assert_eq!(text(&ask(port, b"get a")), "END\r\nMN\r\n");
@@ -300,12 +300,12 @@ fn datagrams_are_answered_in_as_many_as_it_takes() {
     assert_eq!(parts, 8);
     assert!(answer.ends_with("vvv\r\nEND\r\n") && answer.len() == 10_000 + 45, "{}", answer.len());
     assert_eq!(ask(4, 2, "get a\r\n").0, "SERVER_ERROR multi-packet request not supported\r\n");
-    // What is not whole, or no request at all, has no answer; the next one has.
+    // An incomplete packet, or one without a request, has no answer; the next one has.
     for said in [&b"\x00\x05"[..], b"\0\x05\0\0\0\x01\0\0get a", b"\0\x05\0\0\0\x01\0\0set a 0 0 10\r\nx\r\n"] {
         socket.send(said).expect("sent");
     }
     assert_eq!(ask(6, 1, "mn\r\n").0, "MN\r\n");
-    // Nor has what may be another server's answer, sent here by a forged sender: they would never stop.
+    // Neither has a packet that may be another server's answer, sent here by a forged sender: they would never stop.
     let dropped = metric(&plane, "packets_dropped");
     let answers = ["ERROR\r\n", "SERVER_ERROR multi-packet request not supported\r\n", "5\r\n", "END\r\n", "MN\r\n"];
     for said in answers {
@@ -365,7 +365,7 @@ fn ten_thousand_idle_connections_take_little_memory_and_no_time() {
     let each = (of("VmRSS").saturating_sub(before_kib) << 10) / connections;
     println!("{each} bytes for each idle connection");
     assert!(each < 1024, "{each} bytes for each idle connection");
-    // Nobody speaks: the worker sleeps until somebody does.
+    // No client sends anything: the worker sleeps until one does.
     let slept = of("voluntary_ctxt_switches");
     std::thread::sleep(Duration::from_millis(500));
     assert!(of("voluntary_ctxt_switches") < slept + 100, "no polling");

@@ -1,4 +1,4 @@
-//! Others' protocols: memcached's and Redis', over TCP, TLS and UDP.
+//! Tests of other protocols: memcached's and Redis', over TCP, TLS and UDP.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,6 @@
-//! Promise: a memcached client works here unchanged. The real memcached and this server get the same commands and have
-//! to give the same answers, byte by byte, but for what `docs/protocols.md` names; and the tools of others pass.
+//! Promise: a memcached client works here unchanged. The real memcached and this server get the same commands and must
+//! give the same answers, byte by byte, except for the differences in `docs/protocols.md`. Other projects' tools pass,
+//! too.
 
 mod frames;
 pub(crate) mod peer;
@@ -16,7 +17,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sandstorm_instance::DataPlane;
 
-/// A server whose port speaks for a tenant with one table.
+/// A server whose port acts for a tenant with one table.
 fn server(workers: usize) -> (DataPlane, SocketAddr) {
     let text = format!(
         "workers = {workers}\npin = false\n[[memcached]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\n\
@@ -27,14 +28,14 @@ fn server(workers: usize) -> (DataPlane, SocketAddr) {
     (plane, address)
 }
 
-/// A memcached whose answers do not depend on when its threads run: the one that moves items about holds on to those
-/// that were read, and then `incr` makes a new item in place of filling the old one with blanks, now and then.
+/// A memcached whose answers do not depend on the timing of its threads. The thread that moves items keeps references
+/// to those that were read. Then `incr` sometimes makes a new item instead of filling the old one with blanks.
 fn start_peer() -> Option<Memcached> {
     Memcached::start(&["-o", "no_lru_maintainer"])
 }
 
-/// An answer without what must differ: the numbers of records, and seconds that pass. Of those that are left, what is
-/// told apart are spans that no slow run brings near each other.
+/// An answer without the parts that must differ: the numbers of records, and elapsed seconds. The remaining times
+/// differ by so much that no slow run confuses them.
 fn comparable(answer: &[u8]) -> String {
     let answer = text(answer);
     let word = |word: &str| match (word.as_bytes().first(), word.get(1..).and_then(|number| number.parse::<u64>().ok()))
@@ -58,7 +59,7 @@ fn comparable(answer: &[u8]) -> String {
     answer.split("\r\n").map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The cases of `memcached/cases.txt`: each line is what one connection says.
+/// The cases of `memcached/cases.txt`: each line is the input of one connection.
 fn cases() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("tests/protocols/memcached/cases.txt")).expect("the cases");
     let long = |text: &str| {
@@ -101,7 +102,7 @@ fn streams_of_commands_are_answered_as_memcached_answers_them() {
         history.push(said.clone());
         let needs_number = said.contains("{cas}") || said.contains("{older}");
         let [expected, answer] = streams.each_mut().map(|stream| {
-            // Each has numbers of its own.
+            // Each server has numbers of its own.
             let found = if needs_number {
                 text(&talk_through(stream, format!("gets {key}").as_bytes()))
             } else {
@@ -116,7 +117,7 @@ fn streams_of_commands_are_answered_as_memcached_answers_them() {
     }
 }
 
-/// What each server hears of a frame: with the number that its own record has.
+/// The bytes of a frame for each server: with the number of its own record.
 fn encoded(stream: &mut std::net::TcpStream, said: &Said, opaque: u32) -> Vec<u8> {
     let number = match said.cas {
         Cas::Any => 0,
@@ -142,7 +143,7 @@ fn frames_are_answered_as_memcached_answers_them() {
         let ends = said.cas == Cas::Right || parts[0].len() > 20_000;
         for (stream, part) in streams.iter_mut().zip(&mut parts) {
             let frame = if said.cas == Cas::Right && !part.is_empty() {
-                // What it is now depends on what comes before, which is not said yet.
+                // Its number now depends on requests that are not sent yet.
                 said.encode(round, frames::NO_NUMBER)
             } else {
                 encoded(stream, &said, round)
@@ -179,7 +180,7 @@ fn frames_are_answered_as_memcached_answers_them() {
     }
 }
 
-/// Counts that each server shows of the same commands.
+/// The counts that both servers report after the same commands.
 const COUNTED: [&str; 17] = [
     "cmd_get",
     "cmd_set",
@@ -218,7 +219,7 @@ fn statistics_count_as_memcached_counts() {
     let mut streams = [memcached.address, address].map(connect);
     for _ in 0..500 {
         let (key, said) = stream::command(&mut random, false);
-        // What does not begin as it should is counted here and there as it comes.
+        // Each server counts a malformed beginning in its own way.
         let is_counted = !said.starts_with(['m', ' ']) && !said.contains('x') && !said.contains("CLIENT");
         if !is_counted {
             continue;

@@ -1,5 +1,5 @@
-//! Promise: what people have for Redis works unchanged, and calls extensions. Tools that are not there are skipped with
-//! a line.
+//! Promise: existing tools for Redis work unchanged, and call extensions. Tools that are not installed are skipped with
+//! a line of output.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use sandstorm_metrics::text::flat;
 
 const TOKEN: &str = "the_token_of_the_shop";
 
-/// A server with a port that speaks for tenant `shop`, and one where a tenant has to show itself.
+/// A server with a port that acts for tenant `shop`, and one where a client must authenticate.
 fn server(workers: usize) -> (DataPlane, SocketAddr, SocketAddr) {
     let plane = data_plane_with(&format!(
         "workers = {workers}\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\ntable = 'items'\n\
@@ -30,7 +30,7 @@ fn server(workers: usize) -> (DataPlane, SocketAddr, SocketAddr) {
     (plane, port, open)
 }
 
-/// Runs a tool; `None`, with a line, if it is not there.
+/// Runs a tool; `None`, with a line of output, if it is not installed.
 fn tool(name: &str, port: SocketAddr, args: &[&str], input: &str) -> Option<Output> {
     let mut command = Command::new(name);
     command.args(["-p", &port.port().to_string()]).args(args);
@@ -43,7 +43,7 @@ fn run(mut command: Command, name: &str, input: &str) -> Option<Output> {
         eprintln!("skipped: no {name}");
         return None;
     };
-    // A tool that ends early says why.
+    // A tool that ends early prints the reason.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     Some(child.wait_with_output().expect("the tool ends"))
 }
@@ -101,14 +101,14 @@ fn memtier_benchmark_finds_no_error() {
     }
 }
 
-/// A place for programs of others, which stays.
+/// A folder for other projects' programs, which persists.
 fn place(name: &str) -> PathBuf {
     let place = root().join("target").join(name);
     std::fs::create_dir_all(&place).expect("a folder");
     place
 }
 
-/// A Python that has redis-py; made once, from the package index.
+/// A Python with redis-py; installed once, from the package index.
 fn python() -> Option<PathBuf> {
     let python = place("clients-python").join("bin/python");
     let has = |python: &Path| {
@@ -152,7 +152,7 @@ fn the_program_of_the_page_runs() {
     assert_eq!(text(&output), "[1, 0.1]\n302 -1 {'save': ''} None\nNone b'1' True standalone\n");
 }
 
-/// A folder that has node's client; filled once, from the package index.
+/// A folder with node's client; installed once, from the package index.
 fn node() -> Option<PathBuf> {
     static ONE_AFTER_THE_OTHER: Mutex<()> = Mutex::new(());
     let _installs = ONE_AFTER_THE_OTHER.lock();
@@ -167,7 +167,7 @@ fn node() -> Option<PathBuf> {
     })
 }
 
-/// With client-side caching it begins with CLIENT TRACKING, and tries for ever where that is refused.
+/// With client-side caching it begins with CLIENT TRACKING, and retries for ever where that is refused.
 #[test]
 fn nodes_client_with_a_cache_of_its_own_goes_on_and_is_never_stale() {
     let Some(here) = node() else { return };
@@ -208,7 +208,7 @@ fn nodes_client_talks_to_it() {
     assert_eq!(text(&output), "4 6 [ '6', null ]\n[ 'OK', '5' ]\n11\n2\n");
 }
 
-/// Says this, and hears until what comes ends like that.
+/// Sends a command, and reads until the received bytes end with `end`.
 fn say(stream: &mut TcpStream, said: &str, end: &str) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
     stream.write_all(said.as_bytes()).expect("sent");
@@ -286,7 +286,7 @@ fn however_an_extension_ends_its_caller_is_told_and_stays_in_step() {
     assert_eq!(heard, "+PONG\r\n", "what was not to be answered is not");
     let heard = say(&mut stream, "CLIENT REPLY OFF\r\nFCALL called 0 loop\r\nCLIENT REPLY ON\r\nPING\r\n", "+PONG\r\n");
     assert_eq!(heard, "+OK\r\n+PONG\r\n");
-    // Ended after 10 ms of CPU, two of them at least stand in the log of what was slow.
+    // Ended after 10 ms of CPU: at least two of them are in the slow log.
     let heard = say(&mut stream, "SLOWLOG GET\r\nPING\r\n", "+PONG\r\n");
     assert!(heard.contains("$5\r\nFCALL\r\n$6\r\ncalled\r\n$1\r\n0\r\n$4\r\nloop\r\n"), "{heard}");
     plane.directory.remove_extension("shop", "called").expect("unloaded");
@@ -299,7 +299,7 @@ fn who_calls_what_is_killed_again_and_again_is_told_of_the_quota() {
     let (plane, port, _) = server(1);
     put_called(&plane);
     let mut stream = TcpStream::connect(port).expect("a connection");
-    // One after the other: kills are looked at from time to time, and many may have come since.
+    // One after another: kills are checked periodically, and many may have happened since.
     for (slow, suspend, told) in [(1, 0, "-OVERQUOTA "), (1, 1, "-SUSPENDED ")] {
         let soon = QuotaChanges {
             slow_after_kills: Some(slow),
@@ -330,7 +330,7 @@ fn who_never_reads_is_closed_and_others_do_not_notice() {
     let mut lazy = TcpStream::connect(port).expect("a connection");
     lazy.set_nonblocking(true).expect("a stream that does not wait");
     let closed = within_a_minute(|| {
-        // Asks on and on, as long as it is listened to.
+        // Sends requests without end, as long as the server reads them.
         let said = lazy.write(&b"GET k\r\n".repeat(200));
         assert_eq!(say(&mut stream, "GET other\r\n", "\r\n"), "$-1\r\n");
         matches!(said, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock)
@@ -348,7 +348,7 @@ fn junk_ends_its_connection_and_no_other() {
         bad.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
         bad.write_all(junk).expect("sent");
         let mut answer = Vec::new();
-        // Closed with bytes of ours unread, the connection may be reset instead of ended.
+        // Closed with unread bytes of this client, the connection may be reset instead of ended.
         let _ended = bad.read_to_end(&mut answer);
         assert!(answer.starts_with(b"-ERR Protocol error: ") || answer.is_empty() && junk.len() > 65_536);
         good.write_all(b"PING\r\n").expect("sent");
@@ -365,8 +365,8 @@ fn a_record_lives_as_long_as_it_was_given_and_never_less() {
     stream.set_nodelay(true).expect("set");
     for round in 0..100 {
         let (line, ms) = if round % 2 == 0 { ("SET k 1 PX 20", 20) } else { ("PSETEX k 7 1", 7) };
-        // It is stored later than this, and gone earlier than it is seen to be: so this is longer than it lived, if
-        // that was long enough.
+        // It is stored after this, and gone before the test sees it. So this time is longer than its life, if its life
+        // was long enough.
         let begun = Instant::now();
         assert_eq!(say(&mut stream, &format!("{line}\r\n"), "\r\n"), "+OK\r\n");
         while say(&mut stream, "EXISTS k\r\n", "\r\n") == ":1\r\n" {}
@@ -375,7 +375,7 @@ fn a_record_lives_as_long_as_it_was_given_and_never_less() {
     }
 }
 
-/// Over workers: a connection is told of by another one, and ended by it although it says nothing.
+/// Across workers: another connection lists and ends a connection, although it sends nothing.
 #[test]
 fn a_connection_ends_another_of_its_tenant_wherever_that_is() {
     let (_plane, port, open) = server(2);
@@ -442,7 +442,7 @@ fn commands_of_a_million_keys_take_no_more_than_a_slice_of_a_neighbours_time_at_
     });
     waits.sort_unstable();
     println!("a neighbour's p99: {} us of {} requests", waits[waits.len() * 99 / 100], waits.len());
-    // The server's own count of what ran in one go, which no other load of the machine changes.
+    // The server's own count of the longest uninterrupted run, on which the machine's other load has no effect.
     let longest = flat(&plane.metrics.read()).find(|(name, _)| name == "connection_longest_piece");
     let longest = longest.map(|(_, work)| work).expect("a gauge");
     assert!((100..700).contains(&longest), "{longest} requests' work in one go");

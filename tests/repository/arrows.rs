@@ -1,6 +1,6 @@
-//! Promise: dependencies between the folders run one way (docs/design.md, "Crates"):
-//! `ext -> sandstorm-api <- db -> net <- client`, those of `db/` among each other from the binary down to the store,
-//! and only the command line, around the composed server, knows both `db` and `client`.
+//! Promise: dependencies between the folders run one way (docs/design.md, "Crates"): `ext -> sandstorm-api <- db -> net
+//! <- client`, and those within `db/` from the binary down to the store. Only the command line, around the composed
+//! server, knows both `db` and `client`.
 
 #[path = "arrows/modules.rs"]
 mod modules;
@@ -32,7 +32,7 @@ fn own_dependencies(manifest: &Path) -> Vec<String> {
 
 #[test]
 fn manifests_follow_the_arrows() {
-    // From the ground up: each may name what stands before it in its list, and nothing else.
+    // From the bottom up: each may name only the crates of its list.
     let data = ["sandstorm-accounts", "sandstorm-extension", "sandstorm-metrics", "sandstorm-net", "sandstorm-store"];
     let with = |more: &[&'static str]| -> Vec<&'static str> { data.iter().chain(more).copied().collect() };
     let mut allowed: BTreeMap<String, Vec<&str>> = BTreeMap::from([
@@ -45,17 +45,17 @@ fn manifests_follow_the_arrows() {
         ("db/accounts".into(), vec!["sandstorm-metrics", "sandstorm-net"]),
         ("db/extension".into(), vec!["sandstorm-accounts", "sandstorm-api", "sandstorm-metrics", "sandstorm-net"]),
         ("db/catalog".into(), with(&[])),
-        // Its tests compile what they run.
+        // Its tests compile the extensions that they run.
         ("db/runtime".into(), with(&["sandstorm-api", "sandstorm-builder", "sandstorm-catalog"])),
         ("db/dialects".into(), with(&["sandstorm-api", "sandstorm-catalog"])),
         ("db/server".into(), with(&["sandstorm-api", "sandstorm-catalog", "sandstorm-dialects", "sandstorm-runtime"])),
         ("db/builder".into(), vec!["sandstorm-api", "sandstorm-net"]),
-        // What composes the server does not know the client, nor the builder's own process.
+        // The crate that composes the server does not know the client, nor the builder's own process.
         (
             "db/instance".into(),
             with(&["sandstorm-catalog", "sandstorm-control", "sandstorm-runtime", "sandstorm-server"]),
         ),
-        // They speak to servers as people do: by the client.
+        // They speak to servers as users do: through the client.
         ("db/terminal".into(), vec!["sandstorm-builder", "sandstorm-client"]),
         (
             "benches/experiments".into(),
@@ -129,7 +129,7 @@ fn every_integration_test_runs_over_shared_memory_or_there_is_a_reason() {
     let script = fs::read_to_string(root().join("scripts/test")).expect("the script");
     let (_, list) = script.split_once("\nover_memif=(").expect("a list of tests");
     let (list, _) = list.split_once("\nif has_dpdk").expect("the list's end");
-    // Names, and behind two spaces the reason why those are not run.
+    // Names; after two spaces comes the reason why those are not run.
     let names = list.lines().map(|line| match line.strip_prefix("#   ") {
         Some(reason) => reason.split_once("  ").expect("names and a reason").0,
         None => line.split_once('=').map_or(line, |(_, names)| names),
@@ -147,7 +147,7 @@ fn every_integration_test_runs_over_shared_memory_or_there_is_a_reason() {
             .filter(has_tests)
             .map(|path| format!("{theme}::{}", path.file_stem().expect("a name").to_string_lossy()))
             .collect();
-        // A theme without modules of tests is a program that is one test itself.
+        // A theme without test modules is itself a program of one test.
         all.extend(if modules.is_empty() { vec![theme] } else { modules });
     }
     all.sort_unstable();
@@ -165,7 +165,7 @@ fn themes() -> Vec<String> {
 #[test]
 fn the_server_library_does_not_know_the_client() {
     let crates = fs::read_dir(root().join("db")).expect("db/").map(|entry| entry.expect("a readable entry").path());
-    // What a command prints is the client's errors, too.
+    // The errors that a command prints include the client's.
     let crates = crates.filter(|path| !path.ends_with("terminal")).map(|path| path.join("Cargo.toml"));
     let crates: Vec<PathBuf> = crates.filter(|path| path.exists()).collect();
     assert!(crates.len() >= 11, "the walk over db/ found next to nothing: {crates:?}");

@@ -1,4 +1,4 @@
-//! What holds for the repository itself: its folders, its sources, its pages. No server runs here.
+//! Tests of the repository itself: its folders, its sources, its pages. No server runs here.
 
 mod arrows;
 mod metadata;

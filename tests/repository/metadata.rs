@@ -1,4 +1,5 @@
-//! Promise: each crate says what it is, in its manifest and on a page, and what users depend on can be packaged.
+//! Promise: each crate describes itself in its manifest and on a page, and the crates that users depend on can be
+//! packaged.
 
 use std::fs;
 use std::path::{Path, PathBuf};

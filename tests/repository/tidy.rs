@@ -1,5 +1,5 @@
-//! Promise: the code stays easy to read. Files under 600 lines, functions under 70, nothing left open, and `unsafe`
-//! only in files that say at their top what they guarantee.
+//! Promise: the code stays easy to read: files under 600 lines, functions under 70, no open ends, and `unsafe` only in
+//! files whose header says what they guarantee.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
-/// Lines of a source file: what a reader can hold in mind.
+/// Most lines of a source file: as much as a reader can keep in mind.
 const FILE_LINES_LIMIT: usize = 600;
-/// Lines of a function: one screen.
+/// Most lines of a function: one screen.
 const FUNCTION_LINES_LIMIT: usize = 70;
 
 fn root() -> PathBuf {
@@ -29,7 +29,7 @@ fn collect(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries {
         let path = entry.expect("a readable entry").path();
-        // The hostile corpus is meant to be bad.
+        // The hostile corpus is bad on purpose.
         if path.ends_with("target") || path.ends_with("tests/hostile") {
             continue;
         }
@@ -150,7 +150,7 @@ fn every_test_that_the_page_on_soundness_names_is_there() {
     let sources: Vec<String> = sources().into_iter().map(|(_, text)| text).collect();
     let (mut named, mut gone) = (0, Vec::new());
     for line in page.lines().filter(|line| line.starts_with('|')) {
-        // Of a file: what it guarantees, why, and which tests fail otherwise.
+        // The cells of a file: its guarantee, the reason, and the tests that fail otherwise.
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
         let [_, _, _, tests] = cells.as_slice() else { continue };
         for name in tests.split('`').skip(1).step_by(2) {
@@ -168,7 +168,7 @@ fn every_test_that_the_page_on_soundness_names_is_there() {
     assert!(gone.is_empty(), "docs/soundness.md names tests that are not there: {gone:#?}");
 }
 
-/// Columns of a comment: those of the code (`rustfmt.toml`).
+/// Most columns of a comment: those of the code (`rustfmt.toml`).
 const COMMENT_WIDTH: usize = 120;
 
 #[test]
@@ -184,7 +184,7 @@ fn comments_keep_within_the_width() {
             }
             let words = comment.trim_start_matches(['/', '!']).trim_start();
             fenced ^= words.starts_with("```");
-            // Code and tables in documentation are as wide as they are, and so is a word that cannot be cut.
+            // Code and tables in documentation may be wider, and so may a word that cannot be divided.
             let is_whole = !words.contains(' ') || words.starts_with('|') || fenced;
             if !is_whole && line.chars().count() > COMMENT_WIDTH {
                 wide.push(format!("{}:{}: {} columns", path.display(), number + 1, line.chars().count()));
@@ -194,22 +194,22 @@ fn comments_keep_within_the_width() {
     assert!(wide.is_empty(), "comments over {COMMENT_WIDTH} columns: {wide:#?}");
 }
 
-/// Names that two types bear, each for a reason. The list only shrinks.
+/// Names that two types share, each for a reason. The list only shrinks.
 const SHARED_TYPE_NAMES: [&str; 7] = [
-    // One for each way to build: with DPDK and without.
+    // One for each build: with DPDK and without.
     "MemifBackends",
-    // What programs that use the client write, beside what extensions write: neither sees the other.
+    // The client library's types, beside those for extensions: no program uses both.
     "Direction",
     "Error",
     "Put",
     "Record",
-    // The same client, blocking and not.
+    // The same client, blocking and asynchronous.
     "Client",
     // The control API's, and the runtime's.
     "Budget",
 ];
 
-/// Benchmarks are programs by themselves; the experiments are part of the command line.
+/// Benchmarks are separate programs; the experiments are part of the command line.
 fn is_benchmark(path: &str) -> bool {
     path.starts_with("benches") && !path.starts_with("benches/experiments")
 }

@@ -1,4 +1,4 @@
-//! The hex examples of docs/wire.md are what the code puts on the wire, byte for byte.
+//! Checks that the hex examples of docs/wire.md are what the code sends, byte for byte.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use sandstorm_net::rpc::{self, Condition, MessageHeader, OP_FLAG_TTL, OpKind, Op
 use sandstorm_net::seal::{ClientSeal, SealLimits, ServerSeal, TokenKeys, TokenSource, TokenVerifier};
 
 const REQUEST_ID: u16 = 0x0102;
-/// What the page's sealed session is made of.
+/// The secrets of the page's sealed session.
 const TOKEN: &[u8] = b"the token of tenant seven";
 const SEALED_SESSION: u64 = 0x8877_6655_4433_2211;
 const CLOCK_MS: u64 = 1_700_000_000_000;
@@ -35,7 +35,7 @@ fn datagram(kind: R2p2Kind, sequence: u64, operation: &Operation<'_>) -> Vec<u8>
     bytes
 }
 
-/// The examples by name, as the page has them.
+/// The examples by name, as on the page.
 fn examples() -> BTreeMap<&'static str, Vec<u8>> {
     let get = Operation { table: 3, key: b"color", ..Operation::new(OpKind::Get) };
     let got = Operation { value: b"blue", number: 41, user_flags: 9, ..get.answer(RpcStatus::Ok) };
@@ -72,7 +72,7 @@ impl TokenSource for Door {
     }
 }
 
-/// The same get and its answer in a sealed session, and the handshake before, with ephemeral keys that anybody knows.
+/// The same get and its answer in a sealed session, and the handshake before, with publicly known ephemeral keys.
 fn sealed_examples() -> BTreeMap<&'static str, Vec<u8>> {
     let (at, from) = (([192, 0, 2, 1], 7400).into(), ([192, 0, 2, 2], 40_000).into());
     let mut client = ClientSeal::new(at, 7, TOKEN, SEALED_SESSION, CLOCK_MS);
@@ -109,7 +109,7 @@ fn sealed_examples() -> BTreeMap<&'static str, Vec<u8>> {
     ])
 }
 
-/// The blocks of the page: name and bytes. A line's bytes end at `|`, behind which stands what they mean.
+/// The blocks of the page: name and bytes. A line's bytes end at `|`; the text after it explains them.
 fn blocks(page: &str) -> BTreeMap<&str, Vec<u8>> {
     let mut blocks = BTreeMap::new();
     for block in page.split("```hex ").skip(1) {

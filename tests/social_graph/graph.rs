@@ -1,9 +1,9 @@
-//! Promise: a social graph in any of the three placements answers as TAO's paper and docs/tao.md have it, by an oracle
-//! that was written from those alone; arguments that are none are refused and change nothing; records that are none of
-//! a graph are errors, never crashes.
+//! Promise: a social graph in any of the three placements answers as TAO's paper and docs/tao.md say, according to an
+//! oracle written from those alone. Invalid arguments are refused and change nothing. Records that belong to no graph
+//! are errors, never crashes.
 //!
-//! `TAO_OPS=100000 cargo test -p sandstorm-tests --test social_graph graph::` asks so many questions of each
-//! placement, of longer lists.
+//! `TAO_OPS=100000 cargo test -p sandstorm-tests --test social_graph graph::` sends so many requests to each placement,
+//! with longer lists.
 
 mod dice;
 mod oracle;
@@ -21,7 +21,7 @@ use sandstorm_client::{Direction, Error, PutOptions, blocking};
 use sandstorm_instance::DataPlane;
 
 const PLACEMENTS: [Placement; 3] = [Placement::Client, Placement::Invocation, Placement::Combined];
-/// The code of an error of an extension: its arguments are none.
+/// The extension's error code for invalid arguments.
 const INVALID: u32 = 8;
 
 /// A tenant with one graph for each placement, and the extension.
@@ -38,7 +38,7 @@ fn graphs(plane: &DataPlane) -> (u32, [Tables; 3]) {
     (id, tables)
 }
 
-/// A graph as one client has it.
+/// One client's view of a graph.
 struct Graph {
     client: blocking::Client,
     tables: Tables,
@@ -90,7 +90,7 @@ impl Graph {
             match self.try_ask(ask) {
                 Ok(said) => return said,
                 Err(Error::Failed { code: INVALID, text }) if !text.is_empty() => return Said::Refused,
-                // Too much of the tenant's is under way, and this was not run.
+                // Too many requests of the tenant are in flight, and this one was not run.
                 Err(Error::Overloaded | Error::OverQuota { .. }) => std::thread::sleep(Duration::from_millis(1)),
                 Err(error) => panic!("{ask:?}: {error}"),
             }
@@ -101,7 +101,7 @@ impl Graph {
         oracle.check(ask, &self.ask(ask));
     }
 
-    /// Adds edges, many under way at a time.
+    /// Adds edges, many in flight at a time.
     fn add_many(&self, oracle: &mut Oracle, edges: Vec<(oracle::Edge, u64)>) {
         for some in edges.chunks(128) {
             let mut batch = self.client.batch();
@@ -114,7 +114,7 @@ impl Graph {
                 let ask = Ask::Add(*edge, *time, time.to_le_bytes().to_vec());
                 match answer {
                     Ok(_) => oracle.check(&ask, &Said::Yes(!oracle.edges.contains_key(edge))),
-                    // Others were first each time, or there was no room: nothing was written.
+                    // It conflicted each time, or there was no room: nothing was written.
                     Err(Error::Conflict | Error::Overloaded | Error::OverQuota { .. }) => self.check(oracle, &ask),
                     Err(error) => panic!("{ask:?}: {error}"),
                 }
@@ -122,7 +122,7 @@ impl Graph {
         }
     }
 
-    /// Compares all there is, and the records that it is kept in.
+    /// Compares everything, and the records in which it is stored.
     fn audit(&self, oracle: &mut Oracle) {
         let mut lists: BTreeSet<(u64, u32)> = oracle.edges.keys().map(|edge| (edge.0, edge.1)).collect();
         // Thousands have one edge or two each, and are alike.
@@ -149,18 +149,18 @@ impl Graph {
     }
 }
 
-/// How many questions are asked of each placement.
+/// The number of requests to each placement.
 fn questions() -> u64 {
     std::env::var("TAO_OPS").map_or(2_500, |text| text.parse().expect("TAO_OPS is a number"))
 }
 
-/// One placement's whole run.
+/// The whole run of one placement.
 fn run(graph: &Graph, seed: u64) -> Oracle {
     let mut oracle = Oracle::default();
     for (atype, inverse) in DECLARED {
         graph.check(&mut oracle, &Ask::Declare(atype, inverse));
     }
-    // Just below the length from which a list's count is kept in parts; the long run has more than one call skips.
+    // Just below the length from which a list's count is stored in parts; the long run has more than one call skips.
     let many = if questions() > 10_000 { 9_000 } else { 2_040 };
     for atype in [1, 2] {
         let edges = (0..many).map(|number| ((HUBS[0], atype, MANY + number), number / 3)).collect();
@@ -269,7 +269,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether these are arguments, behind the tables, as the head of ext/tao/src/lib.rs has them.
+/// Returns whether these are valid arguments, after the tables, according to the head of ext/tao/src/lib.rs.
 fn is_call(args: &[u8]) -> Option<bool> {
     let mut args = Reader(args);
     let op = args.number(1)?;
@@ -299,7 +299,7 @@ fn is_call(args: &[u8]) -> Option<bool> {
     })
 }
 
-/// Good arguments of every function.
+/// Valid arguments of every function.
 fn good_calls(tables: &Tables) -> Vec<Vec<u8>> {
     let fields = Fields::from([("age", "7"), ("name", "Ann")]);
     let place = Some(codec::ListPosition { time: 5, id2: 2 });
@@ -323,7 +323,7 @@ fn good_calls(tables: &Tables) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Arguments that are like good ones, but for something; all within one graph.
+/// Arguments that are valid except for one error; all within one graph.
 fn spoilt_calls(tables: &Tables) -> Vec<Vec<u8>> {
     let (good, mut dice, mut spoilt) = (good_calls(tables), Dice(3), Vec::new());
     for call in &good {
@@ -344,13 +344,13 @@ fn spoilt_calls(tables: &Tables) -> Vec<Vec<u8>> {
     }
     let head = &good[0][..16];
     let of = |op: u8, rest: &[u8]| [head, &[op], rest].concat();
-    // As many fields, ids and bytes of data as there can be, and one more.
+    // The most fields, ids and bytes of data, and one more.
     spoilt.push(of(8, &[0; 28 + 8 * 6_000]));
     spoilt.push(of(8, &[0; 28 + 8 * 6_001]));
     spoilt.push(of(5, &[0; 28 + MOST_DATA]));
     spoilt.push(of(5, &[0; 28 + MOST_DATA + 1]));
     spoilt.push(of(1, &[0; 300 << 10]));
-    // Fields that are too much, of an object that is not there.
+    // Too many bytes of fields, of an object that does not exist.
     let large = Fields::from([("a", vec![7; oracle::MOST_FIELD_BYTES - 5])]);
     spoilt.push(codec::obj_update(tables, 99, &large, &[]));
     spoilt.push(of(1, &[&[0, 0, 0, 0, 2, 0][..], b"\x01b\x00\x00\x00\x00\x01a\x00\x00\x00\x00"].concat()));
@@ -376,7 +376,7 @@ fn arguments_that_are_none_are_refused_and_change_nothing() {
     for args in spoilt_calls(&tables[0]) {
         let is_call = is_call(&args[16..]) == Some(true);
         if is_call && matches!(args[16], 1 | 3..=7 | 12) {
-            // What it would change is not what this is about.
+            // Its changes do not matter here.
             continue;
         }
         match graph.client.invoke("tao", &args) {
@@ -393,7 +393,7 @@ fn arguments_that_are_none_are_refused_and_change_nothing() {
     }
     graph.audit(&mut oracle);
     assert_eq!(graph.ask(&Ask::Declared(5)), Said::Type(None), "a call that is refused notes no type");
-    // Good arguments go on being taken.
+    // Valid arguments are still accepted.
     for args in good_calls(&tables[0]) {
         graph.client.invoke("tao", &args).unwrap_or_else(|error| panic!("{args:?}: {error}"));
     }
@@ -410,7 +410,7 @@ fn tables_that_are_none_of_a_graph_are_named_as_such() {
     let no_lists = Tables { objects: tables[0].objects, lists: 99 };
     for tables in [swapped, unordered, missing, no_lists] {
         let calls = good_calls(&tables);
-        // A first edge, and the declaration of a type, look at both.
+        // A first edge, and the declaration of a type, read both.
         for call in [&calls[4], &calls[13], &calls[14]] {
             match client.invoke("tao", call) {
                 Err(Error::Failed { text, .. }) if !text.is_empty() => {}
@@ -420,7 +420,7 @@ fn tables_that_are_none_of_a_graph_are_named_as_such() {
     }
 }
 
-/// Everything that a graph can be asked about ids 1 to 3.
+/// All requests about ids 1 to 3.
 fn all_kinds(fields: &Fields) -> Vec<Ask> {
     let (list, mut all) = ((1, 1), Vec::new());
     for pos in [0, 1, u64::MAX] {
@@ -527,7 +527,7 @@ fn ids_come_once_though_objects_are_deleted_and_answers_are_given_up() {
                     client: client_at(plane, id, seed as usize),
                     ..Graph::new(plane, id, tables[0], Placement::Combined)
                 };
-                // Who waits for so little sends again, and often gives up.
+                // A client with so short a timeout sends again, and often gives up.
                 let hasty = graph.client.with_deadline(Duration::from_micros(400));
                 let mut dice = Dice(seed);
                 for _ in 0..300 {

@@ -1,8 +1,8 @@
-//! Promise: a list of a million edges is read and written as fast as one of a thousand: no call does work for the whole
+//! Promise: a list of a million edges is read and written as fast as one of a thousand: no call works on the whole
 //! list.
 //!
-//! Takes minutes, so it runs when it is asked for, and prints how long each call took:
-//! `cargo test --release -p sandstorm-tests --test social_graph million:: -- --ignored --nocapture`.
+//! It takes minutes, so it runs only on request, and prints the duration of each call: `cargo test --release -p
+//! sandstorm-tests --test social_graph million:: -- --ignored --nocapture`.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const SHORT: u64 = 1_000;
 /// Which of them is which; the id of a list's end.
 const LONG_ID: u64 = 1;
 const SHORT_ID: u64 = 2;
-/// The first of the ids to which no edge goes at first.
+/// The first of the ids without edges at the start.
 const NEW_ID: u64 = 1 << 40;
 /// Threads that add the edges.
 const WRITERS: u64 = 4;
@@ -30,8 +30,8 @@ const WRITERS: u64 = 4;
 const CALLS: u64 = 101;
 /// Edges that a query asks for.
 const PAGE: u32 = 50;
-/// How many times as long a call may take on the long list: a thousandth of its edges for the whole list would take
-/// much longer, and a few more levels of a tree, caches that miss, and a busy machine, less.
+/// Most times as long that a call may take on the long list. Work on even a thousandth of its edges would take much
+/// longer; a few more levels of a tree, cache misses and a busy machine take less.
 const TIMES_AS_LONG: u32 = 10;
 
 /// The edge at a position of a list of `count`, counted from the oldest: ids are not in the order of times.
@@ -84,7 +84,7 @@ fn graph(plane: &DataPlane) -> u32 {
     tenant
 }
 
-/// A kind of call, of a list with that id and length; `number` of the call.
+/// A call of this kind, on a list with that id and length; `number` is the call's.
 async fn call(tao: &Tao, kind: &str, id: u64, count: u64, number: u64) {
     let newest = |from: u64| {
         let at = move |pos: u64| edge(count - 1 - pos, count);
@@ -124,7 +124,7 @@ async fn call(tao: &Tao, kind: &str, id: u64, count: u64, number: u64) {
     }
 }
 
-/// The median of how long calls took.
+/// The median duration of calls.
 fn median(client: &blocking::Client, placement: Placement, kind: &str, (id, count): (u64, u64)) -> Duration {
     let mut took: Vec<Duration> = (0..CALLS)
         .map(|number| {
@@ -156,7 +156,7 @@ fn a_list_of_a_million_edges_is_as_fast_as_one_of_a_thousand() {
                 slow.push((placement, *kind, short, long));
             }
         }
-        // Who asks by position is counted through half the list: no work of a write, and told in docs/tao.md.
+        // A page by position is counted through half the list: no write does such work, and docs/tao.md says so.
         let long = median(&client, placement, "page in the middle, by position", (LONG_ID, LONG));
         println!("{placement:?}, page in the middle, by position: {long:.0?} of {LONG}");
     }

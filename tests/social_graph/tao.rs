@@ -1,6 +1,6 @@
-//! Promise: the extension `tao` answers over the wire as a model of its interface does, in all three placements alike;
-//! whatever ends calls among concurrent writers, every edge has its inverse, counts are those of the lists, and no id
-//! comes twice.
+//! Promise: the extension `tao` answers over the wire as a model of its interface does, in all three placements alike.
+//! However calls among concurrent writers end, every edge has its inverse, counts are those of the lists, and no id is
+//! assigned twice.
 
 mod model;
 
@@ -22,7 +22,7 @@ use sandstorm_instance::DataPlane;
 const PLACEMENTS: [Placement; 3] = [Placement::Client, Placement::Invocation, Placement::Combined];
 const TABLES: Tables = Tables { objects: 2, lists: 3 };
 
-/// Begins to change a graph, by halves, then ends in some way.
+/// Begins to change a graph, by halves, then ends in one of several ways.
 const CULPRIT: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]
@@ -70,7 +70,7 @@ impl Placed {
         Placed { client: client(plane, tenant), placement }
     }
 
-    /// The same, by this worker.
+    /// As [`Self::new`], through this worker.
     fn at(plane: &DataPlane, tenant: u32, placement: Placement, worker: usize) -> Placed {
         Placed { client: client_at(plane, tenant, worker), placement }
     }
@@ -169,15 +169,15 @@ fn all_placements_answer_as_the_model_does() {
     }
 }
 
-/// Ids that the writers of one test join.
+/// Ids between which the writers of one test add edges.
 const IDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
-/// Data tell the time that they were written with.
+/// The data contain the time of their write.
 fn added(id1: u64, atype: u32, id2: u64, time: u64) -> Op {
     Op::AssocAdd { id1, atype, id2, time, data: time.to_le_bytes().to_vec() }
 }
 
-/// What holds for the answer to any query of a list, while others write to it too.
+/// Checks the invariants of any query's answer while other clients write to the list.
 fn check_list(op: &Op, found: &[Edge], limit: usize, (high, low): (u64, u64)) {
     let distinct: BTreeSet<u64> = found.iter().map(|edge| edge.0).collect();
     assert_eq!(distinct.len(), found.len(), "{op:?}: each id once: {found:?}");
@@ -199,7 +199,7 @@ fn random_write(random: &mut Random) -> Op {
     }
 }
 
-/// Writes at random; keeps the ids that it was given.
+/// Writes at random; stores the ids that it received.
 fn write(plane: &DataPlane, tenant: u32, seed: u64, ids: &Mutex<BTreeSet<u64>>) {
     let graph = Placed::at(plane, tenant, Placement::Combined, seed as usize);
     let mut random = Random(seed << 32);
@@ -214,7 +214,7 @@ fn write(plane: &DataPlane, tenant: u32, seed: u64, ids: &Mutex<BTreeSet<u64>>) 
     }
 }
 
-/// Asks for a list in which one edge is moved about all the time, and for one that is small.
+/// Reads a list in which one edge is moved all the time, and one that is small.
 fn read_lists(graph: &mut Placed, random: &mut Random) {
     let limit = random.of(&[1, 3, 20, 100]);
     for ((id1, atype), times) in [((99, 3), 3_000), ((random.of(&IDS), random.of(&[1, 2, 3, 4])), 50)] {
@@ -237,7 +237,7 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
     plane.directory.put_extension("friends", culprit.into()).expect("an extension is loaded");
     let mut graph = Placed::new(&plane, id, Placement::Combined);
     graph.declare();
-    // One edge that is only ever moved: it is in its list all the time.
+    // One edge that is only ever moved: it is always in its list.
     let moved = |time| added(99, 3, 98, time);
     graph.ask(&moved(0));
     for id2 in 200..240 {
@@ -295,7 +295,7 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
     await_nothing_charged(&plane, id);
 }
 
-/// How many operations the tenant has asked for.
+/// Number of operations that the tenant has requested.
 fn requests(plane: &DataPlane, tenant: u32) -> u64 {
     let snapshot = plane.directory.snapshot();
     let usage = &snapshot.tenant(tenant).expect("the tenant is there").tenant.usage;
@@ -308,7 +308,7 @@ fn add_edges(plane: &DataPlane, tenant: u32, list: (u64, u32), numbers: impl Ite
     let client = client_at(plane, tenant, numbers.first().map_or(0, |number| *number as usize));
     for some in numbers.chunks(128) {
         let mut left: Vec<u64> = some.to_vec();
-        // A call that meets others each time is told so, and is made again.
+        // A call that conflicts each time gets that error, and is repeated.
         while !left.is_empty() {
             let mut batch = client.batch();
             for number in &left {
@@ -378,7 +378,7 @@ fn a_list_of_a_hundred_thousand_edges_that_many_write_to_at_a_time_is_right() {
         let answer = graphs[round % 3].ask(&op);
         model.check(&op, &answer);
     }
-    // Whoever asks for what is near the end does not read all that is before it.
+    // A request near the end does not read all edges before it.
     for graph in &mut graphs {
         let before = requests(&plane, id);
         let op = Op::AssocRange { id1: 1, atype: 9, pos: COUNT - 500, limit: 10 };

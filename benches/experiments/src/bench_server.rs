@@ -1,4 +1,4 @@
-//! Where experiments are played: a server whose workers have the first processors for themselves, and the generator on
+//! The processors of the experiments: the server's workers have the first ones for themselves, and the generator has
 //! the others.
 
 use sandstorm_control::config::CliOverrides;
@@ -7,7 +7,7 @@ use sandstorm_server::cpu_affinity;
 use crate::local_server::LocalServer;
 use sandstorm_terminal::output::CliError;
 
-/// Starts a server of `workers` workers, bound to the first processors; from here on this thread, and those it starts,
+/// Starts a server of `workers` workers, bound to the first processors. From here on this thread, and those it starts,
 /// stay off them, if any others are left.
 pub(super) fn start_bench_server(
     workers: usize,
@@ -22,8 +22,8 @@ pub(super) fn start_bench_server(
     Ok(server)
 }
 
-/// Lets this thread, and the threads and processes that it starts, run on all processors again: an experiment before
-/// has kept it off those that workers are to have.
+/// Lets this thread, and the threads and processes that it starts, run on all processors again. An earlier experiment
+/// has kept it off those that workers use.
 pub(super) fn reset_affinity() -> Result<(), CliError> {
     match cpu_affinity::allowed_cpus() {
         [] => Ok(()),
@@ -39,7 +39,7 @@ pub(super) fn avoid_first_processors(count: usize) {
     }
 }
 
-/// The first processor, by number: what is compared shares it in turn.
+/// Number of the first processor; the compared programs use it in turn.
 pub(super) fn first_processor() -> usize {
     cpu_affinity::allowed_cpus().first().copied().unwrap_or(0)
 }

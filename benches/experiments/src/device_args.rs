@@ -1,4 +1,4 @@
-//! Options for drivers past the kernel's own stack, of the server and of the load generator.
+//! Options of the server and of the load generator for drivers beside the kernel's network stack.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -32,13 +32,13 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// What the command line says of the network.
+    /// The network settings of the command line.
     pub fn overrides(&self, driver: Option<DriverName>, offload: Option<bool>) -> NetOverrides {
         let DeviceArgs { eal, device, address, gateway, mtu } = self.clone();
         NetOverrides { driver, eal, device, address, gateway, mtu, offload, ..NetOverrides::default() }
     }
 
-    /// Where a client of that server, which has so many workers, gets its drivers from; none: from the kernel.
+    /// Returns a client's driver factory for a server with so many workers; `None`: kernel sockets.
     pub fn drivers(
         &self,
         driver: DriverName,
@@ -52,8 +52,8 @@ impl DeviceArgs {
     }
 }
 
-/// Where a client of that server, which has so many workers, gets drivers of this kind from; none: from the kernel.
-/// `queues` is of DPDK's devices.
+/// Returns a client's driver factory for a server with so many workers; `None`: kernel sockets. `queues` applies to
+/// DPDK's devices.
 pub fn drivers(
     settings: &NetSettings,
     server: SocketAddr,

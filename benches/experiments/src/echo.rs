@@ -1,5 +1,5 @@
-//! `sandstorm bench echo`: plain gets beside a bare echo of datagrams through the same driver: what the network leaves
-//! to be won.
+//! `sandstorm bench echo`: plain gets beside a bare echo of datagrams through the same driver. The echo shows the part
+//! of the time that the network takes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use super::single_server::{SingleTenantSetup, table_of};
 use super::{BenchArgs, bench_server};
 use sandstorm_terminal::output::CliError;
 
-/// Bytes of an echoed datagram: between a get's request and its answer.
+/// Bytes of an echoed datagram: between the sizes of a get's request and its answer.
 const ECHO_BYTES: usize = 128;
-/// Where in it the time stands at which it was sent.
+/// Offset of the send time in the datagram.
 const TIMESTAMP_OFFSET: usize = 8;
-/// After so long without an answer what is under way is taken for lost, and sent again.
+/// Time without an answer after which all requests in flight count as lost and are sent again.
 const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.7;
 const ROUNDS: usize = 5;
 
-/// How much is under way.
+/// The number of sockets and of requests in flight.
 #[derive(Clone, Copy)]
 pub(super) struct ConcurrencyShape {
     pub(super) name: &'static str,
     pub(super) sockets: usize,
-    /// On each socket.
+    /// Requests in flight on each socket.
     pub(super) depth: usize,
 }
 
 const ONE: ConcurrencyShape = ConcurrencyShape { name: "one at a time", sockets: 1, depth: 1 };
-/// What comes from different sockets can neither be coalesced nor segmented: one datagram a call, whatever the kernel
-/// offers.
+/// Datagrams of different sockets can be neither coalesced nor segmented. So each call carries one datagram, whatever
+/// the kernel offers.
 const SINGLE: ConcurrencyShape =
     ConcurrencyShape { name: "64 sockets, one at a time each: one datagram a call", sockets: 64, depth: 1 };
 const DEEP: ConcurrencyShape =
@@ -48,7 +48,7 @@ fn driver() -> Result<UdpDriver, CliError> {
     UdpDriver::bind(([127, 0, 0, 1], 0).into(), UdpOptions::default()).map_err(|error| CliError::new(error.to_string()))
 }
 
-/// Sends back what comes, until it is stopped.
+/// Sends back every datagram until it is stopped.
 pub(super) fn answer(driver: &mut impl DatagramDriver, stopped: &AtomicBool) {
     let (mut burst, mut outbox) = (driver.burst(), Outbox::default());
     while !stopped.load(Relaxed) {
@@ -62,7 +62,7 @@ pub(super) fn answer(driver: &mut impl DatagramDriver, stopped: &AtomicBool) {
     }
 }
 
-/// A thread on the first processor that sends back what comes; ends with this value.
+/// An echo thread on the first processor; ended when dropped.
 struct EchoThread {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -87,22 +87,22 @@ impl Drop for EchoThread {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there was told where it happened.
+            // A panic of the thread was reported where it happened.
             let _ended = thread.join();
         }
     }
 }
 
-/// What is asked.
+/// The requests of a closed loop, and their answers.
 pub(super) trait ProbeProtocol {
-    /// Queues one, at this time.
+    /// Queues one request, sent at this time.
     fn ask(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox);
 
-    /// When the question was sent that this answers; none: it answers none, or not as it should.
+    /// Returns the send time of the request that this datagram answers; `None` if it answers none, or wrongly.
     fn sent_ns(&mut self, datagram: &[u8]) -> Option<u64>;
 }
 
-/// Datagrams that come back as they are.
+/// Datagrams that come back unchanged.
 pub(super) struct EchoProbe;
 
 impl ProbeProtocol for EchoProbe {
@@ -115,13 +115,13 @@ impl ProbeProtocol for EchoProbe {
     }
 }
 
-/// One of the asking sockets.
+/// One of the client's sockets.
 struct ProbeClient<D, Q> {
     driver: D,
     protocol: Q,
     outbox: Outbox,
     answered: Instant,
-    /// It has had an answer: the way is known, and all go that are to be under way.
+    /// It has received an answer. So the path is known, and the full number of requests may be in flight.
     found: bool,
 }
 
@@ -135,13 +135,13 @@ impl<D: DatagramDriver, Q: ProbeProtocol> ProbeClient<D, Q> {
     }
 }
 
-/// Asks an echo in a closed loop.
+/// Measures an echo in a closed loop.
 fn measure_echo(shape: ConcurrencyShape, seconds: f64) -> Result<LoadMeasurement, CliError> {
     let echo = EchoThread::start()?;
     run_closed_loop(echo.address, shape, seconds, || Ok((driver()?, EchoProbe)))
 }
 
-/// Asks whoever answers, in a closed loop, over drivers of any kind.
+/// Sends requests in a closed loop over drivers of any kind.
 pub(super) fn run_closed_loop<D: DatagramDriver, Q: ProbeProtocol>(
     to: SocketAddr,
     shape: ConcurrencyShape,

@@ -1,4 +1,4 @@
-//! What a tenant feels of others' calls that end late or never: `misbehave`, endless ones; `long`, honest ones that
+//! The effect of other tenants' long calls on a tenant: `misbehave` measures endless calls, `long` honest ones that
 //! yield.
 
 use sandstorm_client::control::TableMode;
@@ -15,7 +15,7 @@ use sandstorm_terminal::output::CliError;
 
 /// Endless calls in a million.
 const PER_MILLION: [f64; 4] = [1.0, 10.0, 100.0, 1000.0];
-/// The one that has a target, and that: p99 beside them over that beside none.
+/// The rate that has a target, and the target: p99 with the endless calls over p99 without.
 const RARE: f64 = 10.0;
 const RARE_TARGET: f64 = 2.0;
 /// Seconds of one measurement: at 100,000 calls/s one in a million comes every ten seconds.
@@ -26,7 +26,7 @@ const ROUNDS: usize = 3;
 const INTERVALS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 /// Calls of a hundred that are long, as in the papers.
 const LONG_SHARE: u32 = 15;
-/// Of what is done in a closed loop: so much is offered.
+/// Offered load, as a part of the closed loop's throughput.
 const LOAD: f64 = 0.5;
 
 pub(super) fn misbehave(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {

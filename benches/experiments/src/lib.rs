@@ -1,5 +1,6 @@
-//! `sandstorm bench`: experiments, each one command: a server on one core, the load generator on another, rounds
-//! interleaved, ratios with their spread. What they find is printed, and with `--out` written as a page and as JSON.
+//! `sandstorm bench`: experiments, one command each. The server runs on one core and the load generator on another, the
+//! rounds are interleaved, and ratios come with their spread. The findings are printed, and with `--out` also written
+//! as a page and as JSON.
 #![deny(unsafe_code)]
 
 mod backends;
@@ -35,26 +36,26 @@ use self::report::machine::MachineDescription;
 use self::report::{BenchReport, ExperimentFindings};
 use sandstorm_terminal::output::{CliError, OutputPrinter};
 
-/// Records in a table, if nothing else is said.
+/// Records in a table by default.
 const RECORDS: u64 = 1_000_000;
-/// All experiments, in place of names.
+/// The name that stands for all experiments.
 const ALL: &str = "all";
 
 /// An experiment: one command, one section of the report.
 struct Experiment {
     name: &'static str,
-    /// For `--help`.
+    /// The text for `--help`.
     help: &'static str,
-    /// Whether it is part of the run without names.
+    /// Whether it is part of a run without names.
     canonical: bool,
-    /// Peers that have to be installed.
+    /// Peers that must be installed.
     peers: &'static [&'static str],
     run: fn(&BenchArgs) -> Result<ExperimentFindings, CliError>,
 }
 
 const BOTH_PEERS: &[&str] = &[peer_server::MEMCACHED, peer_server::REDIS];
 
-/// What there is to measure, in the order in which it is run.
+/// All experiments, in the order in which they run.
 const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "invoke",
@@ -291,7 +292,7 @@ pub struct BenchArgs {
     out: Option<PathBuf>,
 }
 
-/// The longest measurement that can be asked for.
+/// The longest measurement that is accepted, seconds.
 const MAX_SECONDS: f64 = 3600.0;
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -322,7 +323,7 @@ impl BenchArgs {
     }
 }
 
-/// Runs what is asked for; prints it, and writes it where `--out` says.
+/// Runs the experiments that were asked for, prints the findings, and writes them where `--out` says.
 pub fn bench(args: &BenchArgs, out: &OutputPrinter) -> Result<(), CliError> {
     if let Some(partner) = args.partner {
         return partner.serve();
@@ -347,7 +348,7 @@ pub fn bench(args: &BenchArgs, out: &OutputPrinter) -> Result<(), CliError> {
             out.line(findings.text().trim_end_matches('\n'))?;
         }
         report.experiments.push(findings);
-        // As it stands: who ends a long run early keeps what was found until then.
+        // Written after each experiment: a long run that is interrupted keeps its findings so far.
         if let Some(folder) = &args.out {
             report.write(folder)?;
         }

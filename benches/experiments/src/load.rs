@@ -1,4 +1,4 @@
-//! `sandstorm bench load`: plain gets and calls over the load that is offered, whether answers come or not.
+//! `sandstorm bench load`: latency of plain gets and calls over the offered load, in an open loop.
 
 use sandstorm_client::load::{Class, Mix, Pace};
 
@@ -9,7 +9,7 @@ use super::single_server::SingleTenantSetup;
 use crate::local_server::GET;
 use sandstorm_terminal::output::CliError;
 
-/// Of what the server does of plain gets in a closed loop.
+/// Offered loads, as parts of the closed loop's throughput of plain gets.
 const SHARES: [f64; 9] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1];
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.5;
@@ -25,7 +25,7 @@ pub(super) fn load(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
         most / 1000.0
     );
     let mut findings = ExperimentFindings::new("load", about);
-    // Whole thousands, as far as there are such.
+    // Rounded to whole thousands, where the rate is that high.
     let unit = if most > 100_000.0 { 1000.0 } else { 1.0 };
     let offered = SHARES.map(|share| (share * most / unit).round().max(1.0) * unit / 1000.0);
     let classes = [Class::Get, Class::InvokeGet];
@@ -33,7 +33,7 @@ pub(super) fn load(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let x = axis("offered, thousand/s", AxisScale::Linear);
     let sweep = measure_sweep(args.rounds(ROUNDS), x, &offered, &names, |thousand, side| {
         let load = bench.load(Mix::only(classes[side])).pace(Pace::per_second(thousand * 1000.0));
-        // Beyond what the server can do some are not answered in time: that is what is measured.
+        // Beyond the server's throughput some requests are not answered in time: that is what is measured.
         Ok(row(&run_loads(vec![load], args.seconds(SECONDS))?, "alice", classes[side]))
     })?;
     sweep.show(&mut findings, "Throughput", "answered, thousand/s", AxisScale::Linear, THOUSAND_PER_S);

@@ -1,5 +1,5 @@
-//! A whole server in this process, on free ports of loopback and a state directory of its own: what `demo` and `bench`
-//! run against, through the same control port and packets as any other.
+//! A whole server in this process, on free ports of loopback, with a state directory of its own. `demo` and `bench` run
+//! against it through the same control port and packets as any other server.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,7 +18,7 @@ use sandstorm_terminal::output::CliError;
 
 /// An extension whose source is part of this program.
 pub struct ExampleExtension {
-    /// Its name, and its folder's below `ext/`.
+    /// Its name, which is also its folder below `ext/`.
     pub name: &'static str,
     manifest: &'static str,
     /// Paths and texts.
@@ -70,19 +70,19 @@ examples!(
 );
 
 impl ExampleExtension {
-    /// The example of that name.
+    /// Returns the example with that name.
     pub fn named(name: &str) -> Option<&'static ExampleExtension> {
         EXAMPLES.iter().find(|example| example.name == name).copied()
     }
 
-    /// Its source, as a push takes it.
+    /// Its source in the form of a push.
     pub fn push(&self) -> ExtensionSource {
         let file = |(path, text): &(&str, &str)| ExtensionSourceFile { path: (*path).into(), text: (*text).into() };
         ExtensionSource { manifest: self.manifest.into(), files: self.files.iter().map(file).collect() }
     }
 }
 
-/// The server; stops when dropped, and leaves nothing behind.
+/// The server; stops when dropped and removes its files.
 pub struct LocalServer {
     // Dropped in this order: control, then workers, then the directory.
     plane: ControlPlane,
@@ -91,27 +91,27 @@ pub struct LocalServer {
     _folder: LockedFolder,
 }
 
-/// How long an answer may take: a machine that does much else beside a demo or measurement is slow, not broken.
+/// Longest time for an answer. A machine with other work beside a demo or measurement is slow, not broken.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// What the names of such servers' folders begin with.
+/// Prefix of the names of such servers' folders.
 const FOLDER_PREFIX: &str = "sandstorm-local-";
-/// The file in such a folder that its process holds a lock on for as long as it lives.
+/// The file in such a folder that its process locks for as long as it lives.
 const LOCK_FILE: &str = "lock";
 
-/// A folder for as long as this process lives; whoever is killed leaves it to the next one to remove.
+/// A folder for as long as this process lives. A killed process leaves its folder, and the next one removes it.
 struct LockedFolder {
     folder: tempfile::TempDir,
     _lock: File,
 }
 
 impl LockedFolder {
-    /// Makes one in `parent`, and removes those there whose processes are gone.
+    /// Makes a folder in `parent`, and removes those there whose processes are gone.
     fn new_in(parent: &Path) -> std::io::Result<LockedFolder> {
         let found = std::fs::read_dir(parent)?.flatten();
         let ours = |name: std::ffi::OsString| name.to_string_lossy().starts_with(FOLDER_PREFIX);
         found.filter(|entry| ours(entry.file_name())).for_each(|entry| remove_if_stale(&entry.path()));
         let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(parent)?;
-        // Under its own name only once it is locked: others take a lock that nobody holds for one that was left.
+        // It gets its final name only once it is locked: other processes take an unlocked folder for a stale one.
         let unlocked = folder.path().join("unlocked");
         let lock = File::create_new(&unlocked)?;
         lock.lock()?;
@@ -120,7 +120,7 @@ impl LockedFolder {
     }
 }
 
-/// Removes such a folder if no process holds its lock. Folders of other users cannot be looked into, and stay.
+/// Removes such a folder if no process holds its lock. Folders of other users cannot be read, and stay.
 fn remove_if_stale(folder: &Path) {
     let is_folder = std::fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir());
     let Some(lock) = is_folder.then(|| File::open(folder.join(LOCK_FILE)).ok()).flatten() else { return };
@@ -129,7 +129,7 @@ fn remove_if_stale(folder: &Path) {
     }
 }
 
-/// A tenant of it, with one table.
+/// A tenant of the server, with one table.
 pub struct LocalTenant {
     /// Its number.
     pub id: u32,
@@ -140,7 +140,7 @@ pub struct LocalTenant {
 }
 
 impl LocalServer {
-    /// Starts one, with what is to be other than the default. The compiler's sysroot is made anew: about a second.
+    /// Starts a server with these changes to the defaults. The compiler's sysroot is made anew: about a second.
     pub fn start_as(change: impl FnOnce(&mut CliOverrides)) -> Result<LocalServer, CliError> {
         let folder = LockedFolder::new_in(&std::env::temp_dir())?;
         let mut overrides = CliOverrides {
@@ -161,7 +161,7 @@ impl LocalServer {
         Ok(LocalServer { plane, data, control, _folder: folder })
     }
 
-    /// What it is and where, in a line.
+    /// Describes the server and its address in a line.
     pub fn line(&self) -> String {
         let workers = self.data.metrics.workers();
         let plural = if workers == 1 { "" } else { "s" };
@@ -174,34 +174,34 @@ impl LocalServer {
         &self.control
     }
 
-    /// Where its first worker listens.
+    /// The address of its first worker.
     pub fn address(&self) -> std::net::SocketAddr {
         self.data.address()
     }
 
-    /// Where its ports for clients of memcached and Redis are, in the order in which they were asked for.
+    /// The addresses of its ports for memcached and Redis clients, in the order of the configuration.
     pub fn listening(&self) -> &[std::net::SocketAddr] {
         self.data.listening()
     }
 
-    /// Packets shed behind the sockets, and messages dropped before they came there.
+    /// Packets shed behind the sockets, and messages that were dropped before that.
     pub fn counters(&self) -> (u64, u64) {
         (self.count("packets_shed"), self.count("packets_dropped_early"))
     }
 
-    /// Microseconds that its workers have had something to do, all together.
+    /// Microseconds that its workers were busy, all together.
     pub fn busy_us(&self) -> u64 {
         self.count("busy_us")
     }
 
-    /// Messages that its workers have taken.
+    /// Messages that its workers have received.
     #[cfg(feature = "dpdk")]
     pub fn messages(&self) -> u64 {
         self.count("messages")
     }
 
-    /// Runs a load that measures for so long, after a quarter of that, and tells what part of a second its workers had
-    /// something to do in the middle of it.
+    /// Runs a load that measures for so long after a warm-up of a quarter of that. Returns also the part of a second
+    /// that its workers were busy in the middle of it.
     pub fn busy_while<T>(
         &self,
         seconds: f64,
@@ -230,7 +230,7 @@ impl LocalServer {
 
     /// Creates a tenant and its table.
     pub fn tenant(&self, name: &str, table: &str, mode: TableMode) -> Result<LocalTenant, ControlError> {
-        // As many calls at once, and as many kills, as the machine gives: a measurement should meet no quota.
+        // As many concurrent calls, and as many kills, as the machine allows: a measurement must not meet a quota.
         let quotas = [
             ("concurrent_invocations", INVOCATIONS_PER_WORKER as u64),
             ("slow_after_kills", 0),
@@ -247,7 +247,7 @@ impl LocalServer {
         self.control.push(tenant, example.name, &example.push())
     }
 
-    /// How a client reaches the server as that tenant.
+    /// The client configuration of that tenant.
     pub fn client(&self, tenant: &LocalTenant) -> ClientConfig {
         ClientConfig::new(self.data.address(), tenant.id).token(tenant.token.clone()).deadline(DEADLINE)
     }

@@ -1,5 +1,5 @@
-//! What is measured of a load, and rounds of several sides by turns: whatever else the machine does comes and goes
-//! within seconds, and is to meet all sides alike.
+//! Measurements of a load, and interleaved rounds of several sides. Other work of the machine comes and goes within
+//! seconds, and interleaving spreads it over all sides alike.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::report::{
 };
 use sandstorm_terminal::output::CliError;
 
-/// What was not measured.
+/// A figure that was not measured.
 const NAN: f64 = f64::NAN;
 
 /// One side in one round.
@@ -22,7 +22,7 @@ pub(super) struct LoadMeasurement {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) p999_us: f64,
-    /// The workers' time for one operation; no number where it was not asked for.
+    /// The workers' time for one operation; NaN where it was not measured.
     pub(super) server_us: f64,
 }
 
@@ -37,11 +37,11 @@ pub(super) const P999_US: FigureFn = |one| one.p999_us;
 pub(super) const SERVER_US: FigureFn = |one| one.server_us;
 
 impl LoadMeasurement {
-    /// A machine that stands still, or does much else, may not come to anything in a short measurement.
+    /// An empty measurement: a stalled or busy machine may complete nothing in a short one.
     pub(super) const NOTHING: LoadMeasurement =
         LoadMeasurement { per_s: NAN, keys_per_s: NAN, p50_us: NAN, p99_us: NAN, p999_us: NAN, server_us: NAN };
 
-    /// Calls a second, where something else depends on them.
+    /// Calls a second, where another computation needs them.
     pub(super) fn rate(&self) -> Result<f64, CliError> {
         let failure = || CliError::new("nothing was measured").hint("give more --seconds");
         self.per_s.is_finite().then_some(self.per_s).ok_or_else(failure)
@@ -55,7 +55,7 @@ impl From<&LoadRow> for LoadMeasurement {
     }
 }
 
-/// One side over the rounds.
+/// One side's figures over all rounds.
 #[derive(Clone, Debug)]
 pub(super) struct MeasuredSide {
     pub(super) name: String,
@@ -68,7 +68,7 @@ impl MeasuredSide {
     }
 }
 
-/// Measures the sides by turns.
+/// Measures the sides in turn.
 pub(super) fn measure_interleaved(
     rounds: usize,
     names: &[&str],
@@ -84,7 +84,7 @@ pub(super) fn measure_interleaved(
     Ok(sides)
 }
 
-/// Sides over a quantity that is varied.
+/// The sides over a varied quantity.
 pub(super) struct ParameterSweep {
     pub(super) x: PlotAxis,
     /// Values of the quantity, and the sides at each.
@@ -112,7 +112,7 @@ pub(super) fn measure_sweep(
 }
 
 impl ParameterSweep {
-    /// Adds a plot of a figure, and the table of what is in it.
+    /// Adds a plot of a figure, and the table of its values.
     pub(super) fn show(
         &self,
         findings: &mut ExperimentFindings,
@@ -138,13 +138,13 @@ impl ParameterSweep {
         findings.plots.push(LinePlot { title: title.to_owned(), x: self.x.clone(), y, series });
     }
 
-    /// The side of that index at a value, if both are there.
+    /// Returns the side of that index at a value, if both exist.
     pub(super) fn side(&self, value: f64, index: usize) -> Option<&MeasuredSide> {
         self.at.iter().find(|(at, _)| *at == value)?.1.get(index)
     }
 }
 
-/// A value of an axis as the name of a row.
+/// Formats a value of an axis as the name of a row.
 fn format_axis_value(value: f64) -> String {
     if value == value.round() { format!("{value:.0}") } else { format!("{value:.1}") }
 }
@@ -153,12 +153,12 @@ pub(super) fn axis(name: &str, scale: AxisScale) -> PlotAxis {
     PlotAxis { name: name.to_owned(), scale }
 }
 
-/// Runs loads for so long, after a quarter of that to warm up; wrong answers are an error.
+/// Runs loads for so long, after a warm-up of a quarter of that. Wrong answers are an error.
 pub(super) fn run_loads(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, CliError> {
     run_with_warmup(Options::new(tenants), seconds)
 }
 
-/// The same from a generator that sleeps while there is nothing to do: for servers that need all processors.
+/// As [`run_loads`], from a generator that sleeps while it is idle: for servers that need all processors.
 pub(super) fn run_sleeping_generator(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, CliError> {
     run_with_warmup(Options { doze: true, ..Options::new(tenants) }, seconds)
 }
@@ -172,7 +172,7 @@ fn run_with_warmup(options: Options, seconds: f64) -> Result<Report, CliError> {
     Ok(report)
 }
 
-/// The same, where every call is to be answered well, or, of endless code, to be ended.
+/// As [`run_loads`]; every call must succeed, or, of endless code, be killed.
 pub(super) fn run_checked(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, CliError> {
     let report = run_loads(tenants, seconds)?;
     let failed = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
@@ -182,8 +182,8 @@ pub(super) fn run_checked(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Repo
     Ok(report)
 }
 
-/// Calls of a row that did not end as they should: well, or, of endless code, by being killed, of a transaction, by a
-/// conflict.
+/// Calls of a row that did not end as they must: with success, or for endless code with a kill, or for a transaction
+/// with a conflict.
 fn unanswered(row: &LoadRow) -> u64 {
     let expected = match row.class {
         Class::Bad => "killed",
@@ -199,13 +199,13 @@ pub(super) fn row(report: &Report, tenant: &str, class: Class) -> LoadMeasuremen
     report.row(tenant, class).map_or(LoadMeasurement::NOTHING, LoadMeasurement::from)
 }
 
-/// One load of one class alone, where every call is to be answered well.
+/// Runs one load of one class; every call must succeed.
 pub(super) fn run_single_class(load: TenantLoad, class: Class, seconds: f64) -> Result<LoadMeasurement, CliError> {
     let name = load.name.clone();
     Ok(row(&run_checked(vec![load], seconds)?, &name, class))
 }
 
-/// A load in another protocol, where every reply is to be right.
+/// Runs a load in another protocol; every reply must be right.
 pub(super) fn run_peer(load: &PeerLoad, seconds: f64) -> Result<LoadMeasurement, CliError> {
     let duration = Duration::from_secs_f64(seconds);
     let report = peer::run(&PeerLoad { duration, warm_up: duration / 4, ..load.clone() })?;

@@ -1,9 +1,9 @@
-//! `sandstorm bench neighbours`: what a tenant feels of another that does its worst. One worker; a victim that asks at
-//! a fixed rate, plain gets and calls by turns; short rounds in which it is quiet and in which an attack runs, by
-//! turns, so that what else the machine does meets both sides alike. All samples of a side are looked at together.
+//! `sandstorm bench neighbours`: the effect of a hostile tenant on another one. There is one worker. The victim sends
+//! plain gets and calls in turn at a fixed rate. Short quiet rounds and rounds with an attack alternate, so that other
+//! work of the machine meets both sides alike. All samples of a side are evaluated together.
 //!
-//! Victim and attackers are turned by one thread, one after the other, so that what is measured does not hang on how
-//! the kernel shares the second core between them; an attacker's turn is about ten microseconds long.
+//! One thread drives the victim and the attackers in turn, so that the result does not depend on how the kernel
+//! schedules the second core. An attacker's turn takes about ten microseconds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -28,14 +28,14 @@ mod attackers;
 mod redis_attack;
 mod samples;
 
-/// Records of either tenant.
+/// Records of each tenant.
 const RECORDS: u64 = 1_000;
 /// The victim's requests a second.
 const VICTIM_RATE_PER_S: u64 = 5_000;
-/// Of each round, what the victim asks in so much time is not counted: the attack is beginning, or the last one has
+/// The victim's requests of this first part of each round do not count. The attack is beginning, or the last one has
 /// just ended.
 const SETTLE_TIME: Duration = Duration::from_millis(40);
-/// How long to wait for what an attack has left under way.
+/// Time to wait for requests that an attack has left in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 const ATTACKS: [(&str, &[AttackKind]); 18] = [
@@ -77,10 +77,10 @@ struct AttackResult {
     attack: &'static str,
     quiet: VictimSamples,
     attacked: VictimSamples,
-    /// p99 under attack over the quiet one, round by round.
+    /// p99 under attack over the quiet p99, round by round.
     ratios: RoundSpread,
-    /// Thousand packets a second that the attack sent, and of them shed by the worker and dropped by the kernel (in its
-    /// messages).
+    /// Thousand packets a second that the attack sent, and of those the packets shed by the worker and dropped by the
+    /// kernel (in its messages).
     sent: f64,
     shed: f64,
     dropped_early: f64,
@@ -117,7 +117,7 @@ impl AttackResult {
         counts.into_iter().map(RoundSpread::once).collect()
     }
 
-    /// p99 under attack over the quiet one, of all samples, and of those that the measuring thread attended.
+    /// p99 under attack over the quiet p99: of all samples, and of those during which the measuring thread ran.
     fn verdicts(&mut self) -> [RatioResult; 2] {
         let answered = self.lost() + self.wrong() == 0;
         let attack = self.attack;
@@ -170,8 +170,8 @@ const COUNTS: [&str; 13] = [
     "thousand/s dropped early",
 ];
 
-/// Seconds of one side of one round. Short, and many: whatever else the machine does comes and goes within seconds, and
-/// is to meet both sides alike.
+/// Seconds of one side of one round. Rounds are short and many: other work of the machine comes and goes within
+/// seconds, and must meet both sides alike.
 const SECONDS: f64 = 0.2;
 const ROUNDS: usize = 15;
 
@@ -205,7 +205,7 @@ pub(super) fn neighbours(args: &BenchArgs) -> Result<ExperimentFindings, CliErro
     Ok(findings)
 }
 
-/// Whoever connects there acts for the attacker.
+/// Every connection to this port acts for the attacker.
 fn redis_port() -> ListenerConfig {
     let (tenant, table) = (Some("attacker".to_owned()), Some("t".to_owned()));
     let service = PortService { protocol: Protocol::Redis, tenant, table, public: false };
@@ -224,7 +224,7 @@ impl<'s> NeighboursSetup<'s> {
     /// Makes the two tenants, their records and extensions.
     fn new(server: &'s LocalServer, seconds: f64) -> Result<NeighboursSetup<'s>, CliError> {
         let victim = server.tenant("victim", "t", TableMode::Store)?;
-        // Neither slowed down nor suspended: what is measured is what holds while that has not happened yet.
+        // The attacker is neither slowed down nor suspended: the experiment measures the time before that happens.
         let quotas = [("slow_after_kills", 0), ("suspend_after_kills", 0), ("pushes_per_hour", 100_000)];
         let quotas = quotas.map(|(name, value)| (name.to_owned(), value)).into();
         let control = server.control();
@@ -251,7 +251,7 @@ impl<'s> NeighboursSetup<'s> {
         let (mut quiet, mut attacked, mut ratios) = (VictimSamples::default(), VictimSamples::default(), Vec::new());
         let before = self.server.counters();
         for round in 0..rounds {
-            // By turns, too, which of the two comes first.
+            // The order of the two sides alternates, too.
             let early = if round % 2 == 0 { Some(self.measure(&[], &mut [])?) } else { None };
             let mut hit = self.measure(attacks, &mut attackers)?;
             let mut calm = match early {
@@ -275,7 +275,7 @@ impl<'s> NeighboursSetup<'s> {
         })
     }
 
-    /// Measures the victim while the attacks run; returns when nothing of them is under way any more.
+    /// Measures the victim while the attacks run. Returns when no request of an attack is in flight any more.
     fn measure(&mut self, attacks: &[AttackKind], attackers: &mut [AttackDriver]) -> Result<VictimSamples, CliError> {
         let stop = AtomicBool::new(false);
         let pushed = AtomicU64::new(0);
@@ -301,7 +301,7 @@ impl<'s> NeighboursSetup<'s> {
         self.drive_victim(attackers, Duration::from_secs_f64(self.seconds), &mut seen)?;
         (seen.stolen_ms, seen.sent) = (stolen_ms() - stolen, sent(attackers) - sent_before);
         let begun = Instant::now();
-        // All of them each time: an answer that nobody takes is sent again.
+        // Drives all of them each time: an answer that is not received is sent again.
         while attackers.iter_mut().map(AttackDriver::has_ended).filter(|ended| !ended).count() > 0 {
             if begun.elapsed() > DRAIN_TIMEOUT {
                 return Err(CliError::new("what an attack has left under way does not end"));
@@ -311,7 +311,7 @@ impl<'s> NeighboursSetup<'s> {
         Ok(seen)
     }
 
-    /// Sends the victim's requests at their times, and turns the attackers between them.
+    /// Sends the victim's requests at their times, and drives the attackers in between.
     fn drive_victim(
         &mut self,
         attackers: &mut [AttackDriver],
@@ -385,7 +385,7 @@ fn fill(connection: &mut Connection, table: u64) -> Result<(), CliError> {
             return Err(error.into());
         }
     }
-    // What `long` reads: a list of one key.
+    // The argument of `long`: a list of one key.
     let mut message = connection.message();
     let list = [&16u16.to_le_bytes()[..], &key(1)].concat();
     message.put(table, b"list", &list, &PutOptions::default());

@@ -1,5 +1,5 @@
-//! Peers: memcached and Redis as processes of their own, on the core that this server's worker has while they are idle.
-//! They are Debian's packages; `scripts/bench` installs them.
+//! Peers: memcached and Redis as processes of their own. They run on the core of this server's worker, which is idle
+//! meanwhile. Both are Debian's packages; `scripts/bench` installs them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,14 +11,14 @@ use sandstorm_terminal::output::CliError;
 
 pub(super) const MEMCACHED: &str = "memcached";
 pub(super) const REDIS: &str = "redis-server";
-/// How long a peer may take until it listens, or answers one command.
+/// Time that a peer may take until it listens, or until it answers one command.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Memory that memcached may use for records, MiB.
 const MEMCACHED_MIB: u32 = 4096;
 /// Commands that are sent to Redis before their replies are read.
 const PIPELINE_COMMANDS: usize = 256;
 
-/// Says what to do where a peer is missing. Both packages are called as their programs are.
+/// Returns an error that says what to install where a peer is missing. Each package has its program's name.
 pub(super) fn is_installed(program: &str) -> Result<(), CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
@@ -29,7 +29,7 @@ pub(super) fn is_installed(program: &str) -> Result<(), CliError> {
     Err(CliError::new(format!("{program} is not installed")).hint(hint))
 }
 
-/// A peer: gone with this value.
+/// A peer process; ended when dropped.
 pub(super) struct PeerServer {
     child: Child,
     pub(super) address: SocketAddr,
@@ -37,7 +37,7 @@ pub(super) struct PeerServer {
 
 impl Drop for PeerServer {
     fn drop(&mut self) {
-        // It may have ended by itself; nothing of it is to be kept.
+        // It may have ended by itself; nothing of it is needed any more.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -87,7 +87,7 @@ impl PeerServer {
     }
 }
 
-/// A connection to Redis for what has to be said before anything is measured.
+/// A connection to Redis for the commands before a measurement.
 pub(super) struct RedisConnection {
     write: TcpStream,
     read: BufReader<TcpStream>,
@@ -100,13 +100,13 @@ impl RedisConnection {
         Ok(RedisConnection { read: BufReader::new(write.try_clone()?), write })
     }
 
-    /// Says a command and takes its reply: a line, or a text.
+    /// Sends a command and returns its reply: a line, or a text.
     pub(super) fn say(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, CliError> {
         self.write.write_all(&command(words))?;
         self.reply()
     }
 
-    /// Puts records, many at a time.
+    /// Puts records, many commands at a time.
     pub(super) fn put_all(
         &mut self,
         count: u64,

@@ -16,18 +16,18 @@ use super::{BenchArgs, bench_server};
 use crate::local_server::{LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
-/// Requests under way on each connection of the pipelined experiments.
+/// Requests in flight on each connection of the pipelined experiments.
 const PIPELINE: usize = 32;
 /// Keys of a request of the experiments with many.
 const KEYS: usize = 30;
-/// Messages under way, and gets in each, of this server's own protocol.
+/// Messages in flight, and gets in each, of this server's own protocol.
 const DEPTH: usize = 64;
 const BATCH: usize = 32;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.8;
 const ROUNDS: usize = 5;
 
-/// Everybody, with the records in place.
+/// All servers, with their records in place.
 struct PeersSetup<'a> {
     args: &'a BenchArgs,
     server: LocalServer,
@@ -37,7 +37,7 @@ struct PeersSetup<'a> {
     data: Data,
 }
 
-/// What is compared: sides, of which the first are peers.
+/// A comparison: the sides, of which the first are the peers.
 struct PeerComparison {
     what: String,
     target: f64,
@@ -60,8 +60,8 @@ impl PeerComparison {
         table
     }
 
-    /// Of each of this server's sides: its keys per second over the better peer's in the same round, and its p99 over
-    /// that one's.
+    /// For each of this server's sides: its keys per second over the better peer's in the same round, and its p99 over
+    /// that peer's.
     fn ratios(&self) -> Vec<RatioResult> {
         let (theirs, ours) = self.sides.split_at(self.peers.min(self.sides.len()));
         let best = |round: usize| {
@@ -99,7 +99,7 @@ pub(super) fn peers(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
 }
 
 impl PeersSetup<'_> {
-    /// Starts everybody and fills all tables.
+    /// Starts all servers and fills all tables.
     fn start(args: &BenchArgs) -> Result<PeersSetup<'_>, CliError> {
         let port = |protocol| parse_listen(protocol, "127.0.0.1:0=bench/t").map_err(CliError::new);
         let listen = vec![port(Protocol::Memcached)?, port(Protocol::Redis)?];
@@ -118,7 +118,7 @@ impl PeersSetup<'_> {
         PeerLoad::new(address, speech, ask, self.data.clone())
     }
 
-    /// The same request of all those, round by round.
+    /// Sends the same request to all these sides, round by round.
     fn same(
         &self,
         what: &str,
@@ -144,7 +144,7 @@ impl PeersSetup<'_> {
         Ok(sides.into_iter().map(load).collect())
     }
 
-    /// Where this server speaks memcached's protocol, and Redis'.
+    /// The addresses at which this server speaks memcached's protocol and Redis'.
     fn listening(&self) -> Result<[std::net::SocketAddr; 2], CliError> {
         let listening = <[_; 2]>::try_from(self.server.listening().to_vec());
         listening.map_err(|_| CliError::new("the server does not listen where it was asked to"))

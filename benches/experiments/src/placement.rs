@@ -1,5 +1,5 @@
-//! Where the work is done: `crossover`, over what there is to compute for each call; `extensions`, of each of the
-//! examples; `interleave`, chains of calls that wait for their records by turns and each for itself.
+//! Comparisons of where the work runs. `crossover` varies the computation of each call; `extensions` covers each of the
+//! examples; `interleave` compares calls that wait for their records in turns with calls that wait alone.
 
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Pace, Skew, TenantLoad, fill};
@@ -15,23 +15,22 @@ use crate::local_server::{
 };
 use sandstorm_terminal::output::CliError;
 
-/// Messages under way: enough for clients that compute for a while each.
+/// Messages in flight: enough for clients that compute for a while each.
 const DEPTH: usize = 256;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.4;
 const ROUNDS: usize = 3;
 
-/// Records of a call where the computing is varied.
+/// Records of a call where the computation is varied.
 const SUMMED: u32 = 4;
 /// Rounds of arithmetic for each of these records.
 const ROUNDS_OF_ARITHMETIC: [f64; 8] = [1.0, 16.0, 64.0, 256.0, 512.0, 1024.0, 2048.0, 8192.0];
 const CALLS: usize = 0;
 const MANY_CLIENTS: usize = 1;
 
-/// Links of the chains that are asked for by turns and each by itself: several hundred megabytes, where no cache holds
-/// them.
+/// Links of the chains that `interleave` follows: several hundred megabytes, more than any cache holds.
 const LINKS: u64 = 4_000_000;
-/// Rounds of these.
+/// Rounds of `interleave`.
 const INTERLEAVE_ROUNDS: usize = 5;
 const INTERLEAVE_TARGET: f64 = 3.0;
 
@@ -109,7 +108,7 @@ pub(super) fn crossover(args: &BenchArgs) -> Result<ExperimentFindings, CliError
     Ok(findings)
 }
 
-/// Where calls stop to be faster than clients on cores of their own, between which values, in words.
+/// Describes the values between which calls stop being faster than clients on cores of their own.
 fn describe_crossover(sweep: &ParameterSweep) -> String {
     let ratio = |(value, sides): &(f64, Vec<super::measure::MeasuredSide>)| {
         let of = |side: usize| sides.get(side).map_or(f64::NAN, |side| side.spread(THOUSAND_PER_S).median);
@@ -126,7 +125,7 @@ fn describe_crossover(sweep: &ParameterSweep) -> String {
     }
 }
 
-/// Where a ratio falls below 1, between the two values beside it in proportion, on logarithmic scales.
+/// The value at which a ratio falls below 1, interpolated between its two neighbours on logarithmic scales.
 fn crossover_point(ratios: &[(f64, f64)]) -> Option<f64> {
     ratios.windows(2).find_map(|pair| {
         let [(from, above), (to, below)] = *pair else { return None };

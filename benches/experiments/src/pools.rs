@@ -1,4 +1,4 @@
-//! `sandstorm bench pools`: Facebook's five pools of memcached, with their sizes and misses, beside memcached and
+//! `sandstorm bench pools`: Facebook's five memcached pools with their sizes and misses, here and on memcached and
 //! Redis.
 
 use sandstorm_client::control::{TableMode, TableSpec};
@@ -16,17 +16,17 @@ use super::{BenchArgs, bench_server};
 use crate::local_server::{LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
-/// Requests under way on each of the peers' 16 connections, and messages under way here: the same in all.
+/// Requests in flight on each of the peers' 16 connections, and messages in flight here: the same in all.
 const PIPELINE: usize = 4;
 const DEPTH: usize = 64;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.4;
 const ROUNDS: usize = 3;
-/// Records whose sizes are averaged.
+/// Records over which sizes are averaged.
 const SAMPLE: u64 = 10_000;
 const NAMES: [&str; 3] = ["sandstorm, own protocol", "memcached, TCP", "Redis, TCP"];
 
-/// One pool's records with everybody.
+/// One pool's records on all servers.
 struct PoolSetup<'s> {
     server: &'s LocalServer,
     at: LocalTenant,
@@ -36,7 +36,8 @@ struct PoolSetup<'s> {
 }
 
 impl<'s> PoolSetup<'s> {
-    /// Peers begin anew for each pool: records of the same number have one key in several pools, and other sizes.
+    /// Peers start empty for each pool: records of the same number have the same key in several pools, with different
+    /// sizes.
     fn start(
         server: &'s LocalServer,
         tenant: &LocalTenant,
@@ -64,7 +65,7 @@ impl<'s> PoolSetup<'s> {
         }
         let load = TenantLoad::new("bench", self.server.client(&self.at), self.data.clone(), mix.clone());
         let report = run_checked(vec![load.skew(self.plan.skew).pace(Pace::Closed { depth: DEPTH })], seconds)?;
-        // Latency is that of the gets; what is counted is all.
+        // The latency is that of the gets; the throughput counts all operations.
         let per_s = report.per_s;
         Ok(LoadMeasurement { per_s, keys_per_s: per_s, ..row(&report, "bench", Class::Get) })
     }

@@ -1,5 +1,6 @@
-//! Pushed code beside Redis': extensions called by the own protocol, the same as scripts (EVALSHA) and as functions
-//! (FCALL), sent one at a time as a client library does and in pipelines, and the client that does without by gets.
+//! Pushed code compared with Redis': extensions called by the own protocol, and the same code as scripts (EVALSHA) and
+//! as functions (FCALL). They are sent one at a time, as a client library does, and in pipelines. The last side is a
+//! client that uses gets instead.
 
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::keys::{self, write_key};
@@ -19,37 +20,37 @@ use super::{BenchArgs, bench_server};
 use crate::local_server::{AGGREGATE, CHAIN, GET, LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
-/// Requests under way on each connection of the pipelined sides.
+/// Requests in flight on each connection of the pipelined sides.
 const PIPELINE: usize = 32;
-/// Calls under way of the own protocol; and in a message, where they are sent together.
+/// Calls in flight of the own protocol; and calls in a message, where they are batched.
 const DEPTH: usize = 256;
 const TOGETHER: usize = 8;
-/// Links of a chain that one call follows, and of the list that one call sums, where they are not varied.
+/// Links of a chain that one call follows, and records of the list that one call sums, where they are not varied.
 const HOPS: u32 = 8;
 const SUMMED: u32 = 32;
 const DEPTHS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
 const SUMS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
-/// Lists, at most: as many as the generator asks for.
+/// Most lists: as many as the generator uses.
 const LISTS: u64 = 10_000;
-/// What the calls are to be faster by than scripts that are sent one at a time, and scripts in pipelines.
+/// Targets: the speed of calls over scripts that are sent one at a time, and over scripts in pipelines.
 const CHAIN_TARGET: f64 = 20.0;
 const SUM_TARGET: f64 = 12.0;
-/// Seconds of one measurement where one quantity is given, and where it is varied; rounds of these.
+/// Seconds of one measurement where one quantity is fixed, and where it is varied; rounds of these.
 const SECONDS: f64 = 0.6;
 const VARIED_SECONDS: f64 = 0.4;
 const ROUNDS: usize = 5;
 const VARIED_ROUNDS: usize = 3;
 
-/// Who answers, and how it is asked.
+/// The server and the kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallPath {
     /// An extension.
     Call,
-    /// The same, as many calls under way, of which so many share a message.
+    /// An extension with as many calls in flight, so many of them in a message.
     Calls(usize),
-    /// The client, by gets; many of it at the same time.
+    /// The client, by gets; many clients at the same time.
     Gets,
-    /// Redis' `EVALSHA`, so many on a connection at a time.
+    /// Redis' `EVALSHA`, with so many in flight on a connection.
     Script(usize),
     /// Redis' `FCALL`.
     Function(usize),
@@ -65,9 +66,9 @@ const CALL_PATHS: [(&str, CallPath); 6] = [
 ];
 const NAMES: [&str; 6] =
     [CALL_PATHS[0].0, CALL_PATHS[1].0, CALL_PATHS[2].0, CALL_PATHS[3].0, CALL_PATHS[4].0, CALL_PATHS[5].0];
-/// Beside [`CALL_PATHS`], where nothing is varied.
+/// A side beside [`CALL_PATHS`], where nothing is varied.
 const CALLS_TOGETHER: (&str, CallPath) = ("calls of an extension, 8 in a message", CallPath::Calls(TOGETHER));
-/// Of [`CALL_PATHS`], by index.
+/// Index into [`CALL_PATHS`].
 const CALL: usize = 0;
 const ONE_AT_A_TIME: usize = 2;
 const IN_PIPELINES: usize = 3;
@@ -127,12 +128,12 @@ impl ScriptsSetup {
     fn own(&self, class: Class, batch: usize, seconds: f64) -> Result<LoadMeasurement, CliError> {
         let (config, pace) = (self.server.client(&self.tenant), Pace::Closed { depth: DEPTH / batch });
         let mut load = TenantLoad::new("bench", config, self.data.clone(), Mix::only(class)).pace(pace).batch(batch);
-        // As it was filled: not with the chains and lists that the mix would ask for.
+        // The data as it was filled, without the chains and lists that the mix would ask for.
         load.data = self.data.clone();
         run_single_class(load, class, seconds)
     }
 
-    /// Writes all lists anew, with so many records each.
+    /// Rewrites all lists with so many records each.
     fn list_len(&mut self, list_len: u32) -> Result<(), CliError> {
         self.data.list_len = list_len;
         let data = self.data.clone();
@@ -146,7 +147,7 @@ impl ScriptsSetup {
     }
 }
 
-/// Puts records one by one, as many under way as there is room for.
+/// Puts records one by one, with as many in flight as there is room for.
 pub(super) fn put_all(
     config: &Config,
     table: u64,
@@ -215,7 +216,7 @@ pub(super) fn scripts(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     Ok(findings)
 }
 
-/// Ratios at one value of what is varied.
+/// Ratios at one value of the varied quantity.
 fn ratios(findings: &mut ExperimentFindings, sweep: &ParameterSweep, value: f64, name: &str, target: f64) {
     for (other, target) in [(ONE_AT_A_TIME, Some(target)), (IN_PIPELINES, None), (1, None)] {
         let (Some(call), Some(peer)) = (sweep.side(value, CALL), sweep.side(value, other)) else { continue };

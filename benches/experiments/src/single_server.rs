@@ -1,4 +1,4 @@
-//! The first figures of this server alone: calls against plain gets, chains, sealed sessions, runaways.
+//! The figures of this server alone: calls compared with plain gets, chains, sealed sessions, runaway calls.
 
 use sandstorm_client::Sealing;
 use sandstorm_client::control::TableMode;
@@ -14,7 +14,7 @@ use super::{BenchArgs, bench_server};
 use crate::local_server::{BAD, CHAIN, ExampleExtension, GET, LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
-/// Records of the tenant whose code runs away.
+/// Records of the tenant with the runaway code.
 const MALLORYS_RECORDS: u64 = 10_000;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 1.0;
@@ -120,7 +120,7 @@ pub(super) fn sealed(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     Ok(findings)
 }
 
-/// Another tenant beside the one that is measured: `get` and `bad`.
+/// A second tenant beside the measured one, with `get` and `bad`.
 pub(super) struct TwoTenantSetup {
     server: LocalServer,
     alice: LocalTenant,
@@ -147,7 +147,7 @@ impl TwoTenantSetup {
         )
     }
 
-    /// A third of what the server does for one of them.
+    /// A third of the server's throughput for one of them.
     pub(super) fn one_third_rate(&self, args: &BenchArgs) -> Result<f64, CliError> {
         let [alice, _] = self.loads();
         let most =
@@ -155,7 +155,8 @@ impl TwoTenantSetup {
         Ok(most.rate()?.min(MAX_CALLS_PER_S) / 3.0)
     }
 
-    /// Alice's calls while Mallory calls as often, and one in `every` of Mallory's is endless; and how many those were.
+    /// Measures Alice's calls while Mallory calls as often; one in `every` of Mallory's calls is endless. Also returns
+    /// the number of those.
     pub(super) fn measure(&self, rate: f64, every: u64, seconds: f64) -> Result<(LoadMeasurement, u64), CliError> {
         let [alice, mallory] = self.loads().map(|load| load.pace(Pace::per_second(rate)));
         let report = run_checked(vec![alice, mallory.bad_every(every)], seconds)?;
@@ -164,7 +165,7 @@ impl TwoTenantSetup {
     }
 }
 
-/// Calls a second beyond which the generator would be what is measured.
+/// Calls a second beyond which the generator would be the bottleneck.
 const MAX_CALLS_PER_S: f64 = 300_000.0;
 
 pub(super) fn runaway(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {

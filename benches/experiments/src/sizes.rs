@@ -16,9 +16,9 @@ use crate::local_server::LocalTenant;
 use sandstorm_terminal::output::CliError;
 
 const SIZES: [f64; 7] = [16.0, 64.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0];
-/// Bytes of all values of one size, at most.
+/// Most bytes of all values of one size.
 const BYTES: u64 = 64 << 20;
-/// Requests under way on each of the peers' 16 connections, and messages under way here: the same in all.
+/// Requests in flight on each of the peers' 16 connections, and messages in flight here: the same in all.
 const PIPELINE: usize = 4;
 const DEPTH: usize = 64;
 /// Seconds of one measurement, and rounds.
@@ -32,13 +32,12 @@ const GROWTH_SECONDS: f64 = 1.0;
 const GROWTH_ROUNDS: usize = 5;
 /// Puts in one message.
 const GROWTH_BATCH: usize = 16;
-/// Of what is put while it is measured and warmed up, so much is there before: the table doubles at least once.
+/// Records before the start, as a part of those put during warm-up and measurement: the table doubles at least once.
 const THERE_BEFORE: f64 = 0.4;
-/// What p99.9 while it doubles may be of the quiet one.
+/// Target for p99.9 while the table doubles, over the quiet p99.9.
 const GROWTH_TARGET: f64 = 5.0;
 
-/// The records of one size: keys of another length than those of any other, so that all of them are there at the same
-/// time.
+/// The records of one size. Each size has its own key length, so that all of them exist at the same time.
 fn data(args: &BenchArgs, table: u64, size: f64) -> Data {
     let mut data = Data::new(table, args.records().min(BYTES / size as u64).max(1));
     data.value_len = size as usize;
@@ -88,7 +87,7 @@ pub(super) fn growth(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let server = bench_server::start_bench_server(1, |_| {})?;
     let tenant = server.tenant("bench", "t", TableMode::Store)?;
     let seconds = args.seconds(GROWTH_SECONDS);
-    // With the time to warm up, and as many again that may be drawn twice.
+    // With the warm-up time, and as many again for keys that are drawn twice.
     let put = (GROWTH_PUTS_PER_S * seconds * 1.25) as u64;
     let there = ((put as f64 * THERE_BEFORE) as u64).max(1_000);
     let about = format!(

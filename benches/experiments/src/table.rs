@@ -1,5 +1,5 @@
-//! `sandstorm bench table`: the table by itself, in this process: how long single gets and puts take when it has just
-//! grown and when it is about to.
+//! `sandstorm bench table`: the table alone, in this process. It times single gets and puts just after the table has
+//! grown and just before it grows.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ const VALUE: [u8; 100] = [7; 100];
 /// Gets and puts that are timed of each kind in each round.
 const SAMPLES: u64 = 100_000;
 const ROUNDS: usize = 3;
-/// Shares of the samples that the plot has.
+/// The quantiles that the plot shows.
 const SHARES: [f64; 12] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999];
-/// Of the keys' hashes: two tables that are filled alike grow at the same record.
+/// Seed of the keys' hashes: two tables that are filled alike grow at the same record.
 const SEED: u64 = 1;
-/// Puts between two quiescent points: what they replace can be freed.
+/// Puts between two quiescent points, at which replaced records can be freed.
 const QUIESCENT_EVERY: u64 = 16;
 
-/// A table, filled to somewhere between two growths.
+/// A table, filled to a point between two growths.
 struct FilledTable {
     table: RecordTable,
     participant: Participant,
@@ -46,7 +46,7 @@ fn put(table: &RecordTable, participant: &Participant, number: u64) -> Result<()
 }
 
 impl FilledTable {
-    /// Puts records until the table has grown to hold at least so many and its growth is over.
+    /// Puts records until the table holds at least so many and its last growth is over.
     fn just_grown(records: u64) -> Result<FilledTable, CliError> {
         let epochs = Epochs::new();
         let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), SEED);
@@ -61,8 +61,8 @@ impl FilledTable {
         Ok(filled)
     }
 
-    /// The same, filled on until the next record would make it grow. How full it may become shows when one grows: so a
-    /// second one is filled to just before that.
+    /// As [`Self::just_grown`], filled on until the next record would make it grow. The limit shows only when a table
+    /// grows, so a second table is filled to just before that.
     fn about_to_grow(records: u64) -> Result<FilledTable, CliError> {
         let mut first = FilledTable::just_grown(records)?;
         let capacity = first.table.stats().capacity;
@@ -96,7 +96,7 @@ impl FilledTable {
         ((u128::from(self.shuffle ^ self.shuffle >> 29) * u128::from(self.records)) >> 64) as u64
     }
 
-    /// Times gets, or puts over what is there, one by one; nanoseconds, sorted, the clock's own time taken off.
+    /// Times gets, or puts over existing records, one by one. Returns sorted nanoseconds without the clock's own time.
     fn time(&mut self, puts: bool, clock_ns: u64) -> Result<Vec<u64>, CliError> {
         let mut took_ns = Vec::with_capacity(SAMPLES as usize);
         for number in 0..SAMPLES {
@@ -121,7 +121,7 @@ impl FilledTable {
     }
 }
 
-/// What reading the clock twice takes.
+/// Nanoseconds that two readings of the clock take.
 fn clock_ns() -> u64 {
     let mut times: Vec<u64> = (0..1_000).map(|_| Instant::now().elapsed().as_nanos() as u64).collect();
     times.sort_unstable();
@@ -132,7 +132,7 @@ pub(super) fn table(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let about = "Single gets and puts (over what is there) of uniformly drawn records, in this process, without a network: in a table that has \
         just doubled, and in one that is about to. The time that reading the clock takes is taken off.";
     let mut findings = ExperimentFindings::new("table", about);
-    // What is asked for is about what the fuller one holds.
+    // The fuller table holds about the requested number.
     let least = (args.records() / 2).max(1);
     let mut tables =
         [("just doubled", FilledTable::just_grown(least)?), ("about to double", FilledTable::about_to_grow(least)?)];

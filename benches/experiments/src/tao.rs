@@ -1,4 +1,4 @@
-//! `sandstorm bench tao`: a social graph whose queries are run by clients, by the server, and where each is cheaper.
+//! `sandstorm bench tao`: a social graph whose queries run on clients, on the server, or each where it is cheaper.
 
 use sandstorm_client::control::{TableMode, TableSpec};
 use sandstorm_client::load::{Data, Graph, Pace, Plan, Report, TenantLoad, fill};
@@ -13,25 +13,25 @@ use super::{BenchArgs, bench_server};
 use crate::local_server::{LocalServer, LocalTenant, TAO};
 use sandstorm_terminal::output::CliError;
 
-/// Objects, if nothing else is said; one and a half times as many edges, with their inverses.
+/// Objects by default; one and a half times as many edges, with their inverses.
 const OBJECTS: u64 = 200_000;
-/// Messages under way in the closed loop.
+/// Messages in flight in the closed loop.
 const DEPTH: usize = 256;
-/// Messages under way in the measurements that find what is done at one p99.
+/// Messages in flight in the measurements that find the rate at one p99.
 const DEPTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// The p99s at which rates are compared, over the highest of the placements with one message under way: so that each
-/// can be within it.
+/// The p99s at which rates are compared, as multiples of the highest p99 of the placements with one message in flight.
+/// So each placement can stay within them.
 const BOUNDS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
-/// The one that is judged, four times: some 90 us on two processors, with about ten messages under way. At twice there
-/// are fewer than eight, and how long messages travel says more than what the server does for them; beyond it queues
-/// do.
+/// The bound that the target is about, four times: some 90 us on two processors, with about ten messages in flight. At
+/// twice there are fewer than eight, and the travel time of messages outweighs the server's work. Beyond four times,
+/// queues dominate.
 const TARGET_BOUND: usize = 1;
-/// Of each depth so many short measurements are made, of which the median p99 counts: this machine is gone for
-/// milliseconds now and then, which shows in the p99 of any measurement that it meets.
+/// Short measurements at each depth, of which the median p99 counts. This machine stalls for milliseconds now and then,
+/// which shows in the p99 of any measurement that it meets.
 const SHORT_ROUNDS: usize = 5;
-/// How long each is, as a part of a measurement.
+/// Length of a short measurement, as a part of a full one.
 const SHORT_PART: f64 = 0.16;
-/// Seconds of one measurement with [`DEPTH`] under way, and rounds.
+/// Seconds of one measurement with [`DEPTH`] in flight, and rounds.
 const SECONDS: f64 = 0.5;
 const ROUNDS: usize = 3;
 const SIDES: [(&str, Placement); 3] =
@@ -40,7 +40,7 @@ const NAMES: [&str; 3] = [SIDES[0].0, SIDES[1].0, SIDES[2].0];
 const CLIENT: usize = 0;
 const CALLS: usize = 1;
 const COMBINED: usize = 2;
-/// What combined is to do of what all by the client, and all as calls, do.
+/// Target: the combined placement over all on the client, and over all as calls.
 const CLIENT_TARGET: f64 = 1.5;
 const CALLS_TARGET: f64 = 1.0;
 
@@ -52,7 +52,7 @@ struct TaoSetup {
     data: Data,
 }
 
-/// What was answered at one offered rate: thousand/s, and p99 in microseconds.
+/// The result at one offered rate: thousand/s, and p99 in microseconds.
 type RatePoint = (f64, f64);
 
 impl TaoSetup {
@@ -80,7 +80,7 @@ impl TaoSetup {
     }
 }
 
-/// All operations of a run together.
+/// The sum over all operations of a run.
 fn total_measurement(report: &Report) -> LoadMeasurement {
     let per_s = report.per_s;
     report.tenants.first().map_or(LoadMeasurement::NOTHING, |tenant| LoadMeasurement {
@@ -150,7 +150,7 @@ fn compare(placed: &TaoSetup, args: &BenchArgs, name: &str, findings: &mut Exper
     Ok(())
 }
 
-/// Combined over each of the others, in the closed loop.
+/// The combined placement over each of the others, in the closed loop.
 fn closed_ratios(name: &str, closed: &[super::measure::MeasuredSide]) -> Vec<RatioResult> {
     let ratio = |other: usize| {
         let sides = [&closed[COMBINED], &closed[other]].map(|side| side.spread(THOUSAND_PER_S));
@@ -204,7 +204,7 @@ fn show(name: &str, points: &[Vec<Vec<RatePoint>>], closed: &[RatioResult], find
     findings.ratios.extend(closed.iter().cloned());
 }
 
-/// What some figure of a curve is in each group of [`SHORT_ROUNDS`] rounds, whose medians are the curve's points.
+/// A figure of a curve in each group of [`SHORT_ROUNDS`] rounds; the groups' medians are the curve's points.
 fn by_groups(depths: &[Vec<RatePoint>], figure: impl Fn(&[RatePoint]) -> f64) -> Vec<f64> {
     let rounds = depths.iter().map(Vec::len).min().unwrap_or(0);
     let group = |from: usize| {
@@ -223,8 +223,8 @@ fn rates(rounds: &[RatePoint]) -> RoundSpread {
     RoundSpread::of(rounds.iter().map(|(rate, _)| *rate).collect())
 }
 
-/// The rate up to which p99 stays within the bound, in proportion between the two points beside it; of a side that
-/// never does, the lowest rate's part that the bound is of its p99.
+/// The rate up to which p99 stays within the bound, interpolated between the two neighbouring points. For a side that
+/// never does, the lowest rate scaled by the bound over its p99.
 fn rate_at(points: &[RatePoint], bound_us: f64) -> f64 {
     let Some(within) = points.iter().rposition(|(_, p99)| *p99 <= bound_us) else {
         return points.first().map_or(f64::NAN, |(rate, p99)| rate * bound_us / p99);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_curve_is_of_the_medians_of_a_group_of_rounds() {
-        // A hiccup in one round of five; the second group is twice as slow.
+        // A stall in one round of five; the second group is twice as slow.
         let depth = |rate: f64| {
             (0..10).map(move |n| if n < 5 { (rate, if n == 2 { 9_000.0 } else { 50.0 }) } else { (rate / 2.0, 100.0) })
         };
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(rate_at(&points, 1000.0).round(), 250.0);
         assert_eq!(rate_at(&points, 20_000.0), 300.0);
         assert_eq!(rate_at(&points, 25.0), 50.0);
-        // A hiccup at a low rate does not hide what is done at higher ones.
+        // A stall at a low rate does not hide the higher rates.
         assert_eq!(rate_at(&[(100.0, 5_000.0), (200.0, 100.0)], 150.0), 200.0);
     }
 }

@@ -14,13 +14,13 @@ use crate::local_server::{LONG, LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
 const COUNTS: [f64; 5] = [1.0, 8.0, 64.0, 256.0, 1024.0];
-/// What the most tenants are to do of what these few do.
+/// The number of tenants whose throughput is the reference for the most tenants.
 const FEW: f64 = 8.0;
 const MANY: f64 = 1024.0;
 const MIN_KEPT_RATIO: f64 = 0.85;
-/// Messages under way of all tenants together, and gets in each where there are few tenants: the same for all.
+/// Messages in flight of all tenants together, and gets in each where there are few tenants: the same for all.
 const UNDER_WAY: usize = 1024;
-/// Open files for so many sockets, the server's and what else there is.
+/// Limit of open files: for so many sockets, the server's files and others.
 const FILES: u64 = 4096;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.7;
@@ -33,13 +33,12 @@ const WORKERS: usize = 2;
 const EXPONENTS: [f64; 5] = [0.0, 0.5, 0.99, 1.5, 2.0];
 /// At the highest skew: p99 without stealing over that with it.
 const STEALING_TARGET: f64 = 2.0;
-/// Of what is done in a closed loop: so much is offered.
+/// Offered load, as a part of the closed loop's throughput.
 const LOAD: f64 = 0.5;
-/// Records of each tenant, at most: calls are long, not large.
+/// Most records of each tenant: calls are long, not large.
 const SKEWED_RECORDS: u64 = 10_000;
-/// Gets of a call, and of those between two yields: it takes about a millisecond, in pieces of a few microseconds, so
-/// that one or two thousand calls a second fill both workers, and the generator needs next to nothing of their
-/// processors.
+/// Gets of a call, and gets between two yields. A call takes about a millisecond, in pieces of a few microseconds. So
+/// one or two thousand calls a second fill both workers, and the generator needs little of their processors.
 const CALL_GETS: u32 = 32_768;
 const GETS_AT_ONCE: u32 = 32;
 /// Seconds of one measurement.
@@ -51,7 +50,7 @@ fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < FILES) {
         let current = Some(limit.maximum.map_or(FILES, |most| most.min(FILES)));
-        // Where it cannot be had, opening a socket says so.
+        // If the limit cannot be raised, opening a socket reports it.
         let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     }
 }
@@ -123,8 +122,8 @@ pub(super) fn tenants(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     Ok(findings)
 }
 
-/// While it lives, this thread and those that it starts go before others, as far as the system allows it: a generator
-/// that sleeps most of the time is to send in time beside workers that fill the processors.
+/// Gives this thread, and those that it starts, a higher priority until it is dropped, as far as the system allows it.
+/// The generator sleeps most of the time, and must send on time beside workers that fill the processors.
 struct RaisedPriority {
     before: i32,
 }
@@ -178,8 +177,8 @@ impl SkewSetup {
         self.tenants.iter().enumerate().map(load).collect()
     }
 
-    /// Calls of all tenants, whose rates fall by Zipf's law; latency is that of the busiest. Notes what part of a
-    /// processor the generator took, if that is the most so far.
+    /// Measures calls of all tenants, whose rates fall by Zipf's law; the latency is that of the busiest. Raises
+    /// `taken` to the part of a processor that the generator used, if that is the most so far.
     fn measure(&self, rate: f64, exponent: f64, seconds: f64, taken: &mut f64) -> Result<LoadMeasurement, CliError> {
         let weight = |number: usize| (number as f64 + 1.0).powf(-exponent);
         let all: f64 = (0..SKEWED).map(weight).sum();

@@ -1,5 +1,5 @@
-//! `sandstorm bench ycsb-t`: transfers between accounts in transactions, over how much they get in each other's way;
-//! the sum has to stay.
+//! `sandstorm bench ycsb-t`: transfers between accounts in transactions, by how much they conflict. The sum must stay
+//! the same.
 
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Mix, Pace, Plan, Skew, TenantLoad, audit, fill};
@@ -12,7 +12,7 @@ use sandstorm_terminal::output::CliError;
 
 /// Exponents of Zipf's law over the accounts; 0: all alike.
 const EXPONENTS: [f64; 5] = [0.0, 0.5, 0.99, 1.2, 1.5];
-/// Accounts, if nothing else is said.
+/// Accounts by default.
 const ACCOUNTS: u64 = 100_000;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.5;

@@ -1,17 +1,17 @@
-//! What can go wrong with a control request.
+//! Errors of control requests.
 
 use super::types::{BuildDiagnostic, ControlErrorBody};
 use thiserror::Error;
 
-/// Why a control request has no answer. Its text says what to do.
+/// The reason why a control request has no answer. Its text says what to do.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// Nobody answers at the address.
+    /// No server answers at the address.
     #[error("no answer from {address}: {reason}; is the server running (sandstorm serve), and is the address right?")]
     Unreachable {
         /// The control address.
         address: String,
-        /// What the system said.
+        /// The system's error message.
         reason: String,
     },
     /// The address takes connections, perhaps, but nothing answers in time.
@@ -19,15 +19,15 @@ pub enum ControlError {
     TimedOut {
         /// The control address.
         address: String,
-        /// How long was waited.
+        /// Seconds that were waited.
         seconds: u64,
     },
-    /// The connection ended before the answer came. What changes nothing has been asked twice by then.
+    /// The connection ended before the answer came. A request that changes nothing has been sent twice by then.
     #[error("the connection to {address} was lost before the answer came: {reason}; {}", CONNECTION_LOST_HINT)]
     ConnectionLost {
         /// The control address.
         address: String,
-        /// What the system said.
+        /// The system's error message.
         reason: String,
     },
     /// The token is missing, wrong, or not for this.
@@ -35,7 +35,7 @@ pub enum ControlError {
     Unauthorised {
         /// The server's words.
         message: String,
-        /// What to do.
+        /// Advice.
         hint: Option<String>,
     },
     /// The builder refused the extension: the checker's or the compiler's remarks.
@@ -49,25 +49,25 @@ pub enum ControlError {
     /// There is no such tenant, table or extension.
     #[error("not found: {message}{}", hint_suffix(hint))]
     NotFound {
-        /// What is not there.
+        /// Names what does not exist.
         message: String,
-        /// What to do.
+        /// Advice.
         hint: Option<String>,
     },
     /// There is one of that name already.
     #[error("exists already: {message}{}", hint_suffix(hint))]
     Exists {
-        /// What is there.
+        /// Names what exists already.
         message: String,
-        /// What to do.
+        /// Advice.
         hint: Option<String>,
     },
-    /// A quota stands in the way.
+    /// A quota refuses the request.
     #[error("over quota: {message}{}", hint_suffix(hint))]
     OverQuota {
-        /// Which one.
+        /// Names the limit or quota.
         message: String,
-        /// What to do.
+        /// Advice.
         hint: Option<String>,
     },
     /// Any other error that the server answered with.
@@ -79,7 +79,7 @@ pub enum ControlError {
         code: String,
         /// The server's words.
         message: String,
-        /// What to do.
+        /// Advice.
         hint: Option<String>,
     },
     /// The server's certificate is not to be believed, or TLS fails otherwise. Nothing was sent to it.
@@ -87,9 +87,9 @@ pub enum ControlError {
     Tls {
         /// The control address.
         address: String,
-        /// What is wrong.
+        /// A description of the failure.
         reason: String,
-        /// What to do.
+        /// Advice.
         hint: &'static str,
     },
     /// The answer is not what this client expects.
@@ -97,16 +97,16 @@ pub enum ControlError {
     Protocol {
         /// The control address.
         address: String,
-        /// What did not fit.
+        /// Describes what did not fit.
         reason: String,
     },
 }
 
-/// What may be the case where nothing answers.
+/// Possible causes where no server answers.
 const TIMEOUT_HINT: &str = "is the server overloaded, stopped or without free file descriptors (its log says), or something between that drops \
     packets? a change may have been made all the same; --timeout SECONDS waits longer";
 
-/// What to do about a lost connection.
+/// Advice for a lost connection.
 const CONNECTION_LOST_HINT: &str =
     "look whether the change was made before you ask for it again, and whether the server still runs";
 
@@ -143,7 +143,7 @@ impl ControlError {
         }
     }
 
-    /// What is wrong, without what to do about it and without the remarks on a refused source.
+    /// Returns a description of the failure, without the advice and without the remarks on a refused source.
     pub fn message(&self) -> String {
         match self {
             ControlError::Unauthorised { message, .. }
@@ -162,7 +162,7 @@ impl ControlError {
         }
     }
 
-    /// What to do about it.
+    /// Returns the advice.
     pub fn hint(&self) -> Option<&str> {
         match self {
             ControlError::Unauthorised { hint, .. }

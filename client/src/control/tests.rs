@@ -2,7 +2,7 @@ use super::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 
-/// Serves one connection: answers each request with the next of `answers`, and gives back what was asked.
+/// Serves one connection: answers each request with the next of `answers`, and returns the requests.
 fn serve(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

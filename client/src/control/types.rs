@@ -1,5 +1,5 @@
-//! The JSON bodies of the control API (`/v1/…`). Field names are snake_case; a field that a server does not send takes
-//! its default, and one that this side does not know is skipped, so that either may be a little older than the other.
+//! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
+//! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ pub struct ServerHealth {
     pub workers: u32,
     /// Seconds since the server started.
     pub uptime_s: u64,
-    /// Whether the builder answers: `ok`, or why it does not.
+    /// The builder's state: `ok`, or why it does not answer.
     pub builder: String,
-    /// What datagrams come and go through; empty without a token.
+    /// The kind of network driver that carries datagrams; empty without a token.
     pub network: String,
-    /// What is in want, a line each that says what to do; empty without the operator's token.
+    /// Shortages, one line each, with advice; empty without the operator's token.
     pub warnings: Vec<String>,
-    /// Whether changes are kept over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing) and, with a
-    /// token, why.
+    /// Durability of changes over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing). With a token,
+    /// it adds the reason.
     pub changes: String,
 }
 
-/// What a tenant may use, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … In a request: those that
-/// differ from the server's defaults; the server refuses names that it does not know. In an answer: all of them.
+/// The limits of a tenant, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … A request names those
+/// that differ from the server's defaults; the server refuses names that it does not know. An answer names all.
 pub type QuotaMap = BTreeMap<String, u64>;
 
 /// `POST /v1/tenants`.
@@ -37,7 +37,7 @@ pub type QuotaMap = BTreeMap<String, u64>;
 pub struct TenantSpec {
     /// Its name: 1-64 of `a-z 0-9 - _`.
     pub name: String,
-    /// Whether its data requests need no token (only where the data port is on loopback).
+    /// True if its data requests need no token (only where the data port is on loopback).
     pub open: bool,
     /// Its id; left out: the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,11 +52,11 @@ pub struct TenantSpec {
     pub quotas: QuotaMap,
 }
 
-/// `PATCH /v1/tenants/{tenant}`: what is left out stays.
+/// `PATCH /v1/tenants/{tenant}`: omitted fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantPatch {
-    /// Whether its data requests need no token.
+    /// True if its data requests need no token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<bool>,
     /// Its home worker.
@@ -74,7 +74,7 @@ pub struct TenantStatus {
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Whether its data requests need no token.
+    /// True if its data requests need no token.
     pub open: bool,
     /// The worker that serves it.
     pub home_worker: u32,
@@ -92,10 +92,10 @@ pub struct TenantStatus {
     pub memory_bytes: u64,
     /// Invocations begun and not ended.
     pub running: u32,
-    /// Until when its old token works beside the new one, in milliseconds since 1970.
+    /// The time until which its old token works beside the new one, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_token_until_ms: Option<u64>,
-    /// What is used of the quotas, by their names.
+    /// The used part of each quota, by name.
     pub used: BTreeMap<String, u64>,
 }
 
@@ -124,7 +124,7 @@ pub struct TokenRotation {
 pub struct RotatedToken {
     /// The new secret.
     pub token: String,
-    /// Until when the old one works, in milliseconds since 1970; left out if it does not.
+    /// The time until which the old one works, in milliseconds since 1970; left out if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_until_ms: Option<u64>,
 }
@@ -133,12 +133,12 @@ pub struct RotatedToken {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OperatorTokenStatus {
-    /// Until when the operator's old token works, in milliseconds since 1970; left out if none does.
+    /// The time until which the operator's old token works, in milliseconds since 1970; left out if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_until_ms: Option<u64>,
 }
 
-/// What a table does at its quota.
+/// The behaviour of a table at its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableMode {
@@ -158,12 +158,12 @@ pub struct TableSpec {
     /// Its id; left out: the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// What it does at its quota.
+    /// Behaviour at the quota.
     pub mode: TableMode,
     /// Bytes of records with their overhead; left out: half of what the tenant has left, at most 1 GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
-    /// Whether its keys are kept in order as well, for ranges.
+    /// True if its keys are kept in order as well, for ranges.
     pub ordered: bool,
 }
 
@@ -175,9 +175,9 @@ pub struct TableStatus {
     pub id: u64,
     /// Its name.
     pub name: String,
-    /// What it does at its quota.
+    /// Behaviour at the quota.
     pub mode: TableMode,
-    /// Whether its keys are kept in order as well, for ranges.
+    /// True if its keys are kept in order as well, for ranges.
     pub ordered: bool,
     /// Its quota in bytes.
     pub quota_bytes: u64,
@@ -193,15 +193,15 @@ pub struct TableStatus {
     pub refusals: u64,
     /// Slots of its index.
     pub capacity: u64,
-    /// Whether it is the tenant's own, or what another tenant's grant of it allows.
+    /// Tells whether it is the tenant's own, or what another tenant's grant of it allows.
     pub access: TableAccess,
     /// The tenant that granted it, if it is not an own one.
     pub owner: Option<String>,
-    /// Of an own table: to whom it is granted.
+    /// For an own table: the tenants that it is granted to.
     pub granted_to: Vec<GivenGrant>,
 }
 
-/// What a tenant may do with a table.
+/// The access that a tenant has to a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableAccess {
@@ -230,9 +230,9 @@ pub struct GrantSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GrantList {
-    /// What the tenant granted to others.
+    /// The grants that the tenant gave to others.
     pub given: Vec<GivenGrant>,
-    /// What others granted to it.
+    /// The grants that it received from others.
     pub received: Vec<ReceivedGrant>,
 }
 
@@ -244,10 +244,10 @@ pub struct GivenGrant {
     pub table: String,
     /// Name of the tenant that it was granted to.
     pub to: String,
-    /// What it allows.
+    /// The access that the grant allows.
     pub access: TableAccess,
-    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a
-    /// tenant.
+    /// For the operator: whether the grantee exists and has it. `None` for the owner, who is not told whether there is
+    /// such a tenant.
     pub in_force: Option<bool>,
 }
 
@@ -261,7 +261,7 @@ pub struct ReceivedGrant {
     pub id: u64,
     /// The table's owner.
     pub owner: String,
-    /// What it allows.
+    /// The access that the grant allows.
     pub access: TableAccess,
 }
 
@@ -295,7 +295,7 @@ pub struct PushOutcome {
     pub build_ms: u64,
 }
 
-/// An extension and what it has done since it was first pushed.
+/// An extension and its counts since it was first pushed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExtensionStatus {
@@ -309,13 +309,13 @@ pub struct ExtensionStatus {
     pub source_digest: String,
     /// Bytes of its library.
     pub library_bytes: u64,
-    /// Whether it is suspended (calls are refused).
+    /// True if it is suspended (calls are refused).
     pub suspended: bool,
     /// Calls a second that are let in, where they keep being killed; 0: as they come.
     pub slowed_to_per_s: u32,
-    /// Why calls are refused, or what the server did about it last.
+    /// The reason why calls are refused, or what the server did about it last.
     pub notice: Option<String>,
-    /// What one invocation may use.
+    /// The limits of one invocation.
     pub budget: Budget,
     /// Its counters.
     pub stats: ExtensionTotals,
@@ -323,7 +323,7 @@ pub struct ExtensionStatus {
     pub versions: Vec<ExtensionVersion>,
 }
 
-/// What one invocation of an extension may use. In a request: what is left out is as the tenant's quotas say.
+/// The limits of one invocation of an extension. In a request, omitted fields take the values of the tenant's quotas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Budget {
@@ -353,7 +353,7 @@ pub struct ExtensionVersion {
     pub source_digest: String,
     /// Bytes of its library.
     pub library_bytes: u64,
-    /// When it was loaded, in milliseconds since 1970.
+    /// Time at which it was loaded, in milliseconds since 1970.
     pub loaded_at_ms: u64,
     /// `current`, `draining` (invocations of it run) or `gone`.
     pub state: String,
@@ -397,9 +397,9 @@ pub struct BuildDiagnostic {
     pub column: u32,
     /// The rule that refused it, or the compiler's error code.
     pub rule: Option<String>,
-    /// What is wrong.
+    /// The compiler's message.
     pub message: String,
-    /// As the compiler prints it, with the source line.
+    /// The message as the compiler prints it, with the source line.
     pub rendered: String,
 }
 
@@ -407,15 +407,15 @@ pub struct BuildDiagnostic {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KillReport {
-    /// When, in milliseconds since 1970.
+    /// Time of the kill, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Whose.
+    /// The extension's tenant.
     pub tenant: String,
-    /// Which extension.
+    /// The extension's name.
     pub extension: String,
-    /// Which version of it.
+    /// The extension's version.
     pub version: u64,
-    /// Why, such as `slice_budget` or `panic`.
+    /// The cause, such as `slice_budget` or `panic`.
     pub cause: String,
     /// More about it, such as the panic's message.
     pub text: String,
@@ -431,7 +431,7 @@ pub struct KillReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStats {
-    /// When they were read, in milliseconds since 1970.
+    /// Time at which they were read, in milliseconds since 1970.
     pub at_ms: u64,
     /// Sums over all workers (or, with a tenant's token, the tenant's own), each by its documented name.
     pub counters: BTreeMap<String, u64>,
@@ -448,15 +448,15 @@ pub struct ControlErrorBody {
     /// A word for programs: `refused`, `unauthorised`, `not_found`, `exists`, `invalid`, `over_quota`, `builder`,
     /// `internal`, …
     pub code: String,
-    /// What is wrong, for people.
+    /// A description of the failure for people.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub hint: Option<String>,
-    /// Of a refused push: every remark.
+    /// For a refused push: every remark.
     pub diagnostics: Vec<BuildDiagnostic>,
 }
 
-/// What stands for a secret where it might get into a log.
+/// Replaces a secret where it might get into a log.
 const HIDDEN: &str = "(hidden)";
 
 impl std::fmt::Debug for TenantSpec {

@@ -1,4 +1,4 @@
-//! Looks after a closed economy: whatever was moved between its accounts, their sum stays.
+//! Audits a closed economy: transfers between its accounts must not change their sum.
 
 use super::dataset::INITIAL_BALANCE;
 use super::{Class, Data};
@@ -8,17 +8,17 @@ use crate::{Config, Error};
 /// Accounts read in one message.
 const ACCOUNTS_PER_MESSAGE: u64 = 32;
 
-/// What an audit has found.
+/// The result of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalanceAudit {
     /// The sum of all accounts.
     pub sum: u128,
-    /// What it has to be.
+    /// The sum that it has to be.
     pub wanted: u128,
 }
 
 impl BalanceAudit {
-    /// Whether nothing was lost, or made.
+    /// Returns whether nothing was lost, or made.
     pub fn is_right(self) -> bool {
         self.sum == self.wanted
     }

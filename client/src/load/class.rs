@@ -25,7 +25,7 @@ pub enum Class {
     Increment,
     /// Calls `get`.
     InvokeGet,
-    /// Calls `range`: a few records whose keys follow one another.
+    /// Calls `range`: a few records with consecutive keys.
     Scan,
     /// Calls `chain`: a pointer chase inside of the server.
     Chain,
@@ -33,30 +33,30 @@ pub enum Class {
     ChainGets,
     /// Calls `aggregate` on a list.
     Aggregate,
-    /// What `aggregate` does, by the client: a get of the list, a multi-get, the arithmetic; its latency is that of
-    /// all.
+    /// Does what `aggregate` does, in the client: a get of the list, a multi-get, the arithmetic. Its latency is that
+    /// of all steps.
     AggregateGets,
     /// Calls `checksum` on a list.
     Checksum,
-    /// What `checksum` does, by the client: a get, a multi-get, a digest.
+    /// Does what `checksum` does, in the client: a get, a multi-get, a digest.
     ChecksumGets,
     /// Calls `analysis`: a decision tree over a list of rows.
     Analysis,
-    /// What `analysis` does, by a client that has the tree: a get, a multi-get, decisions.
+    /// Does what `analysis` does, in a client that has the tree: a get, a multi-get, decisions.
     AnalysisGets,
     /// Calls `auth`: checks a password, one in eight of them wrong.
     Auth,
-    /// What `auth` does, by a client that is trusted with the hash: a get, rounds of hashing.
+    /// Does what `auth` does, in a client that is trusted with the hash: a get, rounds of hashing.
     AuthGets,
     /// Calls `long`: many gets of the records of a list.
     Long,
-    /// What `long` does: a get of the list, and as many multi-gets as that has batches, one after another.
+    /// Does what `long` does: a get of the list, and one multi-get for each of its batches, one after another.
     LongGets,
     /// Reads an account.
     Balance,
     /// Calls `transfer`: from one account to another, in a transaction.
     Transfer,
-    /// Of the graph of `tao`: reads an object.
+    /// A request to the graph of `tao`: reads an object.
     ObjGet,
     /// Adds an object.
     ObjAdd,
@@ -78,11 +78,11 @@ pub enum Class {
     AssocDelete,
     /// Gives an edge, and its inverse, another type.
     AssocChangeType,
-    /// Calls `bad` with the way that the options name; being killed is its expected end.
+    /// Calls `bad` with the kind of misbehaviour that the options name; being killed is its expected end.
     Bad,
 }
 
-/// Which records a class asks about.
+/// The kind of records that a class asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyPopulation {
     /// Plain ones.
@@ -208,19 +208,20 @@ impl Class {
         if self.is_query() { message.query(name, 0, args) } else { message.invoke(name, 0, args) }
     }
 
-    /// Whether it is a call of an extension that only reads, which is sent as a query: it may run twice, as a get may.
+    /// Returns whether it calls an extension that only reads. Such a call is sent as a query: like a get, it may run
+    /// twice.
     fn is_query(self) -> bool {
         use Class::{Aggregate, Analysis, Auth, Chain, Checksum, InvokeGet, Long, Scan};
         matches!(self, InvokeGet | Scan | Chain | Aggregate | Checksum | Analysis | Auth | Long)
             || (self.is_of_graph() && !self.changes_graph())
     }
 
-    /// Whether it asks about a graph, as the extension `tao` keeps it.
+    /// Returns whether it asks for a graph, as the extension `tao` keeps it.
     pub fn is_of_graph(self) -> bool {
         (Class::ObjGet as usize..=Class::AssocChangeType as usize).contains(&self.index())
     }
 
-    /// Whether it changes a graph.
+    /// Returns whether it changes a graph.
     pub(super) fn changes_graph(self) -> bool {
         use Class::{AssocAdd, AssocChangeType, AssocDelete, ObjAdd, ObjDelete, ObjUpdate};
         matches!(self, ObjAdd | ObjUpdate | ObjDelete | AssocAdd | AssocDelete | AssocChangeType)
@@ -238,7 +239,7 @@ impl Class {
         }
     }
 
-    /// The class whose extension does what a client does here by gets; `None`: it is no such class.
+    /// Returns the class whose extension does what a client does here by gets; `None` if it is no such class.
     pub fn called(self) -> Option<Class> {
         match self {
             Class::ChainGets => Some(Class::Chain),
@@ -251,13 +252,13 @@ impl Class {
         }
     }
 
-    /// Whether its first step is a get of what it is about, and others follow.
+    /// Returns whether its first step is a get of its list or record, and others follow.
     pub(super) fn begins_with_get(self) -> bool {
         use Class::{AggregateGets, AnalysisGets, ChecksumGets, LongGets, ReadModifyWrite};
         matches!(self, ReadModifyWrite | AggregateGets | ChecksumGets | AnalysisGets | LongGets)
     }
 
-    /// Whether it writes plain records that others read.
+    /// Returns whether it writes plain records that others read.
     pub(super) fn rewrites(self) -> bool {
         matches!(self, Class::Put | Class::Delete | Class::ReadModifyWrite)
     }
@@ -267,7 +268,7 @@ impl Class {
     }
 }
 
-/// Shares of classes, such as `get=95,put=5`; also a class alone, or the shares of a workload that has a name.
+/// Percentages of classes, such as `get=95,put=5`; also a single class, or the percentages of a named workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     shares: Vec<(Class, f64)>,
@@ -297,7 +298,7 @@ impl Mix {
         self.shares.iter().map(|(class, _)| *class)
     }
 
-    /// Whether the class is in it.
+    /// Returns whether the class is in it.
     pub fn has(&self, class: Class) -> bool {
         self.classes().any(|one| one == class)
     }

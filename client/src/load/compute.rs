@@ -1,5 +1,5 @@
-//! What clients do with what they got in place of an extension: the same arithmetic, digests and decisions, on their
-//! side.
+//! The computations that clients do in place of an extension over what they got: the same arithmetic, digests and
+//! decisions.
 
 use super::load_request::LoadRequest;
 use super::multi_get::multi_get_values;
@@ -7,10 +7,10 @@ use super::{Class, Data, rows};
 use crate::Error;
 use std::time::{Duration, Instant};
 
-/// How often the computing of one answer is timed.
+/// Number of timed computations of one answer.
 const COMPUTE_SAMPLES: u32 = 64;
 
-/// The number that a value starts with; one shorter than that counts as if it ended in zeros.
+/// Returns the number that a value starts with; a shorter value counts as if it ended in zeros.
 fn leading_u64(value: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
@@ -18,7 +18,7 @@ fn leading_u64(value: &[u8]) -> u64 {
 }
 
 impl Data {
-    /// Writes what the extension in whose place `ask` is asked would have replied, from the answer to its last get.
+    /// Writes what the extension that `ask` stands for would have replied, from the answer to its last get.
     pub(super) fn compute(&self, ask: &LoadRequest, reply: &[u8], out: &mut Vec<u8>) {
         out.clear();
         match ask.class {
@@ -49,16 +49,17 @@ impl Data {
                 let password = rows::password(ask.id, ask.twist == 0);
                 out.push(u8::from(rows::verify_password(reply, password.as_bytes())));
             }
-            // Of the last batch: it is only whether its records are there that counts.
+            // The last batch decides; all that counts is whether its records are there.
             Class::LongGets => out.extend_from_slice(&self.long_gets.to_le_bytes()),
             _ => {}
         }
     }
 
-    /// How long it takes this machine to compute the answer of a class that is asked by gets, the median of many.
+    /// Measures the time that this machine takes to compute the answer of a class that is asked by gets: the median of
+    /// many.
     ///
     /// # Errors
-    /// The class is none that clients compute anything for.
+    /// The class is not one that clients compute anything for.
     pub fn measure_compute_time(&self, class: Class) -> Result<Duration, Error> {
         let called = class.called().filter(|_| !matches!(class, Class::ChainGets | Class::LongGets | Class::AuthGets));
         if called.is_none() {

@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// When a run begins to count and when it ends, in nanoseconds since its start.
+/// The times at which a run begins to count and at which it ends, in nanoseconds since its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeasurementWindow {
     pub(super) start: Instant,
@@ -37,12 +37,12 @@ impl MeasurementWindow {
     }
 }
 
-/// To go through so many answers takes about as long as to read the clock.
+/// Number of answers that take about as long to handle as the clock takes to read.
 const ANSWERS_PER_CLOCK_READ: usize = 2;
-/// One in so many passwords is wrong.
+/// One password in this number is wrong.
 const WRONG_PASSWORD_DENOMINATOR: u32 = 8;
 
-/// What a lane shares with others: those of its tenant, and those of its thread.
+/// State that a connection shares with the others of its tenant, and of its thread.
 #[derive(Clone)]
 pub(super) struct ConnectionContext<'l> {
     pub(super) growth: &'l InsertTracker,
@@ -50,7 +50,7 @@ pub(super) struct ConnectionContext<'l> {
     pub(super) recent_ns: Rc<RefCell<Histogram<u64>>>,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestOutcome {
     Succeeded,
@@ -60,16 +60,16 @@ enum RequestOutcome {
     Error(&'static str),
 }
 
-/// How a lane draws and accounts.
+/// Options for how a connection draws requests and accounts for them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GeneratorOptions {
     pub(super) seed: u64,
     pub(super) verify_every: u64,
-    /// Digits to which latencies are told apart.
+    /// Significant digits of latencies.
     pub(super) digits: u8,
 }
 
-/// A connection and what is under way on it.
+/// A connection and its requests under way.
 pub(super) struct LoadConnection<'l> {
     pub(super) tenant: usize,
     load: &'l TenantLoad,
@@ -88,7 +88,7 @@ pub(super) struct LoadConnection<'l> {
     book: ResultRecorder<'l>,
 }
 
-/// Where requests go that an answer does not end.
+/// The queue of requests that one answer does not end.
 struct FollowUps<'l> {
     again: &'l mut VecDeque<LoadRequest>,
     computing: &'l mut VecDeque<(u64, LoadRequest)>,
@@ -96,12 +96,12 @@ struct FollowUps<'l> {
 }
 
 impl FollowUps<'_> {
-    /// Whether a client, on a core of its own, still computes over the answer.
+    /// Returns whether a client, on a core of its own, still computes over the answer.
     fn computes(&self, ask: &LoadRequest) -> bool {
         self.takes.is_some() && ask.class.called().is_some()
     }
 
-    /// All take equally long: those that begin first end first.
+    /// All computations take equally long: those that begin first end first.
     fn compute(&mut self, now_ns: u64, ask: &LoadRequest) {
         self.computing.push_back((now_ns + self.takes.unwrap_or_default().as_nanos() as u64, *ask));
     }
@@ -116,7 +116,7 @@ struct RequestGenerator<'l> {
     rng: SmallRng,
     drawn: u64,
     verify_every: u64,
-    /// Mean gap between arrivals on this lane in nanoseconds; of no meaning in a closed loop.
+    /// Mean gap between arrivals on this connection in nanoseconds; of no meaning in a closed loop.
     mean_gap_ns: f64,
     next_arrival_ns: f64,
 }
@@ -200,7 +200,7 @@ impl<'l> LoadConnection<'l> {
         self.generator.next_arrival_ns = self.generator.rng.random::<f64>() * self.generator.mean_gap_ns;
     }
 
-    /// From here on it sends what it is owed, as many messages as [`LoadConnection::owe`] is called.
+    /// From now on it sends only one message for each call of [`LoadConnection::owe`].
     pub(super) fn enable_credits(&mut self) {
         self.owed = Some(0);
     }
@@ -209,7 +209,7 @@ impl<'l> LoadConnection<'l> {
         self.owed = self.owed.map(|owed| owed + 1);
     }
 
-    /// Messages under way, and those that it is owed.
+    /// Returns the number of messages under way, and of those that it is owed.
     pub(super) fn has(&self) -> usize {
         self.under_way() + self.owed.unwrap_or(0)
     }
@@ -263,14 +263,14 @@ impl<'l> LoadConnection<'l> {
         }
     }
 
-    /// What can be slept on until an answer comes.
+    /// Returns the socket to sleep on until an answer comes.
     #[inline]
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.connection.socket()
     }
 
-    /// Takes answers and sends what is due. Returns whether anything happened. `begun` is about now: to read the clock
-    /// takes longer than some drivers take to bring a packet.
+    /// Takes answers and sends what is due. Returns whether anything happened. `begun` is roughly the present time: to
+    /// read the clock takes longer than some drivers take to bring a packet.
     pub(super) fn turn(&mut self, begun: Instant) -> bool {
         let (answered, now) = self.take_answers(begun);
         let now_ns = self.book.times.ns_at(now);
@@ -309,7 +309,7 @@ impl<'l> LoadConnection<'l> {
         }
     }
 
-    /// How many answers there were, and the time: that at which the turn was begun if there were none.
+    /// Returns the number of answers, and the time: if there were none, that at which the turn began.
     fn take_answers(&mut self, begun: Instant) -> (usize, Instant) {
         let LoadConnection { connection, in_flight, free, again, computing, book, scratch, load, .. } = self;
         let mut goes_on = FollowUps { again, computing, takes: load.client_takes };
@@ -333,7 +333,7 @@ impl<'l> LoadConnection<'l> {
             free.push(slot);
         });
         let now = match looked {
-            // To go through many took some time.
+            // Handling many answers took some time.
             _ if answered > ANSWERS_PER_CLOCK_READ => Instant::now(),
             Some((now, _)) => now,
             None => begun,
@@ -382,7 +382,7 @@ impl<'l> LoadConnection<'l> {
         }
     }
 
-    /// Counts what is still under way or was never sent, when the run has waited long enough.
+    /// Counts requests that are still under way or were never sent, when the run has waited long enough.
     pub(super) fn abandon(&mut self) {
         let now_ns = self.book.times.now_ns();
         for asks in &mut self.in_flight {
@@ -426,7 +426,7 @@ impl RequestGenerator<'_> {
         let verify = self.verify_every > 0 && self.drawn.is_multiple_of(self.verify_every);
         let id = match class {
             Class::Insert => self.growth.take(),
-            // What is asked for most would soon be gone.
+            // The objects that are asked for most would soon be gone.
             Class::ObjDelete => self.rng.random_range(0..self.load.data.records.max(1)),
             class => self.choose(class),
         };

@@ -1,4 +1,4 @@
-//! The records of a load: which there are, their keys, and what stands in them.
+//! The records of a load: their ids, keys and values.
 
 use super::class::KeyPopulation;
 use super::graph::Graph;
@@ -9,7 +9,7 @@ use super::{Class, MemcachedPool, Mix, rows};
 use crate::limits;
 use rand::Rng;
 
-/// The records of a load and the shape of what is asked about them.
+/// The records of a load, and the shape of its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Data {
     /// The table's id.
@@ -20,10 +20,10 @@ pub struct Data {
     pub key_len: usize,
     /// Bytes of a value; default 100.
     pub value_len: usize,
-    /// Whose sizes the keys and values of plain records have instead, and how often what is asked for is not there;
-    /// default: nobody's.
+    /// Pool whose key and value sizes plain records have instead, and whose share of misses requests have; default:
+    /// none.
     pub pool: Option<MemcachedPool>,
-    /// Whether records may be gone, since the table is a cache; default no.
+    /// True if records may be gone, since the table is a cache; default no.
     pub may_lack: bool,
     /// Links of the chains, ids `0..links` in one ring; 0: no chains.
     pub links: u64,
@@ -51,13 +51,13 @@ pub struct Data {
     pub long_gets: u32,
     /// Gets between two yields of `long`; default 8.
     pub long_yield_every: u32,
-    /// In which way `bad` is bad; default `loop`.
+    /// The misbehaviour of `bad`; default `loop`.
     pub bad: String,
     /// The graph whose objects the records are; default none, and plain records.
     pub graph: Option<Graph>,
 }
 
-/// What each account has at first: more than is ever moved from one.
+/// The balance that each account has at first: more than is ever moved from one.
 pub(super) const INITIAL_BALANCE: u64 = 1 << 40;
 
 /// A kind of record.
@@ -101,9 +101,9 @@ impl Data {
         }
     }
 
-    /// With the chains, lists, rows and users that `mix64` asks for: as many as there are records, but no more than
-    /// [`limits::LOAD_MAX_LISTS`] lists, [`limits::LOAD_MAX_LISTS`] rows, and [`limits::LOAD_MAX_USERS`] users; with a
-    /// graph in place of all that, if it asks for one.
+    /// Adds the chains, lists, rows and users that `mix` asks for: as many as there are records. There are at most
+    /// [`limits::LOAD_MAX_LISTS`] lists, [`limits::LOAD_MAX_LISTS`] rows, and [`limits::LOAD_MAX_USERS`] users. If the
+    /// mix asks for a graph, that takes the place of all these.
     #[must_use]
     pub fn for_mix(mut self, mix: &Mix) -> Data {
         let has = |population| mix.classes().any(|class| class.population() == population);
@@ -130,7 +130,7 @@ impl Data {
         self
     }
 
-    /// How many there are of what such classes ask about.
+    /// Returns the number of records of the kind that such classes ask for.
     pub(super) fn count(&self, population: KeyPopulation) -> u64 {
         match population {
             KeyPopulation::Records => self.records,
@@ -152,8 +152,8 @@ impl Data {
         self.pool.map_or(self.value_len, |pool| pool.value_len(id))
     }
 
-    /// Whether a request of that class is of a record that is not there: as often as the pool's share of misses says.
-    /// What a pool deletes never is there: else its share of hits would not last.
+    /// Decides whether a request of that class asks for a record that is not there, as often as the pool's share of
+    /// misses says. The records that a pool deletes never exist: else its share of hits would not last.
     pub(super) fn draws_missing(&self, class: Class, rng: &mut impl Rng) -> bool {
         match (class, self.pool) {
             (Class::Get, Some(pool)) => rng.random::<f64>() >= pool.hit_ratio(),

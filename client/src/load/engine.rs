@@ -24,7 +24,7 @@ pub struct LoadProgress {
     pub second: i64,
     /// Operations that ended in it.
     pub per_s: u64,
-    /// Of these, those with an error.
+    /// The part of these that ended with an error.
     pub errors_per_s: u64,
     /// Their median latency, microseconds.
     pub p50_us: f64,
@@ -43,7 +43,7 @@ impl fmt::Display for LoadProgress {
     }
 }
 
-/// What the threads share with the one that prints.
+/// Counters that the threads share with the one that prints.
 struct ProgressCounters {
     done: AtomicU64,
     failed: AtomicU64,
@@ -51,10 +51,10 @@ struct ProgressCounters {
     running: AtomicUsize,
 }
 
-/// What a lane brings back: the tenant, its tallies, and packets resent.
+/// The result of a connection: the tenant, its tallies, and packets resent.
 type ConnectionResult = (usize, Vec<Option<Box<ClassTally>>>, u64);
 
-/// What a thread brings back.
+/// The result of a thread.
 #[derive(Default)]
 struct ThreadResult {
     lanes: Vec<ConnectionResult>,
@@ -65,7 +65,7 @@ struct ThreadResult {
 /// Runs the load. `progress` is called about once a second.
 ///
 /// # Errors
-/// What stood in the way of connecting; what goes wrong later stands in the report.
+/// The reason why a connection failed; later errors are in the report.
 pub fn run(options: &Options, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Report, Error> {
     let growths: Vec<InsertTracker> =
         options.tenants.iter().map(|load| InsertTracker::new(load.data.records)).collect();
@@ -164,11 +164,11 @@ fn connect<'l>(
     Ok(lanes)
 }
 
-/// Deals the turns of a closed loop out to tenants by their rank.
+/// Distributes the turns of a closed loop over tenants by their rank.
 struct ClosedLoopScheduler {
     /// Messages under way, or owed, in all.
     depth: usize,
-    /// Sums of the lanes' weights.
+    /// Sums of the connections' weights.
     sums: Vec<f64>,
     rng: SmallRng,
 }
@@ -207,7 +207,7 @@ impl ClosedLoopScheduler {
     }
 }
 
-/// Turns the lanes of one thread until the run has ended and all is answered, or the wait for that is over.
+/// Runs the connections of one thread until the run has ended and all is answered, or the wait for that is over.
 fn run_connections(
     mut lanes: Vec<LoadConnection<'_>>,
     recent_ns: &RefCell<Histogram<u64>>,
@@ -222,10 +222,10 @@ fn run_connections(
     let bed = options.doze.then(|| IdleWaiter::of(&lanes)).flatten();
     let cpu_before_s = cpu_s();
     let mut shared_at_ns = 0;
-    // The kernel lets nobody else bring packets here: to give the core away for a moment is to look late.
+    // The kernel lets no other thread bring packets here: to yield the core for a moment is to look late.
     let keeps_core = lanes.iter().all(|lane| lane.socket().is_none());
     let mut looked_in_vain = 0;
-    // When each lane has something to do, side by side: of hundreds of tenants most have nothing.
+    // The time at which each connection has something to do, in one array: of hundreds of tenants most have nothing.
     let mut turns_ns: Vec<u64> = vec![0; lanes.len()];
     loop {
         let mut busy = false;
@@ -283,7 +283,7 @@ fn longest_deadline(options: &Options) -> Duration {
     options.tenants.iter().map(|load| load.config.deadline).max().unwrap_or_default()
 }
 
-/// Adds what ended since the last time to what is shared.
+/// Adds the requests that ended since the last call to the shared counters.
 fn publish_progress(lanes: &mut [LoadConnection<'_>], recent_ns: &RefCell<Histogram<u64>>, shared: &ProgressCounters) {
     for lane in lanes {
         let book = lane.book();
@@ -362,7 +362,7 @@ fn build_report(options: &Options, brought: &ThreadResult) -> Report {
     }
 }
 
-/// What the threads have brought, by tenant.
+/// Groups the threads' results by tenant.
 fn results_by_tenant(tenants: usize, brought: &[ConnectionResult]) -> Vec<Vec<&ConnectionResult>> {
     let mut by_tenant = vec![Vec::new(); tenants];
     for lane in brought {
@@ -373,7 +373,7 @@ fn results_by_tenant(tenants: usize, brought: &[ConnectionResult]) -> Vec<Vec<&C
     by_tenant
 }
 
-/// A row for each class that these lanes have asked.
+/// Makes a row for each class that these connections have asked.
 fn class_reports(lanes: &[&ConnectionResult], seconds: f64) -> Vec<ClassReport> {
     let mut rows = Vec::new();
     for class in Class::ALL {

@@ -7,12 +7,12 @@ use crate::raw::{Connection, operation_error};
 use crate::{Config, Error, PutOptions, limits};
 use std::time::{Duration, Instant};
 
-/// What was filled.
+/// The result of filling the tables.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FillSummary {
     /// Records written: plain ones, links and lists.
     pub records: u64,
-    /// How long it took.
+    /// Time that it took.
     pub took: Duration,
 }
 
@@ -35,11 +35,11 @@ impl RecordSource for Data {
     }
 }
 
-/// Writes all records that `data` tells of, over what may be there. `progress` gets the number written and that to
-/// write, about ten times a second.
+/// Writes all records of `data`, over any existing ones. `progress` gets the number written and the total, about ten
+/// times a second.
 ///
 /// # Errors
-/// The first error that trying again does not mend, such as [`Error::OutOfMemory`].
+/// The first error that another try does not mend, such as [`Error::OutOfMemory`].
 pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) -> Result<FillSummary, Error> {
     match &data.graph {
         Some(graph) => fill_from(config, &GraphRecordSource::new(data, graph), progress),

@@ -1,18 +1,18 @@
-//! Sleeping between what there is to do, for a load beside a server that needs all processors.
+//! Sleeps while no request is due, for a load beside a server that needs all processors.
 
 use super::connection::LoadConnection;
 use crate::limits;
 use sandstorm_net::driver::{DriverWaiter, EpollSelector, SocketInterest};
 use std::os::fd::AsFd;
 
-/// What a thread sleeps on: the sockets of all of its lanes.
+/// Lets a thread sleep on the sockets of all of its connections.
 pub(super) struct IdleWaiter {
     selector: EpollSelector,
     waiter: DriverWaiter,
 }
 
 impl IdleWaiter {
-    /// None where a lane has no socket, or the kernel no room: then the thread polls.
+    /// Returns `None` where a connection has no socket, or the kernel no room: then the thread polls.
     pub(super) fn of(lanes: &[LoadConnection<'_>]) -> Option<IdleWaiter> {
         let (selector, waiter) = (EpollSelector::new().ok()?, DriverWaiter::new(None).ok()?);
         for (token, lane) in (0..).zip(lanes) {
@@ -21,11 +21,11 @@ impl IdleWaiter {
         Some(IdleWaiter { selector, waiter })
     }
 
-    /// Sleeps until an answer comes, or one of the lanes has something to do.
+    /// Sleeps until an answer comes, or one of the connections has something to do.
     pub(super) fn sleep(&self, lanes: &[LoadConnection<'_>], now_ns: u64) {
         let due_ns = lanes.iter().map(|lane| lane.due_ns()).min().unwrap_or(u64::MAX);
         let wait_us = due_ns.saturating_sub(now_ns).div_ceil(1_000).min(limits::LOAD_MAX_SLEEP_US);
-        // What is due and cannot go yet waits for room.
+        // A request that is due and cannot go yet waits for room.
         if wait_us == 0 || self.waiter.wait_with(Some(wait_us), false, Some(self.selector.as_fd())).is_err() {
             std::thread::yield_now();
         }

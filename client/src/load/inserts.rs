@@ -1,4 +1,4 @@
-//! Records that a load adds while it runs: who writes which, and up to where all are there.
+//! Records that a load adds while it runs: hands out ids to write, and tracks up to where all exist.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The records of one tenant, shared by all its connections.
 #[derive(Debug)]
 pub(super) struct InsertTracker {
-    /// All ids below are there.
+    /// All ids below this one exist.
     there: AtomicU64,
     inserts: Mutex<InsertState>,
 }
@@ -15,7 +15,7 @@ pub(super) struct InsertTracker {
 #[derive(Debug)]
 struct InsertState {
     next: u64,
-    /// Ids whose insert failed; the next inserts take them, so that no gap stays.
+    /// Ids whose insert failed; the next inserts take them, so that no gap remains.
     again: Vec<u64>,
     /// Ids that are there, behind one that is not yet.
     ahead: BTreeSet<u64>,
@@ -27,7 +27,7 @@ impl InsertTracker {
         InsertTracker { there: AtomicU64::new(records), inserts: Mutex::new(inserts) }
     }
 
-    /// How many records can be asked for: all ids below this are there.
+    /// Returns the number of records that can be asked for: all ids below it exist.
     pub(super) fn there(&self) -> u64 {
         self.there.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Keys, their values, and who is asked for how often.
+//! Keys, their values, and how often each is asked for.
 //!
 //! Record `id` has a key and a value that follow from `id` alone (and a salt that each write picks), so that any reply
 //! can be checked without remembering what was written.
@@ -47,7 +47,7 @@ pub const RECORD: u8 = b'k';
 pub const LINK: u8 = b'c';
 /// The key kind of the lists that `aggregate` and `checksum` read.
 pub const LIST: u8 = b'l';
-/// The key kind of records that are never written: what a pool's misses ask for.
+/// The key kind of records that are never written, for a pool's misses.
 pub(super) const MISSING: u8 = b'm';
 /// The key kind of counters.
 pub(super) const COUNTER: u8 = b'n';
@@ -62,8 +62,8 @@ pub(super) const ACCOUNT: u8 = b'a';
 /// The key kind of users.
 pub(super) const USER: u8 = b'u';
 
-/// Writes the value of record `id` as written with `salt`: salt, digest, and filler that follows from both; of one too
-/// short for that the first bytes of a digest of the id.
+/// Writes the value of record `id` as written with `salt`: salt, digest, and filler that follows from both. A value too
+/// short for that has the first bytes of a digest of the id.
 pub fn write_value(id: u64, salt: u64, len: usize, value: &mut Vec<u8>) {
     value.clear();
     if len < MIN_CHECKED_VALUE_LEN {
@@ -92,8 +92,8 @@ fn short_value(id: u64) -> [u8; MIN_CHECKED_VALUE_LEN] {
     bytes
 }
 
-/// Whether `value` is one that record `id` can have: its digest fits its salt and id, and all its filler follows from
-/// it.
+/// Returns whether `value` is one that record `id` can have: its digest fits its salt and id, and all its filler
+/// follows from it.
 pub fn check_value(id: u64, value: &[u8]) -> bool {
     let Some((head, mut filler)) = value.split_first_chunk::<MIN_CHECKED_VALUE_LEN>() else {
         return short_value(id).starts_with(value);
@@ -117,7 +117,7 @@ pub fn check_value(id: u64, value: &[u8]) -> bool {
     true
 }
 
-/// How keys are drawn.
+/// The distribution from which keys are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Skew {
     /// Record of rank `r` with a probability in proportion to `r^-exponent`; YCSB's default is 0.99.

@@ -1,9 +1,9 @@
-//! The load generator: sends what a mix of tenants would, at a set rate or as fast as answers come, and reports
+//! The load generator: sends what a mix of tenants would, at a set rate or as fast as answers come. It reports
 //! throughput and latency per class of operation. [`fill`] loads the records that it asks for; [`run`] runs.
 //!
 //! At a set rate (an open loop) latency counts from the moment at which a request was meant to be sent, not from when
-//! it could be: a server that stalls is charged for all the requests that would have come meanwhile. A request that
-//! gets no answer counts with the time that it waited.
+//! it could be. So a server that stalls is charged for all the requests that would have come in the meantime. A request
+//! that gets no answer counts with the time that it waited.
 //!
 //! ```no_run
 //! use sandstorm_client::Config;
@@ -61,7 +61,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// When requests are sent.
+/// The pace at which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// `depth` messages are under way at all times on each connection: the next goes when one is answered.
@@ -69,17 +69,17 @@ pub enum Pace {
         /// Messages under way.
         depth: usize,
     },
-    /// So many operations a second over all connections, whether answers come or not.
+    /// This number of operations a second over all connections, whether answers come or not.
     Open {
         /// Operations a second.
         per_s: f64,
-        /// How they are spread.
+        /// The spread of requests over time.
         arrivals: Arrivals,
     },
 }
 
 impl Pace {
-    /// So many operations a second, arriving at random (Poisson).
+    /// This number of operations a second, arriving at random (Poisson).
     pub fn per_second(per_s: f64) -> Pace {
         Pace::Open { per_s, arrivals: Arrivals::Poisson }
     }
@@ -96,44 +96,44 @@ impl fmt::Display for Pace {
     }
 }
 
-/// How requests at a set rate are spread over time.
+/// The spread over time of requests at a set rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// At random, with exponentially distributed gaps: as many independent users do.
     Poisson,
     /// With equal gaps.
     Fixed,
-    /// With gaps as those that were fitted to Facebook's pool ETC (Atikoglu et al., SIGMETRICS'12), a generalised
-    /// Pareto distribution: more of them are short than at random, and a few are long.
+    /// Gaps of a generalised Pareto distribution, as fitted to Facebook's pool ETC (Atikoglu et al., SIGMETRICS'12).
+    /// More of them are short than at random, and a few are long.
     Pareto,
 }
 
 /// Shape of the distribution of ETC's gaps; the scale follows from the rate.
 const ETC_GAP_SHAPE: f64 = 0.154_971;
 
-/// What one tenant does.
+/// The load of one tenant.
 #[derive(Clone, Debug)]
 pub struct TenantLoad {
     /// Its name in the report.
     pub name: String,
-    /// Where and as whom it connects.
+    /// The server's address and the tenant's credentials.
     pub config: Config,
     /// Its records.
     pub data: Data,
     /// Its operations.
     pub mix: Mix,
-    /// Every so many operations, one is a call of `bad` instead; 0: never.
+    /// One operation in this number is a call of `bad` instead; 0: none.
     pub bad_every: u64,
-    /// Which records it asks for.
+    /// The distribution of the records that it asks for.
     pub skew: Skew,
-    /// When it asks.
+    /// The pace at which it asks.
     pub pace: Pace,
     /// Connections, each with its own socket and session; default 1.
     pub connections: usize,
     /// Operations in one message, at most; default 1.
     pub batch: usize,
-    /// How long clients compute over each answer that they got in place of an extension's reply, on cores of their own,
-    /// which is waited for and not done here; `None`: what they compute is done by the thread that sends.
+    /// Time that clients compute over each answer that they got in place of an extension's reply, on cores of their
+    /// own. That time is waited for and not computed here. `None`: the thread that sends does the computation.
     pub client_takes: Option<Duration>,
 }
 
@@ -147,35 +147,35 @@ impl TenantLoad {
         TenantLoad { name, config, data, mix, bad_every, skew, pace, connections, batch, client_takes }
     }
 
-    /// With another pace.
+    /// Sets the pace.
     #[must_use]
     pub fn pace(mut self, pace: Pace) -> TenantLoad {
         self.pace = pace;
         self
     }
 
-    /// With another choice of records.
+    /// Sets the distribution of requests over records.
     #[must_use]
     pub fn skew(mut self, skew: Skew) -> TenantLoad {
         self.skew = skew;
         self
     }
 
-    /// With so many operations in a message.
+    /// Sets the number of operations in a message.
     #[must_use]
     pub fn batch(mut self, batch: usize) -> TenantLoad {
         self.batch = batch;
         self
     }
 
-    /// With clients on cores of their own that take so long over each answer.
+    /// Sets the time that clients, on cores of their own, take over each answer.
     #[must_use]
     pub fn client_takes(mut self, time: Duration) -> TenantLoad {
         self.client_takes = Some(time);
         self
     }
 
-    /// With one bad call in so many operations.
+    /// Sets the number of operations of which one is a bad call.
     #[must_use]
     pub fn bad_every(mut self, bad_every: u64) -> TenantLoad {
         self.bad_every = bad_every;
@@ -190,22 +190,22 @@ pub struct Options {
     pub tenants: Vec<TenantLoad>,
     /// Threads that send; the connections are dealt out to them. Each polls, and so takes a core. Default 1.
     pub threads: usize,
-    /// They sleep until an answer comes or a request is due, and so take as little of a core as can be: for servers
-    /// that need all of them. Latencies have the kernel's wake-ups in them then. Default: false.
+    /// True if threads sleep until an answer comes or a request is due, and so take as little of a core as possible:
+    /// for servers that need all cores. Latencies include the kernel's wake-ups then. Default: false.
     pub doze: bool,
     /// Time before anything counts; default 1 s.
     pub warm_up: Duration,
     /// Time that counts; default 10 s.
     pub duration: Duration,
-    /// Every so many replies, one is checked; 0: none. Default 64.
+    /// One reply in this number is checked; 0: none. Default 64.
     pub verify_every: u64,
     /// Seed of all that is drawn; default 1.
     pub seed: u64,
-    /// In a closed loop, whose request goes next: the tenant of rank `r` with a probability in proportion to `r` to the
-    /// power of minus this, with as many messages under way in all as there would be otherwise; default `None`: each
-    /// tenant for itself.
+    /// The skew between tenants in a closed loop: the next request is of the tenant of rank `r` with a probability in
+    /// proportion to `r` to the power of minus this. As many messages are under way in all as without it. Default
+    /// `None`: each tenant for itself.
     pub tenant_skew: Option<f64>,
-    /// Set it to end the run early; what came until then is reported.
+    /// Set it to end the run early; the results until then are reported.
     pub stop: Arc<AtomicBool>,
 }
 

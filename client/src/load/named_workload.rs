@@ -1,4 +1,4 @@
-//! A workload by its name: what is asked, about which records, how often about each, and how large they are.
+//! A workload by its name: the mix of requests, the records, their popularity, and their sizes.
 
 use super::class::NAMED_WORKLOADS;
 use super::{Class, Data, MemcachedPool, Mix, Skew};
@@ -7,13 +7,13 @@ use std::str::FromStr;
 /// A workload: a mix, and what its name says beyond it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// As it was written.
+    /// The name as it was written.
     pub name: String,
-    /// What is asked.
+    /// The mix of requests.
     pub mix: Mix,
-    /// How often each record is asked for.
+    /// The distribution of requests over records.
     pub skew: Skew,
-    /// Whose sizes records have; `None`: all alike.
+    /// The pool whose sizes records have; `None`: all records have one size.
     pub pool: Option<MemcachedPool>,
 }
 
@@ -35,10 +35,10 @@ impl FromStr for Plan {
 }
 
 impl Plan {
-    /// What cannot be asked of such records.
+    /// Checks that every class of the mix can be asked of such records.
     ///
     /// # Errors
-    /// Which class, and why.
+    /// Names the class, and the reason.
     pub fn check(&self) -> Result<(), String> {
         let of_graph = self.mix.classes().filter(|class| class.is_of_graph()).count();
         if of_graph > 0 && (of_graph < self.mix.classes().count() || self.pool.is_some()) {
@@ -50,7 +50,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The data of the plan: so many records in a table, with what the mix needs beside them.
+    /// The data of the plan: this number of records in a table, with the further records that the mix needs.
     pub fn data(&self, table: u64, records: u64) -> Data {
         Data { pool: self.pool, ..Data::new(table, records) }.for_mix(&self.mix)
     }

@@ -1,9 +1,9 @@
 //! The sizes of keys and values in Facebook's pools of memcached, as Atikoglu, Xu, Frachtenberg, Jiang and Paleczny
 //! published them ("Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS'12).
 //!
-//! Of ETC the paper gives fitted distributions: of keys a generalised extreme value one, of values a table up to 14
-//! bytes and a generalised Pareto one from there on. Of the other pools it gives single sizes with their shares and the
-//! size within which 99 % lie; between such points sizes are spread evenly here.
+//! For ETC the paper gives fitted distributions: for keys a generalised extreme value one, for values a table up to 14
+//! bytes and a generalised Pareto one from there on. For the other pools it gives single sizes with their shares and
+//! the size within which 99 % lie. Between such points sizes are spread evenly here.
 //!
 //! A record's sizes follow from its id, so that a write of it has the length that is expected of a read.
 
@@ -14,15 +14,15 @@ use std::str::FromStr;
 /// A pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemcachedPool {
-    /// Whether users are who they are: two sizes of keys, values of 2 bytes.
+    /// Account status of users: two sizes of keys, values of 2 bytes.
     Usr,
     /// Metadata of application objects.
     App,
-    /// All sorts; the pool that load generators imitate most.
+    /// Mixed data; the pool that load generators imitate most.
     Etc,
-    /// What is known of browsers: four writes to a read.
+    /// Browser information: four writes to a read.
     Var,
-    /// Where services are.
+    /// Locations of services.
     Sys,
 }
 
@@ -40,7 +40,7 @@ const MAX_KEY_BYTES: f64 = 250.0;
 /// memcached's longest value at that time, in bytes.
 const MAX_VALUE_BYTES: f64 = 1_048_576.0;
 
-/// A point of a distribution: up to this share, sizes are at most so many bytes; from the point before, evenly.
+/// A point of a distribution: up to this fraction, sizes are at most so many bytes; from the point before, evenly.
 type QuantilePoint = (f64, f64);
 
 const APP_KEYS: [QuantilePoint; 4] = [(0.0, 31.0), (0.9, 31.0), (0.99, 45.0), (1.0, 64.0)];
@@ -78,8 +78,8 @@ impl MemcachedPool {
         }
     }
 
-    /// How often each key is asked for: of ETC it is published that half of the keys make 1 % of the requests, which a
-    /// Zipf distribution of this exponent gives at a million records; of the others nothing.
+    /// Returns the skew of requests over keys. For ETC it is published that half of the keys make 1 % of the requests.
+    /// A Zipf distribution of this exponent gives that at a million records. For the other pools nothing is published.
     pub fn skew(self) -> Skew {
         match self {
             MemcachedPool::Etc => Skew::Zipf { exponent: 1.2 },
@@ -100,7 +100,7 @@ impl MemcachedPool {
     /// The size below which this share of keys lies.
     fn key_quantile(self, share: f64) -> f64 {
         match self {
-            // How many have which of the two sizes is not published.
+            // The numbers of keys of either size are not published.
             MemcachedPool::Usr => {
                 if share < 0.5 {
                     16.0

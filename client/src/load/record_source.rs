@@ -1,8 +1,8 @@
-//! Where records that are to be written come from.
+//! Sources of records to be written.
 
 /// Records that are to be written, one after another.
 pub(super) trait RecordSource {
-    /// How many there are.
+    /// Returns the number of records.
     fn total(&self) -> u64;
     /// The first one.
     fn first(&self) -> Option<u64>;

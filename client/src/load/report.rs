@@ -1,4 +1,4 @@
-//! What a run found, for people and as JSON.
+//! The results of a run, for people and as JSON.
 
 use super::Class;
 use hdrhistogram::Histogram;
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Highest latency told apart, in nanoseconds: two minutes, twice the longest deadline.
+/// Highest recorded latency, in nanoseconds: two minutes, twice the longest deadline.
 const MAX_LATENCY_NS: u64 = 120_000_000_000;
 
-/// What [`crate::Error::code`] says of a request that came while the server was shutting down.
+/// The text of [`crate::Error::code`] for a request that came while the server was shutting down.
 pub(super) const SHUTTING_DOWN: &str = "shutting_down";
 /// Ends of operations that the server has said nothing to.
 const UNANSWERED: [&str; 2] = ["timeout", "unsent"];
 
-/// Digits to which latencies are told apart.
+/// Significant digits of latencies.
 pub(super) const FINE_DIGITS: u8 = 3;
 /// The same where there are too many tenants to give each a fine histogram.
 pub(super) const COARSE_DIGITS: u8 = 2;
@@ -37,7 +37,7 @@ fn empty() -> Histogram<u64> {
     }
 }
 
-/// What came of the operations of one class.
+/// Results of the operations of one class.
 #[derive(Clone, Debug)]
 pub(super) struct ClassTally {
     pub(super) latency_ns: Histogram<u64>,
@@ -46,7 +46,7 @@ pub(super) struct ClassTally {
     pub(super) verified: u64,
     pub(super) wrong: u64,
     pub(super) errors: BTreeMap<&'static str, u64>,
-    /// When the last of them was answered with a success, in nanoseconds since the run's start.
+    /// The time of the last successful answer, in nanoseconds since the run's start.
     pub(super) last_ns: u64,
 }
 
@@ -115,7 +115,7 @@ pub struct ClassReport {
     pub per_s: f64,
     /// Operations that ended otherwise, by [`crate::Error::code`]; `unsent` never left, for the server was behind.
     pub errors: BTreeMap<String, u64>,
-    /// Of these, those that found no record.
+    /// The part of these that found no record.
     #[serde(default)]
     pub missed: u64,
     /// Replies that were checked.
@@ -166,7 +166,7 @@ pub struct TenantReport {
     pub rows: Vec<ClassReport>,
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Seconds that counted.
@@ -195,12 +195,12 @@ impl Report {
         self.classes.iter().map(|row| row.count).sum()
     }
 
-    /// Of these, those to which no answer came in time, and those that could not be sent before the end.
+    /// The part of these to which no answer came in time, or that could not be sent before the end.
     pub fn unanswered(&self) -> u64 {
         UNANSWERED.iter().map(|code| self.errors(code)).sum()
     }
 
-    /// Whether the server said that it was shutting down, which ended the run.
+    /// Returns whether the server said that it was shutting down, which ended the run.
     pub fn server_stopped(&self) -> bool {
         self.errors(SHUTTING_DOWN) > 0
     }
@@ -242,7 +242,7 @@ impl TenantReport {
     }
 }
 
-/// More tenants than this are told of in two lines; each stands in the JSON.
+/// More tenants than this are summed up in two lines; each stands in the JSON.
 const MAX_DETAILED_TENANTS: usize = 8;
 
 impl fmt::Display for Report {
@@ -272,7 +272,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// How far the tenants lie apart.
+    /// Writes the spread between the tenants.
     fn write_spread(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spread = |of: fn(&TenantReport) -> f64| {
             let mut values: Vec<f64> = self.tenants.iter().map(of).collect();

@@ -1,4 +1,4 @@
-//! A request's way: what is sent, and what its reply has to be.
+//! Builds a load's requests, and checks their replies.
 
 use super::graph::EdgeKeySlots;
 use super::keys::{check_value, write_value};
@@ -7,21 +7,21 @@ use super::multi_get::split_multi_get_entry;
 use super::{Class, Data, TenantLoad, rows};
 use crate::message::{Message, PutOptions};
 
-/// What else the tenant does, as far as replies depend on it.
+/// Properties of the tenant's mix on which replies depend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VerifyRules {
-    /// Nobody writes plain records, so that sums are known.
+    /// No tenant writes plain records, so that sums are known.
     read_only: bool,
     /// Plain records are deleted or evicted, so that any may be absent.
     deletes: bool,
-    /// What clients compute, they compute here.
+    /// True if the computations of clients are done here.
     computes: bool,
-    /// Nobody changes the graph.
+    /// No tenant changes the graph.
     graph_unchanged: bool,
 }
 
 impl VerifyRules {
-    /// The deletes of a pool are of what is not there.
+    /// The deletes of a pool are of missing records.
     pub(super) fn of(load: &TenantLoad) -> VerifyRules {
         let TenantLoad { mix, data, .. } = load;
         let deletes = data.may_lack || mix.has(Class::Delete) && data.pool.is_none();
@@ -46,9 +46,9 @@ pub(super) struct RequestBuffers {
     pub(super) held: EdgeKeySlots,
 }
 
-/// What a transfer moves, at most.
+/// Largest amount that a transfer moves.
 const MAX_TRANSFER: u64 = 10;
-/// What stands in the reply of `range` where there is no record.
+/// Stands in the reply of `range` where there is no record.
 const NO_RECORD: u32 = u32::MAX;
 
 impl Data {
@@ -92,7 +92,7 @@ impl Data {
         }
     }
 
-    /// Which members of its list are read in its present step.
+    /// Returns the members of its list that are read in its present step.
     fn requested_members(&self, ask: &LoadRequest) -> std::ops::Range<u32> {
         if ask.class == Class::LongGets { self.long_batch(ask.step) } else { 0..self.list_len }
     }
@@ -135,8 +135,8 @@ impl Data {
         args.extend_from_slice(if ask.class == Class::Bad { self.bad.as_bytes() } else { key });
     }
 
-    /// Where a transfer goes to: the account that was drawn for it, or the one behind it if that is where it comes
-    /// from.
+    /// Returns the target of a transfer: the account that was drawn for it, or the next one if the drawn one is its
+    /// source.
     fn transfer_target(&self, ask: &LoadRequest) -> u64 {
         let drawn = u64::from(ask.twist);
         if drawn == ask.id { (drawn + 1) % self.accounts.max(1) } else { drawn }
@@ -190,7 +190,7 @@ impl Data {
         }
     }
 
-    /// Does what the client does with the last answer, and compares with what the extension would have replied.
+    /// Does the client's computation over the last answer, and compares the result with the extension's reply.
     fn check_computed(
         &self,
         ask: &LoadRequest,
@@ -217,7 +217,7 @@ impl Data {
         seen
     }
 
-    /// Whether a get of plain record `id` may be answered so.
+    /// Returns whether a get of plain record `id` may be answered so.
     fn is_record(&self, id: u64, found: bool, reply: &[u8], rules: VerifyRules) -> bool {
         if found { reply.len() == self.value_len_of(id) && check_value(id, reply) } else { rules.deletes }
     }
@@ -265,7 +265,7 @@ impl Data {
             Class::Auth => found && *reply == [u8::from(ask.twist == 0)],
             Class::Scan => found && self.is_correct_range(ask, reply, rules),
             Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::AuthGets | Class::LongGets => {
-                // What comes of them is compared as a reply of the extension's.
+                // The result computed from them is compared like a reply of the extension.
                 false
             }
             // See `see_graph`.
@@ -273,7 +273,7 @@ impl Data {
         }
     }
 
-    /// Whether a multi-get's answer holds the plain records that were asked for, in order.
+    /// Returns whether a multi-get's answer holds the plain records that were asked for, in order.
     fn are_correct_members(&self, ask: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
         for at in self.requested_members(ask) {
             let Some((value, rest)) = split_multi_get_entry(reply) else { return false };
@@ -286,7 +286,7 @@ impl Data {
         reply.is_empty()
     }
 
-    /// Whether `range` has answered with the records of a scan. Those that are being inserted may be there or not.
+    /// Returns whether `range` has answered with the records of a scan. Records under insertion may be there or not.
     fn is_correct_range(&self, ask: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
         for id in ask.id..ask.id + u64::from(ask.twist) {
             let Some((len, rest)) = reply.split_first_chunk::<4>() else { return false };
@@ -302,7 +302,7 @@ impl Data {
         reply.is_empty()
     }
 
-    /// What `aggregate` answers for list `id` while every record is as first loaded.
+    /// Returns what `aggregate` answers for list `id` while every record is as first loaded.
     fn expected_sum(&self, id: u64) -> u64 {
         let mut sum = 0u64;
         self.for_each_member(id, |value| {
@@ -313,7 +313,7 @@ impl Data {
         sum
     }
 
-    /// What `checksum` answers for list `id` while every record is as first loaded.
+    /// Returns what `checksum` answers for list `id` while every record is as first loaded.
     fn expected_digest(&self, id: u64) -> [u8; 32] {
         let mut digest = hmac_sha256::Hash::new();
         self.for_each_member(id, |value| digest.update(value));

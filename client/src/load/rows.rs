@@ -1,4 +1,4 @@
-//! What `analysis` and `auth` work on: rows and a decision tree, users and their passwords. All follow from ids, and so
+//! The input of `analysis` and `auth`: rows and a decision tree, users and their passwords. All follow from ids, and so
 //! do the replies.
 
 use super::keys::mix64;
@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 const FEATURES: u64 = 8;
 /// Numbers of rows and thresholds of the tree lie below this.
 const NUMBER_LIMIT: u64 = 1000;
-/// Decisions on the way from the tree's root to a leaf.
+/// Decisions from the tree's root to a leaf.
 const TREE_DEPTH: u32 = 6;
 /// Nodes of the tree that decide; as many and one more are leaves.
 const INNER_NODES: u64 = (1 << TREE_DEPTH) - 1;
-/// What stands for the feature of a leaf.
+/// Stands for the feature of a leaf.
 const LEAF: u16 = u16::MAX;
 
 fn row_number(id: u64, feature: u64) -> i64 {
@@ -69,7 +69,8 @@ pub(super) fn classify(value: &[u8]) -> Option<u16> {
     Some((node - INNER_NODES) as u16)
 }
 
-/// What `analysis` replies for these rows: `classified u64 | skipped u64`, then `class u16 | count u64`, ascending.
+/// Returns the reply of `analysis` for these rows: `classified u64 | skipped u64`, then `class u16 | count u64`,
+/// ascending.
 pub(super) fn encode_analysis(rows: impl Iterator<Item = Option<u16>>) -> Vec<u8> {
     let (mut classes, mut skipped) = (BTreeMap::<u16, u64>::new(), 0u64);
     for class in rows {
@@ -101,7 +102,7 @@ pub(super) fn write_user(id: u64, rounds: u32, value: &mut Vec<u8>) {
     value.extend_from_slice(&pbkdf2(password(id, true).as_bytes(), &salt, rounds));
 }
 
-/// Whether a user's record is of that password.
+/// Returns whether a user's record matches that password.
 pub(super) fn verify_password(record: &[u8], password: &[u8]) -> bool {
     let parts = record.split_first_chunk::<4>().and_then(|(rounds, rest)| {
         let (len, rest) = rest.split_first()?;

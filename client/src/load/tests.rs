@@ -1,4 +1,4 @@
-//! What the load generator promises, against the server of the client's tests.
+//! The load generator's promises, tested against the server of the client's tests.
 
 use super::keys::{RECORD, write_key, write_value};
 use super::*;
@@ -14,7 +14,7 @@ fn short(tenants: Vec<TenantLoad>, millis: u64) -> Options {
     Options { warm_up: Duration::ZERO, duration: Duration::from_millis(millis), verify_every: 1, ..options }
 }
 
-/// Runs a load of so many milliseconds, and longer ones until every class of every tenant was answered: the machine may
+/// Runs a load of so many milliseconds, and longer ones until every class of every tenant was answered. The machine may
 /// take the processor away for the whole of a short one.
 fn run_until_answered(tenants: &[TenantLoad], classes: usize, mut millis: u64) -> Report {
     loop {
@@ -81,7 +81,7 @@ fn what_clients_compute_is_checked_and_waited_for_where_they_have_cores_of_their
         assert!(load.data.measure_compute_time(class).unwrap() > Duration::ZERO);
     }
     assert!(load.data.measure_compute_time(Class::Get).is_err());
-    // Each record takes another value that it may have: only what is computed from them is wrong.
+    // Each record takes another value that it may have: only results computed from them are wrong.
     let client = blocking::Client::connect(config(&fake)).unwrap();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     for id in 0..100 {

@@ -1,9 +1,10 @@
 //! Zipf's law from tables. To draw from it by formula takes several powers of floating-point numbers, a fifth of the
 //! time that a generator has for a request over a driver past the kernel.
 //!
-//! Ranks are in groups: the first ones alone, and from then on as many together as differ little in how often they are
-//! drawn. A group is drawn by its weight (Vose's alias method), a rank of it evenly, and taken with its probability
-//! relative to that of the group's first, which is nearly always 1 or so; else another one of the same group is drawn.
+//! Ranks are in groups: the first ones alone, and from then on as many together as are drawn about equally often. A
+//! group is drawn by its weight (Vose's alias method), and a rank of it evenly. The rank is accepted with its
+//! probability relative to that of the group's first, which is nearly always about 1; else another one of the group is
+//! drawn.
 
 use rand::{Rng, RngCore};
 
@@ -14,18 +15,18 @@ const GROUP_DIVISOR: u64 = 32;
 /// Fewer ranks than these are as quickly drawn by formula as the tables are made.
 const MIN_RANKS: u64 = 2;
 
-/// A row of ranks, and another one with which it shares a place.
+/// A row of ranks, and another one that shares its alias slot.
 #[derive(Clone, Copy, Debug)]
 struct RankGroup {
     /// The first rank, from 0.
     first: u64,
     count: u64,
-    /// A rank is taken at once if a number drawn from 0 to 1 is below this: the last one's probability relative to the
-    /// first one's.
+    /// A rank is taken at once if a number drawn from 0 to 1 is below this. It is the last rank's probability relative
+    /// to the first one's.
     accept_below: f64,
-    /// Part of this place that is the group's own, of 2^32.
+    /// Part of this slot that is the group's own, of 2^32.
     own: u64,
-    /// Whose the rest is.
+    /// The group that the rest belongs to.
     other: u32,
 }
 
@@ -36,8 +37,8 @@ pub(super) struct ZipfTable {
     exponent: f64,
 }
 
-/// The sum of `x^-exponent` over whole numbers, the integral from half before the first to half behind the last with
-/// the first correction of the midpoint rule: from [`SINGLE_RANKS`] on that is right to eight digits.
+/// Returns the sum of `x^-exponent` over whole numbers. It takes the integral from half before the first to half behind
+/// the last with the first correction of the midpoint rule. From [`SINGLE_RANKS`] on that is right to eight digits.
 fn group_weight(first: u64, count: u64, exponent: f64) -> f64 {
     let (from, to) = (first as f64 + 0.5, (first + count) as f64 + 0.5);
     if count == 1 {
@@ -53,7 +54,7 @@ fn group_weight(first: u64, count: u64, exponent: f64) -> f64 {
 }
 
 impl ZipfTable {
-    /// Tables for so many ranks. None where they are not worth it.
+    /// Makes tables for so many ranks; `None` where they are not worth it.
     pub(super) fn new(count: u64, exponent: f64) -> Option<ZipfTable> {
         let sane = exponent.is_finite() && exponent > 0.0 && exponent < 8.0;
         if count < MIN_RANKS || !sane {
@@ -95,7 +96,7 @@ impl ZipfTable {
     }
 }
 
-/// Makes places of equal size: what a group has too little for its place, one that has too much fills up.
+/// Makes slots of equal size: a group with too much weight fills up the slot of one with too little.
 fn build_alias_table(groups: &mut [RankGroup], weights: &[f64]) {
     const WHOLE: f64 = 4_294_967_296.0;
     let mean = weights.iter().sum::<f64>() / weights.len() as f64;
@@ -103,7 +104,7 @@ fn build_alias_table(groups: &mut [RankGroup], weights: &[f64]) {
     let (mut small, mut large): (Vec<usize>, Vec<usize>) = (0..parts.len()).partition(|index| parts[*index] < 1.0);
     while let Some(one) = small.pop() {
         let Some(other) = large.last().copied() else {
-            // What is missing was lost in rounding.
+            // The missing part was lost in rounding.
             groups[one].own = WHOLE as u64;
             continue;
         };

@@ -1,15 +1,15 @@
-//! What a client logs in with, and what the server says of itself then.
+//! A client's credentials, and the server's answer to a log-in.
 
-/// Who logs in.
+/// Credentials of a client.
 #[derive(Clone)]
 pub(crate) struct LoginCredentials {
     pub(crate) tenant: u32,
     pub(crate) token: String,
-    /// Whether in a sealed session; then the time in milliseconds since 1970 at which `now_us` is 0.
+    /// For a sealed session, the time in milliseconds since 1970 at which `now_us` is 0; else `None`.
     pub(crate) sealed_clock_ms: Option<u64>,
 }
 
-/// What the server says of itself at log-in.
+/// The server's answer at log-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerTopology {
     pub(crate) workers: u32,

@@ -3,7 +3,7 @@
 use crate::Error;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_NUMBER_OFFSET, RpcStatus, STALE_PREVIOUS_START};
 
-/// What such an answer means for its session, and for its request.
+/// The meaning of such an answer for its session, and for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionRejection {
     /// The session has not shown its token to this server. This transmission of the request was not run.
@@ -32,7 +32,7 @@ impl SessionRejection {
         })
     }
 
-    /// What a request is told that is not sent again.
+    /// Returns the error for a request that is not sent again.
     pub(super) fn error(self) -> Error {
         match self {
             SessionRejection::Unauthenticated => Error::Unauthenticated,

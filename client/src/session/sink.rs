@@ -1,4 +1,4 @@
-//! Where a session's packets go: to the transport as they are, or sealed.
+//! The sink of a session's packets: they go to the transport as they are, or sealed.
 
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
 use sandstorm_net::seal::{ClientSeal, ClientSealSink};

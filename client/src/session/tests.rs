@@ -1,4 +1,4 @@
-//! A session's promises against a network that answers as told.
+//! A session's promises, tested against a network that answers as scripted.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use sandstorm_net::seal::{SealLimits, ServerSeal, TokenKeys, TokenSource, TokenV
 
 const SERVER: &str = "127.0.0.1:7000";
 
-/// What the network does next.
+/// An event of the simulated network.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Submit,
@@ -19,7 +19,7 @@ enum Event {
     Answer(usize),
     /// Answers it with "unauthenticated", as a server that forgot the session does.
     Forget(usize),
-    /// So many milliseconds pass.
+    /// This number of milliseconds passes.
     Pass(u64),
 }
 
@@ -100,7 +100,7 @@ proptest! {
     }
 }
 
-/// The messages of what was sent: their sessions, and whether they say hello.
+/// Returns the messages in sent packets: their sessions, and whether they say hello.
 fn messages(sent: &[(PeerAddr, Vec<u8>)]) -> Vec<(u64, bool)> {
     let message = |datagram: &[u8]| {
         let (header, mut operations) = MessageHeader::decode(&datagram[SINGLE_HEADER_LEN..]).unwrap();
@@ -173,7 +173,7 @@ fn last(lonely: &Lonely) -> (u64, u64, u64) {
     (header.session, header.sequence, header.acked)
 }
 
-/// Answers what was sent last.
+/// Answers the packet that was sent last.
 fn reply(lonely: &mut Lonely, status: RpcStatus, number: u64, start: u32) {
     let datagram = numbered(&lonely.sent.last().unwrap().1, status, number, start);
     lonely.receive(&datagram);
@@ -190,7 +190,8 @@ fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_ne
     reply(&mut lonely, RpcStatus::Ok, 0, 0);
     lonely.ask();
     assert_eq!(last(&lonely), (first, 7 << 32 | 2, 7 << 32 | 1));
-    // The server has restarted. What was sent just now, once, was not run before: it is sent again, in a new session.
+    // The server has restarted. The message that was sent just now, once, has not run: it is sent again, in a new
+    // session.
     reply(&mut lonely, RpcStatus::Stale, STALE_PREVIOUS_START, 0);
     let (second, hello, acked) = last(&lonely);
     assert!(second != first && (hello, acked) == (1, 0));
@@ -198,7 +199,7 @@ fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_ne
     assert_eq!(last(&lonely), (second, 9 << 32 | 1, 9 << 32));
     reply(&mut lonely, RpcStatus::Ok, 0, 0);
     assert_eq!((lonely.ended.as_slice(), lonely.session.renewals()), (&[true, true][..], 1));
-    // What was repeated may have run; and so may what a server that is the same has forgotten.
+    // A repeated message may have run; so may a message that the same server has forgotten.
     for (number, pause_us) in [(STALE_PREVIOUS_START, FIRST_RTO_US), (0, 0)] {
         lonely.ask();
         lonely.now_us += pause_us;
@@ -238,13 +239,13 @@ fn a_session_whose_numbers_are_used_up_is_followed_by_another() {
 
 #[test]
 fn a_session_that_hears_nothing_says_hello_again() {
-    // A server that restarted while others use up the answers that it has for strangers says nothing at all.
+    // A restarted server says nothing at all while others use up its answers for unknown senders.
     let mut lonely = Lonely::new(None);
     // One or two in a row are loss.
     [true, false, false, true, false, false, true].into_iter().for_each(|answered| lonely.round(answered));
     let first = messages(&lonely.sent);
     assert!(first[0].1 && first[1..].iter().all(|message| *message == (first[0].0, false)), "{first:?}");
-    // Neither is more than that what one silence ends at once.
+    // Neither is more than what one silence ends at once.
     (0..50).for_each(|_| lonely.ask());
     lonely.pass();
     lonely.round(true);
@@ -255,7 +256,7 @@ fn a_session_that_hears_nothing_says_hello_again() {
     let all = messages(&lonely.sent);
     let hellos: Vec<usize> = (0..all.len()).filter(|at| all[*at].1).collect();
     assert!(!hellos.is_empty() && hellos[0] > 2, "{all:?}");
-    // It stays the same session: what was given up counts as answered to a server that is there all the same.
+    // It stays the same session: requests that were given up count as answered to a server that is still there.
     assert!(all.iter().all(|(session, _)| *session == first[0].0), "{all:?}");
     assert_eq!((lonely.session.renewals(), lonely.session.waiting()), (0, 0), "nobody said that it was forgotten");
 }
@@ -274,7 +275,7 @@ fn a_sealed_session_that_hears_nothing_shakes_hands_again() {
     const CLOCK_MS: u64 = 1_800_000_000_000;
     let client: PeerAddr = "127.0.0.1:9000".parse().unwrap();
     let mut lonely = Lonely::new(Some(CLOCK_MS));
-    // Hands over what was sent; tells how many messages there were in it.
+    // Hands over the sent packets; returns the number of messages in them.
     let serve = |lonely: &mut Lonely, server: &mut ServerSeal, answers: bool| {
         let (mut there, mut messages) = (Vec::<(PeerAddr, Vec<u8>)>::new(), 0);
         for (_, mut datagram) in std::mem::take(&mut lonely.sent) {
@@ -293,7 +294,7 @@ fn a_sealed_session_that_hears_nothing_shakes_hands_again() {
     // Handshake, hello, request.
     let messages: Vec<usize> = (0..4).map(|_| serve(&mut lonely, &mut server, true)).collect();
     assert_eq!((messages, lonely.ended.as_slice()), (vec![0, 1, 1, 0], &[true][..]));
-    // It has restarted, and says nothing to those whom it does not know.
+    // The server has restarted, and sends nothing to unknown senders.
     let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
     for _ in 0..limits::TIMEOUTS_BEFORE_HELLO {
         lonely.ask();

@@ -1,11 +1,11 @@
-//! What travels to and from the extension `tao`, and how its records are kept, byte by byte: for callers who send
-//! messages of their own making. The heads of `ext/tao/src/lib.rs` say what each means; the extension's tests go
+//! The messages to and from the extension `tao`, and the format of its records, byte by byte: for callers who build
+//! messages of their own. The module comments of `ext/tao/src/lib.rs` say what each means; the extension's tests go
 //! through here.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// What one list may be asked for at a time: a higher limit counts as this one.
+/// Most entries that a list can be asked for at a time: a higher limit counts as this one.
 pub const LIMIT: u32 = 6_000;
 
 /// The tables of a graph, by their ids.
@@ -27,8 +27,9 @@ impl Fields {
         self.0.get(name.as_ref()).map(Vec::as_slice)
     }
 
-    /// As they travel and are kept: count u16, then by ascending name: name_len u8, name, value_len u32, value. What
-    /// does not fit (over 65,535 fields, a name over 255 bytes) is written with a length that the extension refuses.
+    /// Returns the bytes as they travel and are stored: count u16, then by ascending name: name_len u8, name, value_len
+    /// u32, value. Fields that do not fit (over 65,535, or a name over 255 bytes) are written with a length that the
+    /// extension refuses.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = u16::try_from(self.0.len()).unwrap_or(u16::MAX).to_le_bytes().to_vec();
         for (name, value) in &self.0 {
@@ -129,7 +130,7 @@ pub fn assoc_count(tables: &Tables, id1: u64, atype: u32) -> Vec<u8> {
     encode_args(tables, 9, &[&id1.to_le_bytes(), &atype.to_le_bytes()])
 }
 
-/// Arguments of `assoc_range`, from behind a place on if there is one; the reply: a [`decode_list`].
+/// Arguments of `assoc_range`, from behind a position on if there is one; the reply: a [`decode_list`].
 pub fn assoc_range(
     tables: &Tables,
     id1: u64,
@@ -146,7 +147,7 @@ pub fn assoc_range(
     )
 }
 
-/// Arguments of `assoc_time_range`, from behind a place on if there is one; the reply: a [`decode_list`].
+/// Arguments of `assoc_time_range`, from behind a position on if there is one; the reply: a [`decode_list`].
 pub fn assoc_time_range(
     tables: &Tables,
     id1: u64,
@@ -171,7 +172,7 @@ pub fn assoc_type_get(tables: &Tables, atype: u32) -> Vec<u8> {
     encode_args(tables, 13, &[&atype.to_le_bytes()])
 }
 
-/// A place in a list. The first one is the least.
+/// A position in a list. The first one is the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPosition {
     /// The edge's time.
@@ -198,12 +199,12 @@ impl ListPosition {
     }
 }
 
-/// How to go on after a reply that ended before what was asked for.
+/// The way to continue after a reply that ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListContinuation {
-    /// So many of the ids, of an `assoc_get`, are answered.
+    /// This number of the ids of an `assoc_get` is answered.
     Ids(u32),
-    /// From behind this place on, by this position from there; the limit less what has come.
+    /// Continue behind this list position, from this index there; the limit less the edges that have come.
     After(u64, ListPosition),
 }
 
@@ -260,7 +261,7 @@ pub fn decode_bool(reply: &[u8]) -> Option<bool> {
     }
 }
 
-/// Reads what was declared of a type: nothing, or its inverse, or that it has none.
+/// Reads the declaration of a type: nothing, or its inverse, or that it has none.
 pub fn decode_type(reply: &[u8]) -> Option<Option<Option<u32>>> {
     match reply {
         [] => Some(None),
@@ -295,7 +296,7 @@ pub fn type_key(atype: u32) -> [u8; 5] {
     encode_key(b's', &[&atype.to_be_bytes()])
 }
 
-/// The key of an edge's place in the lists table; its value is empty.
+/// The key of an edge's position in the lists table; its value is empty.
 pub fn list_key(id1: u64, atype: u32, time: u64, id2: u64) -> [u8; 28] {
     let mut key = [0; 28];
     key[..8].copy_from_slice(&id1.to_be_bytes());
@@ -305,7 +306,7 @@ pub fn list_key(id1: u64, atype: u32, time: u64, id2: u64) -> [u8; 28] {
     key
 }
 
-/// The place that a key of the lists table is of.
+/// Returns the position that a key of the lists table encodes.
 pub fn decode_list_key(key: &[u8]) -> Option<ListPosition> {
     let (time, id2) = key.get(12..)?.split_first_chunk::<8>()?;
     Some(ListPosition { time: !u64::from_be_bytes(*time), id2: u64::from_be_bytes(id2.try_into().ok()?) })
@@ -317,12 +318,12 @@ pub fn decode_edge(mut value: &[u8]) -> Option<(u64, &[u8])> {
     Some((time, value))
 }
 
-/// How a list's count is kept.
+/// The stored form of a list's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListCount {
-    /// The list has so many edges.
+    /// The list has this number of edges.
     Whole(u64),
-    /// So many parts under [`shard_key`], from 0 on, make it up.
+    /// This number of parts under [`shard_key`], from 0 on, make it up.
     Sharded(u8),
 }
 

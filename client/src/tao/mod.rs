@@ -1,6 +1,6 @@
 //! A social graph in the style of TAO (USENIX ATC 2013): objects with fields, and timed associations between them in
-//! lists, newest first. What runs on the server is the extension `tao` (`ext/tao`); docs/tao.md goes from nothing to
-//! the first query.
+//! lists, newest first. The extension `tao` (`ext/tao`) runs on the server; docs/tao.md goes from nothing to the first
+//! query.
 //!
 //! ```no_run
 //! use sandstorm_client::tao::{Fields, Placement, Tables, Tao};
@@ -23,11 +23,11 @@
 //! # }
 //! ```
 //!
-//! - Lists are ordered by time, newest first, equal times by ascending id2. Bounds of time are part of what they bound.
+//! - Lists are ordered by time, newest first, equal times by ascending id2. Both bounds of a time range are inclusive.
 //!   A limit above [`LIMIT`] counts as [`LIMIT`]; 0 gives nothing. A position beyond the end gives nothing, as does a
-//!   list that is not there.
-//! - Each write is one transaction: an edge and its inverse, lists and counts always agree. Where others wrote to the
-//!   same at the same time, it is tried again; [`Error::Conflict`] comes at last, and nothing was written then.
+//!   list that does not exist.
+//! - Each write is one transaction: an edge and its inverse, lists and counts always agree. If another request wrote to
+//!   the same at the same time, it is tried again; [`Error::Conflict`] comes at last, and nothing was written then.
 //! - Associations do not ask for objects: their ids need not be there, and [`Tao::obj_delete`] leaves them as they are.
 
 pub mod codec;
@@ -46,7 +46,7 @@ use crate::{Client, Error};
 
 /// The name under which the extension is pushed.
 pub const EXTENSION: &str = "tao";
-/// How often a write is sent while the server answers `Conflict`; the server has run it many times by then, each time.
+/// Most times that a write is sent while the server answers `Conflict`; each time the server has run it many times.
 const WRITE_ATTEMPTS: u32 = 10;
 /// The longest pause before a write is sent again; the first is of [`FIRST_BACKOFF`] at most, each further of twice as
 /// much.
@@ -54,7 +54,7 @@ const MAX_BACKOFF: Duration = Duration::from_millis(50);
 /// The longest pause before a write is sent the second time: some commits' time.
 const FIRST_BACKOFF: Duration = Duration::from_micros(200);
 
-/// Where reads run. Answers are the same; writes are always the extension's.
+/// The side on which reads run. Answers are the same; writes always run in the extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// On the client, over plain gets, multigets and ranges: a list takes two round trips. Only positions beyond 1,000
@@ -94,7 +94,7 @@ pub struct Object {
 pub struct Assoc {
     /// The id that it goes to.
     pub id2: u64,
-    /// Its time, in the unit of who wrote it.
+    /// Its time, in the writer's unit.
     pub time: u64,
     /// Its data; [`Fields::from_bytes`] where key-value pairs were stored.
     pub data: Bytes,
@@ -112,12 +112,12 @@ pub struct Tao {
 }
 
 impl Tao {
-    /// A graph in these tables, read in this way.
+    /// A graph in these tables, with reads placed so.
     pub fn new(client: Client, tables: Tables, placement: Placement) -> Tao {
         Tao { client, tables, placement }
     }
 
-    /// The same graph, read in another way.
+    /// The same graph, with another placement of reads.
     #[must_use]
     pub fn placed(&self, placement: Placement) -> Tao {
         Tao { placement, ..self.clone() }
@@ -132,7 +132,7 @@ impl Tao {
         self.write(&codec::assoc_type(&self.tables, atype, inverse)).await.map(drop)
     }
 
-    /// What was declared of a type: `None` if nothing, `Some(None)` if it has no inverse.
+    /// Returns the declaration of a type: `None` if there is none, `Some(None)` if it has no inverse.
     ///
     /// # Errors
     /// As any request.
@@ -199,8 +199,8 @@ impl Tao {
         require_decoded(codec::decode_bool(&self.write(&codec::obj_delete(&self.tables, id)).await?))
     }
 
-    /// Adds an association, and its inverse where the type has one; or gives the one that is there another time and
-    /// other data. Whether it is new.
+    /// Adds an association, and its inverse where the type has one; or gives an existing one another time and other
+    /// data. Returns whether it is new.
     ///
     /// # Errors
     /// [`Error::Failed`] for data over 64 KiB.
@@ -218,8 +218,8 @@ impl Tao {
         require_decoded(codec::decode_bool(&self.write(&codec::assoc_delete(&self.tables, id1, atype, id2)).await?))
     }
 
-    /// Makes an association one of another type, with its time and data, in place of one of that type if there is one;
-    /// its inverse changes as the types have it. Whether there was one of the old type.
+    /// Changes the type of an association, which keeps its time and data. It replaces an association of the new type if
+    /// there is one; its inverse changes as the types have it. Returns whether there was one of the old type.
     ///
     /// # Errors
     /// As any request.
@@ -253,7 +253,7 @@ impl Tao {
         Ok(found)
     }
 
-    /// How many associations a list has.
+    /// Returns the number of associations of a list.
     ///
     /// # Errors
     /// As any request.
@@ -272,7 +272,7 @@ impl Tao {
     /// As any request.
     pub async fn assoc_range(&self, id1: u64, atype: u32, pos: u64, limit: u32) -> Result<Vec<Assoc>, Error> {
         let limit = limit.min(LIMIT);
-        // Farther on the server counts, or the places of all edges before would travel.
+        // Farther on the server counts, or the positions of all edges before would travel.
         if self.placement == Placement::Client && pos <= reads::PAGE_RECORDS {
             return self.get_list((id1, atype), (u64::MAX, 0), pos, limit).await;
         }
@@ -340,7 +340,7 @@ impl Tao {
         Ok(found)
     }
 
-    /// Asks for a list's edges until there is no more of what is wanted.
+    /// Asks for a list's edges until all wanted ones have come.
     async fn query_list(
         &self,
         mut pos: u64,
@@ -373,7 +373,7 @@ struct EdgeCollector {
 }
 
 impl EdgeCollector {
-    /// Adds a reply to a question for up to `wanted` more; tells how to go on, if there may be more. `None`: it is no
+    /// Adds a reply to a question for up to `wanted` more; returns how to go on, if there may be more. `None`: it is no
     /// reply.
     fn add(&mut self, reply: &Bytes, wanted: u32) -> Option<Option<ListContinuation>> {
         let (edges, more) = codec::decode_list(reply)?;
@@ -399,7 +399,7 @@ fn decode_assoc(reply: &Bytes, edge: codec::EncodedEdge<'_>) -> Assoc {
     Assoc { id2: edge.id2, time: edge.time, data: reply.slice_ref(edge.data) }
 }
 
-/// What was read, or the error of a reply that is not as it should be.
+/// Returns what was read, or an error for a malformed reply.
 fn require_decoded<T>(found: Option<T>) -> Result<T, Error> {
     found.ok_or_else(|| Error::Protocol { text: "a reply or record is not one of the extension tao".to_owned() })
 }

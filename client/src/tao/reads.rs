@@ -7,8 +7,8 @@ use super::codec::{ListCount, ListPosition};
 use super::{Assoc, List, Tao, codec, require_decoded};
 use crate::{Direction, Error, Record, Reply};
 
-/// How often a list is read while its edges do not agree with their places, since others change it. Then each edge is
-/// as it was at some moment of the call.
+/// Most times that a list is read while its edges do not agree with their positions, since others change it. After that
+/// each edge is as it was at some moment of the call.
 const LIST_READ_ATTEMPTS: u32 = 4;
 /// Records of one range, and keys of one multiget: the most that a server answers at a time.
 pub(super) const PAGE_RECORDS: u64 = 1_000;
@@ -74,7 +74,7 @@ impl Tao {
                 };
                 let is_there = edge.time == place.time;
                 agree &= is_there;
-                // One that was moved meanwhile is where its own record has it, which may be before a position.
+                // An edge that was moved in the meantime is where its own record says, which may be before a position.
                 if is_there || pos == 0 {
                     found.push(edge);
                 }
@@ -84,15 +84,15 @@ impl Tao {
                 return Ok(found);
             }
             if tries == LIST_READ_ATTEMPTS {
-                // Where the list goes on, so does who asks, from behind the last place.
+                // If the list goes on, so does the caller, from behind the last position.
                 let last = places.last().filter(|_| places.len() as u64 >= u64::from(limit));
                 return Ok(reconcile(found, times, last));
             }
         }
     }
 
-    /// The places of a list, `limit` of them after the first `skip`; and whether they are those of one moment, as far
-    /// as one record tells.
+    /// Reads the positions of a list, `limit` of them after the first `skip`. Also returns whether they are of one
+    /// moment, as far as one record tells.
     async fn get_positions(
         &self,
         (id1, atype): List,
@@ -128,7 +128,7 @@ impl Tao {
         }
     }
 
-    /// The records of edges of a list, in the order of the ids. Where they do not fit one answer, they come in several.
+    /// The records of edges of a list, in the order of the ids. If they do not fit one answer, they come in several.
     async fn get_records(&self, (id1, atype): List, ids: &[u64]) -> Result<Vec<Option<Record>>, Error> {
         let mut records = Vec::with_capacity(ids.len());
         let mut step = ids.len().min(PAGE_RECORDS as usize);
@@ -145,8 +145,8 @@ impl Tao {
     }
 }
 
-/// Edges of a list that others change, each where its own record has it: one that was moved may have been met twice, or
-/// be out of the bounds now, or behind the last place that was asked for.
+/// Sorts edges of a list that others change, each where its own record has it. An edge that was moved may have been
+/// read twice. It may also be out of the bounds now, or behind the last position that was asked for.
 pub(super) fn reconcile(mut found: Vec<Assoc>, (high, low): (u64, u64), last: Option<&ListPosition>) -> Vec<Assoc> {
     let (mut met, order) = (BTreeSet::new(), |time, id2| (Reverse(time), id2));
     found.retain(|edge| {

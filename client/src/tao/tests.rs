@@ -15,7 +15,7 @@ proptest! {
 
     #[test]
     fn no_reply_is_taken_for_another(reply: Vec<u8>) {
-        // Whatever is understood says the same again when it is written.
+        // Any reply that can be read is the same when it is written again.
         if let Some(fields) = Fields::from_bytes(&reply) {
             prop_assert!(fields.to_bytes().len() <= reply.len());
         }
@@ -75,7 +75,7 @@ fn reply(edges: &[(u64, u64)], more: Option<(u64, ListPosition)>) -> Bytes {
 
 #[test]
 fn an_edge_that_was_moved_behind_the_last_place_of_a_page_is_none_of_it() {
-    // 5 was at time 90 when its place was read.
+    // Edge 5 was at time 90 when its position was read.
     let found =
         || [edge(1, 100), edge(5, 10), edge(3, 80), edge(2, 80), edge(7, 80), edge(1, 100), edge(8, 85)].to_vec();
     let all = [edge(1, 100), edge(8, 85), edge(2, 80), edge(3, 80), edge(7, 80), edge(5, 10)];
@@ -98,7 +98,7 @@ fn an_edge_that_moves_between_two_replies_comes_once_and_leaves_room_for_another
     let behind = ListPosition { time: 80, id2: 2 };
     let more = gathered.add(&reply(&[(1, 100), (2, 80)], Some((0, behind))), 5);
     assert_eq!(more, Some(Some(ListContinuation::After(0, behind))));
-    // 1 was moved behind what came: as many as were asked for are there, but one too few are new.
+    // Edge 1 was moved behind the edges that came: as many as were asked for are there, but one too few are new.
     let more = gathered.add(&reply(&[(3, 70), (1, 60), (4, 50)], None), 3);
     assert_eq!(more, Some(Some(ListContinuation::After(0, ListPosition { time: 50, id2: 4 }))));
     assert_eq!(gathered.add(&reply(&[(4, 40), (5, 30)], Some((0, ListPosition { time: 30, id2: 5 }))), 1), {

@@ -1,5 +1,5 @@
-//! A tenant's Redis connections, of all workers: what CLIENT LIST tells of them, and how one ends another. Off the way
-//! of commands: a connection is entered when it is known whose it is, and keeps what changes seldom here.
+//! A tenant's Redis connections, of all workers: for CLIENT LIST and CLIENT KILL. It is off the path of commands: a
+//! connection is registered when its tenant is known, and only rare changes are stored here.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,26 +11,26 @@ use parking_lot::Mutex;
 /// One connection.
 #[derive(Debug)]
 pub struct RedisClientEntry {
-    /// Its number, of which no other connection of the server has the same.
+    /// Its number, unique among all connections of the server.
     pub id: u64,
-    /// Where it comes from and where it came to; none of a connection without addresses.
+    /// The addresses of its client and of its port; none for a connection without addresses.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// When it was entered, in milliseconds since the Unix epoch.
+    /// The time of its registration, in milliseconds since the Unix epoch.
     pub since_ms: u64,
-    /// When it last said something, likewise.
+    /// The time of its last command, likewise.
     pub last_active_ms: AtomicU64,
     /// The number of the last command among all commands.
     pub command: AtomicU32,
-    /// The worker that has it, and the connection's name there.
+    /// The worker that has it, and its name there.
     pub(super) worker: AtomicU32,
     pub(super) word: AtomicU64,
-    /// It is to end with the next thing that it says.
+    /// Whether it is to end with its next command.
     pub(super) killed: AtomicBool,
-    /// What it has said about itself.
+    /// The attributes that it has set.
     pub said: Mutex<RedisClientAttributes>,
 }
 
-/// What a connection has said about itself.
+/// The attributes that a connection has set itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedisClientAttributes {
     pub name: Box<[u8]>,
@@ -38,34 +38,34 @@ pub struct RedisClientAttributes {
     pub state: RedisClientStatus,
 }
 
-/// Where it stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedisClientStatus {
     /// Number of the table that it has selected.
     pub database: i64,
     /// Whether it speaks RESP3.
     pub resp3: bool,
-    /// Commands since MULTI; -1: none was said.
+    /// Commands since MULTI; -1: no transaction has begun.
     pub queued: i64,
     /// Keys that it watches.
     pub watches: usize,
 }
 
 impl RedisClientEntry {
-    /// It stands there now.
+    /// Sets the worker that has the connection, and its name there.
     #[inline]
     pub fn place(&self, (worker, word): (u32, u64)) {
         self.worker.store(worker, Relaxed);
         self.word.store(word, Relaxed);
     }
 
-    /// Whether somebody has ended it.
+    /// Whether another connection has killed it.
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
     }
 
-    /// Ends it: tells the worker to which that has to be said, and the connection's name there.
+    /// Kills it. Returns the worker that must be told, and the connection's name there.
     #[inline]
     pub fn kill(&self) -> (u32, u64) {
         self.killed.store(true, Relaxed);
@@ -73,24 +73,24 @@ impl RedisClientEntry {
     }
 }
 
-/// All of a tenant's, by their numbers.
+/// All connections of a tenant, by their numbers.
 #[derive(Debug, Default)]
 pub struct ClientList(pub(super) Mutex<BTreeMap<u64, Arc<RedisClientEntry>>>);
 
 impl ClientList {
-    /// How many there are.
+    /// The number of connections.
     #[inline]
     pub fn count(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// The one of that number.
+    /// The connection of that number.
     #[inline]
     pub fn of(&self, id: u64) -> Option<Arc<RedisClientEntry>> {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Those that are so, the oldest first.
+    /// The connections that match, the oldest first.
     #[inline]
     pub fn which(&self, mut are: impl FnMut(&RedisClientEntry) -> bool) -> Vec<Arc<RedisClientEntry>> {
         self.0.lock().values().filter(|client| are(client)).cloned().collect()

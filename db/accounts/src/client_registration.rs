@@ -1,4 +1,4 @@
-//! A connection's entry among its tenant's Redis connections.
+//! A connection's registration among its tenant's Redis connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use parking_lot::Mutex;
 use super::client_list::{RedisClientEntry, RedisClientStatus};
 use super::usage::TenantUsage;
 
-/// A connection's entry; taken out when this is dropped.
+/// A connection's registration; removed when this is dropped.
 #[derive(Debug)]
 pub struct ClientRegistration {
     usage: Arc<TenantUsage>,
     /// The client.
     pub client: Arc<RedisClientEntry>,
-    /// What is told there now.
+    /// The published state.
     pub told: RedisClientStatus,
 }
 
 impl ClientRegistration {
-    /// Enters a connection among a tenant's.
+    /// Registers a connection among a tenant's.
     pub fn new(
         usage: &Arc<TenantUsage>,
         id: u64,
@@ -43,7 +43,7 @@ impl ClientRegistration {
         ClientRegistration { usage: Arc::clone(usage), client, told: RedisClientStatus::default() }
     }
 
-    /// Whether it is entered among those.
+    /// Whether it is registered for that tenant.
     #[inline]
     pub fn belongs_to(&self, usage: &Arc<TenantUsage>) -> bool {
         Arc::ptr_eq(&self.usage, usage)

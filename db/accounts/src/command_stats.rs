@@ -1,4 +1,4 @@
-//! How often a tenant's Redis clients have said each command, and how long these took.
+//! Counts and times of each command of a tenant's Redis clients.
 
 use std::sync::OnceLock;
 
@@ -6,27 +6,27 @@ use parking_lot::Mutex;
 
 use sandstorm_metrics::SingleWriterCounter;
 
-/// Calls of a command that cannot take long of which one is timed: reading a clock twice takes as long as some of them.
+/// One call in this many is timed, of commands that cannot take long: two clock readings take as long as some of them.
 const SAMPLED_ONE_IN: u64 = 64;
 
-/// What one worker has counted of one command.
+/// The counts of one command on one worker.
 #[derive(Debug, Default)]
 pub struct CommandCounts {
     calls: SingleWriterCounter,
-    /// Those that were answered with an error.
+    /// Calls that were answered with an error.
     pub failed: SingleWriterCounter,
-    /// Those that were not begun, which are no calls.
+    /// Commands that were rejected before they began; they are no calls.
     pub rejected: SingleWriterCounter,
-    /// Of commands that may take long: each is timed.
+    /// Calls of commands that may take long: each is timed.
     long_calls: SingleWriterCounter,
     long_ns: SingleWriterCounter,
-    /// Of the others: some are.
+    /// Calls of other commands: some are timed.
     sampled_calls: SingleWriterCounter,
     sampled_ns: SingleWriterCounter,
 }
 
 impl CommandCounts {
-    /// Counts a call; answers whether it is to be timed.
+    /// Counts a call. Returns whether it is to be timed.
     #[inline]
     pub fn begin(&self, quick: bool) -> bool {
         let before = self.calls.get();
@@ -34,7 +34,7 @@ impl CommandCounts {
         !quick || before.is_multiple_of(SAMPLED_ONE_IN)
     }
 
-    /// Notes how long one took that was timed.
+    /// Notes the time of a call that was timed.
     #[inline]
     pub fn end(&self, quick: bool, took_ns: u64) {
         let (calls, ns) = match quick {
@@ -51,23 +51,23 @@ impl CommandCounts {
     }
 }
 
-/// One worker's, by the commands' numbers; made with the first command.
+/// The counts of one worker, by the commands' numbers; allocated with the first command.
 pub(crate) type WorkerCommandCounts = OnceLock<Box<[CommandCounts]>>;
 
-/// What all workers have counted of a command.
+/// The counts of a command on all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandStat {
     /// Commands that were run.
     pub calls: u64,
-    /// Of them, those that ended with an error.
+    /// Calls that ended with an error.
     pub failed: u64,
     /// Commands that were refused before they ran.
     pub rejected: u64,
-    /// Of all calls, by those that were timed.
+    /// The time of all calls, estimated from those that were timed.
     pub total_us: u64,
 }
 
-/// What had been counted when the tenant last had it forgotten.
+/// The counts at the last reset.
 #[derive(Debug, Default)]
 pub(crate) struct CommandBaseline(Mutex<Vec<[u64; 7]>>);
 
@@ -83,12 +83,12 @@ fn sums<'w>(workers: impl Iterator<Item = &'w WorkerCommandCounts>) -> Vec<[u64;
 }
 
 impl CommandBaseline {
-    /// Forgets all that these have counted.
+    /// Resets the counts of these workers.
     pub(crate) fn forget<'w>(&self, workers: impl Iterator<Item = &'w WorkerCommandCounts>) {
         *self.0.lock() = sums(workers);
     }
 
-    /// What they have counted since, by the commands' numbers.
+    /// The counts since the last reset, by the commands' numbers.
     pub(crate) fn since<'w>(&self, workers: impl Iterator<Item = &'w WorkerCommandCounts>) -> Vec<CommandStat> {
         let before = self.0.lock();
         let since = sums(workers).into_iter().enumerate().map(|(at, mut sum)| {

@@ -1,5 +1,5 @@
-//! What each tenant uses: counters, the admission of its invocations, its request rate, its pushes, its recent kills,
-//! its Redis and memcached clients; and tokens. It outlives changes of the tenant's settings.
+//! The use of each tenant: counters, the admission of its invocations, its request rate, its pushes, its recent kills,
+//! its Redis and memcached clients. Also tokens. It outlives changes of the tenant's settings.
 #![forbid(unsafe_code)]
 
 mod client_list;

@@ -2,30 +2,30 @@
 
 use sandstorm_net::rate_limiter::RateLimit;
 
-/// Memory that an invocation begins with, and gets more of at a time, bytes: most need no more, and it stays with idle
-/// ones.
+/// Memory that an invocation begins with, and grows by, bytes. Most need no more, and idle ones keep it.
 pub const ARENA_CHUNK_BYTES: usize = 64 << 10;
-/// Length that an invocation's reply may have before more is charged for, bytes.
+/// Length of an invocation's reply up to which nothing more is charged, bytes.
 pub const REPLY_FIRST_BYTES: usize = 4 << 10;
 /// Unit in which memory of invocations is charged to their tenant, bytes: a page.
 pub const MEMORY_UNIT_BYTES: usize = 4 << 10;
-/// Memory units that every invocation is charged for from its beginning, in the same step that counts it: its first
+/// Memory units that every invocation is charged at its beginning, in the same step that counts it. They are its first
 /// chunk and the beginning of its reply.
 pub const INVOCATION_UNITS: u32 = ((ARENA_CHUNK_BYTES + REPLY_FIRST_BYTES) / MEMORY_UNIT_BYTES) as u32;
 /// Entries of a tenant's slow log, as in Redis (`slowlog-max-len`): with all arguments at their limits 300 KB.
 pub const SLOW_ENTRIES: usize = 128;
 /// Arguments that an entry shows, as in Redis.
 pub const SLOW_ARGS: usize = 32;
-/// Bytes of each that it shows.
+/// Bytes of each argument that it shows.
 pub const SLOW_ARG_BYTES: usize = 64;
 /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
 pub const RECENT_KILLS: usize = 64;
-/// Changes a second, over time, that a tenant may ask for over the control port (tables, grants, tokens, suspensions):
-/// every worker takes over each one, so its neighbours pay for them. What only ends something is not counted.
+/// Changes a second, over time, that a tenant may make over the control port (tables, grants, tokens, suspensions).
+/// Every worker takes over each one, so other tenants pay for them. Changes that only end something are not counted.
 pub const CHANGES_PER_S: u64 = 20;
-/// Changes that may come at once: a program that sets up all its tables.
+/// Changes that may come at once: for a program that creates all its tables.
 pub const CHANGES_BURST: u64 = 200;
-/// The two together.
+/// The rate and burst of changes.
 pub const CHANGES: RateLimit = RateLimit::per_second(CHANGES_PER_S).with_burst(CHANGES_BURST);
-/// How far a tenant's requests may run ahead of the quota of its rate, nanoseconds: a tenth of a second's come at once.
+/// Time that a tenant's requests may run ahead of its rate, nanoseconds: a tenth of a second's requests may come at
+/// once.
 pub const REQUESTS_BURST_NS: u64 = 100_000_000;

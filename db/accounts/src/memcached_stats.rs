@@ -1,5 +1,5 @@
-//! What a tenant's memcached clients have done, as memcached's `stats` counts it. A tenant without such clients has
-//! none of it in memory. As with other counters a worker's have one writer; to reset them is to note what they were.
+//! The counts of a tenant's memcached clients for memcached's `stats`. They are allocated only for a tenant with such
+//! clients. Each worker's counts have one writer; a reset only notes their values.
 
 use std::sync::OnceLock;
 
@@ -8,17 +8,17 @@ use parking_lot::Mutex;
 
 use sandstorm_metrics::SingleWriterCounter;
 
-/// Names what is counted.
+/// Declares the counts.
 macro_rules! tallies {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
-        /// Something that is counted.
+        /// A count.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Tally {
             $($(#[$doc])* $name,)+
         }
 
         impl Tally {
-            /// All of them, in the order of their numbers.
+            /// All counts, in the order of their numbers.
             pub const ALL: &[Tally] = &[$(Tally::$name,)+];
 
             /// The name in memcached's `stats`.
@@ -33,31 +33,31 @@ macro_rules! tallies {
 }
 
 tallies! {
-    /// Connections that have said something.
+    /// Connections that have sent a command.
     WorkerConnections = "total_connections",
-    /// Values that came to be stored, whatever became of them.
+    /// Values that were to be stored, with or without success.
     Sets = "cmd_set",
     /// Commands that empty the table.
     Flushes = "cmd_flush",
     /// Meta commands.
     Metas = "cmd_meta",
-    /// Keys that were asked for and there.
+    /// Keys that were read and existed.
     GetHits = "get_hits",
-    /// Keys that were asked for and not there.
+    /// Keys that were read and did not exist.
     GetMisses = "get_misses",
-    /// Keys to be deleted that were not there.
+    /// Keys to be deleted that did not exist.
     DeleteMisses = "delete_misses",
     /// Keys that were deleted.
     DeleteHits = "delete_hits",
-    /// Keys to be added to that were not there.
+    /// Keys to be incremented that did not exist.
     IncrMisses = "incr_misses",
-    /// Keys that were added to.
+    /// Keys that were incremented.
     IncrHits = "incr_hits",
-    /// Keys to be subtracted from that were not there.
+    /// Keys to be decremented that did not exist.
     DecrMisses = "decr_misses",
-    /// Keys that were subtracted from.
+    /// Keys that were decremented.
     DecrHits = "decr_hits",
-    /// Compare-and-sets of keys that were not there.
+    /// Compare-and-sets of keys that did not exist.
     CasMisses = "cas_misses",
     /// Compare-and-sets that stored something.
     CasHits = "cas_hits",
@@ -65,27 +65,27 @@ tallies! {
     CasBad = "cas_badval",
     /// Keys that got a new time.
     TouchHits = "touch_hits",
-    /// Keys that were to get a new time and were not there.
+    /// Keys that were to get a new time and did not exist.
     TouchMisses = "touch_misses",
     /// Values that were refused because they were too long.
     StoreTooLarge = "store_too_large",
     /// Values that were refused for lack of room.
     StoreNoMemory = "store_no_memory",
-    /// Times that a token was shown.
+    /// Attempts to authenticate.
     Auths = "auth_cmds",
-    /// Times that it was not the right one.
+    /// Those of them with a wrong token.
     AuthErrors = "auth_errors",
     /// Bytes of requests.
     BytesRead = "bytes_read",
     /// Bytes of answers.
     BytesWritten = "bytes_written",
-    /// Times that others had their turn before a connection went on.
+    /// Times that a connection yielded before it went on.
     Yields = "conn_yields",
     /// Values that were stored.
     Stored = "total_items",
 }
 
-/// How many there are.
+/// The number of counts.
 const COUNT: usize = Tally::ALL.len();
 
 /// The counts of one worker.
@@ -93,7 +93,7 @@ const COUNT: usize = Tally::ALL.len();
 pub struct WorkerMemcachedCounts([SingleWriterCounter; COUNT]);
 
 impl WorkerMemcachedCounts {
-    /// Counts; for the worker whose counts these are.
+    /// Adds to a count; only for the worker that owns these counts.
     #[inline]
     pub fn add(&self, tally: Tally, n: u64) {
         self.0[tally as usize].add(n);
@@ -104,15 +104,15 @@ impl WorkerMemcachedCounts {
 #[derive(Debug, Default)]
 pub struct MemcachedStats {
     rows: OnceLock<Box<[CachePadded<WorkerMemcachedCounts>]>>,
-    /// What they were when they were reset.
+    /// The values at the last reset.
     before: Mutex<[u64; COUNT]>,
 }
 
 impl MemcachedStats {
-    /// Those of one of so many workers.
+    /// The counts of a worker; `workers` is the number of workers.
     pub(crate) fn row(&self, worker: usize, workers: usize) -> &WorkerMemcachedCounts {
         let rows = self.rows.get_or_init(|| (0..workers.max(1)).map(|_| CachePadded::default()).collect());
-        // There is one for each; to divide for each request would take longer than to look.
+        // There is one for each worker; a division for each request would take longer than the lookup.
         rows.get(worker).unwrap_or_else(|| &rows[worker % rows.len()])
     }
 
@@ -124,7 +124,7 @@ impl MemcachedStats {
         sums
     }
 
-    /// All of them, since they were reset.
+    /// The counts since the last reset.
     #[inline]
     pub fn since_reset(&self) -> MemcachedTotals {
         let (mut sums, before) = (self.sums(), *self.before.lock());
@@ -132,7 +132,7 @@ impl MemcachedStats {
         MemcachedTotals(sums)
     }
 
-    /// Counts from here on.
+    /// Resets the counts.
     #[inline]
     pub fn reset(&self) {
         *self.before.lock() = self.sums();
@@ -143,7 +143,7 @@ impl MemcachedStats {
 pub struct MemcachedTotals([u64; COUNT]);
 
 impl MemcachedTotals {
-    /// One of them.
+    /// One of the counts.
     #[inline]
     pub fn of(&self, tally: Tally) -> u64 {
         self.0[tally as usize]

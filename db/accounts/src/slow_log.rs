@@ -1,4 +1,4 @@
-//! The recent commands of a tenant's Redis clients that took long.
+//! The recent slow commands of a tenant's Redis clients.
 
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::limits::{SLOW_ARG_BYTES, SLOW_ARGS, SLOW_ENTRIES};
 
-/// The beginning of a command: of each argument, and of the arguments.
+/// A shortened command: the beginning of each argument, and of the list of arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandPreview {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct CommandPreview {
 }
 
 impl CommandPreview {
-    /// Of these arguments; what was left out is said in their place.
+    /// Shortens these arguments; a note replaces omitted ones.
     pub fn of(args: &[&[u8]]) -> CommandPreview {
         let mut preview = CommandPreview::default();
         let shown = if args.len() > SLOW_ARGS { SLOW_ARGS - 1 } else { args.len() };
@@ -41,27 +41,27 @@ impl CommandPreview {
     }
 }
 
-/// A command that took long.
+/// A slow command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowCommand {
     /// Grows from entry to entry.
     pub id: u64,
-    /// When it was over, in seconds since the Unix epoch.
+    /// The time of its end, in seconds since the Unix epoch.
     pub at_s: u64,
-    /// How long it took, in microseconds.
+    /// Its duration, in microseconds.
     pub took_us: u64,
-    /// What it was.
+    /// The command.
     pub command: CommandPreview,
-    /// What the connection is called.
+    /// The connection's name.
     pub name: Box<[u8]>,
 }
 
-/// A tenant's log of them; the oldest makes room.
+/// A tenant's log of slow commands; a new one displaces the oldest.
 #[derive(Debug, Default)]
 pub struct SlowLog(Mutex<(u64, VecDeque<SlowCommand>)>);
 
 impl SlowLog {
-    /// Notes one. Takes a lock that is only ever held for such an insertion or a copy, and what comes here took long.
+    /// Adds a command. Its lock is taken only for such an insertion or a copy, and slow commands are rare.
     #[inline]
     pub fn note(&self, took_us: u64, command: CommandPreview, name: &[u8]) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -74,19 +74,19 @@ impl SlowLog {
         *next += 1;
     }
 
-    /// The newest first, so many at most.
+    /// The newest commands first, at most `count`.
     #[inline]
     pub fn recent(&self, count: usize) -> Vec<SlowCommand> {
         self.0.lock().1.iter().rev().take(count).cloned().collect()
     }
 
-    /// How many there are.
+    /// The number of entries.
     #[inline]
     pub fn count(&self) -> usize {
         self.0.lock().1.len()
     }
 
-    /// Forgets all; their numbers are not given again.
+    /// Removes all entries; their numbers are not used again.
     #[inline]
     pub fn clear(&self) {
         self.0.lock().1.clear();

@@ -1,4 +1,5 @@
-//! Tokens: 32 random bytes as text, shown once. The server keeps what it takes to recognise one, never the token.
+//! Tokens: 32 random bytes as text, shown once. The server stores only what is needed to recognise one, never the
+//! token.
 //!
 //! A plain digest is enough because a generated token has 256 bits of entropy: there is nothing to guess offline.
 //! Tokens that an operator writes into the configuration must be long (see [`TokenHash::of_chosen`]).
@@ -10,26 +11,26 @@ use subtle::ConstantTimeEq;
 /// Shortest token in bytes that an operator may choose himself.
 pub const MIN_CHOSEN_TOKEN_LEN: usize = 20;
 
-/// Longest token in bytes that is looked at: bounds the work of a wrong one.
+/// Longest token in bytes that is examined: bounds the work for a wrong one.
 pub const MAX_TOKEN_LEN: usize = 256;
 
 /// First word of a stored token's text form, and its version.
 const TEXT_PREFIX: &str = "sandstorm-token-1";
 
-/// What the server keeps of a token: a digest for comparison, and its half of the keys of sealed sessions. None of it
-/// lets one act as the client.
+/// The stored form of a token: a digest for comparison, and the server's half of the keys of sealed sessions. It does
+/// not allow to act as the client.
 #[derive(Clone, Copy)]
 pub struct TokenHash {
     digest: TokenDigest,
     verifier: TokenVerifier,
 }
 
-/// The digest of a token: to compare what somebody presents with what is kept.
+/// The digest of a token: compares a presented token with a stored one.
 #[derive(Clone, Copy)]
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    /// Whether both are of the same token. Takes the same time wherever they differ.
+    /// Whether both digests are of the same token. Takes constant time.
     #[inline]
     pub fn same(&self, other: &TokenDigest) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -37,41 +38,41 @@ impl TokenDigest {
 }
 
 impl TokenHash {
-    /// What is kept of a token. Takes a curve operation: for tokens that are set, not for those that are presented.
+    /// The stored form of a token. Takes a curve operation: for tokens that are set, not for those that are presented.
     #[inline]
     pub fn of(token: &[u8]) -> TokenHash {
         TokenHash { digest: TokenDigest(keys::token_digest(token)), verifier: TokenKeys::of(token).verifier() }
     }
 
-    /// What is kept of a token that a person chose; `None` if it is shorter than [`MIN_CHOSEN_TOKEN_LEN`], longer than
-    /// [`MAX_TOKEN_LEN`], or holds anything but printable ASCII without blanks (it has to survive an HTTP header).
+    /// The stored form of a token that a person chose. `None` if it is shorter than [`MIN_CHOSEN_TOKEN_LEN`], longer
+    /// than [`MAX_TOKEN_LEN`], or not printable ASCII without blanks (it has to survive an HTTP header).
     #[inline]
     pub fn of_chosen(token: &str) -> Option<TokenHash> {
         let long_enough = (MIN_CHOSEN_TOKEN_LEN..=MAX_TOKEN_LEN).contains(&token.len());
         (long_enough && token.bytes().all(|b| b.is_ascii_graphic())).then(|| TokenHash::of(token.as_bytes()))
     }
 
-    /// The digest of a token that someone presents; `None` if it is longer than any token.
+    /// The digest of a presented token; `None` if it is longer than any token.
     #[inline]
     pub fn of_presented(token: &[u8]) -> Option<TokenDigest> {
         (token.len() <= MAX_TOKEN_LEN).then(|| TokenDigest(keys::token_digest(token)))
     }
 
-    /// Whether it was made of the token of that digest. Takes the same time wherever they differ.
+    /// Whether the digest is of the same token. Takes constant time.
     #[inline]
     pub fn same(&self, presented: &TokenDigest) -> bool {
         self.digest.same(presented)
     }
 
-    /// Does the work of looking at a token that somebody presents where there is none to compare it with: the time that
-    /// an answer takes does not say whether there is a tenant.
+    /// Does the work of a comparison for a presented token if there is none to compare it with. So the time of the
+    /// answer does not tell whether the tenant exists.
     #[inline]
     pub fn refuse(token: &[u8]) {
         let nobodys = TokenDigest([0; 32]);
         let _same_time = std::hint::black_box(TokenHash::of_presented(token).map(|presented| presented.same(&nobodys)));
     }
 
-    /// Whether `token` is the one this was made of. Takes the same time wherever they differ.
+    /// Whether `token` is the token of this stored form. Takes constant time.
     #[inline]
     pub fn matches(&self, token: &[u8]) -> bool {
         TokenHash::of_presented(token).is_some_and(|presented| self.same(&presented))
@@ -83,7 +84,7 @@ impl TokenHash {
         &self.verifier
     }
 
-    /// As text, for a configuration that holds no tokens. Whoever reads it can pose as this server to the tenant's
+    /// The text form, for a configuration without tokens. A reader of it can pose as this server to the tenant's
     /// clients, but not as the tenant.
     #[inline]
     pub fn to_text(&self) -> String {
@@ -91,13 +92,13 @@ impl TokenHash {
         parts.iter().fold(TEXT_PREFIX.to_owned(), |text, part| text + ":" + &HEXLOWER.encode(part))
     }
 
-    /// What tells it from others, and nothing else about it.
+    /// A mark that tells it from other tokens, and tells nothing else about it.
     #[inline]
     pub fn mark(&self) -> String {
         HEXLOWER.encode(&keys::token_digest(self.to_text().as_bytes()))
     }
 
-    /// What [`TokenHash::to_text`] wrote; `None` if it is anything else.
+    /// Parses the text of [`TokenHash::to_text`]; `None` if it is malformed.
     #[inline]
     pub fn from_text(text: &str) -> Option<TokenHash> {
         let mut parts = text.strip_prefix(TEXT_PREFIX)?.strip_prefix(':')?.split(':').map(unhex);

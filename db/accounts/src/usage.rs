@@ -1,5 +1,5 @@
-//! What a tenant uses: counters, the gate of its concurrent invocations, its request rate, its pushes, its recent
-//! kills. Outlives changes of the tenant's settings.
+//! The use of a tenant: counters, the limit of its concurrent invocations, its request rate, its pushes, its recent
+//! kills. It outlives changes of the tenant's settings.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -25,61 +25,61 @@ pub struct KillRecord {
     pub extension: String,
     /// Its version.
     pub version: u64,
-    /// Why.
+    /// The cause.
     pub cause: KillCause,
     /// CPU time it had used, in microseconds.
     pub cpu_us: u64,
     /// Time since it began, in microseconds.
     pub wall_us: u64,
-    /// When, in milliseconds since the Unix epoch.
+    /// Its time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
     /// The worker that ran it.
     pub worker: u32,
-    /// What its caller was told.
+    /// The text for its caller.
     pub text: String,
 }
 
-/// Something that the server did about an extension, for those who look at its kills.
+/// A measure of the server against an extension, listed among its kills.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyEvent {
     /// The extension.
     pub extension: String,
     /// Its version.
     pub version: u64,
-    /// What: `slowed`, `suspended`, `released`.
+    /// The measure: `slowed`, `suspended`, `released`.
     pub what: &'static str,
-    /// When, in milliseconds since the Unix epoch.
+    /// Its time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// Why.
+    /// The reason.
     pub text: String,
 }
 
-/// What a tenant uses now and has used.
+/// The current and past use of a tenant.
 #[derive(Debug)]
 pub struct TenantUsage {
     workers: Box<[CachePadded<WorkerUsage>]>,
-    /// Invocations that are begun and not ended, above [`INVOCATION_SHIFT`] bits of the memory units that they hold:
-    /// one step counts both, so that neither quota can be passed by a race.
+    /// Running invocations, above [`INVOCATION_SHIFT`] bits of the memory units that they have. One step counts both,
+    /// so that no race can exceed a quota.
     held: CachePadded<AtomicU64>,
     requests: CachePadded<RateLimiter>,
-    /// Side stacks that its switched-out invocations hold.
+    /// Side stacks of its switched-out invocations.
     pub parked: AtomicUsize,
     kills: Mutex<VecDeque<KillRecord>>,
     kills_total: AtomicU64,
-    /// Its Redis clients' commands that took long.
+    /// Slow commands of its Redis clients.
     pub slow: SlowLog,
     /// Its Redis clients.
     pub clients: ClientList,
     forgotten: CommandBaseline,
-    /// What its memcached clients have done.
+    /// The counts of its memcached clients.
     pub tallies: MemcachedStats,
     policy_events: Mutex<VecDeque<PolicyEvent>>,
     changes: RateLimiter,
-    /// Moments of the pushes of the last hour, in milliseconds since the Unix epoch.
+    /// The times of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
 }
 
-/// What it uses of one worker.
+/// The tenant's use of one worker.
 #[derive(Debug, Default)]
 struct WorkerUsage {
     counters: TenantCounters,
@@ -87,12 +87,12 @@ struct WorkerUsage {
     commands: command_stats::WorkerCommandCounts,
 }
 
-/// Places that are taken by one thread at a time, and given back by any.
+/// A count of buffers that one thread at a time takes, and any thread gives back.
 #[derive(Debug, Default)]
 pub struct BufferCount(AtomicU32);
 
 impl BufferCount {
-    /// How many are taken.
+    /// The number of buffers that are taken.
     #[inline]
     pub fn get(&self) -> u32 {
         self.0.load(Relaxed)
@@ -114,11 +114,11 @@ const INVOCATION_SHIFT: u32 = 40;
 const UNITS_MASK: u64 = (1 << INVOCATION_SHIFT) - 1;
 const ONE_INVOCATION: u64 = (1 << INVOCATION_SHIFT) + INVOCATION_UNITS as u64;
 
-/// What is said where memory is refused because of the tenant's quota.
+/// The text of an error when memory is refused because of the tenant's quota.
 pub const MEMORY_TEXT: &str =
     "quota invocation_memory_bytes: the tenant's invocations hold all the memory that they may have together";
 
-/// Memory units that `bytes` take, the last one perhaps in part.
+/// Memory units of `bytes`, rounded up.
 #[inline]
 pub fn memory_units(bytes: usize) -> u32 {
     bytes.div_ceil(MEMORY_UNIT_BYTES) as u32
@@ -127,7 +127,7 @@ pub fn memory_units(bytes: usize) -> u32 {
 const HOUR_MS: u64 = 3_600_000;
 
 impl TenantUsage {
-    /// Nothing used so far, on so many workers.
+    /// The use of a new tenant, with `workers` workers.
     pub fn new(workers: usize) -> TenantUsage {
         TenantUsage {
             workers: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
@@ -152,39 +152,39 @@ impl TenantUsage {
         &self.of(worker).counters
     }
 
-    /// What its memcached clients have done at that worker, which alone counts there.
+    /// The counts of its memcached clients at that worker, which alone counts there.
     #[inline]
     pub fn tallies(&self, worker: usize) -> &WorkerMemcachedCounts {
         self.tallies.row(worker, self.workers.len())
     }
 
-    /// What worker number `worker` has. There is one for each; to divide for each request would take longer than to
-    /// look.
+    /// The use of worker number `worker`. There is one for each worker; a division for each request would take longer
+    /// than the lookup.
     #[inline]
     fn of(&self, worker: usize) -> &WorkerUsage {
         self.workers.get(worker).unwrap_or_else(|| &self.workers[worker % self.workers.len()])
     }
 
-    /// The packet buffers of queue number `port` in which values that the tenant has put are stored.
+    /// The packet buffers of queue number `port` that store values of the tenant.
     #[inline]
     pub fn kept(&self, port: usize) -> &BufferCount {
         &self.of(port).kept
     }
 
-    /// What worker number `worker`, and no other thread, counts of a command, by its number among `all`.
+    /// The counts of a command on worker number `worker`, by its number among `all`. No other thread writes them.
     #[inline]
     pub fn command(&self, worker: usize, number: usize, all: usize) -> &CommandCounts {
         let counts = self.of(worker).commands.get_or_init(|| (0..all).map(|_| CommandCounts::default()).collect());
         &counts[number]
     }
 
-    /// What all workers have counted of commands, by their numbers.
+    /// The counts of commands on all workers, by their numbers.
     #[inline]
     pub fn commands(&self) -> Vec<CommandStat> {
         self.forgotten.since(self.workers.iter().map(|worker| &worker.commands))
     }
 
-    /// Has what was counted of commands so far be forgotten.
+    /// Resets the counts of commands.
     #[inline]
     pub fn reset_commands(&self) {
         self.forgotten.forget(self.workers.iter().map(|worker| &worker.commands));
@@ -199,7 +199,7 @@ impl TenantUsage {
         )
     }
 
-    /// Invocations that are begun and not ended.
+    /// Running invocations.
     #[inline]
     pub fn running(&self) -> u32 {
         (self.held.load(Relaxed) >> INVOCATION_SHIFT) as u32
@@ -211,11 +211,11 @@ impl TenantUsage {
         (self.held.load(Relaxed) & UNITS_MASK) * MEMORY_UNIT_BYTES as u64
     }
 
-    /// Takes a place among `limit` concurrent invocations, with the memory that each has from its beginning. On an
-    /// error nothing is taken.
+    /// Reserves one of `limit` concurrent invocations, with the memory that each begins with. On an error nothing is
+    /// reserved.
     ///
     /// # Errors
-    /// The text that names the quota which is reached.
+    /// The text that names the quota that is reached.
     #[inline]
     pub fn begin(&self, limit: u32, memory_bytes: u64) -> Result<(), &'static str> {
         let before = self.held.fetch_add(ONE_INVOCATION, Relaxed);
@@ -233,7 +233,7 @@ impl TenantUsage {
     }
 
     #[inline]
-    /// Ends so many invocations, with the memory that each began with.
+    /// Ends `count` invocations, with the memory that each began with.
     pub fn end(&self, count: u32) {
         let held = u64::from(count) * ONE_INVOCATION;
         let before = self.held.fetch_sub(held, Relaxed);
@@ -241,8 +241,8 @@ impl TenantUsage {
         debug_assert!(before & UNITS_MASK >= held & UNITS_MASK, "an invocation gave back more than it held");
     }
 
-    /// Charges for memory units beyond those that every invocation has; `false`, and nothing is charged, if that would
-    /// pass the quota.
+    /// Charges for memory units beyond those of every invocation. Returns `false`, and charges nothing, if that would
+    /// exceed the quota.
     #[inline]
     pub fn charge(&self, units: u32, memory_bytes: u64) -> bool {
         let before = self.held.fetch_add(u64::from(units), Relaxed) & UNITS_MASK;
@@ -253,22 +253,22 @@ impl TenantUsage {
         fits
     }
 
-    /// Gives units back that [`TenantUsage::charge`] took.
+    /// Returns units that [`TenantUsage::charge`] took.
     #[inline]
     pub fn uncharge(&self, units: u32) {
         let before = self.held.fetch_sub(u64::from(units), Relaxed) & UNITS_MASK;
         debug_assert!(before >= u64::from(units), "more memory was given back than was charged");
     }
 
-    /// Whether `requests` more at `now_ns` (the workers' clock) keep within `per_second`; 0: any do.
+    /// Whether `requests` more at `now_ns` (the workers' clock) are within the rate `per_second`; 0: no limit.
     #[inline]
     pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
         let limit = RateLimit::per_second(per_second.into()).with_burst_ns(REQUESTS_BURST_NS);
         per_second == 0 || self.requests.admit_shared(&limit, now_ns, requests)
     }
 
-    /// Counts a change that the tenant asks for over the control port, unless too many came before. `now_ns` is of any
-    /// clock that does not run back, the same for all calls.
+    /// Counts a change that the tenant makes over the control port, unless too many came before. `now_ns` is of any
+    /// monotonic clock, the same for all calls.
     pub fn admit_change(&self, now_ns: u64) -> bool {
         self.changes.admit_shared(&CHANGES, now_ns, 1)
     }
@@ -286,14 +286,14 @@ impl TenantUsage {
         true
     }
 
-    /// Pushes that count at that moment.
+    /// The number of pushes that count at `now_ms`.
     #[inline]
     pub fn pushes(&self, now_ms: u64) -> usize {
         self.pushes.lock().iter().filter(|&&at| at.saturating_add(HOUR_MS) > now_ms).count()
     }
 
-    /// Remembers a kill; the oldest makes room. Takes a lock that is only ever held for such an insertion or a copy:
-    /// kills are rare, and no lock is taken on the way of any other request.
+    /// Adds a kill; it displaces the oldest. Its lock is taken only for such an insertion or a copy: kills are rare,
+    /// and no other request takes a lock.
     #[inline]
     pub fn record_kill(&self, kill: KillRecord) {
         self.kills_total.fetch_add(1, Relaxed);
@@ -310,7 +310,7 @@ impl TenantUsage {
         self.kills_total.load(Relaxed)
     }
 
-    /// Remembers what the server did about an extension; the oldest makes room.
+    /// Adds a measure of the server against an extension; it displaces the oldest.
     #[inline]
     pub fn record_policy_event(&self, notice: PolicyEvent) {
         let mut policy_events = self.policy_events.lock();
@@ -343,12 +343,12 @@ mod tests {
     const MEMORY_UNITS: u32 = 150;
 
     proptest! {
-        /// Neither quota is ever passed, what is refused takes nothing, and when all is given back nothing is held.
+        /// Neither quota is ever exceeded, a refusal takes nothing, and nothing is left when all is given back.
         #[test]
         fn memory_is_charged_exactly_and_given_back(steps in prop::collection::vec((0u8..4, 0u32..60), 1..200)) {
             let usage = TenantUsage::new(1);
             let memory_bytes = u64::from(MEMORY_UNITS) * MEMORY_UNIT_BYTES as u64;
-            // Units that each invocation has beyond those of every one.
+            // Memory units of each invocation beyond those of every one.
             let mut live: Vec<u32> = Vec::new();
             for (what, units) in steps {
                 let held: u32 = live.iter().map(|more| more + INVOCATION_UNITS).sum();

@@ -1,4 +1,4 @@
-//! What the builder hands out: a library with a signed header that says for whom, from what and with what it was made.
+//! The builder's output: a library with a signed header that names its tenant, its source and the tools that made it.
 //!
 //! Bytes, little-endian: magic (8), length of the header (u32), header, signature (64), length of the library (u64),
 //! library. The header holds the library's digest, so the signature covers all of it.
@@ -10,10 +10,10 @@ use super::signing_key::{BuilderKey, PublicKey};
 
 /// First bytes of every artifact; the last is the format's version.
 const MAGIC: [u8; 8] = *b"sandart\x02";
-/// Those of formats that are not read any more: their headers do not say by which rules the source was checked.
+/// The first bytes of formats that are no longer read: their headers do not say by which rules the source was checked.
 const OLD_MAGIC: [u8; 8] = *b"sandart\x01";
 
-/// Who and what an artifact is.
+/// The tenant, name, versions and digests of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactHeader {
     /// Id of the tenant it was built for.
@@ -39,7 +39,7 @@ pub struct ArtifactHeader {
 /// A signed library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
-    /// What the builder says about it.
+    /// The builder's statements about the library.
     pub header: ArtifactHeader,
     /// First 8 bytes of the builder's public key.
     pub key_id: [u8; 8],
@@ -49,12 +49,12 @@ pub struct Artifact {
     pub elf: Vec<u8>,
 }
 
-/// What a server asks of an artifact before it maps one byte of it.
+/// The server's requirements on an artifact, checked before any byte of it is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactRequirements {
-    /// The tenant that it is to be loaded for.
+    /// The tenant that loads it.
     pub tenant: u32,
-    /// The name under which it is to be loaded.
+    /// The name under which it is loaded.
     pub name: String,
     /// Fingerprint of the compiler of the server's builder. `None`: the server has no builder to compare with, and
     /// relies on the keys that it trusts.
@@ -65,21 +65,21 @@ pub struct ArtifactRequirements {
     pub checker: u64,
     /// The server's ABI version.
     pub abi_version: u32,
-    /// The highest version of that name that this server has ever loaded for the tenant, if any: only a higher one
+    /// The highest version of that name that this server has ever loaded for the tenant, if any. Only a higher one
     /// passes.
     pub highest: Option<u64>,
 }
 
-/// Why an artifact is not loaded.
+/// The reason why an artifact is not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// Not an artifact, or cut.
+    /// It is not an artifact, or it is truncated.
     #[error("malformed: not an artifact: {0}")]
     Malformed(&'static str),
     /// Signed by a key that this server does not trust.
     #[error("untrusted signer: the server does not trust the key that signed the artifact")]
     WrongKey,
-    /// Header or library differ from what was signed.
+    /// The header or the library differs from what was signed.
     #[error("tampered: the artifact was changed after it was signed")]
     Tampered,
     /// Built for another tenant.
@@ -126,7 +126,7 @@ pub enum VerifyError {
         /// Asked for.
         expected: u64,
     },
-    /// Checked by other rules, which may have let pass what is refused now.
+    /// The source was checked by other rules, which may have allowed what is refused now.
     #[error(
         "the artifact was made by a builder with other rules ({found:016x}, this server has {expected:016x}): push the source again"
     )]
@@ -136,7 +136,7 @@ pub enum VerifyError {
         /// Asked for.
         expected: u64,
     },
-    /// Older than what was loaded before, even if that is unloaded now.
+    /// It is older than a version that was loaded before, even if that is unloaded now.
     #[error("downgrade: the artifact is version {found}, but version {highest} was loaded before")]
     Downgraded {
         /// In the header.
@@ -144,13 +144,13 @@ pub enum VerifyError {
         /// The highest that was ever loaded.
         highest: u64,
     },
-    /// The very version that was loaded last.
+    /// It is the version that was loaded last.
     #[error("replay: version {0} was loaded before; each version is loaded once")]
     Replayed(u64),
 }
 
 impl VerifyError {
-    /// A word for programs, one for each reason.
+    /// A code for programs, one for each reason.
     pub fn code(&self) -> &'static str {
         match self {
             VerifyError::Malformed(_) => "artifact_malformed",
@@ -167,7 +167,7 @@ impl VerifyError {
         }
     }
 
-    /// What to do about it.
+    /// Advice for the reader of the error.
     pub fn hint(&self) -> &'static str {
         match self {
             VerifyError::Malformed(_) => "upload the file that `sandstorm builder build -o FILE` wrote, whole",
@@ -220,7 +220,7 @@ impl ArtifactHeader {
             elf_digest: take_array(&mut rest)?,
             name: String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?,
         };
-        // Later versions must have room above this one.
+        // Later versions need room above this one.
         if header.version > limits::MAX_VERSION {
             return None;
         }
@@ -241,7 +241,7 @@ pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
     hasher.finish()
 }
 
-/// SHA-256 of bytes that come one after another.
+/// SHA-256 of consecutive parts.
 pub(super) struct Sha256(Context);
 
 impl Sha256 {
@@ -253,7 +253,7 @@ impl Sha256 {
         self.0.update(bytes);
     }
 
-    /// The same behind its length: no other parts make the same bytes.
+    /// Adds bytes with their length in front, so that no other parts give the same bytes.
     pub(super) fn update_with_length(&mut self, bytes: &[u8]) {
         self.update(&(bytes.len() as u64).to_le_bytes());
         self.update(bytes);
@@ -286,7 +286,7 @@ impl Artifact {
         out
     }
 
-    /// Reads an artifact's bytes. Nothing is believed yet: see [`Artifact::verify`].
+    /// Parses an artifact's bytes. Nothing is verified yet: see [`Artifact::verify`].
     ///
     /// # Errors
     /// `Malformed`.
@@ -315,11 +315,11 @@ impl Artifact {
         Ok(Artifact { header, key_id, signature, elf: rest.to_vec() })
     }
 
-    /// Checks key, signature, digest, and then what the header says against what the server is. `keys` are those that
+    /// Checks key, signature and digest, and then the header against the server's requirements. `keys` are those that
     /// the server trusts.
     ///
     /// # Errors
-    /// The first thing that is wrong, one error each.
+    /// The first check that fails, one error each.
     pub fn verify(&self, keys: &[PublicKey], expected: &ArtifactRequirements) -> Result<(), VerifyError> {
         let header = &self.header;
         let mut named = keys.iter().filter(|key| key.id() == self.key_id).peekable();

@@ -1,4 +1,4 @@
-//! What a server refuses to load.
+//! The artifacts that a server refuses to load.
 
 use proptest::prelude::*;
 

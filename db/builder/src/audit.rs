@@ -1,19 +1,19 @@
-//! A second look at a source, after the compiler has worked out its types: what no syntax tree shows.
+//! The audit of the compiler's output: it checks a source after type inference, for what no syntax tree shows.
 //!
 //! `[f, g][0]` has a function pointer's type although none is written, and assigning another function to it loses the
 //! bounds of that function's lifetimes (rust-lang issues 25860, 157316: use after free in safe code). A closure claims
-//! to outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long;
-//! it does harm where the value's type is forgotten, in an owned `dyn`, or in a `Peekable` or `Flatten` whose type
-//! names the closure alone, which this looks for, and in traits of the tenant's own, which `check::witnesses` does. So
-//! do `async` blocks and closures, and functions. And addresses: comparing them is miscompiled (107975), printing them
-//! tells where the server's memory lies. The compiler's own intermediate form (`--emit=mir`, without optimisation)
-//! shows all of these: each is one line of it. Text of the tenant's that looks like such a line is refused too, which
-//! harms nobody.
+//! to outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long.
+//! The harm is done where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` or `Flatten` whose type
+//! names the closure alone, which this looks for; and in traits of the tenant's own, which `check::witnesses` refuses.
+//! The same holds for `async` blocks and closures, and for functions. Addresses are refused, too: comparing them is
+//! miscompiled (107975), and printing them reveals where the server's memory lies. The compiler's own intermediate form
+//! (`--emit=mir`, without optimisation) shows all of these, each in one line. Text of the tenant's that looks like such
+//! a line is refused too, which does no harm.
 //!
-//! What a place is used for shows in that form as the borrow checker gets it, which [`mir`] reads into a structure:
-//! [`guards`] looks at what a guard or an index does to the place that was looked at, [`stale`] at what is used without
-//! being looked at again, [`indexing`] at indexes of indexes. A function that one of the two forms lacks is refused,
-//! and so is all that cannot be read.
+//! That form also shows, as the borrow checker gets it, what each place is used for; [`mir`] reads it into a structure.
+//! [`guards`] checks what a guard or an index does to the place that was matched or indexed. [`stale`] checks for uses
+//! of a place that were not checked again after a change. [`indexing`] checks indexes of indexes. A function that is
+//! missing in one of the two forms is refused, and so is everything that cannot be parsed.
 
 mod coverage;
 mod guards;
@@ -48,21 +48,21 @@ const ADDRESSES: [&str; 5] = [
 /// Types whose debug text holds addresses.
 const SHOW_ADDRESSES: [&str; 2] = ["Waker", "Context<"];
 
-/// Types of core and alloc that may hold a waker, as the compiler writes them before a call.
+/// Types of core and alloc that may hold a waker, in the compiler's spelling before a call.
 const HARMLESS: [&str; 10] = ["Option", "Poll", "Result", "Pin", "Vec", "Box", "VecDeque", "RefCell", "Cell", "Ready"];
 
-/// Functions of core that show what their type says, and those that show one half of a `Result`.
+/// Functions of core that show their type's contents, and those that show one half of a `Result`.
 const FORMAT_CALLS: [&str; 2] = [">::fmt(", ">::to_string("];
 const ERROR_FORMAT_CALLS: [&str; 2] = [">::unwrap(", ">::expect("];
 const OK_FORMAT_CALLS: [&str; 2] = [">::unwrap_err(", ">::expect_err("];
 
-/// Calls of what makes a reference as long as one likes, or forgets lifetimes of types.
+/// Calls that make a reference of any lifetime, or forget the lifetimes of types.
 const LIFETIME_ERASING_CALLS: [&str; 4] = ["::leak(", "::leak::<", "::downcast", "::into_raw"];
 
-/// Iterators that keep what an iterator gives, and name that iterator alone.
+/// Iterators that store another iterator's items, and name only that iterator.
 const BUFFERING_ITERATORS: [&str; 2] = ["Peekable", "Flatten"];
 
-/// Types that do not say how long what they give lives: closures, and what an `async` block or closure is.
+/// Types that do not say how long their results live: closures, and the types of `async` blocks and closures.
 const UNNAMED_TYPES: [&str; 4] = ["{closure", "{async", "{coroutine", "{gen"];
 
 /// One function of the intermediate form.
@@ -70,23 +70,23 @@ struct MirTextBody<'a> {
     /// Its first line: `fn outer::{closure#0}(_1: …) -> … {`.
     head: &'a str,
     lines: Vec<&'a str>,
-    /// Types of its locals: `_3`, and what stands behind the colon.
+    /// The types of its locals: `_3`, and the text after the colon.
     locals: HashMap<&'a str, &'a str>,
 }
 
-/// What is known of the whole source.
+/// Facts about the whole source.
 struct SourceFacts<'a> {
     /// Names of its type parameters.
     parameters: &'a HashSet<String>,
-    /// Closures, `{closure@src/lib.rs:1:2: 1:5}`, that give what holds no reference of any kind.
+    /// Closures, `{closure@src/lib.rs:1:2: 1:5}`, whose results hold no reference of any kind.
     plain: HashSet<&'a str>,
 }
 
-/// What is wrong with a statement.
+/// A finding about one statement.
 struct AuditFinding {
     rule: &'static Rule,
     what: String,
-    /// Where the statement comes from: `src/lib.rs:1:2: 3:4`.
+    /// The statement's source location: `src/lib.rs:1:2: 3:4`.
     from: String,
 }
 
@@ -96,7 +96,7 @@ impl AuditFinding {
     }
 }
 
-/// What the compiler wrote of a source.
+/// The compiler's dump of a source.
 pub(super) struct MirDump {
     /// All functions, as text, before optimisation.
     pub(super) text: String,
@@ -104,13 +104,13 @@ pub(super) struct MirDump {
     pub(super) bodies: Vec<String>,
 }
 
-/// The compiler leaves out what the file system cannot name: a function's path in the crate is the name of its file.
+/// The compiler skips names that the file system cannot hold: a function's path in the crate is the name of its file.
 const MISSING_BODY_HINT: &str = "the compiler did not write it down: its path, with the modules and functions around it, must be shorter than 200 letters";
 
-/// Everything that is to be refused. `parameters` are the names of all type parameters of the source.
+/// Returns everything to refuse. `parameters` are the names of all type parameters of the source.
 ///
 /// # Errors
-/// `Limit` if it is not done by `until`.
+/// `Limit` if it does not finish by `until`.
 pub(super) fn audit_source(
     forms: &MirDump,
     source: &PushedSource,
@@ -147,14 +147,14 @@ fn check_deadline(until: Instant) -> Result<(), BuildError> {
     }
 }
 
-/// What is wrong with a function's places.
+/// Findings about the places of a function.
 fn audit_body(text: &str) -> Result<Vec<AuditFinding>, UnknownMir> {
     let body = mir::MirBody::read(text)?;
     let found = [guards::check_guards(&body)?, stale::check_stale(&body)?, indexing::check_indexing(&body)?];
     Ok(found.into_iter().flatten().collect())
 }
 
-/// What single lines show.
+/// Findings that single lines show.
 fn audit_text(
     mir: &str,
     source: &PushedSource,
@@ -201,7 +201,7 @@ fn bodies(mir: &str) -> Vec<MirTextBody<'_>> {
 }
 
 impl<'a> MirTextBody<'a> {
-    /// Arguments are declared in the head alone. Where a type ends does not matter: a longer text names no less.
+    /// Arguments are declared in the head alone. The end of a type does not matter: a longer text names no less.
     fn add_arguments(&mut self) {
         for (start, _) in self.head.match_indices('_') {
             // Digits first: a name may have any number of underscores.
@@ -218,7 +218,7 @@ impl<'a> MirTextBody<'a> {
         std::iter::once(self.head).chain(self.lines.iter().copied())
     }
 
-    /// What is wrong with a line.
+    /// Returns the finding of a line, if there is one.
     fn refused(&self, line: &str, known: &SourceFacts<'_>) -> Option<(&'static Rule, &'static str)> {
         if FUNCTION_POINTERS.iter().any(|conversion| line.contains(conversion)) {
             return Some((&FN_POINTER, "a function or closure becomes a pointer"));
@@ -248,7 +248,8 @@ impl<'a> MirTextBody<'a> {
         None
     }
 
-    /// A call that takes or gives a raw pointer. Boxes have some inside, but no call of the tenant's takes those.
+    /// Returns whether a call takes or returns a raw pointer. Boxes contain some, but no call of the tenant's takes
+    /// those.
     fn passes_raw_pointer(&self, line: &str) -> bool {
         const POINTERS: [&str; 3] = ["*const ", "*mut ", "NonNull<"];
         if !is_call(line) {
@@ -275,13 +276,14 @@ impl<'a> MirTextBody<'a> {
         {
             return true;
         }
-        // The function's own arguments, not those of the type that it belongs to: `Option::<Waker>::take` is harmless.
+        // Only the function's own arguments count, not those of the type that it belongs to: `Option::<Waker>::take` is
+        // harmless.
         let Some((callee, _)) = line.split_once(">(").filter(|_| is_call(line)) else { return false };
         let given = callee.rfind("::<").and_then(|at| callee.get(at..)).unwrap_or_default();
         shown(given) && !callee.contains("= core::mem::")
     }
 
-    /// The type of what a conversion converts: `_0 = move _3 as Box<dyn …>`, `copy (_1.0: T) as …`.
+    /// The type of a conversion's operand: `_0 = move _3 as Box<dyn …>`, `copy (_1.0: T) as …`.
     fn operand<'l>(&self, line: &'l str) -> &'l str
     where
         'a: 'l,
@@ -292,7 +294,7 @@ impl<'a> MirTextBody<'a> {
         self.locals.get(name).copied().unwrap_or(from)
     }
 
-    /// An owned object of what may be, or hold, a value of a type parameter.
+    /// Returns whether a line makes an owned object of a value whose type may be, or contain, a type parameter.
     fn erases_type_parameter(&self, line: &str, parameters: &HashSet<String>) -> bool {
         let generic = |text: &str| is_generic(text, parameters);
         if is_call(line) {
@@ -313,8 +315,8 @@ impl<'a> MirTextBody<'a> {
     }
 }
 
-/// Whether a waker or context stands for a parameter of a type or function that is not of core: what that shows of its
-/// parameter, no line tells.
+/// Returns whether a waker or context is an argument of a type or function outside of core. No line shows what such a
+/// type or function does with its parameter.
 fn is_waker_argument_of_custom_type(line: &str) -> bool {
     SHOW_ADDRESSES.iter().flat_map(|kind| line.match_indices(kind)).any(|(at, _)| {
         let before = line.get(..at).unwrap_or_default();
@@ -332,7 +334,7 @@ fn is_waker_argument_of_custom_type(line: &str) -> bool {
     })
 }
 
-/// Whether the path that a text ends with is core's or alloc's, or no path.
+/// Returns whether the path at the end of a text is core's or alloc's, or no path.
 fn is_core_path(text: &str) -> bool {
     let text = text.strip_suffix("::").unwrap_or(text);
     let in_path = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | ':');
@@ -342,12 +344,12 @@ fn is_core_path(text: &str) -> bool {
         || HARMLESS.contains(&path)
 }
 
-/// Whether a line calls something: `_3 = f(move _1) -> [return: bb1, unwind unreachable];`.
+/// Returns whether a line is a call: `_3 = f(move _1) -> [return: bb1, unwind unreachable];`.
 fn is_call(line: &str) -> bool {
     line.contains(") -> [return") || line.contains(") -> unwind") || line.contains(") -> bb")
 }
 
-/// `Peekable<…>` or `Flatten<…>` around a type that does not say how long what it gives lives.
+/// Returns whether a line has `Peekable<…>` or `Flatten<…>` around a type that does not say how long its items live.
 fn buffers_closure_item(line: &str, known: &SourceFacts<'_>) -> bool {
     BUFFERING_ITERATORS.iter().flat_map(|keeping| line.match_indices(keeping)).any(|(at, keeping)| {
         let rest = line.get(at + keeping.len()..).unwrap_or_default();
@@ -371,9 +373,9 @@ fn buffers_closure_item(line: &str, known: &SourceFacts<'_>) -> bool {
     })
 }
 
-/// Whether a function item, `for<'a> fn(&'a str) -> Chars<'a> {core::str::<impl str>::chars}`, gives no lifetime but
-/// those that it takes at each call: others are part of its type, and do not count in how long that lives (rust-lang
-/// issue 84366).
+/// Returns whether a function item, `for<'a> fn(&'a str) -> Chars<'a> {core::str::<impl str>::chars}`, returns only
+/// lifetimes that it takes at each call. Others are part of its type, and do not limit how long that type lives
+/// (rust-lang issue 84366).
 fn gives_what_it_takes(text: &str, at: usize, parameters: &HashSet<String>) -> bool {
     let (before, rest) = text.split_at(at);
     let Some(behind) = rest.strip_prefix("fn(").and_then(behind_bracket) else { return false };
@@ -394,7 +396,7 @@ fn gives_what_it_takes(text: &str, at: usize, parameters: &HashSet<String>) -> b
     is_lifetime_free(&result, parameters)
 }
 
-/// What stands behind the `)` that closes a bracket which is open.
+/// The text after the `)` that closes an open bracket.
 fn behind_bracket(text: &str) -> Option<&str> {
     let mut depth = 1_usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -410,7 +412,7 @@ fn behind_bracket(text: &str) -> Option<&str> {
     None
 }
 
-/// Whether a type holds no lifetime, whatever stands for its parameters.
+/// Returns whether a type holds no lifetime, whatever its parameters are.
 fn is_lifetime_free(kind: &str, parameters: &HashSet<String>) -> bool {
     let holds = ["&", "'", "*", "{", "dyn ", "impl ", "fn("];
     !holds.iter().any(|one| kind.contains(one)) && !is_generic(kind, parameters)
@@ -438,7 +440,7 @@ fn plain_closures<'a>(bodies: &[MirTextBody<'a>], parameters: &HashSet<String>) 
     plain.difference(&others).copied().collect()
 }
 
-/// What a `Result::<…, …>` holds, and its error: what stands before and behind the first comma that is in no bracket.
+/// The two arguments of `Result::<…, …>`: the text before and after the first comma outside of brackets.
 fn halves(text: &str) -> (&str, &str) {
     let Some((_, text)) = text.split_once("Result::<") else { return ("", "") };
     let (mut depth, mut before) = (0_usize, ' ');
@@ -455,7 +457,7 @@ fn halves(text: &str) -> (&str, &str) {
     (text, text)
 }
 
-/// The text up to the `>` that closes a bracket which is open; the `>` of an arrow closes none.
+/// The text up to the `>` that closes an open bracket; the `>` of an arrow closes none.
 fn bracketed(text: &str) -> &str {
     let mut depth = 1_usize;
     let mut before = ' ';
@@ -473,7 +475,7 @@ fn bracketed(text: &str) -> &str {
     text
 }
 
-/// Whether a text names a type parameter, an associated type of one, or a parameter that is an `impl Trait`.
+/// Returns whether a text names a type parameter, an associated type of one, or a parameter that is an `impl Trait`.
 fn is_generic(text: &str, parameters: &HashSet<String>) -> bool {
     has_impl_trait(text)
         || text
@@ -487,8 +489,8 @@ fn has_impl_trait(text: &str) -> bool {
     text.match_indices("impl ").any(|(at, _)| is_impl_trait(text, at))
 }
 
-/// Whether the `impl ` at a place of a text is of an `impl Trait`. No trait of the tenant's has the name of a type of
-/// the language.
+/// Returns whether the `impl ` at an offset of a text begins an `impl Trait`. No trait of the tenant's has the name of
+/// a type of the language.
 fn is_impl_trait(text: &str, at: usize) -> bool {
     let (before, rest) = text.split_at(at);
     let (Some(path), Some(rest)) = (before.strip_suffix('<'), rest.strip_prefix("impl ")) else { return true };
@@ -496,7 +498,7 @@ fn is_impl_trait(text: &str, at: usize) -> bool {
     !(rest.starts_with("at ") || (path.ends_with("::") && (rest.starts_with(['[', '*']) || primitive())))
 }
 
-/// A refusal of a statement, or of the function that is named, where the statement does not say where it comes from.
+/// The refusal of a statement, or of the named function where the statement has no source location.
 fn diagnostic_for_finding(found: &AuditFinding, name: &str, source: &PushedSource) -> Diagnostic {
     let AuditFinding { rule, what, from } = found;
     let mut parts = from.split(':');
@@ -519,13 +521,13 @@ fn diagnostic_for_finding(found: &AuditFinding, name: &str, source: &PushedSourc
     }
 }
 
-/// `read` of `module::<impl at src/lib.rs:1:2: 3:4>::read::{closure#0}`.
+/// The last name of a path: `read` of `module::<impl at src/lib.rs:1:2: 3:4>::read::{closure#0}`.
 fn last_name(path: &str) -> &str {
     let is_name = |part: &&str| part.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     path.rsplit("::").find(is_name).unwrap_or(path)
 }
 
-/// A refusal at the function whose body's first line this is.
+/// The refusal of the function whose body has this first line.
 fn diagnostic_for_function(rule: &'static Rule, what: &str, head: &str, source: &PushedSource) -> Diagnostic {
     let name = head.split_once("fn ").map_or(head, |(_, rest)| rest);
     let end = name.find(['(', '{', '<']).unwrap_or(name.len());

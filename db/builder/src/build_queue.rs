@@ -1,6 +1,6 @@
-//! Whose turn it is to compile. Tenants take turns, whatever each of them has waiting; at most one build of a tenant
-//! runs at a time, so its versions follow each other, and a tenant that pushes a thousand times delays another's push
-//! by at most about one compilation. Who waits may leave: a dropped [`QueueTicket`] is out of the queue.
+//! The queue of builds. Tenants take turns, however many builds each has waiting. At most one build of a tenant runs at
+//! a time, so its versions follow each other. A tenant that pushes a thousand times delays another's push by at most
+//! about one compilation. A waiter may leave: a dropped [`QueueTicket`] is out of the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Builds that may run and wait.
+/// The running and waiting builds of a builder.
 #[derive(Clone)]
 pub struct BuildQueue(Arc<Mutex<BuildQueueState>>);
 
-/// Why there is no turn.
+/// The reason why a build gets no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueRefusal {
-    /// The tenant has as many waiting as it may.
+    /// The tenant has as many builds waiting as it may.
     TenantFull,
-    /// All places are taken, and nobody has more of them than this tenant.
+    /// All slots of the queue are taken, and no tenant has more of them than this one.
     Full,
-    /// It waited, and made room for a tenant that had fewer waiting.
+    /// It waited, and was displaced in favour of a tenant with fewer waiting builds.
     Displaced,
 }
 
 struct BuildQueueState {
-    /// Builds that may run at the same time, and that run.
+    /// Builds that may run at the same time, and builds that run.
     slots: usize,
     running: usize,
-    /// Builds that may wait in all, and that wait.
+    /// Builds that may wait in all, and builds that wait.
     places: usize,
     waiting: usize,
     lanes: HashMap<u32, TenantBuilds>,
-    /// Tenants with a lane, in the order of their turns.
+    /// Tenants with a waiting or running build, in the order of their turns.
     order: VecDeque<u32>,
     next_ticket: u64,
 }
@@ -47,7 +47,7 @@ struct QueuedBuild {
     tell: oneshot::Sender<Result<(), QueueRefusal>>,
 }
 
-/// A place in the queue.
+/// A waiting build's slot in the queue.
 #[must_use]
 pub struct QueueTicket {
     queue: BuildQueue,
@@ -65,7 +65,7 @@ pub struct BuildPermit {
 }
 
 impl BuildQueue {
-    /// A queue of `places`, of which `slots` more run at the same time.
+    /// Creates a queue for `places` waiting builds; `slots` more run at the same time.
     pub fn new(slots: usize, places: usize) -> BuildQueue {
         BuildQueue(Arc::new(Mutex::new(BuildQueueState {
             slots: slots.max(1),
@@ -78,11 +78,11 @@ impl BuildQueue {
         })))
     }
 
-    /// Takes a place for a build of that tenant, which may have `most` waiting.
+    /// Queues a build of that tenant, which may have `most` waiting.
     ///
     /// # Errors
-    /// `TenantFull`, or `Full`. Where all places are taken, the tenant that has the most waiting gives its newest to
-    /// one that has fewer.
+    /// `TenantFull`, or `Full`. Where the queue is full, the newest build of the tenant that has the most waiting is
+    /// displaced by one of a tenant that has fewer.
     pub fn enter(&self, tenant: u32, most: u32) -> Result<QueueTicket, QueueRefusal> {
         let mut state = self.0.lock();
         let lane = state.lanes.get(&tenant);
@@ -106,7 +106,7 @@ impl BuildQueue {
         Ok(QueueTicket { queue: self.clone(), tenant, ticket, told, over: false })
     }
 
-    /// How many run, and how many wait.
+    /// Returns how many builds run, and how many wait.
     pub fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.running, state.waiting)
@@ -118,19 +118,19 @@ fn is_new_tenant(state: &BuildQueueState, tenant: u32) -> bool {
 }
 
 impl BuildQueueState {
-    /// Sends away the newest of the tenant that has most waiting, if that is more than `own`.
+    /// Displaces the newest build of the tenant that has the most waiting, if that is more than `own`.
     fn displace(&mut self, own: usize) -> Result<(), QueueRefusal> {
         let longest = self.lanes.iter_mut().max_by_key(|(_, lane)| lane.waiting.len());
         let (_, lane) = longest.filter(|(_, lane)| lane.waiting.len() > own).ok_or(QueueRefusal::Full)?;
         if let Some(waiter) = lane.waiting.pop_back() {
             self.waiting -= 1;
-            // Who left meanwhile needs no answer.
+            // A waiter that has left needs no answer.
             let _gone = waiter.tell.send(Err(QueueRefusal::Displaced));
         }
         Ok(())
     }
 
-    /// Gives free slots to the tenants whose turn it is.
+    /// Gives free slots to the tenants in their turn.
     fn dispatch(&mut self) {
         let mut looked_at = 0;
         while self.running < self.slots && looked_at < self.order.len() {
@@ -151,7 +151,7 @@ impl BuildQueueState {
         }
     }
 
-    /// Drops a tenant's lane when nothing is in it.
+    /// Removes a tenant's queue when it is empty.
     fn tidy(&mut self, tenant: u32) {
         if self.lanes.get(&tenant).is_some_and(|lane| !lane.running && lane.waiting.is_empty()) {
             self.lanes.remove(&tenant);
@@ -164,7 +164,7 @@ impl BuildQueueState {
         if let Some(lane) = self.lanes.get_mut(&tenant) {
             lane.running = false;
         }
-        // Its turn is over: everybody who came meanwhile is before it.
+        // Its turn is over: every tenant that came meanwhile is before it.
         self.order.retain(|other| *other != tenant);
         self.order.push_back(tenant);
         self.dispatch();
@@ -180,7 +180,7 @@ impl QueueTicket {
     pub async fn turn(mut self) -> Result<BuildPermit, QueueRefusal> {
         let told = (&mut self.told).await;
         self.over = true;
-        // The queue keeps a waiter until it has told it something.
+        // The queue keeps a waiter until it has sent it a result.
         told.unwrap_or(Err(QueueRefusal::Displaced))?;
         Ok(BuildPermit { queue: self.queue.clone(), tenant: self.tenant })
     }
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// The turn, if it is this place's.
+    /// Polls for the turn once; `Err` where it has not come yet.
     fn ask(place: QueueTicket) -> Result<Result<BuildPermit, QueueRefusal>, ()> {
         let mut context = Context::from_waker(Waker::noop());
         match pin!(place.turn()).poll(&mut context) {

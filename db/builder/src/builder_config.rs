@@ -1,4 +1,4 @@
-//! How a builder is set up.
+//! The configuration of a builder.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! From a checked source to a library: the tenant's crate, then the generated wrapper around it.
+//! Compiles a checked source to a library: the tenant's crate, then the generated wrapper around it.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -13,16 +13,16 @@ use super::launcher::CompilerLauncher;
 use super::sysroot::{CODEGEN, Toolchain};
 use super::{BuildError, CompileLimits, PushedSource, ROOT_FILE, audit, embedded, limits};
 
-/// How one compilation is to be run.
+/// The settings of one compilation.
 #[derive(Clone, Debug)]
 pub struct CompileJob {
-    /// How the compiler is started.
+    /// Starts the compiler.
     pub launcher: CompilerLauncher,
-    /// What it may use.
+    /// The limits of the compiler.
     pub limits: CompileLimits,
 }
 
-/// A library and what the compiler had to say about its source.
+/// A library and the compiler's warnings about its source.
 #[derive(Clone, Debug)]
 pub struct BuiltLibrary {
     /// The library.
@@ -41,7 +41,7 @@ struct BuildRun<'a> {
     left: Cell<RemainingBudget>,
 }
 
-/// What the runs that follow may use.
+/// The limits that are left for the following runs.
 #[derive(Clone, Copy)]
 struct RemainingBudget {
     cpu: Duration,
@@ -57,8 +57,8 @@ impl RemainingBudget {
 /// Compiles a source that the checker has passed and returns the library's bytes.
 ///
 /// # Errors
-/// `Compile` with the compiler's messages; `Limit` when it takes too much; `Refused` for an unknown library;
-/// `Sandbox` and `Internal` when the compiler could not be run.
+/// `Compile` with the compiler's messages; `Limit` when it exceeds a limit; `Refused` for an unknown library; `Sandbox`
+/// and `Internal` when the compiler could not be run.
 pub fn compile(toolchain: &Toolchain, source: &PushedSource, job: &CompileJob) -> Result<Vec<u8>, BuildError> {
     build_library(toolchain, source, job).map(|built| built.elf)
 }
@@ -123,7 +123,7 @@ fn write_files(folder: &Path, source: &PushedSource) -> Result<(), BuildError> {
     fs::write(folder.join("wrapper.rs"), wrapper()).map_err(|error| BuildError::io("writing the wrapper", error))
 }
 
-/// The crate around the tenant's: it alone holds unsafe code, all of it from the API's macro.
+/// The crate around the tenant's: only this one contains unsafe code, all of it from the API's macro.
 fn wrapper() -> String {
     format!(
         "#![no_std]
@@ -173,14 +173,14 @@ impl BuildRun<'_> {
         Ok(messages)
     }
 
-    /// Has the compiler write down what it understood, and refuses what only shows there.
+    /// Lets the compiler dump its intermediate form, and refuses what only shows there.
     fn audit(&self) -> Result<(), BuildError> {
         let mut arguments = arguments(self.toolchain, "tenant", "rlib", self.externs);
-        // Optimised, it would also show what the standard library's own functions do. Without its least tidying it also
-        // shows locals that nothing uses, whose types the audit would take for what an object hides.
+        // Optimised, it would also show the code of the standard library's own functions. With no optimisation at all
+        // it also shows unused locals, whose types the audit would take for an object's hidden content.
         let unoptimised = ["-Copt-level=0", "-Zmir-opt-level=1", "-Funsafe_code", "--emit=mir=tenant.mir", ROOT_FILE];
         arguments.extend(unoptimised.map(OsString::from));
-        // Each function as the borrow checker gets it, with where its statements come from.
+        // Each function as the borrow checker gets it, with the source locations of its statements.
         let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];
         arguments.extend(bodies.map(OsString::from));
         arguments.push(format!("-Zdump-mir-dir={MIR_FOLDER}").into());
@@ -240,10 +240,10 @@ impl BuildRun<'_> {
     }
 }
 
-/// Where the audit's run of the compiler writes functions, in the folder of the build.
+/// Folder of the build in which the audit's run of the compiler writes functions.
 const MIR_FOLDER: &str = "bodies";
 
-/// A text that the compiler wrote. Text that is no UTF-8 comes of none that it writes.
+/// Reads a text that the compiler wrote; the compiler writes nothing but UTF-8.
 fn read_text(path: &Path, most: u64) -> Result<String, BuildError> {
     let wrong = |error| BuildError::io("reading the compiler's intermediate form", error);
     let metadata = fs::symlink_metadata(path).map_err(wrong)?;
@@ -257,7 +257,7 @@ fn read_text(path: &Path, most: u64) -> Result<String, BuildError> {
     fs::read_to_string(path).map_err(wrong)
 }
 
-/// Every function that the compiler wrote down.
+/// The texts of all functions that the compiler wrote.
 fn read_bodies(folder: &Path) -> Result<Vec<String>, BuildError> {
     let wrong = |error| BuildError::io("reading the compiler's intermediate form", error);
     let mut paths = Vec::new();
@@ -274,7 +274,7 @@ fn read_bodies(folder: &Path) -> Result<Vec<String>, BuildError> {
             }
         }
     }
-    // What is refused is said in the same order each time.
+    // Refusals come in the same order each time.
     paths.sort();
     let mut left = limits::MIR_BYTES;
     let mut bodies = Vec::new();
@@ -286,7 +286,7 @@ fn read_bodies(folder: &Path) -> Result<Vec<String>, BuildError> {
     Ok(bodies)
 }
 
-/// Every file that the compiler read must be one that was sent.
+/// Checks that every file that the compiler read is one that was sent.
 fn check_dependencies(dep_info: &str, source: &PushedSource) -> Result<(), BuildError> {
     for line in dep_info.lines() {
         if line.starts_with("# env-dep:") {
@@ -304,8 +304,8 @@ fn check_dependencies(dep_info: &str, source: &PushedSource) -> Result<(), Build
     Ok(())
 }
 
-/// Errors inside the wrapper mean that the extension's entry is not what it must be; the wrapper's own text helps
-/// nobody.
+/// Errors inside the wrapper mean that the extension's entry has a wrong signature; the wrapper's own text would not
+/// help.
 fn explain_wrapper(diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let (wrapper, tenant): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(|found| {
         found.file == "wrapper.rs" || found.file.starts_with("sandstorm_api/") || found.file.is_empty()

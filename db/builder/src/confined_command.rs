@@ -1,4 +1,4 @@
-//! One run of the compiler, confined: what is run, and what came of it.
+//! One run of the compiler, confined: its command and its outcome.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use super::CompileLimits;
 pub(super) struct ConfinedCommand<'a> {
     pub(super) program: &'a Path,
     pub(super) arguments: Vec<OsString>,
-    /// Working folder; the only place where it may write.
+    /// Working folder; the only folder that it may write to.
     pub(super) folder: &'a Path,
-    /// What else it may read.
+    /// Other files and folders that it may read.
     pub(super) readable: Vec<PathBuf>,
-    /// What a whole build may use.
+    /// The limits of a whole build.
     pub(super) limits: &'a CompileLimits,
-    /// What is left of it for this command.
+    /// The CPU time that is left for this command.
     pub(super) cpu: Duration,
     pub(super) wall: Duration,
 }
 
-/// What came of it.
+/// The outcome of a run.
 pub(super) struct CompilerOutcome {
     pub(super) success: bool,
     pub(super) code: Option<i32>,
     pub(super) stderr: String,
-    /// CPU time that it took, as far as it was looked at.
+    /// CPU time of the run, as far as it was sampled.
     pub(super) cpu: Duration,
 }

@@ -1,4 +1,4 @@
-//! What a tenant is told about its source: the checker's refusals and the compiler's messages, in one shape.
+//! Messages to a tenant about its source: the checker's refusals and the compiler's messages, in one form.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::limits;
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The extension is not built.
     Error,
-    /// It is built all the same.
+    /// It is built nevertheless.
     Warning,
 }
 
-/// One message about one place of the source.
+/// One message about one position of the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
     /// Error or warning.
@@ -51,7 +51,7 @@ impl Diagnostic {
         }
     }
 
-    /// An error about no place.
+    /// An error without a position.
     pub fn plain(message: &str) -> Diagnostic {
         Diagnostic {
             severity: Severity::Error,
@@ -74,7 +74,7 @@ fn position(text: &str, at: usize) -> (u32, u32) {
     (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
 }
 
-/// Renders a refusal the way rustc renders an error.
+/// Renders a refusal as rustc renders an error.
 fn render(file: &str, text: &str, span: &Range<usize>, line: u32, column: u32, rule: &str, message: &str) -> String {
     /// Characters of a source line that are shown: a minified file has one line.
     const SHOWN: usize = 160;
@@ -133,7 +133,7 @@ fn convert(message: RustcMessage) -> Option<Diagnostic> {
         "warning" => Severity::Warning,
         _ => return None,
     };
-    // The closing summaries ("aborting due to 2 previous errors", "1 warning emitted") are about no place.
+    // The closing summaries ("aborting due to 2 previous errors", "1 warning emitted") have no position.
     if message.spans.is_empty() && (message.message.starts_with("aborting due") || message.message.ends_with("emitted"))
     {
         return None;

@@ -1,4 +1,4 @@
-//! Sources that travel inside the binary: the extension API and the vetted libraries (see `db/build.rs`).
+//! Sources that are part of the binary: the extension API and the vetted libraries (see `db/builder/build.rs`).
 
 use super::artifact::Sha256;
 
@@ -13,17 +13,16 @@ pub(super) struct EmbeddedLibrary {
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
-/// Fingerprint of the extension API: the first 8 bytes, little-endian, of the SHA-256 over its embedded sources. What
-/// an extension was built against and what the server was built with must be the same. The stand-in for tests is no
-/// part of it.
+/// Fingerprint of the extension API: the first 8 bytes, little-endian, of the SHA-256 over its embedded sources. An
+/// extension and the server must be built against the same API. The stand-in for tests is no part of it.
 pub fn api_fingerprint() -> u64 {
     let built_in = API.iter().filter(|(path, _)| *path != "testing.rs" && !path.starts_with("testing/"));
     fingerprint(built_in)
 }
 
-/// Fingerprint of what stands between a source and a library: the checker, the audit, the compiler's flags and the
-/// vetted libraries, all by their sources, and the versions of the packages that parse. An artifact of other rules may
-/// hold what these refuse.
+/// Fingerprint of everything between a source and a library: the checker, the audit, the compiler's flags and the
+/// vetted libraries, all by their sources, and the versions of the parser packages. An artifact of other rules may
+/// contain what these refuse.
 pub fn checker_fingerprint() -> u64 {
     fingerprint(RULES.iter().chain(LIBRARIES.iter().flat_map(|library| library.files)))
 }

@@ -1,9 +1,9 @@
-//! Sources that mean harm, each with the answer that it must get.
+//! Hostile sources, each with the answer that it must get.
 
 use super::tests::{job, sandboxed, source, toolchain};
 use super::{BuildError, CompileJob, CompileLimits, PushedSource, check, compile};
 
-/// What must come of a source.
+/// The expected result of a source.
 #[derive(Debug)]
 enum Answer {
     /// The checker refuses it by this rule.
@@ -21,7 +21,7 @@ fn whole(text: &str) -> PushedSource {
     source(&format!("#![no_std]\n#![allow(warnings)]\nuse sandstorm_api::prelude::*;\n{text}\n{RUN}"))
 }
 
-/// The compiler's own limits, tightened: a loop that would use them up must not make this test long.
+/// The compiler's own limits, tightened: a loop that would use them up must not slow this test down.
 fn tight() -> CompileJob {
     let limits =
         CompileLimits { cpu: std::time::Duration::from_secs(5), memory_bytes: 1 << 30, ..CompileLimits::default() };
@@ -123,7 +123,7 @@ fn what_is_unsafe_in_any_spelling_is_refused() {
         ("#[derive(core::marker::ConstParamTy)]\nstruct S;", "derive"),
         ("#[repr(align(536870912))]\nstruct S;", "attribute"),
     ] {
-        // An inner attribute is only one at the head of the file.
+        // An inner attribute must stand at the head of the file.
         let text = text.strip_prefix("#![").map_or(text.to_owned(), |_| format!("mod inner {{ {text} }}"));
         answered(&text, &Rule(rule));
     }
@@ -219,7 +219,8 @@ fn what_would_overwhelm_the_checker_is_refused() {
     answered("macro m() {}", &Rule("special"));
 }
 
-/// Every way in which syntax nests, as a text with a head, what is repeated, an end, and what closes each repetition.
+/// Every way in which syntax nests: as a text with a head, a repeated part, an end, and a part that closes each
+/// repetition.
 #[test]
 fn whatever_nests_without_bound_is_refused_before_it_is_parsed() {
     const DEEP: usize = 50_000;
@@ -276,7 +277,7 @@ fn whatever_nests_without_bound_is_refused_before_it_is_parsed() {
         let text = [head, &open.repeat(times), inside, &close.repeat(times), end].concat();
         answered(&text, &Rule("depth"));
     }
-    // The longest rows that pass, each in the other.
+    // The longest rows that pass, nested in each other.
     let rows = format!("fn f() {{ {}1{}; }}", "!(-".repeat(100), ")".repeat(100));
     assert!(matches!(check(&whole(&rows), &[]), Ok(())), "{rows}");
     let wide = format!("fn f() {{ let x = [{}]; }}", "a < b, |c, d| c | d, A::<u8, u8>::new(), ".repeat(50));
@@ -285,7 +286,7 @@ fn whatever_nests_without_bound_is_refused_before_it_is_parsed() {
     assert!(matches!(check(&whole(&format!("fn f() {{ match x {{ {arms} }} }}")), &[]), Ok(())), "many arms are fine");
 }
 
-/// Long, but not deep: what people and their generators write.
+/// Long sources without deep nesting, as people and their generators write them.
 #[test]
 fn what_is_long_and_shallow_is_no_refusal() {
     let links = |count: usize, condition: &str| format!("else if {condition} {{ let y = 1; y }} ").repeat(count);
@@ -300,7 +301,7 @@ fn what_is_long_and_shallow_is_no_refusal() {
     ] {
         check(&whole(&text), &[]).unwrap_or_else(|error| panic!("{error}: {text}"));
     }
-    // A chain counts as one for each link only where nothing goes on behind it.
+    // A chain counts one for each link only where nothing follows it.
     let sums =
         |link: &str| format!("fn f() {{ let x = {} 1; }}", format!("{link}{} + ", " + y".repeat(700)).repeat(20));
     for link in [
@@ -316,7 +317,7 @@ fn what_is_long_and_shallow_is_no_refusal() {
     answered(&deep, &Rule("depth"));
 }
 
-/// Attributes of every kind of expression that may have some.
+/// Attributes on every kind of expression that may have some.
 #[test]
 fn an_attribute_is_looked_at_wherever_it_stands() {
     for expression in [

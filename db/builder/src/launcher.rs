@@ -19,10 +19,10 @@ use super::{BuildError, BuilderConfig, CompileLimits, Toolchain, priority};
 /// First of the users that compilers run as where the builder is root: distributions leave 65520 to 65533 free.
 const FIRST_USER: u32 = 65_520;
 
-/// How compilers are started.
+/// Starts compilers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompilerLauncher {
-    /// As they are: only where the operator has allowed it, and in tests of other parts.
+    /// Without confinement: only where the operator has allowed it, and in tests of other parts.
     Unsandboxed,
     /// Through the sandbox.
     Sandboxed {
@@ -30,24 +30,24 @@ pub enum CompilerLauncher {
         program: PathBuf,
         /// For the `sandstorm` binary: `builder sandbox-exec`.
         arguments: Vec<String>,
-        /// What the kernel offers to confine compilers with.
+        /// The kernel's means to confine compilers.
         confinement: ConfinementOptions,
     },
 }
 
-/// How compilers are confined, beside Landlock, seccomp and limits.
+/// The confinement of compilers, beside Landlock, seccomp and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfinementOptions {
-    /// Whether they get namespaces of their own, and with them a file system that holds nothing but what they need.
+    /// Whether they get namespaces of their own, with a file system that holds only what they need.
     pub namespaces: bool,
-    /// The user that they run as, where the builder is root.
+    /// The user of the compilers where the builder is root.
     pub user: Option<u32>,
-    /// Whether that user may pass folders that are closed to it, so that it reaches a compiler in root's home. Landlock
-    /// still leaves it no others.
+    /// Whether that user may traverse folders that are closed to it, so that it reaches a compiler in root's home.
+    /// Landlock still denies it all other folders.
     pub search: bool,
     /// Whether they begin under `SCHED_IDLE`.
     pub idle: bool,
-    /// Processors that they keep to; empty: all.
+    /// Processors that they are bound to; empty: all.
     pub cores: Vec<usize>,
 }
 
@@ -75,7 +75,7 @@ impl CompilerLauncher {
         Ok(outcome)
     }
 
-    /// How compilers are confined, for people.
+    /// Describes the confinement of compilers for people.
     pub fn in_words(&self) -> String {
         match self {
             CompilerLauncher::Unsandboxed => "compilers are not confined".to_owned(),
@@ -106,10 +106,10 @@ impl CompilerLauncher {
         if let Some(user) = user {
             chown_tree(run.folder, user).map_err(|error| BuildError::io("giving away a scratch folder", error))?;
         }
-        // Where the compiler's processes cannot be counted apart from those of the user who runs the builder, as many
-        // more are allowed as there are.
+        // The compiler's processes may not be countable apart from those of the user that runs the builder. Then the
+        // limit is higher by the number of those.
         let own = if namespaces || user.is_some() { 0 } else { threads_of(rustix::process::geteuid().as_raw()) };
-        // The loader finds libraries beside a program through /proc, which is not there.
+        // The loader finds libraries beside a program through /proc, which does not exist there.
         if let Some(libraries) = run.program.parent().and_then(Path::parent).map(|sysroot| sysroot.join("lib")) {
             environment.insert("LD_LIBRARY_PATH".to_owned(), libraries.to_string_lossy().into_owned());
         }
@@ -140,11 +140,11 @@ impl CompilerLauncher {
         Ok(command)
     }
 
-    /// The strongest way that works here for the `number`th builder of a host: with namespaces, without, or, where the
-    /// operator allows it, unconfined.
+    /// Returns the strongest confinement that works on this machine for the `number`th builder of a host: with
+    /// namespaces, without, or, where the operator allows it, none.
     ///
     /// # Errors
-    /// `Sandbox`: what the kernel does not offer, and how to allow builds all the same.
+    /// `Sandbox`: the missing kernel features, and the setting that allows builds nevertheless.
     pub fn for_config(
         config: &BuilderConfig,
         number: usize,
@@ -155,7 +155,7 @@ impl CompilerLauncher {
         CompilerLauncher::strongest(program, arguments, number, config, toolchain)
     }
 
-    /// As [`CompilerLauncher::for_config`], with the launching program named.
+    /// As [`CompilerLauncher::for_config`], with the launching program given.
     ///
     /// # Errors
     /// As for [`CompilerLauncher::for_config`].
@@ -195,7 +195,7 @@ impl CompilerLauncher {
         )))
     }
 
-    /// Runs the compiler for nothing, the way builds will.
+    /// Runs the compiler once without a source, as builds will.
     fn probe(&self, toolchain: &Toolchain) -> Result<(), BuildError> {
         let folder = toolchain.scratch.folder("probe-")?;
         let source = folder.path().join("probe.rs");
@@ -217,12 +217,12 @@ impl CompilerLauncher {
     }
 }
 
-/// The empty folder beside the scratch folders that compilers' file systems are mounted on, each in its own namespace.
+/// The empty folder beside the scratch folders on which compilers' file systems are mounted, each in its own namespace.
 fn empty_root_for(folder: &Path) -> PathBuf {
     folder.parent().unwrap_or(folder).join(ROOT_FOLDER)
 }
 
-/// Makes a scratch folder and what is in it the user's.
+/// Gives a scratch folder and its content to the user.
 fn chown_tree(folder: &Path, user: u32) -> std::io::Result<()> {
     let mut waiting = vec![folder.to_owned()];
     while let Some(path) = waiting.pop() {

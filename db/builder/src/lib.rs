@@ -1,7 +1,7 @@
 //! The builder: takes a tenant's source, checks it, compiles it, signs the library.
 //!
-//! [`PushedSource`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the
-//! extension API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
+//! [`PushedSource`] is what a tenant pushes. [`Toolchain`] is the compiler with a sysroot of our own: core, alloc, the
+//! extension API and the vetted libraries, nothing else. [`compile()`] makes a library of a checked source.
 #![deny(unsafe_code)]
 
 mod artifact;
@@ -66,7 +66,7 @@ pub use token_file::TOKEN_FILE;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a source was not built.
+/// The reason why a source was not built.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
 pub enum BuildError {
@@ -76,7 +76,7 @@ pub enum BuildError {
     /// The compiler refuses it.
     #[error("does not compile:\n{}", rendered(.0))]
     Compile(Vec<Diagnostic>),
-    /// Compiling it takes more than it may.
+    /// Compiling it exceeds a limit.
     #[error("too expensive to compile: {0}")]
     Limit(String),
     /// The machine had no time for it; the source is not at fault.

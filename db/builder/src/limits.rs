@@ -45,9 +45,9 @@ pub fn default_compilers() -> usize {
     (std::thread::available_parallelism().map_or(1, usize::from) / 4).clamp(2, 8)
 }
 
-/// How long a server waits for the answer of a builder on another host, waiting in its queue included.
+/// Longest wait of a server for a build on another host, including the time in that builder's queue.
 pub const REMOTE_BUILD_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long it waits for a connection there, and for what it says of itself.
+/// Longest wait for a connection to that host, and for its hello.
 pub const REMOTE_HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Builds of one tenant that wait at a builder's own service: its servers have queues of their own before it.
 pub const MAX_SERVICE_WAITING: u32 = 4;

@@ -1,4 +1,4 @@
-//! What a tenant pushes: one manifest, `extension.toml`, and `.rs` files under `src/`.
+//! The content of a push: one manifest, `extension.toml`, and `.rs` files under `src/`.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ impl Manifest {
     /// Reads and checks a manifest.
     ///
     /// # Errors
-    /// `Refused`, with the line, for anything that is not as it should be.
+    /// `Refused`, with the line, for anything that is wrong.
     pub fn parse(text: &str) -> Result<Manifest, BuildError> {
         if text.len() > limits::MANIFEST_BYTES {
             return Err(refuse(text, 0..0, format!("a manifest may have {} bytes at most", limits::MANIFEST_BYTES)));
@@ -61,7 +61,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks the values; on failure names the field and says why.
+    /// Checks the values; on failure returns the field's name and the reason.
     pub(super) fn validate(&self) -> Result<(), (&'static str, String)> {
         let name_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
         if self.name.is_empty() || self.name.len() > limits::NAME_BYTES || !self.name.bytes().all(name_char) {
@@ -124,10 +124,10 @@ pub struct PushedSource {
 }
 
 impl PushedSource {
-    /// Takes a manifest's text and the files.
+    /// Makes a source of a manifest's text and the files.
     ///
     /// # Errors
-    /// `Refused` when the manifest, a path or a size is not as it should be.
+    /// `Refused` when the manifest, a path or a size is wrong.
     pub fn new(manifest: &str, files: Vec<SourceFile>) -> Result<PushedSource, BuildError> {
         let source = PushedSource { manifest: Manifest::parse(manifest)?, files };
         source.validate()?;
@@ -197,10 +197,10 @@ impl PushedSource {
     }
 
     /// Reads an extension from a directory: `extension.toml` and every `.rs` file under `src/`. Symbolic links are
-    /// refused; other files are left alone.
+    /// refused; other files are ignored.
     ///
     /// # Errors
-    /// `Refused` for what the server would refuse too; `Internal` when a file cannot be read.
+    /// `Refused` for a source that the server would refuse too; `Internal` when a file cannot be read.
     pub fn read(folder: &Path) -> Result<PushedSource, BuildError> {
         let manifest_path = folder.join(MANIFEST_FILE);
         let manifest = std::fs::read_to_string(&manifest_path).map_err(|error| {
@@ -216,7 +216,7 @@ impl PushedSource {
     }
 }
 
-/// Why a path may not be pushed; `None` when it may.
+/// The reason why a path may not be pushed; `None` when it may.
 fn path_error(path: &str) -> Option<&'static str> {
     if path.len() > limits::PATH_BYTES {
         return Some("the path is too long");

@@ -1,5 +1,5 @@
-//! A file system of its own for a compiler: an empty one in memory, and in it, at the paths where they were, the files
-//! and folders that it may see. Everything else is not forbidden but absent.
+//! A compiler's own file system: an empty one in memory, with the files and folders that it may see mounted at their
+//! original paths. Everything else is not forbidden but absent.
 //!
 //! Guarantees: the unsafe blocks hold calls of `mount`, `umount2` and `pivot_root` with strings that outlive them, in a
 //! process that has a mount namespace of its own; no memory is shared with the kernel beyond the call.
@@ -10,13 +10,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where the launcher's own program is found in there.
+/// The path of the launcher's own program in that file system.
 pub(super) const LAUNCHER: &str = "/launcher";
 
 /// Moves this process into a file system that holds `paths`, and `program` as [`LAUNCHER`]; `root` is an empty folder.
 pub(super) fn enter_private_root(root: &Path, paths: &[PathBuf], program: &Path) -> Result<(), String> {
     let said = |what: &str, path: &Path, error: std::io::Error| format!("{what} {}: {error}", path.display());
-    // What happens in here must not reach the rest of the system.
+    // Mounts in here must not reach the rest of the system.
     mount(None, Path::new("/"), None, libc::MS_REC | libc::MS_PRIVATE, None)
         .map_err(|error| said("keeping mounts apart under", Path::new("/"), error))?;
     let plain = libc::MS_NOSUID | libc::MS_NODEV;
@@ -27,7 +27,7 @@ pub(super) fn enter_private_root(root: &Path, paths: &[PathBuf], program: &Path)
     }
     bind(program, &inside(root, Path::new(LAUNCHER))).map_err(|error| said("binding", program, error))?;
     std::env::set_current_dir(root).map_err(|error| said("entering", root, error))?;
-    // The old root ends up on top of the new one, and is taken away from there.
+    // The old root ends up on top of the new one, and is unmounted from there.
     // SAFETY: two strings that outlive the call.
     if unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) } != 0 {
         return Err(said("changing the root to", root, std::io::Error::last_os_error()));

@@ -1,4 +1,4 @@
-//! What a tenant does on its own machine, without a server: start an extension, check it, run its tests.
+//! A tenant's work on its own machine, without a server: start an extension, check it, run its tests.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,15 +11,15 @@ use super::{
     PushedSource, ROOT_FILE, Toolchain, ToolchainConfig, build_library, check, embedded,
 };
 
-/// Where the command line keeps its sysroot: `$XDG_CACHE_HOME/sandstorm` or `~/.cache/sandstorm`.
+/// The folder of the command line's sysroot: `$XDG_CACHE_HOME/sandstorm` or `~/.cache/sandstorm`.
 pub fn default_cache_dir() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     cache.unwrap_or_else(std::env::temp_dir).join("sandstorm")
 }
 
-/// A toolchain as the command line uses it: state as in [`default_cache_dir`] unless the configuration names another
-/// place. `said` is told what takes a while.
+/// The command line's toolchain. Its state is as in [`default_cache_dir`] unless the configuration names another
+/// folder. `said` receives a line before each slow step.
 ///
 /// # Errors
 /// As for [`Toolchain::prepare`].
@@ -35,7 +35,7 @@ pub fn toolchain(config: Option<&BuilderConfig>, said: Option<fn(&str)>) -> Resu
     })
 }
 
-/// Writes a new extension into `folder`, which must not exist or be empty. It can be pushed as it is.
+/// Writes a new extension into `folder`, which must not exist or be empty. It can be pushed without a change.
 ///
 /// # Errors
 /// `Refused` for a name that a server would refuse; `Internal` when the folder is in use or cannot be written.
@@ -60,11 +60,11 @@ pub fn new_extension(folder: &Path, name: &str) -> Result<(), BuildError> {
 /// The source of a new extension.
 const TEMPLATE: &str = include_str!("template/lib.rs.txt");
 
-/// Checks and compiles the extension in a folder the way a server does; returns the compiler's warnings. The compiler
-/// runs as it is: the source is the caller's own.
+/// Checks and compiles the extension in a folder as a server does; returns the compiler's warnings. The compiler runs
+/// unconfined: the source is the caller's own.
 ///
 /// # Errors
-/// What a server would answer to a push.
+/// The errors with which a server would answer a push.
 pub fn check_dir(
     folder: &Path,
     config: Option<&BuilderConfig>,
@@ -78,13 +78,13 @@ pub fn check_dir(
         .map(|built| built.warnings)
 }
 
-/// Runs the tests of the extension in a folder against the in-memory stand-in of the store. What the tests print goes
-/// to `stdout`, what the compiler prints to this process's standard error; `arguments` go to the tests, for example a
-/// name to filter by.
+/// Runs the tests of the extension in a folder against the in-memory stand-in of the store. The tests' output goes to
+/// `stdout`, the compiler's to this process's standard error. `arguments` are passed to the tests, for example a name
+/// to filter by.
 ///
 /// # Errors
-/// `Refused` for a source of the wrong shape, `Toolchain` and `Internal` when nothing could be run. Errors of the
-/// compiler and failed tests are a status that is not success.
+/// `Refused` for a source of the wrong form, `Toolchain` and `Internal` when nothing could be run. Compiler errors and
+/// failed tests are a status that is not success.
 pub fn test_dir(
     folder: &Path,
     config: Option<&BuilderConfig>,

@@ -1,4 +1,4 @@
-//! What ordinary extensions are made of passes the checker and compiles without a warning of its making.
+//! Tests that ordinary extensions pass the checker and compile without a warning that the builder causes.
 
 use super::tests::{job, source, toolchain};
 use super::{check, compile};

@@ -13,7 +13,7 @@ use super::{
 };
 use super::{api_fingerprint, build_library, check, checker_fingerprint};
 
-/// A line on standard error.
+/// Prints a line to standard error.
 fn print_to_stderr(line: &str) {
     eprintln!("sandstorm: {line}");
 }
@@ -27,8 +27,8 @@ pub struct InProcessBuilder {
     built: Mutex<VecDeque<(u32, [u8; 32], BuiltLibrary)>>,
 }
 
-/// Libraries that are remembered, so that the same source pushed again is only signed again: a few seconds' worth of a
-/// tenant that deploys to several names or goes back and forth.
+/// Libraries that are remembered, so that the same source pushed again is only signed again. This covers a few seconds
+/// of a tenant that deploys to several names or goes back and forth.
 const MAX_RECENT_BUILDS: usize = 8;
 
 impl InProcessBuilder {
@@ -40,12 +40,12 @@ impl InProcessBuilder {
         InProcessBuilder::open_as(config, 0)
     }
 
-    /// As [`InProcessBuilder::open`], the `number`th of several that share the state folder.
+    /// As [`InProcessBuilder::open`], as the `number`th of several that share the state folder.
     pub(super) fn open_as(config: &BuilderConfig, number: usize) -> Result<InProcessBuilder, BuildError> {
         prepare_folder(&config.state)?;
         let (state, rustc, libraries) = (config.state.clone(), config.rustc.clone(), config.libraries.clone());
-        // The server's own standard error, or that of `sandstorm builder`: nobody waits for its first start in the
-        // dark.
+        // The server's own standard error, or that of `sandstorm builder`: the operator sees why the first start takes
+        // time.
         let said = Some(print_to_stderr as fn(&str));
         let toolchain = Toolchain::prepare(&ToolchainConfig { state, rustc, libraries, said })?;
         let key = BuilderKey::open(&config.state)?;
@@ -57,7 +57,7 @@ impl InProcessBuilder {
     /// Checks, compiles and signs a source; also returns the compiler's warnings.
     ///
     /// # Errors
-    /// What is wrong with the source, or why it could not be compiled.
+    /// The errors of the source, or the reason why it could not be compiled.
     pub fn build(
         &self,
         tenant: u32,
@@ -81,9 +81,9 @@ impl InProcessBuilder {
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
     }
 
-    /// Compiles a checked source, unless this tenant's last builds were of the very same one. Only the tenant's own:
-    /// the time that a push takes must not say what others have pushed. Compiler, API and libraries stay as they are
-    /// for as long as this process runs.
+    /// Compiles a checked source, unless it is one of this tenant's last builds. Builds of other tenants do not count:
+    /// the duration of a push must not reveal what they have pushed. Compiler, API and libraries stay the same for as
+    /// long as this process runs.
     fn library(&self, tenant: u32, source: &PushedSource) -> Result<BuiltLibrary, BuildError> {
         let digest = source.digest();
         let known = |(whose, what, _): &&(u32, [u8; 32], BuiltLibrary)| *whose == tenant && *what == digest;
@@ -97,7 +97,7 @@ impl InProcessBuilder {
         Ok(built)
     }
 
-    /// The key that servers must trust.
+    /// The public key that servers must trust.
     pub fn public_key(&self) -> PublicKey {
         self.key.public()
     }
@@ -107,7 +107,7 @@ impl InProcessBuilder {
         self.toolchain.rustc.fingerprint()
     }
 
-    /// How compilers are confined, for people.
+    /// Describes the confinement of compilers for people.
     pub fn confinement(&self) -> String {
         self.job.launcher.in_words()
     }

@@ -1,8 +1,8 @@
-//! How little of the machine compilers get: what the workers leave over.
+//! Scheduling of compilers: they get the processor time that the workers leave over.
 //!
-//! Builders run as batch work of the lowest weight (nice 19). Compilers start under `SCHED_IDLE`, which gives way to
-//! everything; where all processors spin, that would take minutes, so one that has got next to nothing for a while is
-//! lifted to nice 19 as well. Who is not privileged cannot lift, and starts there.
+//! Builders run as batch work of the lowest weight (nice 19). Compilers start under `SCHED_IDLE`, which yields to
+//! everything. Where all processors spin, that would take minutes, so a compiler that has got next to nothing for a
+//! while is raised to nice 19 as well. An unprivileged builder cannot raise them, and starts them there.
 //!
 //! Guarantees: the unsafe blocks hold system calls that take numbers and one structure on the stack; they change how
 //! threads are scheduled and nothing else.
@@ -16,8 +16,8 @@ const IOPRIO_IDLE: libc::c_long = 3 << 13;
 /// The lowest weight.
 const NICE: i32 = 19;
 
-/// Puts this process, and all that it starts, behind the server's. What the system refuses is left as it was: a builder
-/// that cannot step back still builds.
+/// Lowers the priority of this process, and of all that it starts, below the server's. Settings that the system refuses
+/// stay as they were: a builder that cannot lower its priority still builds.
 pub(super) fn lower_priority() {
     let _refused = nice(NICE);
     set_policy(0, libc::SCHED_BATCH);
@@ -25,17 +25,17 @@ pub(super) fn lower_priority() {
     let _refused = unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE) };
 }
 
-/// Lets everything else on the machine go before this thread and what it starts.
+/// Lets all other threads on the machine run before this thread and its children.
 pub(super) fn set_idle_policy() {
     set_policy(0, libc::SCHED_IDLE);
 }
 
-/// Gives a thread its small share even where all processors are busy; `false` if the system refuses.
+/// Gives a thread its small CPU share even where all processors are busy; `false` if the system refuses.
 pub(super) fn raise_from_idle(thread: i32) -> bool {
     set_policy(thread, libc::SCHED_BATCH)
 }
 
-/// Whether this process may lift what it has put under `SCHED_IDLE`: tried out on a thread of its own.
+/// Returns whether this process may raise a thread out of `SCHED_IDLE`: tried on a thread of its own.
 pub(super) fn can_raise_from_idle() -> bool {
     let tried = std::thread::Builder::new().name("priority".to_owned()).spawn(|| {
         set_idle_policy();

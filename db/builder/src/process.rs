@@ -1,7 +1,7 @@
 //! The builder's processes, and the server's handle on them.
 //!
-//! They speak in [`frames`](super::protocol) over the builder's standard input and output. The first frame to the
-//! builder is its configuration, answered by a hello with its public key or by the reason why it cannot work; then one
+//! They exchange [`frames`](super::protocol) over the builder's standard input and output. The first frame to the
+//! builder is its configuration. The reply is a hello with its public key, or the reason why it cannot work; then one
 //! answer follows each request. Whatever happens to a builder, the server sees a `BuildError`, and the others go on.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -23,10 +23,10 @@ use super::{BuildError, Diagnostic, PushedSource, priority};
 
 /// Time for the first start: copying the standard library and compiling the API.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// Time for what a build does besides compiling: checking, reading, signing.
+/// Time for a build's work besides compiling: checking, reading, signing.
 const CHECK_ALLOWANCE: Duration = Duration::from_secs(30);
 
-/// What a builder's process is started with.
+/// The start parameters of a builder process.
 #[derive(Serialize, Deserialize)]
 struct BuilderStart {
     config: BuilderConfig,
@@ -34,9 +34,9 @@ struct BuilderStart {
     number: usize,
 }
 
-/// Runs the mode that the builder's own processes are started in, if this is one: `builder process` (serves requests on
-/// standard input) or `builder sandbox-exec` (becomes a confined compiler). The binary calls this before anything else:
-/// no thread may have been started.
+/// Runs the mode in which the builder's own processes are started, if the arguments name one. `builder process` serves
+/// requests on standard input; `builder sandbox-exec` becomes a confined compiler. The binary calls this before
+/// anything else: no thread may have been started.
 pub fn process_mode() -> Option<ExitCode> {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).take(3).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
@@ -93,7 +93,7 @@ struct BuilderProcess {
 
 impl Drop for BuilderProcess {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -132,7 +132,7 @@ impl BuilderProcess {
         Ok((process, hello))
     }
 
-    /// Sends a frame and waits for its answer. After an error other than the answer's own the process is useless.
+    /// Sends a frame and waits for its answer. After an error other than the answer's own the process is unusable.
     fn ask<T: DeserializeOwned>(
         &mut self,
         request: &impl Serialize,
@@ -158,8 +158,8 @@ fn protocol_error(what: &str, error: impl std::fmt::Display) -> BuildError {
     BuildError::Internal(format!("{what}: {error}"))
 }
 
-/// The server's handle on its builder processes: starts them as they are needed, replaces those that die, one build at
-/// a time in each.
+/// The server's handle on its builder processes. It starts them as they are needed and replaces those that die; each
+/// does one build at a time.
 pub struct BuilderHandle {
     config: BuilderConfig,
     processes: Mutex<ProcessPool>,
@@ -170,7 +170,7 @@ pub struct BuilderHandle {
     confinement: String,
 }
 
-/// Who is where.
+/// The idle processes, and the numbers of the absent ones.
 struct ProcessPool {
     idle: Vec<BuilderProcess>,
     /// Numbers of processes that are neither idle nor building.
@@ -187,7 +187,7 @@ impl BuilderHandle {
     /// Starts the builder process and waits until it is ready: about a second at the first start, then milliseconds.
     ///
     /// # Errors
-    /// Why it cannot work: `Toolchain`, `Sandbox`, `Internal`.
+    /// The reason why it cannot work: `Toolchain`, `Sandbox`, `Internal`.
     pub fn start(config: BuilderConfig) -> Result<Arc<BuilderHandle>, BuildError> {
         let (process, hello) = BuilderProcess::start(&config, 0)?;
         let public_key = PublicKey::from_hex(&hello.public_key)
@@ -204,10 +204,10 @@ impl BuilderHandle {
         }))
     }
 
-    /// Checks, compiles and signs a source. Blocks the calling thread while it does: not for workers.
+    /// Checks, compiles and signs a source. Blocks the calling thread meanwhile: not for workers.
     ///
     /// # Errors
-    /// What is wrong with the source; `Internal` when the builder died (the next call has a new one).
+    /// The errors of the source; `Internal` when the builder died (the next call has a new one).
     pub fn build(&self, tenant: u32, version: u64, source: &PushedSource) -> Result<Artifact, BuildError> {
         self.build_with_warnings(tenant, version, source).map(|(artifact, _)| artifact)
     }
@@ -224,14 +224,14 @@ impl BuilderHandle {
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         let mut process = self.take()?;
         let request = BuildRequest { tenant, version, source: source.clone() };
-        // The wall limit holds for all runs of the compiler together.
+        // The wall limit covers all runs of the compiler together.
         let asked = process.ask::<BuildReply>(&request, self.config.limits.wall + CHECK_ALLOWANCE);
         let read = asked.and_then(|(answer, blob)| {
             let artifact = Artifact::decode(&blob).map_err(|error| protocol_error("reading the artifact", error))?;
             Ok((artifact, answer.warnings))
         });
         match &read {
-            // The process is not trusted any more; it is ended, and started anew when it is needed.
+            // The process is not trusted any more: it is ended now, and restarted when it is needed.
             Err(BuildError::Internal(_)) => {
                 let number = process.number;
                 self.put_back(Err(number), Some(process));
@@ -241,7 +241,7 @@ impl BuilderHandle {
         read
     }
 
-    /// An idle process, or a new one; waits while all are building.
+    /// Takes an idle process, or starts a new one; waits while all are building.
     fn take(&self) -> Result<BuilderProcess, BuildError> {
         let mut processes = self.processes.lock();
         let number = loop {
@@ -257,7 +257,7 @@ impl BuilderHandle {
         self.start_another(number).inspect_err(|_| self.put_back(Err(number), None))
     }
 
-    /// Gives back a process, or the number of one that is gone; `ended` is gone before its number is free.
+    /// Returns a process, or the number of an ended one. `ended` is dropped before its number becomes free.
     fn put_back(&self, process: Result<BuilderProcess, usize>, ended: Option<BuilderProcess>) {
         drop(ended);
         let mut processes = self.processes.lock();
@@ -278,8 +278,8 @@ impl BuilderHandle {
         Ok(process)
     }
 
-    /// Ends the processes that are not building; the next build starts a new one. For an operator who has changed the
-    /// compiler's surroundings, and for tests.
+    /// Ends the processes that are not building; the next build starts a new one. Used by an operator who has changed
+    /// the compiler's environment, and by tests.
     pub fn end_processes(&self) {
         let mut processes = self.processes.lock();
         let ended: Vec<BuilderProcess> = processes.idle.drain(..).collect();
@@ -291,7 +291,7 @@ impl BuilderHandle {
         self.config.compilers.max(1)
     }
 
-    /// The key that signs its artifacts.
+    /// The public key for its artifacts.
     pub fn public_key(&self) -> PublicKey {
         self.public_key
     }
@@ -301,7 +301,7 @@ impl BuilderHandle {
         self.compiler
     }
 
-    /// How its compilers are confined, for people.
+    /// Describes the confinement of its compilers for people.
     pub fn confinement(&self) -> &str {
         &self.confinement
     }

@@ -1,4 +1,4 @@
-//! What a process and its descendants use, read from `/proc`: the limits of the kernel count each process for itself.
+//! Resource use of a process and its descendants, from `/proc`: the kernel's limits count each process for itself.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::time::Duration;
 const TICKS_PER_S: u64 = 100;
 /// Bytes of a page, as `/proc` counts memory.
 const PAGE_BYTES: u64 = 4096;
-/// Processes that are looked at, at most.
+/// Most processes that are sampled.
 const MAX_PROCESSES: usize = 1_024;
 
-/// A look at a process and its descendants.
+/// A sample of a process and its descendants.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessTreeUsage {
     /// CPU time of all of them, those that have ended included.
@@ -20,12 +20,12 @@ pub(super) struct ProcessTreeUsage {
     pub(super) memory: u64,
     /// Their threads.
     pub(super) threads: Vec<i32>,
-    /// Whether one of them runs, or would if it had a processor.
+    /// Whether one of them runs, or waits for a processor.
     pub(super) runnable: bool,
 }
 
 impl ProcessTreeUsage {
-    /// Looks at `root` and its descendants. What ends meanwhile is left out.
+    /// Samples `root` and its descendants. Processes that end meanwhile are left out.
     pub(super) fn of(root: u32) -> ProcessTreeUsage {
         let mut sample = ProcessTreeUsage::default();
         let mut waiting = vec![root];
@@ -54,7 +54,7 @@ impl ProcessTreeUsage {
     }
 }
 
-/// The fields after the name, which may hold anything.
+/// The fields after the name; the name may contain any character.
 fn stat(folder: &Path) -> Option<Vec<String>> {
     let text = fs::read_to_string(folder.join("stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
@@ -78,7 +78,7 @@ pub(super) fn disk_bytes(folder: &Path) -> u64 {
     sum
 }
 
-/// Threads of a user, whatever started them.
+/// Threads of a user, whichever process started them.
 pub(super) fn threads_of(user: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

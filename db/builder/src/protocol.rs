@@ -1,5 +1,5 @@
-//! What a server and a builder say to each other, in frames: length of the JSON (u32, little-endian), length of the
-//! bytes that follow it (u32), JSON, bytes.
+//! The frames between a server and a builder: length of the JSON (u32, little-endian), length of the bytes that follow
+//! it (u32), JSON, bytes.
 
 use std::io::{self, Read, Write};
 
@@ -19,13 +19,13 @@ pub(super) const MAX_BLOB_BYTES: usize = 64 << 20;
 pub struct BuildRequest {
     /// Id of the tenant that pushes, on its server.
     pub tenant: u32,
-    /// The version that the artifact is to bear.
+    /// The version of the artifact.
     pub version: u64,
-    /// What to build.
+    /// The source to build.
     pub source: PushedSource,
 }
 
-/// Who the builder is.
+/// A builder's description of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BuilderHello {
     /// The builder's public key, as text.
@@ -34,14 +34,14 @@ pub struct BuilderHello {
     pub compiler: u64,
     /// Its compiler's release.
     pub release: String,
-    /// How its compilers are confined.
+    /// Describes the confinement of its compilers.
     pub confinement: String,
 }
 
-/// What goes with an artifact, which is the frame's bytes.
+/// The JSON beside an artifact, which is the frame's bytes.
 #[derive(Serialize, Deserialize)]
 pub struct BuildReply {
-    /// What the compiler warned of.
+    /// The compiler's warnings.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -62,7 +62,7 @@ pub fn write_frame(out: &mut impl Write, json: &impl Serialize, blob: &[u8]) -> 
 /// Reads a frame; `None` at the end of the stream.
 ///
 /// # Errors
-/// Those of the reader; a frame that is too long, or whose JSON is not of that form.
+/// Those of the reader; a frame that is too long, or whose JSON has another form.
 pub fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<(T, Vec<u8>)>> {
     let mut word = [0_u8; 4];
     match input.read_exact(&mut word) {
@@ -75,7 +75,7 @@ pub fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Opti
     if json_len > MAX_JSON_BYTES || blob_len > MAX_BLOB_BYTES {
         return Err(io::Error::other("a frame is too long"));
     }
-    // Grows with what comes, not with what was announced.
+    // The buffer grows with the received bytes, not with the announced length.
     let mut json = Vec::new();
     let mut blob = Vec::new();
     let read = input.take(json_len as u64).read_to_end(&mut json)?;

@@ -1,5 +1,5 @@
-//! A builder on another host, as a server sees it: frames over HTTP(S), a token that only this service takes, and no
-//! trust in what comes back beyond the keys that the server was configured with.
+//! A server's client of a builder on another host: frames over HTTP(S), with a token that only this service takes. The
+//! server trusts a reply only by the keys in its configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use super::protocol::{
 };
 use super::{BuildError, BuilderConfig, Diagnostic, PushedSource};
 
-/// Where another host's builder is.
+/// The address of another host's builder, and its credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteConfig {
     /// `https://host:port`; `http://` on loopback.
     pub url: String,
     /// File with the token that `sandstorm builder serve` asks for; mode 0600.
     pub token_file: PathBuf,
-    /// Which certificate it is believed; without TLS it says nothing.
+    /// The accepted certificate; not used without TLS.
     pub certificate: RemoteCertificate,
 }
 
-/// Which certificate a builder on another host is believed.
+/// The accepted certificate of a builder on another host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RemoteCertificate {
-    /// One that the public authorities vouch for.
+    /// One that a public authority has signed.
     #[default]
     Public,
-    /// One that leads to those in this file (PEM).
+    /// One that is signed by a certificate in this file (PEM).
     Ca(PathBuf),
-    /// The one with this fingerprint (`sha256:…`), whatever its names and dates are.
+    /// The one with this fingerprint (`sha256:…`), whatever its names and dates.
     Fingerprint(String),
 }
 
@@ -52,7 +52,7 @@ impl RemoteCertificate {
         }
     }
 
-    /// Whether it is written as it has to be. Files are read when the builder is opened.
+    /// Checks the syntax. Files are read when the builder is opened.
     pub fn check(&self) -> Result<(), String> {
         match self {
             RemoteCertificate::Fingerprint(_) => self.trust().map(|_| ()),
@@ -61,10 +61,10 @@ impl RemoteCertificate {
     }
 }
 
-/// What to do about a builder that is not believed.
-/// What an answer to a connection that does not speak TLS bears, so that a client can tell.
+/// The text in an answer to a connection without TLS by which a client recognises the case.
 pub const NOT_TLS_CODE: &str = "\"code\":\"tls\"";
 
+/// Advice for a builder whose certificate is not accepted.
 const WORDS: TlsHints = TlsHints {
     known: "set builder.remote_fingerprint to what `sandstorm builder serve` prints, or builder.remote_ca to a file with \
             its certificate",
@@ -77,12 +77,12 @@ const WORDS: TlsHints = TlsHints {
 };
 
 impl RemoteConfig {
-    /// Whether nobody in between can read along.
+    /// Returns whether no machine in between can read the connection.
     pub fn is_sealed(&self) -> bool {
         self.url.starts_with("https://")
     }
 
-    /// Whether it is on this host.
+    /// Returns whether the builder is on this host.
     pub fn is_local(&self) -> bool {
         let host = self.url.trim_start_matches("http://");
         ["127.0.0.1:", "localhost:", "[::1]:"].iter().any(|local| host.starts_with(local))
@@ -99,10 +99,10 @@ pub struct RemoteBuilder {
 }
 
 impl RemoteBuilder {
-    /// Reads token and certificates. A builder that does not answer yet is asked again by the first push.
+    /// Reads token and certificates. If the builder does not answer yet, the first push asks it again.
     ///
     /// # Errors
-    /// `Toolchain`: a file that cannot be read or is open to others, a URL that is none.
+    /// `Toolchain`: a file that cannot be read or is open to other users, or an invalid URL.
     pub fn open(remote: &RemoteConfig, builder: &BuilderConfig) -> Result<Arc<RemoteBuilder>, BuildError> {
         let wrong = |what: String| BuildError::Toolchain(format!("builder.remote: {what}"));
         if !remote.url.starts_with("http://") && !remote.url.starts_with("https://") {
@@ -125,10 +125,10 @@ impl RemoteBuilder {
         Ok(Arc::new(opened))
     }
 
-    /// Has the source checked, compiled and signed there.
+    /// Sends the source to the builder, which checks, compiles and signs it.
     ///
     /// # Errors
-    /// As the builder there says; `Toolchain` when it cannot be reached or answers nonsense.
+    /// The builder's own; `Toolchain` when it cannot be reached or its answer is malformed.
     pub fn build(
         &self,
         tenant: u32,
@@ -145,14 +145,14 @@ impl RemoteBuilder {
         let (answer, blob) = self.read::<BuildReply>(sent)?;
         let artifact = Artifact::decode(&blob).map_err(|error| self.broken(&error))?;
         if self.hello.lock().as_ref().is_none_or(|hello| hello.compiler != artifact.header.compiler) {
-            // It has another compiler than when it was asked last.
+            // Its compiler has changed since the last hello.
             *self.hello.lock() = None;
             self.hello()?;
         }
         Ok((artifact, answer.warnings))
     }
 
-    /// Fingerprint and version of its compiler, if it could be asked.
+    /// Fingerprint and version of its compiler, if it has answered.
     pub fn compiler(&self) -> Option<(u64, String)> {
         self.hello().ok().map(|hello| (hello.compiler, hello.release))
     }
@@ -162,7 +162,7 @@ impl RemoteBuilder {
         self.compilers
     }
 
-    /// What it said of itself when it was first reached. Asked again while unknown only.
+    /// Its hello from the first contact. Asked for again only while it is unknown.
     fn hello(&self) -> Result<BuilderHello, BuildError> {
         if let Some(hello) = self.hello.lock().clone() {
             return Ok(hello);

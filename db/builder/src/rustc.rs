@@ -14,7 +14,7 @@ const INSTALL: &str = "install Rust (https://rustup.rs), or name the compiler wi
 /// Name of the compiler.
 const RUSTC: &str = "rustc";
 
-/// A rustc and what it says of itself.
+/// A rustc and its own description.
 #[derive(Clone, Debug)]
 pub struct Rustc {
     /// The compiler itself, not a proxy.
@@ -25,12 +25,12 @@ pub struct Rustc {
     pub release: String,
     /// The commit it was built from, or `unknown`.
     pub commit: String,
-    /// All it says under `-vV`.
+    /// Its whole output under `-vV`.
     pub verbose: String,
 }
 
 impl Rustc {
-    /// Asks `rustc` (by default the one on the path, or where rustup puts it) for its sysroot, and the compiler in
+    /// Asks `rustc` (by default the one on the path, or where rustup installs it) for its sysroot, and the compiler in
     /// there for its version.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Rustc {
         Ok(Rustc { release, commit, program, sysroot, verbose })
     }
 
-    /// Fingerprint of this compiler: first 8 bytes, little-endian, of the SHA-256 over all it says of itself.
+    /// Fingerprint of this compiler: first 8 bytes, little-endian, of the SHA-256 over its whole description.
     pub fn fingerprint(&self) -> u64 {
         let digest = super::artifact::sha256(self.verbose.as_bytes());
         digest.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
@@ -73,17 +73,17 @@ impl Rustc {
     }
 }
 
-/// Where a compiler that nobody has named is looked for. A service has neither the path nor the environment of a shell.
+/// The folders in which an unnamed compiler is searched. A service has neither the path nor the environment of a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompilerSearch {
     /// The folders of `PATH`.
     pub path: Vec<PathBuf>,
-    /// Where rustup puts it: `bin` in `CARGO_HOME`, and `~/.cargo/bin`.
+    /// The folders where rustup installs it: `bin` in `CARGO_HOME`, and `~/.cargo/bin`.
     pub rustup: Vec<PathBuf>,
 }
 
 impl CompilerSearch {
-    /// Those of this process.
+    /// The folders of this process's environment.
     pub fn of_this_process() -> CompilerSearch {
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -92,10 +92,10 @@ impl CompilerSearch {
         CompilerSearch { path: std::env::split_paths(&path).collect(), rustup }
     }
 
-    /// The first one that is there.
+    /// Returns the first compiler that exists.
     ///
     /// # Errors
-    /// `Toolchain`: where it was looked for, and what to do.
+    /// `Toolchain`: the searched folders, and advice.
     pub fn find(&self) -> Result<PathBuf, BuildError> {
         let programs = self.path.iter().chain(&self.rustup).map(|folder| folder.join(RUSTC));
         programs.into_iter().find(|program| is_program(program)).ok_or_else(|| {
@@ -111,7 +111,7 @@ impl CompilerSearch {
     }
 }
 
-/// Refuses a compiler without a linker of its own: found out at the start, or else by every push.
+/// Refuses a compiler without a linker of its own at the start; otherwise every push would fail.
 fn check_linker(sysroot: &Path, program: &Path, release: &str) -> Result<(), BuildError> {
     if sysroot.join("lib/rustlib").join(TARGET).join("bin/rust-lld").is_file() {
         return Ok(());

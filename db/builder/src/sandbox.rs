@@ -1,14 +1,14 @@
-//! Confines a compiler: no network, no files but those it needs, limits on all it could use up.
+//! Confines a compiler: no network, no files but those it needs, limits on all resources.
 //!
 //! The builder starts `sandstorm builder sandbox-exec` with a [`SandboxPolicy`] in its environment. That process (first
-//! stage) moves into new network, mount, IPC and PID namespaces (as an ordinary user, into a user namespace too),
-//! changes its root to a file system that holds nothing but what the compiler needs, and starts itself again. The
-//! second stage, process 1 in there, becomes an unprivileged user if it is root, sets limits, restricts file access
-//! (Landlock) and system calls (seccomp), and starts the compiler. Where the kernel gives no namespaces the second
-//! stage runs alone and becomes the compiler: Landlock and seccomp still leave it neither files nor sockets.
+//! stage) moves into new network, mount, IPC and PID namespaces (as an ordinary user, into a user namespace too). It
+//! changes its root to a file system that holds only what the compiler needs, and starts itself again. The second
+//! stage, process 1 in there, becomes an unprivileged user if it is root, sets limits, restricts file access (Landlock)
+//! and system calls (seccomp), and starts the compiler. Where the kernel provides no namespaces the second stage runs
+//! alone and becomes the compiler: Landlock and seccomp still deny it files and sockets.
 //!
 //! Guarantees of the unsafe blocks: they create namespaces and mark descriptors to be closed by exec, in a process that
-//! does nothing but become the compiler; memory and open files stay shared as they were.
+//! only becomes the compiler. Memory and open files stay shared as they were.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -36,10 +36,10 @@ pub(super) const POLICY_VARIABLE: &str = "SANDSTORM_SANDBOX_POLICY";
 /// Exit code of the launcher itself: the command was not run.
 pub(super) const NOT_RUN: u8 = 125;
 
-/// What a confined command may do.
+/// The permissions of a confined command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SandboxPolicy {
-    /// Files and folders that it may read and run.
+    /// Files and folders that it may read and execute.
     pub(super) readable: Vec<PathBuf>,
     /// Folders that it may write.
     pub(super) writable: Vec<PathBuf>,
@@ -47,13 +47,13 @@ pub(super) struct SandboxPolicy {
     pub(super) namespaces: bool,
     /// An empty folder for the root of its file system.
     pub(super) root: PathBuf,
-    /// The user that it runs as, if not the one that starts it.
+    /// The user that it runs as, if not its parent's.
     pub(super) user: Option<u32>,
-    /// Whether that user may pass folders that are closed to it.
+    /// Whether that user may traverse folders that are closed to it.
     pub(super) search: bool,
-    /// Whether it runs only when nothing else wants to.
+    /// Whether it runs only when the processors are idle otherwise.
     pub(super) idle: bool,
-    /// Processors that it keeps to; empty: all.
+    /// Processors that it is bound to; empty: all.
     pub(super) cores: Vec<usize>,
     /// CPU time, seconds.
     pub(super) cpu_s: u64,
@@ -63,9 +63,9 @@ pub(super) struct SandboxPolicy {
     pub(super) file_bytes: u64,
     /// Open files.
     pub(super) open_files: u64,
-    /// Processes and threads of the user that it runs as. The kernel holds everybody but root to it.
+    /// Processes and threads of the user that it runs as. The kernel applies this limit to all users but root.
     pub(super) processes: u64,
-    /// Whether the namespaces are made already.
+    /// Whether the namespaces exist already.
     pub(super) second_stage: bool,
     /// The command.
     pub(super) program: PathBuf,
@@ -79,7 +79,7 @@ pub(super) struct SandboxPolicy {
 const SYSTEM_LIBRARIES: [&str; 5] =
     ["/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/etc/ld.so.cache"];
 
-/// What every dynamically linked program has to read.
+/// The libraries that every dynamically linked program reads.
 pub(super) fn system_libraries() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = SYSTEM_LIBRARIES.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
     // Distributions without folders per architecture keep the C library right here.
@@ -89,9 +89,10 @@ pub(super) fn system_libraries() -> Vec<PathBuf> {
     found
 }
 
-/// The launcher's side: `sandstorm builder sandbox-exec`. Becomes the command, or says on standard error why not.
+/// The launcher's side: `sandstorm builder sandbox-exec`. Becomes the command, or prints on standard error why it
+/// cannot.
 ///
-/// The process must have one thread. Its own arguments are handed to the second stage as they are.
+/// The process must have one thread. Its own arguments are passed to the second stage unchanged.
 pub fn sandbox_exec() -> ExitCode {
     match run_launcher() {
         Ok(code) => code,
@@ -124,13 +125,13 @@ fn run_launcher() -> Result<ExitCode, String> {
     command.args(&policy.arguments).env_clear().envs(&policy.environment);
     let failed = |error: std::io::Error| format!("running {}: {error}", policy.program.display());
     if policy.namespaces {
-        // Not as process 1 itself, which the kernel spares the signals that say which limit was met.
+        // Not as process 1 itself: the kernel does not send that one the signals that tell which limit was met.
         return command.status().map(exit_code).map_err(failed);
     }
     Err(failed(command.exec()))
 }
 
-/// How a command ended, as shells say it: a signal is 128 and its number.
+/// The exit code of a command in the convention of shells: a signal is 128 and its number.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
@@ -140,7 +141,7 @@ fn describe(what: &str, error: impl std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
-/// Makes sure that no worker ever waits for a compiler: neither for a processor nor for memory.
+/// Makes sure that no worker ever waits for a compiler, neither for a processor nor for memory.
 fn deprioritize(policy: &SandboxPolicy) -> Result<(), String> {
     if policy.idle {
         priority::set_idle_policy();
@@ -148,14 +149,14 @@ fn deprioritize(policy: &SandboxPolicy) -> Result<(), String> {
     if !policy.cores.is_empty() {
         let mut set = rustix::thread::CpuSet::new();
         policy.cores.iter().filter(|core| **core < rustix::thread::CpuSet::MAX_CPU).for_each(|core| set.set(*core));
-        // Processors that are gone meanwhile: then it runs where the others run.
+        // Some processors may be gone meanwhile: then it runs on the parent's.
         let _anywhere = rustix::thread::sched_setaffinity(None, &set);
     }
     // When memory runs out, compilers go first.
     std::fs::write("/proc/self/oom_score_adj", "1000").map_err(|error| describe("/proc/self/oom_score_adj", error))
 }
 
-/// Whatever was open in the process that started the server: none of it is the compiler's.
+/// Closes all files of the process that started the server: none of them is the compiler's.
 fn close_inherited_fds() -> Result<(), String> {
     // SAFETY: three numbers; the descriptors stay open until exec, so nothing here loses one.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } != 0 {
@@ -164,7 +165,7 @@ fn close_inherited_fds() -> Result<(), String> {
     Ok(())
 }
 
-/// Namespaces, a root of its own, and the second stage in there.
+/// Makes namespaces and a root of its own, and runs the second stage in there.
 fn first_stage(policy: &mut SandboxPolicy) -> Result<ExitCode, String> {
     let program = std::env::current_exe().map_err(|error| describe("finding this program", error))?;
     enter_namespaces()?;
@@ -176,7 +177,7 @@ fn first_stage(policy: &mut SandboxPolicy) -> Result<ExitCode, String> {
     second_stage(policy)
 }
 
-/// Becomes an ordinary user for good, if this is root.
+/// Becomes an ordinary user permanently, if this is root.
 fn drop_privileges(policy: &SandboxPolicy) -> Result<(), String> {
     use rustix::thread::{
         CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
@@ -209,7 +210,7 @@ fn enter_namespaces() -> Result<(), String> {
     // SAFETY: only namespaces are made; memory and open files stay shared as they were.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|error| describe("making namespaces", error))?;
     if user.is_root() {
-        // The second stage becomes another user.
+        // Here the second stage becomes another user.
         return Ok(());
     }
     let user = user.as_raw();
@@ -220,7 +221,7 @@ fn enter_namespaces() -> Result<(), String> {
     write("/proc/self/gid_map", format!("1000 {group} 1"))
 }
 
-/// Runs this program again as process 1 of the new namespaces and passes on how it ended.
+/// Runs this program again as process 1 of the new namespaces, and returns its exit code.
 fn second_stage(policy: &SandboxPolicy) -> Result<ExitCode, String> {
     let text = serde_json::to_string(policy).map_err(|error| describe("writing the policy", error))?;
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -274,8 +275,8 @@ fn apply_landlock(policy: &SandboxPolicy) -> Result<(), String> {
 }
 
 /// System calls that a compiler and a linker make. No sockets, no other processes' memory, no new namespaces, no keys,
-/// no kernel modules: what is not here answers "not implemented", which also makes the C library take `clone`, whose
-/// flags can be looked at, instead of `clone3`.
+/// no kernel modules. All others fail with "not implemented". So the C library also uses `clone`, whose flags can be
+/// checked, instead of `clone3`.
 #[rustfmt::skip]
 const CALLS: [libc::c_long; 107] = [
     libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
@@ -310,7 +311,7 @@ fn apply_seccomp() -> Result<(), String> {
     let plain =
         SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0).map_err(wrong)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![plain]).map_err(wrong)?]);
-    // A pair of connected sockets: how the compiler learns whether its linker started.
+    // A pair of connected sockets: the compiler learns through it whether its linker started.
     let unix = u64::from(libc::AF_UNIX.unsigned_abs());
     let pair = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, unix).map_err(wrong)?;
     rules.insert(libc::SYS_socketpair, vec![SeccompRule::new(vec![pair]).map_err(wrong)?]);

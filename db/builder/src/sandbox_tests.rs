@@ -1,6 +1,6 @@
-//! What a confined process cannot do. These run through this test binary, which has threads and so gets no user
-//! namespace: unless root runs them, they hold for the weaker of the two sandboxes. `tests/extensions/builder.rs`
-//! runs the binary's own.
+//! Tests of the limits of a confined process. They run through this test binary, which has threads and so gets no user
+//! namespace: unless root runs them, they cover the weaker of the two sandboxes. `tests/extensions/builder.rs` tests
+//! the binary's own.
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn fails_with(script: &str, what: &str) {
     let Some(outcome) = shell(script, &limits()) else { return };
     let outcome = outcome.expect("it runs");
     assert!(!outcome.success, "`{script}` succeeded");
-    // What is forbidden in the weaker sandbox is not there in the stronger one.
+    // Files that are forbidden in the weaker sandbox do not exist in the stronger one.
     let absent =
         what == "Permission denied" && ["No such file", "Read-only"].iter().any(|why| outcome.stderr.contains(why));
     assert!(outcome.stderr.contains(what) || absent, "`{script}`: {}", outcome.stderr);
@@ -99,7 +99,7 @@ fn cpu_time_is_limited() {
 fn waiting_is_limited() {
     let few = CompileLimits { wall: Duration::from_millis(300), ..limits() };
     match shell("sleep 1000", &few) {
-        // Where the machine has no time even to start it, that is said.
+        // Where the machine has no time even to start it, the error says so.
         None | Some(Err(BuildError::Limit(_) | BuildError::Busy(_))) => {}
         Some(Err(error)) => panic!("{error}"),
         Some(Ok(_)) => panic!("it slept to its end"),

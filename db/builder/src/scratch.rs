@@ -1,5 +1,5 @@
-//! Scratch folders of builds: below a folder of each process's own, which the next start removes if the process has
-//! died.
+//! Scratch folders of builds. Each process has a folder of its own for them, which the next start removes if the
+//! process has died.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +11,8 @@ use super::BuildError;
 
 /// An empty folder beside the scratch folders.
 pub(super) const ROOT_FOLDER: &str = "root";
-/// Held by the process that a folder is of; and, beside the folders, by who makes or removes them.
+/// The lock file: locked by the process that owns the folder; beside the folders, by any process that makes or removes
+/// one.
 const LOCK: &str = "lock";
 
 /// A process's own folder for scratch folders; removed with the last copy of this.
@@ -26,7 +27,7 @@ struct LockedScratchDir {
 
 impl Drop for LockedScratchDir {
     fn drop(&mut self) {
-        // What cannot be removed here is removed by the next start.
+        // The next start removes what cannot be removed here.
         let _left = fs::remove_dir_all(&self.path);
     }
 }
@@ -37,7 +38,7 @@ impl ScratchDir {
         let all = scratch_root(state).join("builds");
         let made = (|| {
             fs::create_dir_all(&all)?;
-            // Absolute: compilers run in folders of their own.
+            // Absolute: compilers have other working folders.
             let all = all.canonicalize()?;
             make_traversable(&all)?;
             let making = File::create(all.join(LOCK))?;
@@ -66,8 +67,8 @@ impl ScratchDir {
     }
 }
 
-/// Where scratch folders lie: in the state folder, unless it is closed to the users that root's compilers run as; then
-/// in a folder of root's among the temporary ones.
+/// The parent of scratch folders. It is in the state folder, unless that is closed to the users that root's compilers
+/// run as; then it is a temporary folder of root's.
 fn scratch_root(state: &Path) -> PathBuf {
     if !rustix::process::geteuid().is_root() {
         return state.to_owned();
@@ -82,19 +83,19 @@ fn scratch_root(state: &Path) -> PathBuf {
     if own_folder(&shared, 0) && make_traversable(&shared).is_ok() { shared } else { state }
 }
 
-/// Whether this is a folder of that user's. Somebody else may have made it to look into it, or a link to have what it
-/// leads to changed: nothing is done to it before it is known to be ours, and ours cannot be replaced among temporary
-/// files.
+/// Returns whether this is a folder of that user's. Another user may have made it to read its content, or made it a
+/// link so that its target is changed. So nothing is done to it before it is known to be ours, and ours cannot be
+/// replaced among temporary files.
 fn own_folder(path: &Path, user: u32) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user)
 }
 
-/// Compilers that run as another user have to get to their own folder; they cannot list those of others.
+/// Compilers that run as another user must reach their own folder; they cannot list those of others.
 fn make_traversable(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
 }
 
-/// Removes the folders whose processes hold no lock any more.
+/// Removes the folders whose processes no longer hold their lock.
 fn remove_stale(all: &Path) -> io::Result<()> {
     for entry in fs::read_dir(all)? {
         let path = entry?.path();
@@ -103,7 +104,7 @@ fn remove_stale(all: &Path) -> io::Result<()> {
         }
         let alive = File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_err());
         if !alive {
-            // It may be half gone, or another's.
+            // It may be half removed, or another process's.
             let _left = fs::remove_dir_all(&path);
         }
     }

@@ -1,4 +1,4 @@
-//! The builder's key: made at the first start, kept in the state folder, readable by its owner alone.
+//! The builder's key: made at the first start, stored in the state folder, readable by its owner alone.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -16,11 +16,11 @@ use super::BuildError;
 /// Name of the key's file in the state folder.
 pub const KEY_FILE: &str = "builder.key";
 
-/// Makes the builder's state folder, which holds its key, with mode 0700; one that is there and lets others in is
+/// Makes the builder's state folder, which holds its key, with mode 0700. An existing folder that is open to others is
 /// closed to them.
 ///
 /// # Errors
-/// `Internal` when it cannot be made, or belongs to somebody else.
+/// `Internal` when it cannot be made, or belongs to another user.
 pub fn prepare_folder(state: &Path) -> Result<(), BuildError> {
     let wrong = |what: &str, error| BuildError::io(&format!("{what} {}", state.display()), error);
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(state);
@@ -32,7 +32,7 @@ pub fn prepare_folder(state: &Path) -> Result<(), BuildError> {
     fs::set_permissions(state, fs::Permissions::from_mode(0o700)).map_err(|error| wrong("closing to others", error))
 }
 
-/// What a signature covers besides the header: a signature made for another purpose is none here.
+/// Prefix of the signed bytes: a signature made for another purpose is not valid here.
 const CONTEXT: &[u8] = b"sandstorm artifact 1\0";
 
 /// The builder's secret key.
@@ -48,7 +48,7 @@ impl BuilderKey {
     /// Reads the key of a state folder, or makes one. Two builders that start at once end with the same key.
     ///
     /// # Errors
-    /// `Internal` when the file cannot be read or written, is open to others, or is no key.
+    /// `Internal` when the file cannot be read or written, is open to others, or holds no key.
     pub fn open(state: &Path) -> Result<BuilderKey, BuildError> {
         let path = state.join(KEY_FILE);
         if !path.exists() {
@@ -57,10 +57,11 @@ impl BuilderKey {
         BuilderKey::read(&path)
     }
 
-    /// The public key of the builder that has worked in a state folder; `None` if none has. Makes and starts nothing.
+    /// The public key of the builder that has worked in a state folder; `None` if there was none. Makes and starts
+    /// nothing.
     ///
     /// # Errors
-    /// `Internal` when the file cannot be read, is open to others, or is no key.
+    /// `Internal` when the file cannot be read, is open to others, or holds no key.
     pub fn public_in(state: &Path) -> Result<Option<PublicKey>, BuildError> {
         let path = state.join(KEY_FILE);
         if !path.exists() {
@@ -124,7 +125,7 @@ impl PublicKey {
     /// Reads 64 hexadecimal digits; `None` for anything else.
     pub fn from_hex(text: &str) -> Option<PublicKey> {
         let bytes: [u8; 32] = HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok()?.try_into().ok()?;
-        // Under a point of small order anybody can make signatures.
+        // Under a point of small order anyone can make signatures.
         let point = CompressedEdwardsY(bytes).decompress()?;
         (!point.is_small_order()).then_some(PublicKey(bytes))
     }
@@ -134,7 +135,7 @@ impl PublicKey {
         HEXLOWER.encode(&self.0)
     }
 
-    /// The first 8 bytes: what an artifact names its key by.
+    /// The first 8 bytes, by which an artifact names its key.
     pub(super) fn id(&self) -> [u8; 8] {
         self.0.first_chunk::<8>().copied().unwrap_or_default()
     }
@@ -160,7 +161,7 @@ impl fmt::Display for PublicKey {
 mod tests {
     use super::*;
 
-    /// What ed25519-dalek 3.0 made of this seed: state folders and artifacts of servers before this one.
+    /// The key that ed25519-dalek 3.0 made of this seed: state folders and artifacts of older servers use it.
     const SEED: [u8; 32] = {
         let (mut seed, mut at) = ([0; 32], 0);
         while at < 32 {
@@ -194,7 +195,7 @@ mod tests {
         let text = |bytes: &[u8]| PublicKey::from_hex(&HEXLOWER.encode(bytes)).is_some();
         assert!(PublicKey::from_hex(&format!(" {}\n", PUBLIC.to_uppercase())).is_some(), "digits of either case");
         assert!(!text(&[1; 31]) && !text(&[1; 33]) && PublicKey::from_hex(&"g".repeat(64)).is_none());
-        // y = 2 is of no point.
+        // y = 2 belongs to no point.
         let number = |low: u8| [&[low][..], &[0; 31]].concat();
         assert!(!text(&number(2)));
         // The points of order 4, 1 and 2: under them signatures can be made without a key.

@@ -1,5 +1,5 @@
-//! Watches a compiler until it ends, or ends it at a limit: its processes together, where the kernel's own limits count
-//! each for itself.
+//! Supervises a compiler until it ends, or ends it at a limit. All its processes count together; the kernel's own
+//! limits count each for itself.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -13,14 +13,14 @@ use super::confined_command::{CompilerOutcome, ConfinedCommand};
 use super::process_tree::{ProcessTreeUsage, disk_bytes};
 use super::{BuildError, CompileLimits, priority};
 
-/// Time between two looks at a compiler.
+/// Time between two samples of a compiler.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(25);
-/// How long a compiler may have got less than a tenth of a processor, though it could have used one, before it is
-/// lifted out of `SCHED_IDLE`.
+/// Time after which a starved compiler is raised out of `SCHED_IDLE`: it could have used a processor, and has got less
+/// than a tenth of one.
 const STARVATION_TIME: Duration = Duration::from_millis(750);
 
-/// A process group that is ended when this goes out of scope, whatever happens. Its number is its leader's: that is
-/// nobody else's until the leader is reaped, which is the last thing that happens.
+/// A process group that is ended whenever this goes out of scope. Its number is its leader's, and the kernel does not
+/// reuse that until the leader is reaped, which is the last step.
 struct ProcessGroup {
     leader: Child,
     reaped: bool,
@@ -35,17 +35,17 @@ impl ProcessGroup {
         i32::try_from(self.leader.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Whether the leader has ended. It is not reaped by that.
+    /// Returns whether the leader has ended, without reaping it.
     fn has_ended(&self) -> std::io::Result<bool> {
         let Some(id) = self.id().filter(|_| !self.reaped) else { return Ok(true) };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(id), options)?.is_some())
     }
 
-    /// Ends what is left of the group; answers how the leader ended.
+    /// Ends the rest of the group; returns the leader's exit status.
     fn end(&mut self) -> std::io::Result<ExitStatus> {
         if let Some(id) = self.id().filter(|_| !self.reaped) {
-            // Gone already is fine: then there is nothing to end.
+            // An error means that the group has ended already: then there is nothing to end.
             let _gone_already = kill_process_group(id, Signal::KILL);
         }
         let status = self.leader.wait()?;
@@ -60,7 +60,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Waits for a command and what it has to say. `idle`: it runs under `SCHED_IDLE`, and may be lifted out of it.
+/// Waits for a command and its output. `idle`: it runs under `SCHED_IDLE`, and may be raised out of it.
 pub(super) fn supervise(
     mut child: Child,
     run: &ConfinedCommand<'_>,
@@ -100,9 +100,9 @@ struct CompilerWatch<'a> {
     started: Instant,
     last: ProcessTreeUsage,
     looks: u32,
-    /// Looks that found it running, or waiting for a processor.
+    /// Samples in which it was running, or waiting for a processor.
     wanted: u32,
-    /// Whether it may yet be lifted; then since when, and at which CPU time, it has been looked at.
+    /// Whether it may still be raised; then the time and the CPU time at which its observation began.
     idle: bool,
     since: (Instant, Duration),
 }
@@ -144,7 +144,7 @@ impl<'a> CompilerWatch<'a> {
         }
     }
 
-    /// One look: is it within its limits?
+    /// Takes one sample and checks it against the limits.
     fn look(&mut self) -> Result<(), BuildError> {
         let sample = ProcessTreeUsage::of(self.root);
         self.looks += 1;
@@ -171,7 +171,7 @@ impl<'a> CompilerWatch<'a> {
         Ok(())
     }
 
-    /// A compiler that wants a processor and gets next to nothing of one is given a small share.
+    /// Raises a compiler that wants a processor and gets next to nothing of one.
     fn lift(&mut self, sample: &ProcessTreeUsage) {
         if !self.idle {
             return;
@@ -180,13 +180,13 @@ impl<'a> CompilerWatch<'a> {
         if !sample.runnable || sample.cpu.saturating_sub(cpu) > since.elapsed() / 10 {
             self.since = (Instant::now(), sample.cpu);
         } else if since.elapsed() > STARVATION_TIME {
-            // Threads that were started since the look inherit what they are lifted to, or are lifted at the next one.
+            // Threads that were started since the sample inherit the raised priority, or are raised after the next one.
             let lifted = sample.threads.iter().filter(|thread| priority::raise_from_idle(**thread)).count();
             tracing::debug!(lifted, "no processor is idle: compilers get a small share");
         }
     }
 
-    /// Who computed, or waited, for so long is at fault; who could not get a processor is not.
+    /// A compiler that computed, or waited, for so long is at fault; one that could not get a processor is not.
     fn too_slow(&self) -> BuildError {
         let wall = self.run.limits.wall.as_secs();
         let starved = self.wanted * 2 > self.looks && self.last.cpu < self.run.cpu / 2;
@@ -222,8 +222,8 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
-    /// The letter that the kernel shows for a process: `Z` for one that has ended and is not reaped. `None`: there is
-    /// none.
+    /// The state letter that the kernel shows for a process: `Z` for one that has ended and is not reaped. `None`:
+    /// there is no such process.
     fn state(id: u32) -> Option<char> {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()

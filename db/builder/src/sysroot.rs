@@ -1,8 +1,8 @@
 //! A sysroot of our own: core, alloc and compiler_builtins of the real one, the extension API and the vetted libraries.
 //! Nothing else exists for a tenant's crate: `std` cannot be named because it is not there.
 //!
-//! It lies under `<state>/sysroot-<fingerprint>/`; it is made in a folder of its own and renamed into place, so a
-//! reader never sees half of one, and two builders that make it at once do no harm.
+//! It is stored under `<state>/sysroot-<fingerprint>/`. It is built in a temporary folder and renamed into place, so a
+//! reader never sees half of one. Two builders that make it at once do no harm.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,14 +19,15 @@ use super::{BuildError, Diagnostic, MANIFEST_FILE, PushedSource, ScratchDir, emb
 /// Changes when the layout of the sysroot or the flags of its crates do.
 const LAYOUT: u32 = 1;
 
-/// The standard crates that a tenant may link to. compiler_builtins is what those two need; it cannot be named.
+/// The standard crates that a tenant may link to. Those two need compiler_builtins, which cannot be named.
 const STANDARD: [&str; 3] = ["libcore-", "liballoc-", "libcompiler_builtins-"];
 
 /// Flags of every crate that ends up in an extension's library.
 ///
-/// The compiler's optimisations of its intermediate form are off: this compiler's get safe code wrong (rust-lang issue
-/// 158206: the one answer of a comparison is yes and no), and what they make of a source no audit looks at. LLVM
-/// inlines and simplifies what they would. That option is not a stable one, so no feature is allowed, too.
+/// The compiler's optimisations of its intermediate form are off. This compiler's miscompile safe code (rust-lang issue
+/// 158206: the one answer of a comparison is yes and no), and no audit looks at their output. LLVM does the inlining
+/// and simplification in their place. That option is unstable, so the compiler is set to allow no unstable features as
+/// well.
 pub(super) const CODEGEN: [&str; 12] = [
     "--target",
     TARGET,
@@ -42,10 +43,10 @@ pub(super) const CODEGEN: [&str; 12] = [
     "-Zallow-features=",
 ];
 
-/// What a compiler needs to take such options.
+/// The environment variable that lets a compiler accept such options.
 pub(super) const ENVIRONMENT: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
-/// Where the toolchain is to be found and kept.
+/// The locations of the toolchain.
 #[derive(Clone, Debug, Default)]
 pub struct ToolchainConfig {
     /// Folder for sysroots and the scratch files of builds; created when absent.
@@ -54,7 +55,7 @@ pub struct ToolchainConfig {
     pub rustc: Option<PathBuf>,
     /// The operator's own vetted libraries: package name -> folder of a `no_std` crate without dependencies.
     pub libraries: BTreeMap<String, PathBuf>,
-    /// Is told what takes a while, in a line for people.
+    /// Receives a line for people before each slow step.
     pub said: Option<fn(&str)>,
 }
 
@@ -123,7 +124,7 @@ impl Toolchain {
             }
             toolchain.make(&state)?;
         }
-        // Compilers that run as another user read it; there is nothing secret in it.
+        // Compilers that run as another user read it; it contains no secrets.
         let readable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&toolchain.root, readable).map_err(|error| io("opening", &toolchain.root, error))?;
         Ok(toolchain)
@@ -132,7 +133,7 @@ impl Toolchain {
     /// Names in Rust of the libraries that a source names.
     ///
     /// # Errors
-    /// `Refused` for one that is not on the list; the message says what is.
+    /// `Refused` for one that is not on the list; the message shows the list.
     pub fn crate_names(&self, source: &PushedSource) -> Result<Vec<String>, BuildError> {
         let name = |package: &String| match self.libraries.get(package) {
             Some(library) => Ok(library.crate_name.clone()),
@@ -157,7 +158,7 @@ impl Toolchain {
         self.crates().join(format!("lib{crate_name}.rlib"))
     }
 
-    /// Sources of the libraries, for builds that need them for another purpose: crate name, edition, files.
+    /// The source of a library, for builds that need it for another purpose: crate name, edition, files.
     pub(super) fn library_source(&self, package: &str) -> Option<(&str, &[(String, String)])> {
         self.sources.get(package).map(|source| (source.edition.as_str(), source.files.as_slice()))
     }
@@ -183,7 +184,7 @@ impl Toolchain {
         let fresh = fresh.keep();
         match fs::rename(&fresh, &self.root) {
             Ok(()) => Ok(()),
-            // Another builder was first; what it made is the same.
+            // Another builder was first; its result is the same.
             Err(_) if self.root.is_dir() => fs::remove_dir_all(&fresh).map_err(|error| io("removing", &fresh, error)),
             Err(error) => Err(io("renaming to", &self.root, error)),
         }
@@ -328,7 +329,7 @@ fn read_files(folder: &Path, inside: &str, files: &mut Vec<(String, String)>) ->
     Ok(())
 }
 
-/// What the sysroot depends on, as 16 hexadecimal digits.
+/// A fingerprint of the sysroot's inputs: 16 hexadecimal digits.
 fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>) -> String {
     let mut hasher = Sha256::new();
     let mut add = |text: &str| hasher.update_with_length(text.as_bytes());

@@ -1,4 +1,4 @@
-//! What the builder promises.
+//! Tests of the builder's promises.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ pub(super) fn state() -> std::path::PathBuf {
     std::env::temp_dir().join("sandstorm-test-builder")
 }
 
-/// One toolchain for all tests of this process, in a folder that later runs find again.
+/// One toolchain for all tests of this process, in a folder that later runs reuse.
 pub(super) fn toolchain() -> &'static Toolchain {
     static TOOLCHAIN: OnceLock<Toolchain> = OnceLock::new();
     TOOLCHAIN.get_or_init(|| {
@@ -31,13 +31,13 @@ fn sandbox_exec_entry() {
     }
 }
 
-/// `ExitCode` keeps its number to itself; its debug form shows it.
+/// `ExitCode` does not expose its number; its debug form shows it.
 fn code_of(code: std::process::ExitCode) -> i32 {
     let digits: String = format!("{code:?}").chars().filter(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(1)
 }
 
-/// The sandbox by way of this test binary; `None`, with a line, where the kernel does not offer one.
+/// The sandbox through this test binary; `None`, with a line of output, where the kernel does not offer one.
 pub(super) fn sandboxed() -> Option<CompileJob> {
     let program = std::env::current_exe().expect("this test");
     let arguments = ["--exact", "tests::sandbox_exec_entry", "--test-threads=1"].map(str::to_owned).to_vec();
@@ -108,7 +108,7 @@ fn compiler_errors_name_file_line_and_code() {
     assert!(first.rendered.contains("src/lib.rs:3:17"), "{}", first.rendered);
 }
 
-/// The compiler is told to take options that are not stable, for the sake of which a source must not use features.
+/// The compiler accepts unstable options; even so a source must not use unstable features.
 #[test]
 fn no_feature_is_allowed_even_where_the_checker_lets_it_pass() {
     let text = "#![no_std]\n#![feature(never_type)]\npub fn never() -> Option<!> { None }\n";
@@ -153,7 +153,7 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     assert!(offline::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
-    // Unheard: its lines would read as if a test of this project had failed.
+    // Its output is discarded: it would read as if a test of this project had failed.
     let failing = offline::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
     assert!(!failing.expect("run").success(), "a failing test is seen");
 }

@@ -1,4 +1,4 @@
-//! The token of a builder's service: made at its first start, kept in a file of mode 0600, copied to the servers.
+//! The token of a builder's service: made at its first start, stored in a file of mode 0600, copied to the servers.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Name of the token's file in the builder's state folder.
 pub const TOKEN_FILE: &str = "builder-token";
 
-/// Reads a token file, which nobody else may read.
+/// Reads a token file, which must be closed to other users.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("token file {}: {why}", path.display());
     let mode = fs::metadata(path).map_err(|error| wrong(&error))?.permissions().mode() & 0o777;
@@ -26,7 +26,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 /// Reads the token in a state folder, or writes a new one there.
 ///
 /// # Errors
-/// A text that names the file, and what is wrong with it.
+/// A text that names the file and the problem.
 pub fn open(state: &Path, generate: fn() -> String) -> Result<String, String> {
     let path = state.join(TOKEN_FILE);
     match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {

@@ -1,23 +1,23 @@
-//! Holes of guards and indexes in forms made by machine: whatever a place is behind, and whatever function it stands
-//! in, each is refused by the syntax, and by the audit alone. Made in the same order each time; `SANDSTORM_DEEP=1`
-//! makes many more.
+//! Generated variants of the soundness holes of guards and indexes. Whatever surrounds a place, and in whatever
+//! function, each is refused by the syntax check, and by the audit alone. They come in the same order each time;
+//! `SANDSTORM_DEEP=1` makes many more.
 
 use super::tests::{job, source, toolchain};
 use super::{BuildError, PushedSource, check, compile};
 
-/// Variants in an ordinary run, and in a deep one: each takes the compiler twice.
+/// Variants in an ordinary run, and in a deep one: each runs the compiler twice.
 const VARIANTS: usize = 24;
 const DEEP_VARIANTS: usize = 600;
-/// Layers around what is matched, at most.
+/// Most layers around the matched value.
 const LAYERS: u64 = 20;
-/// Programs of the corpus that an ordinary run changes: every so many.
+/// An ordinary run changes every so many programs of the corpus.
 const EVERY: usize = 12;
 
 fn deep() -> bool {
     std::env::var_os("SANDSTORM_DEEP").is_some()
 }
 
-/// The same numbers each time.
+/// Pseudo-random numbers, the same each time.
 struct Numbers(u64);
 
 impl Numbers {
@@ -38,7 +38,7 @@ impl<'a> Kept<'a> { fn forget(&mut self) -> bool { *self = Kept::Words(1, 2); tr
 pub enum Never {}
 pub fn never() -> Never { loop {} }\n";
 
-/// Something to match: items that it needs, its type, and the place in it, from a variable `x`.
+/// A value to match: the items that it needs, its type, and the place in it, from a variable `x`.
 struct Shape {
     items: String,
     kind: String,
@@ -102,7 +102,7 @@ fn program(shape: &Shape, guard: &str, numbers: &mut Numbers) -> String {
     format!("{HEAD}{alloc}{items}{function}\n{RUN}")
 }
 
-/// Rules of the audit, which a program meets where the syntax shows nothing.
+/// The rules of the audit that refuse a program where the syntax shows nothing.
 fn audited(source: &PushedSource) -> Result<(), String> {
     match compile(toolchain(), source, &job()) {
         Ok(_) => Ok(()),
@@ -137,7 +137,7 @@ fn every_form_of_a_changing_guard_is_refused_by_the_audit_alone() {
             Err(rule) if rule == "stale" || rule == "index" => by_audit += 1,
             Err(rule) => assert!(rule.starts_with("compiler: "), "refused by {rule}:\n{text}"),
         }
-        // The same guard without what it should not do passes: it was not refused for its form.
+        // The same guard without the forbidden action passes: it was not refused for its form.
         let text = program(&shape, "at > 3", &mut numbers);
         let fine = source(&text);
         let answer = check(&fine, &[]).map_err(|error| error.to_string()).and_then(|()| audited(&fine));
@@ -146,7 +146,7 @@ fn every_form_of_a_changing_guard_is_refused_by_the_audit_alone() {
     assert!(by_audit * 2 > count, "the compiler refuses most of these itself: {by_audit} of {count}");
 }
 
-/// The compiler writes no file whose name is too long, and says nothing.
+/// The compiler writes no file whose name is too long, and does not report it.
 #[test]
 fn a_function_that_the_compiler_did_not_write_down_is_refused() {
     let long = "m".repeat(250);
@@ -155,7 +155,7 @@ fn a_function_that_the_compiler_did_not_write_down_is_refused() {
     assert_eq!(audited(&source(&text.replace(&long, "m"))), Ok(()));
 }
 
-/// Programs of the corpus, in forms that change nothing for a reader and much for a text.
+/// Programs of the corpus, in forms that change nothing for a reader and much for a text search.
 #[test]
 fn programs_of_the_corpus_are_refused_in_every_form() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/hostile/soundness");
@@ -187,7 +187,7 @@ fn forms(text: &str) -> Vec<(&'static str, String)> {
         .collect();
     let rest = text.get(head.len()..).unwrap_or_default();
     let rest = rest.replace(ALLOC, "");
-    // Its head is of the crate, what follows may stand in a module.
+    // Its head belongs to the crate; the rest may stand in a module.
     let (long, used) = ("M".repeat(100), if text.contains(ALLOC) { "use alloc;" } else { "" });
     vec![
         ("with alloc", format!("{head}{ALLOC}{rest}")),

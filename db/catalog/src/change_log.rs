@@ -1,6 +1,6 @@
-//! What the log says at `info` of each change of the directory: what it was about, in fields of their own. Found by
-//! comparing the snapshots before and after, so that no way to change something is left out; nothing of it is on the
-//! way of a request. No token, and nothing that is kept of one, is among what is compared by value here.
+//! Logs each change of the directory at `info`, with its subject in fields of their own. It compares the snapshots
+//! before and after, so no kind of change is left out, and no request is delayed. No token, and no stored form of one,
+//! is among the compared values.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tracing::{Level, info};
 use super::snapshot::DirectorySnapshot;
 use super::{Quotas, TenantView};
 
-/// Says what a change has done.
+/// Logs the effect of a change.
 pub(super) fn log_changes(before: &DirectorySnapshot, after: &DirectorySnapshot) {
     if !tracing::enabled!(Level::INFO) {
         return;
@@ -32,7 +32,7 @@ pub(super) fn log_changes(before: &DirectorySnapshot, after: &DirectorySnapshot)
     }
 }
 
-/// Says what was there from an earlier start.
+/// Logs the tenants of an earlier start.
 pub(super) fn log_restored(_before: &DirectorySnapshot, after: &DirectorySnapshot) {
     if after.tenants.is_empty() {
         return;
@@ -69,7 +69,7 @@ fn settings(old: &TenantView, new: &TenantView) {
         let own = now.budgets.contains_key(extension);
         info!(tenant, extension = &**extension, own, "budget of an extension changed");
     }
-    // The credential is a number that every new token has another of.
+    // The credential is a number that differs for every new token.
     match (&before.old, &now.old) {
         (_, Some(_)) if before.credential != now.credential => {
             info!(tenant, "token replaced; the old one works until its grace ends");
@@ -135,7 +135,7 @@ fn grants(old: &TenantView, new: &TenantView) {
             info!(tenant, table = &*given.table, to = &*given.to, "grant ended");
         }
     }
-    // Its owner's list stays as it is when the other gives it up.
+    // The owner's list does not change when the grantee gives the grant up.
     for (id, grant) in old.granted.iter().filter(|(id, _)| !new.granted.contains_key(*id)) {
         info!(tenant, table = &*grant.name, id, "granted table dropped");
     }
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// What is logged at this level while something is done.
+    /// The lines that are logged at this level during `work`.
     fn logged(level: Level, work: impl FnOnce()) -> Vec<String> {
         let log = Log::default();
         let writer = log.clone();

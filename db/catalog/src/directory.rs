@@ -1,4 +1,4 @@
-//! The directory of all tenants: one lock for those who change it, immutable snapshots for those who read.
+//! The directory of all tenants: one lock for changes, immutable snapshots for readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,16 +31,16 @@ pub struct Directory {
     options: DirectoryOptions,
     pub(super) epochs: Arc<Epochs>,
     pub(super) next: Mutex<DirectoryState>,
-    /// Where changes are kept, if they are.
+    /// The journal of the changes, if they are persisted.
     pub(super) journal: Mutex<Option<Journal>>,
     snapshot: ArcSwap<DirectorySnapshot>,
     generation: CachePadded<AtomicU64>,
     waker: RwLock<Option<ChangeWaker>>,
-    /// Whether some tenant may have an old token that still works; see [`Directory::expire_graces`].
+    /// Whether any tenant may have an old token that still works; see [`Directory::expire_graces`].
     pub(super) has_graces: AtomicBool,
     /// See [`Directory::was_restored`].
     pub(super) restored: AtomicBool,
-    /// Dropped tables that someone may still be using; freed by [`Directory::reap`].
+    /// Dropped tables that a worker may still use; freed by [`Directory::reap`].
     dropped: Mutex<Vec<Arc<TableEntry>>>,
 }
 
@@ -80,29 +80,29 @@ impl Directory {
         })
     }
 
-    /// What holds for all tenants.
+    /// The options that hold for all tenants.
     pub fn options(&self) -> &DirectoryOptions {
         &self.options
     }
 
-    /// Has `wake` called after every change, so that sleeping workers let go of what is deleted.
+    /// Has `wake` called after every change, so that sleeping workers release deleted things.
     pub fn wake_on_change(&self, wake: impl Fn() + Send + Sync + 'static) {
         *self.waker.write() = Some(Box::new(wake));
     }
 
-    /// The number of the newest change; one load. A worker whose snapshot has another one takes the new.
+    /// The number of the newest change; one load. A worker whose snapshot has another number takes the new one.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// All tenants now.
+    /// The current snapshot of all tenants.
     pub fn snapshot(&self) -> Arc<DirectorySnapshot> {
         self.snapshot.load_full()
     }
 
-    /// Runs a change under the lock; writes down what it has come to and publishes the snapshot if it succeeds, leaves
-    /// everything as it was if not.
+    /// Runs a change under the lock. If it succeeds, its result is written to the journal and the snapshot is
+    /// published; else nothing changes.
     pub(super) fn change<T>(
         &self,
         change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
@@ -110,7 +110,7 @@ impl Directory {
         self.change_and_log(change_log::log_changes, change)
     }
 
-    /// The same, with what the log is to say of it, given what was there before and after.
+    /// The same, with a function that logs the change from the snapshots before and after.
     pub(super) fn change_and_log<T>(
         &self,
         tell: fn(&DirectorySnapshot, &DirectorySnapshot),
@@ -119,8 +119,8 @@ impl Directory {
         self.change_and_record(true, tell, change)
     }
 
-    /// The same; `must` says whether a change that cannot be written is refused. One that the server makes by itself,
-    /// and that takes a right away, is made all the same, and written with the next.
+    /// The same; `must` is whether a change that cannot be written is refused. A change that the server makes itself,
+    /// and that only restricts, is made in any case and written with the next one.
     fn change_and_record<T>(
         &self,
         must: bool,
@@ -178,7 +178,7 @@ impl Directory {
         })
     }
 
-    /// Takes a right away, whether that can be written or not.
+    /// Restricts rights of a tenant, whether or not that can be written.
     pub(super) fn restrict_view<'a, T>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
@@ -207,11 +207,11 @@ impl Directory {
         })
     }
 
-    /// Creates a tenant; gives it and its token, which is not kept and cannot be had again (nothing if what is kept of
-    /// it was given instead).
+    /// Creates a tenant. Returns it and its token, which is not stored and cannot be read again (empty if the stored
+    /// form of a token was given).
     ///
     /// # Errors
-    /// Name, id, token, quotas or home worker taken or not allowed; too many tenants; open where that is not allowed.
+    /// Name, id, token, quotas or home worker taken or not allowed; too many tenants; open if that is not allowed.
     pub fn create_tenant(&self, new: NewTenant) -> Result<(Arc<TenantView>, String), DirectoryError> {
         check_name("tenant", &new.name)?;
         let quotas = new.quotas.apply(&self.options.quotas)?;
@@ -263,8 +263,8 @@ impl Directory {
         Ok((view, token))
     }
 
-    /// Deletes a tenant with all it has, and ends the grants that it gave and received; gives what it was. Invocations
-    /// that run are not stopped by this; what they use lives as long as they do.
+    /// Deletes a tenant with all it has, and ends the grants that it gave and received. Returns its last view. Running
+    /// invocations are not stopped; the things that they use live as long as they do.
     ///
     /// # Errors
     /// No such tenant.
@@ -298,7 +298,7 @@ impl Directory {
     /// Opens or closes a tenant. Closing ends the sessions that presented no token.
     ///
     /// # Errors
-    /// No such tenant; open where that is not allowed.
+    /// No such tenant; open if that is not allowed.
     pub fn set_open<'a>(&self, tenant: impl Into<TenantRef<'a>>, open: bool) -> Result<(), DirectoryError> {
         self.update_tenant(tenant, Some(open), None, &QuotaChanges::default()).map(|_| ())
     }
@@ -311,7 +311,7 @@ impl Directory {
         self.update_tenant(tenant, None, Some(home), &QuotaChanges::default()).map(|_| ())
     }
 
-    /// Changes several settings at once, or none if one of them is refused; gives the quotas.
+    /// Changes several settings at once, or none if one of them is refused. Returns the quotas.
     ///
     /// # Errors
     /// As those of the single changes.
@@ -381,7 +381,7 @@ impl Directory {
         })
     }
 
-    /// Drops a table with its records, and ends its grants; gives what it was.
+    /// Drops a table with its records, and ends its grants. Returns the table.
     ///
     /// # Errors
     /// No such tenant or table.
@@ -402,10 +402,10 @@ impl Directory {
         })
     }
 
-    /// Frees the dropped tables that nobody uses any more; gives how many. A table's memory goes here, on a control
-    /// thread, never on the worker that happened to use it last: freeing millions of records takes a while.
+    /// Frees the dropped tables that are no longer used. Returns their number. A table's memory is freed here, on a
+    /// control thread, and never on the worker that used it last: freeing millions of records takes a while.
     pub fn reap(&self) -> usize {
-        // Nobody can take a new reference to one that only this list holds: it is in no snapshot any more.
+        // No thread can take a new reference to a table that only this list has: it is in no snapshot any more.
         let unused = |table: &mut Arc<TableEntry>| Arc::strong_count(table) == 1;
         let free: Vec<_> = self.dropped.lock().extract_if(.., unused).collect();
         free.len()
@@ -481,7 +481,7 @@ fn free_table_id(next: &mut DirectoryState, view: &TenantView, wanted: Option<u6
     }
 }
 
-/// The quota of a new table: the one asked for if it fits, else half of what the tenant has left.
+/// The quota of a new table: the requested one if it fits, else half of what the tenant has left.
 fn table_quota(view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
     let limit = view.tenant.quotas.memory_bytes;
     let reserved = view.tables.values().fold(0u64, |sum, table| sum.saturating_add(table.quota_bytes));

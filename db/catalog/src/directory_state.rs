@@ -1,4 +1,4 @@
-//! What the next tenants and tables get, and what a change does beside making a snapshot.
+//! The counters for new tenants and tables, and the immediate effects of a change.
 
 use std::sync::Arc;
 
@@ -7,28 +7,29 @@ use hashbrown::HashMap;
 use super::TableEntry;
 use super::grant::{Grant, GrantAccess};
 
-/// What the next ones get; behind the lock that changes take.
+/// The ids of the next tenants and tables; behind the lock for changes.
 #[derive(Debug)]
 pub(super) struct DirectoryState {
     pub(super) tenant: u32,
     pub(super) home_worker: u32,
     pub(super) credential: u64,
-    /// Per tenant: ids of tables are not used again, so that a late request cannot reach another table.
+    /// For each tenant the id of its next table. Ids are not used again, so that a late request cannot reach another
+    /// table.
     pub(super) table: HashMap<u32, u64>,
     /// The same for ids of tables that are granted to it.
     pub(super) granted: HashMap<u32, u64>,
-    /// What the change under way does beside making a snapshot, once it is certain.
+    /// The immediate effects of the current change, once it is certain.
     pub(super) effects: Vec<ChangeEffect>,
 }
 
-/// What a change does beside making a snapshot: at once, for those who hold the old one.
+/// An immediate effect of a change, for holders of an older snapshot.
 #[derive(Debug)]
 pub(super) enum ChangeEffect {
-    /// A grant allows something else from now on, or nothing.
+    /// A grant has another access from now on, or none.
     Access(Arc<Grant>, Option<GrantAccess>),
     /// A table is dropped.
     Dropped(Arc<TableEntry>),
-    /// A tenant is gone; another one may have its id.
+    /// A tenant is deleted; another one may get its id.
     Gone(u32),
 }
 

@@ -1,41 +1,41 @@
-//! Why the directory refused a change.
+//! The reasons for which the directory refuses a change.
 
 use thiserror::Error;
 
 use super::quotas::QuotaError;
 use super::{TenantAccount, TenantView};
 
-/// What kind of refusal, for a status code.
+/// The kind of a refusal, for a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectoryErrorKind {
-    /// The thing is not there.
+    /// The tenant, table, extension or grant does not exist.
     NotFound,
     /// The server cannot do it now.
     Unavailable,
-    /// It is there already.
+    /// It exists already.
     Conflict,
     /// A quota or limit is reached.
     OverQuota,
-    /// What was asked for is not well-formed.
+    /// The request is malformed.
     Invalid,
 }
 
-/// Why the directory refused a change. Nothing has changed.
+/// The reason that the directory refused a change. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DirectoryError {
     /// No tenant of that name or id.
     #[error("there is no tenant {0:?}")]
     UnknownTenant(String),
-    /// A tenant of that name is there.
+    /// A tenant of that name exists.
     #[error("there is a tenant {0:?} already")]
     TenantExists(String),
-    /// A tenant of that id is there.
+    /// A tenant of that id exists.
     #[error("tenant id {0} is taken by tenant {1:?}")]
     TenantIdTaken(u32, String),
     /// Ids start at 1.
     #[error("{0} id 0 is reserved; ids start at 1")]
     ZeroId(&'static str),
-    /// Every id has been given out.
+    /// All ids are in use.
     #[error("no {0} id is left; choose a free one")]
     NoIdLeft(&'static str),
     /// Too many tenants on this server.
@@ -44,7 +44,7 @@ pub enum DirectoryError {
     /// A name that is not allowed.
     #[error("{what} name {name:?} is not allowed: {why}")]
     InvalidName {
-        /// What was to be named.
+        /// The kind of thing that it should name.
         what: &'static str,
         /// The name.
         name: String,
@@ -56,7 +56,7 @@ pub enum DirectoryError {
     UnknownTable {
         /// The tenant.
         tenant: String,
-        /// Name or id asked for.
+        /// The requested name or id.
         table: String,
     },
     /// The tenant has a table of that name.
@@ -72,24 +72,24 @@ pub enum DirectoryError {
     TableIdTaken {
         /// The id.
         id: u64,
-        /// Who has it.
+        /// The table that has it.
         table: String,
     },
     /// Ids of a tenant's own tables end where those of granted ones start.
     #[error("table id {0} is too large: ids from 2^48 on are those of granted tables")]
     TableIdTooLarge(u64),
-    /// A tenant has all of its own tables already.
+    /// A tenant can access all of its own tables already.
     #[error("tenant {0:?} cannot grant a table to itself")]
     GrantToSelf(String),
-    /// A tenant has granted as many tables to one other as it may.
+    /// A tenant has granted as many tables to another one as it may.
     #[error("{limit} tables are granted to {to:?} already, as many as one tenant may grant to another")]
     TooManyGrants {
-        /// The other.
+        /// The other tenant.
         to: String,
-        /// How many.
+        /// The limit.
         limit: usize,
     },
-    /// What an owner alone may do was asked for a table that is granted.
+    /// An owner's operation was requested for a granted table.
     #[error("table {0:?} is another tenant's")]
     NotOwned(String),
     /// The tenant was granted no such table.
@@ -108,15 +108,15 @@ pub enum DirectoryError {
     UnknownExtension {
         /// The tenant.
         tenant: String,
-        /// The name asked for.
+        /// The requested name.
         extension: String,
     },
-    /// A push that came in after a newer one.
+    /// A push that came after a newer one.
     #[error("extension {extension:?} version {version} came after version {current} was loaded")]
     OldVersion {
         /// The extension.
         extension: String,
-        /// The version that was to be loaded.
+        /// The version of the push.
         version: u64,
         /// The version that is loaded.
         current: u64,
@@ -138,7 +138,7 @@ pub enum DirectoryError {
     RecordMemory {
         /// The tenant.
         tenant: String,
-        /// Bytes asked for.
+        /// The requested bytes.
         wanted: u64,
         /// Bytes that the tenant's tables may use already.
         reserved: u64,
@@ -148,7 +148,7 @@ pub enum DirectoryError {
     /// A table's quota is too small.
     #[error("a table's quota of {wanted} bytes is under the smallest, {min}")]
     TableTooSmall {
-        /// Bytes asked for.
+        /// The requested bytes.
         wanted: u64,
         /// The smallest quota.
         min: u64,
@@ -162,13 +162,13 @@ pub enum DirectoryError {
     /// An open tenant on a server whose data ports others can reach.
     #[error("tenant {0:?} may not be open: the data ports are bound to an address that other machines reach")]
     OpenRefused(String),
-    /// The change could not be written down.
+    /// The change could not be written to the journal.
     #[error("{0}")]
     JournalUnavailable(String),
     /// A home worker that the server does not have.
     #[error("home worker {wanted} is out of range: the server has workers 0 to {last}")]
     HomeWorker {
-        /// The worker asked for.
+        /// The requested worker.
         wanted: u32,
         /// The last worker.
         last: u32,
@@ -176,7 +176,7 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    /// What kind of refusal this is.
+    /// The kind of this refusal.
     pub fn refusal(&self) -> DirectoryErrorKind {
         use DirectoryError as E;
         match self {
@@ -208,7 +208,7 @@ impl DirectoryError {
         }
     }
 
-    /// What to do about it.
+    /// The remedy, for people.
     pub fn hint(&self) -> &'static str {
         use DirectoryError as E;
         match self {

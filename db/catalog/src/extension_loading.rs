@@ -1,4 +1,4 @@
-//! Extensions in the directory: who may load one, which is loaded, and what it may use.
+//! The extensions in the directory: who may load one, which are loaded, and their budgets.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Directory, LoadedVersion, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadedExtension};
 
 impl Directory {
-    /// Counts a push and checks that the tenant may load an extension of that name: to be asked before compiling.
+    /// Counts a push, and checks that the tenant may load an extension of that name. It is called before compiling.
     ///
     /// # Errors
     /// No such tenant; a name that is not allowed; a quota that is reached.
@@ -32,8 +32,8 @@ impl Directory {
         Ok(view)
     }
 
-    /// Loads an extension, in place of an older version of the same name, which is given back. Requests that come from
-    /// now on call the new one; invocations of the old one that run go on and end there.
+    /// Loads an extension in place of an older version of the same name, which is returned. Later requests call the new
+    /// one; running invocations of the old one go on and end there.
     ///
     /// # Errors
     /// No such tenant; a newer version is loaded; too many extensions.
@@ -45,7 +45,7 @@ impl Directory {
         self.load_extension(tenant, extension, "", 0)
     }
 
-    /// The same, with what is remembered of it: the version that its manifest names, and when it was loaded.
+    /// The same, with the metadata: the version that its manifest names, and the time of its loading.
     ///
     /// # Errors
     /// As [`Directory::put_extension`].
@@ -73,7 +73,7 @@ impl Directory {
         })
     }
 
-    /// Unloads an extension; gives what it was. Invocations that run go on.
+    /// Unloads an extension, and returns it. Running invocations go on.
     ///
     /// # Errors
     /// No such tenant or extension.
@@ -92,7 +92,7 @@ impl Directory {
         })
     }
 
-    /// Puts an extension back that was loaded before the server was started: nothing is written for it.
+    /// Restores an extension that was loaded before a restart: nothing is written for it.
     ///
     /// # Errors
     /// No such tenant.
@@ -107,7 +107,7 @@ impl Directory {
         })
     }
 
-    /// Forgets an extension that could not be loaded again after a restart; `false` if there is none of that name.
+    /// Removes an extension that could not be loaded again after a restart; `false` if there is none of that name.
     ///
     /// # Errors
     /// No such tenant.

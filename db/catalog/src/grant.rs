@@ -1,4 +1,4 @@
-//! A grant as both sides see it, and how a tenant's view finds what was granted to it.
+//! A grant, as both sides see it, and its lookup in a tenant's view.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,7 +11,7 @@ use super::{TableEntry, TenantView};
 /// in floating point.
 pub const FIRST_GRANTED_ID: u64 = 1 << 48;
 
-/// What a grant allows.
+/// The access that a grant allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -34,7 +34,7 @@ impl GrantAccess {
     }
 }
 
-/// Why a table is not reached.
+/// The reason that a table cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// The tenant has no such table, or the grant of it has ended.
@@ -57,7 +57,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// What it allows now; `None`: it has ended.
+    /// The current access; `None`: the grant has ended.
     #[inline]
     pub fn access(&self) -> Option<GrantAccess> {
         match self.access.load(Ordering::Acquire) {
@@ -67,7 +67,7 @@ impl Grant {
         }
     }
 
-    /// The table, if the grant allows that now.
+    /// The table, if the grant allows this access now.
     ///
     /// # Errors
     /// [`AccessError`].
@@ -80,13 +80,13 @@ impl Grant {
         }
     }
 
-    /// The table as the owner has it, for those who show it.
+    /// The owner's entry of the table, for lists.
     #[inline]
     pub fn entry(&self) -> &TableEntry {
         &self.entry
     }
 
-    /// Allows that from now on, for all who hold it; `None` ends it.
+    /// Sets the access for all holders from now on; `None` ends the grant.
     pub(super) fn set(&self, access: Option<GrantAccess>) {
         self.access.store(access.map_or(ACCESS_ENDED, |access| access as u8), Ordering::Release);
     }
@@ -105,31 +105,31 @@ pub struct IssuedGrant {
     pub table: Box<str>,
     /// The name of the tenant that it was granted to.
     pub to: Box<str>,
-    /// What it allows.
+    /// The access.
     pub access: GrantAccess,
-    /// What the grantee has; `None` if there was no such tenant, or no room for it there.
+    /// The grantee's side; `None` if there was no such tenant, or its quota of grants was reached.
     pub(super) grant: Option<Arc<Grant>>,
 }
 
 impl IssuedGrant {
-    /// Whether the grantee has it now. Not for the owner to know: see the module's text.
+    /// Whether the grantee has it now. The owner must not know: see the module's text.
     #[inline]
     pub fn in_force(&self) -> bool {
         self.grant.as_ref().is_some_and(|grant| grant.access().is_some())
     }
 }
 
-/// On whose behalf a grant is made.
+/// The party for which a grant is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantIssuer {
-    /// The operator, who is told whether the grantee is there and has room.
+    /// The operator, who learns whether the grantee exists and may receive it.
     Operator,
-    /// The owner, who is not.
+    /// The owner, who does not.
     Owner,
 }
 
 impl TenantView {
-    /// The table that is reached under that id: one of its own or, if the grant allows it, one granted to it.
+    /// The table of that id: the tenant's own or, if the grant allows it, a granted one.
     ///
     /// # Errors
     /// [`AccessError`].
@@ -150,7 +150,7 @@ impl TenantView {
         self.granted.get(&id).ok_or(AccessError::Unknown)?.reach(write)
     }
 
-    /// The id under which a table of that name is reached, own (`table`) or granted (`owner/table`).
+    /// The id of the table of that name, own (`table`) or granted (`owner/table`).
     #[inline]
     pub fn id_of(&self, name: &str) -> Option<u64> {
         let granted = || self.granted_by_name(name).filter(|grant| grant.access().is_some()).map(|grant| grant.id);

@@ -7,7 +7,7 @@ use super::directory_state::{ChangeEffect, DirectoryState};
 use super::grant::IssuedGrant;
 use super::snapshot::DirectorySnapshot;
 
-/// Ends what was given, and takes it out of the grantee's view.
+/// Ends a grant that was given, and removes it from the grantee's view.
 pub(super) fn end_grant(next: &mut DirectoryState, snapshot: &mut DirectorySnapshot, given: &IssuedGrant) {
     let Some(grant) = &given.grant else { return };
     let ended = grant.access().is_none();

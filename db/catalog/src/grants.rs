@@ -1,12 +1,12 @@
-//! Grants: one table of one tenant, reached by another, for reading or for reading and writing, until it is revoked.
+//! Grants: another tenant may read, or read and write, one table of a tenant until the grant is revoked.
 //!
-//! The grantee finds the table in its own name space: as `owner/table`, a name that no table of its own can have, and
-//! under an id from [`FIRST_GRANTED_ID`] on, which no table of its own can have either. Both tenants' snapshots share
-//! the [`Grant`]; what it allows is one atomic in it, so that an end of it, or a change, holds at once for invocations
-//! that run with an older snapshot. A tenant's way to its own tables does not look at any of this.
+//! The grantee finds the table in its own name space: as `owner/table`, and under an id from [`FIRST_GRANTED_ID`] on.
+//! No table of its own can have such a name or id. Both tenants' snapshots share the [`Grant`]. Its access is one
+//! atomic, so a change or an end holds at once for invocations with an older snapshot. Accesses to a tenant's own
+//! tables check none of this.
 //!
-//! An owner is not told whether there is a tenant of the name that it grants to, nor whether that tenant has room for
-//! the grant or has dropped it: the entry in the owner's list ([`IssuedGrant`]) is the same. It is bound to the tenant
+//! An owner does not learn whether a tenant of the grantee's name exists, whether that tenant may receive the grant, or
+//! whether it has dropped it. The entry in the owner's list ([`IssuedGrant`]) is the same. It is bound to the tenant
 //! that had the name at that moment; a later tenant of the same name does not inherit it.
 
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use super::{TableEntry, TenantView};
 use crate::limits::GRANTS_PER_RECEIVER;
 
 impl Directory {
-    /// Grants a table to the tenant of that name, or changes what an earlier grant of it allows; gives the entry of the
+    /// Grants a table to the tenant of that name, or changes the access of an earlier grant. Returns the entry of the
     /// owner's list.
     ///
     /// # Errors
-    /// No such owner or table; a name that none can have; the owner itself; the owner has given as many as it may. To
-    /// the operator alone: no such grantee, or one that has received as many as it may.
+    /// No such owner or table; an invalid name; the owner itself; the owner's quota of grants is reached. For the
+    /// operator alone: no such grantee, or its quota is reached.
     pub fn grant<'a>(
         &self,
         owner: impl Into<TenantRef<'a>>,
@@ -70,7 +70,7 @@ impl Directory {
         })
     }
 
-    /// Ends a grant. From now on nothing goes through it: no plain operation that comes in, no call of an invocation.
+    /// Ends a grant. From now on it allows nothing: no new plain operation, and no call of an invocation.
     ///
     /// # Errors
     /// No such owner or grant.
@@ -89,8 +89,8 @@ impl Directory {
         })
     }
 
-    /// Ends a grant at the grantee's wish; `name` is the one that it has there, `owner/table`. The owner's list still
-    /// shows it: whether it is used is the grantee's own business.
+    /// Ends a grant for the grantee; `name` is the grantee's name for it, `owner/table`. The owner's list still shows
+    /// it: its use is the grantee's own business.
     ///
     /// # Errors
     /// No such tenant or grant.
@@ -106,8 +106,8 @@ impl Directory {
     }
 }
 
-/// Whether the owner may give one more grant to that tenant. Its own count alone decides: it learns nothing of the
-/// other.
+/// Checks that the owner may give one more grant to that tenant. Only its own count decides: it learns nothing of the
+/// other tenant.
 fn check_issue_quota(view: &TenantView, to: &str) -> Result<(), DirectoryError> {
     over_quota(&view.tenant, "grants_given", view.tenant.quotas.grants_given, view.given.len())?;
     if view.given.iter().filter(|given| *given.to == *to).count() >= GRANTS_PER_RECEIVER {
@@ -116,7 +116,8 @@ fn check_issue_quota(view: &TenantView, to: &str) -> Result<(), DirectoryError> 
     Ok(())
 }
 
-/// Puts a new grant into the grantee's view; `None` if there is none or it has no room, unless the operator asks.
+/// Adds a new grant to the grantee's view. For the operator, a missing grantee or a reached quota is an error; else
+/// `None`.
 fn deliver(
     next: &mut DirectoryState,
     snapshot: &mut DirectorySnapshot,
@@ -151,7 +152,7 @@ fn deliver(
     Ok(Some(grant))
 }
 
-/// What is kept of a tenant's grants: those that it gave, and those that it received.
+/// The journal entries of a tenant's grants: those that it gave, and those that it received.
 pub(super) fn journal_grants(view: &TenantView) -> (Vec<JournalGivenGrant>, Vec<JournalReceivedGrant>) {
     let given = |given: &IssuedGrant| JournalGivenGrant {
         table: given.table.to_string(),
@@ -167,8 +168,8 @@ pub(super) fn journal_grants(view: &TenantView) -> (Vec<JournalGivenGrant>, Vec<
     (view.given.iter().map(given).collect(), received)
 }
 
-/// Puts back a tenant's list of grants, and those of them that their grantees had. All tenants are in the snapshot,
-/// with their tables.
+/// Restores a tenant's list of grants, and those of them that their grantees had. All tenants are in the snapshot, with
+/// their tables.
 pub(super) fn restore_grants(
     snapshot: &mut DirectorySnapshot,
     received_by: &std::collections::BTreeMap<u32, JournalTenant>,
@@ -201,7 +202,7 @@ pub(super) fn restore_grants(
         });
         view.given.push(IssuedGrant { table: table.as_str().into(), to: to.as_str().into(), access: *access, grant });
     }
-    // What it has received from those before it is in the snapshot alone.
+    // The grants that it has received from earlier tenants are in the snapshot alone.
     if let Some(now) = snapshot.tenants.get(&kept.id) {
         (view.granted, view.granted_names) = (now.granted.clone(), now.granted_names.clone());
     }

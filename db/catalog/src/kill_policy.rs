@@ -1,13 +1,13 @@
-//! Conduct: extensions whose calls keep being killed are slowed down, then suspended.
+//! The kill policy: extensions whose calls keep being killed are slowed down, then suspended.
 //!
-//! A kill costs the worker a signal and the tenant its budget, so a program that is killed again and again is taken
-//! from the others' time only in small coin; but it is of no use to anybody, and it may be somebody who searches for a
-//! hole. What counts, per extension and over the last `kill_window_s` seconds: at least `slow_after_kills` (then
-//! `suspend_after_kills`) kills, which are also at least one in [`KILLS_ONE_IN`] of its calls. So one bad call in ten
-//! thousand never counts, at whatever rate. `Unloaded` and `ReclaimPressure` are not held against it.
+//! A kill costs the worker a signal and the tenant its budget, so repeated kills take little time from other tenants.
+//! But they are of no use, and may be the search for a hole. The policy counts, per extension and over the last
+//! `kill_window_s` seconds, at least `slow_after_kills` (then `suspend_after_kills`) kills. They must also be at least
+//! one in [`KILLS_ONE_IN`] of its calls. So one bad call in ten thousand never counts, at any rate. `Unloaded` and
+//! `ReclaimPressure` are not counted.
 //!
-//! A control thread looks every [`KILL_POLICY_INTERVAL_MS`]; workers read one word of the extension, and the
-//! directory that they have anyway.
+//! A control thread checks every [`KILL_POLICY_INTERVAL_MS`]. Workers read one word of the extension, and their own
+//! snapshot.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ impl WindowSlot {
         self.killed.iter_mut().zip(other.killed).for_each(|(sum, more)| *sum += more);
     }
 
-    /// Whether `limit` kills are reached, and are a noticeable part of the calls.
+    /// Whether there are `limit` kills, and they are a noticeable part of the calls.
     fn reaches(&self, limit: u32) -> bool {
         let kills = self.kills();
         limit > 0 && kills >= u64::from(limit) && kills.saturating_mul(KILLS_ONE_IN) >= self.calls
@@ -57,7 +57,7 @@ struct KillWindow {
     version: u64,
     seen: WindowSlot,
     steps: VecDeque<WindowSlot>,
-    /// Kills up to here do not count for a suspension: it has been resumed since.
+    /// Kills before this time do not count for a suspension: the extension was resumed then.
     resumed_ms: u64,
     suspended: bool,
     slowed: bool,
@@ -66,7 +66,7 @@ struct KillWindow {
 /// Steps of a window.
 const WINDOW_SLOTS: u64 = 60;
 
-/// What ended, without kills that are the server's own doing, or may be another tenant's.
+/// Ended calls, without kills that are the server's own doing, or that another tenant may have caused.
 fn finished_calls(counts: &InvocationTotals) -> WindowSlot {
     let mut killed = counts.killed;
     for cause in [KillCause::Unloaded, KillCause::ReclaimPressure] {
@@ -76,7 +76,7 @@ fn finished_calls(counts: &InvocationTotals) -> WindowSlot {
 }
 
 impl KillWindow {
-    /// Takes over what has ended since the last look.
+    /// Adds the calls that ended since the last check.
     fn look(&mut self, version: u64, now: WindowSlot, now_ms: u64, window_s: u32) {
         let first = self.version == 0;
         if self.version != version {
@@ -88,8 +88,8 @@ impl KillWindow {
             *more = now.saturating_sub(seen);
         }
         if first {
-            // The calls since the extension was loaded, and the kills since the last look: no more of those calls count
-            // than leave the kills noticeable. What comes later will tell.
+            // `more` has the calls since the extension was loaded, and the kills since the last check. No more of those
+            // calls count than leave the kills noticeable; later checks are exact.
             more.calls = more.calls.min(more.kills() * KILLS_ONE_IN);
         }
         self.seen = now;
@@ -105,7 +105,7 @@ impl KillWindow {
         }
     }
 
-    /// What ended after `from_ms`.
+    /// The calls that ended after `from_ms`.
     fn since(&self, from_ms: u64) -> WindowSlot {
         let mut sum = WindowSlot::default();
         self.steps.iter().filter(|step| step.at_ms > from_ms || from_ms == 0).for_each(|step| sum.add(step));
@@ -113,18 +113,18 @@ impl KillWindow {
     }
 }
 
-/// Watches the conduct of all extensions that were ever killed.
+/// Watches all extensions that were ever killed.
 #[derive(Debug, Default)]
 pub struct KillPolicy {
-    /// Kills of all tenants at the last look, and of each by its serial number.
+    /// Kills of all tenants at the last check, and of each tenant by its serial number.
     total: Option<u64>,
     tenants: HashMap<u64, u64>,
     windows: HashMap<(u64, Box<str>), KillWindow>,
 }
 
 impl KillPolicy {
-    /// Looks at what has ended since the last time. `total`: kills of all tenants; where it has not moved, no tenant
-    /// has to be looked at for new ones.
+    /// Checks the calls that ended since the last time. `total` is the kills of all tenants: if it has not changed, no
+    /// tenant needs a check for new ones.
     pub fn look(&mut self, directory: &Directory, total: u64, now_ms: u64) {
         if self.total == Some(total) && self.windows.is_empty() {
             return;
@@ -149,7 +149,7 @@ impl KillPolicy {
         self.windows = windows;
     }
 
-    /// Opens windows for a tenant's extensions that were killed since the last look.
+    /// Opens windows for a tenant's extensions that were killed since the last check.
     fn find_killed(&mut self, view: &TenantView) {
         let kills = view.tenant.usage.kills_total();
         let before = if kills == 0 { Some(0) } else { self.tenants.insert(view.tenant.serial, kills) };
@@ -166,8 +166,7 @@ impl KillPolicy {
     }
 }
 
-/// Calls a second of an extension that is slowed down: few, and enough for a suspension to come if they are killed,
-/// too.
+/// Admitted calls a second of a slowed extension: few, but enough for a suspension if they are killed, too.
 fn slowed_rate(quotas: &Quotas) -> u32 {
     (quotas.suspend_after_kills.saturating_mul(2) / quotas.kill_window_s.max(1)).max(SLOWED_CALLS_PER_S)
 }
@@ -195,7 +194,7 @@ fn decide(directory: &Directory, view: &TenantView, extension: &LoadedExtension,
     if !suspended && since.reaches(quotas.suspend_after_kills) {
         let why = describe_kills(&since, quotas, "suspend_after_kills", quotas.suspend_after_kills);
         let suspension = Suspension::new(&extension.name, now_ms, &why);
-        // Unloaded meanwhile: then there is nothing to suspend.
+        // If it was unloaded meanwhile there is nothing to suspend.
         if directory.suspend_by_policy(view.tenant.id, &extension.name, suspension).is_ok() {
             window.suspended = true;
             report_event(view, extension, "suspended", now_ms, why);
@@ -222,7 +221,7 @@ mod tests {
 
     const WINDOW_S: u32 = 60;
 
-    /// An extension with so many good calls and kills since it was loaded.
+    /// An extension with `good` calls and `kills` since it was loaded.
     fn counted(good: u64, kills: u64) -> WindowSlot {
         let mut killed = [0; KillCause::ALL.len()];
         killed[sandstorm_metrics::cause_index(KillCause::Panic)] = kills;
@@ -234,7 +233,7 @@ mod tests {
         let mut window = KillWindow::default();
         for look in 1..2_000u64 {
             window.look(1, counted(look * 10_000_000, look * 1_000), look * KILL_POLICY_INTERVAL_MS, WINDOW_S);
-            // The first look cannot know how old the calls are: its kills count, up to one look's worth.
+            // The first check cannot know the age of the calls: its kills count, up to one check's worth.
             assert!(!window.since(0).reaches(1_001), "look {look}");
         }
         assert!(window.steps.len() as u64 <= WINDOW_SLOTS + 1);

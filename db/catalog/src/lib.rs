@@ -1,9 +1,9 @@
-//! Tenants: who they are, what they may use and what they have, as immutable snapshots.
+//! Tenants: their accounts, their quotas and their tables and extensions, as immutable snapshots.
 //!
-//! The [`Directory`] is changed by control threads only; each change builds a new [`DirectorySnapshot`]. Workers keep
-//! the snapshot they have and compare its generation with [`Directory::generation`] once a loop turn: no lock, no
-//! reference counting on the way of a request. What a snapshot holds is counted (`Arc`), so a deleted tenant, a dropped
-//! table or a replaced extension lives until the last invocation that uses it is done, and is freed then.
+//! Only control threads change the [`Directory`]; each change builds a new [`DirectorySnapshot`]. Workers keep a
+//! snapshot and compare its generation with [`Directory::generation`] once a loop turn. So a request takes no lock and
+//! counts no references. The parts of a snapshot are counted (`Arc`): a deleted tenant, a dropped table or a replaced
+//! extension lives until the last invocation that uses it has ended.
 #![forbid(unsafe_code)]
 
 mod change_log;
@@ -56,88 +56,88 @@ pub use token_match::TokenMatch;
 pub use token_rotation::OldToken;
 pub use versions::{ExtensionVersions, LoadedVersion};
 
-/// An account. Immutable: a changed setting makes a new `TenantAccount` that shares the usage of the old.
+/// An account. It is immutable: a changed setting makes a new `TenantAccount` that shares the usage of the old one.
 #[derive(Clone, Debug)]
 pub struct TenantAccount {
     /// Its id, which travels in every message; never 0.
     pub id: u32,
-    /// Unlike id and name never another tenant's, not even after this one is deleted; never 0.
+    /// Its serial number. Unlike id and name it is never another tenant's, not even after this one is deleted; never 0.
     pub serial: u64,
     /// Its name, unique on the server.
     pub name: String,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: TenantOrigin,
-    /// Which of the configuration's tokens was set last.
+    /// The mark of the configuration's token that was set last.
     configured_token: Option<String>,
-    /// Whether its data are reached without a token. Only on servers whose data ports are bound to loopback, or that
-    /// were told to allow it.
+    /// Whether its data are accessible without a token. Only on servers whose data ports are bound to loopback, or that
+    /// allow it by configuration.
     pub open: bool,
-    /// What it may use.
+    /// Its quotas.
     pub quotas: Quotas,
-    /// What was said of its quotas; for the others the server's defaults hold.
+    /// The quotas that were set; for the others the server's defaults hold.
     pub said: QuotaChanges,
     /// Budgets that the operator set for single extensions, by name.
     pub budgets: HashMap<Box<str>, BudgetOverride>,
     /// The worker that its requests should go to.
     pub home_worker: u32,
-    /// Grows whenever a token is set on this server and is never the same for two tenants: a session that was
-    /// authenticated stays so as long as the number it was authenticated under is among [`TenantAccount::credentials`].
+    /// Grows whenever a token is set on this server, and is never the same for two tenants. A session stays
+    /// authenticated as long as its credential is among [`TenantAccount::credentials`].
     pub credential: u64,
-    /// What it uses; shared between this tenant's snapshots.
+    /// Its usage; shared between this tenant's snapshots.
     pub usage: Arc<TenantUsage>,
     token: TokenHash,
-    /// The token before this one, while its grace lasts.
+    /// The previous token, during its grace period.
     old: Option<OldToken>,
 }
 
 impl TenantAccount {
-    /// Whether `token` is the tenant's: the current one, or the one before within its grace. Hashes: for the start of a
-    /// session, not for every message.
+    /// Whether `token` is the tenant's: the current one, or the previous one within its grace period. Hashes it: for
+    /// the start of a session, not for every message.
     pub fn token_matches(&self, token: &[u8]) -> bool {
         self.shown(token).is_some()
     }
 
-    /// Whether one that presents `token` may use this tenant's data: it is open, or the token is right.
+    /// Whether a client with `token` may use this tenant's data: it is open, or the token is right.
     pub fn admits(&self, token: &[u8]) -> bool {
         self.open || self.token_matches(token)
     }
 
-    /// Takes a place among the tenant's concurrent invocations, with the memory that each begins with. Each place that
-    /// was given has to be given back with [`TenantAccount::end_invocations`].
+    /// Reserves one of the tenant's concurrent invocations, with the memory that each begins with. Each reservation
+    /// must be released with [`TenantAccount::end_invocations`].
     ///
     /// # Errors
-    /// The text that names the quota which is reached, for an answer `OverQuota`; nothing is taken.
+    /// The text that names the quota that is reached, for an answer `OverQuota`; nothing is reserved.
     #[inline]
     pub fn begin_invocation(&self) -> Result<(), &'static str> {
         self.usage.begin(self.quotas.concurrent_invocations, self.quotas.invocation_memory_bytes)
     }
 
-    /// Charges for memory (`memory_units`) that an invocation takes beyond what each begins with; `false`, and
-    /// nothing is charged, if that would pass the quota `invocation_memory_bytes`.
+    /// Charges for memory (`memory_units`) that an invocation takes beyond what each begins with. Returns `false`, and
+    /// charges nothing, if that would exceed the quota `invocation_memory_bytes`.
     pub fn charge_memory(&self, units: u32) -> bool {
         self.usage.charge(units, self.quotas.invocation_memory_bytes)
     }
 
-    /// Gives back what [`TenantAccount::charge_memory`] took.
+    /// Returns the units of [`TenantAccount::charge_memory`].
     pub fn uncharge_memory(&self, units: u32) {
         self.usage.uncharge(units);
     }
 
-    /// Gives so many places back.
+    /// Releases `count` reservations.
     #[inline]
     pub fn end_invocations(&self, count: u32) {
         self.usage.end(count);
     }
 
-    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all workers) keep within the tenant's
-    /// rate. Costs one comparison when the rate is unlimited.
+    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all workers) are within the tenant's
+    /// rate. Costs one comparison if the rate is unlimited.
     #[inline]
     pub fn admit_requests(&self, now_ns: u64, requests: u32) -> bool {
         self.quotas.requests_per_s == 0 || self.usage.admit(now_ns, requests, self.quotas.requests_per_s)
     }
 }
 
-/// A tenant and what it has, at one moment.
+/// A tenant and its tables, extensions and grants, at one moment.
 #[derive(Clone)]
 pub struct TenantView {
     /// The tenant.
@@ -148,7 +148,7 @@ pub struct TenantView {
     pub table_names: HashMap<Box<str>, u64>,
     /// Its extensions by name, the newest version of each.
     pub extensions: HashMap<Box<str>, Arc<LoadedExtension>>,
-    /// Versions of its extensions, of those that are loaded and of those that were.
+    /// Versions of its extensions, loaded or not.
     pub versions: Arc<ExtensionVersions>,
     /// Names of extensions whose calls are refused until they are resumed.
     pub suspended: HashMap<Box<str>, Arc<Suspension>>,
@@ -156,7 +156,7 @@ pub struct TenantView {
     pub granted: HashMap<u64, Arc<Grant>>,
     /// Those ids by name (`owner/table`).
     pub granted_names: HashMap<Box<str>, u64>,
-    /// What it granted to others, in the order in which it did.
+    /// The grants that it gave to others, in their order.
     pub given: Vec<IssuedGrant>,
 }
 
@@ -178,8 +178,8 @@ impl TenantView {
         self.extensions.get(name)
     }
 
-    /// What one invocation of `extension` may use: the tenant's quotas, then what the extension says for itself, then
-    /// what the operator set for it.
+    /// The budget of one invocation of `extension`: the tenant's quotas, overridden by the extension's own budget, then
+    /// by the operator's.
     #[inline]
     pub fn budget(&self, extension: &LoadedExtension) -> Budget {
         let budget = self.tenant.quotas.budget().with(&extension.budget);
@@ -189,8 +189,8 @@ impl TenantView {
         }
     }
 
-    /// What is used of those quotas of which something is used up, by their names. Of `memory_bytes`, what the quotas
-    /// of the tables add up to.
+    /// The use of those quotas that can be used up, by their names. For `memory_bytes` it is the sum of the quotas of
+    /// the tables.
     pub fn used(&self, now_ms: u64) -> Vec<(&'static str, u64)> {
         let usage = &self.tenant.usage;
         vec![
@@ -242,24 +242,24 @@ pub struct TableEntry {
     pub id: u64,
     /// Its name within its tenant.
     pub name: Box<str>,
-    /// What happens at its quota.
+    /// Its behaviour at its quota.
     pub mode: StorageMode,
     /// Bytes of records, with overhead, that it may hold.
     pub quota_bytes: u64,
     /// The records.
     pub table: RecordTable,
-    /// When all its records are to go (memcached's `flush_all` with a delay), in milliseconds since the Unix epoch; 0:
-    /// never.
+    /// The time at which all its records are removed (memcached's `flush_all` with a delay), in milliseconds since the
+    /// Unix epoch; 0: never.
     pub flush_at_ms: AtomicU64,
 }
 
 impl TableEntry {
-    /// Removes all records if the time for that has come; `charge` is told of the table before, by the one who does it.
+    /// Removes all records if that time has come. The thread that does it calls `charge` with the table before.
     #[inline]
     pub fn flush_if_due(&self, participant: &Participant, now_ms: u64, charge: impl FnOnce(&RecordTable)) {
         let at_ms = self.flush_at_ms.load(Relaxed);
         let is_due = at_ms != 0 && at_ms <= now_ms;
-        // Whoever puts it back does it.
+        // The thread that resets the time removes the records.
         if is_due && self.flush_at_ms.compare_exchange(at_ms, 0, Relaxed, Relaxed).is_ok() {
             charge(&self.table);
             self.table.clear(participant);

@@ -7,33 +7,31 @@ pub const INVOCATION_MEMORY_BYTES: u64 = 256 << 20;
 /// Kills of one extension within [`KILL_WINDOW_S`] after which its calls are slowed down, by default: nearly two a
 /// second.
 pub const SLOW_AFTER_KILLS: u32 = 100;
-/// Kills, counted so, after which the extension is suspended, by default.
+/// Kills in the same window after which the extension is suspended, by default.
 pub const SUSPEND_AFTER_KILLS: u32 = 500;
-/// Part of an extension's calls that kills have to be in order to count: one in so many.
+/// Fraction of an extension's calls that kills must be in order to count: one in this many.
 pub const KILLS_ONE_IN: u64 = 100;
-/// Calls a second that are let in of an extension that is slowed down, at the least: enough to see whether it has been
-/// repaired.
+/// Least rate of admitted calls of a slowed extension, calls a second: enough to see whether it has been repaired.
 pub const SLOWED_CALLS_PER_S: u32 = 10;
-/// Milliseconds between two looks at the kills: at full speed a tenant has hundreds more within that time, which cost
-/// itself.
+/// Milliseconds between two checks of the kills. At full speed a tenant has hundreds more within that time, at its own
+/// cost.
 pub const KILL_POLICY_INTERVAL_MS: u64 = 250;
-/// Seconds for which kills count, by default: time for an operator to see them, and for a tenant to push a repaired
+/// Seconds for which kills count, by default: time for an operator to notice them, and for a tenant to push a repaired
 /// version.
 pub const KILL_WINDOW_S: u32 = 60;
-/// After a failure, the journal is written again this often although nobody changes anything: a disk with room is
-/// noticed within seconds, and a full one is asked rarely.
+/// Interval at which a failed journal is written again without any change. A disk with space is noticed within seconds,
+/// and a full one is tried rarely.
 pub const JOURNAL_RETRY: Duration = Duration::from_secs(5);
-/// An attempt that takes longer than this (many tenants, a slow disk) is not repeated for each change that is refused.
+/// Duration of an attempt (many tenants, a slow disk) above which it is not repeated for each refused change.
 pub const JOURNAL_SLOW_ATTEMPT: Duration = Duration::from_millis(10);
-/// How many times its own length passes after such an attempt before the next: attempts take a twentieth of the time at
-/// most.
+/// Pause after such an attempt, as a multiple of its duration: attempts take a twentieth of the time at most.
 pub const JOURNAL_BACKOFF_FACTOR: u32 = 20;
-/// Between two log lines about changes that are refused, at least: a disk that is full is not filled by saying so.
+/// Least time between two log lines about refused changes: the log must not fill a full disk.
 pub const JOURNAL_LOG_EVERY: Duration = Duration::from_secs(60);
-/// Files with bytes that were cut off the journal, at most; the oldest leaves first. A machine that loses power makes
-/// one each time at most.
+/// Files with bytes that were cut off the journal, at most; the oldest is removed first. Each loss of power makes one
+/// at most.
 pub const TRUNCATED_FILES: usize = 8;
-/// Bytes of such a file, at most: a line that holds all of ten thousand tenants.
+/// Bytes of such a file, at most: a line with all of ten thousand tenants.
 pub const TRUNCATED_FILE_BYTES: usize = 16 << 20;
 /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).
 pub const TENANTS: usize = 16_384;
@@ -41,14 +39,14 @@ pub const TENANTS: usize = 16_384;
 pub const MIN_TABLE_BYTES: u64 = 64 << 10;
 /// Quota of a table in bytes if none is given; less if the tenant has not twice as much left.
 pub const DEFAULT_TABLE_BYTES: u64 = 1 << 30;
-/// The same at most: 30 days. A token that is needed for longer has not been replaced.
+/// Longest grace period of an old token: 30 days. A token that is needed for longer has not been replaced.
 pub const OLD_TOKEN_GRACE_MAX: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
-/// Tables that one tenant may grant to one other: a quarter of what a tenant receives by default, so that no one
+/// Tables that one tenant may grant to another one: a quarter of what a tenant receives by default, so that no single
 /// tenant can fill another's list.
 pub const GRANTS_PER_RECEIVER: usize = 16;
-/// Bytes that the journal of tenants may have before it is replaced by one that holds what there is: some ten thousand
-/// changes, read in a fraction of a second.
+/// Least length at which the journal is replaced by one with the current state: some ten thousand changes, read in a
+/// fraction of a second.
 pub const JOURNAL_MIN_BYTES: u64 = 4 << 20;
-/// The same for a server with many tenants, as a multiple of what there was when it was replaced last: so replacing
-/// costs a change a third of its own bytes, on average.
+/// The same for a server with many tenants, as a multiple of the length after the last replacement. So a replacement
+/// costs each change a third of its own bytes, on average.
 pub const JOURNAL_GROWTH: u64 = 4;

@@ -1,4 +1,4 @@
-//! What is asked of the directory: its own options, a tenant to be created, a table to be created.
+//! Options of the directory, of a new tenant and of a new table.
 
 use super::journal::TenantOrigin;
 use super::quotas::{QuotaChanges, Quotas};
@@ -6,10 +6,10 @@ use crate::limits::TENANTS;
 use sandstorm_accounts::token::TokenHash;
 use sandstorm_store::StorageMode;
 
-/// What holds for all tenants of a server.
+/// The options that hold for all tenants of a server.
 #[derive(Clone, Debug)]
 pub struct DirectoryOptions {
-    /// Number of workers; homes are given out in turn.
+    /// Number of workers; homes are assigned in turn.
     pub workers: u32,
     /// Tenants, at most.
     pub max_tenants: usize,
@@ -45,20 +45,20 @@ pub struct NewTenant {
     pub id: Option<u32>,
     /// Whether it is reached without a token.
     pub open: bool,
-    /// Its token (20 to 256 printable characters); generated if neither this nor what is kept of one is given.
+    /// Its token (20 to 256 printable characters); generated if neither this nor `token_hash` is given.
     pub token: Option<String>,
-    /// What is kept of its token, instead of the token.
+    /// The stored form of its token, instead of the token.
     pub token_hash: Option<TokenHash>,
-    /// Where its quotas differ from the server's.
+    /// The quotas that differ from the server's.
     pub quotas: QuotaChanges,
     /// Its home worker; assigned if not given.
     pub home_worker: Option<u32>,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: TenantOrigin,
 }
 
 impl NewTenant {
-    /// A tenant of that name, all else by default.
+    /// A tenant of that name, with defaults for the rest.
     pub fn named(name: &str) -> NewTenant {
         NewTenant { name: name.into(), ..NewTenant::default() }
     }
@@ -66,7 +66,7 @@ impl NewTenant {
 
 impl std::fmt::Debug for NewTenant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the token: this gets into logs.
+        // The token is left out: this gets into logs.
         f.debug_struct("NewTenant").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
     }
 }
@@ -78,7 +78,7 @@ pub struct NewTable {
     pub name: String,
     /// Its id; assigned if not given.
     pub id: Option<u64>,
-    /// What happens at its quota.
+    /// Its behaviour at its quota.
     pub mode: StorageMode,
     /// Bytes of records it may hold; if not given: half of what the tenant has left, at most 1 GiB.
     pub quota_bytes: Option<u64>,
@@ -87,7 +87,7 @@ pub struct NewTable {
 }
 
 impl NewTable {
-    /// A table of that name in store mode, all else by default.
+    /// A table of that name in store mode, with defaults for the rest.
     pub fn named(name: &str) -> NewTable {
         NewTable { name: name.into(), id: None, mode: StorageMode::Store, quota_bytes: None, ordered: false }
     }

@@ -1,4 +1,4 @@
-//! From the directory to what is kept of it, and back.
+//! Converts the directory to its persisted state, and back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use sandstorm_accounts::TenantUsage;
 use sandstorm_store::{RecordTable, TableConfig};
 
 impl Directory {
-    /// Keeps what there is, and every change from now on, in that journal: a change is on the disk before anybody sees
-    /// it. Where the disk takes nothing, but the journal holds what there was, changes are refused until it does.
+    /// Writes the current state, and every later change, to that journal: a change is on the disk before it is visible.
+    /// If the disk is full, but the journal has the current state, changes are refused until there is space.
     ///
     /// # Errors
-    /// [`JournalError`]: it cannot be written for another reason, or there was none.
+    /// [`JournalError`]: it cannot be written for another reason, or it was empty.
     pub fn start_journal(&self, mut journal: Journal) -> Result<(), JournalError> {
-        // Behind the lock that changes take.
+        // Behind the lock for changes.
         let next = self.next.lock();
         if let Err(error) = journal.replace(&directory_image(&next, &self.snapshot())) {
             if !journal.can_start_unwritable() {
@@ -40,18 +40,19 @@ impl Directory {
         Ok(())
     }
 
-    /// Since when, in milliseconds since 1970, changes are refused because they cannot be written, and why.
+    /// The time from which changes are refused because they cannot be written, in milliseconds since 1970, and the
+    /// reason.
     pub fn not_kept(&self) -> Option<(u64, String)> {
         let journal = self.journal.lock();
         journal.as_ref()?.write_failure().map(|(since_ms, why)| (since_ms, why.to_string()))
     }
 
-    /// Whether changes are kept at all.
+    /// Whether changes are persisted at all.
     pub fn has_journal(&self) -> bool {
         self.journal.lock().is_some()
     }
 
-    /// Writes the journal again where that has failed, once in a while. Called from time to time.
+    /// Writes the journal again after a failure, from time to time. Called periodically.
     pub fn retry_journal(&self) {
         if !self.journal.lock().as_ref().is_some_and(Journal::is_due) {
             return;
@@ -59,15 +60,15 @@ impl Directory {
         let next = self.next.lock();
         let state = directory_image(&next, &self.snapshot());
         if let Some(journal) = &mut *self.journal.lock() {
-            // It is noted, and told by `not_kept`.
+            // The failure is noted, and returned by `not_kept`.
             let _still_failing = journal.replace(&state);
         }
     }
 
-    /// Puts back what was kept. Tables are empty; extensions are not loaded yet.
+    /// Restores the persisted state. Tables are empty; extensions are not loaded yet.
     ///
     /// # Errors
-    /// What the directory refuses, with the tenant's name.
+    /// The refusal of the directory, with the tenant's name.
     pub fn restore(&self, kept: &DirectoryImage) -> Result<(), (String, DirectoryError)> {
         let mut of = String::new();
         let restored = self.change_and_log(change_log::log_restored, |next, snapshot| {
@@ -89,12 +90,12 @@ impl Directory {
         if !kept.tenants.is_empty() {
             self.restored.store(true, std::sync::atomic::Ordering::Release);
         }
-        // Whoever looks for graces finds out whether there are any.
+        // The next check for grace periods finds out whether there are any.
         self.has_graces.store(true, std::sync::atomic::Ordering::Release);
         restored.map_err(|error| (of, error))
     }
 
-    /// Whether a server with this directory ran before: there may be requests under way that were meant for it.
+    /// Whether a server with this directory ran before: requests that were meant for it may still arrive.
     pub fn was_restored(&self) -> bool {
         self.restored.load(std::sync::atomic::Ordering::Acquire)
     }
@@ -118,7 +119,7 @@ impl Directory {
             quotas,
             said: kept.quotas.clone(),
             budgets: kept.budgets.iter().map(|(name, budget)| (name.as_str().into(), *budget)).collect(),
-            // There may be fewer of them than there were.
+            // There may be fewer workers than before.
             home_worker: kept.home_worker % workers,
             credential: next.credential(),
             usage: Arc::new(TenantUsage::new(workers as usize)),
@@ -156,7 +157,7 @@ impl Directory {
         Ok(view)
     }
 
-    /// Writes what a change has come to. Called with the lock held that changes take, before anybody sees the change.
+    /// Writes the result of a change. Called under the lock for changes, before the change is visible.
     pub(super) fn keep(
         &self,
         next: &DirectoryState,
@@ -190,14 +191,14 @@ impl Directory {
     }
 }
 
-/// All that is kept.
+/// The whole persisted state.
 fn directory_image(next: &DirectoryState, snapshot: &DirectorySnapshot) -> DirectoryImage {
     let tenants: BTreeMap<u32, JournalTenant> =
         snapshot.tenants.iter().map(|(id, view)| (*id, journal_tenant(next, view))).collect();
     DirectoryImage { tenants, next_tenant: next.tenant, next_home: next.home_worker }
 }
 
-/// What is kept of a tenant.
+/// The persisted state of a tenant.
 fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
     let tenant = &*view.tenant;
     let table = |entry: &Arc<TableEntry>| JournalTable {
@@ -235,7 +236,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
 }
 
 impl TenantView {
-    /// A tenant that has nothing yet.
+    /// A new tenant, without tables, extensions and grants.
     pub(super) fn of(tenant: TenantAccount) -> TenantView {
         TenantView {
             tenant: Arc::new(tenant),

@@ -1,5 +1,5 @@
-//! What a tenant may use. Every quota is declared once, in the table below, with unit, default, range and reason; the
-//! structure, the partial form that configuration and HTTP take, and the checks come out of it.
+//! The quotas of a tenant. Each is declared once, in the table below, with unit, default, range and reason. The
+//! structure, the partial form for configuration and HTTP, and the checks are generated from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,13 +43,13 @@ macro_rules! quotas {
                 Ok(changed)
             }
 
-            /// These changes, and then those.
+            /// These changes, followed by later ones.
             #[must_use]
             pub fn and(&self, later: &QuotaChanges) -> QuotaChanges {
                 QuotaChanges { $( $name: later.$name.or(self.$name), )* }
             }
 
-            /// Sets the quota of that name; `false` if there is none of that name or the value does not fit.
+            /// Sets the quota of that name. Returns `false` if there is none, or the value does not fit.
             pub fn set(&mut self, name: &str, value: u64) -> bool {
                 match name {
                     $( stringify!($name) => match <$type>::try_from(value) {
@@ -67,7 +67,7 @@ macro_rules! quotas {
                 vec![$( (stringify!($name), u64::from(self.$name)) ),*]
             }
 
-            /// How each quota is declared, for the page about them.
+            /// The declaration of each quota, for the page about them.
             #[cfg(any(test, feature = "testing"))]
             pub fn declared() -> Vec<QuotaDeclaration> {
                 let meaning = |lines: &[&str]| lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
@@ -102,18 +102,18 @@ macro_rules! quotas {
     };
 }
 
-/// A quota as it stands in the table below.
+/// A quota as it is declared in the table below.
 #[cfg(any(test, feature = "testing"))]
 pub struct QuotaDeclaration {
     /// Its name.
     pub name: &'static str,
-    /// What it bounds.
+    /// The thing that it bounds.
     pub meaning: String,
     /// Its default.
     pub default: u64,
-    /// The least that it may be.
+    /// Its smallest value.
     pub min: u64,
-    /// The most that it may be.
+    /// Its largest value.
     pub max: u64,
 }
 
@@ -164,7 +164,7 @@ quotas! {
 }
 
 impl Quotas {
-    /// What one invocation of the tenant may use.
+    /// The budget of one invocation of the tenant.
     #[inline]
     pub fn budget(&self) -> Budget {
         Budget {
@@ -175,7 +175,7 @@ impl Quotas {
         }
     }
 
-    /// Whether an extension may have this budget, which need not keep within the tenant's.
+    /// Checks that an extension may have this budget, which need not be within the tenant's.
     ///
     /// # Errors
     /// [`QuotaError`] for a value outside of its range, or a slice that is longer than the total.
@@ -191,7 +191,7 @@ impl Quotas {
     }
 }
 
-/// A quota that cannot be set so.
+/// A value of a quota that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Outside of its range.
@@ -199,7 +199,7 @@ pub enum QuotaError {
     Range {
         /// The quota.
         name: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u64,
         /// Smallest value.
         min: u64,
@@ -217,7 +217,7 @@ pub enum QuotaError {
 }
 
 impl QuotaError {
-    /// The keys that it is about, of a table of quotas that is called so.
+    /// The keys that it concerns, in the table of quotas of that name.
     pub fn keys(&self, table: &str) -> Vec<String> {
         let names: &[&str] = match self {
             QuotaError::Range { name, .. } => &[name],

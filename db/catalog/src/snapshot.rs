@@ -1,4 +1,4 @@
-//! All tenants at one moment, and how to find one.
+//! All tenants at one moment, and their lookup.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ impl DirectorySnapshot {
         found.ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
     }
 
-    /// The tenant whose token this is, current or old. Looks at every tenant, and takes the same time whether one
-    /// matches or not.
+    /// The tenant whose token this is, current or old. Compares with every tenant, and takes the same time whether or
+    /// not one matches.
     #[inline]
     pub fn by_token(&self, token: &[u8]) -> Option<&Arc<TenantView>> {
         self.shown(token).map(|(view, _)| view)

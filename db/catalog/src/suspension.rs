@@ -1,4 +1,4 @@
-//! Extensions whose calls are refused until somebody resumes them, and what is said about that.
+//! Extensions whose calls are refused until they are resumed, and the texts for their callers.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,14 +10,14 @@ use super::extension_loading::unknown_extension;
 use super::tenant_ref::TenantRef;
 use super::{Directory, TenantView};
 
-/// Why and since when calls of an extension are answered `Suspended`.
+/// The reason and beginning of a suspension: calls of the extension are answered `Suspended`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspension {
-    /// Since when, in milliseconds since the Unix epoch.
+    /// Its beginning, in milliseconds since the Unix epoch.
     pub since_ms: u64,
-    /// What callers are told: since when, why, how to lift it.
+    /// The text for callers: since when, why, how to lift it.
     pub text: Box<str>,
-    /// Whether only the operator lifts it; it stays when the extension is unloaded and pushed again.
+    /// Whether only the operator lifts it; it also survives an unload and a new push.
     pub binding: bool,
 }
 
@@ -30,7 +30,7 @@ impl Suspension {
         Suspension { since_ms, text: text.into(), binding: false }
     }
 
-    /// One that the operator has asked for, and that only he lifts.
+    /// A suspension by the operator, which only the operator lifts.
     pub fn binding(since_ms: u64) -> Suspension {
         let since = format_utc(since_ms);
         let text = format!("the operator has suspended the extension since {since} UTC; only the operator lifts that");
@@ -56,17 +56,17 @@ impl TenantView {
         self.suspension(name).is_some()
     }
 
-    /// Why calls of the extension of that name are refused, if they are.
+    /// The suspension of the extension of that name, if there is one.
     #[inline]
     pub fn suspension(&self, name: &str) -> Option<&Suspension> {
-        // Asked on every call; mostly nothing is suspended, and then nothing is to be hashed.
+        // Checked on every call; mostly no extension is suspended, and then no name needs hashing.
         if self.suspended.is_empty() { None } else { self.suspended.get(name).map(|suspension| &**suspension) }
     }
 }
 
 impl Directory {
-    /// Suspends an extension (its calls are answered `Suspended` from now on) or resumes it. What the operator has
-    /// suspended stays so for anybody else who resumes it.
+    /// Suspends an extension (its calls are answered `Suspended` from now on) or resumes it. A suspension by the
+    /// operator stays when any other caller resumes it.
     ///
     /// # Errors
     /// No such tenant or extension.
@@ -96,7 +96,7 @@ impl Directory {
         })
     }
 
-    /// Suspends an extension; one that is suspended stays so, for the reason that it was, unless that binds less.
+    /// Suspends an extension. An older suspension stays, with its reason, unless it is less binding.
     ///
     /// # Errors
     /// No such tenant or extension.
@@ -109,7 +109,7 @@ impl Directory {
         self.change_view(tenant, |_, view| insert_suspension(view, extension, suspension))
     }
 
-    /// The same where the server does it by itself: whether it can be kept or not.
+    /// The same for a suspension by the server: whether or not it can be persisted.
     ///
     /// # Errors
     /// No such tenant or extension.

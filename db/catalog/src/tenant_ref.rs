@@ -1,6 +1,6 @@
-//! How a tenant is named: by its id or by its name.
+//! A reference to a tenant: its id or its name.
 
-/// How a control thread names a tenant.
+/// A reference to a tenant, for control threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TenantRef<'a> {
     /// By id.

@@ -1,4 +1,4 @@
-//! The directory against a model, quotas, tokens.
+//! The directory compared with a model, quotas, tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -20,7 +20,7 @@ fn small_table(name: &str) -> NewTable {
     NewTable { quota_bytes: Some(1 << 20), ..NewTable::named(name) }
 }
 
-/// A change of the directory, over few names, so that changes meet each other.
+/// A change of the directory, over few names, so that changes interact.
 #[derive(Clone, Debug)]
 enum Change {
     Create { name: u8, id: Option<u32> },
@@ -44,7 +44,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..60)
 }
 
-/// What the directory should be: names to ids, tables with their quotas, tokens.
+/// The expected directory: names to ids, tables with their quotas, tokens.
 #[derive(Default)]
 struct Model {
     tenants: BTreeMap<String, ModelTenant>,
@@ -61,7 +61,7 @@ const MODEL_TABLES: u32 = 3;
 const MODEL_MIB: u64 = 6;
 
 impl Model {
-    /// Makes the change in both and says where they differ.
+    /// Makes the change in both, and reports their differences.
     fn step(&mut self, directory: &Directory, change: &Change) -> Result<(), TestCaseError> {
         match change {
             Change::Create { name, id } => self.create(directory, &format!("t{name}"), *id),
@@ -152,8 +152,8 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever is created, deleted, dropped and rotated in whatever order: the directory agrees with a plain map, a
-    /// refused change changes nothing, and the generation grows by one with each change and with nothing else.
+    /// Changes come in any order: creations, deletions, drops, rotations. The directory agrees with a plain map, a
+    /// refused change changes nothing, and only each change increments the generation.
     #[test]
     fn directory_agrees_with_a_model(changes in changes()) {
         let quotas = Quotas { tables: MODEL_TABLES, memory_bytes: MODEL_MIB << 20, ..Quotas::default() };
@@ -418,7 +418,7 @@ fn an_old_token_works_until_its_grace_ends_or_is_ended() {
     assert!(directory.revoke_old_token("b").is_err());
     assert_eq!([&second, &third].map(|token| tenant().admits(token.as_bytes())), [false, true]);
 
-    // A grace that is over is ended by whoever looks next; none begins with a grace of nothing.
+    // The next check ends a grace period that is over; a grace of zero never begins.
     let fourth = directory.rotate_with_grace("a", std::time::Duration::from_nanos(1)).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1));
     directory.expire_graces();

@@ -1,10 +1,10 @@
-//! Which of its tokens a tenant has shown.
+//! The token of a tenant that was presented: current or old.
 
-/// Which of a tenant's tokens was shown.
+/// The token of a tenant that was presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenMatch {
-    /// The one that it has now.
+    /// The current one.
     Current,
-    /// The one before, within its grace.
+    /// The previous one, within its grace period.
     Old,
 }

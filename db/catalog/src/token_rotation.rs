@@ -1,11 +1,11 @@
-//! New tokens without downtime: for a while, its grace, the old token works beside the new one, so that clients can be
-//! told one after another. One old token at most: rotating again within the grace ends the older one's at once.
+//! New tokens without downtime: during a grace period the old token works beside the new one, so that clients can be
+//! told one after another. There is at most one old token: a second rotation ends the older one at once.
 //!
-//! A grace runs by elapsed time: setting the clock makes none longer or shorter. When it ends is told by the clock as
-//! it stands when somebody asks. What is kept for a restart, across which no time elapses that anybody has measured, is
-//! both: how much was left, and when that would end by the clock. The less of the two is left then. It is kept anew
-//! when the clock has been set, and when a tenth of it has passed; so a clock that goes wrong while the server is down
-//! ends a grace early, or makes it longer by a tenth.
+//! A grace period runs by elapsed time, so setting the clock does not change its length. Its end is computed from the
+//! current clock. Elapsed time is not measured across a restart, so both are persisted: the rest of the period, and its
+//! end by the clock. The smaller of the two counts then. They are written again when the clock has been set, and when a
+//! tenth of the period has passed. So a wrong clock while the server is down ends a period early, or extends it by a
+//! tenth.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,20 +19,20 @@ use super::{Directory, TenantAccount};
 use crate::limits::OLD_TOKEN_GRACE_MAX;
 use sandstorm_accounts::token::TokenHash;
 
-/// A token that has been replaced and works on until its grace ends.
+/// A token that has been replaced and still works until its grace period ends.
 #[derive(Clone, Debug)]
 pub struct OldToken {
     pub(super) token: TokenHash,
-    /// The number that sessions have which were authenticated with it.
+    /// The credential of the sessions that were authenticated with it.
     pub(super) credential: u64,
-    /// By a clock that nobody sets.
+    /// The end of its grace period by the monotonic clock.
     ends: Instant,
-    /// What is kept of that: its end by the clock, in milliseconds since 1970, and what was left of it.
+    /// The persisted values: its end by the clock, in milliseconds since 1970, and the rest of its grace period.
     pub(super) recorded_ends_ms: u64,
     recorded_left_ms: u64,
 }
 
-/// A moment, by the clock that nobody sets and by the one for people.
+/// A moment, by the monotonic clock and by the time of day.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockReading {
     elapsed: Instant,
@@ -47,7 +47,7 @@ impl ClockReading {
 }
 
 impl OldToken {
-    /// A token that works for so much longer.
+    /// A token that still works for the time `left`.
     fn with_grace(token: TokenHash, credential: u64, left: Duration, now: ClockReading) -> OldToken {
         let (recorded_left_ms, ends) = (ms(left), now.elapsed + left);
         OldToken {
@@ -59,7 +59,7 @@ impl OldToken {
         }
     }
 
-    /// When its grace ends by the clock as it stands now, in milliseconds since 1970.
+    /// The end of its grace period by the current clock, in milliseconds since 1970.
     pub fn until_ms(&self) -> u64 {
         self.until_ms_at(ClockReading::now())
     }
@@ -72,7 +72,7 @@ impl OldToken {
         self.ends.saturating_duration_since(now.elapsed)
     }
 
-    /// Whether what is kept of its end is not so any more: the clock was set, or a good part of the grace has passed.
+    /// Whether the persisted end is outdated: the clock was set, or a good part of the period has passed.
     fn needs_recording(&self, now: ClockReading) -> bool {
         let passed_ms = self.recorded_left_ms.saturating_sub(ms(self.left(now)));
         let was_set = self.until_ms_at(now).abs_diff(self.recorded_ends_ms) > CLOCK_SLACK_MS;
@@ -84,8 +84,8 @@ impl OldToken {
         JournalOldToken { token: JournalToken::of(&self.token), ends_ms, left_ms }
     }
 
-    /// What was kept, if its grace is not over. The clock may have been set meanwhile: nobody gets more than was left,
-    /// or than any may be.
+    /// Restores a persisted token, if its grace period is not over. The clock may have been set meanwhile: no token
+    /// gets more than was left, or than the longest period.
     pub(super) fn restored(kept: &JournalOldToken, credential: u64, now: ClockReading) -> Option<OldToken> {
         let left_ms = kept.ends_ms.saturating_sub(now.wall_ms).min(kept.left_ms.unwrap_or(u64::MAX));
         let left = Duration::from_millis(left_ms).min(OLD_TOKEN_GRACE_MAX);
@@ -100,7 +100,7 @@ impl TenantAccount {
         self.old.as_ref()
     }
 
-    /// Which of its tokens this is. Compares with all of them, each in constant time.
+    /// Returns which of its tokens this is. Compares with all of them, each in constant time.
     pub fn shown(&self, token: &[u8]) -> Option<TokenMatch> {
         let presented = TokenHash::of_presented(token)?;
         let current = self.token.same(&presented);
@@ -108,7 +108,7 @@ impl TenantAccount {
         if current { Some(TokenMatch::Current) } else { old.then_some(TokenMatch::Old) }
     }
 
-    /// The credential that a session gets which shows `token`; `None` if it is not this tenant's.
+    /// The credential of a session with `token`; `None` if it is not this tenant's.
     pub fn credential_of(&self, token: &[u8]) -> Option<u64> {
         match self.shown(token)? {
             TokenMatch::Current => Some(self.credential),
@@ -122,13 +122,13 @@ impl TenantAccount {
         std::iter::once(self.credential).chain(self.old.as_ref().map(|old| old.credential))
     }
 
-    /// Whether it is one of these.
+    /// Whether `credential` is one of these.
     #[inline]
     pub fn has_credential(&self, credential: u64) -> bool {
         self.credential == credential || self.old.as_ref().is_some_and(|old| old.credential == credential)
     }
 
-    /// What is kept of the tokens that work now, each with the credential of its sessions.
+    /// The stored forms of the tokens that work now, each with the credential of its sessions.
     pub fn verifiers(&self) -> impl Iterator<Item = (u64, &TokenHash)> {
         let current = std::iter::once((self.credential, &self.token));
         current.chain(self.old.as_ref().map(|old| (old.credential, &old.token)))
@@ -136,7 +136,7 @@ impl TenantAccount {
 }
 
 impl Directory {
-    /// Gives a tenant a new token and ends its sessions; gives the token.
+    /// Gives a tenant a new token, which is returned, and ends its sessions.
     ///
     /// # Errors
     /// No such tenant.
@@ -144,8 +144,8 @@ impl Directory {
         self.rotate_with_grace(tenant, Duration::ZERO)
     }
 
-    /// Gives a tenant a new token, which works at once; the old one, and the sessions that have shown it, work until
-    /// `grace` (30 days at most) is over. Gives the token.
+    /// Gives a tenant a new token, which works at once and is returned. The old one, and its sessions, work until
+    /// `grace` (30 days at most) is over.
     ///
     /// # Errors
     /// No such tenant.
@@ -171,12 +171,12 @@ impl Directory {
             tenant.old = (!grace.is_zero()).then(|| OldToken::with_grace(replaced, credential, grace, now));
             Ok(())
         })?;
-        // After it can be seen: whoever looks for graces and misses this one looks again.
+        // Set after it is visible: a check for grace periods that misses this one is repeated.
         self.has_graces.store(true, Ordering::Release);
         Ok(token)
     }
 
-    /// Ends the grace of a tenant's old token now; `false` if there was none.
+    /// Ends the grace period of a tenant's old token now; `false` if there was none.
     ///
     /// # Errors
     /// No such tenant.
@@ -188,8 +188,8 @@ impl Directory {
         self.change_tenant(tenant, |_, tenant| Ok(tenant.old.take().is_some()))
     }
 
-    /// Ends the graces that are over, and keeps anew what is left of others. Called from time to time; costs one load
-    /// while no token is being rotated.
+    /// Ends expired grace periods, and persists the rest of others. Called periodically; costs one load while there is
+    /// no old token.
     pub fn expire_graces(&self) {
         if self.has_graces.load(Ordering::Acquire) {
             self.expire_graces_at(ClockReading::now());
@@ -207,7 +207,7 @@ impl Directory {
                 Some(false) => {
                     self.has_graces.store(true, Ordering::Release);
                     if view.tenant.old.as_ref().is_some_and(|old| old.needs_recording(now)) {
-                        // One that cannot be written now is tried again the next time.
+                        // A period that cannot be written now is written the next time.
                         let _tried = self.change_tenant(view.tenant.id, |_, tenant| {
                             tenant.old = tenant.old.take().map(|old| {
                                 let left = old.left(now);
@@ -217,9 +217,9 @@ impl Directory {
                         });
                     }
                 }
-                // It may have been deleted, or rotated anew, since the snapshot was taken.
+                // The tenant may have been deleted, or rotated again, since the snapshot was taken.
                 Some(true) => {
-                    // On a full disk, too: what is kept says when the grace ends.
+                    // On a full disk, too: the persisted state has the end of the grace period.
                     let _gone = self.restrict_view(view.tenant.id, |_, view| {
                         if over(&view.tenant) == Some(true) {
                             Arc::make_mut(&mut view.tenant).old = None;
@@ -232,7 +232,7 @@ impl Directory {
     }
 }
 
-/// How far the clock may be from where it is expected before it counts as set: time servers slew it all the time.
+/// Deviation of the clock above which it counts as set: time servers slew it all the time.
 const CLOCK_SLACK_MS: u64 = 1_000;
 
 fn ms(duration: Duration) -> u64 {
@@ -248,7 +248,7 @@ mod tests {
     const HOUR_MS: u64 = 3_600_000;
     const GRACE: Duration = Duration::from_secs(3600);
 
-    /// A clock that runs, and one that can be set.
+    /// A running clock that can be set.
     struct Clocks(ClockReading);
 
     impl Clocks {
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// A tenant whose token has been rotated under a clock that stands ten hours ahead.
+    /// A tenant whose token was rotated under a clock that is ten hours ahead.
     fn rotated(clocks: &Clocks) -> std::sync::Arc<Directory> {
         let directory = Directory::new(Epochs::new());
         directory.create_tenant(NewTenant::named("shop")).expect("a tenant");
@@ -270,7 +270,7 @@ mod tests {
         directory.snapshot().by_name("shop").expect("it is there").tenant.old.clone()
     }
 
-    /// What is left of it after a restart, in milliseconds.
+    /// The rest of its grace period after a restart, in milliseconds.
     fn left_after_restart(directory: &Directory, clocks: &Clocks) -> Option<u64> {
         let kept = old(directory)?.kept();
         Some(ms(OldToken::restored(&kept, 1, clocks.0)?.left(clocks.0)))

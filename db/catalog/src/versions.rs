@@ -1,15 +1,15 @@
-//! Which versions of its extensions a tenant has had: the next push gets a higher one, and an artifact of one that was
-//! there before is refused, also after an unload, and after a restart.
+//! The versions of a tenant's extensions: the next push gets a higher one. An artifact of an earlier version is
+//! refused, also after an unload, and after a restart.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Names of unloaded extensions whose versions are remembered one by one, for each tenant: as many as may be loaded at
-/// most. Beyond that their highest version counts for every name.
+/// Unloaded extensions of a tenant whose versions are remembered by name: as many as may be loaded at most. Beyond that
+/// their highest version counts for every name.
 const UNLOADED_NAMES: usize = 4_096;
 
-/// What is remembered of a version that is loaded.
+/// The metadata of a loaded version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadedVersion {
@@ -17,7 +17,7 @@ pub struct LoadedVersion {
     pub version: u64,
     /// The version that its manifest names.
     pub manifest_version: String,
-    /// When it was loaded first, in milliseconds since 1970.
+    /// The time of its first loading, in milliseconds since 1970.
     pub loaded_at_ms: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct ExtensionVersions {
     loaded: BTreeMap<Box<str>, LoadedVersion>,
     /// The highest version of each extension that was unloaded.
     unloaded: BTreeMap<Box<str>, u64>,
-    /// The highest version of those unloaded that are not remembered by name.
+    /// The highest version of those unloaded extensions that are not remembered by name.
     floor: u64,
 }
 
@@ -44,7 +44,7 @@ impl ExtensionVersions {
         self.highest(name).unwrap_or(0).saturating_add(1)
     }
 
-    /// The versions that are loaded, by name, or that a restart could not load again.
+    /// The versions of the extensions that are loaded, or that a restart could not load again, by name.
     pub fn loaded(&self) -> impl Iterator<Item = (&str, &LoadedVersion)> {
         self.loaded.iter().map(|(name, loaded)| (&**name, loaded))
     }
@@ -53,7 +53,7 @@ impl ExtensionVersions {
         self.loaded.insert(name.into(), loaded);
     }
 
-    /// Notes that an extension is unloaded; gives what was remembered of it.
+    /// Notes that an extension is unloaded. Returns its metadata.
     pub(super) fn unload(&mut self, name: &str) -> Option<LoadedVersion> {
         let loaded = self.loaded.remove(name)?;
         if self.unloaded.contains_key(name) || self.unloaded.len() < UNLOADED_NAMES {

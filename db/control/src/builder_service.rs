@@ -1,5 +1,5 @@
-//! A builder as a service of its own host: `sandstorm builder serve`. Servers send sources, it sends back artifacts
-//! that it has signed. Tenants of all its servers take turns.
+//! A builder as a service of its own host: `sandstorm builder serve`. Servers send sources; it returns signed
+//! artifacts. Tenants of all its servers take turns.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,19 +28,19 @@ use sandstorm_builder::limits::MAX_SERVICE_WAITING;
 use sandstorm_builder::protocol::{BuildReply, BuildRequest, BuilderHello, MAX_JSON_BYTES, read_frame, write_frame};
 use sandstorm_builder::{BuildError, BuildQueue, BuilderConfig, BuilderHandle, PublicKey, prepare_folder, token_file};
 
-/// Why the service does not run.
+/// The reason that the service does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The builder.
+    /// The builder did not start.
     #[error(transparent)]
     Builder(#[from] BuildError),
-    /// The token's file.
+    /// The token's file cannot be used.
     #[error("{0}")]
     Token(String),
-    /// The certificate.
+    /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] ConfigError),
-    /// The address.
+    /// The address cannot be bound.
     #[error("cannot serve {0}: {1}")]
     Address(SocketAddr, io::Error),
 }
@@ -53,12 +53,12 @@ pub struct BuilderServer {
     renewal: Option<CertificateWatcher>,
 }
 
-/// Has a service look at once whether its certificate's files have changed.
+/// Makes a service check at once whether its certificate's files have changed.
 #[derive(Clone)]
 pub struct CertificateReloader(Option<Arc<ServerCertificate>>);
 
 impl CertificateReloader {
-    /// Looks.
+    /// Checks the files.
     pub fn look(&self) {
         if let Some(identity) = &self.0 {
             identity.look_again();
@@ -75,7 +75,7 @@ struct BuilderService {
 }
 
 impl BuilderServer {
-    /// Starts the builder and binds the address; [`BuilderServer::run`] serves it, with TLS if there is any.
+    /// Starts the builder and binds the address. [`BuilderServer::run`] serves it, with TLS if `tls` has it.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -118,7 +118,7 @@ impl BuilderServer {
         self.renewal.as_ref().map(CertificateWatcher::identity)
     }
 
-    /// What has it look at the certificate's files while it runs.
+    /// A handle that makes it check the certificate's files while it runs.
     pub fn look_again(&self) -> CertificateReloader {
         CertificateReloader(self.identity().cloned())
     }
@@ -131,7 +131,7 @@ impl BuilderServer {
     /// Serves until `stop` is done.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the operating system.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let tls = self.identity().map(ServerCertificate::acceptor).transpose().map_err(io::Error::other)?;
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
@@ -147,7 +147,7 @@ impl BuilderServer {
 }
 
 impl BuilderService {
-    /// Whether the request carries the token; compared in constant time.
+    /// Whether the request carries the right token. Compares in constant time.
     fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let value = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
         let presented = value.and_then(|value| value.strip_prefix(b"Bearer ")).unwrap_or_default();
@@ -155,7 +155,7 @@ impl BuilderService {
     }
 }
 
-/// A request that carries the token. Taken before its body is read.
+/// A request with the right token. It is extracted before the body is read.
 struct AuthorizedRequest;
 
 impl FromRequestParts<Arc<BuilderService>> for AuthorizedRequest {
@@ -186,7 +186,8 @@ fn framed_response<T: serde::Serialize>(answer: &Result<T, BuildError>, blob: &[
     }
 }
 
-/// Answers what is refused before its body has come so that the connection's next request does not meet a closed one.
+/// Reads the body of a request before an early refusal, so that the connection's next request does not meet a closed
+/// one.
 async fn buffer_request_body(request: HttpRequest, next: Next) -> Response {
     let (mut response, rest) = match buffer_short_body(request).await {
         Ok((request, rest)) => (next.run(request).await, rest),

@@ -1,5 +1,4 @@
-//! The server's configuration: a TOML file, then the command line over it, then checks. What is wrong with it is one
-//! line.
+//! The server's configuration: a TOML file, overridden by the command line, then checked. An error is one line.
 //!
 //! ```toml
 //! data = "127.0.0.1:7400"      # first worker's port; worker i serves the port after it by i
@@ -74,7 +73,7 @@ pub const DEFAULT_CONTROL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Add
 /// Bytes of a configuration file, at most.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// What the server is started with. Checked: every value is one that the server can take.
+/// The checked settings of the server: every value is one that the server accepts.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Address of the first worker's data port; worker `i` serves the port after it by `i`. Port 0: any free ones.
@@ -92,9 +91,9 @@ pub struct ServerSettings {
     /// Whether invocations that wait for a record take turns; off, they read at once, and wait for memory. For
     /// measuring.
     pub interleave: bool,
-    /// Directory of the operator's token, of what is kept of the tenants, of the builder's key and its sysroot.
+    /// Directory of the operator's token, of the journal of the tenants, of the builder's key and its sysroot.
     pub state: PathBuf,
-    /// Whether nothing is kept of what is made while the server runs.
+    /// Whether nothing that is created while the server runs survives it.
     pub ephemeral: bool,
     /// Whether tenants may be open although the data ports are reachable from other machines.
     pub allow_open: bool,
@@ -108,9 +107,9 @@ pub struct ServerSettings {
     pub allow_plaintext: bool,
     /// Ports for clients of memcached and Redis.
     pub listen: Vec<ListenerConfig>,
-    /// TLS of those that have it; off, it is the control port's.
+    /// TLS of those ports that have it. If it is off, they use the control port's.
     pub port_tls: PortTls,
-    /// What datagrams come and go through.
+    /// The network of the workers' datagrams.
     pub net: NetSettings,
     /// Limits of the server.
     pub limits: CapacityLimits,
@@ -120,9 +119,9 @@ pub struct ServerSettings {
     pub builder: BuilderSettings,
     /// Tenants that are there from the start.
     pub tenants: Vec<TenantSettings>,
-    /// What is allowed but should not be: a line each, which says what to do.
+    /// Settings that are allowed but not recommended: a line each, which says what to do.
     pub warnings: Vec<String>,
-    /// Where the file says what: for errors that show when the tenants are created.
+    /// The location of each key in the file, for errors that are found when the tenants are created.
     places: KeyLocations,
 }
 
@@ -145,23 +144,23 @@ pub struct TenantSettings {
     pub name: String,
     /// Its id; assigned if not given.
     pub id: Option<u32>,
-    /// Its token; generated, and shown to nobody, if neither this nor `token_hash` is given (`sandstorm tenant token`
+    /// Its token. It is generated, and never shown, if neither this nor `token_hash` is given (`sandstorm tenant token`
     /// makes a new one).
     pub token: Option<String>,
-    /// What the server keeps of its token, as `sandstorm token hash` prints it: instead of the token.
+    /// The stored form of its token, as `sandstorm token hash` prints it: instead of the token.
     pub token_hash: Option<String>,
     /// Whether it is reached without a token.
     #[serde(default)]
     pub open: bool,
     /// The worker that serves it; assigned if not given.
     pub home_worker: Option<u32>,
-    /// Where its quotas differ.
+    /// The quotas that differ from the server's.
     #[serde(default)]
     pub quotas: QuotaChanges,
     /// Its tables.
     #[serde(default)]
     pub tables: Vec<TableSettings>,
-    /// Which of its tables other tenants may use.
+    /// The grants of its tables to other tenants.
     #[serde(default)]
     pub grants: Vec<GrantSettings>,
 }
@@ -174,7 +173,7 @@ pub struct GrantSettings {
     pub table: String,
     /// The tenant that may use it.
     pub to: String,
-    /// How: `read`, or `read_write`.
+    /// The access: `read`, or `read_write`.
     #[serde(default)]
     pub access: GrantAccess,
 }
@@ -187,7 +186,7 @@ pub struct TableSettings {
     pub name: String,
     /// Its id; assigned if not given.
     pub id: Option<u64>,
-    /// What happens at its quota.
+    /// Its behaviour at its quota.
     #[serde(default)]
     pub mode: TableModeSetting,
     /// Its quota in bytes.
@@ -217,7 +216,7 @@ impl From<TableModeSetting> for StorageMode {
     }
 }
 
-/// What the command line says over the file.
+/// The options of the command line, which override the file.
 #[derive(Clone, Debug, Default)]
 pub struct CliOverrides {
     /// See [`ServerSettings::data`].
@@ -258,7 +257,7 @@ pub struct CliOverrides {
     pub builder: Option<bool>,
 }
 
-/// The file, as it is written.
+/// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ConfigFile {
@@ -377,12 +376,12 @@ impl ServerSettings {
         self.allow_open || !self.data_is_public()
     }
 
-    /// Starts threads that are not workers: where workers have processors of their own, on the others.
+    /// Starts threads that are not workers. If workers have processors of their own, these threads run on the others.
     pub fn beside_workers<T>(&self, start: impl FnOnce() -> T) -> T {
         if self.pin { cpu_affinity::run_off_worker_cpus(self.workers, start) } else { start() }
     }
 
-    /// What holds for all tenants.
+    /// The options that hold for all tenants.
     pub fn directory_options(&self) -> DirectoryOptions {
         DirectoryOptions {
             workers: u32::try_from(self.workers).unwrap_or(1),
@@ -394,7 +393,7 @@ impl ServerSettings {
         }
     }
 
-    /// What the builder is started with.
+    /// The configuration that the builder is started with.
     pub fn builder_config(&self) -> BuilderConfig {
         BuilderConfig {
             state: self.state.join("builder"),
@@ -408,12 +407,11 @@ impl ServerSettings {
         }
     }
 
-    /// TLS of a builder's service (`sandstorm builder serve`) at that address, with what the command line says over the
-    /// file.
+    /// TLS of a builder's service (`sandstorm builder serve`) at that address. The command line overrides the file.
     ///
     /// # Errors
-    /// [`ConfigError`]: settings that contradict each other; other machines reach the address in the clear, and
-    /// `allow_plain` does not say that they may.
+    /// [`ConfigError`]: settings that contradict each other, or an address that other machines reach without TLS
+    /// although `allow_plain` does not allow that.
     pub fn builder_service_tls(
         &self,
         listen: SocketAddr,
@@ -426,10 +424,10 @@ impl ServerSettings {
         Ok(tls)
     }
 
-    /// Creates the configured tenants and their tables as far as they are not there, then their grants.
+    /// Creates the configured tenants and their tables if they do not exist, then their grants.
     ///
     /// # Errors
-    /// What the directory refuses, with the tenant's name.
+    /// A refusal of the directory, with the tenant's name.
     pub fn create_tenants(&self, directory: &Directory) -> Result<(), ConfigError> {
         let restored = directory.snapshot();
         for (number, tenant) in self.tenants.iter().enumerate() {
@@ -467,7 +465,7 @@ impl ServerSettings {
         let same_host = self.data.ip() == self.control.ip();
         let clash = (usize::from(self.data.port())..=last).contains(&usize::from(self.control.port()));
         if same_host && clash && self.control.port() != 0 {
-            // UDP and TCP ports do not exclude each other, but a person who sees the same number twice will be misled.
+            // UDP and TCP ports do not conflict, but the same number twice would mislead a person.
             return Err(ConfigError::new(format!(
                 "control port {} is among the data ports {} to {last}; choose another",
                 self.control.port(),
@@ -492,7 +490,7 @@ impl ServerSettings {
 }
 
 impl TenantSettings {
-    /// What can be said of it without a server: `number` is its place in the file, `quotas` are those of every tenant.
+    /// Checks what needs no server. `number` is its index in the file, `quotas` are those of every tenant.
     fn check(&self, number: usize, quotas: &Quotas) -> Result<(), ConfigError> {
         let name = &self.name;
         let at = |key: &str| vec![format!("tenants.{number}.{key}")];
@@ -526,12 +524,12 @@ impl TenantSettings {
         Ok(())
     }
 
-    /// Why the directory does not take what the file says of it.
+    /// The error for a setting that the directory refuses.
     fn refused(&self, error: &DirectoryError) -> ConfigError {
         ConfigError::new(format!("configured tenant {:?}: {error}; {}", self.name, error.hint()))
     }
 
-    /// The key that the directory does not take.
+    /// The key whose value the directory refuses.
     fn key_of(&self, number: usize, error: &DirectoryError) -> String {
         let key = match error {
             DirectoryError::TenantIdTaken(..) | DirectoryError::ZeroId(_) => "id",
@@ -556,7 +554,7 @@ impl TenantSettings {
         Ok(())
     }
 
-    /// Creates the tables that are not there; what is wrong is said with the number of the table.
+    /// Creates the missing tables. An error comes with the index of its table.
     fn create_tables(&self, directory: &Directory) -> Result<(), (usize, DirectoryError)> {
         let known = directory.snapshot().find(&self.name).map_err(|error| (0, error))?.clone();
         let is_new = |(_, table): &(usize, &TableSettings)| !known.table_names.contains_key(table.name.as_str());

@@ -1,7 +1,6 @@
-//! HTTP on a port that is for something else: what a page in a browser can send there. A page may have a browser post
-//! any bytes to any port of the machine that it runs on (`fetch` with `no-cors`); were the lines of such a request
-//! answered with errors one by one, those of its body would be run. So the connection ends at the first line that says
-//! what it is.
+//! HTTP on a port for another protocol. A page in a browser may send any bytes to any port of the machine that it runs
+//! on (`fetch` with `no-cors`). If the lines of such a request were answered with errors one by one, those of its body
+//! would be run. So the connection ends at the first line that shows that it is HTTP.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,15 +8,15 @@ use super::CommandContext;
 use crate::limits::HTTP_LOG_EVERY;
 use sandstorm_metrics::ConnectionReason;
 
-/// Methods of HTTP, with which no request of a cache's client begins that has three words of which the last is a
-/// version of HTTP.
+/// Methods of HTTP. No request of a cache's client begins with one of them, has three words, and ends with a version of
+/// HTTP.
 const METHODS: [&str; 10] = ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI"];
 
-/// What such a client is told. A browser does not show it to a page; a person who looks with `curl` reads it.
+/// The answer to such a client. A browser does not show it to a page, but `curl` shows it to a person.
 pub(super) const HTTP_REJECTED: &str = "this port does not speak HTTP; the connection is closed";
 
-/// Whether the words of a line are the first of an HTTP request, or its `Host`. `POST` is no command of anybody's,
-/// whatever follows.
+/// Whether the words of a line are the first line of an HTTP request, or its `Host`. `POST` is no command of either
+/// protocol, so any line with it counts.
 pub(super) fn is_http_request<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
     let first = words.next().unwrap_or_default();
     if first.eq_ignore_ascii_case(b"POST") || first.eq_ignore_ascii_case(b"Host:") {
@@ -28,7 +27,7 @@ pub(super) fn is_http_request<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> 
         && words.last().is_some_and(|last| last.len() >= 5 && last[..5].eq_ignore_ascii_case(b"HTTP/"))
 }
 
-/// When it was last logged, in the workers' microseconds; 0: never.
+/// The time of the last log line, in the workers' microseconds; 0: none yet.
 static LAST_LOGGED_US: AtomicU64 = AtomicU64::new(0);
 
 /// Notes that a connection is closed because it speaks HTTP.

@@ -1,5 +1,5 @@
-//! Whom a connection acts for, and for how long: a token that is replaced, a tenant that is deleted or closed ends it
-//! at once.
+//! The tenant that a connection acts for. The right to do so ends at once when the token is replaced, or the tenant is
+//! deleted or closed.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use super::PortService;
 use sandstorm_accounts::TokenHash;
 use sandstorm_catalog::{DirectorySnapshot, TenantAccount, TenantView};
 
-/// What a connection's right stands on.
+/// The reason that a connection may act for its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AuthBasis {
-    /// It has shown a token, under this credential.
+    /// It has shown the token of this credential.
     Credential(u64),
     /// The tenant is open.
     Open,
-    /// Its port speaks for the tenant.
+    /// Its port is configured for the tenant.
     Port,
 }
 
@@ -27,12 +27,12 @@ pub struct ConnectionIdentity {
 }
 
 impl PortService {
-    /// What is not there of what the port speaks for, and what to do; none if all is.
+    /// The missing tenant or table of a port, and the remedy; none if all exist.
     pub fn missing(&self, snapshot: &DirectorySnapshot) -> Option<String> {
         self.missing_tenant(snapshot).or_else(|| self.missing_table(snapshot))
     }
 
-    /// The tenant that everybody there acts for, if there is none of that name.
+    /// The tenant of the port, if there is none of that name.
     pub(crate) fn missing_tenant(&self, snapshot: &DirectorySnapshot) -> Option<String> {
         let tenant = self.tenant.as_deref()?;
         snapshot.by_name(tenant).is_none().then(|| {
@@ -40,7 +40,7 @@ impl PortService {
         })
     }
 
-    /// The table that is used there at first, if its tenant has none of that name.
+    /// The default table of the port, if its tenant has none of that name.
     pub(crate) fn missing_table(&self, snapshot: &DirectorySnapshot) -> Option<String> {
         let (tenant, table) = (self.tenant.as_deref()?, self.table.as_deref()?);
         snapshot.by_name(tenant)?.id_of(table).is_none().then(|| {
@@ -57,8 +57,8 @@ impl ConnectionIdentity {
         ConnectionIdentity { tenant: tenant.id, serial: tenant.serial, basis }
     }
 
-    /// Of one who shows a tenant's name and token; an open tenant needs no token. Takes as long for a name that no
-    /// tenant has.
+    /// The identity of a client with a tenant's name and token; an open tenant needs no token. Takes as long for a name
+    /// that no tenant has.
     pub(crate) fn from_token(snapshot: &DirectorySnapshot, name: &str, token: &[u8]) -> Option<ConnectionIdentity> {
         let Some(view) = snapshot.by_name(name) else {
             TokenHash::refuse(token);
@@ -72,7 +72,7 @@ impl ConnectionIdentity {
         Some(ConnectionIdentity::new(&view.tenant, basis))
     }
 
-    /// Of everybody at a port that speaks for a tenant.
+    /// The identity of all clients at a port that is configured for a tenant.
     pub fn from_port(snapshot: &DirectorySnapshot, entrance: &PortService) -> Option<ConnectionIdentity> {
         let view = snapshot.by_name(entrance.tenant.as_deref()?)?;
         match entrance.public {

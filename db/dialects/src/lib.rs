@@ -1,8 +1,8 @@
-//! The protocols that clients of other servers speak, on connections: memcached and Redis.
+//! The protocols of other servers' clients, on connections: memcached and Redis.
 //!
-//! A [`ProtocolSession`] is what one connection has said and heard. It is given the bytes that have come, runs the
-//! whole commands among them on its tenant's tables, appends the answers, and tells what is to happen next. It knows no
-//! socket: sending, receiving and waiting are the workers' (`workers/connections`).
+//! A [`ProtocolSession`] is the state of one connection. It gets the received bytes, runs the whole commands among them
+//! on its tenant's tables, appends the answers, and returns the next action. It has no socket: the workers send,
+//! receive and wait (`workers/connections`).
 #![forbid(unsafe_code)]
 
 mod http_detection;
@@ -25,7 +25,7 @@ use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_metrics::{ConnectionReason, ServerMetrics, WorkerCounters};
 use sandstorm_store::{Participant, RecordTable};
 
-/// Which protocol a port speaks.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// memcached's, classic text and meta commands.
@@ -35,7 +35,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What a client is told whose connection is not taken.
+    /// The answer to a client whose connection is refused.
     pub fn full(self) -> &'static [u8] {
         match self {
             Protocol::Memcached => b"ERROR Too many open connections\r\n",
@@ -44,38 +44,38 @@ impl Protocol {
     }
 }
 
-/// What a port is for.
+/// The service of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortService {
-    /// What is spoken there.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The name of the tenant that everybody acts for who connects; else a connection shows first who it is.
+    /// The name of the tenant that all its clients act for; without one, each client must authenticate.
     pub tenant: Option<String>,
-    /// The name of the table that is used at first.
+    /// The name of the default table.
     pub table: Option<String>,
-    /// Whether other machines reach it: then it speaks for open tenants only.
+    /// Whether other machines reach it: then it serves open tenants only.
     pub public: bool,
 }
 
-/// What is the same for the whole server, for those who ask about it.
+/// The properties of the server, for commands that report them.
 pub struct ServerProperties {
     /// The server's counters.
     pub metrics: Arc<ServerMetrics>,
     /// Number of workers.
     pub workers: usize,
-    /// When the server began, in milliseconds since the Unix epoch.
+    /// The start of the server, in milliseconds since the Unix epoch.
     pub started_ms: u64,
-    /// Connections that one worker holds at most.
+    /// Connections of one worker, at most.
     pub connections: usize,
-    /// Microseconds from which on a command counts as slow.
+    /// Microseconds from which a command counts as slow.
     pub slow_us: u64,
 }
 
-/// What a command may use: this worker's part of the server.
+/// The context of a command: this worker's part of the server.
 pub struct CommandContext<'w> {
-    /// The worker's part in reclamation.
+    /// The worker's participant in reclamation.
     pub participant: &'w Participant,
-    /// The tenants, as the worker has them now.
+    /// The tenants, in the worker's current snapshot.
     pub snapshot: &'w Arc<DirectorySnapshot>,
     /// Time of day, milliseconds since the Unix epoch.
     pub now_ms: u64,
@@ -83,21 +83,21 @@ pub struct CommandContext<'w> {
     pub now_us: u64,
     /// The worker's number.
     pub worker: usize,
-    /// What the worker counts.
+    /// The worker's counters.
     pub counters: &'w WorkerCounters,
-    /// What does not change while the server runs.
+    /// The constant properties of the server.
     pub facts: &'w ServerProperties,
-    /// Requests run since the worker looked last, and other work in so many plain requests, which it bills to the
+    /// Requests run since the worker read this last, and other work in plain requests. The worker bills them to the
     /// tenant.
     pub requests: Cell<u32>,
-    /// What [`Participant::retired`] was before.
+    /// The earlier value of [`Participant::retired`].
     pub retired: u64,
-    /// Work after which others have their turn, in plain requests.
+    /// Work after which the command yields, in plain requests.
     pub budget: u32,
 }
 
 impl CommandContext<'_> {
-    /// What was run in so many plain requests. A write replaces a record at most, but one into a cache that is full may
+    /// The work that was done, in plain requests. A write replaces one record at most, but one into a full cache may
     /// evict thousands.
     #[inline]
     pub fn work_done(&self) -> u32 {
@@ -105,19 +105,19 @@ impl CommandContext<'_> {
         self.requests.get().max(u32::try_from(retired).unwrap_or(u32::MAX))
     }
 
-    /// Whether others have their turn before this goes on. Whoever asks has done something before: a conversation that
-    /// stands still never ends.
+    /// Whether the session should yield before it goes on. The caller has done some work before: a session without
+    /// progress would never end.
     #[inline]
     pub(crate) fn is_enough(&self) -> bool {
         self.work_done() >= self.budget
     }
 
-    /// The same for a piece that began then, whatever its work was counted as.
+    /// The same for a piece that began at `begun`, regardless of its counted work.
     pub(crate) fn is_over_budget_since(&self, begun: Instant) -> bool {
         self.is_enough() || begun.elapsed().as_nanos() as u64 >= u64::from(self.budget) * REQUEST_NS
     }
 
-    /// Whether so many more requests of the tenant keep within its rate (`requests_per_s`); counts them either way.
+    /// Whether `requests` more of the tenant are within its rate (`requests_per_s`); counts them in any case.
     #[inline]
     pub(crate) fn admit(&self, view: &TenantView, requests: u32) -> bool {
         let admitted = self.admit_rate(view, requests);
@@ -136,20 +136,20 @@ impl CommandContext<'_> {
         admitted
     }
 
-    /// Counts work beyond that of a plain request, in what so many of these would take.
+    /// Counts work beyond that of a plain request, in plain requests.
     #[inline]
     pub(crate) fn work(&self, requests: u64) {
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
         self.requests.set(self.requests.get().saturating_add(requests));
     }
 
-    /// Counts that a table is emptied: its locks, and the array that takes the place of the old one. The records are
-    /// freed in pieces, later.
+    /// Counts the work of emptying a table: its locks, and a new array in place of the old one. The records are freed
+    /// in pieces, later.
     pub(crate) fn empties(&self, table: &RecordTable) {
         self.work(EMPTY_WORK + (table.stats().records / 2).min(PIECE_WORK.into()));
     }
 
-    /// Counts bytes that are copied or looked at.
+    /// Counts bytes that are copied or scanned.
     #[inline]
     pub(crate) fn bytes(&self, bytes: usize) {
         if bytes >= BYTES_PER_REQUEST {
@@ -157,55 +157,55 @@ impl CommandContext<'_> {
         }
     }
 
-    /// Notes that a connection is closed because of what it said.
+    /// Notes that a connection is closed because of a protocol error.
     #[cold]
     pub(crate) fn count_protocol_error(&self) {
         self.counters.connections_refused[ConnectionReason::Protocol as usize].add(1);
     }
 }
 
-/// What is to happen after a conversation has run what it could.
+/// The next action after a session has run what it could.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// More bytes have to come: at least so many, together with those that were not used up.
+    /// More bytes are needed: at least this many, together with the unused ones.
     NeedMore(usize),
-    /// The batch is full or the answers are long: to be called again, after others had their turn.
+    /// The batch is full or the answers are long: the session is to be called again after other tenants' turns.
     Yield,
-    /// An extension is to be called. Nothing further runs on this connection until [`ProtocolSession::answered`].
+    /// An extension is to be called. Nothing more runs on this connection until [`ProtocolSession::answered`].
     Invoke {
         /// Its name.
         extension: Vec<u8>,
         /// Its arguments.
         args: Vec<u8>,
     },
-    /// It is known now whose connection this is: the tenant of that id. Its home worker serves it from here on; to be
-    /// called again there.
+    /// The connection has authenticated, for the tenant of that id. Its home worker serves it from here on, and calls
+    /// the session again.
     HandOver(u32),
     /// The connection ends once the answers are sent.
     Close,
 }
 
-/// How an invocation ended.
+/// The result of an invocation.
 #[derive(Clone, Copy, Debug)]
 pub struct InvocationResult<'a> {
-    /// `Ok`, `Failed`, `Killed`, or why it did not begin.
+    /// `Ok`, `Failed`, `Killed`, or the reason that it did not begin.
     pub status: RpcStatus,
     /// The extension's version; the error's code; the kill's cause.
     pub number: u64,
-    /// The reply, or a text that says what was wrong.
+    /// The reply, or the text of an error.
     pub value: &'a [u8],
 }
 
-/// One connection's conversation.
+/// The session of one connection.
 pub enum ProtocolSession {
-    /// Of a memcached client.
+    /// A memcached client's.
     Memcached(memcached::MemcachedSession),
-    /// Of a Redis client.
+    /// A Redis client's.
     Redis(Box<redis::RedisSession>),
 }
 
 impl ProtocolSession {
-    /// A conversation that begins at this port.
+    /// A new session at this port.
     pub fn new(service: &Arc<PortService>) -> ProtocolSession {
         match service.protocol {
             Protocol::Memcached => ProtocolSession::Memcached(memcached::MemcachedSession::new(service)),
@@ -213,10 +213,9 @@ impl ProtocolSession {
         }
     }
 
-    /// Runs whole commands from the front of `input`, as many as are there up to one batch or to the context's budget,
-    /// and appends their answers to `out`. Tells how many bytes were used up, and what is next. A command that takes
-    /// longer than the budget is run in pieces, one each call: its bytes are used up with the last one, and stay in the
-    /// input until then.
+    /// Runs whole commands from the front of `input`, up to one batch or to the context's budget, and appends their
+    /// answers to `out`. Returns the number of used bytes, and the next action. A command that takes longer than the
+    /// budget is run in pieces, one each call. Its bytes stay in the input until the last piece.
     pub fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         match self {
             ProtocolSession::Memcached(session) => session.run(context, input, out),
@@ -224,7 +223,7 @@ impl ProtocolSession {
         }
     }
 
-    /// The invocation that was asked for has ended.
+    /// Continues after the requested invocation has ended.
     pub fn answered(&mut self, ended: &InvocationResult<'_>, out: &mut Vec<u8>) {
         match self {
             ProtocolSession::Memcached(_) => {}
@@ -232,8 +231,8 @@ impl ProtocolSession {
         }
     }
 
-    /// Answers a client that asks for something while the server is shutting down: it was not run. Clients of Redis
-    /// take `LOADING` for an answer to connect and ask again. Of a command that has run in part nothing is said: the
+    /// Answers a client that sends a request while the server is shutting down: it was not run. Redis clients take
+    /// `LOADING` as a reason to connect and try again. For a command that has run in part there is no answer: the
     /// connection just ends.
     pub fn stops(&self, input: &[u8], out: &mut Vec<u8>) {
         match self {
@@ -245,7 +244,8 @@ impl ProtocolSession {
         }
     }
 
-    /// A worker has its connection now, under that name. Addresses are asked for only where they are shown.
+    /// Sets the worker that has its connection, and the connection's name there. Addresses are read only if they are
+    /// shown.
     pub fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
         match self {
             ProtocolSession::Memcached(_) => {}
@@ -253,7 +253,7 @@ impl ProtocolSession {
         }
     }
 
-    /// Whether another connection of its tenant has ended it.
+    /// Whether another connection of its tenant has killed it.
     pub fn is_killed(&self) -> bool {
         match self {
             ProtocolSession::Memcached(_) => false,
@@ -261,7 +261,7 @@ impl ProtocolSession {
         }
     }
 
-    /// Takes the connections that it has ended: the worker of each, and the connection's name there.
+    /// Takes the connections that it has killed: the worker of each, and the connection's name there.
     pub fn killed(&mut self) -> Vec<(u32, u64)> {
         match self {
             ProtocolSession::Memcached(_) => Vec::new(),
@@ -269,7 +269,7 @@ impl ProtocolSession {
         }
     }
 
-    /// Bytes that it holds beside what waits in the connection's buffers.
+    /// Bytes that it uses beside the connection's buffers.
     pub fn held_bytes(&self) -> usize {
         match self {
             ProtocolSession::Memcached(_) => 0,
@@ -277,7 +277,7 @@ impl ProtocolSession {
         }
     }
 
-    /// Whom it acts for, once that is known.
+    /// The identity that it acts for, once it is known.
     pub fn identity(&self) -> Option<&ConnectionIdentity> {
         match self {
             ProtocolSession::Memcached(session) => session.identity(),
@@ -286,7 +286,7 @@ impl ProtocolSession {
     }
 }
 
-/// A key's hash in a table. Tests count how often a command asks for one.
+/// A key's hash in a table. Tests count the calls.
 #[inline]
 pub(crate) fn hash_key(table: &RecordTable, key: &[u8]) -> u64 {
     #[cfg(test)]
@@ -294,7 +294,7 @@ pub(crate) fn hash_key(table: &RecordTable, key: &[u8]) -> u64 {
     table.hash(key)
 }
 
-/// How many keys this thread has hashed.
+/// The number of keys that this thread has hashed.
 #[cfg(test)]
 pub(crate) mod hashed {
     use std::cell::Cell;

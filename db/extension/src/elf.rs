@@ -1,5 +1,5 @@
-//! What a library's file must look like before any of it is mapped: nothing in it may run, or reach outside, by being
-//! loaded. The walk follows what the dynamic loader itself reads (program headers, dynamic table), never the sections.
+//! The checks on a library's file before any of it is mapped: loading it must neither run code nor reach outside it.
+//! The walk follows what the dynamic loader itself reads (program headers, dynamic table), never the sections.
 
 use object::LittleEndian as LE;
 use object::elf;
@@ -13,7 +13,7 @@ use crate::limits::{LIBRARY_MAX_BYTES, LIBRARY_MAX_MAPPED_BYTES};
 /// Functions that the compiler may call by itself and that libc provides: the only ones a library may import.
 const IMPORTS: [&[u8]; 6] = [b"memcpy", b"memmove", b"memset", b"memcmp", b"bcmp", b"strlen"];
 
-/// What the loader needs to know of a file that passed.
+/// The facts that the loader needs about a file that passed.
 pub(crate) struct CheckedLibrary {
     /// Address of the vtable relative to where the library is mapped.
     pub(crate) vtable: u64,
@@ -52,7 +52,7 @@ pub(crate) fn check(file: &[u8]) -> Result<CheckedLibrary, LoadError> {
     Ok(CheckedLibrary { vtable, code })
 }
 
-/// Bytes of a page: what the loader maps and protects at least.
+/// Bytes of a page: the smallest unit that the loader maps and protects.
 const PAGE: u64 = 0x1000;
 
 /// The page that an address lies in.
@@ -127,7 +127,7 @@ impl<'a> ElfImage<'a> {
         Ok(())
     }
 
-    /// Whether the loader may take write access away from a range: its pages are those of one writable segment.
+    /// Returns whether the loader may take write access away from a range: its pages are those of one writable segment.
     fn may_be_protected(&self, start: u64, size: u64) -> bool {
         let inside = |load: &LoadSegment<'_>, end: u64| {
             load.writable && page(start) >= page(load.start) && end <= load.end.next_multiple_of(PAGE)
@@ -135,7 +135,7 @@ impl<'a> ElfImage<'a> {
         start.checked_add(size).is_some_and(|end| self.loads.iter().any(|load| inside(load, end)))
     }
 
-    /// The file's bytes that will lie at an address; empty where there are none.
+    /// Returns the file's bytes that will lie at an address; empty where there are none.
     fn at(&self, address: u64) -> &'a [u8] {
         let load = self.loads.iter().find(|load| (load.start..load.end).contains(&address));
         load.and_then(|load| load.bytes.get((address - load.start) as usize..)).unwrap_or_default()
@@ -159,7 +159,7 @@ struct DynamicTable {
 }
 
 impl DynamicTable {
-    /// Reads the dynamic table; whatever is not known to be harmless is refused.
+    /// Reads the dynamic table; refuses every entry that is not known to be harmless.
     fn read(image: &ElfImage<'_>) -> Result<DynamicTable, LoadError> {
         let mut found = DynamicTable::default();
         let entry = size_of::<elf::Dyn64<LE>>() as u64;
@@ -259,18 +259,19 @@ fn check_relocations(image: &ElfImage<'_>, dynamic: &DynamicTable) -> Result<(),
     Ok(())
 }
 
-/// Numbers of 32 bits of the file.
+/// Reads the file's 32-bit numbers.
 fn words(image: &ElfImage<'_>, address: u64, count: u64) -> Result<Vec<u32>, LoadError> {
     let table: &[object::U32<LE>] = image.table(address, count)?;
     Ok(table.iter().map(|word| word.get(LE)).collect())
 }
 
-/// How many symbols there are; every one of them is looked at.
+/// Returns the number of symbols; every one of them is checked.
 fn count_symbols(image: &ElfImage<'_>, dynamic: &DynamicTable) -> Result<u32, LoadError> {
     words(image, dynamic.hash, 2)?.get(1).copied().ok_or(()).map_err(malformed)
 }
 
-/// By this table the loader finds symbols: no walk through it may leave it, or end at a symbol that was not looked at.
+/// Checks the hash table by which the loader finds symbols. No walk through it may leave it, or end at an unchecked
+/// symbol.
 fn check_gnu_hash(image: &ElfImage<'_>, dynamic: &DynamicTable) -> Result<(), LoadError> {
     let symbols = count_symbols(image, dynamic)?;
     let header = words(image, dynamic.gnu_hash, 4)?;
@@ -289,7 +290,7 @@ fn check_gnu_hash(image: &ElfImage<'_>, dynamic: &DynamicTable) -> Result<(), Lo
     if inside && ends { Ok(()) } else { refused("its hash table of symbols (DT_GNU_HASH) leads outside itself") }
 }
 
-/// Looks at every symbol; answers the address of the vtable.
+/// Checks every symbol; returns the address of the vtable.
 fn find_vtable(image: &ElfImage<'_>, dynamic: &DynamicTable) -> Result<u64, LoadError> {
     let count = count_symbols(image, dynamic)?;
     let mut vtable = None;

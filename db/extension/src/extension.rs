@@ -1,4 +1,4 @@
-//! A tenant's extension, its budget and what is counted of it.
+//! A tenant's extension, its budget and its counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use super::ExtensionLibrary;
 use crate::limits::{ARENA_BYTES, CALLS_BURST_NS, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
 use sandstorm_metrics::cause_index;
 
-/// What one invocation may use.
+/// The resources that one invocation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// CPU time of one poll, microseconds: between two yields.
     pub slice_us: u64,
     /// CPU time of the whole invocation, microseconds.
     pub total_us: u64,
-    /// Memory of the invocation, bytes: arguments, future and whatever it allocates.
+    /// Memory of the invocation, bytes: arguments, future and all that it allocates.
     pub memory_bytes: usize,
     /// Length of the reply, bytes.
     pub reply_bytes: usize,
@@ -32,7 +32,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// This budget with what the override says instead.
+    /// Returns this budget with the override's values where it has some.
     #[inline]
     pub fn with(self, other: &BudgetOverride) -> Budget {
         Budget {
@@ -44,7 +44,7 @@ impl Budget {
     }
 }
 
-/// What an extension's budget says instead of its tenant's; `None`: nothing.
+/// The values of an extension's budget that replace its tenant's; `None`: the tenant's value applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetOverride {
@@ -61,42 +61,42 @@ pub struct BudgetOverride {
 /// One loaded version of a tenant's extension.
 #[derive(Debug)]
 pub struct LoadedExtension {
-    /// Its name.
+    /// The extension's name.
     pub name: Box<str>,
-    /// Its version, which grows with every push.
+    /// The extension's version, which grows with every push.
     pub version: u64,
-    /// Its code.
+    /// The extension's code.
     pub library: Arc<ExtensionLibrary>,
-    /// Its own budget where it differs from its tenant's.
+    /// The extension's own budget where it differs from its tenant's.
     pub budget: BudgetOverride,
-    /// What was counted of it.
+    /// The extension's counters.
     pub stats: ExtensionCounters,
-    /// How fast its calls are let in.
+    /// The rate limit of the extension's calls.
     pub throttle: CallThrottle,
 }
 
-/// How fast calls of an extension are let in: as they come, unless they keep being killed.
+/// The rate at which calls of an extension are admitted: unlimited, unless they keep being killed.
 #[derive(Debug, Default)]
 pub struct CallThrottle {
-    /// 0: as they come.
+    /// 0: unlimited.
     calls_per_s: AtomicU32,
     pace: RateLimiter,
 }
 
 impl CallThrottle {
-    /// Sets the rate, 0 for any; tells whether it was another one.
+    /// Sets the rate, 0 for unlimited; returns whether it differs from the one before.
     #[inline]
     pub fn set(&self, calls_per_s: u32) -> bool {
         self.calls_per_s() != calls_per_s && self.calls_per_s.swap(calls_per_s, Ordering::Relaxed) != calls_per_s
     }
 
-    /// Calls a second that are let in; 0: as they come.
+    /// The number of calls admitted per second; 0: unlimited.
     #[inline]
     pub fn calls_per_s(&self) -> u32 {
         self.calls_per_s.load(Ordering::Relaxed)
     }
 
-    /// Whether a call at `now_ns` is let in.
+    /// Returns whether a call at `now_ns` is admitted.
     #[inline]
     pub fn admits(&self, now_ns: u64) -> bool {
         let calls_per_s = self.calls_per_s();
@@ -106,7 +106,7 @@ impl CallThrottle {
 }
 
 impl LoadedExtension {
-    /// A version of an extension that has not run yet.
+    /// Makes a version of an extension that has not run yet.
     #[inline]
     pub fn new(
         name: impl Into<Box<str>>,
@@ -125,7 +125,7 @@ impl LoadedExtension {
     }
 }
 
-/// The text of a killed invocation without one of its own. It is shown after the word "killed".
+/// The text of a killed invocation that has none of its own. It is shown after the word "killed".
 pub fn kill_text(cause: KillCause) -> &'static str {
     match cause {
         KillCause::SliceBudget => "it exceeded its CPU budget between two yields",
@@ -141,14 +141,14 @@ pub fn kill_text(cause: KillCause) -> &'static str {
     }
 }
 
-/// Stripes of an extension's counters: one for each worker, so that nobody else writes there; those beyond share the
-/// last.
+/// The number of stripes of an extension's counters. Each worker has its own, so that no other thread writes there;
+/// workers beyond this number share the last.
 const COUNTER_STRIPES: usize = 16;
 
 #[derive(Debug, Default)]
 struct ExtensionStripe {
     begun: AtomicU64,
-    /// What `begun` was when a poll had last taken more than its slice.
+    /// The value of `begun` when a poll last exceeded its slice.
     last_long_poll: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
@@ -165,49 +165,49 @@ pub struct ExtensionCounters {
     stripes: Box<[CachePadded<ExtensionStripe>; COUNTER_STRIPES]>,
 }
 
-/// A reading of [`ExtensionCounters`].
+/// One reading of [`ExtensionCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InvocationTotals {
     /// Invocations begun.
     pub invocations: u64,
-    /// Of them, those that returned `Ok(())`.
+    /// Those of the begun invocations that returned `Ok(())`.
     pub ok: u64,
-    /// Of them, those that returned an error.
+    /// Those of the begun invocations that returned an error.
     pub failed: u64,
-    /// Of them, those that the server ended, in the order of [`KillCause::ALL`].
+    /// Those of the begun invocations that the server ended, in the order of [`KillCause::ALL`].
     pub killed: [u64; KillCause::ALL.len()],
     /// CPU time that ended invocations took, microseconds.
     pub cpu_us: u64,
-    /// What became of their transactions.
+    /// The outcomes of their transactions.
     pub transactions: TransactionCounts,
 }
 
 impl InvocationTotals {
-    /// Invocations under way.
+    /// Returns the number of invocations under way.
     #[inline]
     pub fn live(&self) -> u64 {
         self.invocations.saturating_sub(self.ok + self.failed + self.killed_total())
     }
 
-    /// Invocations that the server ended, whatever the cause.
+    /// Returns the number of invocations that the server ended, whatever the cause.
     #[inline]
     pub fn killed_total(&self) -> u64 {
         self.killed.iter().sum()
     }
 }
 
-/// What was counted of transactions.
+/// The counts of transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionCounts {
-    /// Those that were committed.
+    /// The committed transactions.
     pub commits: u64,
-    /// Runs of an invocation that were begun anew because its transaction met the writes of others.
+    /// Runs of an invocation that began anew because its transaction conflicted with other writes.
     pub retries: u64,
-    /// Invocations that were answered `Conflict`, since it did each time. They count as failed.
+    /// Invocations that were answered `Conflict`, since each of their runs conflicted. They count as failed.
     pub conflicts: u64,
 }
 
-/// How an invocation ended, for the counters.
+/// The outcome of an invocation, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvocationOutcome {
     /// It returned `Ok(())`.
@@ -219,7 +219,7 @@ pub enum InvocationOutcome {
 }
 
 impl ExtensionCounters {
-    /// Adds all stripes up. Counters that move meanwhile are seen or not, each by itself.
+    /// Adds all stripes up. A counter that changes meanwhile may or may not be seen, each by itself.
     pub fn read(&self) -> InvocationTotals {
         let mut sum = InvocationTotals::default();
         let mut cpu_ns = 0;
@@ -239,7 +239,7 @@ impl ExtensionCounters {
         sum
     }
 
-    /// The stripe of a worker, and how it adds there: alone, or with others.
+    /// Returns a worker's stripe and the way to add there: as the only writer, or with other writers.
     fn stripe(&self, worker: usize) -> (&ExtensionStripe, impl Fn(&AtomicU64, u64)) {
         let alone = worker < COUNTER_STRIPES - 1;
         let add = move |counter: &AtomicU64, n: u64| {
@@ -252,8 +252,8 @@ impl ExtensionCounters {
         (&self.stripes[worker.min(COUNTER_STRIPES - 1)], add)
     }
 
-    /// Counts an invocation; whether the extension is proven on this worker: none of its last [`TRUSTED_AFTER_CALLS`]
-    /// had a poll that took more than its slice.
+    /// Counts an invocation; returns whether the extension is proven on this worker: none of its last
+    /// [`TRUSTED_AFTER_CALLS`] had a poll that exceeded its slice.
     #[inline]
     pub fn begun(&self, worker: usize) -> bool {
         let (stripe, add) = self.stripe(worker);
@@ -262,14 +262,14 @@ impl ExtensionCounters {
             > TRUSTED_AFTER_CALLS
     }
 
-    /// Takes note of a poll that took more than its slice.
+    /// Notes a poll that exceeded its slice.
     #[cold]
     pub fn note_long_poll(&self, worker: usize) {
         let (stripe, _) = self.stripe(worker);
         stripe.last_long_poll.store(stripe.begun.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Counts what became of an ended invocation's transaction.
+    /// Counts the outcome of an ended invocation's transaction.
     #[cold]
     pub fn transaction(&self, worker: usize, counted: TransactionCounts) {
         let (stripe, add) = self.stripe(worker);
@@ -278,7 +278,7 @@ impl ExtensionCounters {
         add(&stripe.conflicts, counted.conflicts);
     }
 
-    /// Counts an invocation's end, and the CPU time that it took in all.
+    /// Counts an invocation's end, and its total CPU time.
     #[inline]
     pub fn ended(&self, worker: usize, outcome: InvocationOutcome, cpu_ns: u64) {
         let (stripe, add) = self.stripe(worker);

@@ -19,7 +19,7 @@ pub use sandstorm_net::rpc::KillCause;
 /// Checks a library's file, without loading it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault that was found in it.
 #[cfg(any(test, feature = "testing"))]
 pub fn check_elf(file: &[u8]) -> Result<(), LoadError> {
     elf::check(file).map(drop)

@@ -1,8 +1,8 @@
 //! Loading an extension's library.
 //!
-//! Guarantees: nothing of a file is mapped before [`super::elf::check`] has passed it; the mapped file is sealed memory
-//! that nothing can change afterwards; a file name is never reused while its library is loaded (the descriptor stays
-//! open as long), so the loader can never answer with an older library; the library is unmapped when the last [`Arc`]
+//! Guarantees: nothing of a file is mapped before [`super::elf::check`] has passed it. The mapped file is sealed memory
+//! that nothing can change afterwards. A file name is never reused while its library is loaded (the descriptor stays
+//! open as long), so the loader can never answer with an older library. The library is unmapped when the last [`Arc`]
 //! of it goes, and each invocation holds one.
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ use crate::limits::{FUTURE_MAX_ALIGN_BYTES, FUTURE_MAX_BYTES};
 #[derive(Debug)]
 pub struct ExtensionLibrary {
     vtable: LibraryVtable,
-    // Fields drop in this order: the library goes before the descriptor that its name stands on.
+    // Fields drop in this order: the library goes before the descriptor that its file name depends on.
     _library: Option<libloading::os::unix::Library>,
     _file: Option<File>,
 }
@@ -68,7 +68,7 @@ impl ExtensionLibrary {
         Ok(Arc::new(ExtensionLibrary { vtable, _library: Some(library), _file: Some(sealed) }))
     }
 
-    /// Functions of this program in place of a library's.
+    /// Functions of this program that stand in for a library's.
     #[cfg(any(test, feature = "testing"))]
     #[inline]
     pub fn of_this_program(vtable: LibraryVtable) -> Arc<ExtensionLibrary> {
@@ -103,7 +103,7 @@ impl ExtensionLibrary {
     }
 }
 
-/// The file's bytes in memory that cannot be changed any more.
+/// Returns the file's bytes in memory that can no longer change.
 fn sealed_copy(bytes: &[u8]) -> Result<File, LoadError> {
     let name = c"sandstorm-extension";
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -127,7 +127,7 @@ fn sealed_copy(bytes: &[u8]) -> Result<File, LoadError> {
     Ok(file)
 }
 
-/// Where the loader has put a library: what its addresses count from.
+/// Returns the address at which the loader has mapped a library: the base of its addresses.
 fn base_of(library: libloading::os::unix::Library) -> Result<(libloading::os::unix::Library, u64), LoadError> {
     let handle = library.into_raw();
     // SAFETY: the handle was taken out of a library just now.

@@ -1,12 +1,12 @@
-//! Why a library cannot be loaded.
+//! The reasons why a library cannot be loaded.
 
-/// Why a library cannot be loaded.
+/// The reason why a library cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The file is longer than allowed.
+    /// The file is longer than the limit.
     #[error("the library is {bytes} bytes long, more than the limit of {limit} bytes")]
     TooLarge {
-        /// Its length.
+        /// The file's length.
         bytes: usize,
         /// The limit.
         limit: usize,
@@ -14,31 +14,31 @@ pub enum LoadError {
     /// The file is not a library, or a damaged one.
     #[error("not a library of an extension: {0}")]
     Malformed(String),
-    /// The file holds something that no extension's library may.
+    /// The file contains something that no extension's library may.
     #[error("the library is refused: {0}")]
     Refused(String),
     /// Built for another version of the binary interface.
     #[error("the library was built for ABI version {library}, this server has {server}: push the source again")]
     OtherAbi {
-        /// What the library says.
+        /// The library's version.
         library: u32,
-        /// What the server has.
+        /// The server's version.
         server: u32,
     },
     /// Built against another version of the API's source.
     #[error("the library was built against API {library:016x}, this server has {server:016x}: push the source again")]
     OtherApi {
-        /// What the library says.
+        /// The library's version.
         library: u64,
-        /// What the server has.
+        /// The server's version.
         server: u64,
     },
     /// The operating system or the dynamic loader refused.
     #[error("loading the library failed: {what}: {reason}")]
     System {
-        /// What was tried.
+        /// The operation that was tried.
         what: &'static str,
-        /// What came back.
+        /// The error that it returned.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A server, composed: the data plane (directory, tables, workers), and what the control plane sees of it.
+//! A composed server: the data plane (directory, tables, workers), and the control plane's view of it.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -16,40 +16,40 @@ use sandstorm_server::janitor::Janitor;
 use sandstorm_server::workers::{ListenerConfig, WorkerOptions, WorkerStartError, Workers};
 use sandstorm_store::Epochs;
 
-/// Why a server did not start. Nothing of it is left running.
+/// The reason why a server did not start. No part of it is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// What was configured cannot be.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// What was kept cannot be used.
+    /// The stored state cannot be used.
     #[error(transparent)]
     Kept(#[from] JournalError),
-    /// A worker could not be started, or its port not be had.
+    /// A worker could not be started, or its port could not be bound.
     #[error(transparent)]
     Workers(#[from] WorkerStartError),
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot start the server: {0}")]
     System(#[from] std::io::Error),
 }
 
-/// Everything that answers requests. Stops when dropped: the workers first, with what they have under way.
+/// The parts that answer requests. Stops when dropped: the workers first, with their requests in flight.
 pub struct DataPlane {
     workers: Workers,
     _janitor: Janitor,
     /// Tenants, tables and extensions.
     pub directory: Arc<Directory>,
-    /// What the workers count.
+    /// The workers' counters.
     pub metrics: Arc<ServerMetrics>,
-    /// Who may still be reading what was replaced.
+    /// The epochs of threads that may still read replaced data.
     pub epochs: Arc<Epochs>,
-    /// Ends invocations that are over their budgets.
+    /// Ends invocations that exceed their budgets.
     pub watchdog: Arc<Watchdog>,
-    /// Looks after the certificate of ports with TLS.
+    /// Watches the certificate of ports with TLS.
     renewal: Option<CertificateWatcher>,
 }
 
-/// The directory of a server whose workers have not started: extensions can be put back before anybody calls them.
+/// The directory of a server whose workers have not started: extensions can be restored before any client calls them.
 pub struct PreparedDataPlane {
     epochs: Arc<Epochs>,
     /// Tenants, tables and extensions.
@@ -65,7 +65,7 @@ impl DataPlane {
         DataPlane::prepare(config)?.start(config)
     }
 
-    /// Puts back the tenants that were kept, and creates the configured ones.
+    /// Restores the stored tenants, and creates the configured ones.
     ///
     /// # Errors
     /// [`StartError`].
@@ -86,8 +86,8 @@ impl DataPlane {
         Ok(PreparedDataPlane { epochs, directory })
     }
 
-    /// Stops for good, as the process is about to end: tables and records are left to the end of the process, which
-    /// gives their memory back at once. To free millions of records one by one takes seconds, in which nobody would be
+    /// Stops for good as the process is about to end. Tables and records are left to the end of the process, which
+    /// frees their memory at once. To free millions of records one by one takes seconds, in which no request would be
     /// answered.
     pub fn finish(self) {
         let DataPlane { workers, _janitor: janitor, directory, metrics: _, epochs, watchdog, renewal } = self;
@@ -95,17 +95,17 @@ impl DataPlane {
         std::mem::forget((directory, epochs));
     }
 
-    /// The addresses of TCP of the ports for memcached and Redis clients, in the order of [`ServerSettings::listen`].
+    /// The TCP addresses of the ports for memcached and Redis clients, in the order of [`ServerSettings::listen`].
     pub fn listening(&self) -> &[SocketAddr] {
         self.workers.listening()
     }
 
-    /// All these ports, in the order of [`ServerSettings::listen`], at the addresses that were bound.
+    /// All these ports, in the order of [`ServerSettings::listen`], with the addresses that were bound.
     pub fn ports(&self) -> &[ListenerConfig] {
         self.workers.ports()
     }
 
-    /// What the control plane is put before.
+    /// The view that the control plane gets.
     pub fn served(&self) -> DataPlaneView {
         DataPlaneView {
             directory: Arc::clone(&self.directory),
@@ -115,19 +115,19 @@ impl DataPlane {
         }
     }
 
-    /// Those of these ports whose tenant or table is not there, in a line each that says what to do.
+    /// The ports whose tenant or table does not exist, each as a line with advice.
     pub fn ports_without_target(&self) -> Vec<String> {
         ListenerConfig::in_want(self.ports(), &self.directory.snapshot())
     }
 
-    /// Looks at once whether the files of these ports' certificate have changed.
+    /// Checks at once whether the files of these ports' certificate have changed.
     pub fn look_at_certificate(&self) {
         if let Some(renewal) = &self.renewal {
             renewal.wake();
         }
     }
 
-    /// Packet buffers of the network's device that are out: in its queues, or held. None without such a device.
+    /// Packet buffers of the network device in use: in its queues, or kept for values. `None` without such a device.
     pub fn packet_buffers(&self) -> Option<u32> {
         self.workers.packet_buffers()
     }

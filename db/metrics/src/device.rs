@@ -4,14 +4,14 @@ use std::fmt;
 
 use super::{MetricReading, MetricSpec, counter, gauge, readings};
 
-/// How a device stands.
+/// The state of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceState {
-    /// The other end is there.
+    /// Whether the link is up.
     pub up: bool,
-    /// The other end is a process (memif): it comes and goes.
+    /// Whether the other end is a process (memif), which comes and goes.
     pub is_peer_process: bool,
-    /// What ends the sleep of an idle worker when a packet comes: `interrupt`, or `clock` and why.
+    /// The event that ends the sleep of an idle worker when a packet comes: `interrupt`, or `clock` and the reason.
     pub wakes: String,
     /// Packets lost because a receive queue was full.
     pub missed: u64,
@@ -21,26 +21,26 @@ pub struct DeviceState {
     pub receive_errors: u64,
     /// Packets that could not be sent.
     pub send_errors: u64,
-    /// Packet buffers that are kept now.
+    /// Packet buffers that store values now.
     pub kept: u64,
-    /// Packets that were copied since as many buffers were kept as may be, or were to wait as copies.
+    /// Packets that were copied because the limit of stored buffers was reached, or because they had to wait as copies.
     pub rx_copied: u64,
-    /// Packets whose last bytes were sent from where they are stored.
+    /// Packets whose last bytes were sent in place, from their record.
     pub in_place: u64,
-    /// Packets whose last bytes were copied, though they are stored where they stay.
+    /// Packets whose last bytes were copied, although their record could have been read in place.
     pub copied: u64,
     /// Bytes of tables that the device reads by itself.
     pub reads_bytes: u64,
-    /// Why no more memory of tables was mapped for it; none: all is mapped.
+    /// The reason that no more memory of tables was mapped for it; none: all is mapped.
     pub refused: Option<String>,
-    /// Interrupts that workers had asked for and that came.
+    /// Interrupts that workers had asked for.
     pub interrupts: u64,
 }
 
-/// Asks a device how it stands. None: it is closed.
+/// Reads the state of a device. `None` if it is closed.
 pub type DeviceProbe = Box<dyn Fn() -> Option<DeviceState> + Send + Sync>;
 
-/// What is read from a device, on servers with one.
+/// The metrics of a device, on servers with one.
 pub const DEVICE_METRICS: &[MetricSpec] = &[
     gauge(
         "device_link_up",
@@ -108,7 +108,7 @@ impl fmt::Display for DeviceState {
     }
 }
 
-/// What the workers' datagrams come and go through.
+/// A description of the workers' network.
 pub(super) struct NetworkDescription {
     pub(super) about: String,
     pub(super) device: Option<DeviceProbe>,

@@ -1,8 +1,8 @@
-//! Counters: each declared once, with its name, its type and its meaning; `docs/metrics.md` and the Prometheus text are
-//! made from the declarations.
+//! Counters: each is declared once, with its name, its type and its meaning. `docs/metrics.md` and the Prometheus text
+//! are made from the declarations.
 //!
-//! A worker's counters stand in cache lines of their own and have one writer, so counting costs a load and a store, no
-//! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
+//! A worker's counters are in cache lines of their own and have one writer, so counting costs a load and a store, and
+//! no locked instruction. Readers add the workers up. A sum is a view of a moment; each counter in it is exact.
 #![deny(unsafe_code)]
 
 mod device;
@@ -30,13 +30,13 @@ pub use memory::{MEMORY_METRICS, memory_readings};
 pub struct SingleWriterCounter(AtomicU64);
 
 impl SingleWriterCounter {
-    /// Adds; for the one thread that owns this counter.
+    /// Adds to the count; only for the thread that owns this counter.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Sets; for the one thread that owns this counter.
+    /// Sets the count; only for the thread that owns this counter.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
@@ -49,7 +49,7 @@ impl SingleWriterCounter {
     }
 }
 
-/// How a metric behaves.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows while the server runs.
@@ -75,9 +75,9 @@ pub struct MetricSpec {
     pub name: &'static str,
     /// Counter or gauge.
     pub kind: MetricKind,
-    /// Its label and the label's values, when it is a family; the values stand in the order of the counts.
+    /// Its label and the label's values, when it is a family; the values are in the order of the counts.
     pub label: Option<(&'static str, &'static [&'static str])>,
-    /// What it counts.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -116,7 +116,7 @@ pub const SEAL_REASONS: &[&str] = &sandstorm_net::seal::SealCounters::REASONS;
 /// Reasons for which the UDP/IP stack of kernel-bypass drivers drops a frame, in the order of their numbers.
 pub const FRAME_REASONS: &[&str] = &sandstorm_net::stack::FrameDropReason::NAMES;
 
-/// Reasons for not sending a datagram there.
+/// Reasons for which a datagram cannot be sent.
 pub const UNDELIVERABLE_REASONS: &[&str] = &["too_large", "no_route", "unresolved"];
 
 /// Causes of kills, in the order of their numbers less one.
@@ -167,14 +167,14 @@ pub fn cause_index(cause: rpc::KillCause) -> usize {
     cause as usize - 1
 }
 
-/// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
+/// Reasons for closing or refusing a connection, in the order of [`ConnectionReason`].
 pub const CONNECTION_REASONS: &[&str] =
     &["full", "no_files", "unauthenticated", "slow_reader", "memory", "protocol", "handshake", "http"];
 
-/// Why a connection was closed or not taken.
+/// A reason for closing or refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionReason {
-    /// The server, or its tenant, had as many as it may have.
+    /// The server, or its tenant, had as many as allowed.
     Full,
     /// The process could open no more files.
     NoFiles,
@@ -184,7 +184,7 @@ pub enum ConnectionReason {
     SlowReader,
     /// All buffers together were too large.
     Memory,
-    /// It said what its protocol does not have.
+    /// It sent bytes that its protocol does not have.
     Protocol,
     /// Its TLS handshake failed, or took too long.
     Handshake,
@@ -349,8 +349,7 @@ metrics! {
 }
 
 impl WorkerCounters {
-    /// Takes over what a driver that goes past the kernel has counted, by the names that it has for it; for the worker
-    /// alone.
+    /// Stores the counts of a kernel-bypass driver, by the driver's names for them; only for the worker.
     pub fn set_detail(&self, name: &str, count: u64) {
         let families =
             [(FRAME_REASONS, &self.frames_refused[..]), (UNDELIVERABLE_REASONS, &self.packets_undeliverable[..])];
@@ -366,7 +365,7 @@ impl WorkerCounters {
     }
 }
 
-/// What a worker counts for one tenant.
+/// The counters of one worker for one tenant.
 pub use tenant_counters::TenantCounters;
 
 mod tenant_counters {
@@ -416,7 +415,7 @@ mod tenant_counters {
     }
 }
 
-/// What is read from the directory rather than counted by workers, in the order in which the control port reads it.
+/// The metrics of the directory, which workers do not count, in the order in which the control port reads them.
 pub const SERVER_METRICS: &[MetricSpec] = &[
     gauge("uptime_seconds", "Seconds since the server started."),
     gauge("tenants", "Tenants."),
@@ -448,7 +447,7 @@ pub const SERVER_METRICS: &[MetricSpec] = &[
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
 ];
 
-/// What is counted at the control port, in the order in which `admin` reads it.
+/// The metrics of the control port, in the order in which `admin` reads them.
 pub const CONTROL_METRICS: &[MetricSpec] = &[
     counter("control_wrong_tokens", "Control requests with an unknown token."),
     counter(
@@ -477,7 +476,7 @@ const fn gauge(name: &'static str, meaning: &'static str) -> MetricSpec {
 pub struct ServerMetrics {
     started: Instant,
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
-    /// What the workers' datagrams come and go through.
+    /// A description of the workers' network.
     network: OnceLock<NetworkDescription>,
 }
 
@@ -497,19 +496,19 @@ impl ServerMetrics {
         Arc::new(ServerMetrics { started: Instant::now(), workers, network: OnceLock::new() })
     }
 
-    /// Says what the workers' datagrams come and go through, and whom to ask how it stands if that is a device.
+    /// Sets the description of the workers' network, and the probe of its device if there is one.
     pub fn set_network(&self, about: &str, device: Option<DeviceProbe>) {
-        // It is said once, when the workers have started.
+        // It is set once, when the workers have started.
         let _said_before = self.network.set(NetworkDescription { about: about.to_owned(), device });
     }
 
-    /// What the workers' datagrams come and go through, and how it stands, in words.
+    /// The description of the workers' network, and its state, as text.
     pub fn network(&self) -> String {
         let about = self.network.get().map_or("", |network| network.about.as_str());
         self.device().map_or_else(|| about.to_owned(), |state| format!("{about}; {state}"))
     }
 
-    /// How the device stands, on a server with one. May ask the device itself.
+    /// The state of the device, on a server with one. May ask the device itself.
     pub fn device(&self) -> Option<DeviceState> {
         self.network.get()?.device.as_ref()?()
     }

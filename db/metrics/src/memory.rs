@@ -1,13 +1,13 @@
-//! Where the process's memory is: what the kernel counts, and what of it is whose.
+//! The memory of the process: the kernel's counts, and their parts.
 //!
-//! What this module guarantees: it asks the system's allocator how it stands, and touches no memory of anybody's.
+//! This module guarantees: it asks the system's allocator for its state, and touches no other memory.
 #![allow(unsafe_code)]
 
 use super::{MetricReading, MetricSpec, gauge, readings};
 use sandstorm_store::{bucket_array_bytes, slab_free_bytes};
 
-/// Gauges of the process's memory, in the order of [`memory_readings`]. With `slab_bytes` they add up to nearly what is
-/// resident: the rest is code, stacks, and what of `bucket_bytes` no record has touched yet.
+/// Gauges of the process's memory, in the order of [`memory_readings`]. With `slab_bytes` they add up to nearly the
+/// resident memory. The rest is code, stacks, and the untouched part of `bucket_bytes`.
 pub const MEMORY_METRICS: &[MetricSpec] = &[
     gauge(
         "resident_bytes",
@@ -32,7 +32,7 @@ pub fn memory_readings() -> Vec<MetricReading> {
     readings(MEMORY_METRICS, values.into_iter().map(|value| vec![value]).collect())
 }
 
-/// Of x86-64, in whose pages the kernel counts.
+/// The page size of x86-64, in which the kernel counts.
 const PAGE_BYTES: u64 = 4096;
 
 fn resident_bytes() -> Option<u64> {
@@ -40,7 +40,7 @@ fn resident_bytes() -> Option<u64> {
     Some(pages * PAGE_BYTES)
 }
 
-/// Bytes that the allocator has of the kernel, and those of them that are free.
+/// Bytes that the allocator has from the kernel, and those of them that are free.
 #[cfg(all(target_env = "gnu", not(miri)))]
 fn heap_bytes() -> (u64, u64) {
     // SAFETY: it takes no argument, locks the allocator's arenas one by one, and answers by value.

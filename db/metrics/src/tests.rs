@@ -1,4 +1,4 @@
-//! Names against the protocol's numbers, sums, the page, the text.
+//! Names compared with the protocol's numbers, sums, the page, the text.
 
 use super::*;
 use sandstorm_net::rpc::{KillCause, OpKind, RpcStatus};

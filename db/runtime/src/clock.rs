@@ -13,7 +13,7 @@ pub(super) fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// CPU time of a thread, nanoseconds; 0 if the clock is gone.
+/// Returns the CPU time of a thread, nanoseconds; 0 if the clock is gone.
 pub(super) fn cpu_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes to a local.
@@ -23,7 +23,7 @@ pub(super) fn cpu_ns(clock: libc::clockid_t) -> u64 {
     }
 }
 
-/// How long a tick of [`ticks`] is.
+/// The length of a tick of [`ticks`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TickLength {
     /// Nanoseconds of 2^32 ticks.
@@ -31,7 +31,7 @@ pub(super) struct TickLength {
 }
 
 impl TickLength {
-    /// Measures once per process; takes two milliseconds then.
+    /// Returns the rate, measured once per process, which takes two milliseconds.
     pub(super) fn measured() -> TickLength {
         static MEASURED: OnceLock<TickLength> = OnceLock::new();
         *MEASURED.get_or_init(|| {
@@ -44,12 +44,12 @@ impl TickLength {
         })
     }
 
-    /// Nanoseconds of so many ticks.
+    /// Returns the nanoseconds of so many ticks.
     #[inline]
     pub(super) fn ns(self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.ns_shifted)) >> 32) as u64
     }
-    /// Ticks in so many nanoseconds, at most 2^32 of them.
+    /// Returns the ticks in so many nanoseconds, at most 2^32 of them.
     pub(super) fn ticks(self, ns: u64) -> u64 {
         (ns << 32) / self.ns_shifted.max(1)
     }

@@ -1,7 +1,8 @@
 //! The host's function that commits a transaction.
 //!
-//! Guarantees: what the library names is bounded before it is read, and read during the call alone; tables are the
-//! invocation's own tenant's and those granted to it at this moment. A commit that was made is never told as a kill.
+//! Guarantees: the library's lists are bounded before they are read, and read during the call alone. Tables are the
+//! invocation's own tenant's and those granted to it at this moment. A commit that was made is never reported as a
+//! kill.
 #![allow(unsafe_code)]
 
 use sandstorm_api::abi::{self, RawChange, RawRangeRead, RawRead};
@@ -19,19 +20,19 @@ use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use sandstorm_store::transactions::{self as transactions, CommitError, KeyChange, KeyRead, NewRecord};
 use sandstorm_store::{Participant, RecordTable, clock_ms};
 
-/// What became of an invocation's transaction so far.
+/// The state of an invocation's transaction so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TransactionState {
-    /// Runs of the invocation that met the writes of others.
+    /// Runs of the invocation that conflicted with other writes.
     pub(super) conflicts: u32,
-    /// It was committed, and has changed something.
+    /// The transaction was committed, and has changed something.
     pub(super) committed: bool,
     /// A commit was tried in the poll under way.
     pub(super) tried: bool,
 }
 
 impl TransactionState {
-    /// For the counters; `None` where there is nothing to count.
+    /// Returns the counts; `None` where there is nothing to count.
     #[inline]
     pub(super) fn counted(self) -> Option<TransactionCounts> {
         if !self.committed && self.conflicts == 0 {
@@ -55,7 +56,7 @@ pub(super) unsafe extern "C" fn commit(
     // SAFETY: the library's lists, and the keys, rows and values that they name, outlive the call.
     let commit = |body: &mut InvocationState, participant: &Participant| unsafe {
         if body.transaction.committed {
-            // It would be told as failed, or killed, though something was written.
+            // Otherwise it would be reported as failed, or killed, though something was written.
             return abi::STATUS_INVALID;
         }
         body.transaction.tried = true;
@@ -90,7 +91,7 @@ pub(super) unsafe extern "C" fn commit(
     unsafe { call(invocation, commit) }
 }
 
-/// The list that the library names, if it is not longer than the limit.
+/// Returns the list that the library names, if it is not longer than the limit.
 ///
 /// # Safety
 /// It outlives the call.
@@ -105,8 +106,8 @@ pub(super) unsafe fn guest_list<'a, T>(first: *const T, len: usize, limit: usize
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
-/// Bytes of a transaction's reads or changes. Counted before they are hashed or copied, which takes as long as they
-/// are.
+/// Returns the bytes of a transaction's reads or changes. They are counted before they are hashed or copied, which
+/// takes time in proportion.
 #[derive(Default)]
 struct TransactionBytes(usize);
 
@@ -118,7 +119,7 @@ impl TransactionBytes {
 }
 
 /// # Safety
-/// Keys, rows and values that are named outlive the call.
+/// The keys, rows and values that are named outlive the call.
 unsafe fn run_commit(
     body: &InvocationState,
     participant: &Participant,
@@ -148,7 +149,7 @@ unsafe fn run_commit(
         let key = unsafe { guest_bytes(change.key, change.key_len, MAX_KEY_BYTES) }?;
         total.add(key)?;
         let table = resolve_table(body, change.table, true)?;
-        // Never the library's hash: under a wrong one there could be two records of a key.
+        // The library's hash is never used: under a wrong one there could be two records of a key.
         let hash = table.hash(key);
         let becomes = match change.kind {
             abi::CHANGE_DELETE => None,
@@ -156,7 +157,7 @@ unsafe fn run_commit(
                 // SAFETY: this function's contract.
                 let value = unsafe { guest_bytes(change.value, change.value_len, MAX_VALUE_BYTES) }?;
                 total.add(value)?;
-                // Counted by the library from the time that it was given, which is as old as its slice.
+                // The library counted from the time that it was given, which is as old as its slice.
                 let late_ms = clock_ms(body.abi.now_ms).saturating_add(1) - body.abi.now_ms;
                 let expires_at_ms = match change.expires_at_ms {
                     0 => 0,
@@ -177,7 +178,7 @@ unsafe fn run_commit(
     })
 }
 
-/// A table of the invocation's, as it may be used at this moment.
+/// Returns a table of the invocation's, if it may be used at this moment.
 pub(super) fn resolve_table(body: &InvocationState, id: u64, write: bool) -> Result<&RecordTable, u32> {
     let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
     if id < FIRST_GRANTED_ID {

@@ -1,4 +1,4 @@
-//! What polls cost, and which invocations are under way for too long.
+//! The cost of polls, and the invocations that are under way for too long.
 
 use super::clock::{self, TickLength};
 use super::invocation::{InvocationStage, InvocationState};
@@ -9,7 +9,7 @@ use crate::limits::{
 use sandstorm_extension::KillCause;
 use sandstorm_store::Participant;
 
-/// Why an invocation is under way for longer than it may be.
+/// The reason why an invocation is under way for longer than it may be.
 pub(super) struct OverdueRule {
     /// Polls that it still has.
     pub(super) late_polls: u32,
@@ -17,26 +17,26 @@ pub(super) struct OverdueRule {
     pub(super) text: &'static str,
 }
 
-/// At any time.
+/// The rule at any time.
 const LIFETIME_RULE: OverdueRule = OverdueRule {
     late_polls: LIFE_LATE_POLLS,
     cause: KillCause::TotalBudget,
     text: "the invocation was under way for 100 times the CPU time that it may use, and for a second at least",
 };
 
-/// While memory waits for it.
+/// The rule while memory waits for it.
 const RECLAIM_PRESSURE_RULE: OverdueRule = OverdueRule {
     late_polls: RECLAIM_PRESSURE_LATE_POLLS,
     cause: KillCause::ReclaimPressure,
     text: "the invocation was under way for more than 50 ms, and its reads held up memory reclamation; retry",
 };
 
-/// Charges polls: the processor's counter, checked against the worker's CPU clock where it says much.
+/// Charges polls: by the processor's counter, checked against the worker's CPU clock where much is at stake.
 #[derive(Debug)]
 pub(super) struct CpuMeter {
     tick: TickLength,
     clock: libc::clockid_t,
-    /// Counter at the start of the poll under way or, where `fresh`, at the end of the last one.
+    /// The counter at the start of the current poll or, where `fresh`, at the end of the last one.
     pub(super) ticks: u64,
     fresh: bool,
     /// A reading of the CPU clock, and of the counter at that moment.
@@ -65,8 +65,8 @@ impl CpuMeter {
         self.fresh = false;
     }
 
-    /// Whether an invocation is under way for longer than it may be, by the last reading of the counter: it holds up
-    /// the reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
+    /// Returns whether an invocation is under way for longer than it may be, by the last reading of the counter. It
+    /// blocks the reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
     #[inline]
     pub(super) fn overdue(&self, body: &InvocationState, participant: &Participant) -> Option<OverdueRule> {
         if !matches!(body.stage, InvocationStage::Pending | InvocationStage::Preempted | InvocationStage::Retrying) {
@@ -84,7 +84,7 @@ impl CpuMeter {
         }
     }
 
-    /// Begins a poll; answers the counter.
+    /// Begins a poll; returns the counter.
     #[inline]
     pub(super) fn start(&mut self) -> u64 {
         if !self.fresh {
@@ -104,7 +104,7 @@ impl CpuMeter {
         self.ticks = self.mark_ticks;
     }
 
-    /// Ends the poll; answers what it costs, in nanoseconds, and whether that had to be checked.
+    /// Ends the poll; returns its cost, in nanoseconds, and whether that had to be checked.
     #[inline]
     pub(super) fn stop(&mut self) -> (u64, bool) {
         let now = clock::ticks();

@@ -1,8 +1,8 @@
-//! One worker's way to run invocations: begin, poll, finish.
+//! A worker's engine, which runs invocations: begin, poll, finish.
 //!
 //! Guarantees: a library's function is only called with the slot and the invocation that it was made for, on a side
-//! stack, while the engine holds the invocation alone; what was switched out is resumed at most once, on the stack that
-//! it is on.
+//! stack. The engine holds the invocation alone meanwhile. A switched-out function is resumed at most once, on the
+//! stack that it is on.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -22,12 +22,12 @@ use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::{Budget, KillCause, LoadedExtension};
 use sandstorm_store::Participant;
 
-/// How a poll ended.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
-    /// It yielded: poll it again.
+    /// The invocation yielded: poll it again.
     Pending,
-    /// It computed past its slice and was switched out: poll it again, on any worker, after others had their turn.
+    /// It exceeded its slice and was switched out: poll it again, on any worker, after others had their turn.
     Preempted,
     /// It returned `Ok(())`; see [`InvocationHandle::reply`].
     Done,
@@ -46,9 +46,9 @@ pub struct Engine {
     side: GuestRunner,
     worker: usize,
     idle: Vec<InvocationHandle>,
-    /// Ended ones whose memory has yet to go back to the kernel.
+    /// Ended invocations whose memory has yet to go back to the kernel.
     soiled: Vec<InvocationHandle>,
-    /// The state of the directory that the worker sees; `None`: it has not told.
+    /// The state of the directory that the worker sees; `None`: the worker has not set it.
     generation: Option<u64>,
     meter: CpuMeter,
     /// See [`Engine::limit_slices`].
@@ -57,11 +57,11 @@ pub struct Engine {
 
 impl Engine {
     /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the watchdog's signal and faults
-    /// stay unblocked), registration with the watchdog. Dropping the engine restores all of it. `worker` is a number
-    /// that no other engine has which runs the same extensions.
+    /// stay unblocked), registration with the watchdog. Dropping the engine restores all of it. `worker` must differ
+    /// from the number of every other engine that runs the same extensions.
     ///
     /// # Errors
-    /// `AlreadyExists` if the thread has an engine; else what the operating system says.
+    /// `AlreadyExists` if the thread has an engine; otherwise the operating system's error.
     pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
         let side = GuestRunner::new(watchdog)?;
         let meter = CpuMeter::new(side.cpu_clock());
@@ -98,8 +98,8 @@ impl Engine {
     }
 
     /// Polls an invocation once: until it yields, ends, is ended, or is switched out because its slice is over.
-    /// `interleave`: other invocations are ready, so an awaited read should prefetch and yield. One that has ended
-    /// answers the same again and does not run.
+    /// `interleave`: other invocations are ready, so an awaited read should prefetch and yield. An ended invocation
+    /// returns the same result again and does not run.
     pub fn poll(
         &mut self,
         participant: &Participant,
@@ -133,8 +133,8 @@ impl Engine {
             // SAFETY: as above.
             let terms = unsafe { poll_limits(&*body, self.longest_slice_ns, participant, body.cast(), started) };
             // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is
-            // `poll`; the body lives on; a half-run future is forgotten with its memory. What is resumed was switched
-            // out of this invocation, once, on the stack that was just adopted or is still the current one.
+            // `poll`; the body lives on; a half-run future is forgotten with its memory. A resumed function was
+            // switched out of this invocation, once, on the stack that was just adopted or is still the current one.
             let ended = unsafe { self.side.run(&terms, step) };
             let (charge_ns, long) = self.meter.stop();
             // SAFETY: the run is over; the body is held alone again.
@@ -150,16 +150,16 @@ impl Engine {
             if let Some(end) = self.save_preempted(body, context) {
                 return end;
             }
-            // There is no other stack to go on with: this one has to be used up.
+            // There is no other stack to continue on: this one has to be used up.
             step = GuestEntry::Resume(context);
         }
     }
 
-    /// Prefetches the record that an invocation awaits which has asked for its bucket and yielded; for somewhere in the
-    /// middle between its polls, when the bucket has come. `next` is what is polled next: the time that this takes is
-    /// charged to its tenant together with that poll, or else to the tenant of `ahead` here. Answers the latter, in
-    /// nanoseconds, and whether the record may lie in another bucket, which is on its way now: then this is worth a
-    /// call again, as the last, once that has come.
+    /// Prefetches the record that an invocation awaits which has asked for its bucket and yielded. Call it halfway
+    /// between its polls, when the bucket has come. `next` is the invocation that is polled next. The time is charged
+    /// to its tenant together with that poll, or else to the tenant of `ahead` here. Returns the latter charge, in
+    /// nanoseconds, and whether the record may lie in another bucket, which is on its way now. In that case call this
+    /// once more, as the last time, when that bucket has come.
     #[inline]
     pub fn prefetch_awaited(
         &mut self,
@@ -190,7 +190,7 @@ impl Engine {
         (charge_ns, is_further)
     }
 
-    /// Takes note of a poll that took tens of microseconds.
+    /// Notes a poll that took tens of microseconds.
     #[cold]
     fn note_long_poll(&mut self, body: &mut InvocationState, charge_ns: u64) {
         self.side.note_long_poll();
@@ -202,8 +202,8 @@ impl Engine {
         }
     }
 
-    /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no
-    /// other stack can be had.
+    /// Parks the stack of an invocation that was just switched out, or ends the invocation where its tenant may park no
+    /// more; `None` if no other stack can be had.
     #[cold]
     fn save_preempted(&mut self, body: &mut InvocationState, context: SavedContext) -> Option<PollOutcome> {
         if body.place.is_none() {
@@ -224,18 +224,18 @@ impl Engine {
         Some(PollOutcome::Preempted)
     }
 
-    /// Whether a computation of the tenant with this usage could be switched out: it has not its share of the side
-    /// stacks.
+    /// Returns whether a computation of the tenant with this usage could be switched out: its parked side stacks are
+    /// below its limit.
     pub fn has_stack_for(&self, usage: &TenantUsage) -> bool {
         self.side.watchdog().lot.has_permit_for(usage)
     }
 
-    /// From now on polls are switched out after so much CPU time at the latest, whatever slice their budgets say.
+    /// Limits every slice to so much CPU time from now on, whatever the budgets say.
     pub fn limit_slices(&mut self, max_sleep_us: Option<u64>) {
         self.longest_slice_ns = max_sleep_us.map_or(u64::MAX, |us| us * 1000);
     }
 
-    /// Gives an invocation back, ended or not: unpins, counts, forgets its memory.
+    /// Takes an invocation back, ended or not: unpins, counts, forgets its memory.
     pub fn finish(&mut self, participant: &Participant, mut invocation: InvocationHandle) {
         self.meter.interrupted();
         // SAFETY: held alone.
@@ -275,14 +275,14 @@ impl Engine {
         }
     }
 
-    /// Gives a part of the memory back to the kernel that ended invocations have left: megabytes at a time would hold
-    /// the worker up. Whether there was any. For once a loop turn.
+    /// Gives a part of the ended invocations' memory back to the kernel: megabytes at a time would delay the worker.
+    /// Returns whether there was any. Call it once a loop turn.
     pub fn tidy(&mut self) -> bool {
         self.meter.interrupted();
         self.reclaim_last(RECLAIM_BYTES_PER_TURN)
     }
 
-    /// Gives up to so many bytes back of the invocation that was put aside last; whether there is one.
+    /// Gives up to so many bytes of the invocation that was put aside last back; returns whether there is one.
     fn reclaim_last(&mut self, bytes: usize) -> bool {
         let Some(mut invocation) = self.soiled.pop() else { return false };
         invocation.tidy(bytes);
@@ -294,8 +294,8 @@ impl Engine {
         true
     }
 
-    /// Tells the engine which state of the directory its worker sees. From then on idle invocations hold on to the view
-    /// and the extension that they had, for the next call of the same; with another state they let go of them.
+    /// Sets the state of the directory that its worker sees. From then on idle invocations keep their view and
+    /// extension for the next call of the same; with another state they release them.
     pub fn sees(&mut self, generation: u64) {
         if self.generation != Some(generation) {
             self.generation = Some(generation);
@@ -303,13 +303,13 @@ impl Engine {
         }
     }
 
-    /// Tells the engine that the worker has done other things since the last poll, so that they are charged to nobody.
-    /// `begin` and `finish` imply it; call it where polls follow other work, such as once a loop turn.
+    /// Notes that the worker has done other work since the last poll, so that no tenant is charged for it. `begin` and
+    /// `finish` imply it; call it where polls follow other work, such as once a loop turn.
     pub fn turn(&mut self) {
         self.meter.interrupted();
     }
 
-    /// The worker's number.
+    /// Returns the worker's number.
     pub fn worker(&self) -> usize {
         self.worker
     }
@@ -330,11 +330,11 @@ impl Engine {
         self.side.stacks().stop_making_stacks();
     }
 
-    /// An idle invocation, preferably one that this tenant used before: it needs no clearing.
+    /// Returns an idle invocation, preferably one that this tenant used before: it needs no clearing.
     fn take_idle(&mut self, tenant: u64) -> Option<InvocationHandle> {
-        /// How many to look at.
+        /// The number of idle invocations to look at.
         const LOOK: usize = 4;
-        // What its own invocation has left needs no clearing, and giving megabytes back would hold the worker up.
+        // A body of the same tenant needs no clearing, and giving megabytes back would delay the worker.
         if let Some(own) = self.soiled.iter().rposition(|ended| ended.owner() == tenant) {
             return Some(self.soiled.swap_remove(own));
         }
@@ -345,7 +345,7 @@ impl Engine {
         let from = self.idle.len().saturating_sub(LOOK);
         let own = (from..=last).rev().find(|index| self.idle[*index].owner() == tenant);
         let taken = self.idle.swap_remove(own.unwrap_or(last));
-        // Those that are taken next, if more are begun: after hundreds they were used long ago.
+        // The bodies that are taken next, if more are begun: after hundreds they were used long ago.
         if let [.., after, next] = self.idle.as_slice() {
             after.prefetch();
             next.prefetch_arena();
@@ -353,7 +353,8 @@ impl Engine {
         Some(taken)
     }
 
-    /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to those who have none.
+    /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to engines that have
+    /// none.
     fn keep_idle(&mut self, invocation: InvocationHandle) {
         if self.idle.len() >= IDLE_INVOCATIONS {
             let spare = self.idle.drain(IDLE_INVOCATIONS / 2..).map(|mut idle| {
@@ -366,13 +367,13 @@ impl Engine {
     }
 }
 
-/// What the next poll does.
+/// The next poll's action.
 enum NextPoll {
     Call(GuestFunction, *mut u8),
     Resume(PreemptedStack),
 }
 
-/// What to do for the next poll, or how the invocation has ended.
+/// Returns the next poll's action, or how the invocation has ended.
 fn next_poll(
     body: &mut InvocationState,
     participant: &Participant,
@@ -387,7 +388,7 @@ fn next_poll(
     if body.stage == InvocationStage::Retrying
         && let Some(pin) = body.pin.take()
     {
-        // What it has read before is forgotten.
+        // Its earlier reads are forgotten.
         participant.unpin(pin);
     }
     if body.pin.is_none() {
@@ -395,9 +396,9 @@ fn next_poll(
         body.pin = Some(participant.pin());
     }
     let again = body.transaction.conflicts != 0;
-    // What is run again reads by the clock by which it will be judged: where this worker's is behind, a record may live
-    // here that the commit finds expired, each time. And it does not give its turn away: then only other workers'
-    // writes can come between.
+    // A run that begins anew reads by the clock by which it will be judged. Where this worker's clock is behind, a
+    // record may be live here that the commit finds expired, each time. And it does not yield its turn: then only other
+    // workers' writes can come between.
     body.abi.now_ms = if again { now_ms.max(participant.epochs().latest_commit_ms()) } else { now_ms };
     body.abi.interleave = u32::from(interleave && !again);
     if body.parked.is_some()
@@ -411,7 +412,7 @@ fn next_poll(
     })
 }
 
-/// Ends an invocation that is under way for too long. What was switched out of it is not resumed.
+/// Ends an invocation that is under way for too long. Its switched-out function is not resumed.
 #[cold]
 fn kill_overdue(body: &mut InvocationState, overdue: &OverdueRule) -> PollOutcome {
     kill(body, overdue.cause, overdue.text.as_bytes())
@@ -428,15 +429,15 @@ fn kill(body: &mut InvocationState, cause: KillCause, text: &[u8]) -> PollOutcom
     PollOutcome::Killed(cause)
 }
 
-/// Ends an invocation whose transaction was committed, which is the last thing that it does: whatever ended it after
-/// that, it has done what it was asked.
+/// Ends an invocation whose transaction was committed, which is its last action. Whatever ended it after that, it has
+/// done its task.
 #[cold]
 fn finish_committed(body: &mut InvocationState) -> PollOutcome {
     body.stage = InvocationStage::Ended(InvocationOutcome::Done);
     PollOutcome::Done
 }
 
-/// How long the next run may take.
+/// Returns the limits of the next run.
 fn poll_limits(
     body: &InvocationState,
     longest_ns: u64,
@@ -449,14 +450,15 @@ fn poll_limits(
     PollLimits { participant, invocation, tenant: body.owner, proven: body.proven, limit_ns, left_ns, started }
 }
 
-/// What became of a poll that took so long.
+/// Returns the result of a poll that took so long.
 pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_ns: u64) -> PollOutcome {
     // Time that the hypervisor took does not add up to a total that the invocation never used.
     body.spent_ns += match ended {
         GuestExit::Returned(_) | GuestExit::Preempted(_) if charge_ns > body.slice_ns && !body.transaction.tried => {
             charge_ns.min(max_charge_ns(body.slice_ns))
         }
-        // A commit is a host call that takes as long as what it reads and writes, so that time is the invocation's own.
+        // A commit is a host call that takes time in proportion to its reads and writes, so that time is the
+        // invocation's own.
         _ => charge_ns,
     };
     body.transaction.tried = false;
@@ -489,8 +491,8 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
     outcome_of(outcome, body.code)
 }
 
-/// Ends what was switched out and may not keep its stack: the tenant's invocations have all the memory that they may
-/// have.
+/// Ends a switched-out invocation that may not keep its stack: its tenant's invocations have all the memory that they
+/// may have.
 #[cold]
 fn refuse_stack(body: &mut InvocationState) -> PollOutcome {
     let killed = kill(body, KillCause::OutOfMemory, NO_STACK_MEMORY_TEXT.as_bytes());
@@ -498,11 +500,11 @@ fn refuse_stack(body: &mut InvocationState) -> PollOutcome {
     killed
 }
 
-/// What an invocation is told that is ended instead of being switched out.
+/// The text of an invocation that is ended instead of being switched out.
 const NO_STACK_MEMORY_TEXT: &str =
     "it computed past its slice, and there is no memory to keep its stack while others have their turn";
 
-/// The same where its tenant's invocations hold their share of the side stacks.
+/// The same where its tenant's invocations have reached their limit of side stacks.
 const STACK_QUOTA_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
                           share of the side stacks";
 

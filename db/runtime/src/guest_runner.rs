@@ -23,31 +23,31 @@ use sandstorm_accounts::limits::MEMORY_UNIT_BYTES;
 use sandstorm_extension::KillCause;
 use sandstorm_store::Participant;
 
-/// How a call on the side stack ended.
+/// The result of a call on the side stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GuestExit {
-    /// It returned this.
+    /// The function returned this.
     Returned(u32),
-    /// It was landed.
+    /// The function was landed.
     Trapped(KillCause),
-    /// It was switched out, and is to be resumed here.
+    /// The function was switched out, and is to be resumed here.
     Preempted(SavedContext),
 }
 
-/// Where a function that was switched out goes on: an address on the stack that it ran on.
+/// The address where a switched-out function continues, on the stack that it ran on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedContext(*mut u8);
 
-/// What to run.
+/// The code to run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GuestEntry {
     /// A library's function, with its slot.
     Call(GuestFunction, *mut u8),
-    /// What was switched out on the stack that is the current one now.
+    /// The function that was switched out on the current stack.
     Resume(SavedContext),
 }
 
-/// For whom, and how long.
+/// The tenant and the limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PollLimits {
     pub(super) participant: *const Participant,
@@ -56,7 +56,7 @@ pub(super) struct PollLimits {
     pub(super) tenant: u64,
     /// The extension has had no long poll for thousands of calls.
     pub(super) proven: bool,
-    /// CPU time until it is switched out, and what its invocation has left in all.
+    /// CPU time until the run is switched out, and its invocation's total CPU time left.
     pub(super) limit_ns: u64,
     pub(super) left_ns: u64,
     /// The processor's counter now.
@@ -69,7 +69,7 @@ pub(super) struct GuestRunner {
     watchdog: Arc<WatchdogState>,
     _signal_guard: SignalGuard,
     stacks: GuestStackPool,
-    /// Bound to its thread.
+    /// Binds the value to its thread.
     _thread: PhantomData<*mut ()>,
 }
 
@@ -87,7 +87,7 @@ impl GuestRunner {
     }
 
     /// Calls `function(slot, invocation)` on a side stack of the tenant's, or resumes such a call. Where another
-    /// tenant's code ran before, nothing of that is left in the stack or in a register.
+    /// tenant's code ran before, no trace of it is left in the stack or in a register.
     ///
     /// # Safety
     /// The function takes these arguments; the invocation is live; nothing is lost if the function is ended halfway. A
@@ -136,7 +136,7 @@ impl GuestRunner {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Tells it that the poll is over.
+    /// Tells the watchdog that the poll is over.
     #[inline(always)]
     fn over(&self) {
         compiler_fence(Ordering::SeqCst);
@@ -144,8 +144,8 @@ impl GuestRunner {
         block.ended.store(block.sequence.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Tells the watchdog of a poll, does something else first for as long as that takes, and runs no poll after all:
-    /// as if the processor had been taken away just before it.
+    /// Tells the watchdog of a poll, spends the poll's time on something else, and runs no poll after all: as if the
+    /// processor had been taken away just before it.
     #[cfg(test)]
     pub(super) fn announce_only<T>(&self, terms: &PollLimits, first: impl FnOnce() -> T) -> T {
         self.announce(terms);
@@ -154,12 +154,12 @@ impl GuestRunner {
         done
     }
 
-    /// What it means that a call did not return.
+    /// Returns the meaning of a call that did not return.
     #[cold]
     fn left(&self, number: u32) -> GuestExit {
         if std::arch::is_x86_feature_detected!("avx") {
             // SAFETY: the processor has the instruction. A landed memcpy may have left upper halves dirty, which would
-            // slow all later SSE code down; nobody keeps values there across a call.
+            // slow all later SSE code down; no code keeps values there across a call.
             unsafe { std::arch::asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C")) };
         }
         let context = self.block.context.swap(0, Ordering::Relaxed);
@@ -177,26 +177,27 @@ impl GuestRunner {
         self.block.set_stack(self.stacks.current().mapping());
     }
 
-    /// A place to keep a stack of the tenant with this usage; `None` if it has its share of them.
+    /// Returns a permit to park a stack of the tenant with this usage; `None` if it has reached its limit.
     pub(super) fn place(&self, usage: &Arc<TenantUsage>) -> Option<StackPermit> {
         self.watchdog.lot.take(usage)
     }
 
-    /// Bytes of the current stack that stay in memory if what was switched out on it is parked, whole pages.
+    /// Returns the bytes of the current stack that stay in memory if it is parked with a switched-out function, whole
+    /// pages.
     pub(super) fn preempted_stack_bytes(&self, context: SavedContext) -> usize {
         let used = self.block.stack_top.load(Ordering::Relaxed).saturating_sub(context.0.addr());
         used.max(SUSPENDED_STACK_BYTES).next_multiple_of(MEMORY_UNIT_BYTES)
     }
 
-    /// Takes the current stack away with what was switched out on it, and so many bytes of it; `None`, and nothing
-    /// changes, if no other can be had.
+    /// Parks the current stack with the function that was switched out on it, and so many bytes of it; `None`, and
+    /// nothing changes, if no other can be had.
     pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
         let parked = self.stacks.park(bytes);
         self.block.set_stack(self.stacks.current().mapping());
         parked
     }
 
-    /// Makes a stack the current one that was taken away here or elsewhere.
+    /// Makes a stack that was parked here or elsewhere the current one.
     pub(super) fn adopt(&mut self, stack: GuestStack) {
         self.stacks.adopt(stack);
         self.block.set_stack(self.stacks.current().mapping());
@@ -218,12 +219,12 @@ impl GuestRunner {
         &mut self.stacks
     }
 
-    /// What the engines of this watchdog share.
+    /// Returns the state that the engines of this watchdog share.
     pub(super) fn watchdog(&self) -> &WatchdogState {
         &self.watchdog
     }
 
-    /// The clock of this thread's CPU time.
+    /// Returns the clock of this thread's CPU time.
     pub(super) fn cpu_clock(&self) -> libc::clockid_t {
         self.block.cpu_clock
     }

@@ -1,9 +1,8 @@
-//! The side stacks of one engine: the one that it runs on, those that it keeps for tenants which ran here, and blank
-//! ones.
+//! The side stacks of one engine: the current one, those that it keeps for tenants which ran here, and blank ones.
 //!
-//! A stack belongs to one tenant until it is wiped, so nothing that a tenant's code leaves there reaches another's. The
-//! current one stays as long as the tenant does; at a change of tenant it is kept, and the next tenant gets the one
-//! that it had, or a blank one. An invocation that is switched out takes its stack along.
+//! A stack belongs to one tenant until it is wiped, so no content that a tenant's code leaves there reaches another's.
+//! The current one stays as long as the tenant does. At a change of tenant it is kept, and the next tenant gets its own
+//! kept stack, or a blank one. An invocation that is switched out takes its stack along.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +14,18 @@ use crate::limits::{
     CLEAN_STACKS_CACHED, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES, STACK_HOT_BYTES, TENANT_STACKS_CACHED,
 };
 
-/// Stacks of the whole process.
+/// The number of stacks of the whole process.
 static LIVE_STACKS: AtomicUsize = AtomicUsize::new(0);
 
 /// A side stack.
 #[derive(Debug)]
 pub(super) struct GuestStack {
     mapping: GuardedMapping,
-    /// The tenant that may have left something in it, by its serial number; 0: nobody.
+    /// The tenant that may have left content in it, by its serial number; 0: none.
     owner: u64,
-    /// Whether pages below those that stay may be in memory.
+    /// Whether pages below the kept ones may be in memory.
     deep: bool,
-    /// When it was kept, in a count of its engine's.
+    /// The time at which it was kept, in a count of its engine's.
     kept_at: u64,
 }
 
@@ -41,7 +40,7 @@ impl GuestStack {
         &self.mapping
     }
 
-    /// Makes it blank.
+    /// Wipes the stack.
     fn wipe(&mut self) {
         if self.owner != 0 {
             self.mapping.give_back(0, self.mapping.len());
@@ -68,7 +67,7 @@ pub(super) struct GuestStackPool {
     current: GuestStack,
     kept: HashMap<u64, GuestStack>,
     blank: Vec<GuestStack>,
-    /// Counts what was kept.
+    /// The counter of kept stacks.
     clock: u64,
     /// Stacks of the process beyond which no new one is made.
     limit: usize,
@@ -80,18 +79,18 @@ impl GuestStackPool {
         Ok(GuestStackPool { current, kept: HashMap::new(), blank, clock: 0, limit: SIDE_STACKS })
     }
 
-    /// Makes no new ones from now on.
+    /// Stops making new ones.
     #[cfg(test)]
     pub(super) fn stop_making_stacks(&mut self) {
         self.limit = 0;
     }
 
-    /// The stack to run on.
+    /// Returns the stack to run on.
     pub(super) fn current(&self) -> &GuestStack {
         &self.current
     }
 
-    /// Whose it is.
+    /// Returns the owner of the current one.
     #[inline(always)]
     pub(super) fn owner(&self) -> u64 {
         self.current.owner
@@ -123,8 +122,8 @@ impl GuestStackPool {
         self.current.owner = tenant;
     }
 
-    /// Takes the current one away with what is on it, and puts a blank one in its place; `None` if none can be had. No
-    /// more of it than its uppermost `bytes`, which are in use, stays in memory.
+    /// Parks the current one with its content, and puts a blank one in its place; `None` if none can be had. Only its
+    /// uppermost `bytes`, which are in use, stay in memory.
     pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
         let next = self.take_blank(self.limit)?;
         let mapping = &mut self.current.mapping;
@@ -132,13 +131,13 @@ impl GuestStackPool {
         Some(std::mem::replace(&mut self.current, next))
     }
 
-    /// Makes one the current one that an invocation was switched out on.
+    /// Makes the stack of a switched-out invocation the current one.
     pub(super) fn adopt(&mut self, stack: GuestStack) {
         let last = std::mem::replace(&mut self.current, stack);
         self.keep(last);
     }
 
-    /// Keeps a stack that is not needed now for its owner; one is enough for each.
+    /// Keeps an unused stack for its owner; one is enough for each.
     pub(super) fn keep(&mut self, mut stack: GuestStack) {
         let owner = stack.owner;
         if owner == 0 || owner == self.current.owner || self.kept.contains_key(&owner) {
@@ -165,7 +164,7 @@ impl GuestStackPool {
         }
     }
 
-    /// A blank stack: one at hand, a new one while the process has fewer than `limit`, or the one kept longest.
+    /// Returns a blank stack: one at hand, a new one while the process has fewer than `limit`, or the one kept longest.
     fn take_blank(&mut self, limit: usize) -> Option<GuestStack> {
         if let Some(blank) = self.blank.pop() {
             return Some(blank);

@@ -1,8 +1,8 @@
-//! The host's functions: what a library can ask for.
+//! The host's functions, which a library can call.
 //!
-//! Guarantees: each takes the worker's block from gs, checks that enough stack is left, bounds every length before a
-//! slice is made of it, and touches nothing but the tables of the invocation's own tenant and those granted to it. A
-//! switch that is asked for meanwhile is taken at its end; where control leaves by landing, no lock is held and nothing
+//! Guarantees: each takes the worker's block from gs, checks that enough stack is left, and bounds every length before
+//! a slice is made of it. It touches nothing but the tables of the invocation's own tenant and those granted to it. A
+//! switch that is requested meanwhile is taken at its end; where control leaves by landing, no lock is held and nothing
 //! with a destructor is alive.
 #![allow(unsafe_code)]
 
@@ -71,7 +71,7 @@ unsafe fn enter_call<'a>() -> &'a WorkerBlock {
     block
 }
 
-/// Makes the worker's state that of tenant code again; takes a switch that was asked for meanwhile.
+/// Makes the worker's state that of tenant code again; takes a switch that was requested meanwhile.
 ///
 /// # Safety
 /// In call state, with no value alive that has a `Drop` or is bound to the thread.
@@ -91,7 +91,7 @@ unsafe fn leave_call() {
         );
     }
     if pending != 0 {
-        // SAFETY: on the side stack, with as much of it left as the call's entry has made sure of.
+        // SAFETY: on the side stack, with as much of it left as the call's entry has ensured.
         unsafe { switch_out_in_call() }
     }
 }
@@ -109,8 +109,9 @@ pub(super) unsafe fn call(
     unsafe { call_inline(invocation, |body, participant| out_of_line(body, participant, f)) }
 }
 
-/// Keeps what `f` does, and what the compiler may compute for it ahead of time such as the addresses of the thread's
-/// variables, between the entry and the end of a call: outside of that the code may move to another thread.
+/// Keeps `f` between the entry and the end of a call. The same holds for everything that the compiler may compute for
+/// it ahead of time, such as the addresses of the thread's variables. Outside of that the code may move to another
+/// thread.
 #[inline(never)]
 fn out_of_line(
     body: &mut InvocationState,
@@ -140,7 +141,7 @@ unsafe fn call_inline(
     status
 }
 
-/// The bytes that the library names, if they are not more than the limit.
+/// Returns the bytes that the library names, if they are not more than the limit.
 ///
 /// # Safety
 /// They come from a slice that outlives the host call.
@@ -156,7 +157,7 @@ pub(super) unsafe fn guest_bytes<'a>(first: *const u8, len: usize, limit: usize)
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
-/// What the library lists, if that is not more than one call takes.
+/// Returns the library's list, if it is not more than one call takes.
 ///
 /// # Safety
 /// It comes from a slice that outlives the host call.
@@ -169,8 +170,8 @@ unsafe fn guest_keys<'a, T>(first: *const T, count: usize) -> Result<&'a [T], u3
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// As [`guest_bytes()`], of a text of any length: its first bytes, one more than are kept, which tells where its last
-/// character ends.
+/// As [`guest_bytes()`], for a text of any length: returns its first bytes, one more than are kept, which tells where
+/// its last character ends.
 ///
 /// # Safety
 /// As for [`guest_bytes()`].
@@ -181,13 +182,13 @@ unsafe fn guest_text<'a>(first: *const u8, len: usize) -> Result<&'a [u8], u32> 
 }
 
 impl InvocationState {
-    /// The tenant's table of that id, to be read.
+    /// Returns the tenant's table of that id, for reading.
     #[inline(always)]
     pub(super) fn table(&mut self, id: u64) -> Result<&RecordTable, u32> {
         self.reach::<false>(id)
     }
 
-    /// The tenant's table of that id, to be written.
+    /// Returns the tenant's table of that id, for writing.
     #[inline(always)]
     fn table_to_write(&mut self, id: u64) -> Result<&RecordTable, u32> {
         self.reach::<true>(id)
@@ -207,8 +208,8 @@ impl InvocationState {
         Ok(unsafe { &(*self.table.1).table })
     }
 
-    /// A table that another tenant granted. Never kept in `self.table`: each call asks anew what the grant allows,
-    /// which its end changes for invocations under way too.
+    /// Returns a table that another tenant granted. It is never kept in `self.table`: each call checks anew what the
+    /// grant allows, since its end applies to invocations under way too.
     #[inline(never)]
     fn granted(&self, id: u64, write: bool) -> Result<&RecordTable, u32> {
         let held = self.held.as_ref().ok_or(abi::STATUS_INVALID)?;
@@ -324,7 +325,7 @@ unsafe extern "C" fn prefetch_many(
     count: usize,
     hashes: *mut u64,
 ) -> u32 {
-    // SAFETY: the library's keys outlive the call, as do the places for so many hashes.
+    // SAFETY: the library's keys outlive the call, as does the room for so many hashes.
     let ask = |body: &mut InvocationState| unsafe {
         let keys = guest_keys(keys, count)?;
         let table = body.table(table)?;
@@ -364,7 +365,7 @@ unsafe extern "C" fn get_many(
     count: usize,
     out: *mut RawRecord,
 ) -> u32 {
-    // SAFETY: the library's keys and hashes outlive the call, as do the places for so many records. Records and table
+    // SAFETY: the library's keys and hashes outlive the call, as does the room for so many records. Records and table
     // stay as with `get`.
     let read = |body: &mut InvocationState| unsafe {
         let (keys, hashes) = (guest_keys(keys, count)?, guest_keys(hashes, count)?);

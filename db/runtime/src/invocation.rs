@@ -1,4 +1,4 @@
-//! An invocation: what the library sees of it, and what the host keeps behind that.
+//! An invocation: the library's view of it, and the host's state behind that.
 //!
 //! Guarantees: the library's view is the first field of [`InvocationState`], so the pointer that a host function is
 //! given is one to the body; the body does not move between `begin` and `finish`; memory that one tenant's invocation
@@ -28,18 +28,18 @@ use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
 use sandstorm_extension::{Budget, LoadedExtension, TransactionCounts, kill_text};
 use sandstorm_store::EpochPin;
 
-/// Why an invocation cannot begin; nothing of it has run.
+/// The reason why an invocation cannot begin; nothing of it has run.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
     /// Arguments and future do not fit into the memory quota.
     #[error("arguments and future take {needed} bytes, more than the invocation's memory quota of {quota} bytes")]
     TooLarge {
-        /// Bytes that they take.
+        /// The bytes of both.
         needed: usize,
         /// The quota.
         quota: usize,
     },
-    /// The tenant's invocations together hold as much memory as they may.
+    /// The tenant's invocations together have as much memory as they may.
     #[error("{}", MEMORY_TEXT)]
     OverQuota,
     /// The operating system gives no memory.
@@ -47,36 +47,36 @@ pub enum BeginError {
     Memory(#[from] io::Error),
 }
 
-/// What is said where memory is refused because of the invocation's own quota.
+/// The text where memory is refused because of the invocation's own quota.
 const ARENA_QUOTA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
 
-/// What whoever begins an invocation wants to know of it at its end, in words of its own. It lies with the invocation,
-/// so that what is moved from queue to queue is a pointer.
+/// The caller's own data about an invocation, for its end. It lies with the invocation, so that queues only move a
+/// pointer.
 pub type UserData = [u64; 3];
 
-/// How far an invocation has come.
+/// The progress of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvocationStage {
     Begun,
     Pending,
-    /// Switched out.
+    /// The invocation was switched out.
     Preempted,
-    /// Its transaction met the writes of others: it begins anew.
+    /// Its transaction conflicted with other writes: it begins anew.
     Retrying,
     Ended(InvocationOutcome),
 }
 
-/// What was switched out: where it goes on, and the stack that it is on.
+/// A switched-out function: where it continues, and the stack that it is on.
 #[derive(Debug)]
 pub(super) struct PreemptedStack {
     pub(super) stack: GuestStack,
     pub(super) context: SavedContext,
-    /// What its tenant is charged for it.
+    /// The bytes that its tenant is charged for it.
     pub(super) bytes: usize,
 }
 
-/// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which
-/// then need not count references, until its engine sees another state of the directory.
+/// The references that keep an invocation's objects alive while it runs. An idle body keeps them for the next call of
+/// the same, which then need not count references, until its engine sees another state of the directory.
 #[derive(Debug)]
 pub(super) struct InvocationRefs {
     pub(super) view: Arc<TenantView>,
@@ -90,16 +90,16 @@ pub(super) struct InvocationRefs {
 pub(super) struct InvocationState {
     /// The first line, and the allocator's free lists behind it, which few invocations use.
     pub(super) abi: CachePadded<abi::InvocationHeader>,
-    // What polls touch.
+    // The fields that polls use.
     pub(super) slot: *mut u8,
     pub(super) stage: InvocationStage,
     pub(super) code: u32,
-    /// Polls since it is under way for longer than it may be.
+    /// Polls since it became overdue.
     late_polls: u32,
     /// See [`sandstorm_extension::ExtensionCounters::begun`].
     pub(super) proven: bool,
-    /// The tenant whose invocation this is, or was last, by its serial number: another one may have its id by now. 0:
-    /// none.
+    /// The tenant of this invocation, or of the last one, by its serial number: another tenant may have its id by now.
+    /// 0: none.
     pub(super) owner: u64,
     pub(super) slice_ns: u64,
     pub(super) total_ns: u64,
@@ -108,34 +108,34 @@ pub(super) struct InvocationState {
     pub(super) first_poll_ticks: u64,
     pub(super) held: Option<InvocationRefs>,
     pub(super) parked: Option<PreemptedStack>,
-    /// Its tenant's place for a stack, from the first time that it is switched out until it ends.
+    /// Its tenant's permit for a stack, from its first switch until it ends.
     pub(super) place: Option<StackPermit>,
-    /// Where the arena's free bytes began.
+    /// The address where the arena's free bytes began.
     first_free: *mut u8,
-    // What host calls touch.
+    // The fields that host calls use.
     /// The tenant's own table that a host call used last, by its id; the view keeps it alive.
     pub(super) table: (u64, *const TableEntry),
-    /// Table and hash of the key whose bucket was asked for last, until its record is. Hash 0: none.
+    /// Table and hash of the key whose bucket was requested last, until its record is. Hash 0: none.
     pub(super) asked: (u64, u64),
     pub(super) reply: Vec<u8>,
     pub(super) reply_limit: usize,
-    /// Bytes of the reply that its tenant is charged for, from the beginning or since.
+    /// Bytes of the reply that its tenant is charged for, from the beginning or since then.
     pub(super) reply_charged: usize,
     /// Memory units that the tenant is charged for beyond those of every invocation.
     charged: u32,
-    /// Whether memory was refused last because of the tenant's quota, rather than the invocation's own.
+    /// Whether the last refusal of memory was due to the tenant's quota, rather than the invocation's own.
     pub(super) over_tenant_quota: bool,
     pub(super) pin: Option<EpochPin>,
     pub(super) transaction: TransactionState,
-    // What begin and end touch.
+    // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
-    /// Bytes of the arena that may hold something of the owner's.
+    /// Bytes of the arena that may contain data of the owner's.
     dirty_bytes: usize,
-    /// Up to where its pages, beyond those that stay with it, have yet to go back to the kernel.
+    /// The end of the pages, beyond those that stay with it, that have yet to go back to the kernel.
     soiled: usize,
-    /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few
-    /// places that the processor's cache has for such addresses.
+    /// The offset in its first page where the arena's use begins. Arenas that all begin at a page's start would compete
+    /// for the few cache lines that the processor has for such addresses.
     cache_colour: u32,
     /// The state of the directory in which the invocation began.
     pub(super) generation: Option<u64>,
@@ -163,9 +163,10 @@ impl Drop for InvocationHandle {
 }
 
 impl InvocationHandle {
-    /// A body without an invocation.
+    /// Makes a body without an invocation.
     pub(super) fn idle() -> io::Result<InvocationHandle> {
-        /// Lines from one colour to the next: what a small invocation uses; odd, so that all lines get their turn.
+        /// Lines from one colour to the next: as many as a small invocation uses; odd, so that all lines get their
+        /// turn.
         const COLOUR_LINES: usize = 5;
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let cache_colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
@@ -229,17 +230,17 @@ impl InvocationHandle {
         unsafe { self.0.as_mut() }
     }
 
-    /// What was said of it last with [`InvocationHandle::set_user_data`].
+    /// Returns the data that [`InvocationHandle::set_user_data`] set last.
     pub fn label(&self) -> UserData {
         self.body().label
     }
 
-    /// Says something of it, for its end.
+    /// Sets the caller's data for its end.
     pub fn set_user_data(&mut self, label: UserData) {
         self.body_mut().label = label;
     }
 
-    /// Asks the processor for the lines of the body that beginning and polling touch.
+    /// Prefetches the lines of the body that beginning and polling touch.
     #[inline]
     pub(super) fn prefetch(&self) {
         let body: *const u8 = self.0.as_ptr().cast();
@@ -249,7 +250,7 @@ impl InvocationHandle {
         }
     }
 
-    /// Asks for the first lines of the arena. Reads the body, so it is worth a call once that has come.
+    /// Prefetches the first lines of the arena. It reads the body, so call it once that has come.
     #[inline]
     pub(super) fn prefetch_arena(&self) {
         let first = self.body().abi.args;
@@ -257,22 +258,22 @@ impl InvocationHandle {
         prefetch(first.wrapping_add(LINE_BYTES));
     }
 
-    /// The tenant whose invocation was here last.
+    /// Returns the tenant of the last invocation here.
     pub(super) fn owner(&self) -> u64 {
         self.body().owner
     }
 
-    /// What the extension has replied so far; the reply once the invocation is done.
+    /// Returns the extension's reply so far; the whole reply once the invocation is done.
     pub fn reply(&self) -> &[u8] {
         &self.body().reply
     }
 
-    /// Takes the reply's buffer, for one who sends it later.
+    /// Takes the reply's buffer, for a caller that sends it later.
     pub fn take_reply(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.body_mut().reply)
     }
 
-    /// The text of the error that the extension returned, or why the server ended it.
+    /// Returns the text of the error that the extension returned, or why the server ended it.
     pub fn text(&self) -> &[u8] {
         let body = self.body();
         match body.stage {
@@ -283,32 +284,32 @@ impl InvocationHandle {
         }
     }
 
-    /// Whether it was switched out and waits to be resumed.
+    /// Returns whether it was switched out and waits to be resumed.
     pub fn is_preempted(&self) -> bool {
         self.body().parked.is_some()
     }
 
-    /// CPU time that its polls took, nanoseconds.
+    /// Returns the CPU time of its polls, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.body().spent_ns
     }
 
-    /// What became of its transaction, for the counters.
+    /// Returns the outcome of its transaction, for the counters.
     pub fn transactions(&self) -> Option<TransactionCounts> {
         self.body().transaction.counted()
     }
 
-    /// The extension; `None` only after `finish`.
+    /// Returns the extension; `None` only after `finish`.
     pub fn extension(&self) -> Option<&Arc<LoadedExtension>> {
         self.body().held.as_ref().map(|held| &held.extension)
     }
 
-    /// The tenant and its things, as they were when the invocation began; `None` only after `finish`.
+    /// Returns the tenant and its objects, as they were when the invocation began; `None` only after `finish`.
     pub fn view(&self) -> Option<&Arc<TenantView>> {
         self.body().held.as_ref().map(|held| &held.view)
     }
 
-    /// Makes it ready for its first poll, but for its pin. On an error it is as idle as before.
+    /// Makes it ready for its first poll, without its pin. On an error it is as idle as before.
     pub(super) fn begin(
         &mut self,
         view: &Arc<TenantView>,
@@ -360,7 +361,7 @@ impl InvocationHandle {
         Ok(())
     }
 
-    /// Makes the body idle. A future that is still there is forgotten with its memory. What it held stays.
+    /// Makes the body idle. A future that is still there is forgotten with its memory. Its references stay.
     pub(super) fn end(&mut self) {
         let body = self.body_mut();
         body.uncharge_all();
@@ -375,7 +376,7 @@ impl InvocationHandle {
         body.code = 0;
     }
 
-    /// Bytes of the arena that are to go back to the kernel before the next invocation begins here.
+    /// Returns the bytes of the arena that must go back to the kernel before the next invocation begins here.
     pub(super) fn unreclaimed_bytes(&self) -> usize {
         self.body().soiled.saturating_sub(ARENA_HOT_BYTES)
     }
@@ -385,14 +386,14 @@ impl InvocationHandle {
         let (soiled_bytes, body) = (self.unreclaimed_bytes(), self.body_mut());
         if soiled_bytes > 0 {
             let from = body.soiled - bytes.min(soiled_bytes);
-            // What lies in the last page that stays goes with it.
+            // The content of the last kept page goes with it.
             let from = if bytes < soiled_bytes { from.next_multiple_of(PAGE_BYTES) } else { from };
             body.arena.give_back(from, body.soiled);
             body.soiled = from;
         }
     }
 
-    /// Lets go of what an ended invocation held.
+    /// Releases the references of an ended invocation.
     pub(super) fn release(&mut self) {
         let body = self.body_mut();
         body.table = (0, null());
@@ -406,7 +407,7 @@ const PAGE_BYTES: usize = 4096;
 /// Bytes of a line of the processor's cache.
 const LINE_BYTES: usize = 64;
 
-/// Lines of a body that come into use with every invocation, from `slot` on.
+/// Lines of a body that every invocation uses, from `slot` on.
 const BODY_LINES: usize = 7;
 
 /// Asks the processor for the line of an address. Never faults, whatever the address.
@@ -420,7 +421,7 @@ fn prefetch(at: *const u8) {
 const MIN_ALIGN: usize = 16;
 
 impl InvocationState {
-    /// Notes how far the arena was used, and forgets what was allocated in it.
+    /// Notes how far the arena was used, and forgets its allocations.
     fn forget_arena(&mut self) {
         // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the
         // beginning.
@@ -428,7 +429,7 @@ impl InvocationState {
             self.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
         }
         let used = self.abi.arena.next.addr().saturating_sub(self.arena.low().addr()).min(self.arena.len());
-        // What an invocation before it left of which not all went back yet may reach further.
+        // The remains of an earlier invocation, not all of which went back yet, may reach further.
         self.soiled = self.soiled.max(used);
         self.dirty_bytes = self.dirty_bytes.max(used);
     }
@@ -446,17 +447,17 @@ impl InvocationState {
         self.stage = InvocationStage::Retrying;
     }
 
-    /// Counts a poll after the end of the invocation's life, of which it may have so many; whether that was one too
-    /// many.
+    /// Counts a poll after the end of the invocation's life, of which it may have so many; returns whether that was one
+    /// too many.
     #[cold]
     pub(super) fn count_late_poll(&mut self, late_polls: u32) -> bool {
         self.late_polls = self.late_polls.saturating_add(1);
         self.late_polls > late_polls
     }
 
-    /// Charges the tenant for `bytes` more that the invocation holds, rounded up to units; `false`, and nothing is
-    /// charged, if the tenant's quota does not allow them. What is charged is given back when the invocation ends at
-    /// the latest.
+    /// Charges the tenant for `bytes` more of the invocation's memory, rounded up to units; `false`, and nothing is
+    /// charged, if the tenant's quota does not allow them. The charge is given back when the invocation ends at the
+    /// latest.
     #[cold]
     pub(super) fn charge(&mut self, bytes: usize) -> bool {
         let units = memory_units(bytes);
@@ -468,7 +469,7 @@ impl InvocationState {
         charged
     }
 
-    /// Gives back what was charged for `bytes` that the invocation no longer holds: as many as in one call of
+    /// Gives back the charge for `bytes` that the invocation has freed: as many as in one call of
     /// [`InvocationState::charge`].
     #[cold]
     pub(super) fn uncharge(&mut self, bytes: usize) {
@@ -479,8 +480,8 @@ impl InvocationState {
         }
     }
 
-    /// Charges for the stack that the invocation takes along when it is switched out. What was said last of memory
-    /// stays said.
+    /// Charges for the stack that the invocation takes along when it is switched out. The reason of the last memory
+    /// refusal stays.
     #[cold]
     pub(super) fn charge_stack(&mut self, bytes: usize) -> bool {
         let said = self.over_tenant_quota;
@@ -489,7 +490,7 @@ impl InvocationState {
         charged
     }
 
-    /// Gives back all that was charged beyond what every invocation is.
+    /// Gives back every charge beyond that of every invocation.
     #[inline]
     fn uncharge_all(&mut self) {
         if self.charged > 0 {
@@ -523,7 +524,7 @@ impl InvocationState {
         len <= self.reply_charged || self.charge_reply(len)
     }
 
-    /// In steps that double, so that a reply put together of small pieces is moved a few times only.
+    /// Grows in steps that double, so that a reply put together of small pieces is moved a few times only.
     #[cold]
     fn charge_reply(&mut self, len: usize) -> bool {
         let wanted =
@@ -550,7 +551,7 @@ impl InvocationState {
         Ok(())
     }
 
-    /// Holds what the invocation needs, if it does not from an earlier one.
+    /// Takes the references that the invocation needs, if it does not have them from an earlier one.
     fn hold(&mut self, view: &Arc<TenantView>, extension: &Arc<LoadedExtension>) {
         let same = |held: &InvocationRefs| Arc::ptr_eq(&held.view, view) && Arc::ptr_eq(&held.extension, extension);
         if !self.held.as_ref().is_some_and(same) {
@@ -559,7 +560,7 @@ impl InvocationState {
         }
     }
 
-    /// Says after the text of an allocation that failed which quota did not allow it.
+    /// Appends to the text of a failed allocation which quota did not allow it.
     pub(super) fn append_quota_name(&mut self) {
         let quota = match (self.over_tenant_quota, self.text.is_empty()) {
             (true, _) => MEMORY_TEXT,
@@ -575,7 +576,7 @@ impl InvocationState {
     /// Keeps a text for the caller, cut to its limit.
     pub(super) fn set_text(&mut self, text: &[u8]) {
         let mut len = text.len().min(ERROR_TEXT_BYTES);
-        // Not in the middle of a character.
+        // The cut is not in the middle of a character.
         while len < text.len() && len > 0 && text[len] & 0xc0 == 0x80 {
             len -= 1;
         }

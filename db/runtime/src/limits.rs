@@ -1,74 +1,74 @@
 //! Limits of this crate: name, default, unit, reason.
 
-/// Time from the end of an invocation's first poll for which it may be under way, as a multiple of its CPU time: one
-/// that always yields uses little of that, and pins replaced records meanwhile. Clients have long given up by then.
+/// Time from the end of an invocation's first poll for which it may be under way, as a multiple of its CPU time. An
+/// invocation that always yields uses little CPU time, and pins replaced records meanwhile. Clients have long given up
+/// by then.
 pub const LIFE_PER_TOTAL: u64 = 100;
-/// The same at least, microseconds: small budgets must not end calls that only waited for others' turns.
+/// Minimum of that time, microseconds: small budgets must not end calls that only waited for others' turns.
 pub const LIFE_MIN_US: u64 = 1_000_000;
-/// Polls that an invocation still has after that time: on a machine that stood still for a second nobody has had a
-/// turn, and most end within a few.
+/// Polls that an invocation still has after that time: on a machine that stood still for a second no invocation has had
+/// a turn, and most end within a few.
 pub const LIFE_LATE_POLLS: u32 = 16;
-/// The same while too much memory waits for readers (`RECLAIM_PRESSURE_BYTES` of the store), microseconds, whatever
-/// the budgets: five times the CPU time of a whole call. Memory waits for up to three such times, one for each step of
-/// the epoch.
+/// Time under way while too much memory waits for readers (`RECLAIM_PRESSURE_BYTES` of the store), microseconds,
+/// whatever the budgets: five times the CPU time of a whole call. Memory waits for up to three such times, one for each
+/// step of the epoch.
 pub const RECLAIM_PRESSURE_LIFE_US: u64 = 50_000;
-/// Polls that an invocation still has after that time: a worker that stood still while others wrote is soon through
-/// with most.
+/// Polls that an invocation still has after that time: a worker that stood still while others wrote has soon polled
+/// most of its invocations.
 pub const RECLAIM_PRESSURE_LATE_POLLS: u32 = 2;
-/// A side stack, bytes: how deep an extension may recurse.
+/// Size of a side stack, bytes: it limits an extension's recursion.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those
 /// that are kept for tenants. Each takes address space, and memory as far as it was used. Where none is left, a
-/// switched-out invocation goes on at once, until its total budget is spent.
+/// switched-out invocation continues at once, until its total budget is spent.
 pub const SIDE_STACKS: usize = 4_096;
-/// Of these, as many as switched-out invocations can always have: the other half may be kept for tenants.
-/// Tenants share them by a dynamic threshold: one alone may have 1,365.
+/// The side stacks that are reserved for switched-out invocations: the other half may be kept for tenants. A dynamic
+/// threshold divides them among tenants: one alone may have 1,365.
 pub const SUSPENDED_STACKS: usize = SIDE_STACKS / 2;
-/// Memory that a tenant is charged for while one of its invocations is switched out, at least, bytes: few use more of
-/// their stacks, and those are charged for what they use. What lies deeper goes back to the kernel, so no more than
-/// that is in memory.
+/// Minimum charge to a tenant while one of its invocations is switched out, bytes. Few use more of their stacks, and
+/// those are charged for their use. Deeper pages go back to the kernel, so no more than that is in memory.
 pub const SUSPENDED_STACK_BYTES: usize = 64 << 10;
 /// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs no system call, clearing one
 /// does.
 pub const TENANT_STACKS_CACHED: usize = 1_024;
 /// Cleared side stacks that a worker keeps: as many as are usually switched out at once.
 pub const CLEAN_STACKS_CACHED: usize = 32;
-/// Memory of a kept side stack that stays with it, bytes; what only deep recursion used goes back to the kernel.
+/// Memory of a kept side stack that stays with it, bytes; pages that only deep recursion used go back to the kernel.
 pub const STACK_HOT_BYTES: usize = 16 << 10;
 /// Bytes that the processor's extended registers may take: with AVX-512 about 2,700, and a host call must leave room
 /// for them within its own part of the stack.
 pub const XSTATE_MAX_BYTES: usize = 16 << 10;
-/// Inaccessible bytes below a stack. The compiler touches large frames page by page, so one page would do.
+/// Inaccessible bytes below a stack. The compiler probes large frames page by page, so one page would do.
 pub const STACK_GUARD_BYTES: usize = 64 << 10;
 /// Stack that a host call needs, bytes: with less left, the invocation ends with a stack overflow.
 pub const HOST_CALL_STACK_BYTES: usize = 32 << 10;
-/// Stack of the signal handlers, bytes, on top of what the processor's registers take.
+/// Stack of the signal handlers, bytes, beside the size of the processor's registers.
 pub const SIGNAL_STACK_BYTES: usize = 64 << 10;
 /// The watchdog's signal, as an offset from the first real-time signal that programs may use.
 pub const SWITCH_SIGNAL_OFFSET: i32 = 6;
-/// Time between two looks of the watchdog, microseconds, while tenants' code runs: how late it may see that a slice is
+/// Period of the watchdog, microseconds, while tenants' code runs: the delay with which it may see that a slice is
 /// over. In a prototype that took 6-12 % of a core.
 pub const WATCHDOG_PERIOD_US: u64 = 100;
-/// The same at least, where it knows when a slice will be over, microseconds.
+/// Minimum of that period, microseconds, where the watchdog knows when a slice will be over.
 pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
-/// How long the watchdog naps, microseconds: how late it may see that the first slice after so many calls is over. At
-/// 40,000 calls a second, one after another, fewer than 1 in 100 meets it, and a processor that has other work is
-/// interrupted 250 times a second.
+/// Length of the watchdog's nap, microseconds: the delay with which it may see the end of the first slice after so many
+/// calls. At 40,000 calls a second, one after another, fewer than 1 in 100 meets it, and a processor that has other
+/// work is interrupted 250 times a second.
 pub const WATCHDOG_NAP_US: u64 = 4_000;
-/// Time since anything else ran after which it naps, microseconds.
+/// Time after the last unproven code ran until the watchdog naps, microseconds.
 pub const WATCHDOG_NAP_AFTER_US: u64 = 5_000;
-/// How far past its slice a poll is charged at most, microseconds: the watchdog's delay, and a host call's that it
-/// waits for. What is measured beyond is taken for time that a hypervisor took away.
+/// Maximum charge of a poll beyond its slice, microseconds: the watchdog's delay, and that of a host call that it waits
+/// for. Time measured beyond that counts as taken away by a hypervisor.
 pub const SWITCH_LATE_US: u64 = 1_000;
-/// Time without any tenant's code running after which the watchdog parks, microseconds.
+/// Time without any tenant's code running until the watchdog parks, microseconds.
 pub const WATCHDOG_IDLE_US: u64 = 5_000;
-/// How long the watchdog parks at a time on a kernel without `membarrier`, microseconds.
+/// Length of a park on a kernel without `membarrier`, microseconds.
 pub const WATCHDOG_PARK_FALLBACK_US: u64 = 10_000;
-/// Age of a reading of the worker's CPU clock up to which polls are judged by it, microseconds; a reading takes 0.3 us.
+/// Maximum age of a reading of the worker's CPU clock by which polls are judged, microseconds; a reading takes 0.3 us.
 pub const CPU_MARK_AGE_US: u64 = 50;
 /// Charges above this are checked against the worker's CPU clock, microseconds: it may have been descheduled meanwhile.
 pub const CHARGE_CHECK_US: u64 = 20;
-/// Memory of an idle invocation that stays with it for the next, bytes; what lies above goes back to the kernel.
+/// Memory of an idle invocation that stays with it for the next, bytes; the rest goes back to the kernel.
 pub const ARENA_HOT_BYTES: usize = sandstorm_accounts::limits::ARENA_CHUNK_BYTES;
 /// Memory of ended invocations that goes back to the kernel in one turn of a worker's loop, bytes: about 15 us.
 pub const RECLAIM_BYTES_PER_TURN: usize = 256 << 10;
@@ -77,11 +77,11 @@ pub const RECLAIM_BYTES_PER_TURN: usize = 256 << 10;
 pub const MAX_DIRTY_INVOCATIONS: usize = 16;
 /// Reply buffer of an idle invocation that stays with it for the next, bytes.
 pub const REPLY_HOT_BYTES: usize = 64 << 10;
-/// Idle invocations that a worker keeps; of more, half go to a heap that all workers share.
+/// Idle invocations that a worker keeps; beyond that, half go to a heap that all workers share.
 pub const IDLE_INVOCATIONS: usize = 512;
 /// Idle invocations in the heap that all workers share.
 pub const SPARE_INVOCATIONS: usize = 1_024;
 /// Length of the text of an error or panic that reaches the caller, bytes.
 pub const ERROR_TEXT_BYTES: usize = 1_024;
-/// Records that one scan call hands out at most: bounds what a host call does.
+/// Maximum number of records that one scan call hands out: bounds the work of a host call.
 pub const SCAN_CALL_RECORDS: usize = 256;

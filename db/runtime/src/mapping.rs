@@ -39,17 +39,17 @@ impl GuardedMapping {
         Ok(mapping)
     }
 
-    /// First usable byte.
+    /// Returns the first usable byte.
     pub(super) fn low(&self) -> *mut u8 {
         self.start.wrapping_add(self.guard)
     }
 
-    /// Usable bytes.
+    /// Returns the usable bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of the guard.
+    /// Returns the bytes of the guard.
     pub(super) fn guard(&self) -> usize {
         self.guard
     }
@@ -76,7 +76,7 @@ impl GuardedMapping {
 
 impl Drop for GuardedMapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nobody uses any more.
+        // SAFETY: our own mapping, which no thread uses any more.
         unsafe { libc::munmap(self.start.cast(), self.guard + self.len) };
     }
 }

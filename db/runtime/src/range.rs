@@ -1,7 +1,7 @@
-//! The host's functions that read a range of an ordered table, or its keys, and what a commit is told of ranges.
+//! The host's functions that read a range of an ordered table, or its keys, and the ranges of a commit.
 //!
 //! Guarantees: as `host.rs`; the ends of a range that the library gets back are keys of records, which stay until the
-//! invocation's pin ends. What the library names is bounded before it is read.
+//! invocation's pin ends. The library's lengths are bounded before anything is read.
 #![allow(unsafe_code)]
 
 use sandstorm_api::abi::{self, MAX_CALL_RECORDS, RawKeys, RawRange, RawRangeRead, RawRecord};
@@ -17,7 +17,7 @@ use sandstorm_store::{KeyRange, Participant, RangeProgress, RecordRef, ScanBudge
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
 const MAX_BOUND_BYTES: usize = MAX_KEY_BYTES + 1;
 
-/// The span that is left of a range.
+/// Returns the rest of a range as a span.
 ///
 /// # Safety
 /// The range's ends outlive `'k`.
@@ -108,7 +108,7 @@ pub(super) unsafe extern "C" fn range_keys(
     unsafe { call(invocation, |body, _| status_code(read(body))) }
 }
 
-/// The ranges that a transaction has read.
+/// Returns the ranges that a transaction has read.
 ///
 /// # Safety
 /// Their ends, rows, and the rows' keys outlive the call, which is 'a.

@@ -2,10 +2,10 @@
 //! faults, which end it.
 //!
 //! Guarantees: handlers only touch the calling thread's own block, the saved context and, where code is switched out,
-//! the unused part of the side stack that it runs on, and call nothing that is not async-signal-safe. A thread without
-//! an engine is told by a thread-local pointer of the executable itself (no lazy initialisation, no destructor), never
-//! by reading through gs. Faults of the server's own code get the action that was there before, so real bugs still end
-//! the process loudly.
+//! the unused part of the side stack that it runs on. They call nothing that is not async-signal-safe. A thread without
+//! an engine is recognised by a thread-local pointer of the executable itself (no lazy initialisation, no destructor),
+//! never by reading through gs. Faults of the server's own code get the action that was there before, so real bugs
+//! still end the process loudly.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -29,13 +29,13 @@ thread_local! {
     static BLOCK: Cell<*const WorkerBlock> = const { Cell::new(null()) };
 }
 
-/// Faults that end an invocation where it is the library's code that met them.
+/// Faults that end an invocation where its library's code caused them.
 const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
 
-/// What the faults' actions were before ours, in the order of [`FAULTS`].
+/// The faults' former actions, in the order of [`FAULTS`].
 static PREVIOUS_ACTIONS: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
 
-/// The signal that the watchdog sends to have a poll switched out.
+/// The signal that the watchdog sends to request a switch of a poll.
 pub(super) fn switch_signal() -> c_int {
     libc::SIGRTMIN() + SWITCH_SIGNAL_OFFSET
 }
@@ -43,7 +43,7 @@ pub(super) fn switch_signal() -> c_int {
 /// Installs the handlers; once, further calls do nothing.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn install_process_handlers() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     INSTALLED
@@ -107,7 +107,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     }
 }
 
-/// Switches the poll out that the watchdog has asked for, if it is still under way.
+/// Switches out the poll that the watchdog has asked for, if it is still under way.
 ///
 /// # Safety
 /// Called by the handler on the block's own thread, with the context that was interrupted.
@@ -131,8 +131,8 @@ unsafe fn on_preempt_signal(block: &WorkerBlock, context: *mut ucontext_t) {
 }
 
 /// Makes the interrupted code continue with the switch, which keeps all its registers on its stack and returns to it
-/// once it is resumed. Not within the handler: its frame would stay below those of later signals. `false`: the stack
-/// has no room for that, and nothing is changed.
+/// once it is resumed. The switch is not within the handler: its frame would stay below those of later signals.
+/// `false`: the stack has no room for that, and nothing is changed.
 ///
 /// # Safety
 /// As for [`on_preempt_signal`]; tenant state.
@@ -161,8 +161,9 @@ unsafe fn switch_context(block: &WorkerBlock, context: *mut ucontext_t) -> bool 
     true
 }
 
-/// Counts how long a poll has gone on that could not be switched out; whether that is all that its invocation has left.
-/// What passes between two signals counts as two slices at most: the processor may have been taken away meanwhile.
+/// Counts how long a poll has continued that could not be switched out; returns whether that is all that its invocation
+/// has left. The time between two signals counts as two slices at most: the processor may have been taken away
+/// meanwhile.
 fn refused_for_too_long(block: &WorkerBlock) -> bool {
     let sequence = block.sequence.load(Ordering::Relaxed);
     if block.refused_for.swap(sequence, Ordering::Relaxed) != sequence {
@@ -182,7 +183,7 @@ fn refused_for_too_long(block: &WorkerBlock) -> bool {
 unsafe fn on_fault(block: Option<&WorkerBlock>, signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     // SAFETY: a valid `info`.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    // Codes above 0 are the kernel's own: a real fault of this thread, not a signal that somebody sent.
+    // Codes above 0 are the kernel's own: a real fault of this thread, not a signal that a process sent.
     if let Some(block) = block.filter(|block| code > 0 && block.state.load(Ordering::Relaxed) == STATE_GUEST) {
         let cause = match signal {
             libc::SIGFPE => KillCause::DivisionByZero,
@@ -194,7 +195,7 @@ unsafe fn on_fault(block: Option<&WorkerBlock>, signal: c_int, info: *mut siginf
         unsafe { trap_context(block, context, cause) };
         return;
     }
-    // The server's own fault: what was there before deals with it when the instruction faults again.
+    // The server's own fault: the former action handles it when the instruction faults again.
     let previous = PREVIOUS_ACTIONS.get().zip(FAULTS.iter().position(|fault| *fault == signal));
     if let Some(previous) = previous.and_then(|(actions, index)| actions.get(index)) {
         // SAFETY: sigaction and tgkill are async-signal-safe; a sent signal does not repeat by itself.
@@ -207,12 +208,12 @@ unsafe fn on_fault(block: Option<&WorkerBlock>, signal: c_int, info: *mut siginf
     }
 }
 
-/// Whether an address lies in the guard of the stack that the thread runs on.
+/// Returns whether an address lies in the guard of the stack that the thread runs on.
 fn is_in_stack_guard(block: &WorkerBlock, address: usize) -> bool {
     (block.guard.load(Ordering::Relaxed)..block.stack_low.load(Ordering::Relaxed)).contains(&address)
 }
 
-/// Direction, alignment check, trap: flags that library code could have set and ours must not run with.
+/// Direction, alignment check, trap: flags that library code could have set and the server's must not run with.
 const CLEARED_FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
 
 /// Makes the interrupted code continue at the landing pad.
@@ -231,12 +232,12 @@ unsafe fn trap_context(block: &WorkerBlock, context: *mut ucontext_t, cause: Kil
     registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;
 }
 
-/// What a thread gets with its engine: gs, a stack for handlers, and a signal mask that keeps other signals' handlers
-/// off the side stack. Dropping it, on the same thread, restores what was there.
+/// A thread's settings for its engine: gs, a stack for handlers, and a signal mask that keeps other signals' handlers
+/// off the side stack. Dropping it, on the same thread, restores the former settings.
 #[derive(Debug)]
 pub(super) struct SignalGuard {
-    /// What the thread's handlers look at: a signal that was sent before the engine unregistered may still arrive until
-    /// `drop` is through, so the block outlives it.
+    /// The block that the thread's handlers use. A signal that was sent before the engine unregistered may still arrive
+    /// until `drop` is through, so the block outlives it.
     _block: Arc<WorkerBlock>,
     previous_stack: libc::stack_t,
     previous_mask: libc::sigset_t,
@@ -261,8 +262,8 @@ impl SignalGuard {
         let mut previous_stack: libc::stack_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: as above.
         let mut previous_mask: libc::sigset_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the new stack lives until `drop` has put the previous one back; gs of this thread is used by nobody
-        // else on this platform (thread-local storage is behind fs).
+        // SAFETY: the new stack lives until `drop` has put the previous one back; gs of this thread has no other user
+        // on this platform (thread-local storage is behind fs).
         unsafe {
             if libc::sigaltstack(&raw const stack, &raw mut previous_stack) != 0 {
                 return Err(io::Error::last_os_error());
@@ -286,7 +287,8 @@ impl SignalGuard {
 impl Drop for SignalGuard {
     fn drop(&mut self) {
         BLOCK.set(null());
-        // SAFETY: what was there when the thread was armed; the thread is in host code, so gs is not needed any more.
+        // SAFETY: the settings from before the thread was armed; the thread is in host code, so gs is not needed any
+        // more.
         unsafe {
             let _gs_stays = set_gs(0);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.previous_mask, null_mut());

@@ -1,6 +1,5 @@
-//! Who may keep a side stack while it is switched out: each tenant a share of those that there are. Where none is left
-//! an invocation cannot be switched out any more, and holds its worker up until its total is spent; so no tenant may
-//! take them all.
+//! The permits to keep a side stack while switched out, divided among tenants. Where no stack is left an invocation
+//! cannot be switched out any more, and blocks its worker until its total is spent. So no tenant may take them all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,7 +21,7 @@ impl Default for StackQuota {
     }
 }
 
-/// A tenant's place for one stack; it is free again when this is dropped.
+/// A tenant's permit for one stack; dropping it releases the permit.
 #[derive(Debug)]
 pub(super) struct StackPermit {
     lot: Arc<StackQuota>,
@@ -30,7 +29,7 @@ pub(super) struct StackPermit {
 }
 
 impl StackQuota {
-    /// Takes a place for a stack of the tenant with this usage; `None` if it has its share of them.
+    /// Takes a permit for a stack of the tenant with this usage; `None` if it has reached its limit.
     pub(super) fn take(self: &Arc<StackQuota>, usage: &Arc<TenantUsage>) -> Option<StackPermit> {
         let parked = self.parked.fetch_add(1, Relaxed);
         let held = usage.parked.fetch_add(1, Relaxed);
@@ -39,7 +38,7 @@ impl StackQuota {
         self.allows(parked, held).then_some(place)
     }
 
-    /// Whether one more of the tenant's invocations could be switched out.
+    /// Returns whether one more of the tenant's invocations could be switched out.
     pub(super) fn has_permit_for(&self, usage: &TenantUsage) -> bool {
         let held = usage.parked.load(Relaxed);
         held == 0 || self.allows(self.parked.load(Relaxed), held)
@@ -49,13 +48,13 @@ impl StackQuota {
         DynamicThreshold::of(self.limit.load(Relaxed)).admits(parked, held)
     }
 
-    /// Has so many places from now on.
+    /// Sets the number of permits from now on.
     #[cfg(test)]
     pub(super) fn set_limit(&self, places: usize) {
         self.limit.store(places, Relaxed);
     }
 
-    /// Places taken.
+    /// Returns the number of permits taken.
     #[cfg(test)]
     pub(super) fn parked(&self) -> usize {
         self.parked.load(Relaxed)

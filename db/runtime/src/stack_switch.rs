@@ -1,11 +1,11 @@
-//! The way onto a side stack and the ways back.
+//! The switch onto a side stack and the returns from it.
 //!
-//! Guarantees: [`enter`] calls a library's function on the side stack that the block of the thread names, [`resume`]
-//! goes on with one that was switched out, on this thread or another. Each returns once: because the function returned,
-//! because the thread was landed ([`trap`] from a host call, or the signal handler setting the instruction pointer to
-//! [`landing_pad`]), or because the function was switched out ([`switched_out`]). Between the two stores of `state` the
-//! block holds all that these need, so they are right at every instruction. Whatever of these runs on a side stack
-//! reaches the block through gs in single instructions: what comes next may come on another thread.
+//! Guarantees: [`enter`] calls a library's function on the side stack that the block of the thread names. [`resume`]
+//! continues one that was switched out, on this thread or another. Each returns once: because the function returned,
+//! because the thread was landed, or because the function was switched out ([`switched_out`]). A landing is [`trap`]
+//! from a host call, or the signal handler setting the instruction pointer to [`landing_pad`]. Between the two stores
+//! of `state` the block holds all that these need, so they are right at every instruction. Code of this file on a side
+//! stack reaches the block through gs in single instructions: the next instruction may run on another thread.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -16,20 +16,20 @@ use sandstorm_api::abi;
 use super::worker_block::{STATE_GUEST, STATE_HOST, WorkerBlock};
 use sandstorm_extension::KillCause;
 
-/// What `start` and `poll` of a library look like.
+/// The type of a library's `start` and `poll`.
 pub(super) type GuestFunction = unsafe extern "C" fn(*mut u8, *mut abi::InvocationHeader) -> u32;
 
 /// Answers of [`enter`] from here on are landings: this plus the cause's number.
 pub(super) const TRAPPED: u32 = 0x100;
-/// Answer of [`enter`]: the function was switched out; the block's `context` says where it is to be resumed.
+/// Answer of [`enter`]: the function was switched out; the block's `context` is the address where to resume it.
 pub(super) const SWITCHED_OUT: u32 = 0x200;
 
-/// Bytes below the stack pointer that the code which runs there may use without moving it.
+/// Bytes below the stack pointer that the code running there may use without moving it.
 pub(super) const RED_ZONE_BYTES: usize = 128;
-/// What the handler puts below that: flags and instruction pointer.
+/// The words that the handler puts below that: flags and instruction pointer.
 pub(super) const SIGNAL_FRAME_BYTES: usize = 16;
-/// What [`switched_out`] takes of the stack beside the extended registers: the frame, fifteen registers, a word of its
-/// own in a line of 64 bytes, and what alignment costs.
+/// The stack bytes of [`switched_out`] beside the extended registers: the frame, fifteen registers, a word of its own
+/// in a line of 64 bytes, and the cost of alignment.
 pub(super) const SWITCH_BYTES: usize = RED_ZONE_BYTES + SIGNAL_FRAME_BYTES + 15 * 8 + 64 + 64;
 
 /// The end of `enter` and `resume`: back on the worker's stack, with the answer in eax.
@@ -46,7 +46,7 @@ macro_rules! leave {
     };
 }
 
-/// Their beginning.
+/// The beginning of `enter` and `resume`.
 macro_rules! keep {
     () => {
         "push rbp
@@ -59,12 +59,12 @@ macro_rules! keep {
     };
 }
 
-/// Calls `function(slot, invocation)` on the side stack; answers what it returned, a landing, or that it was switched
-/// out.
+/// Calls `function(slot, invocation)` on the side stack; returns the function's answer, a landing, or that it was
+/// switched out.
 ///
 /// # Safety
-/// The calling thread has an engine and is in `STATE_HOST` state; `function` takes these arguments; whatever it leaves
-/// behind when it is landed halfway is nobody's business.
+/// The calling thread has an engine and is in `STATE_HOST` state; `function` takes these arguments; nothing depends on
+/// the state that it leaves behind when it is landed halfway.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn enter(
     function: GuestFunction,
@@ -89,7 +89,7 @@ pub(super) unsafe extern "C" fn enter(
     )
 }
 
-/// As [`enter`], with every other register in its initial state: nothing of what ran before is left in one.
+/// As [`enter`], with every other register in its initial state: no trace of earlier code is left in one.
 ///
 /// # Safety
 /// As for [`enter`].
@@ -137,7 +137,7 @@ pub(super) unsafe extern "C" fn enter_clean(
     )
 }
 
-/// Goes on with a function that was switched out; answers as [`enter`] does.
+/// Continues a function that was switched out; answers as [`enter`] does.
 ///
 /// # Safety
 /// The calling thread has an engine, is in `STATE_HOST` state, and its block names the stack that `context` lies on;
@@ -179,9 +179,9 @@ pub(super) unsafe extern "C" fn resume(context: *mut u8) -> u32 {
     )
 }
 
-/// Keeps all registers on the side stack, notes where in the block's `context`, and has the [`enter`] or [`resume`]
-/// under way answer [`SWITCHED_OUT`]. Reached by a jump only, in `STATE_HOST` state, with the stack pointer at a frame:
-/// flags, then instruction pointer, then a red zone.
+/// Keeps all registers on the side stack, notes their address in the block's `context`, and makes the current [`enter`]
+/// or [`resume`] answer [`SWITCHED_OUT`]. Reached by a jump only, in `STATE_HOST` state, with the stack pointer at a
+/// frame: flags, then instruction pointer, then a red zone.
 ///
 /// # Safety
 /// Never called; jumped to on a side stack that has [`SWITCH_BYTES`] and the extended registers' bytes to spare.
@@ -235,7 +235,8 @@ pub(super) unsafe extern "C" fn switched_out() {
 /// Switches the calling code out at the end of a host call; returns when it is resumed, in `STATE_GUEST` state.
 ///
 /// # Safety
-/// On the side stack, in `STATE_GUEST` or `CALL` state, with the bytes to spare that [`switched_out`] asks for.
+/// On the side stack, in `STATE_GUEST` or `STATE_HOST_CALL` state, with as many bytes to spare as [`switched_out`]
+/// requires.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn switch_out_in_call() {
     std::arch::naked_asm!(
@@ -256,7 +257,7 @@ pub(super) unsafe extern "C" fn switch_out_in_call() {
     )
 }
 
-/// Returns from the [`enter`] or [`resume`] under way with what is in eax. Reached by a jump only, in `STATE_HOST`
+/// Returns from the current [`enter`] or [`resume`] with the answer in eax. Reached by a jump only, in `STATE_HOST`
 /// state.
 ///
 /// # Safety
@@ -278,8 +279,8 @@ pub(super) unsafe extern "C" fn landing_pad() {
 /// Leaves the side stack from a host call; the [`enter`] or [`resume`] under way answers with the cause.
 ///
 /// # Safety
-/// The calling thread is on the side stack of `block`, its own, in `CALL` state, and no value that has a `Drop` or
-/// holds a lock is alive on that stack above the library's frames.
+/// The calling thread is on the side stack of `block`, its own, in `STATE_HOST_CALL` state. No value that has a `Drop`
+/// or holds a lock is alive on that stack above the library's frames.
 pub(super) unsafe fn trap(block: &WorkerBlock, cause: KillCause) -> ! {
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);

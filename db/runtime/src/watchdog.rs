@@ -1,17 +1,17 @@
-//! The thread that has polls switched out whose slice is over.
+//! The thread that requests a switch of polls whose slice is over.
 //!
-//! It samples each worker's (state, sequence) about every 100 us while any runs tenants' code; a poll that has run for
-//! its slice is asked for by a signal. While no worker runs tenants' code the thread sleeps until one wakes it. Workers
-//! do nothing for it but a few stores a poll.
+//! It samples each worker's (state, sequence) about every 100 us while any runs tenants' code; it signals a poll that
+//! has run for its slice. While no worker runs tenants' code the thread sleeps until one wakes it. Workers do nothing
+//! for it but a few stores a poll.
 //!
-//! While all that runs is *proven*, thousands of calls without a long poll, the thread naps: looking 10,000 times a
-//! second for what does not happen costs whoever has its processor more than it saves. A worker that is about to enter
-//! other code ends the nap. So the first long poll after thousands of short calls may go on for a nap, and there are
+//! While all running code is *proven*, thousands of calls without a long poll, the thread naps. Looking 10,000 times a
+//! second for a rare event costs the processor's other users more than it saves. A worker that is about to enter other
+//! code ends the nap. So the first long poll after thousands of short calls may continue for a nap, and there are
 //! thousands of calls between that and the next.
 //!
-//! (A timer for each worker would interrupt all of them all the time instead. In a prototype on
-//! a virtual machine that others used too, arming and disarming one took 17-43 us; a thread that lay down for 100 us
-//! took 6-12 % of one processor and, with both processors busy, woke after 116 us, in 99 of 100 cases within 130 us.)
+//! (A timer for each worker would interrupt all of them all the time instead. In a prototype on a shared virtual
+//! machine, arming and disarming one took 17-43 us. A thread that slept for 100 us took 6-12 % of one processor and,
+//! with both processors busy, woke after 116 us, in 99 of 100 cases within 130 us.)
 //!
 //! Guarantees: signals only go to threads of registered engines, which unregister before their thread can end.
 #![allow(unsafe_code)]
@@ -44,7 +44,7 @@ impl Watchdog {
     /// Installs the signal handlers and starts the thread.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn spawn() -> io::Result<Arc<Watchdog>> {
         signals::install_process_handlers()?;
         let has_membarrier = membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED);
@@ -54,17 +54,17 @@ impl Watchdog {
         Ok(Arc::new(Watchdog { shared, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Whether it sleeps until a worker runs tenants' code again.
+    /// Returns whether it sleeps until a worker runs tenants' code again.
     pub fn is_parked(&self) -> bool {
         self.shared.sleep_state.load(Ordering::Relaxed) == PARKED
     }
 
-    /// How often it has looked at the workers.
+    /// Returns how often it has looked at the workers.
     pub fn samples(&self) -> u64 {
         self.shared.samples.load(Ordering::Relaxed)
     }
 
-    /// How often it has asked for a poll to be switched out.
+    /// Returns how often it has requested a switch of a poll.
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
@@ -78,7 +78,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.wake();
-        // With engines left the thread goes on watching them and ends by itself afterwards.
+        // With engines left the thread continues to watch them and ends by itself afterwards.
         let idle = self.shared.workers.lock().is_empty();
         if let Some(thread) = self.thread.lock().take().filter(|_| idle) {
             let _its_panic_is_reported_by_itself = thread.join();
@@ -86,10 +86,10 @@ impl Drop for Watchdog {
     }
 }
 
-/// What the watchdog and the engines share.
+/// The state that the watchdog and the engines share.
 #[derive(Debug, Default)]
 pub(super) struct WatchdogState {
-    /// How the thread sleeps: [`AWAKE`], [`PARKED`] or [`NAPPING`]. A futex.
+    /// The thread's way to sleep: [`AWAKE`], [`PARKED`] or [`NAPPING`]. A futex.
     sleep_state: AtomicU32,
     stop: AtomicBool,
     /// Whether the kernel can make all threads' earlier stores visible at once.
@@ -97,17 +97,17 @@ pub(super) struct WatchdogState {
     samples: AtomicU64,
     requests: AtomicU64,
     workers: Mutex<Vec<WatchedWorker>>,
-    /// Idle invocations that one engine has too many of and another can use.
+    /// Idle invocations that one engine has in excess and another can use.
     spare: Mutex<Vec<InvocationHandle>>,
-    /// The stacks of what is switched out.
+    /// The permits for the stacks of switched-out invocations.
     pub(super) lot: Arc<StackQuota>,
 }
 
 /// It looks, or will within its period.
 const AWAKE: u32 = 0;
-/// Whoever enters tenant code wakes it.
+/// A worker that enters tenant code wakes it.
 const PARKED: u32 = 1;
-/// Whoever enters tenant code that is not proven wakes it; else it wakes by itself.
+/// A worker that enters unproven tenant code wakes it; otherwise it wakes by itself.
 const NAPPING: u32 = 2;
 
 #[derive(Debug)]
@@ -118,13 +118,13 @@ struct WatchedWorker {
     wary: u64,
 }
 
-/// What one look at the workers found.
+/// The result of one look at the workers.
 struct WatchdogSample {
     /// A worker ran tenants' code, now or since the last look, or is about to.
     busy: bool,
-    /// One ran, or runs, what is not proven.
+    /// A worker ran, or runs, unproven code.
     wary: bool,
-    /// When to look again.
+    /// The time until the next look.
     next: Duration,
 }
 
@@ -151,7 +151,7 @@ impl WatchdogState {
         idle.extend(spare.drain(from..));
     }
 
-    /// Takes invocations that an engine does not need; frees what is too many.
+    /// Takes invocations that an engine does not need; frees the excess.
     pub(super) fn give_spare(&self, idle: impl Iterator<Item = InvocationHandle>) {
         let mut spare = self.spare.lock();
         for invocation in idle {
@@ -208,14 +208,14 @@ impl WatchdogState {
         }
     }
 
-    /// Sleeps for a while, or until a worker enters what is not proven. One that is about to while this begins may not
-    /// see it, and the watchdog not see that one: then it is seen after the nap.
+    /// Sleeps for a while, or until a worker enters unproven code. A worker that is about to while this begins may not
+    /// see it, and the watchdog not see that worker: then it is seen after the nap.
     fn nap(&self) {
         self.sleep_state.store(NAPPING, Ordering::SeqCst);
         self.sleep_as(NAPPING, Some(Duration::from_micros(WATCHDOG_NAP_US)));
     }
 
-    /// Sleeps until it is woken, or for so long, if nobody has woken it since it said that it sleeps so.
+    /// Sleeps until it is woken, or for so long, if no worker has woken it since it announced this sleep.
     fn sleep_as(&self, sleep_state: u32, longest: Option<Duration>) {
         let longest = longest.map(|longest| libc::timespec {
             tv_sec: longest.as_secs() as libc::time_t,
@@ -253,7 +253,7 @@ impl WatchdogState {
 }
 
 impl WatchedWorker {
-    /// Looks at one worker; answers in how many microseconds to look again.
+    /// Looks at one worker; returns the microseconds until the next look.
     fn look(&mut self, sample: &mut WatchdogSample, requests: &AtomicU64) -> u64 {
         let block = &*self.block;
         let wary = block.wary.load(Ordering::Acquire);
@@ -261,7 +261,7 @@ impl WatchedWorker {
         let sequence = block.sequence.load(Ordering::Acquire);
         let running = block.state.load(Ordering::Acquire) != STATE_HOST;
         let moved = self.judge.sees(sequence);
-        // A worker that has seen that nobody sleeps may lose its processor for long before it enters tenant code, and
+        // A worker that has seen the watchdog awake may lose its processor for long before it enters tenant code, and
         // does not look again after that.
         let entering = block.ended.load(Ordering::Acquire) != sequence;
         sample.busy |= moved || running || entering;
@@ -271,7 +271,7 @@ impl WatchedWorker {
         let (limit_ns, started) = (block.limit_ns.load(Ordering::Acquire), block.started.load(Ordering::Acquire));
         let asked = block.preempt_sequence.load(Ordering::Acquire) == sequence;
         let elapsed_ns = block.tick.ns(clock::ticks().saturating_sub(started));
-        // The same poll before and after reading about it: all of it is of this poll.
+        // The poll is the same before and after the readings: all of them are of this poll.
         let state = block.state.load(Ordering::Acquire);
         if state == STATE_HOST || block.sequence.load(Ordering::Acquire) != sequence {
             return WATCHDOG_PERIOD_US;
@@ -286,7 +286,7 @@ impl WatchedWorker {
         verdict.next_us
     }
 
-    /// Asks the worker to switch the poll under judgement out; whether the signal is on its way.
+    /// Asks the worker to switch the poll under judgement out; returns whether the signal is on its way.
     fn ask(&self) -> bool {
         let block = &*self.block;
         block.preempt_sequence.store(self.judge.sequence(), Ordering::SeqCst);
@@ -296,7 +296,7 @@ impl WatchedWorker {
 }
 
 /// Asks the kernel to let this thread run as soon as it wakes, even where the workers keep every processor busy: it
-/// runs for microseconds at a time. Whatever the kernel does not grant is done without.
+/// runs for microseconds at a time. The watchdog does without anything that the kernel does not grant.
 fn raise_thread_priority() {
     // SAFETY: plain requests about the calling thread, with a struct that outlives the call.
     unsafe {
@@ -332,7 +332,7 @@ struct SchedAttr {
 const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
-/// Asks the kernel for a barrier on all threads of the process (or to be ready for that); whether it did.
+/// Asks the kernel for a barrier on all threads of the process (or to be ready for that); returns whether it did.
 fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: a system call that changes nothing but the order of memory accesses.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }

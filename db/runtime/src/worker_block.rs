@@ -1,8 +1,8 @@
-//! The worker's block: what the stack switch, the host's functions, the signal handlers and the watchdog share about
-//! one worker thread. The thread's gs base points at it while the thread has an engine.
+//! The worker's block: the state of one worker thread that the stack switch, the host's functions, the signal handlers
+//! and the watchdog share. The thread's gs base points at it while the thread has an engine.
 //!
-//! Guarantees: every field is atomic or constant, so the block may be read from anywhere; who writes what is said at
-//! each field. [`WorkerBlock::here`] is only called within a host call: gs is set there, and the thread stays the same.
+//! Guarantees: every field is atomic or constant, so the block may be read from anywhere; each field names its writer.
+//! [`WorkerBlock::here`] is only called within a host call: gs is set there, and the thread stays the same.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct WorkerBlock {
     this: AtomicPtr<WorkerBlock>,
     /// The worker's own stack pointer while it is on the side stack. Written by the switch.
     pub(super) saved_rsp: AtomicUsize,
-    /// Where the side stack starts. Written by the worker, as are the other words about the stack, when it takes
+    /// The start of the side stack. Written by the worker, as are the other words about the stack, when it takes
     /// another.
     pub(super) stack_top: AtomicUsize,
     /// The worker's SSE and x87 control words, which a landing restores. Constant.
@@ -42,28 +42,28 @@ pub(super) struct WorkerBlock {
     pub(super) x87_control: u32,
     /// `STATE_HOST`, `STATE_GUEST` or `STATE_HOST_CALL`. Written by the worker and by handlers on its thread.
     pub(super) state: AtomicU32,
-    /// 1: a switch was asked for during a host call. Written by the handler, cleared by whatever leaves the stack.
+    /// 1: a switch was requested during a host call. Written by the handler, cleared when the worker leaves the stack.
     pub(super) pending: AtomicU32,
     /// Grows with every poll. Written by the worker.
     pub(super) sequence: AtomicU64,
-    /// The sequence of the last poll that is over: while it is another, tenant code runs or is about to. Written by the
-    /// worker.
+    /// The sequence of the last poll that is over: while it differs from `sequence`, tenant code runs or is about to.
+    /// Written by the worker.
     pub(super) ended: AtomicU64,
     /// The sequence of the last poll of an extension that is not proven. Written by the worker.
     pub(super) wary: AtomicU64,
-    /// CPU time that the poll under way may take before it is switched out, nanoseconds. Written by the worker before
+    /// CPU time that the current poll may take before it is switched out, nanoseconds. Written by the worker before
     /// `sequence`, as are the next two.
     pub(super) limit_ns: AtomicU64,
     /// CPU time that its invocation has left in all, nanoseconds.
     pub(super) left_ns: AtomicU64,
     /// The processor's counter when the poll began.
     pub(super) started: AtomicU64,
-    /// Who reads and writes tables on this worker. Written by the worker before a poll.
+    /// The participant that reads and writes tables on this worker. Written by the worker before a poll.
     pub(super) participant: AtomicPtr<Participant>,
     /// The sequence whose poll is to be switched out. Written by the watchdog before it signals; the handler clears it
     /// once it has dealt with that.
     pub(super) preempt_sequence: AtomicU64,
-    /// Where a function that was switched out is to be resumed. Written by the switch, cleared by the worker.
+    /// The address where a switched-out function is to be resumed. Written by the switch, cleared by the worker.
     pub(super) context: AtomicUsize,
     /// First usable byte of the side stack.
     pub(super) stack_low: AtomicUsize,
@@ -76,11 +76,11 @@ pub(super) struct WorkerBlock {
     pub(super) refused_for: AtomicU64,
     pub(super) refused_ticks: AtomicU64,
     pub(super) refused_at: AtomicU64,
-    /// What XSAVE is told, the bytes that it takes, and the image of initial registers. Constant.
+    /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
     pub(super) xstate_mask: u64,
     pub(super) xstate_bytes: usize,
     pub(super) initial: usize,
-    /// How long a tick of the processor's counter is. Constant.
+    /// The length of a tick of the processor's counter. Constant.
     pub(super) tick: TickLength,
     /// The worker's kernel thread id and the clock of its CPU time. Constant.
     pub(super) thread: libc::pid_t,
@@ -144,7 +144,7 @@ impl WorkerBlock {
         self.guard.store(low - stack.guard(), Ordering::Relaxed);
     }
 
-    /// The block of the calling thread.
+    /// Returns the block of the calling thread.
     ///
     /// # Safety
     /// The calling thread has an engine, whose block outlives `'a`, and is in `STATE_HOST_CALL` state until the block
@@ -166,7 +166,7 @@ impl WorkerBlock {
     }
 }
 
-/// The calling thread's SSE and x87 control words.
+/// Returns the calling thread's SSE and x87 control words.
 fn control_words() -> (u32, u32) {
     let mut mxcsr = 0_u32;
     let mut x87 = 0_u32;

@@ -1,5 +1,5 @@
-//! The processor's extended registers (x87, SSE, AVX, AVX-512 and whatever comes next): what of them a switched-out
-//! invocation keeps, and how many bytes that takes. Found once, from CPUID and XCR0.
+//! The processor's extended registers (x87, SSE, AVX, AVX-512 and later ones): the components that a switched-out
+//! invocation keeps, and their bytes. Found once, from CPUID and XCR0.
 //!
 //! Guarantees: [`XState::bytes`] is room for everything that XSAVE writes under [`XState::mask`]; [`XState::initial`]
 //! points at an image that never changes and with which XRSTOR sets every register of the mask to its initial value.
@@ -15,25 +15,25 @@ use crate::limits::XSTATE_MAX_BYTES;
 /// State components that are not the code's own registers: protection keys, and the tiles, which a process has to ask
 /// for.
 const EXCLUDED_COMPONENTS: u64 = 1 << 9 | 1 << 17 | 1 << 18;
-/// What the area begins with, whatever is saved: the legacy region and the header.
+/// The beginning of the area, whatever is saved: the legacy region and the header.
 const LEGACY_BYTES: usize = 512 + 64;
-/// Where the legacy region holds MXCSR, and what a new program finds there: all exceptions masked.
+/// The offset of MXCSR in the legacy region, and a new program's value of it: all exceptions masked.
 const MXCSR_OFFSET: usize = 24;
 const MXCSR: u32 = 0x1f80;
 
-/// What XSAVE and XRSTOR are told.
+/// The operands of XSAVE and XRSTOR.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct XState {
     /// The components that are saved.
     pub(super) mask: u64,
-    /// Bytes that they take, a multiple of 64.
+    /// The bytes that they take, a multiple of 64.
     pub(super) bytes: usize,
     /// The image of initial registers; aligned to 64 and as long.
     pub(super) initial: usize,
 }
 
 impl XState {
-    /// What this processor has.
+    /// Returns the features of this processor.
     ///
     /// # Errors
     /// `Unsupported` if it cannot save its registers, or needs more room for them than a stack has to spare.
@@ -75,7 +75,7 @@ fn detect() -> Option<XState> {
     Some(XState { mask, bytes, initial: initial.addr() })
 }
 
-/// The components that the system has switched on.
+/// Returns the components that the system has switched on.
 ///
 /// # Safety
 /// The processor has XGETBV, and the system has switched it on.

@@ -1,11 +1,11 @@
-//! Which processors the workers have to themselves, and which all other threads share: a thread of ours that the kernel
-//! puts on a worker's processor costs the worker's tenants up to a slice of the scheduler, some milliseconds.
+//! The processors that belong to the workers, and those that all other threads use. Another thread on a worker's
+//! processor costs its tenants up to a slice of the kernel's scheduler, some milliseconds.
 
 use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors that this process may use: what its first thread may use when this is first asked.
+/// The processors that this process may use: those that its first thread may use at the first call.
 pub fn allowed_cpus() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| {
@@ -14,13 +14,12 @@ pub fn allowed_cpus() -> &'static [usize] {
     })
 }
 
-/// The processors that no worker is bound to, where each of so many workers has one of its own.
+/// The processors that no worker is bound to, if each of `workers` workers has one of its own.
 pub fn worker_free_cpus(workers: usize) -> &'static [usize] {
     allowed_cpus().get(workers..).unwrap_or_default()
 }
 
-/// Binds the calling thread to the processor of the worker of that number; several workers share where there are too
-/// few.
+/// Binds the calling thread to the processor of a worker. Several workers share one if there are too few.
 pub fn bind_worker(index: usize) -> rustix::io::Result<()> {
     match allowed_cpus() {
         [] => Ok(()),
@@ -28,10 +27,10 @@ pub fn bind_worker(index: usize) -> rustix::io::Result<()> {
     }
 }
 
-/// Does it on the processors that no worker is bound to, if there are any: the threads that it starts, and those that
-/// they start, stay there. The calling thread goes back to where it was.
+/// Runs `act` on the processors that no worker is bound to, if there are any. The threads that it starts stay there,
+/// and so do their own threads. The calling thread goes back to its processors.
 pub fn run_off_worker_cpus<T>(workers: usize, act: impl FnOnce() -> T) -> T {
-    /// Puts the thread back, even if `act` panics.
+    /// Restores the thread's processors, even if `act` panics.
     struct AffinityGuard(CpuSet);
     impl Drop for AffinityGuard {
         fn drop(&mut self) {

@@ -1,6 +1,6 @@
-//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that unread ones do
-//! not keep their memory, and gives free memory back to the kernel. It also ends the graces of old tokens, which the
-//! control port does sooner where there is one, looks at extensions whose calls keep being killed, and at a device.
+//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, and gives free memory
+//! back to the kernel. It also ends the grace periods of old tokens, which the control port does sooner if there is
+//! one. It checks extensions whose calls keep being killed, and the state of a device.
 
 use std::io;
 use std::sync::Arc;
@@ -56,13 +56,13 @@ impl Janitor {
 fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) {
     for view in directory.snapshot().iter() {
         for entry in view.tables.values() {
-            // On this thread nobody's turn is taken by it.
+            // This thread has no tenant, so no tenant is charged for the flush.
             entry.flush_if_due(participant, unix_ms(), |_| ());
             entry.table.sweep(participant, unix_ms(), SWEEP_SLOTS);
             participant.quiescent();
         }
     }
-    // What a thread that was going to sleep, or ended, has left: workers that sleep do not come to it.
+    // Frees the records that sleeping or ended threads have left: sleeping workers do not come to them.
     for _ in 0..FREEING_ROUNDS_PER_SWEEP {
         participant.quiescent();
         if !participant.is_freeing() {
@@ -71,12 +71,12 @@ fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) 
     }
 }
 
-/// The state of a device that was logged last: whether its link is up, what wakes workers, and why it reads no more of
-/// the tables.
+/// The state of a device that was logged last: whether its link is up, what wakes the workers, and why it reads no more
+/// of the tables.
 type LoggedDeviceState = Option<(bool, String, Option<String>)>;
 
-/// Logs when the link of the workers' device, if they have one, goes down or comes up, when something else wakes them
-/// than before, and when it cannot be told of more memory, or can again.
+/// Logs a change of the workers' device, if they have one: its link goes up or down, something else wakes the workers,
+/// or it can no longer be told of more memory, or can again.
 fn log_device_changes(metrics: &ServerMetrics, told: &mut LoggedDeviceState) {
     let Some(state) = metrics.device() else { return };
     let now = (state.up, state.wakes.clone(), state.refused.clone());
@@ -86,8 +86,8 @@ fn log_device_changes(metrics: &ServerMetrics, told: &mut LoggedDeviceState) {
     let before = told.replace(now);
     let other_wakes = before.as_ref().is_some_and(|(_, wakes, _)| *wakes != state.wakes);
     let refuses = state.refused.is_some() && before.is_none_or(|(.., refused)| refused != state.refused);
-    // With a peer process at the other end, a link that is down is nothing to warn of: the process has not started, or
-    // has ended.
+    // With a peer process at the other end, a link that is down needs no warning: that process has not started or has
+    // ended.
     if (state.up || state.is_peer_process) && !other_wakes && !refuses {
         tracing::info!("network: {state}");
     } else {

@@ -1,6 +1,6 @@
-//! Keys, values and arguments on the command line, and how replies are shown.
+//! Keys, values and arguments on the command line, and the format of replies.
 //!
-//! An argument is text as it stands, or one of these, and several stand for their bytes one after another:
+//! An argument is plain text, or one of these forms; several arguments are concatenated.
 //!
 //! | form | bytes |
 //! |---|---|
@@ -22,10 +22,10 @@ use sandstorm_terminal::needs_escape;
 
 use super::output::CliError;
 
-/// Longest value that is read from a file or standard input: what the protocol carries.
+/// Most bytes that are read from a file or standard input: the limit of the protocol.
 const MAX_INPUT: u64 = 8 << 20;
 
-/// The bytes of arguments, one after another; `table` finds a table's id.
+/// The concatenated bytes of arguments; `table` returns a table's id by its name.
 pub(super) fn parse_all(
     arguments: &[OsString],
     table: &mut dyn FnMut(&str) -> Result<u64, CliError>,
@@ -110,7 +110,8 @@ fn read(name: &str, source: impl Read) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// The bytes as text, if they are text that a terminal shows as it stands; for a file or a pipe, text without controls.
+/// Returns the bytes as text, if a terminal shows that text unchanged; for a file or a pipe, if it has no control
+/// characters.
 pub(super) fn printable(bytes: &[u8], terminal: bool) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     let is_fit = |c: char| match terminal {
@@ -120,7 +121,7 @@ pub(super) fn printable(bytes: &[u8], terminal: bool) -> Option<&str> {
     text.chars().all(is_fit).then_some(text)
 }
 
-/// A value for people: text if it is printable where standard output goes, else hexadecimal.
+/// A value for people: text if it is printable on standard output, else hexadecimal.
 pub(super) fn for_people(bytes: &[u8]) -> String {
     let terminal = std::io::stdout().is_terminal();
     printable(bytes, terminal).map_or_else(|| format!("hex:{}", HEXLOWER.encode(bytes)), str::to_owned)
@@ -131,7 +132,7 @@ pub(super) fn for_programs(bytes: &[u8]) -> Value {
     json!({"text": std::str::from_utf8(bytes).ok(), "hex": HEXLOWER.encode(bytes)})
 }
 
-/// A reply by its fields: `u64,u32` and the like; what is left over is shown as a value.
+/// Splits a reply into fields, by a layout such as `u64,u32`; the rest is shown as a value.
 pub(super) fn fields(bytes: &[u8], layout: &str) -> Result<Vec<(String, Value)>, CliError> {
     let mut rest = bytes;
     let mut found = Vec::new();

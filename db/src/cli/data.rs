@@ -13,7 +13,7 @@ use super::byte_args::{self, for_people, for_programs};
 use super::output::{CliError, OutputPrinter, summarize_names};
 use super::session::CliSession;
 
-/// How arguments are written.
+/// The forms of arguments.
 const FORMS: &str = "Keys, values and arguments are text as it stands, or one of:\n  \
     str:TEXT  hex:DIGITS  u8:N u16:N u32:N u64:N i64:N (little-endian)  len16:TEXT len32:TEXT (length, then text)\n  \
     table:NAME (its id, u64)  @FILE  - (standard input)";
@@ -142,7 +142,7 @@ pub(super) fn put(session: &CliSession, args: &PutArgs, out: &OutputPrinter) -> 
     out.show(&json!({"version": version}), |_| format!("version {version}\n"))
 }
 
-/// Why a put's condition did not hold.
+/// The reason why a put's condition did not hold.
 fn conflict(options: &PutOptions, found: Option<u64>) -> CliError {
     let message = match (options.condition, found) {
         (Condition::Version, Some(found)) => {
@@ -235,7 +235,7 @@ pub(super) fn range(session: &CliSession, args: &RangeArgs, out: &OutputPrinter)
     Ok(())
 }
 
-/// One of several records, on a line of its own: what would end the line, or the column, is shown as bytes.
+/// One of several records, on a line of its own: bytes that would end the line or the column are escaped.
 fn row(key: &[u8], value: &[u8]) -> String {
     let shown = |bytes: &[u8]| match for_people(bytes) {
         text if text.contains(['\n', '\t']) => format!("hex:{}", HEXLOWER.encode(bytes)),
@@ -297,7 +297,7 @@ pub(super) fn invoke(session: &CliSession, args: &InvokeArgs, out: &OutputPrinte
     }
 }
 
-/// Why there is no reply, with the names that the server was not told in words.
+/// The error of an invocation without a reply, with names that the server knows only by number.
 fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) -> CliError {
     if error != sandstorm_client::Error::UnknownExtension {
         return error.into();

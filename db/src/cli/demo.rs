@@ -1,5 +1,6 @@
-//! `sandstorm demo`: the whole story in one minute, on real parts. Starts a server, makes two tenants, pushes code from
-//! source, calls it, ends a runaway while the other tenant's calls go on, and prints what was seen and measured.
+//! `sandstorm demo`: a demonstration in one minute, on real parts. It starts a server, creates two tenants, pushes code
+//! from source and calls it. It ends a runaway while the other tenant's calls go on, and prints the results and
+//! measurements.
 
 mod machine_activity;
 mod rounds;
@@ -21,18 +22,19 @@ use rounds::{MeasuredRound, remark, render_rounds};
 use super::local_server::{AGGREGATE, BAD, ExampleExtension, LocalServer, LocalTenant, TOTAL};
 use super::output::{CliError, OutputPrinter};
 
-/// Numbers that the by-hand call sums up.
+/// Numbers that the call by hand sums up.
 const NUMBERS: u64 = 100;
 /// Records that the measured calls read from.
 const RECORDS: u64 = 100_000;
-/// Rounds of each kind, by turns.
+/// Rounds of each kind, interleaved.
 const ROUNDS: usize = 5;
-/// How long each measurement takes, and what passes before it counts.
+/// Duration of each measurement, and of the warm-up before it.
 const MEASURE: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(200);
-/// How long an answer to a Redis client may take.
+/// Longest time for an answer to a Redis client.
 const REDIS_TIMEOUT: Duration = Duration::from_secs(60);
-/// Runaways a second while the other tenant is measured: each takes 10 ms, so they ask for a fifth of the worker.
+/// Runaways a second while the other tenant is measured: each takes 10 ms, so together they demand a fifth of the
+/// worker.
 const RUNAWAYS_PER_S: f64 = 20.0;
 
 pub(super) fn demo(out: &OutputPrinter) -> Result<(), CliError> {
@@ -82,7 +84,8 @@ fn push(server: &LocalServer, out: &OutputPrinter, tenant: &str, example: &Examp
     ))
 }
 
-/// Stores the numbers 1 to `NUMBERS` and a list record of their keys; tells how long reading them one by one takes.
+/// Stores the numbers 1 to `NUMBERS` and a list record of their keys; returns the time that reading them one by one
+/// takes.
 fn store_numbers(client: &Client, alice: &LocalTenant) -> Result<Duration, CliError> {
     let mut list = Vec::new();
     for number in 1..=NUMBERS {
@@ -125,14 +128,14 @@ fn sum_with_extension(
     ))
 }
 
-/// Whoever connects there acts for Alice.
+/// Every connection to this port acts for Alice.
 fn redis_port() -> ListenerConfig {
     let (tenant, table) = (Some("alice".to_owned()), Some("numbers".to_owned()));
     let service = PortService { protocol: Protocol::Redis, tenant, table, public: false };
     ListenerConfig { address: PortAddress::Tcp(([127, 0, 0, 1], 0).into()), udp: false, service }
 }
 
-/// What a Redis client says and hears: lines are all that the protocol takes.
+/// The requests and replies of a Redis client: the protocol accepts plain lines.
 fn call_over_redis(server: &LocalServer, out: &OutputPrinter) -> Result<(), CliError> {
     let broken = |error: std::io::Error| CliError::new(format!("the Redis port does not answer: {error}"));
     let port = server.listening().first().ok_or_else(|| CliError::new("there is no Redis port: this is a bug"))?;
@@ -143,7 +146,7 @@ fn call_over_redis(server: &LocalServer, out: &OutputPrinter) -> Result<(), CliE
         let mut heard = String::new();
         stream.read_line(&mut heard).map_err(broken)?;
         if heard.starts_with('$') {
-            // Behind its length.
+            // The value follows its length.
             heard.clear();
             stream.read_line(&mut heard).map_err(broken)?;
         }
@@ -174,7 +177,7 @@ fn runaway(server: &LocalServer, mallory: &LocalTenant, out: &OutputPrinter) -> 
     ))
 }
 
-/// Alice's calls alone, and beside Mallory's runaways, by turns; and how many of these were ended.
+/// Alice's calls alone, and beside Mallory's runaways, in turn; and the number of runaways that were ended.
 struct RunawayMeasurement {
     alone: Vec<MeasuredRound>,
     beside: Vec<MeasuredRound>,

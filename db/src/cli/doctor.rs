@@ -1,5 +1,5 @@
-//! `sandstorm doctor`: what this machine lacks: a rustc, also as a service; what a driver past the kernel's own stack
-//! needs; and what to do about it.
+//! `sandstorm doctor`: checks what this machine lacks, and gives advice. It checks for a rustc, also as a service, and
+//! for the needs of a driver beside the kernel's network stack.
 
 mod dpdk_ports;
 mod systemd_unit;
@@ -32,39 +32,39 @@ pub(super) struct DoctorArgs {
     root: PathBuf,
 }
 
-/// How something stands.
+/// The state of a checked item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum CheckStatus {
-    /// As it should be.
+    /// It is in order.
     Good,
-    /// It works without, or only so.
+    /// It works without this, or only in a limited way.
     Mind,
-    /// A device will not run so.
+    /// A device will not work in this state.
     Bad,
 }
 
-/// One thing that was looked at.
+/// One checked item.
 #[derive(Debug, Serialize)]
 struct DoctorFinding {
     what: String,
     state: CheckStatus,
     found: String,
-    /// What to do; empty where there is nothing.
+    /// Advice; empty where none is needed.
     advice: String,
 }
 
-/// A vendor whose devices stay with their kernel driver: Mellanox.
+/// A vendor whose devices keep their kernel driver: Mellanox.
 const STAYS_WITH_KERNEL: &str = "0x15b3";
-/// The kernel drivers that its devices stay with: of ConnectX-4 and later, and of ConnectX-3.
+/// The kernel drivers that its devices keep: of ConnectX-4 and later, and of ConnectX-3.
 const KERNEL_BOUND_DRIVERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
-/// Kernel drivers that leave a device to a process.
+/// Kernel drivers that pass a device through to a process.
 const PASS_THROUGH: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
 /// Those of them that need no IOMMU.
 const UIO: [&str; 2] = ["igb_uio", "uio_pci_generic"];
-/// KiB of hugepages that a server takes with a few workers.
+/// KiB of hugepages that a server with a few workers uses.
 const ENOUGH_HUGE_KB: u64 = 256 << 10;
-/// The most of a file of `/sys` that is looked at, characters.
+/// Most characters that are read of a file of `/sys`.
 const MAX_WORD_CHARS: usize = 200;
 
 pub(super) fn doctor(args: &DoctorArgs, out: &OutputPrinter) -> Result<(), CliError> {
@@ -140,7 +140,7 @@ fn check_packet_socket(name: &str) -> DoctorFinding {
     }
 }
 
-/// The kernel's own address of IPv6, made of the same Ethernet address as the server's.
+/// Checks for the kernel's own IPv6 address, made of the same Ethernet address as the server's.
 fn check_kernel_ipv6(root: &Path, name: &str) -> DoctorFinding {
     let what = "IPv6 of the kernel's there";
     if number(&root.join("proc/sys/net/ipv6/conf").join(name).join("disable_ipv6")) != 0 {
@@ -153,7 +153,7 @@ fn check_kernel_ipv6(root: &Path, name: &str) -> DoctorFinding {
     DoctorFinding::new(what, CheckStatus::Mind, "on", advice)
 }
 
-/// Whether the kernel passes on what is not for itself: it sees the server's packets, too.
+/// Checks whether the kernel forwards packets for other hosts: it sees the server's packets, too.
 fn check_forwarding(root: &Path, name: &str) -> DoctorFinding {
     let is_on = |family: &str| number(&root.join(format!("proc/sys/net/{family}/conf/{name}/forwarding"))) != 0;
     let on: Vec<&str> = ["ipv4", "ipv6"].into_iter().filter(|family| is_on(family)).collect();
@@ -165,7 +165,7 @@ fn check_forwarding(root: &Path, name: &str) -> DoctorFinding {
     DoctorFinding::new("forwarding by the kernel", CheckStatus::Bad, on.join(", "), advice)
 }
 
-/// One word of a file of `/sys`.
+/// Reads one word of a file of `/sys`.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().chars().take(MAX_WORD_CHARS).collect())
@@ -175,7 +175,7 @@ fn number(path: &Path) -> u64 {
     word(path).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Names in a folder, in order.
+/// Names in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -183,15 +183,15 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Hugepages of a memory node.
+/// Hugepages of a NUMA node.
 #[derive(Default)]
 struct NodeHugePages {
     free_kb: u64,
-    /// What there is, in words.
+    /// The hugepages of each size, in words.
     parts: Vec<String>,
 }
 
-/// The hugepages of each memory node.
+/// The hugepages of each NUMA node.
 fn pages(root: &Path) -> BTreeMap<u32, NodeHugePages> {
     let nodes = root.join("sys/devices/system/node");
     let mut all = BTreeMap::new();
@@ -212,8 +212,8 @@ fn pages(root: &Path) -> BTreeMap<u32, NodeHugePages> {
     all
 }
 
-/// Hugepages where they are needed: packets lie on their device's memory node, and nowhere else. Without a device that
-/// DPDK could have, anywhere.
+/// Checks for hugepages where they are needed: packets are in memory of their device's NUMA node only. Without a device
+/// that DPDK could use, any node will do.
 fn check_hugepages(root: &Path) -> Vec<DoctorFinding> {
     let pages = pages(root);
     let nodes: BTreeSet<Option<u32>> = match device_nodes(root) {
@@ -223,7 +223,7 @@ fn check_hugepages(root: &Path) -> Vec<DoctorFinding> {
     nodes.into_iter().map(|node| hugepages_on(&pages, node)).collect()
 }
 
-/// The hugepages of one node, or of all.
+/// Checks the hugepages of one node, or of all.
 fn hugepages_on(pages: &BTreeMap<u32, NodeHugePages>, node: Option<u32>) -> DoctorFinding {
     let of_node = || pages.iter().filter(|(number, _)| node.is_none_or(|node| node == **number));
     let free_kb: u64 = of_node().map(|(_, pages)| pages.free_kb).sum();
@@ -286,13 +286,14 @@ fn check_iommu(root: &Path) -> DoctorFinding {
     DoctorFinding::new("IOMMU", CheckStatus::Bad, "none", advice)
 }
 
-/// Whether vfio is configured to work without one an IOMMU. None: it is not loaded, or was built without that.
+/// Returns whether vfio is configured to work without an IOMMU. `None`: it is not loaded, or was built without that
+/// mode.
 fn vfio_no_iommu_mode(root: &Path) -> Option<bool> {
     let mode = word(&root.join("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"))?;
     Some(mode == "Y" || mode == "1")
 }
 
-/// The kernel driver that devices are to be bound to.
+/// The kernel driver to which devices should be bound.
 fn bindable_driver(root: &Path) -> &'static str {
     let can_vfio = !names(&root.join("sys/class/iommu")).is_empty()
         || vfio_no_iommu_mode(root).is_some()
@@ -313,7 +314,7 @@ fn check_locked_memory() -> DoctorFinding {
     }
 }
 
-/// The folders of all network devices on PCI, by their names.
+/// The folders of all PCI network devices, by their names.
 fn pci_network_devices(root: &Path) -> Vec<(String, PathBuf)> {
     let bus = root.join("sys/bus/pci/devices");
     let of_network = |folder: &Path| word(&folder.join("class")).is_some_and(|class| class.starts_with("0x02"));
@@ -321,7 +322,7 @@ fn pci_network_devices(root: &Path) -> Vec<(String, PathBuf)> {
     all.filter(|(folder, _)| of_network(folder)).map(|(folder, name)| (name, folder)).collect()
 }
 
-/// Every network device on PCI.
+/// Checks every PCI network device.
 fn devices(root: &Path) -> Vec<DoctorFinding> {
     let found: Vec<DoctorFinding> =
         pci_network_devices(root).iter().map(|(name, folder)| device(name, folder, bindable_driver(root))).collect();
@@ -342,12 +343,12 @@ fn vendor_of(folder: &Path) -> String {
     word(&folder.join("vendor")).unwrap_or_default()
 }
 
-/// The memory node of a device; none where it is next to none in particular.
+/// The NUMA node of a device; `None` where it belongs to none in particular.
 fn node_of(folder: &Path) -> Option<u32> {
     word(&folder.join("numa_node"))?.parse().ok()
 }
 
-/// The memory nodes of the devices that DPDK can have as they are.
+/// The NUMA nodes of the devices that DPDK can use as they are.
 fn device_nodes(root: &Path) -> BTreeSet<Option<u32>> {
     let can_have = |folder: &Path| {
         let may: &[&str] = if vendor_of(folder) == STAYS_WITH_KERNEL { &KERNEL_BOUND_DRIVERS } else { &PASS_THROUGH };
@@ -359,7 +360,7 @@ fn device_nodes(root: &Path) -> BTreeSet<Option<u32>> {
 fn device(name: &str, folder: &Path, bind_to: &str) -> DoctorFinding {
     let vendor = vendor_of(folder);
     let id = word(&folder.join("device")).unwrap_or_default();
-    // virtio's are a step further down.
+    // Interfaces of virtio devices are one level further down.
     let buses = names(folder).into_iter().filter(|name| name.starts_with("virtio")).map(|name| folder.join(name));
     let nets: Vec<PathBuf> = buses.chain([folder.to_owned()]).map(|device| device.join("net")).collect();
     let interfaces: Vec<String> = nets.iter().flat_map(|net| names(net)).collect();
@@ -406,7 +407,7 @@ fn device(name: &str, folder: &Path, bind_to: &str) -> DoctorFinding {
 mod tests {
     use super::*;
 
-    /// A file system with these files.
+    /// Makes a file system root with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -460,7 +461,7 @@ mod tests {
             (None, "ice", CheckStatus::Bad, "modprobe vfio enable_unsafe_noiommu_mode=1, or", "vfio-pci"),
             (Some((mode, "N")), "ice", CheckStatus::Bad, "echo 1 > /sys/module/vfio/parameters", "vfio-pci"),
             (Some((mode, "Y")), "ice", CheckStatus::Mind, "switch it on", "vfio-pci"),
-            // Debian's kernel: vfio is there, and its mode is not.
+            // Debian's kernel: vfio is loaded, and lacks this mode.
             (
                 Some(("sys/module/vfio/refcnt", "0")),
                 "ice",
@@ -551,7 +552,7 @@ mod tests {
             ("0", "vfio-pci", CheckStatus::Good),
             ("1", "vfio-pci", CheckStatus::Bad),
             ("-1", "vfio-pci", CheckStatus::Good),
-            // The kernel's: no packets of ours.
+            // The kernel's own: the server's packets do not use it.
             ("1", "ice", CheckStatus::Good),
         ] {
             let of_kernel = [(class.as_str(), "0x020000"), (&vendor, "0x8086"), (&node, of_device)];

@@ -166,7 +166,7 @@ fn new(folder: &Path, name: Option<String>, out: &OutputPrinter) -> Result<(), C
     })
 }
 
-/// Who is told what takes a while: whoever reads standard error, unless that is a program.
+/// Returns a printer of progress lines to standard error; none for programs (`--json`).
 fn progress_printer(out: &OutputPrinter) -> Option<fn(&str)> {
     (!out.json).then_some(|line| eprintln!("{line}"))
 }
@@ -182,7 +182,7 @@ fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
 }
 
 fn test(folder: &Path, args: &[OsString], out: &OutputPrinter) -> Result<(), CliError> {
-    // With --json, standard output is for the outcome alone.
+    // With `--json`, standard output is for the outcome alone.
     let stdout = if out.json { std::io::stderr().into() } else { Stdio::inherit() };
     let status = test_dir(folder, None, args, stdout, progress_printer(out))?;
     if status.success() {
@@ -192,7 +192,7 @@ fn test(folder: &Path, args: &[OsString], out: &OutputPrinter) -> Result<(), Cli
 }
 
 fn push(session: &CliSession, folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
-    // Read and checked for shape here, so that what cannot be pushed is said without a server.
+    // Read and checked here, so that a source that cannot be pushed fails without a server.
     let source = PushedSource::read(folder)?;
     let path = folder.join(MANIFEST_FILE);
     let manifest = std::fs::read_to_string(&path)
@@ -206,7 +206,7 @@ fn push(session: &CliSession, folder: &Path, out: &OutputPrinter) -> Result<(), 
 fn push_artifact(session: &CliSession, file: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     let bytes = std::fs::read(file)
         .map_err(|error| CliError::new(format!("cannot read {}: {error}", file.display())).code("io"))?;
-    // The name is read here; whether anything in the file is true is for the server to find out.
+    // Only the name is read here; the server verifies the file.
     let artifact = Artifact::decode(&bytes)
         .map_err(|error| CliError::new(format!("{}: {error}", file.display())).hint(error.hint()).code(error.code()))?;
     let tenant = session.tenant()?;

@@ -46,7 +46,7 @@ pub(super) fn run(session: &CliSession, command: GrantCommand, out: &OutputPrint
             let given = control.grant(&tenant, &GrantSpec { table, to, access })?;
             out.show(&given, |given| {
                 let GivenGrant { table, to, access, in_force } = given;
-                // Nothing else says to an owner why its partner does not find the table.
+                // Nothing else tells an owner why its partner does not find the table.
                 let note = match in_force {
                     Some(_) => "",
                     None => " if there is such a tenant and it has room",
@@ -73,7 +73,7 @@ pub(super) fn run(session: &CliSession, command: GrantCommand, out: &OutputPrint
     }
 }
 
-/// What a grant allows, as the command line has it.
+/// Describes a grant's access in the command line's words.
 pub(super) fn describe_access(access: TableAccess) -> &'static str {
     match access {
         TableAccess::Own => "own",

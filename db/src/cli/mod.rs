@@ -1,4 +1,4 @@
-//! The command line: `sandstorm serve` and everything that one says to a running server.
+//! The command line: `sandstorm serve`, and all commands to a running server.
 //!
 //! Results go to standard output, for people or, with `--json`, for programs; errors go to standard error as
 //! `error: …` and `hint: …`, and end the process with a status that is not zero.
@@ -43,11 +43,11 @@ struct CommandLine {
     command: CliCommand,
 }
 
-/// Head of the options that every command takes, so that its own stand out.
+/// Heading of the options that every command takes, so that its own stand out.
 const GLOBAL_HEADING: &str = "Options of every command";
 
-/// Seconds that a control request may take, unless it is said: a hundred times what the slowest takes on a busy
-/// machine, and as long as a person waits before they look what is wrong.
+/// Default seconds for a control request: a hundred times the slowest one on a busy machine, and as long as a person
+/// waits before looking for a fault.
 const CONTROL_TIMEOUT_S: u64 = 10;
 
 /// What every command takes.
@@ -87,7 +87,7 @@ struct GlobalArgs {
     json: bool,
 }
 
-/// The certificates of a file.
+/// Reads the certificates of a file.
 fn authorities(path: &str) -> Result<Trust, String> {
     Trust::in_file(std::path::Path::new(path)).map_err(|error| error.to_string())
 }
@@ -158,7 +158,7 @@ enum CliCommand {
     Builder(builder::BuilderCommand),
 }
 
-/// Parses the command line, runs the command, says what went wrong.
+/// Parses the command line, runs the command, and prints its error.
 pub(crate) fn main() -> ExitCode {
     let cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
@@ -174,8 +174,8 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// What other programs call a command, and what it is here. Also words that only look like another command: somebody
-/// who types `top` does not mean `stop`.
+/// Names of commands in other programs, and their names here. It also has words that only look like another command: a
+/// user who types `top` does not mean `stop`.
 const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
     (&["top", "stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
@@ -193,7 +193,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
     (&["benchmark", "measure"], "bench"),
 ];
 
-/// An unknown command with the one that is meant in place of the one whose letters are most alike.
+/// Adds a suggestion to the error of an unknown command: its synonym instead of the most similar name.
 fn suggest_command(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if error.kind() != ErrorKind::InvalidSubcommand {
@@ -205,7 +205,7 @@ fn suggest_command(mut error: clap::Error) -> clap::Error {
         .filter(|(names, _)| names.contains(&said.to_lowercase().as_str()))
         .map(|(_, command)| (*command).to_owned())
         .collect();
-    // Below a command of several, `sandstorm tenant rm`, the words mean something else.
+    // In a group of commands, such as `sandstorm tenant rm`, the words mean something else.
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     if usage.contains("sandstorm [OPTIONS]") && !meant.is_empty() {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
@@ -213,10 +213,10 @@ fn suggest_command(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Help goes to standard output; what cannot be parsed is an error as any other, status 2.
+/// Help goes to standard output; a command line that cannot be parsed is an error like any other, with status 2.
 fn usage_error(error: clap::Error) -> ExitCode {
     if !error.use_stderr() || !std::env::args_os().any(|argument| argument == "--json") {
-        // There is nowhere left to complain to.
+        // There is no stream left to report the error to.
         let _closed = error.print();
         return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
     }

@@ -131,7 +131,7 @@ fn redis_port(text: &str) -> Result<ListenerConfig, String> {
 }
 
 impl ServeArgs {
-    /// What the command line says over the file.
+    /// The settings by which the command line overrides the file.
     pub(super) fn overrides(&self, state: Option<&Path>) -> CliOverrides {
         let net = self.device.overrides(self.driver, self.no_offload.then_some(false));
         CliOverrides {
@@ -170,7 +170,7 @@ impl ServeArgs {
         }
     }
 
-    /// A port, with the mode of Unix sockets if there is one.
+    /// A port, with the mode of Unix sockets if it is one.
     fn with_mode(&self, port: &ListenerConfig) -> ListenerConfig {
         let mut port = port.clone();
         if let (PortAddress::Unix { mode, .. }, Some(set)) = (&mut port.address, self.socket_mode) {
@@ -191,7 +191,7 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
     prepare_state_dir(&config.state).map_err(|error| refuse(&error))?;
     let start = |error: &dyn std::fmt::Display| CliError::new(error.to_string()).code("start");
     let prepared = DataPlane::prepare(&config).map_err(|error| start(&error))?;
-    // Before the workers: nobody is told that there is no such extension.
+    // Before the workers: otherwise a client could be told that an extension does not exist.
     let extensions = RestoredExtensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
     let data = prepared.start(&config).map_err(|error| start(&error))?;
     for port in data.ports_without_target() {
@@ -204,32 +204,32 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
         .map_err(|error| start(&error))?;
     let ready = || {
         if let Err(error) = announce(&config, &data, &control, out) {
-            // Such as a log on a full disk: no reason to end.
+            // For example a log on a full disk: no reason to end.
             tracing::warn!("standard output takes nothing: {}", error.message);
         }
     };
     config.beside_workers(|| wait_for_shutdown(&stop, &data, &control, ready))?;
-    // Control first: no push is taken while the workers finish what is under way.
+    // Control first: no push is accepted while the workers finish the requests in flight.
     drop(control);
     data.finish();
     if out.json { Ok(()) } else { out.line("stopped") }
 }
 
-/// What is logged if `RUST_LOG` says nothing. Of rustls errors alone: it warns of what any client sends that is no TLS,
-/// so whoever connects could fill the log.
+/// The log filter where `RUST_LOG` is not set. Of rustls only errors are logged: it warns of every client that sends no
+/// TLS, so any client could fill the log.
 const DEFAULT_LOG: &str = "warn,rustls=error";
 
-/// Log lines go to standard error; `RUST_LOG` says which.
+/// Sends log lines to standard error; `RUST_LOG` selects them.
 pub(super) fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(DEFAULT_LOG));
     // It is set already only when a test has set it.
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors);
-    // What tenants chose stands in many of them.
+    // Many of them contain text that tenants chose.
     let log = log.with_writer(move || EscapedLogWriter::new(std::io::stderr(), colors));
-    // A log that cannot be written, on a full disk, is no reason to end: the library would complain to the same place,
-    // and panic.
+    // A log that cannot be written, on a full disk, is no reason to end: the library would report it to the same
+    // stream, and panic.
     let log = log.log_internal_errors(false);
     let _set = log.try_init();
 }
@@ -277,8 +277,8 @@ fn ports_of(data: &DataPlane, protocol: Protocol) -> Vec<String> {
     ports.map(|port| port.address.to_string()).collect()
 }
 
-/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificates looked at. Calls `ready`
-/// once signals are heard: a process that reads there that the server is up may end it at once.
+/// Waits until the operator or a signal tells the process to end. SIGHUP reloads the certificates. Calls `ready` once
+/// signals are handled: a process that reads there that the server is up may end it at once.
 fn wait_for_shutdown(
     stop: &Notify,
     data: &DataPlane,

@@ -1,4 +1,4 @@
-//! Which server, as whom, which tenant: so that on the server's own machine nothing has to be typed.
+//! The server, user and tenant of a command: on the server's own machine nothing has to be typed.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -16,14 +16,14 @@ use sandstorm_control::config::{ControlFile, DEFAULT_CONTROL, default_state_dir,
 use super::GlobalArgs;
 use super::output::{CliError, summarize_names};
 
-/// The folder of the state directory that keeps tokens of tenants that were created from here.
+/// The folder of the state directory for tokens of tenants that were created from here.
 const TOKENS_FOLDER: &str = "tokens";
 
 /// A command's view of the server.
 pub(super) struct CliSession {
     /// Host and port.
     server: String,
-    /// With what is spoken there.
+    /// The same with its scheme.
     url: String,
     trust: Trust,
     token: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct CliSession {
 }
 
 impl CliSession {
-    /// Nothing is read or sent yet.
+    /// Reads and sends nothing yet.
     pub(super) fn new(global: &GlobalArgs) -> CliSession {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let state = global.state.clone().unwrap_or_else(default_state_dir);
@@ -62,7 +62,7 @@ impl CliSession {
         &self.state
     }
 
-    /// The control port: with the token that was given, else the operator's if it can be read, else the tenant's.
+    /// The control port: with the given token, else the operator's if it can be read, else the tenant's.
     pub(super) fn control(&self) -> &Control {
         self.control.get_or_init(|| {
             let saved = || self.tenant.as_deref().and_then(|tenant| self.saved_token(tenant));
@@ -76,7 +76,7 @@ impl CliSession {
         self.tenant.as_deref()
     }
 
-    /// The name of the tenant that is meant: the one given, or the only one that the token reaches.
+    /// The name of the intended tenant: the given one, or the only one that the token can access.
     pub(super) fn tenant(&self) -> Result<String, CliError> {
         if let Some(tenant) = &self.tenant {
             return Ok(tenant.clone());
@@ -94,7 +94,7 @@ impl CliSession {
         }
     }
 
-    /// The tenant that is meant, as the server has it.
+    /// The server's status of the intended tenant.
     pub(super) fn show_tenant(&self) -> Result<TenantStatus, CliError> {
         Ok(self.control().tenant(&self.tenant()?)?)
     }
@@ -111,7 +111,7 @@ impl CliSession {
         Ok((Client::connect(config)?, tenant))
     }
 
-    /// How a tenant's data are reached: with the token that was given, or the one that is kept here.
+    /// The client configuration for a tenant's data: with the given token, or the one that is saved here.
     pub(super) fn config(&self, address: SocketAddr, tenant: &TenantStatus) -> Result<Config, CliError> {
         let token = self.token.clone().or_else(|| self.saved_token(&tenant.name));
         if token.is_none() && !tenant.open {
@@ -122,12 +122,13 @@ impl CliSession {
         Ok(self.config_with(address, tenant, token.unwrap_or_default()))
     }
 
-    /// The same with this token.
+    /// As [`Self::config`], with this token.
     pub(super) fn config_with(&self, address: SocketAddr, tenant: &TenantStatus, token: String) -> Config {
         Config::new(address, tenant.id).token(token).sealing(self.sealing)
     }
 
-    /// The data address that the server names; where it is bound to every address, on the host that we know it by.
+    /// The data address that the server reports. Where it is bound to every address, the host is the one of the control
+    /// port.
     pub(super) fn data_address(&self) -> Result<SocketAddr, CliError> {
         let named = &self.control().health()?.data_address;
         let unknown = |reason: &dyn std::fmt::Display| {
@@ -141,7 +142,7 @@ impl CliSession {
         Ok(address)
     }
 
-    /// Where a tenant's token is kept: by server, since names are a server's own.
+    /// File of a tenant's saved token. It depends on the server, since names are unique per server only.
     fn token_file(&self, tenant: &str) -> PathBuf {
         let plain = |text: &str| {
             text.chars()
@@ -151,14 +152,13 @@ impl CliSession {
         self.state.join(TOKENS_FOLDER).join(plain(&self.server)).join(plain(tenant))
     }
 
-    /// The token of a tenant that is kept here.
+    /// The saved token of a tenant.
     pub(super) fn saved_token(&self, tenant: &str) -> Option<String> {
         let text = fs::read_to_string(self.token_file(tenant)).ok()?;
         Some(text.trim().to_owned()).filter(|token| !token.is_empty())
     }
 
-    /// Keeps a tenant's token (mode 0600), so that it need not be typed on this machine; `false` if that cannot be
-    /// done.
+    /// Saves a tenant's token (mode 0600), so that it need not be typed on this machine; `false` if that fails.
     pub(super) fn save_token(&self, tenant: &str, token: &str) -> bool {
         let path = self.token_file(tenant);
         let Some(folder) = path.parent() else { return false };
@@ -172,9 +172,9 @@ impl CliSession {
         written.is_ok()
     }
 
-    /// Forgets the token of a tenant that is deleted.
+    /// Deletes the saved token of a deleted tenant.
     pub(super) fn forget_token(&self, tenant: &str) {
-        // It may never have been kept.
+        // It may never have been saved.
         let _absent = fs::remove_file(self.token_file(tenant));
     }
 }
@@ -184,9 +184,9 @@ fn host_of(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, host)| host).trim_end_matches('/')
 }
 
-/// Where the control port is, with its scheme, and what the state directory knows of it: `named` on the command line,
-/// or what was found in the state directory, or the default. Without a scheme it is as the state directory says of this
-/// address, else as [`control::url`] has it.
+/// The address of the control port with its scheme, and the state directory's information about it. The address is
+/// `named` on the command line, or found in the state directory, or the default. Without a scheme, the state
+/// directory's entry for this address decides, else [`control::url`].
 fn locate_control_port(
     named: Option<&str>,
     found: Option<ControlFile>,

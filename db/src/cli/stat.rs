@@ -33,12 +33,12 @@ pub(super) struct KillsArgs {
     limit: usize,
 }
 
-/// Rows after which the head is printed again.
+/// Rows after which the heading is printed again.
 const HEAD_EVERY: u64 = 20;
 
 type CounterMap = BTreeMap<String, u64>;
 
-/// A column: its head, its width, and how it is made of what grew, of what is, and of the seconds between.
+/// A column: its heading, its width, and its value, computed from a pair of readings.
 struct StatColumn(&'static str, usize, fn(&CounterDelta<'_>) -> String);
 
 /// Two readings.
@@ -49,13 +49,13 @@ struct CounterDelta<'a> {
 }
 
 impl CounterDelta<'_> {
-    /// How much the counter grew.
+    /// The increase of a counter.
     fn increase(&self, name: &str) -> u64 {
         let at = |counters: &CounterMap| counters.get(name).copied().unwrap_or(0);
         at(self.now).saturating_sub(at(self.before))
     }
 
-    /// How much all counters with that prefix grew, but for one.
+    /// The increase of all counters with that prefix, except one.
     fn increase_of_prefix(&self, prefix: &str, but: &str) -> u64 {
         self.now.keys().filter(|name| name.starts_with(prefix) && *name != but).map(|name| self.increase(name)).sum()
     }
@@ -72,18 +72,18 @@ impl CounterDelta<'_> {
         self.now.get(name).copied().unwrap_or(0)
     }
 
-    /// Part of one core that the nanoseconds are.
+    /// The nanoseconds as a part of one core.
     fn core(&self, name: &str) -> String {
         format!("{:.0}%", self.increase(name) as f64 / self.seconds / 1e7)
     }
 
-    /// Part of one core that the microseconds are.
+    /// The microseconds as a part of one core.
     fn core_share_us(&self, name: &str) -> String {
         format!("{:.0}%", self.increase(name) as f64 / self.seconds / 1e4)
     }
 }
 
-/// The columns for an operator: rates a second, unless the head says otherwise.
+/// The columns for an operator: rates a second, unless the heading says otherwise.
 const SERVER_COLUMNS: &[StatColumn] = &[
     StatColumn("msgs", 8, |row| row.per_second("messages")),
     StatColumn("get", 8, |row| row.rate(row.increase("requests.get") + row.increase("requests.multiget"))),
@@ -150,13 +150,13 @@ pub(super) fn stat(session: &CliSession, args: &StatArgs, out: &OutputPrinter) -
     Ok(())
 }
 
-/// A device beside the kernel: what it is, and who brings packets to their workers.
+/// Prints the device beside the kernel: its kind, and how packets are steered to their workers.
 fn print_network(session: &CliSession, out: &OutputPrinter) -> Result<(), CliError> {
     let network = session.control().health()?.network;
     if network.starts_with("DPDK") { out.line(&format!("network: {network}")) } else { Ok(()) }
 }
 
-/// The counters that are meant: one tenant's if one is named, else what the token sees.
+/// The counters to show: one tenant's if one is named, else those that the token may see.
 fn counters_of(session: &CliSession, stat: &ServerStats) -> CounterMap {
     let named = session.named_tenant().and_then(|name| stat.tenants.get(name));
     named.unwrap_or(&stat.counters).clone()

@@ -95,7 +95,7 @@ fn list(tables: &[TableStatus]) -> String {
     };
     let mut rows: Vec<_> = tables.iter().map(row).collect();
     let mut head = vec!["NAME", "ID", "MODE", "RECORDS", "BYTES", "QUOTA"];
-    // Where nothing is shared there is nothing to say about it.
+    // Where nothing is shared the column is left out.
     if tables.iter().any(|table| table.access != TableAccess::Own || !table.granted_to.is_empty()) {
         head.extend(["ACCESS", "GRANTED TO"]);
         for (row, table) in rows.iter_mut().zip(tables) {
@@ -105,7 +105,7 @@ fn list(tables: &[TableStatus]) -> String {
     columns(&head, &rows)
 }
 
-/// To whom a table is granted.
+/// The tenants to which a table is granted.
 fn granted_to(table: &TableStatus) -> String {
     let all: Vec<_> =
         table.granted_to.iter().map(|given| format!("{} ({})", given.to, describe_access(given.access))).collect();

@@ -73,14 +73,14 @@ pub(super) enum TenantCommand {
     },
 }
 
-/// `name=value`.
+/// Parses `name=value`.
 pub(super) fn quota(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as slice_us=500")?;
     let value = size(value).ok_or_else(|| format!("{value:?} is no number"))?;
     Ok((name.to_owned(), value))
 }
 
-/// A number, or one with a unit: `64KiB`, `10MB`, `1G` (K, M, G, T: powers of 1024; with B: of 1000).
+/// Parses a number, or one with a unit: `64KiB`, `10MB`, `1G` (K, M, G, T: powers of 1024; with B: of 1000).
 pub(super) fn size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let number: u64 = text[..digits].replace('_', "").parse().ok()?;
@@ -99,7 +99,7 @@ pub(super) fn size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// The same for an argument.
+/// As [`size`], for an argument.
 pub(super) fn size_argument(text: &str) -> Result<u64, String> {
     size(text).ok_or_else(|| "write a number of bytes, or one with a unit, such as 64MiB".to_owned())
 }

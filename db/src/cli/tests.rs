@@ -1,4 +1,4 @@
-//! The command line: what is parsed, what is made of arguments, what is printed.
+//! Tests of the command line: parsing, arguments, and output.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -194,7 +194,7 @@ fn values_are_shown_as_text_or_as_digits_that_parse_back() {
         assert!(printable(binary, false).is_none() && printable(binary, true).is_none());
         assert_eq!(bytes_of(&[&for_people(binary)]).unwrap(), binary);
     }
-    // What changes the direction of text, or cannot be seen, goes into a file as it is and to no terminal.
+    // Characters that change the direction of text, or are invisible, go into a file unchanged and to no terminal.
     for c in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}', '\u{feff}'] {
         let text = format!("a{c}b");
         assert_eq!((printable(text.as_bytes(), false), printable(text.as_bytes(), true)), (Some(&*text), None));
@@ -236,7 +236,7 @@ fn columns_line_up() {
     assert_eq!(columns(&["NAME", "N"], &[]), "NAME  N\n");
 }
 
-/// What `client` reads of a server's answer, written again, has every field of it and no other.
+/// Checks that the client's type has every field of a server's answer and no other.
 fn mirrors<Client: serde::de::DeserializeOwned + serde::Serialize>(server: impl serde::Serialize) {
     let sent = serde_json::to_value(server).unwrap();
     let read: Client = serde_json::from_value(sent.clone()).unwrap();
@@ -428,7 +428,7 @@ fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
         ("delete t k", "'del'"),
         ("status", "'health'"),
         ("start", "'serve'"),
-        // A slip of the finger is still found by its letters.
+        // A typing error is still found by its letters.
         ("stpo", "'stop'"),
         ("tenant creat a", "'create'"),
     ] {

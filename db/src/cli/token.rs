@@ -38,7 +38,7 @@ pub(super) enum OperatorCommand {
     },
 }
 
-/// A time with its unit: `90s`, `30m`, `1h`, `7d`; a bare number is seconds.
+/// Parses a duration with its unit: `90s`, `30m`, `1h`, `7d`; a bare number is seconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time; write a number and a unit, such as 90s, 30m, 1h or 7d");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -53,7 +53,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(unit).map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// How long an old token may work on: a time that is not above what a server takes.
+/// Parses the time for which an old token still works, up to the server's limit.
 pub(super) fn grace(text: &str) -> Result<Duration, String> {
     let grace = parse_duration(text)?;
     if grace > OLD_TOKEN_GRACE_MAX {
@@ -63,7 +63,7 @@ pub(super) fn grace(text: &str) -> Result<Duration, String> {
     Ok(grace)
 }
 
-/// What became of the old token, in words.
+/// Describes the state of the old token.
 pub(super) fn describe_old_token(until_ms: Option<u64>) -> String {
     match until_ms {
         None => "the old one is void".to_owned(),
@@ -71,7 +71,7 @@ pub(super) fn describe_old_token(until_ms: Option<u64>) -> String {
     }
 }
 
-/// The time left until then, in words.
+/// Describes the time that is left until then.
 pub(super) fn describe_time_left(until_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let seconds = (u128::from(until_ms).saturating_sub(now)).div_ceil(1000);
@@ -132,7 +132,7 @@ pub(super) fn operator(session: &CliSession, command: &OperatorCommand, out: &Ou
         OperatorCommand::Rotate { grace, .. } => {
             let rotated = control.rotate_operator(*grace)?;
             out.show(&rotated, |rotated: &RotatedToken| {
-                // On the server's machine its file has it already: no reason to show it.
+                // On the server's machine its file holds it already: no reason to print it.
                 let kept = read_operator_token(session.state()).is_ok_and(|token| token == rotated.token);
                 let token = if kept { "kept in the state directory" } else { &rotated.token };
                 format!("token: {token}\n{}\n", describe_old_token(rotated.old_until_ms))

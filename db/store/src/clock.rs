@@ -1,12 +1,12 @@
-//! The wall clock as expiry needs it: a record that is to live for so long never ends earlier.
+//! The wall clock as expiry needs it: a record never expires before its time to live is over.
 //!
-//! What reads goes by a time that its worker took at most a turn ago, in whole milliseconds: that may be late, and a
-//! record is seen a moment longer, which is allowed. A deadline that is counted from such a time would be early by as
-//! much. So it is counted from the clock itself, and from the end of the millisecond that has begun.
+//! Reads use a time that their worker took at most one loop turn ago, in whole milliseconds. That time may be late, and
+//! a record is then seen a moment longer, which is allowed. A deadline counted from such a time would be early by as
+//! much. So deadlines are counted from the clock itself, and from the end of the current millisecond.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since the Unix epoch, now; never before `now_ms`, which the caller has gone by.
+/// Returns the milliseconds since the Unix epoch, now; never before `now_ms`, which the caller has used.
 #[inline]
 pub fn clock_ms(now_ms: u64) -> u64 {
     #[cfg(any(test, feature = "testing"))]
@@ -16,14 +16,13 @@ pub fn clock_ms(now_ms: u64) -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64).max(now_ms)
 }
 
-/// The moment from which on a record counts as absent that is written now and is to live for `ttl_ms`. `now_ms` is the
-/// caller's.
+/// Returns the expiry of a record that is written now and is to live for `ttl_ms`. `now_ms` is the caller's time.
 #[inline]
 pub fn expiry_ms(now_ms: u64, ttl_ms: u64) -> u64 {
     clock_ms(now_ms).saturating_add(1).saturating_add(ttl_ms)
 }
 
-/// Has the clock of this thread stand still in a test.
+/// Stops the clock of this thread in a test.
 #[cfg(any(test, feature = "testing"))]
 #[inline]
 pub fn set_fixed_ms(at_ms: Option<u64>) {

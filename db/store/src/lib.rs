@@ -5,7 +5,8 @@
 //!   stripe.
 //! - [`RecordRef`]: a borrowed record; key and value are slices of the record itself.
 //! - `slabs`: the memory of records.
-//! - [`Epochs`], [`Participant`], [`EpochGuard`], [`EpochPin`]: who may still be reading what was replaced.
+//! - [`Epochs`], [`Participant`], [`EpochGuard`], [`EpochPin`]: the threads and invocations that may still read
+//!   replaced records.
 //!
 //! A thread registers once ([`Epochs::register`]), announces a quiescent point once a loop turn
 //! ([`Participant::quiescent`]), and reads under a [`EpochGuard`]. An invocation holds a [`EpochPin`] for its life

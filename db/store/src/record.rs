@@ -1,15 +1,17 @@
-//! One record: one allocation, immutable but for two bytes that eviction needs.
+//! One record: one allocation, immutable except for two bytes that eviction needs.
 //!
 //! ```text
 //! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
 //! ```
 //! The header is 16 bytes; expiry and flags take room only in records that have them. Records with a large value
-//! ([`ZERO_COPY_MIN_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. A
-//! value may stay where it came, in a packet's buffer: then a [`SharedBytes`] of it, aligned, stands in place of value
-//! and count ([`EXTERNAL_VALUE`]). What this module guarantees: a [`RecordPtr`] made by [`RecordPtr::allocate`] points
-//! at a fully written record until it is given to [`RecordPtr::free`] and no share of it is left; everything but
-//! `touched`, `bits` and the count never changes in between, so that shared slices of key and value may be handed out
-//! for as long as the record is kept (which is the business of `epochs`, and of shares).
+//! ([`ZERO_COPY_MIN_VALUE_BYTES`]) end with their reference count, in the last eight bytes, which are aligned. A value
+//! may stay where it arrived, in a packet's buffer. Then an aligned [`SharedBytes`] of it stands in place of value and
+//! count ([`EXTERNAL_VALUE`]).
+//!
+//! What this module guarantees: a [`RecordPtr`] made by [`RecordPtr::allocate`] points at a fully written record until
+//! it is given to [`RecordPtr::free`] and no share of it is left. Everything but `touched`, `bits` and the count never
+//! changes in between. So shared slices of key and value may be handed out as long as the record is kept. `epochs` and
+//! shares keep it.
 #![allow(unsafe_code)]
 
 use super::epochs::refcount::RecordRefCount;
@@ -27,12 +29,12 @@ const LONG_KEY: u8 = 4;
 const IN_MAIN_QUEUE: u8 = 8;
 const STALE: u8 = 16;
 const SENT: u8 = 32;
-/// It came from the system's allocator, although it is small.
+/// The record came from the system's allocator, although it is small.
 const FROM_SYSTEM_ALLOCATOR: u8 = 64;
-/// Its value is elsewhere; a share of it is here.
+/// The value is elsewhere; the record contains a share of it.
 const EXTERNAL_VALUE: u8 = 128;
 
-/// Values of `touched`: it was read; and so that memcached's clients may ask for it.
+/// Values of `touched`: the record was read; and the same, kept for memcached's clients to query.
 const TOUCHED: u8 = 1;
 const FETCHED: u8 = 2;
 
@@ -42,7 +44,7 @@ pub(super) struct RecordHeader {
     version: u64,
     value_len: u32,
     key_len: u16,
-    /// Not 0 once the record was read since eviction last looked; written by readers, only when that is new.
+    /// Not 0 once the record was read since eviction last checked; readers write it, and only to change it.
     touched: AtomicU8,
     /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY | PLAIN | OUTSIDE` never change; the others are written under the lock of the
     /// stripe.
@@ -56,14 +58,14 @@ const _: () = assert!(REFCOUNT_BYTES == 8 && align_of::<RecordRefCount>() <= 8);
 const SHARED_BYTES_LEN: usize = size_of::<SharedBytes>();
 const _: () = assert!(align_of::<SharedBytes>() <= align_of::<RecordHeader>());
 
-/// Records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`, for those of
-/// held ones.
+/// The number of records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`,
+/// for the tests of held ones.
 #[cfg(test)]
 pub(super) static COUNTED: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
 #[cfg(test)]
 pub(super) static COUNTED_HELD: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
 
-/// Counts a record that comes, or goes.
+/// Counts a record that is made or freed.
 #[cfg(test)]
 fn count(key: &[u8], change: i64) {
     let counted = [(&b"counted:"[..], &COUNTED), (b"held:", &COUNTED_HELD)];
@@ -81,21 +83,21 @@ unsafe impl Send for RecordPtr {}
 // SAFETY: as above.
 unsafe impl Sync for RecordPtr {}
 
-/// Parts of which a value may be put together without a copy beforehand: what stays before, what is new, what stays
-/// after.
+/// The number of parts from which a value may be assembled without copying them first: the bytes kept in front, the new
+/// ones, the bytes kept behind.
 pub(super) const VALUE_PARTS: usize = 3;
 
-/// Bytes of a value of these parts.
+/// Returns the bytes of a value of these parts.
 pub(super) fn parts_len(parts: [&[u8]; VALUE_PARTS]) -> usize {
     parts.iter().map(|part| part.len()).fold(0, usize::saturating_add)
 }
 
-/// What a record's value is made of.
+/// The source of a record's value.
 #[derive(Clone, Copy)]
 pub(super) enum ValueSource<'a> {
     /// These bytes, one part after the other.
     Parts([&'a [u8]; VALUE_PARTS]),
-    /// What is shared, where it lies.
+    /// A shared value, left at its address.
     External(&'a SharedBytes),
 }
 
@@ -107,7 +109,7 @@ impl<'a> From<&'a [u8]> for ValueSource<'a> {
 }
 
 impl ValueSource<'_> {
-    /// Bytes of the value.
+    /// Returns the bytes of the value.
     #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
@@ -117,23 +119,23 @@ impl ValueSource<'_> {
     }
 }
 
-/// Bytes that a record of these takes, with what its allocation is rounded up by; the same wherever its value lies.
+/// Returns the bytes of a record with these lengths, with its allocation's rounding; the same wherever its value lies.
 pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
     slabs::allocation_size(inline_record_bytes(key_len, value_len, flags, expires_at_ms))
 }
 
-/// Bytes of a record.
+/// Returns the bytes of a record with its value inline.
 fn inline_record_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
     let optional = if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 };
     with_refcount(HEADER_BYTES + optional + key_len + value_len, value_len)
 }
 
-/// Bytes of a record whose value ends after so many.
+/// Returns the bytes of a record whose value ends after so many, with the count.
 fn with_refcount(bytes: usize, value_len: usize) -> usize {
     if value_len < ZERO_COPY_MIN_VALUE_BYTES { bytes } else { bytes.next_multiple_of(REFCOUNT_BYTES) + REFCOUNT_BYTES }
 }
 
-/// Which of its parts a record has that not all have.
+/// Returns the bits of the optional parts that a record has.
 #[inline]
 fn layout_bits(key_len: usize, flags: u32, expires_at_ms: u64) -> u8 {
     let set = |bit, on| if on { bit } else { 0 };
@@ -141,7 +143,7 @@ fn layout_bits(key_len: usize, flags: u32, expires_at_ms: u64) -> u8 {
     set(HAS_EXPIRY, expires_at_ms != 0) | set(HAS_FLAGS, flags != 0) | long_key
 }
 
-/// Where the share stands in a record whose key ends after so many bytes.
+/// Returns the offset of the share in a record whose key ends after so many bytes.
 fn align_for_share(bytes: usize) -> usize {
     bytes.next_multiple_of(align_of::<SharedBytes>())
 }
@@ -229,7 +231,7 @@ impl RecordPtr {
         NonNull::new(ptr.cast()).map(RecordPtr)
     }
 
-    /// Bytes that the record takes, with what its allocation is rounded up by.
+    /// Returns the bytes that the record takes, with its allocation's rounding.
     ///
     /// # Safety
     /// The record is not freed.
@@ -238,7 +240,7 @@ impl RecordPtr {
         unsafe { self.as_ref() }.taken_bytes()
     }
 
-    /// The record, for as long as the caller knows it to be kept.
+    /// Returns the record, for as long as the caller ensures that it is kept.
     ///
     /// # Safety
     /// The record is not freed during `'a`.
@@ -249,9 +251,9 @@ impl RecordPtr {
     /// Frees the record, or leaves that to the last of its shares.
     ///
     /// # Safety
-    /// Nobody reads the record any more or will, but through shares of it, and it is freed once.
+    /// No thread reads the record now or later, except through shares of it, and it is freed once.
     pub(super) unsafe fn free(self) {
-        // SAFETY: the record is alive up to here (caller); this is the hold that it was made with.
+        // SAFETY: the record is alive up to here (caller); this is the hold with which it was made.
         unsafe {
             if self.holds().is_none_or(RecordRefCount::let_go) {
                 self.destroy();
@@ -259,7 +261,7 @@ impl RecordPtr {
         }
     }
 
-    /// The count of holds; none of a record that nobody can hold.
+    /// Returns the count of holds; none of a record that cannot be held.
     ///
     /// # Safety
     /// The record is not destroyed during `'a`.
@@ -299,10 +301,10 @@ impl RecordPtr {
     }
 }
 
-/// Holds a record once more.
+/// Adds a hold to a record.
 ///
 /// # Safety
-/// It is one that counts its holders, and is held.
+/// The record counts its holders, and has one.
 unsafe extern "C" fn hold(record: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -314,11 +316,11 @@ unsafe extern "C" fn hold(record: *mut c_void) {
     }
 }
 
-/// Lets go of a record, and frees it if nothing else holds it. On any thread: slabs take back what another one has
-/// allocated.
+/// Releases a hold, and frees the record if that was the last. It runs on any thread: slabs take back objects that
+/// another thread has allocated.
 ///
 /// # Safety
-/// It is one that counts its holders, and this hold is the caller's, which it gives up.
+/// The record counts its holders, and this hold is the caller's, which it gives up.
 unsafe extern "C" fn release(record: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -330,7 +332,7 @@ unsafe extern "C" fn release(record: *mut c_void) {
 
 static RECORD_VTABLE: SharedBytesVTable = SharedBytesVTable { hold, release };
 
-/// A borrowed record. Key and value are slices of the record itself, or of what it shares: no copy, no count, no
+/// A borrowed record. Key and value are slices of the record itself, or of its shared value: no copy, no count, no
 /// destructor.
 #[derive(Clone, Copy)]
 pub struct RecordRef<'a> {
@@ -365,17 +367,17 @@ impl<'a> RecordRef<'a> {
         self.header().bits.load(Ordering::Relaxed)
     }
 
-    /// Offset and length of the key.
+    /// Returns offset and length of the key.
     #[inline]
     fn key_range(&self) -> (usize, usize) {
         self.key_range_with(self.bits())
     }
 
-    /// The same by one look at the bits, which the compiler would not make one of several.
+    /// As above with the bits read once, which the compiler would not do by itself.
     #[inline]
     fn key_range_with(&self, bits: u8) -> (usize, usize) {
         let len = usize::from(self.header().key_len);
-        // Most have none of these, and whoever asks for one of them further on need not.
+        // Most records have none of these bits, so one test for all of them saves the single ones.
         if bits & (HAS_EXPIRY | HAS_FLAGS | LONG_KEY | EXTERNAL_VALUE) == 0 {
             return (HEADER_BYTES, len);
         }
@@ -392,13 +394,13 @@ impl<'a> RecordRef<'a> {
         self.bits() & EXTERNAL_VALUE != 0
     }
 
-    /// Where the share of a value stands that is outside.
+    /// Returns the offset of the share of an external value.
     fn share_offset(&self) -> usize {
         let (at, len) = self.key_range();
         align_for_share(at + len)
     }
 
-    /// The share of a value that is outside.
+    /// Returns the share of an external value.
     fn outside(&self) -> Option<&'a SharedBytes> {
         // SAFETY: `allocate` has written a share there in records with this bit; it lives as long as the record, which
         // is kept during 'a.
@@ -406,35 +408,35 @@ impl<'a> RecordRef<'a> {
             .then(|| unsafe { self.record.cast::<u8>().add(self.share_offset()).cast::<SharedBytes>().as_ref() })
     }
 
-    /// Bytes of the record with its value in it, as they count wherever that lies.
+    /// Returns the bytes of the record with its value in it, as they are charged wherever the value lies.
     fn length(&self) -> usize {
         let (at, len) = self.key_range();
         with_refcount(at + len + self.value_len(), self.value_len())
     }
 
-    /// The value, to be kept for as long as one likes, whatever becomes of the key. It keeps the whole record, which
-    /// counts for no table any more when it was replaced: how much is kept so is the holder's to bound. None of a value
-    /// that is shorter than [`ZERO_COPY_MIN_VALUE_BYTES`], or than its key.
+    /// Returns a share of the value, which may be kept for any time, whatever happens to the key. It keeps the whole
+    /// record, which no table is charged for once it was replaced: the holder must bound how much it keeps so. None for
+    /// a value that is shorter than [`ZERO_COPY_MIN_VALUE_BYTES`], or than its key.
     pub fn hold(&self) -> Option<SharedBytes> {
         let (key, value) = self.key_and_value();
         if let Some(share) = self.outside() {
             return (value.len() >= ZERO_COPY_MIN_VALUE_BYTES.max(key.len())).then(|| share.clone());
         }
         let record = RecordPtr(self.record);
-        // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage is there: it goes after that
-        // only.
+        // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage exists: it is released only
+        // after that.
         let holds = unsafe { record.holds() }.filter(|_| value.len() >= key.len())?;
         holds.hold();
         // SAFETY: the value is the record's, which is destroyed with its last hold; one was added for this share.
         Some(unsafe { SharedBytes::new(NonNull::from(value), self.record.cast(), &RECORD_VTABLE) })
     }
 
-    /// Bytes that the record takes, with what its allocation is rounded up by.
+    /// Returns the bytes that the record takes, with its allocation's rounding.
     pub(super) fn taken_bytes(&self) -> usize {
         slabs::allocation_size(self.length())
     }
 
-    /// Bytes that the record counts against its table's quota.
+    /// Returns the bytes that the record counts against its table's quota.
     pub fn charged_bytes(&self) -> u64 {
         self.taken_bytes() as u64 + RECORD_CHARGE_BYTES
     }
@@ -446,20 +448,20 @@ impl<'a> RecordRef<'a> {
         unsafe { std::slice::from_raw_parts(self.record.cast::<u8>().add(offset).as_ptr(), len) }
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         let (at, len) = self.key_range();
         self.slice(at, len)
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline]
     pub fn value(&self) -> &'a [u8] {
         self.key_and_value().1
     }
 
-    /// Both.
+    /// Returns key and value.
     #[inline]
     pub fn key_and_value(&self) -> (&'a [u8], &'a [u8]) {
         let bits = self.bits();
@@ -471,13 +473,13 @@ impl<'a> RecordRef<'a> {
         (self.slice(at, len), value)
     }
 
-    /// The version: grows with every write of the key, also across delete and re-insert.
+    /// Returns the version: it grows with every write of the key, also across delete and re-insert.
     #[inline(always)]
     pub fn version(&self) -> u64 {
         self.header().version
     }
 
-    /// The caller's flags of the last write.
+    /// Returns the caller's flags of the last write.
     #[inline(always)]
     pub fn flags(&self) -> u32 {
         let bits = self.bits();
@@ -488,7 +490,7 @@ impl<'a> RecordRef<'a> {
         self.slice(at, 4).try_into().map_or(0, u32::from_ne_bytes)
     }
 
-    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    /// Returns the time from which on the record counts as absent, in milliseconds since the Unix epoch; 0: never.
     pub fn expires_at_ms(&self) -> u64 {
         if self.bits() & HAS_EXPIRY == 0 {
             return 0;
@@ -496,7 +498,7 @@ impl<'a> RecordRef<'a> {
         self.slice(HEADER_BYTES, 8).try_into().map_or(0, u64::from_ne_bytes)
     }
 
-    /// Whether the record counts as absent at `now_ms`.
+    /// Returns whether the record counts as absent at `now_ms`.
     pub fn is_expired(&self, now_ms: u64) -> bool {
         let at = self.expires_at_ms();
         at != 0 && at <= now_ms
@@ -510,7 +512,7 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// Notes that the record was read by who may be asked about it: one store, and only if the note is not there yet.
+    /// Notes a read by a client that may be asked about it: one store, and only if the note is not there yet.
     #[inline]
     pub fn note_fetched(&self) {
         let touched = &self.header().touched;
@@ -519,7 +521,7 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// What the record remembers beside its value.
+    /// Returns the marks that the record keeps beside its value.
     #[inline]
     pub fn marks(&self) -> RecordMarks {
         let bits = self.bits();
@@ -527,8 +529,8 @@ impl<'a> RecordRef<'a> {
         RecordMarks { stale: bits & STALE != 0, sent: bits & SENT != 0, fetched }
     }
 
-    /// Changes that; that it was read is noted, not taken back. Under the lock of the stripe: within
-    /// [`super::RecordTable::update_marked`].
+    /// Changes the marks; the note that the record was read is only set, never cleared. Under the lock of the stripe:
+    /// within [`super::RecordTable::update_marked`].
     pub fn set_marks(&self, marks: RecordMarks) {
         let set = |bit, on| if on { bit } else { 0 };
         let kept = self.bits() & !(STALE | SENT);
@@ -538,7 +540,7 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// Whether the record was read since the last call; forgets it.
+    /// Returns whether the record was read since the last call; clears the note.
     pub(super) fn take_touched(&self) -> bool {
         let touched = &self.header().touched;
         let was = touched.load(Ordering::Relaxed) != 0;
@@ -548,17 +550,18 @@ impl<'a> RecordRef<'a> {
         was
     }
 
-    /// Whether eviction holds the record in its main queue (else: in the small one). Under the lock of the stripe.
+    /// Returns whether eviction has the record in its main queue (else: in the small one). Under the lock of the
+    /// stripe.
     pub(super) fn in_main_queue(&self) -> bool {
         self.bits() & IN_MAIN_QUEUE != 0
     }
 
-    /// Notes that eviction holds the record in its main queue. Under the lock of the stripe: the only writer of `bits`.
+    /// Notes that eviction has the record in its main queue. Under the lock of the stripe: the only writer of `bits`.
     pub(super) fn set_in_main_queue(&self) {
         self.header().bits.store(self.bits() | IN_MAIN_QUEUE, Ordering::Relaxed);
     }
 
-    /// Takes over what eviction knows about the record that this one replaces.
+    /// Copies eviction's notes from the record that this one replaces.
     pub(super) fn inherit(&self, replaced: RecordRef<'_>) {
         if replaced.in_main_queue() {
             self.set_in_main_queue();

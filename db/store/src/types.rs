@@ -1,8 +1,8 @@
-//! What callers of the store say and hear: configuration, writes, errors, counters.
+//! The types of the store's interface: configuration, writes, errors, counters.
 
 use crate::limits;
 
-/// What a table does when a write would take it over its quota.
+/// The behaviour of a table when a write would take it over its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageMode {
     /// Refuses the write with [`StoreError::OutOfMemory`].
@@ -11,10 +11,10 @@ pub enum StorageMode {
     Cache,
 }
 
-/// How a table is to behave; fixed for its life.
+/// The configuration of a table; fixed for its life.
 #[derive(Clone, Copy, Debug)]
 pub struct TableConfig {
-    /// What happens at the quota.
+    /// The behaviour at the quota.
     pub mode: StorageMode,
     /// Bytes of records, each counted with its overhead (see [`limits::RECORD_CHARGE_BYTES`]).
     pub quota_bytes: u64,
@@ -38,10 +38,10 @@ impl Default for TableConfig {
     }
 }
 
-/// When a write or delete is to happen.
+/// The condition of a write or delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreCondition {
-    /// Whatever is there.
+    /// Always.
     #[default]
     Always,
     /// Only if there is no record (an expired one is none).
@@ -53,7 +53,7 @@ pub enum StoreCondition {
 }
 
 impl StoreCondition {
-    /// Whether the condition holds where `found` is the version of the live record, if there is one.
+    /// Returns whether the condition holds where `found` is the version of the live record, if there is one.
     #[inline]
     pub fn holds(self, found: Option<u64>) -> bool {
         match self {
@@ -65,10 +65,10 @@ impl StoreCondition {
     }
 }
 
-/// How a record is to be written. The default: always, no flags, never expires.
+/// The properties of a write. The default: always, no flags, never expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// When the write is to happen.
+    /// The condition of the write.
     pub condition: StoreCondition,
     /// The caller's flags, kept with the record.
     pub flags: u32,
@@ -76,18 +76,18 @@ pub struct WriteOptions {
     pub expires_at_ms: u64,
 }
 
-/// What a record remembers beside its value, for memcached's meta commands.
+/// The marks that a record keeps beside its value, for memcached's meta commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordMarks {
-    /// It was invalidated, but may still be shown.
+    /// The record was invalidated, but may still be shown.
     pub stale: bool,
-    /// A client was told to renew it.
+    /// A client was told to renew the record.
     pub sent: bool,
-    /// It was read. In a cache, since eviction last looked.
+    /// The record was read. In a cache, since eviction last checked.
     pub fetched: bool,
 }
 
-/// Why an operation did not happen; nothing was changed.
+/// The reason why an operation did not happen; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The condition did not hold.
@@ -102,7 +102,7 @@ pub enum StoreError {
          some; write again later"
     )]
     NoMemory,
-    /// Too many records that were replaced or deleted cannot be freed, since what began earlier may be reading them.
+    /// Too many replaced or deleted records cannot be freed, since readers that began earlier may still read them.
     #[error("too many replaced records of the table are still being read by earlier calls: write again in a moment")]
     ReclaimPressure,
     /// The key is longer than the table allows.

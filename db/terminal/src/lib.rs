@@ -1,11 +1,10 @@
-//! Text that somebody else chose, made fit for a terminal or a log: names, panics' and errors' texts, lines of pushed
-//! source.
+//! Makes untrusted text safe for a terminal or a log: names, texts of panics and errors, lines of pushed source.
 //!
-//! A terminal obeys what it is sent: escape sequences retitle it, hide lines, or answer as if somebody had typed;
-//! characters that change the direction of text, or have no width, show something else than what stands there. All of
-//! these are shown by their number.
+//! A terminal obeys its input: escape sequences retitle it, hide lines, or answer as if the user had typed. Characters
+//! that change the direction of text, or have no width, show other text than is there. All of these are shown by their
+//! number.
 //!
-//! And what a command prints with it: [`output`].
+//! The module [`output`] prints a command's results with it.
 #![forbid(unsafe_code)]
 
 pub mod output;
@@ -13,17 +12,16 @@ pub mod output;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Whether a terminal would do something with it, rather than show it. A line's end and a tab are left to those who
-/// ask.
+/// Returns whether a terminal would act on a character rather than show it. Line ends and tabs are left to the caller.
 pub fn needs_escape(c: char) -> bool {
     matches!(c,
         // C0 and DEL; C1, which some terminals take for escape sequences of one character.
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
         // Direction of text.
         | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        // Ends of lines that are none.
+        // Line separators that are not line ends.
         | '\u{2028}' | '\u{2029}'
-        // No width, or invisible: what stands there is not what is seen.
+        // Zero width or invisible: the reader would not see them.
         | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}' | '\u{200b}'..='\u{200d}'
         | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
@@ -47,17 +45,18 @@ fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Text of several lines: what is harmful is shown by its number.
+/// Escapes text of several lines: harmful characters are shown by their number.
 pub fn escape_lines(text: &str) -> String {
     escaped(text, needs_escape)
 }
 
-/// The same on one line: ends of lines and tabs are shown, too, so that nobody forges a further line or column.
+/// As [`escape_lines`], on one line: line ends and tabs are escaped, too, so that no text forges a further line or
+/// column.
 pub fn escape_one_line(text: &str) -> String {
     escaped(text, |c| needs_escape(c) || matches!(c, '\n' | '\t'))
 }
 
-/// JSON, in which all of this can stand within strings alone, with the same characters written as its escapes: it means
+/// Escapes the same characters in JSON with its own escapes. They can only occur within strings, so the meaning stays
 /// the same.
 pub fn escape_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -74,17 +73,17 @@ pub fn escape_json(text: &str) -> String {
     shown
 }
 
-/// Takes a log's events, one at each write, and passes each on as one line.
+/// Receives a log's events, one per write, and passes each on as one line.
 #[derive(Debug)]
 pub struct EscapedLogWriter<W> {
     to: W,
-    /// Whether the log itself sets colours: sequences that do nothing else are let through. (What stands in an event
+    /// Whether the log itself sets colours: sequences that only do that are passed through. (The content of an event
     /// has been escaped by then.)
     colors: bool,
 }
 
 impl<W: Write> EscapedLogWriter<W> {
-    /// Passes them on to there.
+    /// Creates a writer that passes the lines on to `to`.
     pub fn new(to: W, colors: bool) -> EscapedLogWriter<W> {
         EscapedLogWriter { to, colors }
     }
@@ -107,7 +106,7 @@ impl<W: Write> EscapedLogWriter<W> {
     }
 }
 
-/// Length of the sequence that sets colours and begins here; 0: there is none.
+/// Length of the colour sequence that begins here; 0 if there is none.
 fn color_len(text: &str) -> usize {
     let Some(behind) = text.strip_prefix("\u{1b}[") else { return 0 };
     let numbers = behind.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
@@ -130,8 +129,8 @@ impl<W: Write> Write for EscapedLogWriter<W> {
 mod tests {
     use super::*;
 
-    /// What has to be shown by its number, from the tables of Unicode: controls, format characters, separators of lines
-    /// and paragraphs.
+    /// The characters to escape, from the tables of Unicode: controls, format characters, separators of lines and
+    /// paragraphs.
     fn table() -> impl Iterator<Item = char> {
         let ranges = [
             (0x0, 0x8),

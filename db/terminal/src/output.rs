@@ -1,8 +1,8 @@
-//! What the command line prints: tables and values for people, JSON for programs, errors with a hint.
+//! The output of the command line: tables and values for people, JSON for programs, errors with a hint.
 //!
-//! Much of it was chosen by tenants: names, texts of errors and panics, lines of source. So everything but values goes
-//! through [the escapes](crate); values for people are made fit for it where they are made
-//! (`byte_args.rs` of the command line), and bytes that were asked for exactly are left alone.
+//! Tenants chose much of it: names, texts of errors and panics, lines of source. So everything but values goes through
+//! [the escapes](crate). Values for people are escaped where they are formatted (`byte_args.rs` of the command line),
+//! and raw bytes are printed unchanged.
 
 use std::io::Write;
 
@@ -13,52 +13,52 @@ use serde_json::json;
 
 use crate as terminal;
 
-/// How results are printed.
+/// Prints results.
 pub struct OutputPrinter {
     /// In JSON, for programs.
     pub json: bool,
 }
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct CliError {
-    /// What is wrong, in one line.
+    /// The problem in one line.
     pub message: String,
-    /// What to do.
+    /// Advice.
     pub hint: Option<String>,
-    /// A word for programs.
+    /// A code for programs.
     pub code: String,
-    /// What is printed above it: the remarks on a refused source, as the compiler prints them.
+    /// The text printed above it: the diagnostics of a refused source, in the compiler's format.
     rendered: String,
     /// The process's exit status.
     pub status: u8,
 }
 
 impl CliError {
-    /// One with the status 1, and nothing yet to do about it.
+    /// Creates an error with status 1 and no hint.
     pub fn new(message: impl Into<String>) -> CliError {
         CliError { message: message.into(), hint: None, code: "invalid".into(), rendered: String::new(), status: 1 }
     }
 
-    /// With what to do.
+    /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> CliError {
         self.hint = Some(hint.into());
         self
     }
 
-    /// With what it is about before it.
+    /// Prefixes the message with its subject.
     pub fn about(mut self, what: &str) -> CliError {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// Below something of several lines.
+    /// Adds a text of several lines above the error.
     pub fn below(mut self, what: &dyn std::fmt::Display) -> CliError {
         self.rendered = what.to_string();
         self
     }
 
-    /// With this word for programs.
+    /// Sets the code for programs.
     pub fn code(mut self, code: &str) -> CliError {
         self.code = code.to_owned();
         self
@@ -92,11 +92,11 @@ impl From<sandstorm_client::Error> for CliError {
     fn from(error: sandstorm_client::Error) -> CliError {
         use sandstorm_client::Error as E;
         let text = error.to_string();
-        // The client's texts are "what is wrong; what to do". Where the server's own words are in the middle, which may
-        // hold anything, what to do is behind the last semicolon; a tenant's or the system's words are not divided.
+        // The client's texts are "what is wrong; what to do". The server's own text in the middle may contain anything,
+        // so there the hint is after the last semicolon. A tenant's or the system's text is not split.
         let divided = match &error {
             E::Killed { .. } | E::Failed { .. } | E::Io { .. } => None,
-            // Only of a message that could not be read does the client say what to do.
+            // The client gives advice only for a message that could not be parsed.
             E::Malformed { text: said } if !said.ends_with('?') => None,
             E::OverQuota { .. } | E::TooLarge { .. } | E::Malformed { .. } | E::Version { .. } | E::Protocol { .. } => {
                 text.rsplit_once("; ")
@@ -136,16 +136,16 @@ impl From<BuildError> for CliError {
 
 impl From<std::io::Error> for CliError {
     fn from(error: std::io::Error) -> CliError {
-        // Standard output was closed by the reader of a pipe: nothing to say, and nobody to say it to.
+        // The reader of the pipe has closed standard output: there is no reader for an error.
         let status = if error.kind() == std::io::ErrorKind::BrokenPipe { 0 } else { 1 };
         CliError { status, ..CliError::new(error.to_string()).code("io") }
     }
 }
 
-/// Names that a line of an error shows at most.
+/// Most names in a line of an error.
 const MAX_NAMES: usize = 10;
 
-/// Names in a line: the first of them, and how many more there are.
+/// Joins names in a line: the first of them, and the number of the others.
 pub fn summarize_names(names: &[String]) -> String {
     match names.split_at_checked(MAX_NAMES) {
         Some((shown, more)) if !more.is_empty() => format!("{} and {} more", shown.join(", "), more.len()),
@@ -157,7 +157,7 @@ fn remark_count(remarks: usize) -> String {
     if remarks == 1 { "1 remark".into() } else { format!("{remarks} remarks") }
 }
 
-/// Remarks as the compiler prints them.
+/// Diagnostics in the compiler's format.
 pub fn rendered(diagnostics: &[BuildDiagnostic]) -> String {
     let one = |remark: &BuildDiagnostic| match remark.rendered.trim_end() {
         "" => {
@@ -169,7 +169,7 @@ pub fn rendered(diagnostics: &[BuildDiagnostic]) -> String {
 }
 
 impl OutputPrinter {
-    /// Prints an error to standard error; a broken pipe is passed over in silence.
+    /// Prints an error to standard error; a broken pipe is ignored.
     pub fn fail(&self, failure: &CliError) {
         if failure.status == 0 {
             return;
@@ -189,45 +189,45 @@ impl OutputPrinter {
                 text.push_str(&format!("hint: {}\n", terminal::escape_one_line(hint)));
             }
         }
-        // There is nowhere left to complain to.
+        // There is no stream left to report the error to.
         let _closed = std::io::stderr().write_all(text.as_bytes());
     }
 
-    /// Bytes, exactly.
+    /// Prints bytes unchanged.
     pub fn raw(&self, bytes: &[u8]) -> Result<(), CliError> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(bytes)?;
         Ok(stdout.flush()?)
     }
 
-    /// A value as `for_people` made it: on a line of its own, whether or not it ends one itself.
+    /// Prints a value from `for_people` on a line of its own, whether or not it ends with a line end.
     pub fn value(&self, shown: &str) -> Result<(), CliError> {
         self.raw(format!("{}\n", shown.strip_suffix('\n').unwrap_or(shown)).as_bytes())
     }
 
-    /// A line for people.
+    /// Prints a line for people.
     pub fn line(&self, text: &str) -> Result<(), CliError> {
         self.raw(format!("{}\n", terminal::escape_lines(text)).as_bytes())
     }
 
-    /// The outcome of a command that only does something.
+    /// Prints the outcome of a command without a result.
     pub fn done(&self, text: &str) -> Result<(), CliError> {
         if self.json { self.json(&json!({"ok": true})) } else { self.line(text) }
     }
 
-    /// A value, in one line.
+    /// Prints a value as JSON in one line.
     pub fn json(&self, value: &impl Serialize) -> Result<(), CliError> {
         let text = serde_json::to_string(value).map_err(|error| CliError::new(error.to_string()))?;
         self.raw(format!("{}\n", terminal::escape_json(&text)).as_bytes())
     }
 
-    /// A value for programs, or what `human` makes of it.
+    /// Prints a value for programs, or the text that `human` makes of it.
     pub fn show<T: Serialize>(&self, value: &T, human: impl FnOnce(&T) -> String) -> Result<(), CliError> {
         if self.json { self.json(value) } else { self.raw(terminal::escape_lines(&human(value)).as_bytes()) }
     }
 }
 
-/// Rows under a head, in columns; numbers to the right.
+/// Formats rows under a heading, in columns; numbers are right-aligned.
 pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let fit = |row: &Vec<String>| row.iter().map(|cell| terminal::escape_one_line(cell)).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(fit).collect();
@@ -255,7 +255,7 @@ pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Names and values, one a line.
+/// Formats names and values, one pair a line.
 pub fn fields(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let line = |name: &str, value: &str| {
@@ -264,7 +264,7 @@ pub fn fields(fields: &[(&str, String)]) -> String {
     fields.iter().map(|(name, value)| line(name, value)).collect()
 }
 
-/// A number of bytes for people: `1.5 MiB`.
+/// Formats a number of bytes for people: `1.5 MiB`.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

@@ -1,8 +1,8 @@
 //! DPDK's functions as Sandstorm calls them, where the feature `bind` is on; nothing otherwise.
 //!
-//! Guarantees: nothing beyond what the C compiler and bindgen say of the headers of the DPDK that is installed: names,
-//! types and layouts are those that the shim was compiled with. Everything here is as safe to call as the C function
-//! is; the safe owners are in `sandstorm_net::dpdk`.
+//! Guarantees: nothing beyond the C compiler's and bindgen's reading of the installed DPDK's headers. Names, types and
+//! layouts are those that the shim was compiled with. Each function here is as safe to call as the C function; the safe
+//! owners are in `sandstorm_net::dpdk`.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "bind")]

@@ -6,14 +6,14 @@
 use sandstorm_dpdk_sys as sys;
 use std::ffi::{CStr, c_char};
 
-/// DPDK's words for a number.
+/// Returns DPDK's text for an error number.
 pub(super) fn error_text(code: i32) -> String {
     // SAFETY: the function takes any number and returns a string that lives until the thread's next call; it is copied
     // at once.
     unsafe { copy_c_string(sys::rte_strerror(code)) }
 }
 
-/// The version of DPDK that this runs with, such as "DPDK 22.11.11".
+/// Returns the version of DPDK that this runs with, such as "DPDK 22.11.11".
 pub fn version() -> String {
     // SAFETY: the function returns a string that lives as long as the process.
     unsafe { copy_c_string(sys::rte_version()) }
@@ -31,7 +31,7 @@ unsafe fn copy_c_string(from: *const c_char) -> String {
     unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
 }
 
-/// The text in an array that ends with a zero, or with the array.
+/// Returns the text in an array that ends with a zero, or with the array.
 pub(super) fn c_chars_to_string(from: &[c_char]) -> String {
     let bytes: Vec<u8> = from.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()

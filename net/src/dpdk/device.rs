@@ -1,4 +1,4 @@
-//! A device with everything that a server's workers, or a client, need of it.
+//! A device with all that a server's workers, or a client, need of it.
 
 use super::device_error::DeviceError;
 use super::kernel::check_kernel_addresses;
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Which device, and how it is used.
+/// The device and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
     /// DPDK's own arguments.
@@ -36,33 +36,33 @@ pub struct DeviceOptions {
     pub port: u16,
     /// Workers, a pair of queues each.
     pub workers: usize,
-    /// Bytes of the largest IP packet; none: as the device has it.
+    /// Bytes of the largest IP packet; none: the device's own setting.
     pub mtu: Option<u16>,
     /// Let the device check and fill in checksums where it can.
     pub checksums: bool,
     /// See [`PortOptions::kept_buffers`].
     pub kept_buffers: u32,
-    /// Whether workers sleep when there is nothing to do: then the device is asked for interrupts.
+    /// Whether idle workers sleep: then the device is asked for interrupts.
     pub sleeps: bool,
     /// See [`PortOptions::dma_from_tables`].
     pub dma_from_tables: bool,
-    /// Take the workers' datagrams alone, by rules, and leave all else on the device to the kernel, which has the same
-    /// addresses. Of a server's device.
+    /// Receive only the workers' datagrams, by rules. The kernel, which has the same addresses, receives all other
+    /// packets of the device. For a server's device.
     pub isolate: bool,
 }
 
-/// Who brings a packet to its worker.
+/// The path of a packet to its worker.
 #[derive(Clone, Debug)]
 pub enum PacketSteering {
     /// There is one worker.
     SingleWorker,
-    /// The device, by a rule for each worker's port.
+    /// The device steers, by a rule for each worker's port.
     Rules,
-    /// The same, and the kernel has all else.
+    /// The same, and the kernel receives all other packets.
     Isolated,
-    /// The device spreads by addresses and ports, and workers hand over packets of other workers.
+    /// The device spreads packets by addresses and ports, and workers hand over those of other workers.
     Rss(FlowError),
-    /// Whichever queue it comes to, that worker hands it over.
+    /// Packets come to any queue, and its worker hands over those of other workers.
     HandedOver(FlowError),
 }
 
@@ -87,10 +87,10 @@ impl fmt::Display for PacketSteering {
     }
 }
 
-/// A server's device. Its drivers keep what they need of it; it is to be kept as long as they are used, for its rules.
+/// A server's device. Its drivers keep the parts that they need. It must live as long as they are used, for its rules.
 #[derive(Debug)]
 pub struct DpdkDevice {
-    // Before the port.
+    // Dropped before the port.
     flows: Vec<FlowRule>,
     steering: PacketSteering,
     interface: Arc<StackInterface>,
@@ -98,11 +98,11 @@ pub struct DpdkDevice {
 }
 
 impl DpdkDevice {
-    /// Starts DPDK, opens the device, and gives a driver for each worker.
+    /// Starts DPDK, opens the device, and returns a driver for each worker.
     ///
     /// # Errors
-    /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process: further devices are opened with
-    /// the same arguments.
+    /// [`DeviceError`]: the reason, and what to do. DPDK starts once in a process: further devices are opened with the
+    /// same arguments.
     pub fn open(options: &DeviceOptions) -> Result<(DpdkDevice, Vec<StackDriver<QueuePair>>), DeviceError> {
         let (port, pairs) = open(options, |_| Ok(u16::try_from(options.workers).unwrap_or(u16::MAX)))?;
         let interface = new_interface(&pairs, options)?;
@@ -115,53 +115,53 @@ impl DpdkDevice {
         Ok((DpdkDevice { flows, steering, interface, port }, drivers))
     }
 
-    /// Who brings packets to their workers.
+    /// Returns how packets come to their workers.
     pub fn steering(&self) -> &PacketSteering {
         &self.steering
     }
 
-    /// Rules that the device keeps.
+    /// Returns the rules that the device keeps.
     pub fn rules(&self) -> impl Iterator<Item = &UdpRule> {
         self.flows.iter().map(FlowRule::rule)
     }
 
-    /// What the device is.
+    /// Returns the device's description.
     pub fn info(&self) -> &PortDescription {
         self.port.info()
     }
 
-    /// Whether the other end is there.
+    /// Returns whether the link is up.
     pub fn is_up(&self) -> bool {
         self.port.is_up()
     }
 
-    /// What the device has counted.
+    /// Returns the device's counters.
     pub fn counters(&self) -> PortCounters {
         self.port.counters()
     }
 
-    /// To ask how it stands, without keeping it open.
+    /// Returns a watch, which reads the status without keeping the device open.
     pub fn watch(&self) -> PortWatch {
         self.port.watch()
     }
 
-    /// Why no interrupts wake the workers; none: they do.
+    /// Returns the reason why no interrupts wake the workers; none if they do.
     pub fn interrupts_unavailable(&self) -> Option<InterruptsUnavailable> {
         self.port.interrupts_unavailable()
     }
 
-    /// Packet buffers that are out.
+    /// Returns the number of packet buffers in use.
     pub fn buffers_in_use(&self) -> u32 {
         self.port.buffers_in_use()
     }
 
-    /// Memory that the device reads by itself, for tables whose values it is to send from where they are stored. None:
-    /// any will do, or none does.
+    /// Returns the memory that the device reads by itself, for tables whose values it sends in place. None if it can
+    /// read any memory, or none but DPDK's.
     pub fn dma(&self) -> Option<&Arc<DmaMemory>> {
         self.port.dma()
     }
 
-    /// What the workers share.
+    /// Returns the state that the workers share.
     pub fn interface(&self) -> &Arc<StackInterface> {
         &self.interface
     }
@@ -179,15 +179,15 @@ impl fmt::Display for DpdkDevice {
     }
 }
 
-/// Starts DPDK and opens the device, with as many queues as `queues` says of it.
+/// Starts DPDK and opens the device, with the number of queues that `queues` returns for it.
 fn open(
     options: &DeviceOptions,
     queues: impl FnOnce(&PortDescription) -> Result<u16, DeviceError>,
 ) -> Result<(DpdkPort, Vec<QueuePair>), DeviceError> {
-    // Before DPDK starts, which it does once.
+    // Checked before DPDK starts, which it does once.
     options.networks.iter().try_for_each(InterfaceNetwork::check)?;
     let eal = shared_eal(&options.eal)?;
-    // Before the port is opened: over shared memory it is connected then.
+    // Checked before the port is opened: over shared memory, opening it connects it.
     let info = find_port(&eal, &options.device)?;
     check_memif_buffers(&info, options)?;
     let queues = queues(&info)?;
@@ -201,14 +201,14 @@ fn open(
         error => error.into(),
     })?;
     if isolate {
-        // After what the device cannot do: that would be so at any address.
+        // Checked after the device's abilities, which are the same at any address.
         check_kernel_addresses(&info, &options.networks)?;
     }
     Ok(opened)
 }
 
-/// Over memif a packet has to fit one place of its ring: DPDK 22.11 spoils those that take several. The side that is
-/// its client makes the rings.
+/// Checks that a packet fits one buffer of memif's ring: DPDK 22.11 corrupts packets in several. memif's client makes
+/// the rings.
 fn check_memif_buffers(info: &PortDescription, options: &DeviceOptions) -> Result<(), DeviceError> {
     if !info.is_shared_memory() {
         return Ok(());
@@ -232,7 +232,7 @@ fn check_memif_buffers(info: &PortDescription, options: &DeviceOptions) -> Resul
 /// DPDK as it was started for devices of this process, with its arguments.
 static SHARED_EAL: Mutex<Option<(Vec<String>, Weak<Eal>)>> = Mutex::new(None);
 
-/// Starts DPDK, which can be done once; while it runs, whoever says the same arguments shares it.
+/// Starts DPDK, which can be done once. While it runs, callers with the same arguments share it.
 pub(super) fn shared_eal(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
     let mut running = SHARED_EAL.lock().unwrap_or_else(PoisonError::into_inner);
     let same = running.as_ref().filter(|(started_with, _)| started_with == arguments);
@@ -253,7 +253,7 @@ fn new_interface(pairs: &[QueuePair], options: &DeviceOptions) -> Result<Arc<Sta
     Ok(StackInterface::new(first, stack, monotonic_clock())?)
 }
 
-/// Has the device keep a rule for each worker and family, or finds out who else steers.
+/// Has the device keep a rule for each worker and family, or finds out how packets are steered without rules.
 fn steer(port: &DpdkPort, options: &DeviceOptions) -> (Vec<FlowRule>, PacketSteering) {
     if options.workers <= 1 {
         return (Vec::new(), PacketSteering::SingleWorker);
@@ -265,14 +265,14 @@ fn steer(port: &DpdkPort, options: &DeviceOptions) -> (Vec<FlowRule>, PacketStee
     }
 }
 
-/// Has a device that is shared with the kernel keep a rule for each worker and family, without which nothing would
+/// Has a device that is shared with the kernel keep a rule for each worker and family. Without these no packet would
 /// come.
 fn steer_isolated(port: &DpdkPort, options: &DeviceOptions) -> Result<(Vec<FlowRule>, PacketSteering), DeviceError> {
     let refused = |why| DeviceError::IsolatedRules { device: port.info().name.clone(), why };
     Ok((create_worker_rules(port, options).map_err(refused)?, PacketSteering::Isolated))
 }
 
-/// A rule for each worker and family.
+/// Creates a rule for each worker and family.
 fn create_worker_rules(port: &DpdkPort, options: &DeviceOptions) -> Result<Vec<FlowRule>, FlowError> {
     let rules = |to_address: bool| {
         let of = move |network: &InterfaceNetwork, worker: usize| {
@@ -284,13 +284,13 @@ fn create_worker_rules(port: &DpdkPort, options: &DeviceOptions) -> Result<Vec<F
         };
         options.networks.iter().flat_map(move |network| (0..options.workers).map(move |worker| of(network, worker)))
     };
-    // Some drivers take rules only without an address.
+    // Some drivers accept rules only without an address.
     let kept = create_rules(port, rules(true));
-    // On a shared device those would take what comes to the kernel's other addresses, too.
+    // On a shared device those would catch packets for the kernel's other addresses, too.
     if options.isolate { kept } else { kept.or_else(|_| create_rules(port, rules(false))) }
 }
 
-/// All of these rules, or none.
+/// Creates all of these rules, or none.
 fn create_rules(port: &DpdkPort, rules: impl Iterator<Item = UdpRule> + Clone) -> Result<Vec<FlowRule>, FlowError> {
     rules.clone().try_for_each(|rule| port.validate(&rule))?;
     rules.map(|rule| port.create(rule)).collect()
@@ -305,9 +305,9 @@ pub struct ClientDevice {
     port: DpdkPort,
 }
 
-/// Queues of a client: those asked for, or what the device needs towards a server of so many workers. memif's driver
-/// looks at every queue that its own side has, whether or not the peer has one there; nothing tells the server's side
-/// how many the peer has.
+/// Returns the number of a client's queues: the number asked for, or the number that the device needs for a server with
+/// so many workers. memif's driver polls every queue of its own side, whether or not the peer has it too. Nothing tells
+/// the server how many queues the peer has.
 fn client_queues(info: &PortDescription, asked: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
     if !info.is_shared_memory() {
         return Ok(asked.unwrap_or(1));
@@ -320,23 +320,23 @@ fn client_queues(info: &PortDescription, asked: Option<u16>, workers: usize) -> 
     }
 }
 
-/// Bytes of a place in memif's rings, unless said otherwise.
+/// Bytes of a buffer in memif's rings, unless set otherwise.
 const MEMIF_BUFFER_BYTES: u32 = 2048;
 
 impl ClientDevice {
-    /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is of no
-    /// meaning. Without a number of `queues`: over shared memory (memif) as many as the server has workers, else one.
+    /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is ignored.
+    /// Default of `queues`: over shared memory (memif) as many as the server has workers, else one.
     ///
     /// # Errors
-    /// As [`DpdkDevice::open`]; and another number of queues than the server's workers over memif, which would have the
-    /// server read and write memory that is nobody's.
+    /// As [`DpdkDevice::open`]; also if the number of queues over memif differs from the server's workers, since the
+    /// server would then read and write memory outside of the rings.
     pub fn open(options: &DeviceOptions, server: SocketAddr, queues: Option<u16>) -> Result<ClientDevice, DeviceError> {
-        // Whoever waits for a client's connection looks at the device by the clock: it is another's turn at it
+        // A thread that waits for a client's connection polls the device by the clock: another thread uses it
         // meanwhile.
         let options = &DeviceOptions { sleeps: false, isolate: false, dma_from_tables: false, ..options.clone() };
         let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
-        // What is announced before there is a link is lost; and who talked from this address before would be believed
-        // to have it still.
+        // An announcement before the link is up is lost; then neighbours would keep the Ethernet address of an earlier
+        // host with this address.
         let begun = Instant::now();
         while !port.is_up() {
             if begun.elapsed() > Duration::from_secs(DPDK_LINK_TIMEOUT_S) {
@@ -363,22 +363,22 @@ impl ClientDevice {
         })
     }
 
-    /// Whether the other end is there.
+    /// Returns whether the link is up.
     pub fn is_up(&self) -> bool {
         self.port.is_up()
     }
 
-    /// What the device is.
+    /// Returns the device's description.
     pub fn info(&self) -> &PortDescription {
         self.port.info()
     }
 
-    /// Packet buffers that are out.
+    /// Returns the number of packet buffers in use.
     pub fn buffers_in_use(&self) -> u32 {
         self.port.buffers_in_use()
     }
 
-    /// What the connections share.
+    /// Returns the state that the connections share.
     pub fn interface(&self) -> &Arc<StackInterface> {
         &self.interface
     }
@@ -386,7 +386,8 @@ impl ClientDevice {
 
 impl DriverFactory for ClientDevice {
     fn open(&self) -> Result<AnyDriver, String> {
-        // Who was given back last is lent last: what is under way for the one before has time to come.
+        // The driver that was given back last is lent last, so that packets for its earlier connection have time to
+        // come.
         let driver = self.drivers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let driver = driver.ok_or_else(|| {
             format!("a device has {DPDK_CONNECTIONS} connections at a time: use fewer, with more under way")
@@ -396,13 +397,13 @@ impl DriverFactory for ClientDevice {
     }
 }
 
-/// A driver that one connection has at a time, so that its lock is always free.
+/// A driver that one connection uses at a time, so that its lock is always free.
 type SharedDriver = Arc<Mutex<StackDriver<SharedPort>>>;
 
-/// The port while no connection is at it.
+/// The port while no connection uses it.
 type IdlePort = Arc<Mutex<Option<Box<MergedPort>>>>;
 
-/// The driver while a connection has it.
+/// The driver while a connection uses it.
 struct PooledDriver {
     driver: SharedDriver,
     home: Arc<Mutex<VecDeque<SharedDriver>>>,
@@ -414,8 +415,8 @@ impl PooledDriver {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has something done with the port, while no other connection is at it. What was received is dealt with by then:
-    /// it lies where the device has put it, and is not copied for the sake of the others.
+    /// Runs `work` with the port, while no other connection uses it. All received frames are handled by then: they lie
+    /// in the device's buffers, and are not copied for the other connections.
     fn with_port<T>(&self, work: impl FnOnce(&mut StackDriver<SharedPort>) -> T) -> T {
         let mut driver = self.driver();
         let mut idle_port = self.idle_port.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,17 +1,17 @@
-//! Why a device cannot be used.
+//! Errors of devices.
 
 use super::error::{DpdkError, FlowError};
 use crate::stack::StackError;
 use std::net::IpAddr;
 use thiserror::Error;
 
-/// Why a device cannot be used.
+/// The reason why a device cannot be used.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// DPDK or the device refuses.
+    /// DPDK or the device refused.
     #[error(transparent)]
     Dpdk(#[from] DpdkError),
-    /// Nobody is there.
+    /// The link is down.
     #[error("the other end of {0} does not answer: start the server first, or check the cable")]
     NoLink(String),
     /// A client over shared memory with another number of queues than the server has workers.
@@ -27,7 +27,7 @@ pub enum DeviceError {
         /// Workers of the server.
         workers: usize,
     },
-    /// Places of shared memory that are too small for the packets that are asked for.
+    /// Buffers of shared memory that are too small for the packets that are asked for.
     #[error(
         "packets of {mtu} bytes need places of {needed} bytes in the memory that {device} shares, which has {places}: add bsize={needed} to its \
              --vdev, on the side with role=client"
@@ -37,9 +37,9 @@ pub enum DeviceError {
         device: String,
         /// The packets asked for.
         mtu: u16,
-        /// Bytes that a place has.
+        /// Bytes that a buffer has.
         places: u32,
-        /// Bytes that it is to have.
+        /// Bytes that a buffer needs.
         needed: u32,
     },
     /// The addresses cannot be used.
@@ -56,7 +56,7 @@ pub enum DeviceError {
         device: String,
         /// Its driver in DPDK.
         driver: String,
-        /// What that answered.
+        /// The driver's answer.
         why: FlowError,
     },
     /// A shared device that takes no rules.
@@ -67,16 +67,16 @@ pub enum DeviceError {
     IsolatedRules {
         /// The device.
         device: String,
-        /// Why not.
+        /// The driver's answer.
         why: FlowError,
     },
-    /// Nobody would answer for it.
+    /// No host would answer for the address.
     #[error(
         "on a device shared with the kernel (isolate) it is the kernel that says who has {0}, and it has no such address: `ip addr add {0}/{1} dev` the \
          device's interface, or name an address that it has"
     )]
     NotKernelAddress(IpAddr, u8),
-    /// The kernel has the address, and does not answer for it there.
+    /// The kernel has the address on another interface, and does not answer for it on the device.
     #[error(
         "on a device shared with the kernel (isolate) the kernel has the server's address on the device's own interface, and it has {address} on \
          {interface}, whose Ethernet address is another than that of {device}: name an address that it has there"

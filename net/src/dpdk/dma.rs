@@ -1,16 +1,15 @@
-//! What a device reads by itself of the memory of tables.
+//! Memory of tables that a device reads by itself (DMA).
 //!
-//! A real device reads memory by its address on the bus, through the IOMMU, and only where somebody has mapped it:
-//! `rte_dev_dma_map` does, on vfio-pci, here with the address that the memory has in this process, as DPDK does it with
-//! its own (`--iova-mode=va`). What is mapped stays in memory (it counts against `ulimit -l`). Elsewhere values are
-//! copied into packets: without an IOMMU nobody knows where memory lies; where DPDK has the IOMMU translate physical
-//! addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; mlx5, which maps
-//! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11:
-//! `mlx5_common_dev_dma_unmap`); and not each driver waits with memory that is not its pool's until it has left, or has
-//! room for its addresses: `ZERO_COPY_DRIVERS` do.
+//! A real device reads memory by its address on the bus, through the IOMMU, and only where it is mapped. On vfio-pci
+//! `rte_dev_dma_map` maps it, here with the address that the memory has in this process, as DPDK does it with its own
+//! (`--iova-mode=va`). Mapped memory stays resident (it counts against `ulimit -l`). In all other cases values are
+//! copied into packets. Without an IOMMU the bus addresses are unknown; where DPDK has the IOMMU translate physical
+//! addresses ours could collide with them. A device that is not of the PCI bus reports success and maps nothing. mlx5,
+//! which maps memory by itself, rebuilds all its mappings each time some is unmapped, while others send (22.11:
+//! `mlx5_common_dev_dma_unmap`). Not every driver keeps memory outside its pool until it has left, or has room for its
+//! addresses: `ZERO_COPY_DRIVERS` do.
 //!
-//! Guarantees: memory that a device was told of is not given back to the kernel before the device was told to forget
-//! it.
+//! Guarantees: memory that was mapped for a device is not given back to the kernel before it was unmapped.
 #![allow(unsafe_code)]
 
 use super::dma_arena::{DmaArena, DmaMapper, UnmapOutcome};
@@ -24,26 +23,26 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Why a device reads no memory but DPDK's own.
+/// The reason why a device reads no memory but DPDK's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaUnavailable {
-    /// It was not asked to.
+    /// The options did not ask for it.
     NotRequested,
     /// It sends packets of one piece.
     SingleSegment,
-    /// Its driver is none of those that are known to.
+    /// Its driver is none of those that are known to support it.
     Driver,
-    /// It is none on vfio-pci.
+    /// The device is not on vfio-pci.
     NoVfio,
-    /// vfio without an IOMMU: nothing is translated, and nobody knows where memory lies.
+    /// vfio without an IOMMU: no address is translated, and the bus addresses are unknown.
     NoIommu,
     /// DPDK has the IOMMU translate physical addresses.
     Physical,
-    /// No addresses to reserve.
+    /// No address range to reserve.
     Addresses,
-    /// DPDK has no room for memory of others.
+    /// DPDK has no room for external memory.
     Register(DpdkErrno),
-    /// DPDK, or the kernel, does not map it.
+    /// DPDK, or the kernel, rejected the mapping.
     Map(DpdkErrno),
     /// Another device of this process reads it.
     OtherDevice,
@@ -71,13 +70,13 @@ impl fmt::Display for DmaUnavailable {
     }
 }
 
-/// What shows that DPDK runs.
+/// Proves that DPDK runs.
 ///
 /// # Safety
 /// DPDK has started, and does not end as long as there is an owner of this.
 pub(super) unsafe trait RunningDpdk: Send + Sync {}
 
-/// The device that is told.
+/// The device that memory is mapped for.
 struct DmaDevice {
     device: NonNull<sys::rte_device>,
     eal: Weak<dyn RunningDpdk>,
@@ -104,7 +103,7 @@ impl DmaMapper for DmaDevice {
         // SAFETY: as in `map`.
         match -unsafe { sys::ss_dma_unmap(self.device.as_ptr(), at.as_ptr().cast(), bytes) } {
             0 => UnmapOutcome::Released,
-            // DPDK has no room for what would be left on both sides, and has changed nothing.
+            // DPDK has no room for the remainders on both sides, and has changed nothing.
             libc::ENOMEM => UnmapOutcome::StillMapped,
             _ => UnmapOutcome::Unknown,
         }
@@ -120,7 +119,8 @@ pub struct DmaMemory {
 }
 
 impl DmaMemory {
-    /// Memory for the device of a port, which DPDK has found. Addresses for as much as the machine has.
+    /// Reserves memory for the device of a port, which DPDK has found. Its addresses suffice for all memory of the
+    /// machine.
     pub(super) fn of<E: RunningDpdk + 'static>(
         eal: &Arc<E>,
         kept: &mut Option<Arc<DmaMemory>>,
@@ -161,18 +161,18 @@ impl DmaMemory {
         Ok(dma)
     }
 
-    /// Why it was told of no more when it was last to be; none: it was.
+    /// Returns why the last mapping was refused; none if it was not.
     pub fn refused(&self) -> Option<DpdkErrno> {
         self.arena.refused()
     }
 
-    /// Whether it reads these bytes from where they lie.
+    /// Returns whether the device reads these bytes in place.
     #[inline]
     pub(super) fn reads(&self, bytes: &[u8]) -> bool {
         self.arena.reads(bytes)
     }
 
-    /// Bytes that it reads for tables.
+    /// Returns the bytes that the device reads for tables.
     pub fn bytes(&self) -> usize {
         self.arena.bytes()
     }
@@ -194,7 +194,7 @@ unsafe impl ExtentSource for DmaMemory {
     }
 }
 
-/// Whether a port is a PCI device on vfio-pci, behind an IOMMU. Such ports have the device's name.
+/// Checks that a port is a PCI device on vfio-pci, behind an IOMMU. Such ports have the device's name.
 fn check_vfio(name: &str) -> Result<(), DmaUnavailable> {
     let device = format!("/sys/bus/pci/devices/{name}");
     let driver = fs::read_link(format!("{device}/driver")).map_err(|_| DmaUnavailable::NoVfio)?;
@@ -202,14 +202,14 @@ fn check_vfio(name: &str) -> Result<(), DmaUnavailable> {
         return Err(DmaUnavailable::NoVfio);
     }
     match fs::read_to_string(format!("{device}/iommu_group/name")) {
-        // Groups that vfio makes where there is no IOMMU.
+        // vfio makes such groups where there is no IOMMU.
         Ok(group) if group.contains("noiommu") => Err(DmaUnavailable::NoIommu),
         _ if !fs::exists(format!("{device}/iommu_group")).unwrap_or_default() => Err(DmaUnavailable::NoIommu),
         _ => Ok(()),
     }
 }
 
-/// Bytes of memory that this machine has.
+/// Returns the bytes of memory that this machine has.
 fn machine_bytes() -> usize {
     let info = rustix::system::sysinfo();
     let bytes = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));

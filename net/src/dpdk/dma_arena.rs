@@ -1,15 +1,14 @@
-//! Memory that a device reads by itself: one piece of addresses, of which extents are made when somebody wants them.
+//! Memory that a device reads by itself: one address range, in which extents are made on demand.
 //!
-//! A device reads what it was told of beforehand (`rte_extmem_register`, `rte_dev_dma_map`). DPDK has room for 128
-//! registrations and, on vfio, for 256 mappings, of which those that lie side by side are one. So all addresses are
-//! reserved at once, and extents are taken from the lowest on. Where there would be more than 256 pieces, with what is
-//! in use all over, DPDK does not forget one: such a place keeps its memory, is handed out first, and is tried again
-//! when another has been forgotten. The addresses are low where such are free ([`DMA_ADDRESS_HINTS`]): an IOMMU may
-//! translate no more.
+//! A device reads memory that was mapped for it beforehand (`rte_extmem_register`, `rte_dev_dma_map`). DPDK has room
+//! for 128 registrations and, on vfio, for 256 mappings, of which those that lie side by side are one. So all addresses
+//! are reserved at once, and extents are taken from the lowest on. If unmapping an extent would leave more than 256
+//! pieces, DPDK refuses it. Such a slot keeps its memory, is handed out first, and is tried again when another has been
+//! unmapped. The addresses are low where such are free ([`DMA_ADDRESS_HINTS`]): an IOMMU may translate no more.
 //!
-//! Guarantees: what [`DmaArena::take`] answers is [`DMA_EXTENT_BYTES`] of readable and writable memory, aligned to
-//! that, which nobody else has until it is handed to [`DmaArena::give`], and which the device reads meanwhile. Memory
-//! leaves this process only after the device has been told to forget it.
+//! Guarantees: [`DmaArena::take`] returns [`DMA_EXTENT_BYTES`] of readable and writable memory, aligned to that. No
+//! other caller has it until it is passed to [`DmaArena::give`], and the device reads it meanwhile. Memory leaves this
+//! process only after it has been unmapped for the device.
 #![allow(unsafe_code)]
 
 use super::error::DpdkErrno;
@@ -22,50 +21,50 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tells a device what it may read.
+/// Maps memory for a device.
 pub(super) trait DmaMapper: Send + Sync {
-    /// From now on the device reads these bytes, which are there. Otherwise, why it does not.
+    /// Maps these bytes, which are there, so that the device reads them. Returns why it does not.
     fn map(&self, at: NonNull<u8>, bytes: usize) -> Result<(), DpdkErrno>;
-    /// From now on it does not.
+    /// Unmaps them.
     fn unmap(&self, at: NonNull<u8>, bytes: usize) -> UnmapOutcome;
 }
 
-/// What became of memory that a device was to forget.
+/// The result of unmapping memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnmapOutcome {
-    /// The device does not read it any more.
+    /// The device does not read the memory any more.
     Released,
-    /// It still does.
+    /// The device still reads it.
     StillMapped,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// Places of extents: numbers from the base on.
+/// Slots of extents: numbers from the base on.
 #[derive(Debug, Default)]
 struct ExtentSlots {
-    /// The first that was never used.
+    /// The first slot that was never used.
     next: usize,
-    /// Those without memory.
+    /// Slots without memory.
     bare: BTreeSet<usize>,
-    /// Those that nobody has and the device still reads, since it would not forget them.
+    /// Free slots that the device still reads, since unmapping them was refused.
     read: BTreeSet<usize>,
-    /// Which of these is tried next, and when one was tried in vain.
+    /// The slot to retry next, and the time of the last failed retry.
     retry_from: usize,
     retry_failed_at: Option<Instant>,
-    /// When the device last refused one, and why.
+    /// The time of the last refused mapping, and the reason.
     refused: Option<(Instant, DpdkErrno)>,
 }
 
-/// The addresses, and what the device reads of them.
+/// The address range, and the extents that the device reads.
 pub(super) struct DmaArena<M> {
     base: NonNull<u8>,
     count: usize,
     places: Mutex<ExtentSlots>,
-    /// One bit for each extent that is handed out.
+    /// One bit for each extent that is in use.
     out: Box<[AtomicU64]>,
     mapper: M,
-    /// After a refusal the device is asked again in so long: each time costs some calls, and a line of DPDK's log.
+    /// The time until the next attempt after a refusal: each costs some calls, and a line of DPDK's log.
     retry: Duration,
 }
 
@@ -88,7 +87,7 @@ impl<M> Drop for DmaArena<M> {
 }
 
 impl<M: DmaMapper> DmaArena<M> {
-    /// Reserves addresses for so many extents. None: there are none.
+    /// Reserves addresses for so many extents. None if there are none.
     pub(super) fn reserve(count: usize, retry: Duration, mapper: M) -> Option<DmaArena<M>> {
         let bytes = count.checked_mul(DMA_EXTENT_BYTES).filter(|bytes| *bytes != 0)?;
         let base = DMA_ADDRESS_HINTS.iter().find_map(|hint| reserve_at(*hint, bytes)).or_else(|| reserve(bytes))?;
@@ -96,7 +95,7 @@ impl<M: DmaMapper> DmaArena<M> {
         Some(DmaArena { base, count, places: Mutex::default(), out, mapper, retry })
     }
 
-    /// The first address, and how many bytes there are.
+    /// Returns the first address, and the number of bytes.
     pub(super) fn range(&self) -> (NonNull<u8>, usize) {
         (self.base, self.count * DMA_EXTENT_BYTES)
     }
@@ -111,42 +110,42 @@ impl<M: DmaMapper> DmaArena<M> {
         unsafe { self.base.add(place * DMA_EXTENT_BYTES) }
     }
 
-    /// The place that an address lies in; none if it is not of this arena.
+    /// Returns the slot that an address lies in; none if it is not of this arena.
     fn place(&self, at: usize) -> Option<usize> {
         let place = at.checked_sub(self.base.as_ptr().addr())? / DMA_EXTENT_BYTES;
         (place < self.count).then_some(place)
     }
 
-    /// Whether an address is of this arena.
+    /// Returns whether an address is of this arena.
     #[inline]
     pub(super) fn has(&self, at: usize) -> bool {
         self.place(at).is_some()
     }
 
-    /// Whether the device reads all of these bytes.
+    /// Returns whether the device reads all of these bytes.
     #[inline]
     pub(super) fn reads(&self, bytes: &[u8]) -> bool {
         let first = bytes.as_ptr().addr();
         let last = first + bytes.len().saturating_sub(1);
         let (Some(first), Some(last)) = (self.place(first), self.place(last)) else { return false };
         (first..=last).all(|place| {
-            // Whoever has the bytes was handed the extent before, and has not given it back.
+            // The owner of the bytes has taken the extent before, and has not given it back.
             self.out.get(place / 64).is_some_and(|word| word.load(Relaxed) >> (place % 64) & 1 == 1)
         })
     }
 
-    /// Bytes that the device reads: what is handed out, and what it would not forget.
+    /// Returns the bytes that the device reads: extents in use, and those whose unmapping was refused.
     pub(super) fn bytes(&self) -> usize {
         let out: usize = self.out.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum();
         (out + self.lock().read.len()) * DMA_EXTENT_BYTES
     }
 
-    /// Why the device refused what it was told of last; none: it did not.
+    /// Returns why the last mapping was refused; none if it was not.
     pub(super) fn refused(&self) -> Option<DpdkErrno> {
         self.lock().refused.map(|(_, why)| why)
     }
 
-    /// An extent; none when there is no memory, no place, or the device reads no more.
+    /// Returns an extent; none if there is no memory, no slot, or the device reads no more.
     pub(super) fn take(&self) -> Option<NonNull<u8>> {
         let mut places = self.lock();
         if let Some(place) = places.read.pop_first() {
@@ -168,7 +167,7 @@ impl<M: DmaMapper> DmaArena<M> {
                 return None;
             }
         };
-        // Others need not wait for the kernel, which may have to clear all of it.
+        // Other threads need not wait for the kernel, which may have to clear all of it.
         drop(places);
         let at = self.at(place);
         if !commit_memory(at) {
@@ -201,22 +200,22 @@ impl<M: DmaMapper> DmaArena<M> {
     /// Takes an extent back.
     ///
     /// # Safety
-    /// It came from [`DmaArena::take`], is given back once, and nobody uses it any more, nor does anything that is to
-    /// be sent.
+    /// It came from [`DmaArena::take`], is given back once, and no thread uses it any more, nor does anything that is
+    /// to be sent.
     pub(super) unsafe fn give(&self, at: NonNull<u8>) {
         let Some(place) = self.place(at.as_ptr().addr()) else { return };
         if let Some(word) = self.out.get(place / 64) {
             word.fetch_and(!(1 << (place % 64)), Relaxed);
         }
-        // What it would not forget before it may now, as its neighbours are gone: two for each, by turns, until one is
-        // in vain.
+        // Unmapping an earlier slot may succeed now, as its neighbours are gone. Tries two slots for each, by turns,
+        // until one fails.
         if self.forget(place) {
             let _until_in_vain = (0..2).all(|_| self.next_unmap_retry().is_some_and(|earlier| self.forget(earlier)));
         }
     }
 
-    /// Of the places that the device would not forget the one that is to be tried next; none for a while after one was
-    /// tried in vain.
+    /// Returns the next slot to retry among those that the device would not unmap; none for a while after a failed
+    /// retry.
     fn next_unmap_retry(&self) -> Option<usize> {
         let mut places = self.lock();
         if places.retry_failed_at.is_some_and(|when| when.elapsed() < self.retry) {
@@ -228,11 +227,11 @@ impl<M: DmaMapper> DmaArena<M> {
         Some(next)
     }
 
-    /// Has the device forget a place that nobody has. False: it would not.
+    /// Unmaps a free slot. Returns false if that was refused.
     fn forget(&self, place: usize) -> bool {
         let at = self.at(place);
         let unmapped = self.mapper.unmap(at, DMA_EXTENT_BYTES);
-        // Without that the device would go on reading the memory that is there now: the address must not get another.
+        // Otherwise the device would go on reading the memory that is there now: the address must not get another.
         let is_bare = unmapped == UnmapOutcome::Released && decommit_memory(at);
         let mut places = self.lock();
         if unmapped == UnmapOutcome::StillMapped {
@@ -242,7 +241,7 @@ impl<M: DmaMapper> DmaArena<M> {
         if is_bare {
             places.bare.insert(place);
         }
-        // Of all else nobody knows what is there: it is not used again.
+        // In all other cases the state is unknown: the slot is not used again.
         unmapped == UnmapOutcome::Released
     }
 }
@@ -278,21 +277,21 @@ fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// Puts memory there, of huge pages where the kernel has some, and all of it at once: a device is told of what is
-/// there, under a lock of DPDK's.
+/// Commits memory there, of huge pages where the kernel has some. All of it is populated now, because it is mapped for
+/// a device under a lock of DPDK's.
 fn commit_memory(at: NonNull<u8>) -> bool {
     let start = at.as_ptr().cast();
-    // SAFETY: a place of the arena's that nobody has.
+    // SAFETY: a slot of the arena's that has no owner.
     unsafe {
         if mprotect(start, DMA_EXTENT_BYTES, MprotectFlags::READ | MprotectFlags::WRITE).is_err() {
             return false;
         }
         let _declined = madvise(start, DMA_EXTENT_BYTES, Advice::LinuxHugepage);
-        // A child that had these pages as well would have the kernel copy what is written next, and the device read
-        // what was there before.
+        // With a child process that shared these pages, the kernel would copy the next written ones, and the device
+        // would read the old ones.
         let is_ours = madvise(start, DMA_EXTENT_BYTES, Advice::LinuxDontFork).is_ok();
         let is_there = match madvise(start, DMA_EXTENT_BYTES, Advice::LinuxPopulateWrite) {
-            // Linux before 5.14 does not know of it; telling the device puts memory there, too.
+            // Linux before 5.14 does not know this advice; mapping the memory for the device commits it, too.
             Ok(()) | Err(Errno::INVAL) => true,
             Err(_) => false,
         };
@@ -304,11 +303,11 @@ fn commit_memory(at: NonNull<u8>) -> bool {
     false
 }
 
-/// Gives the memory there back to the kernel, and keeps the addresses. False: it is still there, and the place is not
-/// to be used again.
+/// Gives the memory there back to the kernel, and keeps the addresses. Returns false if it is still there: then the
+/// slot is not to be used again.
 fn decommit_memory(at: NonNull<u8>) -> bool {
     let start = at.as_ptr().cast();
-    // SAFETY: a place of the arena's that nobody has.
+    // SAFETY: a slot of the arena's that has no owner.
     unsafe {
         madvise(start, DMA_EXTENT_BYTES, Advice::LinuxDontNeed).is_ok()
             && mprotect(start, DMA_EXTENT_BYTES, MprotectFlags::empty()).is_ok()
@@ -320,7 +319,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A device that reads so many extents at once, and forgets none while it is stubborn.
+    /// A device that reads so many extents at once, and unmaps none while it is stubborn.
     #[derive(Default)]
     struct Fake {
         most: usize,
@@ -332,7 +331,7 @@ mod tests {
         fn map(&self, at: NonNull<u8>, bytes: usize) -> Result<(), DpdkErrno> {
             let mut mapped = self.mapped.lock().unwrap();
             assert_eq!(bytes, DMA_EXTENT_BYTES);
-            // SAFETY: it is to be readable and writable now, and nobody else's.
+            // SAFETY: it is to be readable and writable now, and has no other owner.
             let memory = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), bytes) };
             assert!(memory.iter().all(|byte| *byte == 0), "fresh memory");
             memory.fill(1);
@@ -376,7 +375,7 @@ mod tests {
         let across = unsafe { std::slice::from_raw_parts(bytes(has[1]).as_ptr().add(4096), DMA_EXTENT_BYTES) };
         assert!(arena.reads(across) && arena.reads(&across[..1]));
         let second = has.remove(2);
-        // SAFETY: nobody uses it.
+        // SAFETY: no thread uses it.
         unsafe { arena.give(second) };
         assert!(!arena.reads(across) && arena.reads(&across[..100]) && arena.has(second.as_ptr().addr()));
         let local = [0; 8];
@@ -392,7 +391,7 @@ mod tests {
         let has = [arena.take(), arena.take()].map(|at| at.expect("an extent"));
         assert_eq!((arena.refused(), arena.take()), (None, None));
         assert_eq!(arena.refused(), Some(DpdkErrno(libc::ENOMEM)));
-        // SAFETY: nobody uses it.
+        // SAFETY: no thread uses it.
         unsafe { arena.give(has[0]) };
         assert_eq!(arena.take(), None, "not yet");
         arena.retry = Duration::ZERO;
@@ -406,13 +405,13 @@ mod tests {
         let has = [arena.take(), arena.take(), arena.take()].map(|at| at.expect("an extent"));
         bytes(has[1])[7] = 77;
         arena.mapper.stubborn.store(true, Relaxed);
-        // SAFETY: nobody uses it.
+        // SAFETY: no thread uses it.
         unsafe { arena.give(has[1]) };
         assert!(!arena.reads(bytes(has[1])), "nobody has it");
         assert_eq!(arena.take(), Some(has[1]));
         assert_eq!(bytes(has[1])[7], 77, "the memory that the device reads");
         arena.mapper.stubborn.store(false, Relaxed);
-        // SAFETY: nobody uses it.
+        // SAFETY: no thread uses it.
         unsafe { arena.give(has[0]) };
         assert_eq!(arena.take(), Some(has[0]));
         assert_eq!(bytes(has[0])[7], 1);
@@ -424,7 +423,7 @@ mod tests {
         let has: Vec<_> = (0..6).map(|_| arena.take().expect("an extent")).collect();
         arena.mapper.stubborn.store(true, Relaxed);
         for at in &has[..3] {
-            // SAFETY: nobody uses it.
+            // SAFETY: no thread uses it.
             unsafe { arena.give(*at) };
         }
         assert_eq!((arena.bytes(), arena.lock().read.len()), (6 * DMA_EXTENT_BYTES, 3));
@@ -437,7 +436,7 @@ mod tests {
         assert_eq!(arena.lock().bare.len(), 6);
     }
 
-    /// Threads that take, write, look, and give back; against what each has.
+    /// Threads take, write, look, and give back; each checks the extents that it has.
     #[test]
     fn threads_never_have_the_same_extent() {
         let arena = arena(24, 14);
@@ -455,7 +454,7 @@ mod tests {
                             assert!(has.insert(at.as_ptr().addr(), at).is_none());
                         } else if let Some((_, at)) = has.pop_first() {
                             assert!(bytes(at)[64..128].iter().all(|byte| *byte == thread + 1));
-                            // SAFETY: nobody uses it.
+                            // SAFETY: no thread uses it.
                             unsafe { arena.give(at) };
                         }
                         if has.len() > 4 {

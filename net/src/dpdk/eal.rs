@@ -1,8 +1,8 @@
-//! DPDK's environment: memory, devices and threads of this process. Starts once.
+//! DPDK's environment: memory, devices and threads of this process. It starts once.
 //!
 //! Guarantees: DPDK's functions are called between a start that succeeded and the end, never after. Everything of DPDK
-//! in this crate holds the [`Eal`], so the end comes when nothing of it is left; pools with packets that did not come
-//! back are never freed, and then the environment stays, too, until the process ends. A port is opened once at a time.
+//! in this crate holds the [`Eal`], so it ends when all of that is gone. Pools with packets that did not come back are
+//! never freed, and then the environment stays, too, until the process ends. A port is opened once at a time.
 #![allow(unsafe_code)]
 
 use super::dma::{DmaMemory, RunningDpdk};
@@ -19,24 +19,24 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Whether DPDK was started in this process, or tried to.
+/// Whether a start of DPDK was tried in this process.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// DPDK, started. The last owner's drop ends it.
 pub struct Eal {
     state: Mutex<EalState>,
-    /// Dropped to have the thread end DPDK.
+    /// Dropped so that the thread ends DPDK.
     end: Option<mpsc::Sender<bool>>,
     thread: Option<JoinHandle<()>>,
-    /// Memory of tables that a device reads: of the first that can.
+    /// Memory of tables that a device reads: of the first device that can.
     dma: Mutex<Option<Arc<DmaMemory>>>,
 }
 
-/// What of DPDK is in use.
+/// The parts of DPDK that are in use.
 #[derive(Default)]
 struct EalState {
     open: BTreeSet<u16>,
-    /// Pools whose owners have gone, to be freed when no port is open and their packets are back.
+    /// Pools without owners, to be freed when no port is open and their packets are back.
     left: Vec<PoolPointer>,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Eal {
     }
 }
 
-/// What to do about a start that failed.
+/// Returns advice about a failed start.
 fn start_hint(code: DpdkErrno) -> &'static str {
     match code.0 {
         0 => {
@@ -76,12 +76,12 @@ fn start_hint(code: DpdkErrno) -> &'static str {
 }
 
 impl Eal {
-    /// Starts DPDK with its own arguments (`--no-huge -m 128 --vdev ...`), without a program name. Unless they say
-    /// otherwise it starts no threads of its own to work on, binds none to a processor, and prints warnings only.
+    /// Starts DPDK with its own arguments (`--no-huge -m 128 --vdev ...`), without a program name. Unless the arguments
+    /// say otherwise it starts no worker threads, pins no thread to a processor, and prints warnings only.
     ///
     /// # Errors
-    /// [`DpdkError`]: started before, arguments that cannot be used, or what DPDK answered. After a failed start it
-    /// cannot be tried again.
+    /// [`DpdkError`]: started before, arguments that cannot be used, or DPDK's answer. After a failed start it cannot
+    /// be tried again.
     pub fn start<A: AsRef<str>>(arguments: &[A]) -> Result<Arc<Eal>, DpdkError> {
         let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.as_ref().to_owned()).collect();
         let strings = eal_arguments(&arguments)?;
@@ -90,7 +90,7 @@ impl Eal {
         }
         let (report, started) = mpsc::channel();
         let (end, ends) = mpsc::channel::<bool>();
-        // DPDK binds the thread that starts it; that one does nothing else.
+        // DPDK pins the thread that starts it, so that thread does nothing else.
         let thread = std::thread::Builder::new()
             .name("dpdk".to_owned())
             .spawn(move || {
@@ -121,10 +121,10 @@ impl Eal {
         }
     }
 
-    /// The ports that DPDK has found or made, open ones, too.
+    /// Returns the ports that DPDK has found or made, including open ones.
     ///
     /// # Errors
-    /// A device that does not tell of itself.
+    /// A device that does not describe itself.
     pub fn ports(&self) -> Result<Vec<PortDescription>, DpdkError> {
         let mut ports = Vec::new();
         let mut next = 0;
@@ -140,7 +140,7 @@ impl Eal {
         }
     }
 
-    /// Lets the calling thread have a cache of each pool until it ends. Everything works without, only slower.
+    /// Gives the calling thread a cache of each pool until it ends. All works without it, only slower.
     pub(super) fn enter(&self) {
         REGISTERED.with(|registered| {
             if !registered.tried.replace(true) {
@@ -154,7 +154,7 @@ impl Eal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a device was told to read, for whoever tells it: one at a time.
+    /// Locks the memory that was mapped for a device: one thread maps at a time.
     pub(super) fn dma(&self) -> MutexGuard<'_, Option<Arc<DmaMemory>>> {
         self.dma.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,35 +164,35 @@ impl Eal {
         if self.state().open.insert(port) { Ok(()) } else { Err(DpdkError::PortInUse(port)) }
     }
 
-    /// The port is closed.
+    /// Records that the port is closed.
     pub(super) fn release(&self, port: u16) {
         let mut state = self.state();
         state.open.remove(&port);
         state.sweep();
     }
 
-    /// Nobody uses the pool any more, but packets of it may be on their way.
+    /// Records that the pool has no owner any more, but packets of it may be in use.
     pub(super) fn leave(&self, pool: PoolPointer) {
         let mut state = self.state();
         state.left.push(pool);
         state.sweep();
     }
 
-    /// Pools whose owners have gone and whose packets have not come back.
+    /// Returns the number of pools without owners whose packets have not come back.
     pub fn orphaned_pools(&self) -> usize {
         self.state().left.len()
     }
 }
 
 impl EalState {
-    /// Frees what can be freed. While a port is open a packet of any pool may be in it.
+    /// Frees the pools that can be freed. While a port is open, a packet of any pool may be in it.
     fn sweep(&mut self) {
         if !self.open.is_empty() {
             return;
         }
         self.left.retain(|pool| {
             let pool = pool.0.as_ptr();
-            // SAFETY: the pool is not freed yet. No port is open and its owner has gone, so nobody else uses it.
+            // SAFETY: the pool is not freed yet. No port is open and its owner has gone, so no other thread uses it.
             unsafe {
                 let out = sys::rte_mempool_in_use_count(pool) > 0;
                 if !out {
@@ -219,13 +219,13 @@ impl Drop for Eal {
     }
 }
 
-/// The arguments as DPDK takes them, with a program name and what it would otherwise choose badly.
+/// Returns the arguments as DPDK takes them, with a program name and better defaults.
 fn eal_arguments(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
     let named = |name: &str| arguments.iter().any(|argument| argument.split('=').next() == Some(name));
     let short = |name: &str| arguments.iter().any(|argument| argument.starts_with(name) && !argument.starts_with("--"));
     let mut all = vec!["sandstorm".to_owned()];
     if !named("--lcores") && !short("-l") && !short("-c") {
-        // One thread of DPDK's, on any processor that this process may use.
+        // One DPDK thread, on any processor that this process may use.
         all.push(format!("--lcores=0@({})", usable_processors()));
     }
     if !named("--no-telemetry") && !named("--telemetry") {
@@ -249,8 +249,8 @@ fn eal_arguments(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
         .collect()
 }
 
-/// Arguments that ask for another kind of process than a primary one, in one word or two. An abbreviated one is found
-/// out after the start.
+/// Returns the arguments that ask for another process type than primary, in one word or two. Abbreviated ones are
+/// detected after the start.
 fn secondary_process_arguments(arguments: &[String]) -> Vec<String> {
     let next = arguments.iter().skip(1).map(String::as_str).chain([""]);
     let asks = arguments.iter().zip(next).filter(|(argument, next)| match argument.split_once('=') {
@@ -260,7 +260,7 @@ fn secondary_process_arguments(arguments: &[String]) -> Vec<String> {
     asks.map(|(argument, _)| argument.clone()).collect()
 }
 
-/// The processors that this thread may use, as DPDK writes them.
+/// Returns the processors that this thread may use, as DPDK writes them.
 fn usable_processors() -> String {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return "0".to_owned() };
     let usable: Vec<String> =
@@ -268,12 +268,12 @@ fn usable_processors() -> String {
     if usable.is_empty() { "0".to_owned() } else { usable.join(",") }
 }
 
-/// Why DPDK did not begin.
+/// The reason why DPDK did not start.
 #[derive(Clone, Copy, Debug)]
 enum EalInitError {
-    /// It refused; 0: it gave no reason.
+    /// DPDK refused; 0: it gave no reason.
     Refused(DpdkErrno),
-    /// It had attached itself to the memory of another process.
+    /// DPDK had attached itself to the memory of another process.
     Secondary,
 }
 
@@ -295,13 +295,13 @@ fn initialise(arguments: Vec<CString>) -> Result<(), EalInitError> {
             sys::rte_eal_cleanup();
             return Err(EalInitError::Secondary);
         }
-        // Threads of ours can then have caches; there are no secondary processes.
+        // Threads of this process can then have caches; there are no secondary processes.
         sys::rte_mp_disable();
     }
     Ok(())
 }
 
-/// Whether this thread is known to DPDK.
+/// Whether this thread is registered with DPDK.
 struct ThreadRegistration {
     tried: Cell<bool>,
     done: Cell<bool>,

@@ -1,22 +1,21 @@
-//! What DPDK refuses, typed and in words.
+//! Errors of DPDK, typed and in words.
 
 use super::c_strings::error_text;
 use crate::stack::InterruptFault;
 use std::fmt;
 use thiserror::Error;
 
-/// A number with which DPDK says why it refused: the system's `errno`, or one of its own from 1000 on; 0 where it does
-/// not say.
+/// DPDK's number for the reason of a refusal: the system's `errno`, or one of its own from 1000 on; 0 if unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DpdkErrno(pub i32);
 
 impl DpdkErrno {
-    /// From what a function of DPDK returned: most give the number negated.
+    /// Converts the result of a DPDK function: most return the number negated.
     pub(super) fn of(returned: i32) -> DpdkErrno {
         DpdkErrno(returned.saturating_abs())
     }
 
-    /// Whether the driver does not have this.
+    /// Returns whether the driver does not support the function.
     pub fn is_unsupported(self) -> bool {
         [libc::ENOTSUP, libc::EOPNOTSUPP, libc::ENOSYS].contains(&self.0)
     }
@@ -37,7 +36,7 @@ impl fmt::Debug for DpdkErrno {
     }
 }
 
-/// What was being configured.
+/// The step of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigureStage {
     /// The port with its number of queues and offloads.
@@ -48,7 +47,7 @@ pub enum ConfigureStage {
     ReceiveQueue,
     /// A transmit queue.
     TransmitQueue,
-    /// Starting it.
+    /// The start of the port.
     Start,
     /// Interrupts of a receive queue.
     Interrupt,
@@ -67,7 +66,7 @@ impl fmt::Display for ConfigureStage {
     }
 }
 
-/// Why DPDK, or something of it, cannot be had.
+/// The reason why DPDK, or a part of it, cannot be used.
 #[derive(Debug, Error)]
 pub enum DpdkError {
     /// A second start.
@@ -79,11 +78,11 @@ pub enum DpdkError {
     /// DPDK did not start.
     #[error("DPDK does not start with the arguments {arguments:?}: {code}; {hint}")]
     Start {
-        /// What it was given.
+        /// The arguments.
         arguments: Vec<String>,
-        /// What it answered.
+        /// DPDK's answer.
         code: DpdkErrno,
-        /// What to do.
+        /// Advice.
         hint: &'static str,
     },
     /// DPDK found another process with the same memory, and attached itself to that.
@@ -91,7 +90,7 @@ pub enum DpdkError {
         "another process uses DPDK's --file-prefix, and each server is a primary process of its own: leave --proc-type out, and name another prefix"
     )]
     Secondary,
-    /// The system gave no thread for it.
+    /// The system provided no thread for it.
     #[error("cannot start DPDK's thread: {0}")]
     Thread(std::io::Error),
     /// No such port.
@@ -99,10 +98,10 @@ pub enum DpdkError {
     NoPort {
         /// The name or number asked for.
         asked: String,
-        /// Those that are there.
+        /// The ports that exist.
         present: String,
     },
-    /// Somebody of this process has the port.
+    /// The port is open in this process already.
     #[error("DPDK's port {0} is open already")]
     PortInUse(u16),
     /// More queues than the device has.
@@ -112,7 +111,7 @@ pub enum DpdkError {
         port: u16,
         /// Queues asked for.
         asked: u16,
-        /// Queues that it has.
+        /// Queues that the port has.
         most: u16,
     },
     /// Two ports of this process could not be connected.
@@ -120,7 +119,7 @@ pub enum DpdkError {
     RingPair {
         /// The name.
         name: String,
-        /// What DPDK answered.
+        /// DPDK's answer.
         code: DpdkErrno,
     },
     /// No memory for packets.
@@ -130,7 +129,7 @@ pub enum DpdkError {
         mbufs: u32,
         /// Bytes of each.
         room: u32,
-        /// What DPDK answered.
+        /// DPDK's answer.
         code: DpdkErrno,
     },
     /// The device refused its configuration.
@@ -138,88 +137,88 @@ pub enum DpdkError {
     Configure {
         /// The port.
         port: u16,
-        /// What was refused.
+        /// The refused step.
         stage: ConfigureStage,
-        /// What the driver answered.
+        /// The driver's answer.
         code: DpdkErrno,
     },
-    /// The device is not shared with the kernel.
+    /// The device cannot be shared with the kernel.
     #[error("port {port} cannot be shared with the kernel (isolate): {}", .why.words())]
     Isolation {
         /// The port.
         port: u16,
-        /// What the driver answered.
+        /// The driver's answer.
         why: FlowError,
     },
-    /// The device does not tell of itself.
+    /// The device does not describe itself.
     #[error("cannot query the capabilities of port {port}: {code}")]
     Info {
         /// The port.
         port: u16,
-        /// What the driver answered.
+        /// The driver's answer.
         code: DpdkErrno,
     },
 }
 
-/// Why no interrupt wakes the workers of a device.
+/// The reason why no interrupt wakes the workers of a device.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InterruptsUnavailable {
-    /// Nobody asked for them.
+    /// The options did not ask for them.
     #[error("workers never sleep")]
     NotRequested,
     /// The driver is known to have none.
     #[error("its driver has no interrupts")]
     Driver,
-    /// The port refuses them.
+    /// The port refused them.
     #[error("with interrupts the port refused {stage}: {code}")]
     Refused {
-        /// What was refused.
+        /// The refused step.
         stage: ConfigureStage,
-        /// What the driver answered.
+        /// The driver's answer.
         code: DpdkErrno,
     },
-    /// One descriptor tells of several queues: whoever reads it would take it from the others.
+    /// Several queues share one descriptor: a thread that reads it would take the event from the others.
     #[error("its queues share one interrupt")]
     Shared,
-    /// The system gave no descriptor for them.
+    /// The system provided no descriptor for them.
     #[error("no file descriptor is left to wait for one")]
     Descriptor,
-    /// What had worked at first does not: see [`InterruptFault`].
+    /// Interrupts worked at first and then failed: see [`InterruptFault`].
     #[error("given up: {0}")]
     Faulty(InterruptFault),
 }
 
-/// What of a flow rule a driver refuses.
+/// The part of a flow rule that a driver refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulePart {
-    /// It does not say, or has no rules at all.
+    /// The driver does not say, or supports no rules at all.
     Unspecified,
     /// The rule as such.
     Rule,
     /// Group, priority or direction.
     Attributes,
-    /// What packets it is for.
+    /// The match on packets.
     Pattern,
-    /// What becomes of them.
+    /// The action for matching packets.
     Action,
-    /// The state that the device is in, such as stopped.
+    /// The state of the device, such as stopped.
     State,
 }
 
-/// Why a flow rule was refused.
+/// The reason why a flow rule was refused.
 #[derive(Clone, Debug, Error)]
 #[error("the driver refuses the rule ({part:?}): {}", self.words())]
 pub struct FlowError {
-    /// What of it.
+    /// The refused part.
     pub part: RulePart,
-    /// What the driver answered.
+    /// The driver's answer.
     pub code: DpdkErrno,
-    /// Its words, if it has any.
+    /// The driver's message, if it has any.
     pub message: String,
 }
 
 impl FlowError {
-    /// The number's meaning, and the driver's own words.
+    /// Returns the number's meaning, and the driver's own message.
     pub(super) fn words(&self) -> String {
         let FlowError { code, message, .. } = self;
         if message.is_empty() { code.to_string() } else { format!("{code}: {message}") }

@@ -1,6 +1,6 @@
-//! Flow rules: which queue a packet comes to, decided by the device.
+//! Flow rules: the device decides which queue a packet comes to.
 //!
-//! Guarantees: a rule is taken back once, while its port runs.
+//! Guarantees: a rule is destroyed once, while its port runs.
 #![allow(unsafe_code)]
 
 use super::error::FlowError;
@@ -12,26 +12,26 @@ use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Packets that a rule is for: UDP of one family to one port.
+/// The packets that a rule matches: UDP of one family to one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UdpRule {
     /// IPv6 rather than IPv4.
     pub v6: bool,
-    /// To this address alone, which must be of the family; none: to any.
+    /// The destination address, which must be of the family; none: any.
     pub address: Option<IpAddr>,
     /// Destination port.
     pub port: u16,
-    /// The queue that they come to.
+    /// The queue that matching packets come to.
     pub queue: u16,
 }
 
 impl UdpRule {
-    /// UDP to `port` at any address of a family.
+    /// Matches UDP to `port` at any address of a family.
     pub fn any(v6: bool, port: u16, queue: u16) -> UdpRule {
         UdpRule { v6, address: None, port, queue }
     }
 
-    /// UDP to `port` at one address.
+    /// Matches UDP to `port` at one address.
     pub fn to(address: IpAddr, port: u16, queue: u16) -> UdpRule {
         UdpRule { v6: address.is_ipv6(), address: Some(address), port, queue }
     }
@@ -57,7 +57,7 @@ impl UdpRule {
     }
 }
 
-/// A rule that a device keeps; taken back when dropped.
+/// A rule that a device keeps; destroyed when dropped.
 #[derive(Debug)]
 pub struct FlowRule {
     flow: NonNull<sys::rte_flow>,
@@ -72,10 +72,10 @@ unsafe impl Send for FlowRule {}
 unsafe impl Sync for FlowRule {}
 
 impl DpdkPort {
-    /// Asks whether the device would take a rule.
+    /// Asks whether the device would accept a rule.
     ///
     /// # Errors
-    /// [`FlowError`]: what of it the driver refuses.
+    /// [`FlowError`]: the part that the driver refuses.
     pub fn validate(&self, rule: &UdpRule) -> Result<(), FlowError> {
         let mut error = empty_flow_error();
         // SAFETY: the port is open; the rule and the error live across the call, which copies.
@@ -86,7 +86,7 @@ impl DpdkPort {
     /// Has the device keep a rule.
     ///
     /// # Errors
-    /// [`FlowError`]: what of it the driver refuses.
+    /// [`FlowError`]: the part that the driver refuses.
     pub fn create(&self, rule: UdpRule) -> Result<FlowRule, FlowError> {
         let mut error = empty_flow_error();
         // SAFETY: as for `validate`.
@@ -97,7 +97,7 @@ impl DpdkPort {
 }
 
 impl FlowRule {
-    /// What it says.
+    /// Returns the rule.
     pub fn rule(&self) -> &UdpRule {
         &self.rule
     }

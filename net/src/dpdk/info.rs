@@ -1,6 +1,6 @@
-//! What a device says of itself.
+//! Descriptions of devices.
 //!
-//! Guarantees: strings and numbers that a driver says are copied before anything else is asked of it.
+//! Guarantees: strings and numbers from a driver are copied before it is asked again.
 #![allow(unsafe_code)]
 
 use super::c_strings::c_chars_to_string;
@@ -8,7 +8,7 @@ use super::error::{DpdkErrno, DpdkError};
 use crate::stack::MacAddress;
 use sandstorm_dpdk_sys as sys;
 
-/// What a device says of itself.
+/// A device's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortDescription {
     /// Its number.
@@ -23,20 +23,20 @@ pub struct PortDescription {
     pub mac: MacAddress,
     /// Bytes of the largest IP packet, as set.
     pub mtu: u16,
-    /// The most that can be set; 0 if it does not say.
+    /// The largest MTU that can be set; 0 if unknown.
     pub max_mtu: u16,
-    /// Queues each way that it has, the fewer of both.
+    /// Queues in each direction, the smaller number of both.
     pub max_queues: u16,
-    /// Whether it checks checksums of what it receives: of IPv4 headers, of UDP.
+    /// Whether it checks checksums of received frames: of IPv4 headers, of UDP.
     pub checks: (bool, bool),
-    /// Whether it fills in checksums of what it sends: of IPv4 headers, of UDP.
+    /// Whether it fills in checksums of sent frames: of IPv4 headers, of UDP.
     pub tx_checksums: (bool, bool),
-    /// Whether it sends values from where they are stored; if not, they are copied into its packets.
+    /// Whether it sends values in place; if not, they are copied into its packets.
     pub sends_in_place: bool,
     /// Whether it sends packets of several pieces.
     pub sends_segments: bool,
-    /// Whether it can be shared with the kernel ([`super::PortOptions::isolate`]); of a port that is not open, whether
-    /// it might.
+    /// Whether it can be shared with the kernel ([`super::PortOptions::isolate`]). For a port that is not open: whether
+    /// that is possible.
     pub supports_isolation: bool,
     /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
     pub supports_rss: bool,
@@ -46,37 +46,35 @@ pub struct PortDescription {
 const MEMIF: &str = "net_memif";
 /// The driver of AF_XDP, an interface of the kernel's.
 pub(super) const AF_XDP_DRIVER: &str = "net_af_xdp";
-/// The driver of the kernel's tap devices, which may take from another of its interfaces.
+/// The driver of the kernel's tap devices, which may receive from another kernel interface.
 const TAP: &str = "net_tap";
-/// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is
-/// registered nowhere will do.
+/// Drivers that read sent bytes with the processor, anywhere within this process: the memory need not be registered.
 const CPU_READ_DRIVERS: [&str; 5] = [MEMIF, "net_ring", "net_null", TAP, "net_af_packet"];
-/// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to
-/// be connected.
+/// Drivers without interrupts that a request for them would start twice. For memif, starting is connecting.
 pub(super) const INTERRUPTLESS_DRIVERS: [&str; 5] = [MEMIF, AF_XDP_DRIVER, "net_ring", "net_null", "net_af_packet"];
 /// Drivers whose frames go from memory to memory, and are read by processors alone.
 const IN_MEMORY_DRIVERS: [&str; 3] = [MEMIF, "net_ring", "net_null"];
 
 impl PortDescription {
-    /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To
-    /// open one is to connect to that process.
+    /// Returns whether it is memory shared with another process (memif), where both sides need the same number of
+    /// queues. Opening it connects to that process.
     pub fn is_shared_memory(&self) -> bool {
         self.driver == MEMIF
     }
 
-    /// Whether its frames never leave this machine's memory, so that no checksum has anything to find in them.
+    /// Returns whether its frames never leave this machine's memory, so that checksums protect nothing.
     pub fn stays_in_memory(&self) -> bool {
         IN_MEMORY_DRIVERS.contains(&self.driver.as_str())
     }
 }
 
-/// The address of a port between two ends of one process, whose device has none: of those that anybody may choose.
+/// Returns a locally administered address, for a port between two ends of one process, whose device has none.
 fn local_mac(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();
     [2, 0, 0, 0, high, low]
 }
 
-/// Asks a port what it is. For modules that hold the [`super::Eal`].
+/// Asks a port for its description. For modules that hold the [`super::Eal`].
 pub(super) fn describe(port: u16) -> Result<PortDescription, DpdkError> {
     // SAFETY: all-zero is a value of the structure, which holds numbers alone.
     let mut said: sys::ss_port_info = unsafe { std::mem::zeroed() };
@@ -87,7 +85,7 @@ pub(super) fn describe(port: u16) -> Result<PortDescription, DpdkError> {
     }
     let can = |what: u32| said.can & what != 0;
     let driver = c_chars_to_string(&said.driver);
-    // A real device reads memory by itself, and only what it was told of: see `dma`.
+    // A real device reads memory by itself, and only mapped memory: see `dma`.
     let reads_all = CPU_READ_DRIVERS.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
     let supports_isolation = driver != TAP || can(sys::SS_HAS_REMOTE);
     Ok(PortDescription {
@@ -110,7 +108,7 @@ pub(super) fn describe(port: u16) -> Result<PortDescription, DpdkError> {
 
 #[cfg(test)]
 impl PortDescription {
-    /// A device that can nothing beyond packets.
+    /// Returns a device that supports nothing beyond packets.
     pub(super) fn plain() -> PortDescription {
         PortDescription {
             port: 0,

@@ -1,8 +1,8 @@
-//! Interrupts of receive queues: what a worker that sleeps is woken by, where a device offers them.
+//! Interrupts of receive queues, which wake sleeping workers where a device offers them.
 //!
-//! Guarantees: the descriptor that a driver's interrupts go to stays open until the port has stopped, which takes them
-//! off it. A queue's interrupt is asked for and called off one call at a time of the whole port: some drivers keep
-//! those of all queues in one word.
+//! Guarantees: the descriptor that a driver's interrupts go to stays open until the port has stopped, which detaches
+//! them. Queues' interrupts are armed and disarmed one call at a time for the whole port: some drivers keep those of
+//! all queues in one word.
 #![allow(unsafe_code)]
 
 use super::error::{ConfigureStage, DpdkErrno, InterruptsUnavailable};
@@ -19,7 +19,7 @@ fn refusal(returned: i32) -> InterruptsUnavailable {
     InterruptsUnavailable::Refused { stage: ConfigureStage::Interrupt, code: DpdkErrno::of(returned) }
 }
 
-/// Whether a port that was started has an interrupt for each of so many queues.
+/// Checks that a port that was started has an interrupt for each of so many queues.
 fn check_supported(port: u16, queues: u16) -> Result<(), InterruptsUnavailable> {
     let mut descriptors = BTreeSet::new();
     for queue in 0..queues {
@@ -40,7 +40,7 @@ fn check_supported(port: u16, queues: u16) -> Result<(), InterruptsUnavailable> 
     Ok(())
 }
 
-/// Those of a port's queues; none, and why not.
+/// The interrupts of a port's queues; none, and the reason.
 #[derive(Debug)]
 pub(super) struct PortInterrupts {
     queues: Vec<QueueInterrupt>,
@@ -48,31 +48,31 @@ pub(super) struct PortInterrupts {
     one_at_a_time: Mutex<()>,
 }
 
-/// That of one queue.
+/// The interrupt of one queue.
 #[derive(Debug)]
 struct QueueInterrupt {
-    /// An epoll descriptor, readable once one has come.
+    /// An epoll descriptor, readable once an interrupt has come.
     events: Arc<OwnedFd>,
     came: AtomicU64,
-    /// 0, or why it is not used any more: the place in [`InterruptFault::ALL`], from 1 on.
+    /// 0, or why it is not used any more: the index in [`InterruptFault::ALL`], from 1 on.
     forgone: AtomicU8,
 }
 
 impl PortInterrupts {
-    /// None.
+    /// Returns a port without interrupts.
     pub(super) fn without(why: InterruptsUnavailable) -> PortInterrupts {
         PortInterrupts { queues: Vec::new(), without: Some(why), one_at_a_time: Mutex::default() }
     }
 
-    /// Those of the first `queues` queues of a port that was started and asked for them, off until they are armed; or
-    /// none, and why. To be kept until the port has stopped in any case.
+    /// Sets up the interrupts of the first `queues` queues of a port that was started and asked for them, off until
+    /// they are armed. If that fails, there are none. The result must live until the port has stopped in any case.
     pub(super) fn of(port: u16, queues: u16) -> PortInterrupts {
         let mut all = PortInterrupts { queues: Vec::new(), without: None, one_at_a_time: Mutex::default() };
         all.without = check_supported(port, queues).and_then(|()| all.collect(port, queues)).err();
         all
     }
 
-    /// Has each queue's come to a descriptor of its own.
+    /// Connects each queue's interrupt to a descriptor of its own.
     fn collect(&mut self, port: u16, queues: u16) -> Result<(), InterruptsUnavailable> {
         for queue in 0..queues {
             let events = create(CreateFlags::CLOEXEC).map_err(|_| InterruptsUnavailable::Descriptor)?;
@@ -88,7 +88,7 @@ impl PortInterrupts {
         Ok(())
     }
 
-    /// Why none are used; none: they are.
+    /// Returns the reason why no interrupts are used; none if they are.
     pub(super) fn why_not(&self) -> Option<InterruptsUnavailable> {
         let given = self.queues.iter().find_map(|queue| {
             let place = usize::from(queue.forgone.load(Relaxed)).checked_sub(1)?;
@@ -97,7 +97,7 @@ impl PortInterrupts {
         self.without.or(given.map(InterruptsUnavailable::Faulty))
     }
 
-    /// How many have come to those who waited for one.
+    /// Returns how many interrupts have come to waiting workers.
     pub(super) fn came(&self) -> u64 {
         self.queues.iter().map(|queue| queue.came.load(Relaxed)).sum()
     }
@@ -106,18 +106,18 @@ impl PortInterrupts {
         self.queues.get(usize::from(queue))
     }
 
-    /// What is readable once one has come for this queue.
+    /// Returns the descriptor that is readable once an interrupt has come for this queue.
     pub(super) fn descriptor(&self, queue: u16) -> Option<Arc<OwnedFd>> {
         self.queue(queue).map(|queue| Arc::clone(&queue.events))
     }
 
-    /// Asks for one with the next frame of a queue, or no longer. Whether the driver does it.
+    /// Arms or disarms the interrupt for the next frame of a queue. Returns whether the driver did it.
     pub(super) fn set(&self, port: u16, queue: u16, on: bool) -> bool {
         let _one_sets = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         if self.queue(queue).is_none() {
             return false;
         }
-        // SAFETY: the port runs, which whoever has a queue of it sees to; both are calls of numbers alone.
+        // SAFETY: the port runs, which the owner of a queue of it sees to; both are calls of numbers alone.
         let failed = unsafe {
             if on {
                 sys::rte_eth_dev_rx_intr_enable(port, queue)
@@ -128,7 +128,7 @@ impl PortInterrupts {
         failed == 0
     }
 
-    /// Whether one has come since this was last asked, of the thread that has the queue.
+    /// Returns whether an interrupt has come since the last call. For the thread that owns the queue.
     pub(super) fn take(&self, queue: u16) -> bool {
         let Some(queue) = self.queue(queue) else { return false };
         // SAFETY: the descriptor is an epoll one that is open, and holds what DPDK has put there alone.
@@ -139,7 +139,7 @@ impl PortInterrupts {
         came
     }
 
-    /// That of this queue is not used any more.
+    /// Stops using this queue's interrupt.
     pub(super) fn forgo(&self, queue: u16, why: InterruptFault) {
         let place = InterruptFault::ALL.iter().position(|one| *one == why).unwrap_or(0);
         if let Some(queue) = self.queue(queue) {

@@ -1,4 +1,4 @@
-//! What the kernel has of a device that it shares with the server.
+//! The kernel's addresses on a device that it shares with the server.
 
 use super::device_error::DeviceError;
 use super::info::PortDescription;
@@ -6,7 +6,7 @@ use crate::stack::{InterfaceNetwork, kernel_addresses};
 use std::fs;
 use std::net::IpAddr;
 
-/// The interface of the kernel's that has an address, and its Ethernet address as text, in small letters.
+/// Returns the kernel's interface that has an address, and its Ethernet address as text, in small letters.
 fn interface_of_address(address: IpAddr) -> Option<(String, String)> {
     let (_, label) = kernel_addresses().into_iter().find(|(ip, _)| *ip == address)?;
     // An address may have a label behind its interface's name.
@@ -15,10 +15,10 @@ fn interface_of_address(address: IpAddr) -> Option<(String, String)> {
     Some((name, mac.trim().to_lowercase()))
 }
 
-/// Whether the kernel's interface that is this device has these addresses.
+/// Checks that the kernel's interface of this device has these addresses.
 ///
 /// # Errors
-/// An address that it has not, or has elsewhere: nobody would answer who asks for it there.
+/// An address that the interface lacks, or that another has: no host would answer a question for it there.
 pub(super) fn check_kernel_addresses(info: &PortDescription, networks: &[InterfaceNetwork]) -> Result<(), DeviceError> {
     for InterfaceNetwork { address, prefix, .. } in networks {
         let Some((interface, mac)) = interface_of_address(*address) else {
@@ -49,7 +49,7 @@ mod tests {
     fn the_kernel_has_to_have_the_address_and_on_the_devices_own_interface() {
         let refused = at(MacAddress::ZERO, [192, 0, 2, 7].into()).unwrap_err();
         assert!(refused.to_string().contains("ip addr add 192.0.2.7/24 dev"), "{refused}");
-        // An address that the kernel has, without a packet: the one that it would send from.
+        // An address that the kernel has, found without a packet: the one that it would send from.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         if socket.connect("192.0.2.1:9").is_err() {
             eprintln!("skipped: an address of the kernel's: this machine has no route");

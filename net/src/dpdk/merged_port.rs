@@ -8,28 +8,28 @@ use crate::stack::{FramePort, MacAddress, PortOffloads, RxFrame, TxFrame};
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// All queue pairs of a port, used by one thread. What goes to the server's worker `n` leaves on queue `n`, where a
-/// device that is a cable between the two has it arrive with that worker.
+/// All queue pairs of a port, used by one thread. Frames for the server's worker `n` leave on queue `n`; over a direct
+/// link they arrive at that worker.
 #[derive(Debug)]
 pub struct MergedPort {
     queues: Vec<QueuePair>,
     /// Frames of the last receive: the queue, and the number there.
     received: [(u8, u8); BURST],
     count: usize,
-    /// The queue that is looked at first.
+    /// The queue that is polled first.
     first: usize,
     /// The UDP port of the server's first worker.
     server_port: u16,
 }
 
 impl MergedPort {
-    /// These queues of one port, towards a server whose first worker has this UDP port. None without queues.
+    /// Merges these queues of one port, towards a server whose first worker has this UDP port. None without queues.
     pub fn new(queues: Vec<QueuePair>, server_port: u16) -> Option<MergedPort> {
         let some = !queues.is_empty() && queues.len() <= usize::from(u8::MAX);
         some.then(|| MergedPort { queues, received: [(0, 0); BURST], count: 0, first: 0, server_port })
     }
 
-    /// The queue that a frame leaves on.
+    /// Returns the queue that a frame leaves on.
     fn tx_queue(&self, frame: &TxFrame<'_>) -> usize {
         let at = ETHERNET + frame.ip_header_len + 2;
         let Some([high, low]) = frame.header.get(at..at + 2).filter(|_| frame.ip_header_len > 0) else { return 0 };
@@ -66,7 +66,7 @@ impl FramePort for MergedPort {
         let (most, queues) = (most.min(BURST), self.queues.len());
         for step in 0..queues {
             let which = (self.first + step) % queues;
-            // A queue that is not looked at gives back what it had given, too.
+            // A queue that is not polled releases its earlier frames, too.
             let room = most - self.count;
             let came = self.queues.get_mut(which).map_or(0, |queue| queue.receive(room));
             for (index, place) in self.received.iter_mut().skip(self.count).take(came).enumerate() {

@@ -1,9 +1,10 @@
 //! DPDK: network devices driven from this process, without the kernel.
 //!
-//! From the ground up: [`Eal`] is DPDK started, [`MbufPool`] holds packet buffers, [`DpdkPort`] is a device,
-//! [`QueuePair`] one receive and one transmit queue of it, which [`crate::stack`] makes a driver of, and [`FlowRule`] a
-//! rule that the device keeps. Each holds what it needs, so that everything goes in the right order: rules, queues, the
-//! port, pools, DPDK. [`DpdkDevice`] puts all that together for a server, [`ClientDevice`] for a client.
+//! From the ground up: [`Eal`] is DPDK started, [`MbufPool`] holds packet buffers, and [`DpdkPort`] is a device.
+//! [`QueuePair`] is one receive and one transmit queue of it, which [`crate::stack`] makes a driver of, and
+//! [`FlowRule`] a rule that the device keeps. Each holds the parts that it needs, so that all are dropped in the right
+//! order: rules, queues, the port, pools, DPDK. [`DpdkDevice`] puts all that together for a server, [`ClientDevice`]
+//! for a client.
 
 mod c_strings;
 mod device;

@@ -1,7 +1,7 @@
-//! A port that is open: what its owner, its queues and its rules share.
+//! The state of an open port, which its owner, its queues and its rules share.
 //!
-//! Guarantees: a port has one owner in this process. It is configured before it starts, and it stops and closes when
-//! its owner, all its queues, its rules and everything received from it have gone; its pools go after it.
+//! Guarantees: a port has one owner in this process. It is configured before it starts. It stops and closes when its
+//! owner, all its queues, its rules and everything received from it have gone; its pools go after it.
 #![allow(unsafe_code)]
 
 use super::eal::Eal;
@@ -21,25 +21,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
 pub(super) const FRAME_OVERHEAD: u16 = 18;
 
-/// How to open a port.
+/// The options of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortOptions {
-    /// Queues each way.
+    /// Queues in each direction.
     pub queues: u16,
     /// Packets that a receive queue holds; the driver may round. Default [`DPDK_DESCRIPTORS`].
     pub rx_descriptors: u16,
-    /// The same of a transmit queue.
+    /// Packets that a transmit queue holds.
     pub tx_descriptors: u16,
-    /// Bytes of the largest IP packet; none: as the device has it.
+    /// Bytes of the largest IP packet; none: the device's own setting.
     pub mtu: Option<u16>,
     /// Let the device check and fill in checksums where it can. Default: true.
     pub checksums: bool,
-    /// Take only what a rule names, and leave the rest to the kernel, on devices that it shares. Default: false.
+    /// Receive only packets that a rule matches, and leave the others to the kernel, on devices that it shares.
+    /// Default: false.
     pub isolate: bool,
     /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as
     /// many more. Default: 0.
     pub kept_buffers: u32,
-    /// Have the device, if it reads memory by itself, send from that of tables ([`DpdkPort::dma`]). Default: false.
+    /// If the device reads memory by itself, have it send from that of tables ([`DpdkPort::dma`]). Default: false.
     pub dma_from_tables: bool,
     /// Have receive queues interrupt where the driver can, once [`crate::stack::FramePort::arm`] asks for it. Default:
     /// false.
@@ -47,7 +48,7 @@ pub struct PortOptions {
 }
 
 impl PortOptions {
-    /// So many queues, all else by default.
+    /// Returns options with so many queues and all defaults.
     pub fn new(queues: u16) -> PortOptions {
         PortOptions {
             queues,
@@ -63,7 +64,7 @@ impl PortOptions {
     }
 }
 
-/// What a device has counted since it started.
+/// A device's counters since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Packets received.
@@ -80,12 +81,12 @@ pub struct PortCounters {
     pub no_buffer: u64,
     /// Buffers that were taken out and are kept now.
     pub kept: u64,
-    /// Packets that were worth keeping and had to be copied, since as many were kept as may be, or were to wait as
-    /// copies.
+    /// Packets that were worth keeping but had to be copied, since the limit of kept buffers was reached, or they were
+    /// to wait as copies.
     pub not_kept: u64,
-    /// Packets whose last bytes were sent from where they are stored.
+    /// Packets whose last bytes were sent in place.
     pub in_place: u64,
-    /// Packets whose last bytes were copied, though they are stored where they stay.
+    /// Packets whose last bytes were copied, though they are stored in shared memory.
     pub copied: u64,
     /// Bytes of tables that the device reads by itself.
     pub reads_bytes: u64,
@@ -93,25 +94,24 @@ pub struct PortCounters {
     pub interrupts: u64,
 }
 
-/// What a port, its queues and its rules share. The order of the fields is that in which they go.
+/// The state that a port, its queues and its rules share. The fields are dropped in their order.
 pub(super) struct OpenPort {
     pub(super) claim: PortClaim,
     pub(super) info: PortDescription,
-    /// Nobody needs checksums of UDP: packets stay in this machine's memory.
+    /// UDP checksums are not needed: packets stay in this machine's memory.
     pub(super) checksums_optional: bool,
     /// Packets that a receive queue holds.
     pub(super) rx_descriptors: u32,
-    /// Groups listened to, each queue's. Whoever asks or sets something of the whole device holds this: drivers allow
-    /// one at a time.
+    /// The groups of each queue. Threads that ask or set the whole device lock this: drivers allow one at a time.
     pub(super) groups: Mutex<Vec<Vec<MacAddress>>>,
     pub(super) pools: Vec<MbufPool>,
-    /// One for each queue, of buffers for what is sent from elsewhere; none if the port does not do that.
+    /// One pool for each queue, of buffers for external memory; none if the port does not send from there.
     pub(super) external_pools: Vec<MbufPool>,
-    /// From where it sends.
+    /// The memory that the port sends from.
     pub(super) reads: SendMemory,
-    /// What each queue has sent.
+    /// Counters of the packets that each queue has sent.
     pub(super) ends: Vec<PayloadCounts>,
-    /// What was taken out of each queue.
+    /// The budgets of buffers taken out of each queue.
     pub(super) kept: Vec<Arc<RxBufferBudget>>,
     pub(super) eal: Arc<Eal>,
 }
@@ -122,25 +122,25 @@ impl std::fmt::Debug for OpenPort {
     }
 }
 
-/// The right to a port; its end closes it.
+/// The right to a port; dropping it closes the port.
 pub(super) struct PortClaim {
     port: u16,
     configured: bool,
     started: bool,
-    /// Go after the port has stopped.
+    /// Dropped after the port has stopped.
     interrupts: PortInterrupts,
     eal: Arc<Eal>,
 }
 
 impl PortClaim {
-    /// Takes the port, which nobody may have.
+    /// Claims the port, which must not be claimed yet.
     pub(super) fn take(eal: &Arc<Eal>, port: u16) -> Result<PortClaim, DpdkError> {
         eal.claim(port)?;
         let (interrupts, eal) = (PortInterrupts::without(InterruptsUnavailable::NotRequested), Arc::clone(eal));
         Ok(PortClaim { port, configured: false, started: false, interrupts, eal })
     }
 
-    /// Configures the port and starts it, with interrupts if they are asked for and can be had.
+    /// Configures the port and starts it, with interrupts if they are requested and supported.
     pub(super) fn start(
         &mut self,
         options: &PortOptions,
@@ -163,7 +163,7 @@ impl PortClaim {
             },
         };
         if std::mem::take(&mut self.started) {
-            // SAFETY: the port is claimed and runs; nobody has a queue of it yet.
+            // SAFETY: the port is claimed and runs; no thread has a queue of it yet.
             unsafe { sys::rte_eth_dev_stop(self.port) };
         }
         self.interrupts = PortInterrupts::without(why);
@@ -180,7 +180,7 @@ impl PortClaim {
         let port = self.port;
         configure(port, options, info, pools, interrupts)?;
         if options.isolate {
-            // Not earlier: net_tap forgets it where it has no queues yet, and keeps taking all.
+            // Not earlier: net_tap forgets the isolation while it has no queues, and keeps receiving all.
             isolate(port, true).map_err(|why| DpdkError::Isolation { port, why })?;
         }
         // SAFETY: the port is claimed and configured.
@@ -224,7 +224,7 @@ impl OpenPort {
 
     pub(super) fn is_up(&self) -> bool {
         let _one_asks = self.one_at_a_time();
-        // SAFETY: the port is open, and nobody else asks.
+        // SAFETY: the port is open, and no other thread asks.
         unsafe { sys::ss_port_link(self.claim.port) == 1 }
     }
 
@@ -232,8 +232,8 @@ impl OpenPort {
         // SAFETY: all-zero is a value of the structure, which holds numbers alone.
         let mut said: sys::ss_port_stats = unsafe { std::mem::zeroed() };
         let _one_asks = self.one_at_a_time();
-        // SAFETY: the port is open, and nobody else asks; the structure is filled in, with zeros if the driver does not
-        // count.
+        // SAFETY: the port is open, and no other thread asks; the structure is filled in, with zeros if the driver does
+        // not count.
         unsafe { sys::ss_port_stats(self.claim.port, &mut said) };
         PortCounters {
             received: said.received,
@@ -251,7 +251,7 @@ impl OpenPort {
         }
     }
 
-    /// Lets frames to the groups of all queues in. Whether it does: a device that knows no groups lets all in.
+    /// Lets frames to the groups of all queues in. Returns whether it does: a device without group filters lets all in.
     pub(super) fn listen(&self, queue: u16, groups: &[MacAddress]) -> bool {
         let mut all = self.one_at_a_time();
         if let Some(own) = all.get_mut(usize::from(queue)) {
@@ -267,7 +267,7 @@ impl OpenPort {
     }
 }
 
-/// The MTU that a device is configured with. To leave that out is not to leave it as it is: DPDK then sets 1500.
+/// Returns the MTU that a device is configured with. Omitting it does not keep the old one: DPDK then sets 1500.
 pub(super) fn mtu_to_set(asked: Option<u16>, info: &PortDescription) -> u16 {
     let most = if info.max_mtu == 0 { u16::MAX } else { info.max_mtu };
     asked.unwrap_or(info.mtu.min(most))

@@ -1,19 +1,19 @@
-//! How much of what is sent is sent from where it is stored.
+//! Counters of frames whose last bytes are sent in place, or copied.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How the end of a frame is sent.
+/// The source of a frame's last bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PayloadSource {
-    /// It is nobody else's.
+    /// They are not shared.
     Unshared,
-    /// From where it is stored.
+    /// They are sent in place, from where they are stored.
     InPlace,
-    /// It is shared, and was copied.
+    /// They are shared, and were copied.
     Copied,
 }
 
-/// Frames that a queue has sent, by their ends. On a line of its own: each worker writes one.
+/// Frames that a queue has sent, by the source of their last bytes. On a cache line of its own: each worker writes one.
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct PayloadCounts {
@@ -22,7 +22,7 @@ pub(super) struct PayloadCounts {
 }
 
 impl PayloadCounts {
-    /// By the queue's worker alone.
+    /// Adds frames. Called by the queue's worker alone.
     pub(super) fn add(&self, sent: impl Iterator<Item = PayloadSource>) {
         let (mut in_place, mut copied) = (0, 0);
         for end in sent {
@@ -36,7 +36,7 @@ impl PayloadCounts {
         }
     }
 
-    /// Those sent from where they are stored, and those copied.
+    /// Returns the frames sent in place, and those copied.
     pub(super) fn get(&self) -> (u64, u64) {
         (self.in_place.load(Relaxed), self.copied.load(Relaxed))
     }

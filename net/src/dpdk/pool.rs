@@ -26,21 +26,21 @@ impl std::fmt::Debug for MbufPool {
     }
 }
 
-/// Makes the names of pools differ.
+/// The number that makes the pools' names unique.
 static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
 
 fn next_name() -> CString {
     CString::new(format!("sandstorm{}", NEXT_POOL.fetch_add(1, Relaxed))).unwrap_or_default()
 }
 
-/// Bytes of data room for frames of so many bytes.
+/// Returns the bytes of data room for frames of so many bytes.
 fn data_room(frame: u16) -> u16 {
     // SAFETY: a function of its argument alone.
     u16::try_from(unsafe { sys::ss_pool_room(frame) }).unwrap_or(u16::MAX)
 }
 
 impl MbufPool {
-    /// A pool of so many buffers, each for a frame of `frame` bytes, near the memory node `socket` (-1: any).
+    /// Creates a pool of so many buffers, each for a frame of `frame` bytes, near the memory node `socket` (-1: any).
     ///
     /// # Errors
     /// [`DpdkError::Pool`] when there is no memory for it.
@@ -48,7 +48,7 @@ impl MbufPool {
         MbufPool::make(eal, buffers, (0, data_room(frame)), socket)
     }
 
-    /// As [`MbufPool::new`], with all buffers in one piece of memory, each right behind the one before.
+    /// Like [`MbufPool::new`], with all buffers in one piece of memory, each right behind the one before.
     ///
     /// # Errors
     /// As [`MbufPool::new`], and when there is no such piece.
@@ -62,7 +62,7 @@ impl MbufPool {
         MbufPool::of(eal, buffers, room, made, code)
     }
 
-    /// A pool of so many buffers without room, each for bytes that lie elsewhere and are shared.
+    /// Creates a pool of so many buffers without data room, each for shared bytes elsewhere.
     ///
     /// # Errors
     /// As [`MbufPool::new`].
@@ -94,12 +94,13 @@ impl MbufPool {
         Ok(MbufPool { pointer: PoolPointer(pointer), eal: Arc::clone(eal), buffers })
     }
 
-    /// Buffers in all.
+    /// Returns the number of all buffers.
     pub fn buffers(&self) -> u32 {
         self.buffers
     }
 
-    /// Buffers that are out: in queues, or held by somebody. An estimate while others use the pool.
+    /// Returns the number of buffers in use, in queues or by owners of packets. An estimate while other threads use the
+    /// pool.
     pub fn in_use(&self) -> u32 {
         // SAFETY: the pool lives as long as its owner.
         unsafe { sys::rte_mempool_in_use_count(self.pointer.0.as_ptr()) }

@@ -14,19 +14,19 @@ use crate::limits::{DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_FILL_BUFFERS, XDP_H
 use crate::rx_budget::RxBufferBudget;
 use std::sync::{Arc, Mutex, Weak};
 
-/// A port that runs.
+/// An open port.
 #[derive(Debug)]
 pub struct DpdkPort {
     shared: Arc<OpenPort>,
 }
 
 impl DpdkPort {
-    /// Opens a port by its name, its number, or an empty string: the only one. Configures it, starts it, and hands out
-    /// its queues.
+    /// Opens a port by its name, its number, or an empty string for the only one. Configures it, starts it, and hands
+    /// out its queues.
     ///
     /// # Errors
-    /// [`DpdkError`]: no such port, one that is open, too many queues, no memory, or what its driver refuses. Nothing
-    /// stays behind.
+    /// [`DpdkError`]: no such port, one that is open, too many queues, no memory, or its driver's refusal. After an
+    /// error nothing is left open.
     pub fn open(eal: &Arc<Eal>, which: &str, options: &PortOptions) -> Result<(DpdkPort, Vec<QueuePair>), DpdkError> {
         let mut info = find_port(eal, which)?;
         let port = info.port;
@@ -42,15 +42,15 @@ impl DpdkPort {
         let most = held_buffers_per_queue(options, &info);
         let buffer = usize::from(mtu) + usize::from(FRAME_OVERHEAD);
         let kept = (0..options.queues).map(|_| Arc::new(RxBufferBudget::new(most, buffer))).collect();
-        // Asked for what it does anyway, it says whether it knows of this at all.
+        // Asked for its default mode, the driver shows whether it knows isolation at all.
         let supports_isolation = if info.supports_isolation { isolate(port, false) } else { Err(no_remote_error()) };
         info.supports_isolation = supports_isolation.is_ok();
         if options.isolate {
-            // Refused before anything is set up, so that the port can be had without.
+            // Refused before anything is set up, so that the port can be opened without it.
             supports_isolation.map_err(|why| DpdkError::Isolation { port, why })?;
         }
         claim.start(options, &info, &pools)?;
-        // memif has no such setting, and its packets are as large as their places: both sides' own matter.
+        // memif has no such setting, and its packets are as large as its buffers: both sides' own sizes matter.
         info.mtu = if info.is_shared_memory() { mtu } else { describe(port)?.mtu };
         if !options.checksums {
             (info.checks, info.tx_checksums) = ((false, false), (false, false));
@@ -77,43 +77,43 @@ impl DpdkPort {
         Ok((DpdkPort { shared }, queues))
     }
 
-    /// What the device is, and what was switched on of what it can do.
+    /// Returns the device's description, with the features that were switched on.
     pub fn info(&self) -> &PortDescription {
         &self.shared.info
     }
 
-    /// Whether the other end is there.
+    /// Returns whether the link is up.
     pub fn is_up(&self) -> bool {
         self.shared.is_up()
     }
 
-    /// Why no interrupts wake those who wait for packets; none: they do.
+    /// Returns the reason why no interrupts wake waiting threads; none if they do.
     pub fn interrupts_unavailable(&self) -> Option<InterruptsUnavailable> {
         self.shared.interrupts().why_not()
     }
 
-    /// What the device has counted; zeros if it does not count.
+    /// Returns the device's counters; zeros if it does not count.
     pub fn counters(&self) -> PortCounters {
         self.shared.counters()
     }
 
-    /// Buffers that are out of all its pools: in queues, or held.
+    /// Returns the number of buffers in use of all its pools.
     pub fn buffers_in_use(&self) -> u32 {
         self.shared.pools.iter().chain(&self.shared.external_pools).map(MbufPool::in_use).sum()
     }
 
-    /// Memory that the device was told of, for tables; none if a processor reads what is sent, or if it reads DPDK's
-    /// memory alone.
+    /// Returns the memory that was mapped for the device, for tables. None if a processor reads sent bytes, or if the
+    /// device reads DPDK's memory alone.
     pub fn dma(&self) -> Option<&Arc<DmaMemory>> {
         self.shared.reads.told()
     }
 
-    /// Why values are copied into packets; none: they are sent from where they are stored.
+    /// Returns the reason why values are copied into packets; none if they are sent in place.
     pub fn copies(&self) -> Option<DmaUnavailable> {
         self.shared.reads.why_not()
     }
 
-    /// To ask how it stands for as long as it is open, without keeping it open.
+    /// Returns a watch, which reads the status while the port is open, without keeping it open.
     pub fn watch(&self) -> PortWatch {
         PortWatch { port: Arc::downgrade(&self.shared) }
     }
@@ -123,14 +123,14 @@ impl DpdkPort {
     }
 }
 
-/// Asks how a port stands, from anywhere.
+/// Reads the status of a port, from any thread.
 #[derive(Clone, Debug)]
 pub struct PortWatch {
     port: Weak<OpenPort>,
 }
 
 impl PortWatch {
-    /// How it stands. None: the port is closed.
+    /// Returns the status. None if the port is closed.
     pub fn look(&self) -> Option<PortStatus> {
         let port = self.port.upgrade()?;
         let refused = port.reads.told().and_then(|dma| dma.refused());
@@ -139,20 +139,20 @@ impl PortWatch {
     }
 }
 
-/// How a port stands.
+/// The status of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortStatus {
-    /// The other end is there.
+    /// The link is up.
     pub up: bool,
-    /// Why the device was told of no more memory of tables when it was last to be; none: it was.
+    /// The reason why the last mapping of table memory was refused; none if it was not.
     pub refused: Option<DpdkErrno>,
-    /// What the device has counted.
+    /// The device's counters.
     pub counters: PortCounters,
-    /// Why no interrupts wake those who wait for packets; none: they do.
+    /// The reason why no interrupts wake waiting threads; none if they do.
     pub interrupts_unavailable: Option<InterruptsUnavailable>,
 }
 
-/// The port of this name or number, or the only one.
+/// Finds the port of this name or number, or the only one.
 pub(super) fn find_port(eal: &Eal, which: &str) -> Result<PortDescription, DpdkError> {
     let mut ports = eal.ports()?;
     let number = which.parse().ok();
@@ -175,21 +175,22 @@ pub(super) fn find_port(eal: &Eal, which: &str) -> Result<PortDescription, DpdkE
     }
 }
 
-/// net_tap without an interface to share says yes to isolation, and then drops what no rule names.
+/// Returns the error of net_tap without an interface to share: it accepts isolation, and then drops all unmatched
+/// packets.
 fn no_remote_error() -> FlowError {
     let message = "its arguments name no interface to share: add remote=NAME to its --vdev".to_owned();
     FlowError { part: RulePart::Unspecified, code: DpdkErrno(libc::ENOTSUP), message }
 }
 
-/// Buffers of each queue that may be kept.
+/// Returns the number of buffers of each queue that may be kept.
 fn held_buffers_per_queue(options: &PortOptions, info: &PortDescription) -> u32 {
-    // What a peer shares (memif's zero-copy) it can change as long as it likes; AF_XDP's buffers are the kernel's, too,
-    // and it was not tried there.
+    // A peer can change shared buffers (memif's zero-copy) as long as it likes. AF_XDP's buffers are the kernel's, too,
+    // and keeping them was not tried.
     let is_own = info.driver != AF_XDP_DRIVER && (!info.is_shared_memory() || info.sends_in_place);
     if is_own { options.kept_buffers / u32::from(options.queues) } else { 0 }
 }
 
-/// For each queue, a pool of buffers, and one of those that stand for bytes elsewhere if the port sends such.
+/// Creates a pool of buffers for each queue. If the port sends from external memory, also one of buffers for that.
 fn create_pools(
     eal: &Arc<Eal>,
     options: &PortOptions,
@@ -197,7 +198,7 @@ fn create_pools(
     mtu: u16,
     node: i32,
 ) -> Result<(Vec<MbufPool>, Vec<MbufPool>), DpdkError> {
-    // Each worker's cache may hold half as much again as its size, of each pool.
+    // Each worker's cache of a pool may hold one and a half times its size.
     let cached = u32::from(options.queues) * (DPDK_POOL_CACHE + DPDK_POOL_CACHE / 2);
     let frame = mtu.saturating_add(FRAME_OVERHEAD);
     let shares = u32::from(options.tx_descriptors) + DPDK_SPARE_BUFFERS + cached;
@@ -209,8 +210,8 @@ fn create_pools(
             let buffers = shares + u32::from(options.rx_descriptors);
             return MbufPool::new(eal, buffers.saturating_add(held_buffers_per_queue(options, info)), frame, node);
         }
-        // It tells the kernel of as much memory as its buffers take side by side, from the first on. What lies behind
-        // that is neither sent nor received into, without a word; pools otherwise leave the end of each page free.
+        // The driver registers as much memory with the kernel as its buffers take side by side, from the first on.
+        // Memory behind that is silently neither sent nor received into; other pools leave the end of each page free.
         let buffers = shares + u32::from(options.rx_descriptors.max(XDP_FILL_BUFFERS));
         MbufPool::contiguous(eal, buffers, frame.saturating_add(XDP_HEADROOM), node)
     };
@@ -230,7 +231,7 @@ mod tests {
             (None, 1500, 1280, 1280),
             (Some(9000), 9000, 9216, 9000),
             (Some(9000), 1500, 9216, 9000),
-            // Which the device refuses, in words.
+            // The device refuses this, in words.
             (Some(9000), 1500, 1500, 9000),
         ] {
             assert_eq!(mtu_to_set(asked, &info(mtu, max_mtu)), set, "{asked:?} {mtu} {max_mtu}");

@@ -1,10 +1,11 @@
-//! A pair of queues, as a port of frames.
+//! A pair of queues, as a frame port.
 //!
 //! Guarantees: a pair is handed out once for each queue of an open port, so one thread at a time receives and sends on
-//! it. Each buffer has one owner: the device, a pool, the pair (what it has received and what it writes), or whoever
-//! took it out; that one gives it back once. Bytes of a received frame are lent only while its buffer is the pair's,
-//! and are those that the device says it wrote. Of memif this holds as far as its peer can be trusted: one with fewer
-//! queues, or one that goes in the middle of a burst, has its driver touch other memory (docs/dpdk.md).
+//! it. Each buffer has one owner: the device, a pool, the pair (what it has received and what it writes), or the
+//! [`RxBuffer`] that took it out. The owner gives it back once. Bytes of a received frame are lent only while its
+//! buffer is the pair's, and are those that the device reports as written. With memif this holds as far as its peer can
+//! be trusted. A peer with fewer queues, or one that goes in the middle of a burst, makes its driver touch other memory
+//! (docs/dpdk.md).
 #![allow(unsafe_code)]
 
 use super::open_port::{FRAME_OVERHEAD, OpenPort, PortCounters};
@@ -36,26 +37,26 @@ const NO_FRAME: sys::ss_frame =
 
 /// One receive and one transmit queue of a port.
 pub struct QueuePair {
-    /// What was received last: the first `received`, of which those that were taken have no buffer.
+    /// The frames received last: the first `received`, of which those that were taken have no buffer.
     frames: [sys::ss_frame; BURST],
     received: usize,
-    /// Frames that came in several buffers, put together, each in its part.
+    /// Frames that came in several buffers, reassembled, each in its part.
     whole: Vec<u8>,
-    /// Buffers for what is being sent; between two sends they are not the pair's.
+    /// Buffers for frames that are being sent; between two sends they are not the pair's.
     outgoing: [sys::ss_frame; BURST],
     /// Bytes of the largest frame.
     longest: usize,
     offload: PortOffloads,
     queue: u16,
-    /// Sends in a row for which there was no room.
+    /// Sends in a row that found no room.
     full: u32,
-    /// Receives in a row that brought nothing, since something was sent.
+    /// Empty receives in a row since the last send.
     empty: u32,
     /// Frames that could not be sent.
     send_errors: u64,
     /// Frames that were too long to be received whole.
     cut: u64,
-    /// When the link was last looked at, and whether it was up; only of the first queue.
+    /// The time of the last look at the link, and whether it was up; only of the first queue.
     looked: Option<Instant>,
     was_up: bool,
     port: Arc<OpenPort>,
@@ -92,27 +93,27 @@ impl QueuePair {
         }
     }
 
-    /// Which queue of its port it is.
+    /// Returns the queue's number in its port.
     pub fn queue(&self) -> u16 {
         self.queue
     }
 
-    /// Its buffers that are out.
+    /// Returns the budget of its kept buffers.
     pub fn kept(&self) -> Option<&Arc<RxBufferBudget>> {
         self.port.kept.get(usize::from(self.queue))
     }
 
-    /// Whether the other end is there.
+    /// Returns whether the link is up.
     pub fn is_up(&self) -> bool {
         self.port.is_up()
     }
 
-    /// Frames that were thrown away because they were longer than the MTU allows.
+    /// Returns the number of frames that were dropped because they were longer than the MTU allows.
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// Gives back what was received last.
+    /// Gives back the frames received last.
     fn give_back(&mut self) {
         let received = std::mem::take(&mut self.received);
         if let Some(frames) = self.frames.get_mut(..received)
@@ -123,8 +124,8 @@ impl QueuePair {
         }
     }
 
-    /// Has a device that reads by itself let go of what it has sent, once nothing has come for a while: else it does
-    /// when there is more to send.
+    /// Has a device that reads memory by itself release the sent bytes, once no frame has come for a while. Otherwise
+    /// it releases them at the next send.
     fn let_go(&mut self) {
         if self.port.reads.told().is_some() {
             // SAFETY: the port runs, and this is the only owner of the queue. Drivers that cannot say so.
@@ -133,7 +134,7 @@ impl QueuePair {
         }
     }
 
-    /// Puts frames together that came in several buffers.
+    /// Reassembles a frame that came in several buffers.
     #[cold]
     fn gather(&mut self, index: usize) {
         let longest = self.longest;
@@ -150,8 +151,8 @@ impl QueuePair {
         }
     }
 
-    /// Makes a frame of a buffer that was taken for it: shared bytes at its end stay where they lie, if the port sends
-    /// from there. None if it does not fit, otherwise how its end is sent.
+    /// Writes a frame into a buffer that was taken for it. Shared bytes at its end stay in place, if the port sends
+    /// from there. Returns None if it does not fit, otherwise the source of its last bytes.
     fn make(
         buffer: &mut sys::ss_frame,
         frame: &TxFrame<'_>,
@@ -175,7 +176,7 @@ impl QueuePair {
         }
         let (owner, release) = SharedBytes::clone(share).into_raw();
         // SAFETY: the pool lives, the buffer is the pair's own and holds the bytes before. The bytes stay where they
-        // are until `release` is called, which is done once: by whoever frees the frame.
+        // are until `release` is called, which is done once: by the one that frees the frame.
         let attached =
             unsafe { sys::ss_attach(pool.pointer(), buffer, bytes.as_ptr(), len, owner.as_ptr(), Some(release)) };
         if attached == 0 {
@@ -186,7 +187,7 @@ impl QueuePair {
         Self::write(buffer, frame).then_some(PayloadSource::Copied)
     }
 
-    /// Writes a frame into a buffer that was taken for it. False if it does not fit.
+    /// Writes a frame into a buffer that was taken for it. Returns false if it does not fit.
     fn write(buffer: &mut sys::ss_frame, frame: &TxFrame<'_>) -> bool {
         let len = frame.len();
         if len == 0 || len > buffer.total as usize {
@@ -217,7 +218,7 @@ impl QueuePair {
         if unsafe { sys::ss_allocate(pool.pointer(), buffers.as_mut_ptr(), count as u16) } < 0 {
             return 0;
         }
-        // Those that do not fit are left out; the buffers at the end are then too many.
+        // Frames that do not fit are left out, so some buffers at the end remain.
         let mut of = ArrayVec::<(usize, PayloadSource), BURST>::new();
         for (index, frame) in frames.iter().take(count).enumerate() {
             if let Some(buffer) = buffers.get_mut(of.len())
@@ -314,7 +315,7 @@ impl FramePort for QueuePair {
 
     fn take(&mut self, index: usize) -> Option<RxBuffer> {
         let frame = self.frames.get_mut(..self.received)?.get_mut(index)?;
-        // One that came in several buffers is not in one piece.
+        // A frame in several buffers cannot be taken.
         if frame.mbuf.is_null() || frame.len != frame.total || frame.len == 0 {
             return None;
         }
@@ -343,7 +344,7 @@ impl FramePort for QueuePair {
         if self.full > DPDK_FULL_SENDS_BEFORE_LINK_CHECK && dealt < frames.len() {
             self.full = 0;
             if !self.is_up() {
-                // Nobody is there: what waits would only be old when somebody comes.
+                // The link is down: waiting frames would be stale when it is up again.
                 self.send_errors += (frames.len() - dealt) as u64;
                 return frames.len();
             }
@@ -375,7 +376,7 @@ impl FramePort for QueuePair {
         // SAFETY: the port runs.
         let waiting = unsafe { sys::ss_waiting(self.port.number(), self.queue) };
         let filled = u32::try_from(waiting).unwrap_or(0) * 1000 / self.port.rx_descriptors.max(1);
-        // Counted for all queues together, and told by the first alone, so that a sum over workers is right.
+        // Counted for all queues together, and reported by the first alone, so that a sum over workers is right.
         let lost = |counters: PortCounters| counters.missed + counters.no_buffer;
         let thrown_away = if self.queue == 0 { lost(self.port.counters()) } else { 0 };
         ReceivePressure { filled: filled.min(1000), thrown_away: thrown_away + self.cut }
@@ -410,7 +411,7 @@ impl Drop for QueuePair {
     }
 }
 
-/// A received frame, in the buffer that it came in. Its port stays open as long as it is held.
+/// A received frame, in its own buffer. Its port stays open as long as this lives.
 pub struct RxBuffer {
     frame: sys::ss_frame,
     queue: u16,
@@ -451,7 +452,7 @@ mod tests {
     use crate::dpdk::{DpdkPort, Eal, PortOptions};
     use crate::stack::ChecksumFill;
 
-    /// A co-hosted sender leaves checksums out, and virtio says so: the stack must not compute what is not there.
+    /// A co-hosted sender leaves checksums out, and virtio reports it: the stack must not check missing ones.
     #[test]
     fn what_a_device_says_of_checksums_is_what_the_stack_is_told() {
         let told = [ChecksumStatus::Unknown, ChecksumStatus::Invalid, ChecksumStatus::Valid, ChecksumStatus::Valid];
@@ -465,7 +466,7 @@ mod tests {
         }
     }
 
-    // DPDK starts once in a process: both use this one device, which gives back what was sent.
+    // DPDK starts once in a process: both tests use this one device, which gives back the frames that were sent.
     #[test]
     fn frames_in_pieces_are_put_together_and_a_device_is_asked_for_checksums() {
         let eal = Eal::start(&["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", "net_ring0"]).unwrap();
@@ -478,8 +479,8 @@ mod tests {
         assert_eq!(eal.orphaned_pools(), 0, "every buffer is back");
     }
 
-    /// Shared bytes at the end of frames are held until whoever received them is done with them, and copied where there
-    /// is no buffer for that.
+    /// Shared bytes at the end of frames are referenced until the receiver releases them. They are copied where no
+    /// buffer is left for that.
     fn sent_from_where_they_lie(queue: &mut QueuePair) {
         assert!(queue.port.info.sends_in_place);
         let value = Arc::new((0..4000u32).map(|at| (at >> 2) as u8).collect::<Vec<u8>>());
@@ -501,7 +502,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&value), 2 + 4, "who received them reads them where they lie");
         assert_eq!((queue.receive(BURST), Arc::strong_count(&value)), (0, 2));
 
-        // As many as there is room for; those that do not leave are let go of.
+        // Sends as many as there is room for; unsent frames are released.
         let mut sent = 0;
         while queue.transmit(&frames[..1]) == 1 {
             sent += 1;
@@ -510,7 +511,7 @@ mod tests {
         while queue.receive(BURST) > 0 {}
         assert_eq!(Arc::strong_count(&value), 2);
 
-        // No buffer is left that could stand for bytes elsewhere.
+        // Takes all buffers that could stand for external memory.
         let (pool, mut all) = (queue.port.external_pools[0].pointer(), Vec::new());
         let mut one = NO_FRAME;
         // SAFETY: the pool lives, and there is room for one.

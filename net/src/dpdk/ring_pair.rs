@@ -1,6 +1,6 @@
-//! Two ports of one process that are connected.
+//! Two connected ports of one process.
 //!
-//! Guarantees: the rings between them stay for as long as the process lives, whatever becomes of the ports.
+//! Guarantees: the rings between them stay for as long as the process lives, even after the ports are closed.
 #![allow(unsafe_code)]
 
 use super::device::shared_eal;
@@ -11,18 +11,18 @@ use sandstorm_dpdk_sys as sys;
 use std::ffi::CString;
 use std::sync::Arc;
 
-/// Two ports with a queue each, which are connected: what is sent at one end arrives at the other, in the buffers that
-/// it was sent in, so that nothing is copied on the way. For measuring what a server does by itself.
+/// Two connected ports with a queue each. A frame sent at one end arrives at the other in the same buffer, without a
+/// copy. For measuring a server by itself.
 #[derive(Debug)]
 pub struct RingPair {
     ends: [String; 2],
-    /// DPDK stays as it was started.
+    /// Keeps DPDK running.
     _eal: Arc<Eal>,
 }
 
 impl RingPair {
-    /// Starts DPDK with these arguments, if it does not run with them, and connects two new ports. A name (of letters
-    /// and digits, 20 at most) is used once in a process.
+    /// Starts DPDK with these arguments, unless it runs with them, and connects two new ports. A name (of letters and
+    /// digits, 20 at most) is used once in a process.
     ///
     /// # Errors
     /// [`DpdkError`]: DPDK does not start, or does not connect them.
@@ -38,7 +38,7 @@ impl RingPair {
         Ok(RingPair { ends: names.map(|name| format!("net_ring_{name}")), _eal: eal })
     }
 
-    /// The names of both devices.
+    /// Returns the names of both devices.
     pub fn ends(&self) -> &[String; 2] {
         &self.ends
     }

@@ -1,12 +1,13 @@
-//! From where a port sends: from anywhere, from memory of tables that its device was told of, or from DPDK's alone.
+//! The memory that a port sends from: any memory, mapped memory of tables, or DPDK's alone.
 
 use super::dma::{DmaMemory, DmaUnavailable};
 use super::eal::Eal;
 use super::info::PortDescription;
 use std::sync::Arc;
 
-/// Drivers that let go of memory that is not their pool's once it has left, with addresses of 64 bits: those of DPDK
-/// 22.11 that were tried (e1000_em, virtio, vmxnet3), and Intel's others, whose rings do it in the same way.
+/// Drivers that release memory outside of their pools once it has left, with addresses of 64 bits. These are the
+/// drivers of DPDK 22.11 that were tried (e1000_em, virtio, vmxnet3), and Intel's others, whose rings do it in the same
+/// way.
 const ZERO_COPY_DRIVERS: [&str; 11] = [
     "net_e1000_em",
     "net_virtio",
@@ -21,19 +22,19 @@ const ZERO_COPY_DRIVERS: [&str; 11] = [
     "net_ixgbe_vf",
 ];
 
-/// From where a port sends.
+/// The memory that a port sends from.
 #[derive(Clone, Debug)]
 pub(super) enum SendMemory {
-    /// From anywhere: a processor reads it.
+    /// Any memory: a processor reads it.
     Any,
-    /// From what its device was told of.
+    /// Memory that was mapped for its device.
     Mapped(Arc<DmaMemory>),
-    /// From DPDK's memory alone.
+    /// DPDK's memory alone.
     PoolOnly(DmaUnavailable),
 }
 
 impl SendMemory {
-    /// From where a port is to send.
+    /// Decides which memory a port is to send from.
     pub(super) fn of(eal: &Arc<Eal>, dma_from_tables: bool, info: &PortDescription) -> SendMemory {
         if info.sends_in_place {
             return SendMemory::Any;
@@ -47,7 +48,7 @@ impl SendMemory {
         dma.map_or_else(SendMemory::PoolOnly, SendMemory::Mapped)
     }
 
-    /// Whether it sends these bytes from where they lie.
+    /// Returns whether the port sends these bytes in place.
     #[inline]
     pub(super) fn reach(&self, bytes: &[u8]) -> bool {
         match self {
@@ -57,7 +58,7 @@ impl SendMemory {
         }
     }
 
-    /// The memory that its device was told of.
+    /// Returns the memory that was mapped for its device.
     pub(super) fn told(&self) -> Option<&Arc<DmaMemory>> {
         match self {
             SendMemory::Mapped(dma) => Some(dma),
@@ -65,7 +66,7 @@ impl SendMemory {
         }
     }
 
-    /// Why it copies what it sends; none: it does not.
+    /// Returns the reason why it copies sent bytes; none if it does not.
     pub(super) fn why_not(&self) -> Option<DmaUnavailable> {
         match self {
             SendMemory::PoolOnly(why) => Some(*why),

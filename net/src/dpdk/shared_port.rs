@@ -1,12 +1,11 @@
-//! One port for several connections of a client, each on a thread of its own perhaps: whoever looks has the port as
-//! long as it looks, and takes what has come where it lies; the stack hands over what is another's.
+//! One port for several connections of a client, perhaps on several threads. A connection that polls has the port for
+//! that time, and reads the frames in the port's buffers; the stack hands over those of other connections.
 
 use super::{MergedPort, RxBuffer};
 use crate::driver::ReceivePressure;
 use crate::stack::{FramePort, MacAddress, PortOffloads, RxFrame, TxFrame};
 
-/// A share of a port: the port itself while it is this one's turn, else one to which nothing comes and from which
-/// nothing leaves.
+/// A connection's view of a port: the port itself during its turn, else one without any frames.
 #[derive(Debug)]
 pub(super) struct SharedPort {
     port: Option<Box<MergedPort>>,
@@ -17,12 +16,12 @@ impl SharedPort {
         SharedPort { port }
     }
 
-    /// Its turn begins.
+    /// Begins a turn with the port.
     pub(super) fn give(&mut self, port: Option<Box<MergedPort>>) {
         self.port = port;
     }
 
-    /// Its turn ends: frames that it has received are gone for it.
+    /// Ends the turn: the frames that it has received are gone for it.
     pub(super) fn take_back(&mut self) -> Option<Box<MergedPort>> {
         self.port.take()
     }

@@ -1,10 +1,10 @@
-//! A driver of whatever kind.
+//! A driver of any kind.
 
 use super::socket_filter::BpfInstruction;
 use super::{Burst, DatagramDriver, DriverCounters, DriverWaiter, DriverWaker, Outbox, ReceivePressure, UdpDriver};
 use crate::r2p2::PeerAddr;
 
-/// A driver of whatever kind. Kernel sockets, the usual one, are called directly and not through a pointer.
+/// A driver of any kind. Kernel sockets, the usual one, are called directly and not through a pointer.
 pub enum AnyDriver {
     /// A kernel socket.
     Udp(Box<UdpDriver>),
@@ -31,12 +31,13 @@ impl std::fmt::Debug for AnyDriver {
     }
 }
 
-/// Where clients get their drivers from, if not from the kernel.
+/// Source of drivers for clients that do not use the kernel's.
 pub trait DriverFactory: Send + Sync + std::fmt::Debug {
-    /// A driver to talk to a server with. It serves one connection at a time; a dropped one may be given out again.
+    /// Returns a driver to talk to a server with. It serves one connection at a time; a dropped one may be given out
+    /// again.
     ///
     /// # Errors
-    /// Why there is none, and what to do.
+    /// The reason why there is none, and advice.
     fn open(&self) -> Result<AnyDriver, String>;
 }
 

@@ -15,32 +15,33 @@ pub struct Burst {
     pub(super) bytes: Vec<u8>,
     pub(super) stride: usize,
     pub(super) arrived: Vec<SocketMessage>,
-    /// Where each datagram stands in `bytes`, and who sent it.
+    /// The sender of each datagram, and its range in `bytes`.
     datagrams: Vec<(PeerAddr, u32, u32)>,
     /// Messages of the kernel's that these came in.
     pub(super) messages: usize,
     /// Bytes of `bytes` taken by [`Burst::pack`].
     packed: usize,
-    /// Datagrams that stay where they came, by the number in their place of `datagrams`.
+    /// Datagrams that stay in their receive buffers, by the index in their entry of `datagrams`.
     in_place: Vec<InPlaceDatagram>,
-    /// Whether one of them may be sealed, or come from where only sealed sessions appear.
+    /// True if one of them may be sealed, or comes from an address under which only sealed sessions appear.
     may_be_sealed: bool,
 }
 
-/// Set in the place of a datagram that is not in `bytes`, whose length it is beyond; the rest is its number in
+/// Set in the offset of a datagram that is not in `bytes`, where no offset is so large. The rest is its index in
 /// `in_place`.
 const IN_PLACE: u32 = 1 << 31;
 
-/// A datagram in memory of who received it, until it is let go of.
+/// A datagram in the receiver's memory, until it is released.
 #[derive(Debug)]
 struct InPlaceDatagram {
     share: Option<SharedBytes>,
-    /// Where there is room for it in `bytes`.
+    /// Offset of free room for it in `bytes`.
     room: u32,
 }
 
 impl Default for Burst {
-    /// Buffers that take whatever a UDP driver coalesces: 2 MiB, touched only as far as they are used.
+    /// Buffers that take the largest datagrams that a UDP driver coalesces: 2 MiB, touched only as far as they are
+    /// used.
     fn default() -> Burst {
         Burst::new(BURST, GRO_BUFFER)
     }
@@ -75,19 +76,19 @@ impl Burst {
         self.datagrams.is_empty()
     }
 
-    /// Whether the driver had nothing more to give when this was received.
+    /// Returns whether the driver had nothing more to give when this was received.
     #[inline]
     pub fn has_drained(&self) -> bool {
         (self.messages + 1) * self.stride <= self.bytes.len()
     }
 
-    /// Whether the kernel had coalesced few of them, so that most of the buffers is empty.
+    /// Returns whether the kernel had coalesced few of them, so that most of the buffers is empty.
     #[inline]
     pub fn is_sparse(&self) -> bool {
         self.datagrams.len() < 4 * self.messages
     }
 
-    /// Whether it takes no more memory than what datagrams would be copied to, with [`Burst::pack`], from a larger one.
+    /// Returns whether it takes no more memory than the copies that [`Burst::pack`] makes from a larger one.
     #[inline]
     pub fn is_small(&self) -> bool {
         self.bytes.len() <= GRO_BUFFER
@@ -101,19 +102,20 @@ impl Burst {
         (self.messages, self.packed, self.may_be_sealed) = (0, 0, false);
     }
 
-    /// Whether a datagram in it may be sealed, or come from an address under which only sealed sessions appear.
+    /// Returns whether a datagram in it may be sealed, or comes from an address under which only sealed sessions
+    /// appear.
     #[inline]
     pub fn may_be_sealed(&self) -> bool {
         self.may_be_sealed
     }
 
-    /// Whether a datagram in it stays where it came.
+    /// Returns whether a datagram in it stays in the buffer in which it was received.
     #[inline]
     pub fn has_in_place(&self) -> bool {
         !self.in_place.is_empty()
     }
 
-    /// Lets go of the memory of datagrams that stayed where they came: they are dealt with.
+    /// Releases the memory of datagrams that stayed in their receive buffers, after they were handled.
     #[inline]
     pub fn let_go(&mut self) {
         self.in_place.clear();
@@ -129,7 +131,7 @@ impl Burst {
         }
     }
 
-    /// The datagram of such a place that stayed where it came.
+    /// Returns the datagram with such an offset that stayed in its receive buffer.
     #[cold]
     fn in_place(&self, start: u32) -> Option<&SharedBytes> {
         self.in_place.get((start ^ IN_PLACE) as usize)?.share.as_ref()
@@ -152,8 +154,8 @@ impl Burst {
         })
     }
 
-    /// Lets `open` look at datagram `index` and change it. What it answers, a sender and a part of the datagram, takes
-    /// the datagram's place; without an answer it is empty from then on, and from [`NO_PEER`].
+    /// Lets `open` look at datagram `index` and change it. If `open` returns a sender and a part of the datagram, that
+    /// part replaces the datagram. Otherwise it is empty from then on, and from [`NO_PEER`].
     #[inline]
     pub fn open(
         &mut self,
@@ -172,8 +174,8 @@ impl Burst {
         };
     }
 
-    /// Copies a datagram that stayed where it came to where there is room for it, and lets go of it there: nobody
-    /// changes what is shared.
+    /// Copies a datagram that stayed in its receive buffer into `bytes`, and releases that buffer: shared bytes must
+    /// not be changed.
     pub fn bring(&mut self, index: usize) {
         let Some((_, start, len)) = self.datagrams.get_mut(index) else { return };
         if *start & IN_PLACE == 0 {
@@ -187,7 +189,8 @@ impl Burst {
         }
     }
 
-    /// Lets go of the memory of a datagram that stayed where it came, and of the datagram: nobody looks at it any more.
+    /// Releases the memory of a datagram that stayed in its receive buffer, and drops the datagram, which is not used
+    /// again.
     pub fn discard_shared(&mut self, index: usize) {
         let Some((_, start, _)) = self.datagrams.get(index) else { return };
         if *start & IN_PLACE != 0
@@ -267,7 +270,7 @@ impl Burst {
         true
     }
 
-    /// As [`Burst::pack`] for a datagram that stays where it came.
+    /// Like [`Burst::pack`] for a datagram that stays in its receive buffer.
     pub fn pack_shared(&mut self, peer: PeerAddr, share: &SharedBytes) -> bool {
         let (room, end) = (self.packed, self.packed + share.len());
         if end > self.bytes.len() || self.datagrams.len() == self.datagrams.capacity() {
@@ -278,8 +281,8 @@ impl Burst {
         true
     }
 
-    /// Keeps a copy of a datagram, right behind the one before. False if there is no room for it. Not to be mixed with
-    /// what a driver fills in.
+    /// Keeps a copy of a datagram, right behind the one before. Returns false if there is no room for it. Not to be
+    /// mixed with a driver's datagrams.
     pub fn pack(&mut self, peer: PeerAddr, datagram: &[u8]) -> bool {
         let start = self.packed;
         let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };

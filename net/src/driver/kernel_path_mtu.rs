@@ -1,9 +1,9 @@
-//! What the kernel knows of the ways to peers: how large packets they bear, where that is less than is usual.
+//! The kernel's knowledge of the paths to peers: the packet sizes that they bear, where that is less than is usual.
 //!
-//! Datagrams leave whole or not at all, since a stack past the kernel at the other end takes no pieces. The kernel
-//! knows its interfaces, hears what routers say, and refuses what is too large; then it is asked how large a packet
-//! that peer's way bears, at a bounded rate (each question takes a socket): what routers say can be forged, and so can
-//! who asks for what is refused. The answer is believed for some time.
+//! Datagrams leave whole or not at all, since a stack past the kernel at the other end takes no fragments. The kernel
+//! knows its interfaces, hears what routers say, and refuses a datagram that is too large. Then it is asked for the
+//! packet size of the path to that peer, at a bounded rate, since each question takes a socket. The rate is bounded
+//! because both routers' messages and requests for large answers can be forged. The answer is believed for some time.
 
 use super::PathMtu;
 use super::reduced_mtu::ReducedMtuTable;
@@ -24,12 +24,12 @@ pub struct KernelPathMtu {
     narrow: ReducedMtuTable,
     /// Questions to the kernel, of each group of networks.
     questions: Mutex<Box<[RateLimiter]>>,
-    /// Where its times start.
+    /// The moment at which its times start.
     start: Instant,
 }
 
 impl KernelPathMtu {
-    /// Those of a socket at this address, whose datagrams the kernel does not cut into pieces from now on.
+    /// Returns the sizes for a socket at this address, whose datagrams the kernel does not fragment from now on.
     pub fn of(socket: BorrowedFd<'_>, local: IpAddr) -> Arc<KernelPathMtu> {
         sys::disable_fragmentation(socket, local.is_ipv6());
         Arc::new(KernelPathMtu::new(local))
@@ -40,8 +40,8 @@ impl KernelPathMtu {
         KernelPathMtu { local, narrow: ReducedMtuTable::new(), questions: Mutex::new(questions), start: Instant::now() }
     }
 
-    /// Has it asked how large a datagram to this peer may be, if one more question of its group is allowed now, and
-    /// keeps that if it is less than so many bytes. Else the next that is refused asks.
+    /// Asks for the size of a datagram to this peer, if the rate of its group allows one more question now. Keeps the
+    /// answer if it is less than `bytes`. If the rate does not allow it, the next refused datagram asks.
     #[cold]
     fn learn(&self, now_us: u64, peer: PeerAddr, bytes: usize, ask: impl FnOnce(PeerAddr) -> Option<usize>) {
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,11 +115,11 @@ mod tests {
             });
             asked > before
         };
-        // All in one second, from as many networks.
+        // All datagrams are refused in one second, from as many networks.
         let learned = (0..10_000).filter(|number| refuse(u64::from(*number) * 100, peer(*number))).count() as u64;
         let most = REDUCED_PATH_GROUPS as u64 * 2 * REDUCED_PATHS_PER_S;
         assert!((most / 4..=most).contains(&learned), "{learned} of 10,000");
-        // Who was not heard then is heard later.
+        // A peer whose question was refused then may ask later.
         let late = peer(9999);
         assert!(refuse(2_000_000, late));
         assert_eq!(ways.narrow.most(2_000_000, late.ip()), Some(1272));

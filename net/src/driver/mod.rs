@@ -1,8 +1,8 @@
-//! Drivers: what moves bursts of datagrams between a worker and the network.
+//! Drivers move bursts of datagrams between a worker and the network.
 //!
 //! A worker owns a [`Burst`] to receive into and an [`Outbox`] to send from; a driver owns the socket. So a request can
-//! borrow its datagram while its response is queued, and a neighbour that steals packets uses its own burst and outbox
-//! with this driver, under the lock that the server keeps it in.
+//! borrow its datagram while its response is queued. A neighbour that steals packets uses its own burst and outbox with
+//! this driver, under the lock that the server keeps it in.
 
 mod any;
 mod burst;
@@ -35,7 +35,7 @@ use crate::limits::{MAX_DATAGRAM, MAX_DATAGRAM_CEILING};
 use crate::r2p2::PeerAddr;
 use socket_filter::BpfInstruction;
 
-/// What a driver has counted since it began.
+/// A driver's counters since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverCounters {
     /// Datagrams received.
@@ -57,13 +57,13 @@ pub struct DriverCounters {
     pub sent_messages: u64,
     /// Datagrams that the kernel refused for good, such as an unreachable address.
     pub send_errors: u64,
-    /// Datagrams that were to leave together and went one by one, as the way to their peer took no segments.
+    /// Datagrams that were to leave together and went one by one, as the path to their peer took no segments.
     pub unsegmented: u64,
     /// Times that the kernel had no room, so that datagrams stayed in the outbox.
     pub send_full: u64,
 }
 
-/// How a driver's buffer of arrivals stands.
+/// The fill level of a driver's buffer of arrivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceivePressure {
     /// Thousandths of the buffer in use.
@@ -72,13 +72,13 @@ pub struct ReceivePressure {
     pub thrown_away: u64,
 }
 
-/// What is known of the ways to peers.
+/// Knowledge of the paths to peers.
 pub trait PathMtu: Send + Sync + std::fmt::Debug {
-    /// Bytes of the largest datagram that may be sent to `peer`: it fits a packet of this host's interface, and nobody
-    /// on the way said that it does not fit there.
+    /// Bytes of the largest datagram that may be sent to `peer`. It fits a packet of this host's interface, and no
+    /// router on the path has said that it does not fit there.
     fn most(&self, peer: PeerAddr) -> usize;
 
-    /// The kernel refused a datagram of so many bytes to `peer`, perhaps because it is too large for its way.
+    /// The kernel refused a datagram of so many bytes to `peer`, perhaps because it is too large for its path.
     fn refused(&self, _peer: PeerAddr, _bytes: usize) {}
 }
 
@@ -88,19 +88,19 @@ pub trait DatagramDriver: Send {
     fn local(&self) -> PeerAddr;
 
     /// A burst whose buffers are as large as this driver's messages can be. In a smaller one long messages are cut off,
-    /// counted and thrown away; where the kernel coalesces that can be many datagrams at once.
+    /// counted and dropped; where the kernel coalesces that can be many datagrams at once.
     fn burst(&self) -> Burst;
 
-    /// Fills `burst` with what has arrived, and returns the number of datagrams. Never waits.
+    /// Fills `burst` with the arrived datagrams, and returns their number. Never waits.
     fn receive(&mut self, burst: &mut Burst) -> usize;
 
-    /// Sends what is queued. What the network has no room for stays queued, to be tried again at the next call. Never
-    /// waits. Returns the number of datagrams that left the outbox.
+    /// Sends what is queued. Datagrams that the network has no room for stay queued, to be tried again at the next
+    /// call. Never waits. Returns the number of datagrams that left the outbox.
     fn transmit(&mut self, outbox: &mut Outbox) -> usize;
 
-    /// To be asked by whoever is about to sleep on [`DatagramDriver::waiter`], after a [`DatagramDriver::receive`] that
-    /// found nothing. False: call that once more before, since what wakes it was asked for only now, and something may
-    /// have come since.
+    /// Returns whether the caller may sleep on [`DatagramDriver::waiter`], after a [`DatagramDriver::receive`] that
+    /// found nothing. False: call that once more first, since the wake-up was only requested now, and a datagram may
+    /// have come in the meantime.
     fn may_sleep(&mut self) -> bool {
         true
     }
@@ -108,23 +108,23 @@ pub trait DatagramDriver: Send {
     /// Something to sleep on until a datagram or a signal comes, usable while another thread has the driver.
     fn waiter(&self) -> DriverWaiter;
 
-    /// Ends the sleep of whoever waits, from any thread.
+    /// Ends the sleep of a waiting worker, from any thread.
     fn waker(&self) -> DriverWaker;
 
-    /// How full the buffer is that datagrams wait in until they are received, as a share of it in thousandths; and how
-    /// many messages were thrown away before they came there, for lack of room or by the filter, as far as the driver
-    /// knows. (A message may be many datagrams that the kernel has coalesced.)
+    /// The fill level, in thousandths, of the buffer that datagrams wait in until they are received. Also the number of
+    /// messages dropped before they came there, for lack of room or by the filter, as far as the driver knows. (A
+    /// message may be many datagrams that the kernel has coalesced.)
     fn pressure(&mut self) -> ReceivePressure {
         ReceivePressure::default()
     }
 
-    /// Has every datagram looked at by `program` (see [`socket_filter`]) before it takes room in that buffer, in place
-    /// of the program before; an empty one lets all in. False if the driver cannot: then all are let in.
+    /// Makes `program` look at every datagram (see [`socket_filter`]) before it takes room in that buffer. It replaces
+    /// the program before; an empty one lets all in. Returns false if the driver cannot: then all are let in.
     fn set_filter(&mut self, _program: &[BpfInstruction]) -> bool {
         false
     }
 
-    /// What was counted.
+    /// Returns the counters.
     fn counters(&self) -> DriverCounters;
 
     /// Bytes of the largest datagram that leaves this host in one piece. Further on it may be cut, or lost, if it is
@@ -138,13 +138,13 @@ pub trait DatagramDriver: Send {
         self.max_datagram().min(MAX_DATAGRAM)
     }
 
-    /// An outbox for what is to be sent by this driver: it knows what the driver knows of ways.
+    /// Returns an outbox for this driver: it knows what the driver knows of paths.
     fn outbox(&self) -> Outbox {
         Outbox::default()
     }
 
-    /// What else this kind of driver has counted, by name: `each` is told of one after the other, since a worker asks
-    /// often, and is to allocate nothing.
+    /// Reports the further counters of this kind of driver, by name. `each` gets one after the other, since a worker
+    /// asks often, and is to allocate nothing.
     fn details(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let _ = each;
     }

@@ -1,5 +1,5 @@
-//! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call. What
-//! is shared stays where it lies until it leaves.
+//! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call. Shared
+//! bytes stay where they lie until the datagram leaves.
 
 use super::PathMtu;
 use super::sys::{GsoMessage, OutboxBuffers, OutboxEntry, SharedSlice};
@@ -17,14 +17,14 @@ use std::sync::Arc;
 // A sealed session's packets, numbered as they are queued, must not leave too late to be taken.
 const _: () = assert!(OUTBOX_SORT_WINDOW as u64 * 2 <= REPLAY_WINDOW);
 
-/// Datagrams to be sent. Bounded; what does not fit is dropped and counted, as a network would.
+/// Datagrams to be sent. It is bounded; datagrams that do not fit are dropped and counted, as in a network.
 #[derive(Debug)]
 pub struct Outbox {
     bytes: Vec<u8>,
     queue: Vec<OutboxEntry>,
     /// Shared bytes of the datagrams of `queue`, each until its datagram has left.
     slices: Vec<Option<SharedSlice>>,
-    /// Bytes of what is held for them: the owners' bytes, and not only those that are sent.
+    /// Bytes that are kept for them: all bytes of the owners, and not only those that are sent.
     held: usize,
     /// First datagram of `queue` that has not left.
     head: usize,
@@ -46,7 +46,7 @@ impl Default for Outbox {
 /// A datagram that waits.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuedDatagram<'o> {
-    /// Where it is to go.
+    /// The receiver.
     pub peer: PeerAddr,
     own: &'o [u8],
     slice: Option<&'o SharedSlice>,
@@ -59,7 +59,7 @@ impl<'o> QueuedDatagram<'o> {
         [self.own, self.slice.map_or(&[], SharedSlice::bytes)]
     }
 
-    /// The share that its last bytes are of, and which these are.
+    /// Returns the shared bytes that its last bytes belong to, and their range.
     #[inline]
     pub fn shared(&self) -> Option<(&'o SharedBytes, Range<usize>)> {
         self.slice.map(|slice| (&slice.share, slice.range.clone()))
@@ -132,8 +132,8 @@ impl DatagramSink for Outbox {
 }
 
 impl Outbox {
-    /// An outbox for at most so many bytes and datagrams. It allocates room for two bursts of small datagrams and grows
-    /// to what is used.
+    /// Makes an outbox for at most so many bytes and datagrams. It allocates room for two bursts of small datagrams and
+    /// grows as needed.
     pub fn new(max_bytes: usize, max_datagrams: usize) -> Outbox {
         Outbox {
             bytes: Vec::with_capacity(max_bytes.min(128 << 10)),
@@ -149,12 +149,12 @@ impl Outbox {
         }
     }
 
-    /// One for datagrams that go these ways.
+    /// Makes an outbox for datagrams that take these paths.
     pub fn along(ways: Arc<dyn PathMtu>) -> Outbox {
         Outbox { ways: Some(ways), ..Outbox::default() }
     }
 
-    /// The kernel refused a datagram of so many bytes to this peer.
+    /// The kernel refused a datagram of this size to this peer.
     pub(super) fn refused(&self, peer: PeerAddr, bytes: usize) {
         if let Some(ways) = &self.ways {
             ways.refused(peer, bytes);
@@ -195,7 +195,7 @@ impl Outbox {
         (self.head, self.sorted_until, self.held) = (0, 0, 0);
     }
 
-    /// What the datagrams are made of.
+    /// The buffers of which the datagrams are made.
     #[inline]
     pub(super) fn buffers(&self) -> OutboxBuffers<'_> {
         OutboxBuffers { bytes: &self.bytes, slices: &self.slices }
@@ -206,10 +206,10 @@ impl Outbox {
         &self.queue
     }
 
-    /// Puts what has been queued since the last time in an order in which datagrams of one size to one peer are
-    /// neighbours, the longer ones first: answers to one client that differ in size leave in as many messages as there
-    /// are sizes. Those of one size keep their order, none gets before one that was queued [`OUTBOX_SORT_WINDOW`]
-    /// earlier, and none before what was there the last time and could not leave, so that nothing waits for ever.
+    /// Sorts what has been queued since the last call, so that datagrams of one size to one peer are neighbours, the
+    /// longer ones first. Answers to one client that differ in size then leave in as many messages as there are sizes.
+    /// Datagrams of one size keep their order. None moves before one that was queued [`OUTBOX_SORT_WINDOW`] earlier,
+    /// and none before those that could not leave the last time, so that no datagram waits for ever.
     pub(super) fn sort_for_segmentation(&mut self) {
         let from = self.sorted_until.max(self.head);
         self.sorted_until = self.queue.len();
@@ -274,9 +274,9 @@ impl Outbox {
         }
     }
 
-    /// Moves what waits to the front, so that the buffer does not fill up with what has left: its bytes once a quarter
-    /// of them is no longer wanted, wherever in the buffer that was, so that for each byte that leaves at most three
-    /// are moved.
+    /// Moves the waiting datagrams to the front, so that the buffer does not fill up with those that have left. Bytes
+    /// are moved once a quarter of them is no longer wanted, wherever in the buffer that was. So for each byte that
+    /// leaves at most three are moved.
     pub(crate) fn compact(&mut self) {
         if self.head == 0 {
             return;
@@ -301,7 +301,7 @@ impl Outbox {
         self.bytes.truncate(end as usize);
     }
 
-    /// Moves the slices that wait to the front, and counts anew what they hold.
+    /// Moves the waiting slices to the front, and counts the bytes that they keep anew.
     fn compact_slices(&mut self) {
         if self.slices.is_empty() {
             return;
@@ -323,8 +323,8 @@ impl Outbox {
     }
 }
 
-/// How datagrams are arranged: by a digest of the peer and the size, by the peer, and as they were queued. (Sizes of
-/// two peers with one digest take turns, but each peer's of one size are together.)
+/// Order of datagrams: by a digest of the peer and the size, by the peer, and as they were queued. (Sizes of two peers
+/// with one digest alternate, but each peer's of one size are together.)
 #[inline]
 fn compare_entries(one: &OutboxEntry, other: &OutboxEntry) -> Ordering {
     let by_peer = || one.peer.cmp(&other.peer);

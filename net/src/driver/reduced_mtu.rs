@@ -1,7 +1,8 @@
-//! Ways that bear less than is usual: addresses to which datagrams have to be smaller, each for some time.
+//! Paths that bear less than is usual: addresses to which datagrams have to be smaller, each for some time.
 //!
-//! Bounded, and shared by groups of networks that nobody can choose: when there is no more room, the group that has
-//! most of it loses its oldest. So one who has many addresses pushes out those of his own group, and not everybody's.
+//! The table is bounded, and shared by groups of networks that no sender can choose. When there is no more room, the
+//! group that has most of it loses its oldest entry. So a sender with many addresses pushes out those of his own group,
+//! and not all others.
 
 use crate::limits::{REDUCED_PATH_GROUPS, REDUCED_PATH_LIFETIME_US, REDUCED_PATHS};
 use hashbrown::HashMap;
@@ -10,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 
-/// What nobody else knows, to mix numbers with: who falls together with whom cannot be told, or chosen.
+/// A secret to hash with: no outsider can tell, or choose, which networks share a group.
 #[derive(Debug)]
 pub(crate) struct HashSecret(u64);
 
@@ -25,24 +26,24 @@ impl HashSecret {
             let product = u128::from(a ^ self.0) * u128::from(b ^ 0xD1B5_4A32_D192_ED03);
             product as u64 ^ (product >> 64) as u64
         };
-        // Once more: what differs in `high` alone, by ones, fell on a few places of 64 with one secret of some
-        // hundreds.
+        // Another fold: networks that differed by ones in `high` alone fell on a few slots of 64 with one secret in
+        // some hundreds.
         fold(fold(fold(low, rest), high ^ self.0.rotate_left(32)), 0)
     }
 }
 
-/// A way that bears less than is usual.
+/// A path that bears less than is usual.
 #[derive(Clone, Copy, Debug)]
 struct ReducedMtu {
     bytes: usize,
     until_us: u64,
 }
 
-/// See the module. Shared by threads, whose times have one start.
+/// See the module. Shared by threads, whose clocks have one start.
 #[derive(Debug)]
 pub(crate) struct ReducedMtuTable {
     ways: RwLock<HashMap<IpAddr, ReducedMtu>>,
-    /// When the last of them is forgotten.
+    /// The time at which the last of them is forgotten.
     until_us: AtomicU64,
     secret: HashSecret,
 }
@@ -54,7 +55,7 @@ impl ReducedMtuTable {
 
     /// The group of an address's network (/24, IPv6 /64), below [`REDUCED_PATH_GROUPS`].
     pub(crate) fn group(&self, ip: IpAddr) -> usize {
-        // Who is heard by a socket of both families is of IPv4 all the same: as IPv6 they would all be one network.
+        // A peer seen by a socket of both families may be of IPv4: taken as IPv6, all such peers would be one network.
         let network = match ip.to_canonical() {
             IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
             IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
@@ -62,7 +63,7 @@ impl ReducedMtuTable {
         (self.secret.mix(network, 0, 0) >> 32) as usize % REDUCED_PATH_GROUPS
     }
 
-    /// What is sent to this address may have so many bytes at most, for some time.
+    /// Limits datagrams to this address to so many bytes, for some time.
     #[cold]
     pub(crate) fn reduce(&self, now_us: u64, ip: IpAddr, bytes: usize) {
         let mut ways = self.ways.write().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +80,7 @@ impl ReducedMtuTable {
         self.until_us.fetch_max(until_us, Relaxed);
     }
 
-    /// The oldest way of the group that has most of them.
+    /// Returns the oldest path of the group that has most of them.
     fn oldest_of_largest_group(&self, ways: &HashMap<IpAddr, ReducedMtu>) -> Option<IpAddr> {
         let mut of = [0_usize; REDUCED_PATH_GROUPS];
         for ip in ways.keys() {
@@ -108,7 +109,7 @@ impl ReducedMtuTable {
         ways.get(&ip).filter(|way| way.until_us > now_us).map(|way| way.bytes)
     }
 
-    /// Ways that are known.
+    /// Returns the number of known paths.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.ways.read().unwrap().len()

@@ -4,7 +4,7 @@ use rustix::fs::{self, AtFlags, CWD, FileType};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// Which file it is, wherever it may be moved to: device and inode.
+/// The identity of a file, even if it is moved: device and inode.
 pub(super) type FileIdentity = (u64, u64);
 
 /// The file of a socket that is listened on. It is removed when this is dropped, unless another one stands there by
@@ -23,7 +23,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// What stands at a path, without following a link.
+/// Returns the identity and type of the file at a path, without following a link.
 pub(super) fn stat_path(path: &Path) -> Result<(FileIdentity, FileType), Errno> {
     let found = fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(((found.st_dev, found.st_ino), FileType::from_raw_mode(found.st_mode)))

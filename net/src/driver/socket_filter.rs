@@ -1,11 +1,11 @@
 //! Early drop: a program that the kernel runs over every datagram before it takes room in the socket's buffer (classic
-//! BPF), made for who is over its share at the moment.
+//! BPF). It is made for the senders that are over their part at the moment.
 //!
-//! What it knows of a datagram: the tenant that it names (a request of one packet: bytes 12..16, a sealed one: bytes
-//! 4..8; the packets of longer messages name none), and its sender's address. A named tenant can be forged, so a tenant
-//! is throttled by its name, but nobody is let in by name: when strangers are over their share, who passes is who comes
-//! from an address that has shown a tenant's token. Addresses are looked up by a keyed hash, so that nobody can search
-//! for another that passes.
+//! It knows two things of a datagram: its sender's address, and the tenant that it names. A request of one packet names
+//! it in bytes 12..16, a sealed one in bytes 4..8; the packets of longer messages name none. A named tenant can be
+//! forged, so a tenant is throttled by its name, but no datagram is let in by name. When unauthenticated senders are
+//! over their part, only addresses that have shown a tenant's token pass. Addresses are looked up by a keyed hash, so
+//! that no attacker can search for another that passes.
 //!
 //! Datagrams too short for what the program reads of them are dropped while there is a program: no packet is so short.
 
@@ -19,7 +19,7 @@ mod tests;
 /// One instruction, as the kernel takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BpfInstruction {
-    /// What to do.
+    /// The operation.
     pub code: u16,
     /// Instructions to skip if a jump's condition holds.
     pub jt: u8,
@@ -36,15 +36,15 @@ pub const MAX_THROTTLED_TENANTS: usize = 128;
 /// Addresses that one program knows, at most: with the tenants' part they fit in [`MAX_INSTRUCTIONS`].
 pub const MAX_VERIFIED_PEERS: usize = 1024;
 
-/// How much is let in, as a share of 2^32.
+/// Accepted fraction of datagrams, in units of 2^-32.
 pub type AcceptFraction = u32;
 
-/// Who is throttled.
+/// The tenants and senders that are throttled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlyDropFilter {
-    /// Tenants, and how much of what names them is let in.
+    /// Tenants, and the accepted fraction of the datagrams that name each.
     pub tenants: Vec<(u32, AcceptFraction)>,
-    /// How much is let in of what comes from none of `known`; `None`: all.
+    /// The accepted fraction of datagrams from addresses outside `known`; `None`: all.
     pub unauthenticated: Option<AcceptFraction>,
     /// Addresses that have shown a token, of tenants that are not throttled.
     pub known: Vec<PeerAddr>,
@@ -80,7 +80,7 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 
-/// Offsets from here on stand for what the kernel knows beside the datagram (`SKF_AD_OFF`).
+/// Offsets from here on stand for values that the kernel has beside the datagram (`SKF_AD_OFF`).
 const ANCILLARY: u32 = 0xffff_f000;
 /// The protocol of the network layer.
 const PROTOCOL: u32 = ANCILLARY;
@@ -89,14 +89,14 @@ const RANDOM: u32 = ANCILLARY + 56;
 /// Offsets from here on stand for the network header (`SKF_NET_OFF`).
 const NETWORK: u32 = 0xfff0_0000;
 const PROTOCOL_IPV4: u32 = 0x0800;
-/// Where the sender's address stands in a header of IPv4 and of IPv6.
+/// Offset of the sender's address in a header of IPv4 and of IPv6.
 const IPV4_SOURCE: u32 = 12;
 const IPV6_SOURCE: u32 = 8;
 /// A filter of a UDP socket sees the UDP header first, and in it the sender's port.
 const UDP_HEADER_LEN: u32 = 8;
-/// Where a request of one packet names its tenant: behind R2P2's header, four bytes into the message's.
+/// Offset of the tenant in a request of one packet: behind R2P2's header, four bytes into the message's.
 const TENANT_AT: u32 = UDP_HEADER_LEN + SINGLE_HEADER_LEN as u32 + 4;
-/// Where a sealed packet does.
+/// Offset of the tenant in a sealed packet.
 const SEALED_TENANT_AT: u32 = UDP_HEADER_LEN + 4;
 
 /// Addresses that are compared one by one at the end of a search.
@@ -110,20 +110,20 @@ fn jump(code: u16, k: u32, jt: u8, jf: u8) -> BpfInstruction {
     BpfInstruction { code, jt, jf, k }
 }
 
-/// Lets in `share` of what comes here.
+/// Lets in the fraction `share` of the datagrams that come here.
 fn accept_some(share: AcceptFraction) -> [BpfInstruction; 4] {
     [statement(LOAD_WORD, RANDOM), jump(JUMP_AT_LEAST, share, 0, 1), statement(RETURN, 0), statement(RETURN, u32::MAX)]
 }
 
 impl EarlyDropFilter {
-    /// Nobody is throttled.
+    /// Returns whether no sender is throttled.
     pub fn is_idle(&self) -> bool {
         self.tenants.is_empty() && self.unauthenticated.is_none()
     }
 
-    /// The program; empty if nobody is throttled. What is over [`MAX_THROTTLED_TENANTS`] is let in. With more than
-    /// [`MAX_VERIFIED_PEERS`] addresses strangers are let in: a program that does not know all of them would keep
-    /// friends out.
+    /// Returns the program; empty if no sender is throttled. Tenants over [`MAX_THROTTLED_TENANTS`] are let in. With
+    /// more than [`MAX_VERIFIED_PEERS`] known addresses all unknown ones are let in: a program that does not know every
+    /// verified address would keep some of those out.
     pub fn program(&self) -> Vec<BpfInstruction> {
         let unauthenticated = self.unauthenticated.filter(|_| self.known.len() <= MAX_VERIFIED_PEERS);
         if self.tenants.is_empty() && unauthenticated.is_none() {
@@ -162,7 +162,7 @@ impl EarlyDropFilter {
             statement(LOAD_WORD, TENANT_AT),
         ]);
         for (tenant, share) in tenants {
-            // Numbers travel little-endian; the kernel loads words the other way round.
+            // Numbers travel little-endian; the kernel loads words in the other byte order.
             program.push(jump(JUMP_EQUAL, tenant.swap_bytes(), 0, 4));
             program.extend(accept_some(*share));
         }
@@ -202,7 +202,7 @@ impl EarlyDropFilter {
         ]);
     }
 
-    /// What the program computes of an address.
+    /// Returns the hash that the program computes of an address.
     fn hash(&self, peer: PeerAddr) -> u32 {
         let keys = self.keys.map(|key| key | 1);
         let octets = match peer.ip() {
@@ -215,12 +215,12 @@ impl EarlyDropFilter {
     }
 }
 
-/// Lets in whose hash is among `known` (sorted), and `share` of all others: a tree of comparisons, so that a datagram
-/// passes few.
+/// Lets in the addresses whose hash is among `known` (sorted), and the fraction `share` of all others. The program is a
+/// tree of comparisons, so that a datagram passes few.
 fn push_peer_search(known: &[u32], share: AcceptFraction, program: &mut Vec<BpfInstruction>) {
     if known.len() <= SEARCH_LEAF_LEN {
         for (index, hash) in (0..).zip(known) {
-            // To the last instruction of the verdict, which lets in.
+            // This jumps to the last instruction of the verdict, which lets in.
             let left = known.len() as u8 - 1 - index;
             program.push(jump(JUMP_EQUAL, *hash, left + 3, 0));
         }

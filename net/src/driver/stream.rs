@@ -1,5 +1,5 @@
-//! Connections: a listener per worker on one address, streams that never wait, and a selector that tells which of many
-//! have something to say.
+//! Connections: a listener per worker on one address, streams that never wait, and a selector that reports which of
+//! many connections are ready.
 
 use super::socket_file::SocketFile;
 use crate::limits::{ACCEPT_BACKLOG, EPOLL_EVENTS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why an address could not be listened on.
+/// The reason why an address could not be listened on.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// Somebody has the port.
+    /// Another process has the port.
     #[error("tcp address {0} is in use: another server runs there? stop it or choose another port")]
     InUse(PeerAddr),
     /// The machine does not have this address.
@@ -34,9 +34,9 @@ pub enum ListenError {
     /// A Unix socket cannot be had there.
     #[error("cannot listen on unix:{}: {what}", path.display())]
     Unix {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and advice.
         what: String,
     },
 }
@@ -59,7 +59,7 @@ pub struct StreamListener {
     pub(super) local: ListenerAddress,
 }
 
-/// Where a listener listens.
+/// The address of a listener.
 #[derive(Clone, Debug)]
 pub(super) enum ListenerAddress {
     Tcp(PeerAddr),
@@ -85,14 +85,14 @@ pub(super) fn bind_socket(address: PeerAddr, kind: SocketType, shared: bool) -> 
 }
 
 impl StreamListener {
-    /// As many listeners on one address: the kernel spreads connections over them. Port 0 lets it choose one.
+    /// Binds `count` listeners to one address: the kernel spreads connections over them. Port 0 lets it choose one.
     ///
     /// # Errors
     /// [`ListenError`] names the address and what to do.
     pub fn bind(address: PeerAddr, count: usize) -> Result<Vec<StreamListener>, ListenError> {
         let failed = |error: io::Error| ListenError::new(address, error);
         let listen = |socket: OwnedFd| {
-            // What is accepted inherits it: a client whose machine is gone leaves no connection behind.
+            // Accepted connections inherit it: a client whose machine is gone leaves no connection behind.
             sockopt::set_socket_keepalive(&socket, true)?;
             sockopt::set_tcp_keepidle(&socket, Duration::from_secs(KEEPALIVE_IDLE_S))?;
             sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(KEEPALIVE_INTERVAL_S))?;
@@ -101,7 +101,7 @@ impl StreamListener {
             let local: SocketAddr = net::getsockname(&socket)?.try_into()?;
             Ok::<_, io::Error>((StreamListener { socket, local: ListenerAddress::Tcp(local) }, local))
         };
-        // The first is bound alone, so that a port of somebody else's is in use, not shared with him.
+        // The first is bound alone, so that a port of another process is in use, not shared with it.
         let first = bind_socket(address, SocketType::STREAM, false).map_err(failed)?;
         sockopt::set_socket_reuseport(&first, true).map_err(|error| failed(error.into()))?;
         let (first, local) = listen(first).map_err(failed)?;
@@ -121,10 +121,10 @@ impl StreamListener {
         }
     }
 
-    /// A connection that waits to be accepted, if there is one.
+    /// Returns a connection that waits to be accepted, if there is one.
     ///
     /// # Errors
-    /// What the kernel says, most likely that the process has no file descriptor left.
+    /// The kernel's error, most likely that the process has no file descriptor left.
     pub fn accept(&self) -> io::Result<Option<StreamSocket>> {
         loop {
             match net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -150,10 +150,10 @@ impl AsFd for StreamListener {
     }
 }
 
-/// How a read or a write ended.
+/// The outcome of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamProgress {
-    /// So many bytes went; at least one.
+    /// This number of bytes was transferred; at least one.
     Bytes(usize),
     /// None can go now.
     WouldBlock,
@@ -179,7 +179,7 @@ pub struct StreamSocket {
 }
 
 impl StreamSocket {
-    /// Reads what has come, up to the length of `into`, which is not empty.
+    /// Reads the received bytes, up to the length of `into`, which is not empty.
     pub fn receive(&self, into: &mut [u8]) -> StreamProgress {
         StreamProgress::of(net::recv(&self.socket, into, RecvFlags::empty()).map(|(bytes, _)| bytes))
     }
@@ -206,19 +206,19 @@ impl AsFd for StreamSocket {
     }
 }
 
-/// What a selector is to look for.
+/// The events that a selector is to look for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketInterest {
     /// Something to read, or a connection to accept.
     pub readable: bool,
     /// Room to write.
     pub writable: bool,
-    /// The other side's end, though what it said before is not to be read.
+    /// The other side's end, even if its earlier bytes are not to be read.
     pub ended: bool,
 }
 
 impl SocketInterest {
-    /// To read alone.
+    /// For reads only.
     pub const READ: SocketInterest = SocketInterest { readable: true, writable: false, ended: false };
 
     fn flags(self) -> EventFlags {
@@ -239,7 +239,7 @@ pub struct SocketEvent {
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
-    /// The connection is gone, both ways. Said whether it is asked for or not.
+    /// The connection is gone in both directions. Reported even if it is not asked for.
     pub broken: bool,
     /// The other side will say nothing more, if that is asked for.
     pub ended: bool,
@@ -287,7 +287,7 @@ impl EpollSelector {
         let _was_not_there = epoll::delete(&self.epoll, socket);
     }
 
-    /// Those that have something to say now, up to [`EPOLL_EVENTS`] of them, by turns.
+    /// Returns those that are ready now, up to [`EPOLL_EVENTS`] of them, in rotation.
     pub fn look(&mut self) -> impl ExactSizeIterator<Item = SocketEvent> + '_ {
         self.events.clear();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

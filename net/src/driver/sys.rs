@@ -2,8 +2,8 @@
 //! of segmentation offload, and the socket's filter and memory.
 //!
 //! Guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a
-//! slice or array that outlives the call and is as long as the length that goes with it; what the kernel wrote is read
-//! only as far as it says that it wrote.
+//! slice or array that outlives the call and is as long as the length that goes with it. Results are read only as far
+//! as the kernel says that it wrote.
 #![allow(unsafe_code)]
 
 use super::socket_filter::BpfInstruction;
@@ -38,7 +38,7 @@ pub(super) struct OutboxEntry {
     pub(super) start: u32,
     pub(super) own: u32,
     pub(super) len: u32,
-    /// Which of the slices its shared bytes are; [`OutboxEntry::OWN`]: it has none.
+    /// Index of the slice with its shared bytes; [`OutboxEntry::OWN`]: it has none.
     pub(super) slice: u32,
 }
 
@@ -60,7 +60,7 @@ impl SharedSlice {
     }
 }
 
-/// What a queue's datagrams are made of.
+/// The buffers of which a queue's datagrams are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutboxBuffers<'o> {
     pub(super) bytes: &'o [u8],
@@ -119,7 +119,7 @@ fn getsockopt(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
     (result == 0).then_some(value)
 }
 
-/// Asks for large kernel buffers; what is granted is in [`socket_buffers`].
+/// Asks for large kernel buffers; [`socket_buffers`] returns the granted sizes.
 pub(crate) fn set_socket_buffers(fd: BorrowedFd<'_>, bytes: usize) {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
@@ -134,7 +134,7 @@ pub(super) fn socket_buffers(fd: BorrowedFd<'_>) -> (usize, usize) {
     (read(libc::SO_RCVBUF), read(libc::SO_SNDBUF))
 }
 
-/// Bytes that wait in a socket's receive buffer, and what it may hold.
+/// Returns the bytes that wait in a socket's receive buffer, and its capacity.
 pub(crate) fn receive_buffer_usage(fd: BorrowedFd<'_>) -> (u64, u64) {
     let used = receive_queue_state(fd).map_or(0, |(bytes, _)| u64::from(bytes));
     (used, socket_buffers(fd).0 as u64)
@@ -142,7 +142,7 @@ pub(crate) fn receive_buffer_usage(fd: BorrowedFd<'_>) -> (u64, u64) {
 
 /// Bytes that wait in a socket's receive buffer, and the messages that the kernel threw away before they came there.
 pub(super) fn receive_queue_state(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
-    /// Words that the kernel tells of a socket's memory (`SO_MEMINFO`), and which of them are wanted.
+    /// Words that the kernel reports of a socket's memory (`SO_MEMINFO`), and the wanted ones.
     const WORDS: usize = 9;
     const RECEIVE_ALLOCATED: usize = 0;
     const DROPS: usize = 8;
@@ -158,8 +158,8 @@ pub(super) fn receive_queue_state(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
 /// `SO_MEMINFO` of Linux's asm-generic/socket.h.
 const SO_MEMINFO: i32 = 55;
 
-/// Has the kernel run `program` over every datagram before it takes room in the buffer, in place of the program before;
-/// an empty one lets all in. False if the kernel refuses: the program before stays then.
+/// Makes the kernel run `program` over every datagram before it takes room in the buffer. It replaces the program
+/// before; an empty one lets all in. Returns false if the kernel refuses: the program before stays then.
 pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> bool {
     let Ok(len) = u16::try_from(program.len()) else { return false };
     if len == 0 {
@@ -184,23 +184,23 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> bool
     result == 0
 }
 
-/// Has the kernel refuse datagrams that do not fit one packet on their way, rather than cut them.
+/// Makes the kernel refuse datagrams that do not fit one packet on their path, rather than fragment them.
 pub(super) fn disable_fragmentation(fd: BorrowedFd<'_>, is_ipv6: bool) {
-    // Every kernel has it; without, datagrams are cut as before. A socket of IPv6 may have peers of IPv4, too, to whom
-    // the other setting applies.
+    // Every kernel has this option; without it, datagrams are fragmented as before. A socket of IPv6 may have peers of
+    // IPv4, too, to which the other setting applies.
     let _set = setsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
     if is_ipv6 {
         let _set = setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
     }
 }
 
-/// Whether the kernel would cut what it sends by IPv4.
+/// Returns whether the kernel would fragment what it sends by IPv4.
 #[cfg(test)]
 pub(super) fn fragments_ipv4(fd: BorrowedFd<'_>) -> bool {
     getsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) != Some(libc::IP_PMTUDISC_DO)
 }
 
-/// Bytes of the largest packet that the kernel knows to fit the way of a connected socket.
+/// Returns the largest packet, in bytes, that the kernel knows to fit the path of a connected socket.
 pub(super) fn path_mtu(fd: BorrowedFd<'_>, is_ipv6: bool) -> Option<usize> {
     let (level, name) = if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
     getsockopt(fd, level, name).and_then(|bytes| usize::try_from(bytes).ok())
@@ -211,12 +211,12 @@ pub(super) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
     setsockopt(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
-/// Whether the kernel can segment what is sent.
+/// Returns whether the kernel can segment sent messages.
 pub(super) fn has_gso(fd: BorrowedFd<'_>) -> bool {
     getsockopt(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_some()
 }
 
-/// Receives what is there, one message per `stride` bytes of `bytes`, without waiting.
+/// Receives waiting messages, one per `stride` bytes of `bytes`, without waiting.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -249,7 +249,7 @@ pub(super) fn receive(
         count += 1;
     }
     // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and a slice of
-    // `bytes` of the lengths given, all of which live across the call and are borrowed by nobody else.
+    // `bytes` of the lengths given. All of these live across the call, and nothing else borrows them.
     let result = unsafe {
         libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT, ptr::null_mut())
     };
@@ -306,13 +306,13 @@ pub(super) fn send(
         return Ok(0);
     }
     // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and initialised
-    // slices of what the datagrams are made of, all of which live across the call.
+    // slices of the datagrams' buffers, all of which live across the call.
     let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT) };
     usize::try_from(result).map_err(|_| last_error())
 }
 
-/// Takes slices of the room for some datagrams, those whose own bytes follow each other in one slice. `None` if the
-/// room does not do.
+/// Takes slices of the room for some datagrams; those whose own bytes follow each other share one slice. Returns `None`
+/// if the room is too small.
 fn write_iovecs<'s>(
     stock: OutboxBuffers<'_>,
     datagrams: &[OutboxEntry],
@@ -416,7 +416,7 @@ unsafe fn read_sockaddr(name: *const libc::sockaddr_storage, len: libc::socklen_
             // SAFETY: the family says that it is this kind of address, and the kernel wrote all of it.
             let fields = unsafe { name.cast::<libc::sockaddr_in6>().read() };
             let ip = Ipv6Addr::from(fields.sin6_addr.s6_addr);
-            // The flow label is not part of who the peer is.
+            // The flow label is not part of a peer's identity.
             Some(PeerAddr::V6(SocketAddrV6::new(ip, u16::from_be(fields.sin6_port), 0, fields.sin6_scope_id)))
         }
         _ => None,

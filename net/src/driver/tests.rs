@@ -262,7 +262,7 @@ fn datagrams_of_one_size_to_one_peer_leave_together_and_nothing_gets_before_what
         each.iter().all(|each| sorted_until.iter().filter(|group| *group == each).count() == 2),
         "{sorted_until:?}"
     );
-    // What could not leave stays in front.
+    // Datagrams that could not leave stay in front.
     outbox.advance(3);
     outbox.compact();
     outbox.send(one, &[&[1; 60]]);
@@ -467,8 +467,8 @@ fn echo_until(mut driver: UdpDriver, stop: &std::sync::atomic::AtomicBool) {
     }
 }
 
-/// Queues a value's bytes, each piece behind a header of its own, and other datagrams between them. What is expected to
-/// arrive.
+/// Queues a value's bytes, each piece behind a header of its own, and other datagrams between them. Returns the
+/// datagrams that are expected to arrive.
 fn queue_value(outbox: &mut Outbox, to: PeerAddr, value: &Arc<Vec<u8>>) -> Vec<Vec<u8>> {
     let (share, mut expected) = (SharedBytes::of(Arc::clone(value)), Vec::new());
     for (number, start) in (0..value.len()).step_by(1300).enumerate() {

@@ -1,6 +1,6 @@
-//! Kernel sockets: one UDP socket per worker, bursts by `recvmmsg` and `sendmmsg`, segmentation offload both ways where
-//! the kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six, bursts alone next to
-//! nothing.)
+//! Kernel sockets: one UDP socket per worker, bursts by `recvmmsg` and `sendmmsg`, segmentation offload in both
+//! directions where the kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six,
+//! bursts without it next to nothing.)
 
 use super::socket_filter::BpfInstruction;
 use super::stream::bind_shared_udp;
@@ -14,14 +14,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// How to open a socket.
+/// Options for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
     /// Let the kernel coalesce received datagrams (`UDP_GRO`), if it can. Default: true.
     pub gro: bool,
     /// Send runs of equal datagrams to one peer in one call (`UDP_SEGMENT`), if the kernel can. Default: true.
     pub gso: bool,
-    /// Kernel buffer asked for, each way, bytes. Default [`SOCKET_BUFFER`].
+    /// Kernel buffer asked for, each direction, bytes. Default [`SOCKET_BUFFER`].
     pub socket_buffer: usize,
     /// Share the address with other sockets that are opened so, over which the kernel spreads the datagrams by their
     /// senders (`SO_REUSEPORT`). Default: false.
@@ -34,10 +34,10 @@ impl Default for UdpOptions {
     }
 }
 
-/// Why a socket could not be opened.
+/// The reason why a socket could not be opened.
 #[derive(Debug, Error)]
 pub enum UdpBindError {
-    /// Somebody has the port.
+    /// Another process has the port.
     #[error("udp address {0} is in use: another server runs there? stop it or choose another port")]
     InUse(PeerAddr),
     /// The machine does not have this address.
@@ -106,7 +106,7 @@ impl UdpDriver {
         })
     }
 
-    /// Whether the kernel coalesces what is received, and whether sends are segmented.
+    /// Returns whether the kernel coalesces received datagrams, and whether sends are segmented.
     pub fn offload(&self) -> (bool, bool) {
         (self.gro, self.gso)
     }
@@ -130,7 +130,7 @@ impl DatagramDriver for UdpDriver {
 
     fn receive(&mut self, burst: &mut Burst) -> usize {
         burst.clear();
-        // An error that came back for something sent earlier is reported once and says nothing about what has arrived.
+        // An error that came back for an earlier send is reported once and says nothing about what has arrived.
         for _attempt in 0..4 {
             match sys::receive(self.socket.as_fd(), &mut burst.bytes, burst.stride, &mut burst.arrived) {
                 Ok(()) => break,
@@ -225,12 +225,12 @@ impl DatagramDriver for UdpDriver {
         self.counters
     }
 
-    /// What networks bear as a rule, whatever the interface has.
+    /// The size that networks usually bear, even if the interface bears more.
     fn max_datagram(&self) -> usize {
         default_datagram(self.local.is_ipv6())
     }
 
-    /// One that knows of ways that bear less. The kernel does not cut datagrams from then on.
+    /// Returns an outbox that knows of paths that bear less. From then on the kernel does not fragment datagrams.
     fn outbox(&self) -> Outbox {
         Outbox::along(KernelPathMtu::of(self.socket.as_fd(), self.local.ip()))
     }
@@ -247,9 +247,9 @@ impl UdpDriver {
         if first > 1
             && matches!(error, Errno::INVAL | Errno::IO | Errno::MSGSIZE | Errno::OPNOTSUPP | Errno::NOPROTOOPT)
         {
-            // The way to this peer takes no segments of this size, or none at all: a tunnel, a small MTU. Its datagrams
-            // go one by one, and those behind them as before: whatever one peer's way is like, others keep their
-            // segments. Where none are taken from anybody, fewer and fewer tries are in vain.
+            // The path to this peer takes no segments of this size, or none at all: a tunnel, a small MTU. Its
+            // datagrams go one by one, and those behind them as before: other peers keep their segments. If no peer's
+            // path takes segments, fewer and fewer tries fail.
             self.unsegmented_left = (first as usize) << self.refused.min(UNSEGMENTED_BACKOFF_DOUBLINGS);
             self.refused = self.refused.saturating_add(1);
             self.counters.unsegmented += u64::from(first);

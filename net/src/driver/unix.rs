@@ -1,4 +1,4 @@
-//! Unix sockets to listen on: the file, who may use it, and what becomes of one that a server has left behind.
+//! Unix sockets to listen on: the file, its access mode, and the removal of one that a server has left behind.
 
 use super::socket_file::{SocketFile, stat_path};
 use super::stream::{ListenError, ListenerAddress, StreamListener};
@@ -15,11 +15,11 @@ fn new_socket() -> Result<OwnedFd, Errno> {
 }
 
 impl StreamListener {
-    /// As many listeners on one Unix socket; each may accept each connection. Only those may connect whom the file's
-    /// `mode` lets write to it. A socket that a server has left there is replaced if nobody listens on it.
+    /// Makes `count` listeners on one Unix socket; each may accept each connection. Only users that the file's `mode`
+    /// lets write to it may connect. A socket that a server has left there is replaced if no server listens on it.
     ///
     /// # Errors
-    /// [`ListenError::Unix`] says what stands in the way.
+    /// [`ListenError::Unix`] names the reason.
     pub fn bind_unix(path: &Path, mode: u32, count: usize) -> Result<Vec<StreamListener>, ListenError> {
         let failed = |what: String| ListenError::Unix { path: path.to_owned(), what };
         let said = |error: Errno| {
@@ -33,8 +33,8 @@ impl StreamListener {
             .map_err(|_| failed("a socket's path has 107 bytes at most: choose a shorter one".to_owned()))?;
         let mode = Mode::from_raw_mode(mode & 0o777);
         let socket = new_socket().map_err(said)?;
-        // The file is made with the mode that the socket has, less what the process' mask takes away: at no moment do
-        // more get in than are to.
+        // The file is made with the mode that the socket has, less what the process' mask takes away. So it is never
+        // open to more users than it should be.
         fs::fchmod(&socket, mode).map_err(said)?;
         match net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
@@ -57,7 +57,7 @@ impl StreamListener {
     }
 }
 
-/// Removes a socket that nobody listens on any more.
+/// Removes a socket that no server listens on any more.
 fn remove_stale_socket(path: &Path, address: &SocketAddrUnix) -> Result<(), String> {
     let (_, kind) = stat_path(path).map_err(|error| error.to_string())?;
     if kind != FileType::Socket {
@@ -67,7 +67,7 @@ fn remove_stale_socket(path: &Path, address: &SocketAddrUnix) -> Result<(), Stri
         Err(Errno::CONNREFUSED) => {
             fs::unlink(path).map_err(|error| format!("an old socket cannot be removed: {error}"))
         }
-        // A full queue is somebody's as well.
+        // A full queue means that a server listens, too.
         Ok(()) | Err(Errno::AGAIN) => Err("another server listens there: stop it, or choose another path".to_owned()),
         Err(error) => Err(format!("a socket is there, and whether anybody listens on it cannot be told: {error}")),
     }

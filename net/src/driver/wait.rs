@@ -8,38 +8,38 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Why a sleep ended. All false: its time was up.
+/// The reason why a sleep ended. All false: its time was up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WakeReason {
     /// A datagram is there.
     pub readable: bool,
     /// There is room for datagrams that wait in an outbox.
     pub writable: bool,
-    /// Somebody called [`DriverWaker::wake`].
+    /// A thread called [`DriverWaker::wake`].
     pub signal: bool,
 }
 
-/// Ends the sleep of one [`DriverWaiter`]. A signal given while nobody sleeps ends the next sleep at once.
+/// Ends the sleep of one [`DriverWaiter`]. A signal given while no thread sleeps ends the next sleep at once.
 #[derive(Clone, Debug)]
 pub struct DriverWaker {
     event: Arc<OwnedFd>,
 }
 
 impl DriverWaker {
-    /// Ends the sleep. Never waits; costs a system call, so give it only to who may be asleep.
+    /// Ends the sleep. Never waits. It costs a system call, so use it only for a waiter that may be asleep.
     pub fn wake(&self) {
         // An error can only mean that the counter is full: then it is signalled already.
         let _ = write(&*self.event, &1u64.to_ne_bytes());
     }
 }
 
-/// How whoever waits may sleep, for a driver that has to be called now and then, because it has timers of its own or
-/// cannot always be told when something comes. Both are looked at when a sleep begins.
+/// Limits on a waiter's sleep, for a driver that has to be called now and then. Such a driver has timers of its own, or
+/// cannot always be told when something comes. Both fields are read when a sleep begins.
 #[derive(Debug)]
 pub(crate) struct SleepPolicy {
     /// The longest sleep, microseconds.
     pub(crate) max_sleep_us: AtomicU64,
-    /// Whether the socket ends it.
+    /// True if the socket ends it.
     pub(crate) listens: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl DriverWaiter {
         Ok(DriverWaiter { terms: Some(terms), ..DriverWaiter::new(socket)? })
     }
 
-    /// What ends this waiter's sleep.
+    /// Returns the waker that ends this waiter's sleep.
     pub fn waker(&self) -> DriverWaker {
         DriverWaker { event: self.event.clone() }
     }
@@ -79,7 +79,7 @@ impl DriverWaiter {
     /// `timeout_us`.
     ///
     /// # Errors
-    /// What the kernel says of `poll`, other than an interruption, which counts as a time that is up.
+    /// The kernel's error from `poll`, other than an interruption, which counts as a time that is up.
     pub fn wait(&self, timeout_us: Option<u64>, for_room: bool) -> io::Result<WakeReason> {
         self.wait_with(timeout_us, for_room, None)
     }
@@ -105,7 +105,7 @@ impl DriverWaiter {
         let listens = terms.is_none_or(|terms| terms.listens.load(Relaxed));
         let listened_to = self.socket.as_ref().filter(|_| listens);
         let socket = listened_to.unwrap_or(&self.event);
-        // Without a socket, or another, the signal stands in its place: looked at twice, it costs next to nothing.
+        // Without a socket, or another, the signal is polled in its stead: to poll it twice costs next to nothing.
         let interest = if listened_to.is_some() { interest } else { PollFlags::IN };
         let mut fds = [
             PollFd::from_borrowed_fd(self.event.as_fd(), PollFlags::IN),

@@ -1,12 +1,12 @@
 //! The data block behind a line that announces a value.
 
-/// What stands behind a line that announces a value.
+/// The data block behind a line that announces a value.
 pub(super) enum DataBlock<'i> {
     /// The value.
     Whole(&'i [u8]),
-    /// A part of it: it takes so many bytes, with the line.
+    /// A part of it: the whole takes so many bytes, with the line.
     Incomplete(usize),
-    /// Something that does not end where it should; so many bytes, with the line.
+    /// A block that does not end where it should; so many bytes, with the line.
     BadTerminator(usize),
 }
 

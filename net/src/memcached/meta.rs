@@ -11,7 +11,7 @@ const MAX_OPAQUE_LEN: usize = 32;
 /// Flags of one command, at most.
 const MAX_FLAGS: usize = 17;
 
-/// Reads the flags. `Err`: what is wrong with them.
+/// Parses the flags. `Err`: what is wrong with them.
 fn parse_meta_flags(words: LineTokens<'_>) -> Result<MetaFlags, &'static str> {
     let mut read = MetaFlags::default();
     let mut seen = 0u128;
@@ -61,7 +61,7 @@ fn parse_meta_flags(words: LineTokens<'_>) -> Result<MetaFlags, &'static str> {
     error.map_or(Ok(read), Err)
 }
 
-/// The meta command on a line, whose words these are.
+/// Parses the meta command on a line, whose words these are.
 pub(super) fn parse_meta<'i>(
     input: &'i [u8],
     line: &'i [u8],
@@ -90,7 +90,7 @@ pub(super) fn parse_meta<'i>(
     }
 }
 
-/// Whether a flag is among these.
+/// Returns whether a flag is among these.
 fn has(mut written: LineTokens<'_>, letter: u8) -> bool {
     written.any(|word| word[0] == letter)
 }
@@ -121,7 +121,7 @@ fn parse_flags_and_key<'i>(
     Ok(MetaRequest { verb, key, flags, block: b"", written })
 }
 
-/// `ms`: what is wrong with its flags is told after its data block was skipped.
+/// Parses `ms`: a fault of its flags is reported after its data block was skipped.
 fn parse_meta_set<'i>(
     input: &'i [u8],
     line: &'i [u8],

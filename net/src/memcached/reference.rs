@@ -1,5 +1,5 @@
-//! The same reading once more, slow and simple, from the protocol's description: lines are cut into words with the
-//! means of text, nothing is shared with the fast one but the numbers. To compare with.
+//! The same parser once more, slow and simple, from the protocol's description: lines are cut into words with string
+//! functions. It shares only the numbers with the fast one, and serves for comparison.
 
 use super::text::{parse_flags, parse_i32, parse_u64};
 use super::{BAD_CHUNK, BAD_FORMAT, MetaCommand, StoreRequest, TextParse, TextRequest, parse};
@@ -7,12 +7,12 @@ use super::{BAD_CHUNK, BAD_FORMAT, MetaCommand, StoreRequest, TextParse, TextReq
 /// Longest value of these readings.
 pub const MAX_VALUE: usize = 300;
 
-/// What the slow reading makes of a whole line, and the bytes behind it.
+/// The slow parser's result for a whole line, and the bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextReferenceParse {
-    /// Not all there.
+    /// Not all of it has come.
     Incomplete,
-    /// This many bytes make a request; what it asks for in words of its own.
+    /// Bytes of the request, and the request as text.
     Complete(usize, String),
     /// A value to be skipped: bytes of the line, bytes behind it.
     Skip(usize, u64),
@@ -20,7 +20,7 @@ pub enum TextReferenceParse {
     Fatal,
 }
 
-/// Reads what stands at the front of `input`.
+/// Parses the front of `input`.
 pub fn parse_reference(input: &[u8], max_value: usize) -> TextReferenceParse {
     let lines: Vec<&[u8]> = input.splitn(2, |byte| *byte == b'\n').collect();
     let [line, behind] = lines[..] else { return unfinished(input) };
@@ -143,7 +143,8 @@ fn meta(name: &str, used: usize, words: &[&[u8]], behind: &[u8], max_value: usiz
     }
 }
 
-/// Whether that is base64: letters of it in fours, the last of which may be one or two signs of equality.
+/// Returns whether that is base64: its letters in groups of four, the last of which may end with one or two equals
+/// signs.
 fn is_base64(key: &[u8]) -> bool {
     let text = String::from_utf8_lossy(key).into_owned();
     let letters = text.strip_suffix("==").or(text.strip_suffix('=')).unwrap_or(&text);
@@ -151,7 +152,7 @@ fn is_base64(key: &[u8]) -> bool {
     text.len().is_multiple_of(4) && letters.chars().all(is_letter)
 }
 
-/// What is wrong with the flags, if anything is.
+/// Returns the fault of the flags, if there is one.
 fn wrong_flag(name: &str, key: &[u8], asked: &[&[u8]]) -> Option<String> {
     let token = "CLIENT_ERROR bad token in command line format";
     let (mut seen, mut wrong) = (Vec::new(), None);
@@ -191,7 +192,7 @@ fn wrong_flag(name: &str, key: &[u8], asked: &[&[u8]]) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Names that make a line memcached's, whatever stands behind them.
+/// Names that make a line memcached's, with any words behind them.
 fn is_known(name: &str) -> bool {
     let classic =
         "get gets bget gat gats set add replace append prepend cas incr decr touch delete flush_all verbosity stats";
@@ -223,7 +224,7 @@ fn data(name: &str, used: usize, behind: &[u8], len: usize, max_value: usize) ->
     }
 }
 
-/// What the fast reading says, in the slow one's words.
+/// The fast parser's result in the slow one's terms.
 fn parse_fast(input: &[u8]) -> TextReferenceParse {
     match parse(input, MAX_VALUE) {
         TextParse::Incomplete(needed) => {
@@ -284,7 +285,7 @@ fn describe_request(request: &TextRequest<'_>) -> String {
 /// Holds the fast reading to the slow one.
 ///
 /// # Panics
-/// Where they differ.
+/// When they differ.
 pub fn assert_agrees(input: &[u8]) {
     let (fast, slow) = (parse_fast(input), parse_reference(input, MAX_VALUE));
     assert_eq!(fast, slow, "of {:?}", String::from_utf8_lossy(input));
@@ -293,7 +294,7 @@ pub fn assert_agrees(input: &[u8]) {
 /// Fuzzing: both readings of a stream, request by request.
 ///
 /// # Panics
-/// Where they differ.
+/// When they differ.
 pub fn fuzz(mut stream: &[u8]) {
     loop {
         assert_agrees(stream);

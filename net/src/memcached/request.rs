@@ -1,4 +1,4 @@
-//! One request from the front of what has come.
+//! Parses one request at the front of the input.
 
 use super::data_block::{DataBlock, find_data_block};
 use super::meta::parse_meta;
@@ -53,7 +53,7 @@ pub fn parse(input: &[u8], max_value: usize) -> TextParse<'_> {
         return unfinished(input);
     };
     let mut line = &input[..end];
-    // As memcached has it, a line of nothing but a carriage return keeps that.
+    // As in memcached, a line of nothing but a carriage return keeps that.
     if line.len() > 1 && line.last() == Some(&b'\r') {
         line = &line[..line.len() - 1];
     }
@@ -64,7 +64,7 @@ pub fn parse(input: &[u8], max_value: usize) -> TextParse<'_> {
     command(input, line, used, max_value)
 }
 
-/// What there is of a line that has no end yet.
+/// Parses what there is of a line that has no end yet.
 #[cold]
 fn unfinished(input: &[u8]) -> TextParse<'_> {
     if input.len() <= MAX_LINE_LEN {
@@ -151,13 +151,13 @@ fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -
         },
         b"quit" => TextParse::whole(TextRequest::Quit, used),
         _ if is_command(name) => wrong(ERROR),
-        // A browser: memcached hangs up, so that nothing of what follows is taken for commands.
+        // A browser: memcached hangs up, so that none of the later bytes are taken for commands.
         _ if words.word(count - 1).starts_with(b"HTTP/") => TextParse::Fatal,
         _ => wrong(ERROR),
     }
 }
 
-/// Whether the name is one of memcached's, which came with too few words or too many.
+/// Returns whether the name is one of memcached's commands, which came with too few words or too many.
 #[cold]
 fn is_command(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 17] = [
@@ -182,7 +182,7 @@ fn is_command(name: &[u8]) -> bool {
     NAMES.contains(&name)
 }
 
-/// Where the rest of a line begins behind its first words.
+/// Returns the offset of the rest of a line behind its first words.
 fn offset_after_tokens(line: &[u8], words: usize) -> usize {
     let mut rest = LineTokens::new(line);
     rest.by_ref().take(words).for_each(drop);

@@ -61,7 +61,7 @@ proptest! {
 
 #[test]
 fn a_browser_is_hung_up_on_and_a_command_of_wrong_length_is_not() {
-    // As memcached 1.6.18 answers each of them.
+    // These are the answers of memcached 1.6.18.
     for line in ["foo HTTP/1.0", "GET / HTTP/1.1"] {
         assert_eq!(parse(format!("{line}\r\n").as_bytes(), 100), TextParse::Fatal, "{line}");
         assert_agrees(format!("{line}\r\n").as_bytes());

@@ -7,12 +7,12 @@ pub struct LineTokens<'i> {
 }
 
 impl<'i> LineTokens<'i> {
-    /// Of a line without its end.
+    /// The words of a line without its end.
     pub fn new(line: &'i [u8]) -> LineTokens<'i> {
         LineTokens { rest: line }
     }
 
-    /// What has not been taken yet.
+    /// Returns the words that have not been taken yet.
     pub fn rest(&self) -> &'i [u8] {
         self.rest
     }
@@ -44,8 +44,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// A sign and a magnitude, as `strtol` and its like find them: blanks before it, a sign, digits, and then the end, a
-/// blank or a zero byte. `None` for anything else, and where 64 bits are not enough.
+/// Parses a sign and a magnitude as `strtol` and its like do: blanks before it, a sign, digits, and then the end, a
+/// blank or a zero byte. Returns `None` for anything else, and where 64 bits are not enough.
 fn parse_signed(text: &[u8]) -> Option<(bool, u64)> {
     let text = &text[text.iter().take_while(|byte| is_space(**byte)).count()..];
     let (negative, text) = match text.first()? {
@@ -62,7 +62,7 @@ fn parse_signed(text: &[u8]) -> Option<(bool, u64)> {
     text[..digits].iter().try_fold(0, add).map(|number| (negative, number))
 }
 
-/// A number from 0 to 2^64 - 1. A minus is read, too, where what it makes, modulo 2^64, is below 2^63.
+/// A number from 0 to 2^64 - 1. A minus is read, too, if the result, modulo 2^64, is below 2^63.
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     let (negative, number) = parse_signed(text)?;
     let number = if negative { number.wrapping_neg() } else { number };
@@ -76,7 +76,7 @@ pub fn parse_i32(text: &[u8]) -> Option<i32> {
     i64::try_from(number).ok().map(|number| number as i32)
 }
 
-/// A number of 32 bits without a sign. Of a larger one, its lower 32 bits.
+/// A number of 32 bits without a sign. A larger one is cut to its lower 32 bits.
 pub fn parse_flags(text: &[u8]) -> Option<u32> {
     parse_u64(text).map(|number| number as u32)
 }

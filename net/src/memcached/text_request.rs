@@ -1,8 +1,8 @@
-//! What one request of the text protocol asks for, classic or meta.
+//! Requests of the text protocol, classic or meta.
 
 use super::text::LineTokens;
 
-/// How a value is to be stored.
+/// The modes in which a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {
     /// In any case.
@@ -22,21 +22,21 @@ pub enum StoreMode {
 /// A value to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreRequest<'i> {
-    /// How.
+    /// The mode.
     pub verb: StoreMode,
-    /// Under this key.
+    /// The key.
     pub key: &'i [u8],
-    /// With these flags.
+    /// The flags.
     pub flags: u32,
-    /// Until then. The binary protocol's go beyond what the text protocol's may be.
+    /// The time of expiry. The binary protocol's go beyond what the text protocol's may be.
     pub exptime: i64,
     /// The value.
     pub value: &'i [u8],
-    /// Whether no answer is wanted.
+    /// True if no answer is wanted.
     pub noreply: bool,
 }
 
-/// Which meta command.
+/// The meta commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaCommand {
     /// mg
@@ -51,7 +51,7 @@ pub enum MetaCommand {
     Debug,
 }
 
-/// What the flags of a meta command say.
+/// The flags of a meta command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaFlags {
     /// b: the key is base64.
@@ -60,7 +60,7 @@ pub struct MetaFlags {
     pub quiet: bool,
     /// v: with the value.
     pub value: bool,
-    /// I: what is old, or to be invalidated, is marked as stale.
+    /// I: an old value, or one to be invalidated, is marked as stale.
     pub invalidate: bool,
     /// x: the value goes, the item stays.
     pub remove_value: bool,
@@ -68,7 +68,7 @@ pub struct MetaFlags {
     pub vivify: Option<i32>,
     /// T: the new time of expiry.
     pub ttl: Option<i32>,
-    /// R: where it ends sooner than this, one client is told to renew it.
+    /// R: if it expires sooner than this, one client is asked to renew it.
     pub recache: Option<i32>,
     /// C: only if it has this number.
     pub cas: Option<u64>,
@@ -78,7 +78,7 @@ pub struct MetaFlags {
     pub flags: u32,
     /// D: by how much.
     pub delta: Option<u64>,
-    /// J: what is written where there was none.
+    /// J: the number that is written where there is none.
     pub initial: u64,
     /// M: the mode; 0: none was said.
     pub mode: u8,
@@ -87,11 +87,11 @@ pub struct MetaFlags {
 /// A meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaRequest<'i> {
-    /// Which.
+    /// The command.
     pub verb: MetaCommand,
     /// The key as it was written: in base64 if its flag says so.
     pub key: &'i [u8],
-    /// What its flags say.
+    /// Its flags.
     pub flags: MetaFlags,
     /// The value of `ms`.
     pub block: &'i [u8],
@@ -99,52 +99,52 @@ pub struct MetaRequest<'i> {
     pub written: LineTokens<'i>,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextRequest<'i> {
     /// get, gets, gat or gats of one key.
     Get {
         /// The key.
         key: &'i [u8],
-        /// Whether the record's number is wanted, too.
+        /// True if the record's number is wanted, too.
         cas: bool,
         /// A new time of expiry.
         exptime: Option<i32>,
     },
     /// The same of any number of keys, which follow: the words up to the end of the line.
     GetMany {
-        /// Whether the records' numbers are wanted, too.
+        /// True if the records' numbers are wanted, too.
         cas: bool,
         /// A new time of expiry.
         exptime: Option<i32>,
     },
     /// set, add, replace, append, prepend, cas.
     Store(StoreRequest<'i>),
-    /// A value longer than can be stored. It is to be skipped, and told so; a `set` also ends what was there.
+    /// A value longer than can be stored. It is to be skipped, and refused; a `set` also ends what was there.
     TooLarge {
         /// The key.
         key: &'i [u8],
-        /// Whether it was a `set`.
+        /// True if it was a `set`.
         set: bool,
-        /// Whether no answer is wanted.
+        /// True if no answer is wanted.
         noreply: bool,
     },
     /// delete.
     Delete {
         /// The key.
         key: &'i [u8],
-        /// Whether no answer is wanted.
+        /// True if no answer is wanted.
         noreply: bool,
     },
     /// incr, decr.
     Arithmetic {
         /// The key.
         key: &'i [u8],
-        /// By so much.
+        /// The difference.
         delta: u64,
         /// Up, or down.
         up: bool,
-        /// Whether no answer is wanted.
+        /// True if no answer is wanted.
         noreply: bool,
     },
     /// touch.
@@ -153,32 +153,32 @@ pub enum TextRequest<'i> {
         key: &'i [u8],
         /// The new time of expiry.
         exptime: i32,
-        /// Whether no answer is wanted.
+        /// True if no answer is wanted.
         noreply: bool,
     },
     /// flush_all.
     FlushAll {
-        /// When.
+        /// The delay.
         delay: i32,
-        /// Whether no answer is wanted.
+        /// True if no answer is wanted.
         noreply: bool,
     },
-    /// stats, of what the words say.
+    /// stats, of the group that the words name.
     Stats(LineTokens<'i>),
     /// version.
     Version,
-    /// verbosity, and what else is taken and does nothing.
+    /// verbosity, and the other commands that are accepted and do nothing.
     Noop {
-        /// Whether no answer is wanted.
+        /// True if no answer is wanted.
         noreply: bool,
     },
     /// quit.
     Quit,
-    /// The same of ms. It ends what was there, whatever its mode.
+    /// An ms whose value is longer than can be stored. It ends what was there, whatever its mode.
     MetaTooLarge {
         /// The key, as it was written.
         key: &'i [u8],
-        /// Whether that is in base64.
+        /// True if that is in base64.
         base64: bool,
     },
     /// mg, ms, md, ma, me.
@@ -189,19 +189,19 @@ pub enum TextRequest<'i> {
     Invalid {
         /// The text.
         text: &'static str,
-        /// Whether no answer is wanted.
+        /// True if no answer is wanted.
         noreply: bool,
     },
 }
 
-/// What stands at the front of what has come.
+/// The result of parsing the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextParse<'i> {
-    /// A part of a request: it takes at least so many bytes.
+    /// A part of a request: the whole takes at least so many bytes.
     Incomplete(usize),
     /// A request.
     Request {
-        /// What it asks for.
+        /// The request.
         request: TextRequest<'i>,
         /// Bytes that it takes of those that have come.
         used: usize,

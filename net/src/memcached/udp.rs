@@ -11,21 +11,21 @@ pub const PAYLOAD_LEN: usize = 1400 - HEADER_LEN;
 pub struct MemcachedUdpHeader {
     /// The request's number, its client's own.
     pub request: u16,
-    /// Which datagram.
+    /// The datagram's index.
     pub index: u16,
-    /// Of how many.
+    /// The number of datagrams.
     pub count: u16,
 }
 
 impl MemcachedUdpHeader {
-    /// The header of a datagram, and what stands behind it.
+    /// Splits a datagram into its header and the bytes behind it.
     pub fn decode(datagram: &[u8]) -> Option<(MemcachedUdpHeader, &[u8])> {
         let (header, rest) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         Some((MemcachedUdpHeader { request: word(0), index: word(2), count: word(4) }, rest))
     }
 
-    /// As bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let [a, b] = self.request.to_be_bytes();
         let [c, d] = self.index.to_be_bytes();

@@ -1,10 +1,10 @@
-//! Room for messages of several packets, one way: so much of it for all peers, for one peer, and for the peers of one
-//! owner.
+//! Room for messages of several packets in one direction. It has a bound for all peers, one for each peer, and one for
+//! the peers of each owner.
 //!
-//! Addresses are cheap: who has one has many. So what bounds a peer bounds nobody who means harm, and room goes by
-//! owner as well ([`DynamicThreshold`]), so that there is mostly something left for the next; and where there is not,
-//! whoever would hold less than another takes it from the one that holds most. All who have not shown whose they are
-//! have one owner together.
+//! Addresses are cheap: a sender with one has many. So a bound for each peer stops no attacker, and room goes by owner
+//! as well ([`DynamicThreshold`]), so that something is mostly left for the next. If nothing is left, an owner that
+//! would hold less than another takes room from the one that holds most. All unauthenticated peers have one owner
+//! together.
 
 use super::PeerAddr;
 use crate::dynamic_threshold::DynamicThreshold;
@@ -26,7 +26,7 @@ pub(super) struct MessageBudgetLimits {
     pub(super) peer_bytes: usize,
 }
 
-/// What is held, and by whom.
+/// Counts the room in use, by peer and by owner.
 #[derive(Debug)]
 pub(super) struct MessageBudget {
     bounds: MessageBudgetLimits,
@@ -40,28 +40,28 @@ impl MessageBudget {
         MessageBudget { bounds, all: MessageUsage::default(), peers: HashMap::new(), owners: HashMap::new() }
     }
 
-    /// Bytes that are held.
+    /// Returns the bytes in use.
     pub(super) fn bytes(&self) -> usize {
         self.all.bytes
     }
 
-    /// Whether the peer holds anything.
+    /// Returns whether the peer holds anything.
     pub(super) fn knows(&self, peer: &PeerAddr) -> bool {
         self.peers.contains_key(peer)
     }
 
-    /// Who holds anything.
+    /// Returns the peers that hold anything.
     pub(super) fn peers(&self) -> impl Iterator<Item = &PeerAddr> {
         self.peers.keys()
     }
 
-    /// Whether a peer may hold one more message of `size` bytes, as far as its own part goes.
+    /// Returns whether a peer may hold one more message of `size` bytes, as far as its own part goes.
     pub(super) fn admits_peer(&self, peer: PeerAddr, size: usize) -> bool {
         let used = self.peers.get(&peer).copied().unwrap_or_default();
         used.messages < self.bounds.peer_messages && used.bytes.saturating_add(size) <= self.bounds.peer_bytes
     }
 
-    /// Whether all others leave room for it, and its owner's part does.
+    /// Returns whether all others leave room for it, and its owner's part does.
     pub(super) fn admits_owner(&self, owner: u32, size: usize) -> bool {
         let own = self.owners.get(&owner).copied().unwrap_or_default();
         DynamicThreshold::of(self.bounds.messages).admits(self.all.messages, own.messages)

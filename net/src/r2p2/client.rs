@@ -15,7 +15,7 @@ use crate::rpc::MESSAGE_HEADER_LEN;
 use std::collections::VecDeque;
 use thiserror::Error;
 
-/// Why a request was not sent.
+/// The reason why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RequestError {
     /// As many requests or bytes are in flight as allowed.
@@ -29,7 +29,7 @@ pub enum RequestError {
     TooShort(usize),
 }
 
-/// How a request ended without an answer. It may or may not have run.
+/// The reason why a request ended without an answer. It may or may not have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RequestFailure {
     /// No answer in time.
@@ -45,9 +45,9 @@ pub enum RequestFailure {
 pub struct FailedRequest<K = ()> {
     /// The request.
     pub request_id: u16,
-    /// What was asked.
+    /// The request.
     pub asked: TaggedRequest<K>,
-    /// Why.
+    /// The reason.
     pub failure: RequestFailure,
 }
 
@@ -56,13 +56,13 @@ pub struct FailedRequest<K = ()> {
 pub struct R2p2Response<'p, K = ()> {
     /// The request.
     pub request_id: u16,
-    /// What was asked.
+    /// The request.
     pub asked: TaggedRequest<K>,
     /// The RPC message.
     pub message: ReceivedMessage<'p>,
 }
 
-/// What an endpoint has counted since it began.
+/// An endpoint's counters since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct R2p2ClientCounters {
     /// Datagrams taken.
@@ -89,7 +89,7 @@ pub struct R2p2ClientCounters {
     pub acks_sent: u64,
 }
 
-/// What an endpoint holds now; all zero when nothing is under way.
+/// Memory in use by an endpoint; all zero when nothing is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientUsage {
     /// Requests in flight.
@@ -106,13 +106,13 @@ struct RequestSlot<K> {
     flight: Option<InFlightRequest<K>>,
 }
 
-/// The client's side towards one server port. `K` is what its owner wants to know of a request when it ends.
+/// The client's side of the transport to one server port. `K` is the caller's tag of a request, returned when it ends.
 #[derive(Debug)]
 pub struct ClientEndpoint<K = ()> {
     server: PeerAddr,
     limits: ClientLimits,
-    /// Slot `id % slots.len()` holds the request; the bits above are its generation. Free slots are used in turn, so an
-    /// id comes again only after 65,536 requests, or fewer when many are in flight.
+    /// Slot `id % slots.len()` holds the request; the bits above are its generation. Free slots are used in rotation,
+    /// so an id comes again only after 65,536 requests, or fewer when many are in flight.
     slots: Vec<RequestSlot<K>>,
     free: VecDeque<u16>,
     held: ClientUsage,
@@ -124,12 +124,12 @@ pub struct ClientEndpoint<K = ()> {
 }
 
 const NEVER: u64 = u64::MAX;
-/// A wait of so many first ones is long: 160 ms.
+/// First waits that make a long one: 160 ms.
 const LONG_WAIT_RTOS: u64 = 8;
 
 impl ClientEndpoint {
-    /// Sends a copy of a request, with the default timeout. `message` is an RPC message whose session and sequence name
-    /// it.
+    /// Sends a copy of a request, with the default timeout. `message` is an RPC message, named by its session and
+    /// sequence.
     ///
     /// # Errors
     /// [`RequestError`]; nothing was sent then.
@@ -184,18 +184,18 @@ impl<K> ClientEndpoint<K> {
         self.server
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &R2p2ClientCounters {
         &self.counters
     }
 
-    /// What is held now.
+    /// Returns the memory in use.
     pub fn held(&self) -> ClientUsage {
         self.held
     }
 
-    /// The server knows whose this endpoint is from now on: with the next request it is asked whether larger datagrams
-    /// come through, if the limits allow larger ones.
+    /// Begins to ask the server with the next request whether larger datagrams come through, if the limits allow those.
+    /// From now on the server knows the tenant of this endpoint.
     pub fn start_mtu_probing(&mut self, now_us: u64) {
         self.mtu_prober.begin(now_us);
     }
@@ -206,10 +206,10 @@ impl<K> ClientEndpoint<K> {
     }
 
     /// Sends a request that lives `timeout_us` microseconds (at most [`MAX_REQUEST_LIFETIME_US`]). Its message is an
-    /// RPC message whose session and sequence name it; it comes back when the request has ended.
+    /// RPC message, named by its session and sequence; the caller gets it back when the request has ended.
     ///
     /// # Errors
-    /// What was asked, and why not; nothing was sent then.
+    /// The request, and the reason; nothing was sent then.
     pub fn ask(
         &mut self,
         now_us: u64,
@@ -254,7 +254,7 @@ impl<K> ClientEndpoint<K> {
         Ok(request_id)
     }
 
-    /// How a message of so many bytes is cut, and a slot for it.
+    /// Returns the layout in which a message of so many bytes is cut, and a slot for it.
     #[inline]
     fn reserve_slot(&mut self, size: usize, most: usize) -> Result<(ChunkLayout, u16), RequestError> {
         if size < MESSAGE_HEADER_LEN {
@@ -295,7 +295,7 @@ impl<K> ClientEndpoint<K> {
         self.slot(request_id)?.flight.as_mut()
     }
 
-    /// Removes a request. Returns what was asked, and received of its response.
+    /// Removes a request. Returns the request, and the received part of its response.
     fn end(&mut self, request_id: u16) -> Option<(TaggedRequest<K>, Option<Box<PartialMessage>>)> {
         self.finish_if(request_id, |_| true)
     }
@@ -394,7 +394,7 @@ impl<K> ClientEndpoint<K> {
         if let Some(old) = &flight.partial
             && (old.incarnation != part.incarnation || old.shape != shape)
         {
-            // What stands still may be of a server that has restarted since: the present one counts from elsewhere on.
+            // A stalled response may be of a server that has restarted since: the present one counts from elsewhere on.
             if !is_newer_incarnation(part.incarnation, old.incarnation) && !old.is_idle(now_us) {
                 self.counters.duplicates += 1;
                 return None;
@@ -414,7 +414,7 @@ impl<K> ClientEndpoint<K> {
             self.held.response_bytes = self.held.response_bytes - freed + size;
         }
         let flight = self.flight(request_id)?;
-        // The response is on its way: asking again can wait.
+        // The response is under way: asking again can wait.
         flight.due_us = now_us + flight.rto_us;
         let ident = flight.ident;
         self.mtu_prober.on_message_received(now_us, shape.datagram_len(), server, tx);
@@ -481,7 +481,7 @@ impl<K> ClientEndpoint<K> {
             return;
         };
         flight.refused = true;
-        // The server forgot what it had of the request: begin anew, after a wait.
+        // The server forgot its part of the request: begin anew, after a wait.
         flight.way = match std::mem::replace(&mut flight.way, SendState::Single) {
             SendState::Single => SendState::Single,
             SendState::Announced(mut sender) | SendState::Sending(mut sender) | SendState::Acked(mut sender) => {
@@ -493,7 +493,7 @@ impl<K> ClientEndpoint<K> {
         self.counters.refusals += 1;
     }
 
-    /// Resends what is due, and tells of requests whose time is up. Costs one comparison when nothing is due. Returns
+    /// Resends what is due, and reports requests whose time is up. Costs one comparison when nothing is due. Returns
     /// the time of the next timer, if there is one.
     #[inline]
     pub fn poll_timers(

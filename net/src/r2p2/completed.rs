@@ -20,7 +20,7 @@ pub(super) struct CompletedRequest {
 }
 
 impl CompletedRequest {
-    /// Counts that the response is sent once more; tells whether that was the last time.
+    /// Counts that the response is sent once more; returns whether that was the last time.
     pub(super) fn consume_replay(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
@@ -31,7 +31,7 @@ impl CompletedRequest {
 #[derive(Debug, Default)]
 pub(super) struct CompletedRequests {
     of: HashMap<MessageKey, CompletedRequest>,
-    /// When each became complete.
+    /// The time at which each became complete.
     order: VecDeque<(MessageKey, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl CompletedRequests {
         self.of.remove(key);
     }
 
-    /// A request of so many packets is complete. The oldest is forgotten for it if they are as many as may be.
+    /// Remembers a complete request of so many packets. The oldest is forgotten for it if the table is full.
     pub(super) fn remember(
         &mut self,
         now_us: u64,
@@ -66,7 +66,7 @@ impl CompletedRequests {
             self.forget(&oldest, at_us);
         }
         if self.order.len() > 2 * limits.completed.max(32) {
-            // Entries that were forgotten out of turn: drop them before they pile up.
+            // Entries that were forgotten out of order are dropped before they pile up.
             let live = &self.of;
             self.order.retain(|(key, at_us)| live.get(key).is_some_and(|entry| entry.at_us == *at_us));
         }

@@ -1,8 +1,8 @@
-//! What a server's endpoint counts, and what it holds.
+//! Counters of a server's endpoint, and its memory in use.
 
 use super::MalformedCounters;
 
-/// What an endpoint has counted since it began.
+/// An endpoint's counters since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct R2p2ServerCounters {
     /// Datagrams taken.
@@ -25,18 +25,18 @@ pub struct R2p2ServerCounters {
     pub responses_dropped: u64,
     /// Requests under reassembly given up because no packet came.
     pub partials_timed_out: u64,
-    /// Messages under way, in or out, that had to begin anew because their owner had more of them than others that
+    /// Messages under way, in or out, that had to begin anew because their owner had more of them than another that
     /// needed room.
     pub evicted: u64,
     /// Responses of one packet sent.
     pub single_responses: u64,
     /// Longer responses begun.
     pub long_responses: u64,
-    /// Longer responses that were under way already when they were given again.
+    /// Longer responses that were under way already when they were handed over again.
     pub responses_under_way: u64,
     /// Packets of responses resent.
     pub retransmissions: u64,
-    /// Longer responses given up because nobody acked them.
+    /// Longer responses given up because they were not acked.
     pub responses_timed_out: u64,
     /// Acks sent.
     pub acks_sent: u64,
@@ -44,7 +44,7 @@ pub struct R2p2ServerCounters {
     pub stray_acks: u64,
 }
 
-/// What an endpoint holds now; all zero when nothing is under way.
+/// Memory in use by an endpoint; all zero when nothing is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerUsage {
     /// Requests under reassembly.

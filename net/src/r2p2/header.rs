@@ -3,13 +3,13 @@
 //! ```text
 //! magic 0xCC u8 | header length u8 | type << 4 | policy u8 | flags u8 | request id u16 | packet order u16
 //! ```
-//! A message of one packet has both flags and order 1, and a header of 8 bytes. The packets of a longer message
-//! have 24: behind the 8 stand `ident u32 | incarnation u32 | message length u32 | chunk length u16 | 0 u16`. Packet k
+//! A message of one packet has both flags and order 1, and a header of 8 bytes. The packets of a longer message have
+//! 24: behind the 8 stand `ident u32 | incarnation u32 | message length u32 | chunk length u16 | 0 u16`. Packet k
 //! carries chunk k; packet 0 has the flag first and order = number of packets, the others order = k; the last one has
 //! the flag last. Packet 0 without a payload announces the message. An ack or drop has 24 too: behind the 8 stand
-//! `ident u32 | incarnation u32 | map u64`; an ack's order is the number of chunks received without a gap, and bit i of
-//! its map says that chunk order + 1 + i was received as well. A packet of the type size has
-//! `number u32 | 0 u32 | bytes u32 | 0 u32` there, and a [`MtuProbeStep`] as its order; one that asks, or answers, is
+//! `ident u32 | incarnation u32 | map u64`. An ack's order is the number of chunks received without a gap. Bit i of its
+//! map says that chunk order + 1 + i was received as well. A packet of the type size has
+//! `number u32 | 0 u32 | bytes u32 | 0 u32` there, and a [`MtuProbeStep`] as its order. One that asks, or answers, is
 //! filled up to so many bytes with zeros.
 //!
 //! `ident` is a digest of the RPC session and sequence: request ids wrap within a fraction of a second, and a late
@@ -29,7 +29,7 @@ pub const FLAG_FIRST: u8 = 0x80;
 /// Flag: last packet of a message.
 pub const FLAG_LAST: u8 = 0x40;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum R2p2Kind {
@@ -39,15 +39,15 @@ pub enum R2p2Kind {
     Response = 1,
     /// Feedback to a request router; not used here.
     Feedback = 2,
-    /// What of a message has been received.
+    /// Reports the received parts of a message.
     Ack = 3,
     /// A message was refused for lack of room.
     Drop = 4,
-    /// How large the datagrams of both may be.
+    /// Negotiates the size of datagrams in both directions.
     MtuProbe = 5,
 }
 
-/// Why a datagram is not a packet.
+/// The reason why a datagram is not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum R2p2PacketError {
     /// Shorter than its header.
@@ -65,7 +65,7 @@ pub enum R2p2PacketError {
     /// Flags, order and message length contradict each other.
     #[error("flags, order and message length contradict each other")]
     Order,
-    /// The payload has not the length that its place in the message asks for.
+    /// The payload does not have the length that its position in the message requires.
     #[error("payload length does not fit its place in the message")]
     Length,
 }
@@ -89,7 +89,7 @@ pub struct MessageFragment<'p> {
     pub chunk: &'p [u8],
 }
 
-/// What an ack or drop says.
+/// The content of an ack or drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckReport {
     /// Digest of the message's RPC session and sequence.
@@ -102,7 +102,7 @@ pub struct AckReport {
     pub map: u64,
 }
 
-/// How client and server find out how large datagrams come through both ways.
+/// The steps by which client and server find out how large datagrams come through in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum MtuProbeStep {
@@ -110,22 +110,22 @@ pub enum MtuProbeStep {
     Probe = 0,
     /// It has come, and the server sends one back that is as large, or as large as it can.
     Echo = 1,
-    /// That has come: the client tells the server how large its datagrams may be from now on.
+    /// The large datagram has come: the client tells the server how large its datagrams may be from now on.
     Confirm = 2,
 }
 
-/// What a packet about sizes says.
+/// The content of a packet about sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MtuProbePacket {
-    /// What it is.
+    /// The step.
     pub step: MtuProbeStep,
     /// The client's choice, the same in the answer.
     pub number: u32,
-    /// Bytes of a datagram, this header included and what seals it not.
+    /// Bytes of a datagram, with this header and without the seal.
     pub bytes: u32,
 }
 
-/// What stands behind the first 8 bytes.
+/// The bytes behind the first 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum R2p2Body<'p> {
     /// A whole message.
@@ -143,7 +143,7 @@ pub enum R2p2Body<'p> {
 /// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct R2p2Packet<'p> {
-    /// What it is.
+    /// The kind.
     pub kind: R2p2Kind,
     /// The request that it belongs to.
     pub request_id: u16,

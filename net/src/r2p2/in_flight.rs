@@ -5,7 +5,8 @@ use super::transfer::{ChunkLayout, PartialMessage, TransferId, WindowSender, ann
 use super::{DatagramSink, MessageSlices, PeerAddr};
 use crate::limits::MAX_RTO_US;
 
-/// How the request goes out. What only long ones need lies elsewhere, so that those of one packet are moved as little.
+/// The form in which the request goes out. The state that only long requests need lies elsewhere, so that those of one
+/// packet are small to move.
 #[derive(Debug)]
 pub(super) enum SendState {
     /// In one packet.
@@ -18,7 +19,7 @@ pub(super) enum SendState {
     Acked(Box<WindowSender>),
 }
 
-/// What was asked: the message, and what its sender wants to know of it when it has ended.
+/// A request: the message, and its sender's tag for when it has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TaggedRequest<K> {
     /// The RPC message.
@@ -45,7 +46,8 @@ impl<K> InFlightRequest<K> {
         TransferId { kind: R2p2Kind::Request, request_id, ident: self.ident, incarnation: self.incarnation }
     }
 
-    /// How it is to be cut if its datagrams have more than `most` bytes: they came through once, or were thought to.
+    /// Returns the layout to change to if its datagrams have more than `most` bytes. Such datagrams came through once,
+    /// or were thought to.
     pub(super) fn narrower_layout(&self, most: usize) -> Option<ChunkLayout> {
         let fits = match &self.way {
             SendState::Single => single_header(R2p2Kind::Request, 0).len() + self.asked.message.len() <= most,
@@ -105,8 +107,8 @@ impl<K> InFlightRequest<K> {
                 (SendState::Sending(sender), sent)
             }
             SendState::Sending(mut sender) | SendState::Acked(mut sender) => {
-                // The server may have given the message up, or its answer was lost: the announcement asks what it has.
-                // It acks, sends the answer, or wants it all again.
+                // The server may have given the message up, or its answer was lost: the announcement asks for the
+                // received chunks. The server acks, sends the answer, or wants it all again.
                 sender.restart();
                 announce(&name, &sender.shape, server, tx);
                 (SendState::Announced(sender), 1)

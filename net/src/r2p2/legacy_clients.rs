@@ -1,6 +1,6 @@
-//! R2P2 as it was published: messages of several packets have headers of 8 bytes there, without what says which message
-//! a late packet is of. Of such a request the first packet is sent alone, and the client waits for an ack before it
-//! sends the others. It gets a drop, which it understands, instead of silence.
+//! R2P2 as it was published. There, messages of several packets have headers of 8 bytes, which do not say which message
+//! a late packet belongs to. The first packet of such a request is sent alone, and the client waits for an ack before
+//! it sends the others. It gets a drop, which it understands, instead of silence.
 
 use super::header::{FLAG_FIRST, FLAG_LAST, MAGIC, R2p2Kind, SINGLE_HEADER_LEN, single_header};
 use super::{DatagramSink, PeerAddr};
@@ -17,8 +17,8 @@ fn legacy_first_packet(datagram: &[u8]) -> Option<u16> {
     (is_request && is_first).then(|| u16::from_be_bytes([high, low]))
 }
 
-/// Answers a datagram that is none of ours by a drop if it is such a packet. The sender's address may be forged: the
-/// drop is no longer than any such packet, and there are so many a second.
+/// Answers a foreign datagram by a drop if it is such a packet. The sender's address may be forged: the drop is no
+/// longer than any such packet, and the rate of drops is bounded.
 #[cold]
 pub(super) fn answer_legacy(
     drops: &mut RateLimiter,
@@ -108,7 +108,7 @@ mod tests {
         }
         assert_eq!((server.held(), server.counters().responses_timed_out), (Default::default(), 2));
         assert!(sent.len() < 60, "{}", sent.len());
-        // Whoever has acked a part has all the time there is.
+        // A client that has acked a part has all the time there is.
         sent.clear();
         server.respond(0, peer(), 6, &response, &mut sent);
         let Ok(R2p2Packet { body: R2p2Body::Fragment(part), .. }) = R2p2Packet::parse(&sent[0].1) else {

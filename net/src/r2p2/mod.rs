@@ -1,8 +1,7 @@
 //! R2P2: one request, one response, each of one or more packets, over an unreliable datagram network.
 //!
 //! [`ServerEndpoint`] and [`ClientEndpoint`] are sans-IO: datagrams and the time in microseconds come in, datagrams go
-//! out through [`DatagramSink`]. Neither has a clock, a socket, or randomness; what they do depends on what they are
-//! given alone.
+//! out through [`DatagramSink`]. Neither has a clock, a socket, or randomness: they depend only on their input.
 //!
 //! A request of one packet costs the server no state and no copy. A longer one is announced, acked, and then sent in
 //! windows. Responses longer than a packet are sent in windows at once, acked by the client, and resent until then. A
@@ -43,7 +42,7 @@ pub trait DatagramSink {
     /// Appends one datagram, the parts behind each other. It may be lost: there is no error.
     fn send(&mut self, peer: PeerAddr, parts: &[&[u8]]);
 
-    /// Bytes of the largest datagram to `peer` that is known to leave this host, and to pass what is known of the way,
+    /// Returns the size of the largest datagram to `peer` that leaves this host, and passes the known part of the path,
     /// in one piece.
     fn most(&mut self, _peer: PeerAddr) -> usize {
         MAX_DATAGRAM_CEILING
@@ -57,8 +56,8 @@ pub trait DatagramSink {
         self.send(peer, &[&datagram]);
     }
 
-    /// Appends one datagram: two parts, and behind them bytes of a share, none if it does not have them. They may be
-    /// sent from where they lie, later: who does so holds a share until then.
+    /// Appends one datagram: two parts, and behind them a range of shared bytes, none if they do not have it. They may
+    /// be sent later from where they lie; the sink then holds a reference until they are sent.
     fn send_shared(&mut self, peer: PeerAddr, parts: [&[u8]; 2], share: &SharedBytes, range: Range<usize>) {
         let [head, own] = parts;
         self.send(peer, &[head, own, share.get(range).unwrap_or_default()]);
@@ -127,7 +126,7 @@ impl<'m> MessageSlices<'m> {
     }
 }
 
-/// Datagrams that were no packets for this side, by what was wrong.
+/// Datagrams that were no packets for this side, by the fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MalformedCounters {
     /// Shorter than their header.
@@ -142,7 +141,7 @@ pub struct MalformedCounters {
     pub order: u64,
     /// A payload of the wrong length.
     pub length: u64,
-    /// The last packet of a message whose digest is another than the one that its packets name.
+    /// The last packet of a message whose digest differs from the one that its packets name.
     pub ident: u64,
 }
 

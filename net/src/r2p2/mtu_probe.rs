@@ -1,10 +1,9 @@
-//! How large the datagrams of a client and a server may be: what both begin with, or more where the path between them
-//! has shown that it bears it, both ways, with no fragments.
+//! The size of datagrams between a client and a server: the initial one, or a larger one that the path between them has
+//! shown to bear, in both directions and without fragments.
 //!
 //! The client sends a datagram of the size that it would like; the server sends one back that is as large; the client
-//! says that it has come. So neither believes what it has not seen, and a path that loses large datagrams without a
-//! word costs some packets. A client that waits for long asks again, and goes back to small ones if that is not
-//! answered.
+//! confirms it. So neither believes what it has not seen, and a path that silently loses large datagrams costs some
+//! packets. A client that waits for long asks again, and goes back to small datagrams if that is not answered.
 
 use super::header::{LONG_HEADER_LEN, MtuProbePacket, MtuProbeStep, mtu_probe_header};
 use super::{DatagramSink, PeerAddr};
@@ -16,7 +15,7 @@ use crate::seal::seal_overhead;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// What large packets about sizes are filled up with.
+/// Padding of large packets about sizes.
 static ZEROS: [u8; MAX_DATAGRAM_CEILING] = [0; MAX_DATAGRAM_CEILING];
 
 /// Sends a packet about sizes that is as large as it says, or short.
@@ -26,8 +25,8 @@ pub(super) fn send_probe_packet(fields: MtuProbePacket, peer: PeerAddr, tx: &mut
     tx.send(peer, &[&mtu_probe_header(&fields), ZEROS.get(..fill).unwrap_or_default()]);
 }
 
-/// What a server knows of its peers: how large datagrams they get. Bounded; whoever brings many pushes out its own, and
-/// of those that share its set.
+/// A server's table of the datagram sizes that its peers get. It is bounded; a sender of many entries pushes out its
+/// own, and those of peers that share its set.
 #[derive(Debug)]
 pub(super) struct PeerDatagramSizes {
     of: HashMap<PeerAddr, u32>,
@@ -42,20 +41,20 @@ impl Default for PeerDatagramSizes {
 }
 
 impl PeerDatagramSizes {
-    /// What the peer has said that it gets.
+    /// Returns the size that the peer has said that it gets.
     #[inline]
     fn get(&self, peer: PeerAddr) -> Option<usize> {
         self.of.get(&peer).map(|bytes| *bytes as usize)
     }
 
-    /// Bytes of a datagram to the peer: what it has said that it gets, or else the usual size, as far as its way bears
-    /// that.
+    /// Returns the size of a datagram to the peer: the one that it has said that it gets, or else the usual size, as
+    /// far as its path bears that.
     #[inline]
     pub(super) fn most(&self, peer: PeerAddr, limits: &ServerLimits, tx: &mut impl DatagramSink) -> usize {
         self.get(peer).unwrap_or(limits.max_datagram - seal_overhead(peer)).min(tx.most(peer))
     }
 
-    /// A peer of this owner gets datagrams of so many bytes; none: of the usual size.
+    /// Notes that a peer of this owner gets datagrams of so many bytes; `None`: of the usual size.
     pub(super) fn note(&mut self, owner: u32, peer: PeerAddr, bytes: Option<u32>) {
         match bytes {
             Some(bytes) if self.of.insert(peer, bytes).is_none() => {
@@ -92,16 +91,16 @@ struct MtuProbe {
 /// A client's search.
 #[derive(Debug)]
 pub(super) struct MtuProber {
-    /// What is always sent.
+    /// The size that is always sent.
     base: usize,
-    /// What is tried.
+    /// The size that is tried.
     largest: usize,
-    /// What comes through both ways.
+    /// The size that comes through in both directions.
     known: usize,
     probe: Option<MtuProbe>,
-    /// When it is to be tried, if not before.
+    /// The time at which it is tried at the latest.
     next_probe_us: u64,
-    /// When what is known may be doubted, or told, again.
+    /// The time from which the known size may be doubted, or told, again.
     next_reprobe_us: u64,
     number: u32,
 }
@@ -118,20 +117,20 @@ impl MtuProber {
         self.known
     }
 
-    /// The server knows whose we are: it may be asked from now on.
+    /// Allows questions to the server, which knows our tenant from now on.
     pub(super) fn begin(&mut self, now_us: u64) {
         if self.largest > self.base && self.known == self.base && self.probe.is_none() {
             self.next_probe_us = now_us;
         }
     }
 
-    /// When to look again at the latest.
+    /// Returns the latest time of the next check.
     #[inline]
     pub(super) fn due_us(&self) -> u64 {
         self.probe.map_or(NEVER, |probe| probe.due_us)
     }
 
-    /// Whether there is something to ask.
+    /// Returns whether there is something to ask.
     #[inline]
     pub(super) fn is_due(&self, now_us: u64) -> bool {
         now_us >= self.due_us() || (now_us >= self.next_probe_us && self.probe.is_none())
@@ -162,7 +161,7 @@ impl MtuProber {
     fn ask(&mut self, now_us: u64, bytes: usize, server: PeerAddr, tx: &mut impl DatagramSink) {
         let bytes = bytes.min(tx.most(server));
         if bytes <= self.base {
-            // On a larger packet's way there may be another link tomorrow.
+            // On a larger packet's path there may be another link tomorrow.
             self.next_probe_us = now_us.saturating_add(MTU_PROBE_INTERVAL_US);
             return;
         }
@@ -212,7 +211,8 @@ impl MtuProber {
         }
     }
 
-    /// A message came in datagrams of so many bytes: whoever sends less than was said has forgotten it, or never heard.
+    /// Handles a message in datagrams of so many bytes. A server that sends smaller ones than it was told has forgotten
+    /// the size, or never heard it.
     #[inline]
     pub(super) fn on_message_received(
         &mut self,

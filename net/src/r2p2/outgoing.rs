@@ -20,20 +20,20 @@ pub(super) struct OutgoingResponse {
     pub(super) owner: u32,
     pub(super) incarnation: u32,
     pub(super) bytes: Vec<u8>,
-    /// What comes behind them, where it is stored.
+    /// The stored bytes that follow them.
     pub(super) tail: Option<SharedBytes>,
     pub(super) begun_us: u64,
     pub(super) ends_us: u64,
 }
 
 impl OutgoingResponse {
-    /// The sender, and what it sends.
+    /// Returns the sender, and the bytes that it sends.
     pub(super) fn parts(&mut self) -> (&mut WindowSender, MessageSlices<'_>) {
         (&mut self.sender, MessageSlices { own: &self.bytes, tail: self.tail.as_ref() })
     }
 
-    /// The timer expired: resends what is not acked. If its datagrams do not come through any more it begins anew, in
-    /// datagrams of `most` bytes, as another incarnation. Returns packets sent.
+    /// The timer expired: resends what is not acked. If its datagrams do not come through any more, it begins anew as
+    /// another incarnation, in datagrams of `most` bytes. Returns packets sent.
     pub(super) fn again(&mut self, key: &MessageKey, most: usize, incarnation: u32, tx: &mut impl DatagramSink) -> u64 {
         let old = self.sender.shape;
         let shape = if old.fits(most) { None } else { ChunkLayout::of(old.message_len as usize, most) };

@@ -25,12 +25,12 @@ use crate::seal::{peer_session, seal_overhead};
 use crate::shared_bytes::SharedBytes;
 use hashbrown::HashMap;
 
-/// A complete request. Each is to be answered with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`], or to be
-/// forgotten ([`ServerEndpoint::forget`]): the repeats of a longer request are only acked as long as it is remembered
+/// A complete request. The caller answers each with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`], or
+/// forgets it ([`ServerEndpoint::forget`]). The repeats of a longer request are only acked as long as it is remembered
 /// as complete (10 s), since its answer is expected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct R2p2Request<'p> {
-    /// Who asked.
+    /// The sender.
     pub peer: PeerAddr,
     /// The request's id, to be given to [`ServerEndpoint::respond`].
     pub request_id: u16,
@@ -52,14 +52,14 @@ pub struct ServerEndpoint {
     legacy_drops: RateLimiter,
     incarnation: u32,
     due_us: u64,
-    /// When it may be looked again for what stands still.
+    /// The earliest time of the next look for stalled messages.
     next_stall_scan_us: u64,
     scratch: Vec<MessageKey>,
     counters: R2p2ServerCounters,
 }
 
 const NEVER: u64 = u64::MAX;
-/// Owner of what peers hold that have not shown whose they are; no tenant has this id.
+/// Owner of what unauthenticated peers hold; no tenant has this id.
 const UNAUTHENTICATED_OWNER: u32 = 0;
 
 impl ServerEndpoint {
@@ -112,12 +112,12 @@ impl ServerEndpoint {
         self
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &R2p2ServerCounters {
         &self.counters
     }
 
-    /// What is held now.
+    /// Returns the memory in use.
     pub fn held(&self) -> ServerUsage {
         let (incoming, outgoing) = (&self.incoming_budget, &self.outgoing_budget);
         ServerUsage {
@@ -131,7 +131,7 @@ impl ServerEndpoint {
     }
 
     /// Takes one datagram from `peer`. Returns the request that it completes, if it does; acks and drops go to `tx`.
-    /// Whoever sends a longer message has to share the room for them with all peers that do not show whose they are.
+    /// Longer messages received so share their room with those of all unauthenticated peers.
     #[inline]
     pub fn receive<'p>(
         &mut self,
@@ -143,8 +143,8 @@ impl ServerEndpoint {
         self.receive_for_owner(now_us, peer, datagram, tx, || UNAUTHENTICATED_OWNER)
     }
 
-    /// As [`ServerEndpoint::receive`], from a peer that acts for the tenant that `owner` names, 0 if for none; asked
-    /// only where room has to be found for a longer message. A sealed session acts for its tenant.
+    /// Like [`ServerEndpoint::receive`], from a peer that acts for the tenant that `owner` returns, 0 for none. `owner`
+    /// is called only where room has to be found for a longer message. A sealed session acts for its tenant.
     ///
     /// The path of a request of one packet touches no table, copies nothing and allocates nothing.
     #[inline]
@@ -210,7 +210,7 @@ impl ServerEndpoint {
         }
     }
 
-    /// A peer would like to know, or says, how large datagrams may be. Who has not shown whose it is gets no answer.
+    /// Handles a peer's question, or statement, about datagram sizes. An unauthenticated peer gets no answer.
     fn receive_mtu_probe(
         &mut self,
         peer: PeerAddr,
@@ -318,7 +318,7 @@ impl ServerEndpoint {
         let head = single_header(R2p2Kind::Response, key.request_id);
         let narrow = |response: &mut Vec<u8>| head.len() + response.len() > self.sizes.most(key.peer, &self.limits, tx);
         if let Some(response) = completed.response.take_if(narrow) {
-            // The way has become narrower since it was sent as one packet.
+            // The path has become narrower since it was sent as one packet.
             self.respond_multi_packet(now_us, key.peer, key.request_id, (&response, None), tx);
         } else if let Some(response) = &completed.response {
             tx.send(key.peer, &[&head, response]);
@@ -333,9 +333,9 @@ impl ServerEndpoint {
         true
     }
 
-    /// Room is short: gives up what stands still on the way in, or out. Else a few peers that announce messages and
-    /// never send them, or never ack, would keep all others from theirs. Looks around once in
-    /// [`STALL_SCAN_INTERVAL_US`] at most.
+    /// Room is short: gives up stalled messages in either direction. Otherwise a few peers that announce messages and
+    /// never send them, or never ack, would take the room of all others. Scans at most once in
+    /// [`STALL_SCAN_INTERVAL_US`].
     #[cold]
     fn drop_stalled(&mut self, now_us: u64) {
         if now_us < self.next_stall_scan_us {
@@ -360,8 +360,8 @@ impl ServerEndpoint {
         self.scratch = over;
     }
 
-    /// Takes room for one more message of an owner from whom holds most, as long as that is more than the one who asks
-    /// would hold: its newest message begins anew. Tells whether there is room now.
+    /// Takes room for one more message from the owner that holds most, as long as that is more than `owner` would hold:
+    /// its newest message begins anew. Returns whether there is room now.
     #[cold]
     fn evict_incoming(&mut self, owner: u32, size: usize) -> bool {
         while !self.incoming_budget.admits_owner(owner, size) {
@@ -469,9 +469,9 @@ impl ServerEndpoint {
         }
     }
 
-    /// Sends the response to a request of somebody who has not shown who it is, as one packet: once, holding nothing of
-    /// it. What does not fit one that the way there bears is dropped. (Of a longer request nothing is to be remembered,
-    /// either: [`ServerEndpoint::forget`].)
+    /// Sends the response to an unauthenticated sender's request as one packet: once, keeping nothing of it. A response
+    /// that does not fit one packet of the path is dropped. (A longer request is not to be remembered, either:
+    /// [`ServerEndpoint::forget`].)
     pub fn respond_without_retry(
         &mut self,
         peer: PeerAddr,
@@ -497,8 +497,9 @@ impl ServerEndpoint {
         }
     }
 
-    /// The same for a message that ends with shared bytes. These are not copied: they are held until nothing of them is
-    /// to be sent any more, and count, as copied ones, as bytes of a response that waits for its ack.
+    /// Like [`ServerEndpoint::respond`] for a message that ends with shared bytes. These are not copied: they are kept
+    /// until all of them were sent for the last time. Like copied ones, they count as bytes of a response that waits
+    /// for its ack.
     pub fn respond_shared(
         &mut self,
         now_us: u64,

@@ -239,7 +239,7 @@ fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_
     assert!(server.counters().partials_timed_out > 0);
 }
 
-/// As the one above, but what they send is enough not to be given up.
+/// Like the test above, but they send enough not to be given up.
 #[test]
 fn whoever_sends_his_messages_slowly_from_many_addresses_does_not_keep_other_tenants_from_theirs() {
     for slow in [0, 3] {
@@ -360,7 +360,7 @@ fn any_order_flags_and_lengths_are_refused_without_a_panic() {
     }
 }
 
-/// An answer whose value lies elsewhere, and what it ends with.
+/// An answer with shared bytes, and those bytes.
 fn shared_answer(sequence: u64, len: usize) -> (Vec<u8>, Arc<Vec<u8>>) {
     let mut head = message(7, sequence, len);
     let value = Arc::new(head.split_off(64));
@@ -409,7 +409,7 @@ fn an_answer_without_room_holds_no_shared_bytes() {
     assert_eq!((server.counters().responses_dropped, server.held()), (1, ServerUsage::default()));
 }
 
-/// Datagrams on a way that bears so many bytes, and loses what is longer.
+/// Datagrams on a path that bears so many bytes, and loses longer ones.
 struct Narrowing {
     sent: Sent,
     most: usize,
@@ -455,7 +455,7 @@ fn a_short_answer_to_a_long_request_that_was_lost_comes_in_smaller_packets_once_
     assert_eq!((answer, answered), (Some(reply), 1));
 }
 
-/// As a client, and the kernel, see a way that bears packets of 552 bytes.
+/// A path that bears packets of 552 bytes, as a client, and the kernel, see it.
 #[test]
 fn answers_of_any_length_arrive_on_the_narrowest_way() {
     for len in 400..=560 {
@@ -509,7 +509,7 @@ fn an_answer_to_a_stranger_is_sent_once_or_not_at_all_and_nothing_of_it_or_its_q
         server.respond_without_retry(peer, request.request_id, &message(7, 1, 1200), &mut back);
         server.forget(&request);
         assert_eq!((back.sent.len(), server.held()), (datagrams, ServerUsage::default()), "{most}");
-        // Whoever announces it again, and nothing more, is asked for the rest of it.
+        // A client that announces it again, and nothing more, is asked for the rest of it.
         (0..1000).for_each(|_| assert!(server.receive(0, peer, &announced, &mut back).is_none()));
         assert_eq!(back.sent.len(), datagrams + 1000);
         assert!(back.sent.iter().skip(datagrams).all(|(_, packet)| packet.len() <= announced.len()));

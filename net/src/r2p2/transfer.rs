@@ -7,7 +7,7 @@ use crate::limits::{
     ACK_EVERY, MAX_REQUEST_LIFETIME_US, MAX_RTO_US, RESEND_BURST, STALLED_AGE_US, STALLED_IDLE_US, UNRESPONSIVE_TIMERS,
 };
 
-/// What names a transfer on the wire.
+/// The name of a transfer on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransferId {
     pub(super) kind: R2p2Kind,
@@ -37,7 +37,7 @@ impl ChunkLayout {
         ChunkLayout { message_len: part.message_len, chunk_len: part.chunk_len, count: part.count }
     }
 
-    /// Whether its packets are no larger than `max_datagram` bytes.
+    /// Returns whether its packets are no larger than `max_datagram` bytes.
     pub(super) fn fits(&self, max_datagram: usize) -> bool {
         self.datagram_len() <= max_datagram
     }
@@ -81,7 +81,7 @@ pub(super) fn announce(name: &TransferId, shape: &ChunkLayout, peer: PeerAddr, t
     send_fragment(name, shape, 0, true, peer, MessageSlices::of(&[]), tx);
 }
 
-/// Where the sender of a message stands.
+/// Progress of the sender of a message.
 #[derive(Debug)]
 pub(super) struct WindowSender {
     pub(super) shape: ChunkLayout,
@@ -99,7 +99,7 @@ pub(super) struct WindowSender {
     first_rto_us: u64,
     /// Timers in a row without progress.
     pub(super) stalls: u32,
-    /// Whether anything was ever acked.
+    /// True if anything was ever acked.
     heard: bool,
 }
 
@@ -127,17 +127,17 @@ impl WindowSender {
         self.acked == self.shape.count
     }
 
-    /// Nobody has ever acked anything, however often it was sent: there is nobody, or somebody who speaks no such acks.
+    /// Returns whether no ack has ever come, however often it was sent: the peer is gone, or speaks no such acks.
     pub(super) fn is_unresponsive(&self) -> bool {
         !self.heard && self.stalls >= UNRESPONSIVE_TIMERS
     }
 
-    /// Forgets what was acked: the receiver may have forgotten the message.
+    /// Forgets which chunks were acked: the receiver may have forgotten the message.
     pub(super) fn restart(&mut self) {
         (self.acked, self.map, self.fresh, self.repaired_below) = (0, 0, 0, 0);
     }
 
-    /// Forgets what was acked, and cuts the message in another way.
+    /// Forgets which chunks were acked, and cuts the message in another layout.
     pub(super) fn restart_with_layout(&mut self, shape: ChunkLayout) {
         self.restart();
         (self.shape, self.stalls) = (shape, 0);
@@ -148,7 +148,7 @@ impl WindowSender {
         (1..=64).contains(&ahead) && self.map >> (ahead - 1) & 1 == 1
     }
 
-    /// Takes an ack. False if it says nothing new, or what cannot be.
+    /// Takes an ack. Returns false if it says nothing new, or something impossible.
     pub(super) fn ack(&mut self, report: &AckReport, now_us: u64) -> bool {
         if report.next > self.shape.count || report.next < self.acked {
             return false;
@@ -170,7 +170,7 @@ impl WindowSender {
         true
     }
 
-    /// Sends what the window has room for, and the holes that acks have shown. Returns packets resent.
+    /// Sends the packets that the window has room for, and the holes that acks have shown. Returns packets resent.
     pub(super) fn pump(
         &mut self,
         name: &TransferId,
@@ -180,7 +180,7 @@ impl WindowSender {
     ) -> u64 {
         let mut resent = 0;
         if self.map.count_ones() >= 3 {
-            // Three later chunks arrived: what is missing below the third highest was lost, not only late.
+            // Three later chunks arrived: a chunk that is missing below the third highest was lost, not only late.
             let highest = self.acked + (64 - self.map.leading_zeros()) as u16;
             let below = highest.saturating_sub(2).min(self.fresh);
             for index in self.repaired_below.max(self.acked)..below {
@@ -237,7 +237,7 @@ impl WindowSender {
 pub(super) struct PartialMessage {
     pub(super) shape: ChunkLayout,
     pub(super) incarnation: u32,
-    /// At a server: whose room it takes.
+    /// At a server: the owner whose room it takes.
     pub(super) owner: u32,
     pub(super) bytes: Vec<u8>,
     pub(super) begun_us: u64,
@@ -250,7 +250,7 @@ pub(super) struct PartialMessage {
     unacked: u16,
 }
 
-/// What became of a chunk.
+/// The outcome of receiving a chunk.
 pub(super) struct ChunkOutcome {
     /// It was not there before.
     pub(super) new: bool,
@@ -293,7 +293,7 @@ impl PartialMessage {
         self.seen.get(usize::from(index) / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
-    /// Takes the chunk of a packet whose shape is this one's.
+    /// Takes the chunk of a packet that has this transfer's shape.
     pub(super) fn take(&mut self, part: &MessageFragment<'_>, now_us: u64) -> ChunkOutcome {
         if part.chunk.is_empty() || self.has(part.index) {
             self.unacked = 0;
@@ -324,25 +324,25 @@ impl PartialMessage {
         ChunkOutcome { new: true, ack, complete }
     }
 
-    /// When it is given up, if nothing new comes within `timeout_us`.
+    /// Returns the time at which it is given up, if nothing new comes within `timeout_us`.
     pub(super) fn ends_us(&self, timeout_us: u64) -> u64 {
         (self.last_chunk_us + timeout_us).min(self.begun_us + MAX_REQUEST_LIFETIME_US)
     }
 
-    /// Whether nothing came for some time.
+    /// Returns whether nothing came for some time.
     pub(super) fn is_idle(&self, now_us: u64) -> bool {
         now_us.saturating_sub(self.last_chunk_us) >= STALLED_IDLE_US
     }
 
-    /// Whether it stands still: nothing came for some time, or so little that it would not be whole within a request's
-    /// life.
+    /// Returns whether it is stalled: nothing came for some time, or so little that it would not be whole within a
+    /// request's lifetime.
     pub(super) fn is_stalled(&self, now_us: u64) -> bool {
         let age_us = now_us.saturating_sub(self.begun_us);
         let too_slow = u64::from(self.have) * MAX_REQUEST_LIFETIME_US < u64::from(self.shape.count) * age_us;
         self.is_idle(now_us) || (age_us >= STALLED_AGE_US && too_slow)
     }
 
-    /// What has been received.
+    /// Returns which chunks have been received.
     pub(super) fn report(&self, ident: u32) -> AckReport {
         let mut map = 0;
         for bit in 0..64u16 {
@@ -353,7 +353,7 @@ impl PartialMessage {
     }
 }
 
-/// Whether transmission `new` began after `old`, in wrapping order.
+/// Returns whether transmission `new` began after `old`, in wrapping order.
 pub(super) fn is_newer_incarnation(new: u32, old: u32) -> bool {
     new != old && new.wrapping_sub(old) < 1 << 31
 }

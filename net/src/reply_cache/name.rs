@@ -1,4 +1,4 @@
-//! What a session is known by, and what binds a session to one start of the server.
+//! The name of a session, and its binding to one start of the server.
 
 use crate::r2p2::PeerAddr;
 use crate::seal::peer_session;
@@ -14,9 +14,8 @@ pub const fn bound_server_start(sequence: u64) -> u32 {
     (sequence >> 32) as u32
 }
 
-/// The address that stands for a session in what is known of it. A bound session is the same wherever its packets come
-/// from: a NAT may give its client another port at any time. A sealed session appears under an address of its own in
-/// any case.
+/// Returns the address by which a session is known. A bound session is the same for any address of its packets: a NAT
+/// may give its client another port at any time. A sealed session has an address of its own in any case.
 #[inline]
 pub fn session_addr(peer: PeerAddr, is_bound: bool) -> PeerAddr {
     if is_bound && peer_session(peer).is_none() { ANY_ADDR } else { peer }
@@ -38,8 +37,8 @@ impl ReplySessionId {
 }
 
 impl Hash for ReplySessionId {
-    /// In whole words; the derived way feeds an address in piece by piece (measured: 24 ns per admit and complete, 20
-    /// so).
+    /// It hashes in whole words; the derived implementation feeds an address in piece by piece (measured: 24 ns per
+    /// admit and complete, 20 so).
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self.peer {

@@ -1,4 +1,4 @@
-//! Whose sessions a window holds: what each tenant takes up, and its sessions from the longest idle to the newest.
+//! The owners of a window's sessions: each tenant's use, and its sessions from the longest idle to the newest.
 
 use super::NO_SLOT;
 use hashbrown::HashMap;
@@ -29,7 +29,7 @@ impl SessionOwner {
         }
     }
 
-    /// Its part of so many sessions or bytes, whichever is larger.
+    /// Returns its part of so many sessions or bytes, whichever is larger.
     fn part(&self, sessions: usize, bytes: usize) -> f64 {
         (self.sessions as f64 / sessions.max(1) as f64).max(self.bytes as f64 / bytes.max(1) as f64)
     }
@@ -40,7 +40,7 @@ impl SessionOwner {
     }
 }
 
-/// All tenants of a window, each at a place that stays the same while the window knows anything of it.
+/// All tenants of a window, each at an index that stays the same while the window knows anything of it.
 #[derive(Debug, Default)]
 pub(super) struct SessionOwners {
     index: HashMap<u32, u32>,
@@ -49,7 +49,7 @@ pub(super) struct SessionOwners {
 }
 
 impl SessionOwners {
-    /// The place of a tenant, new or known.
+    /// Returns the index of a tenant, new or known.
     pub(super) fn enter(&mut self, tenant: u32) -> u32 {
         if let Some(place) = self.index.get(&tenant) {
             return *place;
@@ -101,7 +101,7 @@ impl SessionOwners {
         self.places.get(place as usize).map_or(0, |owner| owner.tombstones[0])
     }
 
-    /// From here on an unknown session of this tenant may have been known before.
+    /// From now on an unknown session of this tenant may have been known before.
     pub(super) fn close(&mut self, place: u32) {
         self.with(place, |owner| owner.closed[0] = true);
     }
@@ -126,8 +126,8 @@ impl SessionOwners {
         self.with(place, |owner| owner.oldest = slot);
     }
 
-    /// Who should give something up for the owner that asks: itself if it holds its part of the sessions or bytes, else
-    /// the one that holds the largest part.
+    /// Returns the owner that should give something up for the owner that asks: itself if it holds its part of the
+    /// sessions or bytes, else the one that holds the largest part.
     pub(super) fn largest(&self, asks: u32, sessions: usize, bytes: usize) -> u32 {
         let own = self.places.get(asks as usize).map_or(0.0, |owner| owner.part(sessions, bytes));
         if own * self.index.len() as f64 >= 1.0 {
@@ -138,14 +138,14 @@ impl SessionOwners {
         if others > own { other } else { asks }
     }
 
-    /// Which of the others holds the largest part; no place if there is none.
+    /// Returns the other owner with the largest part; `NO_SLOT` if there is none.
     pub(super) fn largest_other(&self, asks: u32, sessions: usize, bytes: usize) -> u32 {
         let others = (0u32..).zip(&self.places).filter(|(place, owner)| *place != asks && owner.sessions > 0);
         let parts = others.map(|(place, owner)| (owner.part(sessions, bytes), place));
         parts.max_by(|one, other| one.0.total_cmp(&other.0)).map_or(NO_SLOT, |(_, place)| place)
     }
 
-    /// A period is over: forgets what was lost before the one that ends, and the tenants of which nothing is left.
+    /// Ends a period: forgets the losses before the one that ends, and the tenants of which nothing is left.
     pub(super) fn turn(&mut self) {
         for (place, owner) in self.places.iter_mut().enumerate() {
             owner.tombstones = [0, owner.tombstones[0]];

@@ -1,4 +1,4 @@
-//! Which messages were meant for an earlier start of the server.
+//! Recognises messages that were meant for an earlier start of the server.
 
 use super::name::{ReplySessionId, bound_server_start};
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
@@ -6,19 +6,19 @@ use std::hash::BuildHasher;
 
 /// Sessions bound to no start that are known to have greeted this one, 8 bytes each.
 const MAX_HELLO_SESSIONS: usize = 65_536;
-/// Of one tenant: whoever says hello without end takes no other tenant's room.
+/// The most for one tenant: one that says hello without end takes no other tenant's room.
 const MAX_HELLO_SESSIONS_PER_TENANT: usize = MAX_HELLO_SESSIONS / 8;
 
 /// This start of the server. The default one takes every message for its own.
 #[derive(Debug, Default)]
 pub(super) struct ServerStart {
-    /// What bound sessions have to name; 0: anything.
+    /// The number that bound sessions have to name; 0: any.
     number: u32,
-    /// Until then a session that is bound to no start may be one of the server before.
+    /// The time until which a session that is bound to no start may be one of the server before.
     previous_start_until_us: u64,
     /// Digests of such sessions that have said hello to this server.
     greeted: HashSet<u64>,
-    /// How many of them each tenant has.
+    /// Number of them for each tenant.
     per_tenant: HashMap<u32, usize>,
     hasher: DefaultHashBuilder,
 }
@@ -42,14 +42,14 @@ impl ServerStart {
         }
     }
 
-    /// Whether a message is of another start, by what it is bound to.
+    /// Returns whether a message is bound to another start.
     #[inline]
     pub(super) fn is_other_start(&self, sequence: u64) -> bool {
         let bound_to = bound_server_start(sequence);
         bound_to != 0 && bound_to != self.number && self.number != 0
     }
 
-    /// Whether an unknown session that is bound to no start may be of an earlier one: it acknowledges answers.
+    /// Returns whether an unknown session that is bound to no start may be of an earlier one: it acknowledges answers.
     #[inline]
     pub(super) fn may_be_previous_start(&self, now_us: u64, name: &ReplySessionId, sequence: u64, acked: u64) -> bool {
         let doubtful = now_us < self.previous_start_until_us && bound_server_start(sequence) == 0 && acked > 0;

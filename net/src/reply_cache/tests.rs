@@ -139,7 +139,7 @@ fn a_tenant_that_opens_sessions_without_end_loses_its_own_and_nobody_elses() {
         assert_eq!(window.admit(5, peer(1), 1, session, last, 0), RequestAdmission::Replay(b"good"));
     }
     assert!(window.sessions() <= 16 && window.bytes() <= limits.bytes);
-    // Of the one that lost so many, what is not known may have been: it waits until that is over.
+    // An unknown session of the tenant that lost so many may have been known: it waits until that is over.
     assert_eq!(window.admit(6, peer(2), 2, 3, 1, 0), RequestAdmission::Stale);
     assert_eq!(window.admit(1500, peer(2), 2, 90_000, 1, 0), RequestAdmission::Stale);
     assert_eq!(window.admit(2600, peer(2), 2, 90_001, 1, 0), RequestAdmission::Execute);

@@ -1,7 +1,7 @@
 //! Finds commands at the front of the bytes that a client has sent: arrays of bulk strings, or words on a line.
 //!
 //! A parser goes on where it stopped when more bytes have come, so a long value is not looked at again for every
-//! packet. What it answers, and in which words it refuses, is what Redis does.
+//! packet. It answers as Redis does, and refuses in the same words.
 
 use super::inline;
 use crate::limits::{
@@ -9,11 +9,11 @@ use crate::limits::{
     RESP_UNAUTHENTICATED_ARGUMENTS,
 };
 
-/// What stands at the front of the input.
+/// The result of parsing the front of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RespParse {
-    /// A command; it takes so many bytes. None of its arguments: an empty line or array, which is no command and gets
-    /// no answer.
+    /// A command of so many bytes. Without arguments it is an empty line or array, which is no command and gets no
+    /// answer.
     Command(RespCommand),
     /// A part of one; the whole has at least so many bytes.
     Incomplete(usize),
@@ -23,7 +23,7 @@ pub enum RespParse {
     Invalid(ProtocolError),
 }
 
-/// Where the arguments of a command are.
+/// The ranges of a command's arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RespCommand {
     /// Bytes of the input that it takes.
@@ -45,7 +45,7 @@ impl RespCommand {
         self.spans.iter().map(|(from, to)| bytes.get(*from as usize..*to as usize).unwrap_or_default())
     }
 
-    /// Whether it was a line of words, not an array.
+    /// Returns whether it was a line of words, not an array.
     pub fn is_inline(&self) -> bool {
         self.inline_bytes.is_some()
     }
@@ -70,7 +70,7 @@ impl RespCommand {
     }
 }
 
-/// Why a client cannot be understood; it is told, and disconnected.
+/// The reason why a client cannot be understood; it gets the reason, and is disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// A line that does not end.
@@ -85,7 +85,7 @@ pub enum ProtocolError {
     /// A number of arguments that is none, or too large.
     #[error("invalid multibulk length")]
     Count,
-    /// More arguments than one may send who has not shown who it is.
+    /// More arguments than an unauthenticated client may send.
     #[error("unauthenticated multibulk length")]
     UnauthenticatedCount,
     /// A length that does not end.
@@ -97,7 +97,7 @@ pub enum ProtocolError {
     /// A length that is none, or too large.
     #[error("invalid bulk length")]
     Length,
-    /// A longer argument than one may send who has not shown who it is.
+    /// A longer argument than an unauthenticated client may send.
     #[error("unauthenticated bulk length")]
     UnauthenticatedLength,
 }
@@ -106,7 +106,7 @@ pub enum ProtocolError {
 /// grow at its end.
 #[derive(Clone, Debug, Default)]
 pub struct RespParser {
-    /// How far the command has been read.
+    /// The offset up to which the command has been read.
     at: usize,
     /// Arguments that have yet to come, once their number is known.
     left: Option<usize>,
@@ -132,7 +132,7 @@ impl RespParser {
         }
     }
 
-    /// Looks at the front of `input`. Less is allowed to a `stranger`, whose tenant is not known yet.
+    /// Parses the front of `input`. Limits are lower for a `stranger`, whose tenant is not known yet.
     pub fn parse(&mut self, input: &[u8], stranger: bool) -> RespParse {
         if self.left.is_none() {
             match input.first() {
@@ -235,7 +235,7 @@ impl RespParser {
 /// The number from `from` to the end of its line, if it is one, and where the next line begins.
 fn read_number_line(input: &[u8], from: usize, too_long: ProtocolError) -> Result<(Option<i64>, usize), RespParse> {
     let rest = &input[from.min(input.len())..];
-    // Numbers are short; one that is not gets what Redis says of it when there is too much of it.
+    // Numbers are short; one that is not gets Redis' answer to a number that is too long.
     let Some(len) = rest.iter().take(RESP_LINE_BYTES + 1).position(|byte| *byte == b'\r') else {
         return Err(match rest.len() > RESP_LINE_BYTES {
             true => RespParse::Invalid(too_long),

@@ -1,10 +1,9 @@
-//! A slow reading of the protocol, written for being right, and what the parser is held against it for: the fuzz
-//! target's body.
+//! A slow parser of the protocol, written for correctness. The fuzz target compares the fast one with it.
 
 use super::{ProtocolError, RespParse, RespParser};
 use crate::limits::{RESP_ARGUMENTS, RESP_COMMAND_BYTES, RESP_LINE_BYTES};
 
-/// What stands at the front of the input: arguments and the bytes they take; nothing yet; or an error.
+/// The front of the input: arguments and the bytes they take; nothing yet; or an error.
 type RespReferenceParse = Result<Option<(Vec<Vec<u8>>, usize)>, ProtocolError>;
 
 /// The line at the front, without its end, and the bytes that it takes.
@@ -106,7 +105,7 @@ fn parse_inline_reference(input: &[u8]) -> RespReferenceParse {
     }
 }
 
-/// What follows a backslash; answers how many bytes that is.
+/// Decodes the escape behind a backslash; returns the number of its bytes.
 fn escape(rest: &[u8], word: &mut Vec<u8>) -> usize {
     if rest[0] == b'x' && rest.len() >= 3 && rest[1].is_ascii_hexdigit() && rest[2].is_ascii_hexdigit() {
         let digits = String::from_utf8_lossy(&rest[1..3]);
@@ -143,7 +142,7 @@ fn in_pieces(input: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Vec<Vec<u8>>>
     }
 }
 
-/// Whatever the pieces in which it comes, the parser reads what the slow reading does.
+/// Asserts that the parser reads what the slow parser does, in whatever pieces the input comes.
 pub fn assert_parser_agrees(input: &[u8]) {
     let (mut expected, mut at) = (Vec::new(), 0);
     let broken = loop {

@@ -1,11 +1,11 @@
 //! Writes answers as RESP2 or RESP3 has them.
 
-/// Where answers go, and how they are written.
+/// Writes answers in the protocol's version.
 #[derive(Debug)]
 pub struct RespWriter<'o> {
     /// The bytes so far.
     pub out: &'o mut Vec<u8>,
-    /// Whether the client speaks RESP3.
+    /// True if the client speaks RESP3.
     pub resp3: bool,
 }
 
@@ -115,7 +115,7 @@ impl RespWriter<'_> {
         }
     }
 
-    /// The beginning of what nobody asked for; an array in RESP2.
+    /// The beginning of a push message; an array in RESP2.
     pub fn push(&mut self, count: usize) {
         self.line(if self.resp3 { b'>' } else { b'*' }, count as i64);
     }

@@ -1,9 +1,9 @@
-//! What stands inside the value of a few operations: lists of keys, lists of answers, a time to live, a hello's answer.
+//! The structured values of a few operations: lists of keys, lists of answers, a time to live, a hello's answer.
 
 use super::{MAX_KEY_LEN, MAX_VALUE_LEN, OP_FLAG_TTL, Operation, RpcStatus, u32_at, u64_at};
 use thiserror::Error;
 
-/// Why a value is not the body that its operation asks for.
+/// The reason why a value is not the body that its operation asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BodyDecodeError {
     /// The body ends inside an entry.
@@ -70,10 +70,10 @@ impl<'m> Iterator for MultiGetKeys<'m> {
     }
 }
 
-/// What a multiget says of one key.
+/// A multiget's answer for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MultiGetEntry<'m> {
-    /// [`RpcStatus::Ok`], [`RpcStatus::NotFound`], or what went wrong with this key.
+    /// [`RpcStatus::Ok`], [`RpcStatus::NotFound`], or the error of this key.
     pub status: RpcStatus,
     /// The record's user flags.
     pub user_flags: u32,
@@ -214,7 +214,7 @@ impl<'m> Iterator for RangeEntries<'m> {
     }
 }
 
-/// What stands before the value of a put with [`OP_FLAG_TTL`]: milliseconds until the record expires.
+/// The prefix of the value of a put with [`OP_FLAG_TTL`]: milliseconds until the record expires.
 pub const fn ttl_prefix(ttl_ms: u64) -> [u8; 8] {
     ttl_ms.to_le_bytes()
 }
@@ -231,7 +231,7 @@ pub fn split_ttl<'m>(put: &Operation<'m>) -> Result<(Option<u64>, &'m [u8]), Bod
     Ok((Some(u64::from_le_bytes(*head)), value))
 }
 
-/// What the answer to a hello says beside its number (the worker that serves this port).
+/// The answer to a hello, beside its number (the worker that serves this port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelloResponse {
     /// Workers of the server: worker w serves the UDP port base + w.

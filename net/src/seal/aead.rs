@@ -1,5 +1,5 @@
-//! The keys of a session, one for each direction, and what is done with them: AES-256-GCM with the packet's header as
-//! associated data and its number as nonce, in place.
+//! The keys of a session, one for each direction, and their use: AES-256-GCM in place with the packet's header as
+//! associated data and its number as nonce.
 //!
 //! snow's own transport state would do the same, but knows no associated data and copies every packet; so its split
 //! keys are handed to `ring`, which is what snow uses, too.
@@ -9,17 +9,17 @@ use super::packet::{SEAL_OVERHEAD, SealHeader};
 use super::replay_window::{ReplayError, ReplayWindow};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-/// The two keys that a handshake ends with: for what the client sends, and for what the server sends.
+/// The two keys that a handshake ends with: one for each direction.
 pub(super) struct DirectionKeys {
     pub(super) from_client: [u8; 32],
     pub(super) from_server: [u8; 32],
 }
 
-/// Why a packet was not opened.
+/// The reason why a packet was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenError {
     Replay(ReplayError),
-    /// Its number is over what these keys are used for.
+    /// Its number is above those that these keys are used for.
     KeyExhausted,
     BadTag,
 }
@@ -67,20 +67,20 @@ impl SessionKeys {
         SessionKeys::new(epoch, &split.from_client, &split.from_server, now_us)
     }
 
-    /// What stands in the flags of packets under these keys.
+    /// Returns the phase in the flags of packets under these keys.
     pub(super) fn phase(&self) -> u8 {
         self.epoch as u8
     }
 
-    /// Whether it is time for new ones.
+    /// Returns whether it is time for new keys.
     pub(super) fn need_rekey(&self, now_us: u64) -> bool {
         self.sent >= REKEY_AFTER_PACKETS
             || self.window.next() >= REKEY_AFTER_PACKETS
             || now_us.saturating_sub(self.made_us) >= REKEY_AFTER_US
     }
 
-    /// Opens a datagram in place: the inner packet stands behind the header then. Returns its length. The number counts
-    /// as seen only if the packet is genuine. What is not genuine is overwritten.
+    /// Opens a datagram in place: the inner packet then follows the header. Returns its length. The number counts as
+    /// seen only if the packet is genuine. A packet that is not genuine is overwritten.
     #[inline]
     pub(super) fn open(&mut self, number: u64, datagram: &mut [u8]) -> Result<usize, OpenError> {
         if number >= PACKETS_PER_KEY {
@@ -103,8 +103,8 @@ impl SessionKeys {
         })
     }
 
-    /// Seals in place what stands between header and tag of a datagram that has room for both. `number` is one that
-    /// [`SessionKeys::next_packet_number`] gave, and stands in the header.
+    /// Seals in place the bytes between header and tag of a datagram that has room for both. `number` came from
+    /// [`SessionKeys::next_packet_number`], and stands in the header.
     #[inline]
     pub(super) fn seal(&self, number: u64, datagram: &mut [u8]) {
         let Some((head, rest)) = datagram.split_at_mut_checked(HEADER_LEN) else { return };

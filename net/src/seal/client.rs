@@ -14,7 +14,7 @@ use crate::limits::{FIRST_RTO_US, MAX_RTO_US};
 use crate::r2p2::{DatagramSink, PeerAddr};
 use std::ops::Range;
 
-/// Why there is no session and will be none.
+/// The reason why there is no session and will be none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeRefusal {
     /// The server has no tenant of this id and this token.
@@ -31,10 +31,10 @@ struct PendingHandshake {
     due_us: u64,
     rto_us: u64,
     clock_tries: u32,
-    /// What the server has sent for the hello to bring, and how often it was sent again at once for that.
+    /// The cookie that the hello is to bring. The counter below counts the hellos that were resent at once for one.
     cookie: Option<HelloCookie>,
     cookie_tries: u32,
-    /// What a reject said, and since when: see [`REFUSAL_GRACE_US`].
+    /// The reason that a reject gave, and its time: see [`REFUSAL_GRACE_US`].
     refused: Option<(HandshakeRefusal, u64)>,
 }
 
@@ -48,20 +48,20 @@ impl PendingHandshake {
 }
 
 /// One client's sealed session. It stays the same session when its keys are renewed, the server forgets it, or the
-/// client's address changes; so what is remembered under its name (see [`crate::reply_cache`]) stays true.
+/// client's address changes. So what is remembered under its name (see [`crate::reply_cache`]) stays true.
 pub struct ClientSeal {
     tenant: u32,
     server: PeerAddr,
     session: u64,
     token: TokenKeys,
-    /// What to add to `now_us / 1000` for the server's clock, milliseconds.
+    /// Difference of the server's clock to `now_us / 1000`, milliseconds.
     clock_ms: u64,
     epoch: u64,
     current: Option<Box<SessionKeys>>,
-    /// Keys that may still open what is under way, and until when.
+    /// Keys that may still open packets under way, and the time until which they may.
     previous: Option<(Box<SessionKeys>, u64)>,
     pending: Option<PendingHandshake>,
-    /// When the last handshake began.
+    /// The time at which the last handshake began.
     handshake_started_us: Option<u64>,
     counters: ClientSealCounters,
     /// Fixes the ephemeral keys, for documentation and tests.
@@ -88,7 +88,7 @@ impl ClientSeal {
         }
     }
 
-    /// With ephemeral keys that are no secret: for documentation and tests alone.
+    /// Uses ephemeral keys that are no secret: for documentation and tests only.
     #[doc(hidden)]
     #[must_use]
     pub fn with_ephemeral_for_documentation_only(mut self, ephemeral: [u8; 32]) -> ClientSeal {
@@ -96,7 +96,7 @@ impl ClientSeal {
         self
     }
 
-    /// Whether packets can be sealed.
+    /// Returns whether packets can be sealed.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.current.is_some()
@@ -107,12 +107,12 @@ impl ClientSeal {
         self.session
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &ClientSealCounters {
         &self.counters
     }
 
-    /// Shakes hands, unless that is under way.
+    /// Begins a handshake, unless one is under way.
     pub fn begin(&mut self, now_us: u64, tx: &mut impl DatagramSink) {
         if self.pending.is_none() {
             self.hello(now_us, 0, tx);
@@ -151,7 +151,8 @@ impl ClientSeal {
         });
     }
 
-    /// Renews old keys, and repeats the hello if `wanted` (somebody waits for the session). Returns when to call again.
+    /// Renews old keys, and repeats the hello if `wanted` (a request waits for the session). Returns when to call
+    /// again.
     pub fn poll(&mut self, now_us: u64, wanted: bool, tx: &mut impl DatagramSink) -> Option<u64> {
         if self.previous.as_ref().is_some_and(|(_, until_us)| *until_us <= now_us) {
             self.previous = None;
@@ -170,7 +171,8 @@ impl ClientSeal {
         Some(told_us.map_or(pending.due_us, |told_us| told_us.min(pending.due_us)))
     }
 
-    /// Why there will be no session, once that is certain enough. The handshake ends with it; another may begin.
+    /// Returns the reason why there will be no session, once that is certain enough. The handshake ends with it;
+    /// another may begin.
     pub fn take_refusal(&mut self, now_us: u64) -> Option<HandshakeRefusal> {
         let (refusal, since_us) = self.pending.as_ref()?.refused?;
         if now_us.saturating_sub(since_us) < REFUSAL_GRACE_US {
@@ -258,7 +260,7 @@ impl ClientSeal {
         None
     }
 
-    /// Tells the server that we are where it has asked.
+    /// Proves to the server that we receive at the address that it has asked about.
     fn answer_probe(&mut self, asked: [u8; 8], tx: &mut impl DatagramSink) {
         let Some(keys) = &mut self.current else { return };
         let head =
@@ -298,8 +300,8 @@ impl ClientSeal {
         }
     }
 
-    /// A reject is not sealed, so it is a hint alone: it begins a handshake, or shortens one that gets no genuine
-    /// answer, and never ends the session that there is.
+    /// Handles a reject. It is not sealed, so it is only a hint: it begins a handshake, or shortens one that gets no
+    /// genuine answer, and never ends the present session.
     fn rejected(&mut self, now_us: u64, head: SealHeader, datagram: &[u8], tx: &mut impl DatagramSink) {
         self.counters.rejects += 1;
         let server_ms =
@@ -345,7 +347,7 @@ impl ClientSeal {
         self.counters.sealed += 1;
     }
 
-    /// What [`crate::r2p2::ClientEndpoint`] sends through: seals each packet.
+    /// Returns the sink that [`crate::r2p2::ClientEndpoint`] sends through: it seals each packet.
     pub fn through<'s, T: DatagramSink>(&'s mut self, tx: &'s mut T) -> ClientSealSink<'s, T> {
         ClientSealSink { seal: self, tx }
     }

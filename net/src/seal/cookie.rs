@@ -1,10 +1,10 @@
-//! Cookies: how a client shows, before anything is computed for it, that it receives where its hello seems to come
-//! from.
+//! Cookies: with one a client shows, before the server computes anything for it, that it receives at the address that
+//! its hello seems to come from.
 //!
-//! A hello is cheap to make up, and telling it from a genuine one takes hashes. As long as few come, each is looked at.
-//! Where many do, half of what a port spends on them is kept for those that bring the cookie which the port sends to
-//! the address that they came from, and no address has more than its part of that. So whoever forges addresses has the
-//! other half, and whoever has few addresses has little. Nothing is remembered of a hello that is sent a cookie.
+//! A hello is cheap to make up, and telling it from a genuine one takes hashes. As long as few come, each is checked.
+//! Under a flood, half of a port's checks is kept for hellos with a cookie, which the port sends to the address that a
+//! hello came from. No address has more than its part of that half. So a sender that forges addresses is left with the
+//! other half, and a sender with few addresses has little. Nothing is remembered of a hello that is sent a cookie.
 
 use super::keys::hmac_sha256;
 use super::limits::{COOKIE_ADDRESSES, COOKIE_LEN, COOKIE_LIFETIME_US};
@@ -17,12 +17,12 @@ use std::net::IpAddr;
 
 pub(super) type HelloCookie = [u8; COOKIE_LEN];
 
-/// What a port makes its cookies with, and which addresses have brought some.
+/// Makes a port's cookies, and tracks the addresses that have brought some.
 pub(super) struct CookieIssuer {
     /// The keys of this period and of the one before, each with its period: even ones first. A cookie's first bit says
     /// which.
     keys: [Option<(u64, [u8; 32])>; 2],
-    /// How many hellos each address may still have checked.
+    /// The rate of hellos that may still be checked for each address.
     addresses: HashMap<IpAddr, RateLimiter>,
     address_limit: RateLimit,
 }
@@ -51,7 +51,8 @@ impl CookieIssuer {
         self.of(which, from, name)
     }
 
-    /// Whether a cookie is that of this session's hello from this address, made in this period or the one before.
+    /// Returns whether a cookie is that of this session's hello from this address, made in this period or the one
+    /// before.
     pub(super) fn knows(&self, now_us: u64, from: PeerAddr, name: SealSessionId, cookie: &HelloCookie) -> bool {
         let period = now_us / COOKIE_LIFETIME_US;
         let which = usize::from(cookie[0] & 1);
@@ -60,8 +61,8 @@ impl CookieIssuer {
         made.iter().zip(cookie).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
-    /// Takes one of the checks that the address may have. It has shown that it is one: nobody fills this list with
-    /// others'.
+    /// Takes one of the checks that the address may have. The address has proven that it exists, so a sender cannot
+    /// fill this list with those of others.
     pub(super) fn may_check(&mut self, now_us: u64, from: PeerAddr) -> bool {
         if self.addresses.len() >= COOKIE_ADDRESSES {
             self.addresses.retain(|_, rate| !rate.is_at_rest(now_us));
@@ -89,7 +90,7 @@ impl CookieIssuer {
     }
 }
 
-/// Who has an address: of IPv6 a network of 64 bits, which is what one machine is given.
+/// Returns the network that an address is counted under: for IPv6 the 64 bits that one machine is given.
 fn source_network(peer: PeerAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),

@@ -1,6 +1,6 @@
-//! What sealed sessions count.
+//! The counters of sealed sessions.
 
-/// Of a server's port.
+/// Counters of a server's port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SealCounters {
     /// Packets opened.
@@ -93,7 +93,7 @@ impl SealCounters {
     }
 }
 
-/// Of a client.
+/// Counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientSealCounters {
     /// Packets opened.

@@ -1,11 +1,11 @@
 //! The handshake, `Noise_KNpsk0_25519_AESGCM_SHA256`: one round trip.
 //!
 //! ```text
-//! -> psk, e          the hello: whoever does not have the token cannot make it, which costs the server hashes only
+//! -> psk, e          the hello: it cannot be made without the token; its check costs the server only hashes
 //! <- e, ee, se       the welcome: the server shows that it knows the shared key, the client that it has the private one
 //! ```
-//! `ee` makes that a token stolen later opens nothing that was recorded before. That the server has no key pair of its
-//! own means: who steals its state can pose as this server, but not as a client.
+//! Because of `ee` a token stolen later opens nothing that was recorded before. The server has no key pair of its own:
+//! a thief of its state can pose as this server, but not as a client.
 
 use super::aead::DirectionKeys;
 use super::keys::{TokenKeys, TokenVerifier};
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 /// The name of the handshake.
 pub const NOISE_PATTERN: &str = "Noise_KNpsk0_25519_AESGCM_SHA256";
-/// What the handshake's prologue begins with; the hello's header follows, so no byte of it can be changed.
+/// The beginning of the handshake's prologue; the hello's header follows, so no byte of it can be changed.
 const PROLOGUE: &[u8; 16] = b"sandstorm seal 1";
 
 /// Bytes of the hello's sealed payload: the client's time in milliseconds, u64, and 8 bytes of 0.

@@ -1,8 +1,9 @@
-//! What is derived from a token. The client holds the token, and so all of it; the server keeps the digest, the shared
-//! key and the *public* half of the key pair only. Whoever steals the server's state can therefore not act as a client.
+//! Derives keys from a token. The client holds the token, and so all of them. The server keeps only the digest, the
+//! shared key and the *public* half of the key pair. A thief of the server's state can therefore not act as a client.
 //!
-//! HMAC-SHA256 under a label for each purpose: none tells anything of another, or of the token. That suffices because a
-//! token has much entropy (32 random bytes, or one that an operator was made to choose long); it is not for passwords.
+//! Keys are HMAC-SHA256 under a label for each purpose: none reveals anything of another, or of the token. That
+//! suffices because a token has much entropy (32 random bytes, or one that an operator was made to choose long); it is
+//! not for passwords.
 
 use ring::hmac;
 use snow::params::DHChoice;
@@ -24,7 +25,7 @@ pub fn token_digest(token: &[u8]) -> [u8; 32] {
     hmac_sha256(token, DIGEST_LABEL)
 }
 
-/// What a server keeps of a token in order to shake hands with who has it.
+/// The part of a token that a server keeps in order to shake hands with its owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenVerifier {
     /// Key shared with the client: without it not even the first message of a handshake can be made.
@@ -33,7 +34,7 @@ pub struct TokenVerifier {
     pub public: [u8; 32],
 }
 
-/// What a client makes of its token in order to shake hands.
+/// The keys that a client derives from its token in order to shake hands.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenKeys {
     /// Key shared with the server.
@@ -76,7 +77,7 @@ impl fmt::Debug for TokenKeys {
 mod tests {
     use super::*;
 
-    /// What the crate hmac-sha256 made of it: states of servers before this one hold such.
+    /// Digests made by the crate hmac-sha256: the states of earlier servers hold such.
     #[test]
     fn digests_that_earlier_servers_have_kept_are_good() {
         let digest = data_encoding::HEXLOWER.encode(&token_digest(b"a token"));

@@ -1,12 +1,12 @@
-//! Sealed sessions: a tenant's packets where others can read, forge or repeat them.
+//! Sealed sessions protect a tenant's packets where others can read, forge or repeat them.
 //!
-//! [`keys`] derives from a tenant's token what either side holds of it; [`ClientSeal`] and [`ServerSeal`] make a
+//! [`keys`] derives from a tenant's token what either side holds of it. [`ClientSeal`] and [`ServerSeal`] make a
 //! session of it (`handshake`), and seal and open packets in place (`aead`); [`ReplayWindow`] takes each packet number
-//! once. `packet` is what anybody sees. To R2P2 and all that stands on it a session is a peer like any other, under an
-//! address that no packet can come from ([`session_peer`]).
+//! once. `packet` is the outside, which anyone can read. To R2P2 and the layers above a session is a peer like any
+//! other, under an address that no packet can come from ([`session_peer`]).
 //!
 //! Nothing here has a socket or a clock: datagrams and times come in, datagrams go out. Randomness is the operating
-//! system's, for ephemeral keys and probes alone.
+//! system's, and only for ephemeral keys and probes.
 
 mod aead;
 mod client;

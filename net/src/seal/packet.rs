@@ -1,4 +1,4 @@
-//! The outside of a sealed packet: a header that anybody may read, then what nobody may.
+//! The outside of a sealed packet: a header in the clear, then encrypted bytes.
 
 use super::limits::{HEADER_LEN, HELLO_LEN, HELLO_WITH_COOKIE_LEN, RETRY_LEN, TAG_LEN, WELCOME_LEN};
 use crate::r2p2::PeerAddr;
@@ -12,12 +12,12 @@ pub const MAGIC: u8 = 0x5E;
 pub const VERSION: u8 = 1;
 /// Bytes that sealing adds to a packet.
 pub const SEAL_OVERHEAD: usize = HEADER_LEN + TAG_LEN;
-/// Where the tenant's id stands, u32 little-endian: for whoever has to choose packets before they are opened.
+/// Position of the tenant's id, u32 little-endian, for code that has to choose packets before they are opened.
 pub const TENANT_BYTES: Range<usize> = 4..8;
 /// Bytes of a [`SealPacketKind::Reject`]: less than the least packet that it answers.
 pub const REJECT_LEN: usize = HEADER_LEN + 8;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SealPacketKind {
@@ -56,7 +56,7 @@ impl SealPacketKind {
     }
 }
 
-/// Why a server rejects a packet; stands in the flags of a [`SealPacketKind::Reject`].
+/// The reason why a server rejects a packet; stands in the flags of a [`SealPacketKind::Reject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RejectReason {
@@ -64,8 +64,7 @@ pub enum RejectReason {
     Session = 1,
     /// The hello was not made with the token of a tenant of that id: there may be no such tenant.
     Token = 2,
-    /// There is no such tenant. Servers before this one said so to anybody who asked; this one answers
-    /// [`RejectReason::Token`].
+    /// There is no such tenant. Earlier servers said so to any sender; this one answers [`RejectReason::Token`].
     Tenant = 3,
     /// The hello's time is too far from the server's, which the packet tells.
     Clock = 4,
@@ -80,7 +79,7 @@ impl RejectReason {
     }
 }
 
-/// What is wrong with the outside of a packet.
+/// The fault in the outside of a packet.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SealPacketError {
     /// Not all of it is there.
@@ -97,16 +96,16 @@ pub enum SealPacketError {
 /// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealHeader {
-    /// What it is.
+    /// The kind.
     pub kind: SealPacketKind,
-    /// Of sealed packets the low 8 bits of their keys' epoch, of a reject its reason, else 0.
+    /// In sealed packets the low 8 bits of their keys' epoch, in a reject its reason, else 0.
     pub flags: u8,
     /// The tenant's id.
     pub tenant: u32,
     /// The session's number: random, chosen by the client.
     pub session: u64,
-    /// Of sealed packets their number, of hello, welcome and retry the epoch, of a reject the number of what it
-    /// rejects.
+    /// In sealed packets their number; in hello, welcome and retry the epoch; in a reject the number of the rejected
+    /// packet.
     pub number: u64,
 }
 
@@ -161,7 +160,7 @@ impl SealHeader {
     }
 }
 
-/// Whether a datagram belongs to a sealed session (or pretends to): a look at its first byte.
+/// Returns whether a datagram belongs to a sealed session (or pretends to), by its first byte.
 #[inline]
 pub fn is_sealed(datagram: &[u8]) -> bool {
     datagram.first() == Some(&MAGIC)
@@ -171,7 +170,7 @@ pub fn is_sealed(datagram: &[u8]) -> bool {
 /// no packet may come.
 const SESSION_ADDR_PREFIX: u128 = 0x0100 << 112;
 
-/// The address under which a sealed session appears to everything that knows peers by their address: it holds the
+/// Returns the address under which a sealed session appears to all code that knows peers by their address. It holds the
 /// tenant's id and the session's number, and stays the same when the client moves or renews its keys.
 #[inline]
 pub fn session_peer(tenant: u32, session: u64) -> PeerAddr {
@@ -186,8 +185,8 @@ pub fn peer_session(peer: PeerAddr) -> Option<(u32, u64)> {
     (bits >> 64 == SESSION_ADDR_PREFIX >> 64).then(|| (address.scope_id(), bits as u64))
 }
 
-/// Whether a datagram has to be opened before anything else becomes of it: it says that it is sealed, or comes from an
-/// address under which sealed sessions alone appear.
+/// Returns whether a datagram has to be opened before any other step: it says that it is sealed, or comes from an
+/// address under which only sealed sessions appear.
 #[inline]
 pub fn requires_opening(peer: PeerAddr, datagram: &[u8]) -> bool {
     is_sealed(datagram) || peer_session(peer).is_some()

@@ -1,4 +1,4 @@
-//! Which packet numbers have been seen: each is taken once.
+//! Remembers which packet numbers have been seen: each is taken once.
 
 use super::limits::REPLAY_WINDOW;
 
@@ -6,12 +6,12 @@ const WORD: u64 = u64::BITS as u64;
 /// One more word than the window has bits for: the newest number's word is filled only in part.
 const WORDS: usize = (REPLAY_WINDOW / WORD) as usize + 1;
 
-/// Why a number is not taken.
+/// The reason why a number is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayError {
     /// It was taken before.
     Replayed,
-    /// It is so far below the newest that nobody knows.
+    /// It is so far below the newest that it is not known whether it was seen.
     TooOld,
 }
 
@@ -35,7 +35,7 @@ impl ReplayWindow {
         self.next
     }
 
-    /// Whether `number` may be taken. Changes nothing: first the packet has to prove genuine.
+    /// Checks whether `number` may be taken. Changes nothing: first the packet has to prove genuine.
     ///
     /// # Errors
     /// [`ReplayError`].
@@ -76,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    /// The same, told simply.
+    /// The same, as a simple model.
     #[derive(Default)]
     struct Model {
         next: u64,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the steps between numbers, forward and back, the window tells what a set of all of them would.
+        /// For any steps between numbers, forward and back, the window tells what a set of all of them would.
         #[test]
         fn numbers_are_taken_once(steps in proptest::collection::vec((any::<bool>(), prop_oneof![0u64..4, 0u64..70, 1900u64..2200, 0u64..100_000]), 1..400)) {
             let mut at = 0u64;

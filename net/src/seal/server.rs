@@ -21,16 +21,17 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Sessions looked at for being idle in one turn.
+/// Sessions checked for idleness in one turn.
 const IDLE_SWEEP_SLOTS: usize = 4;
 
-/// Stands in for the verifier of a tenant that there is not. What opens under it is refused all the same.
+/// Replaces the verifier of an unknown tenant. A packet that opens under it is refused all the same.
 const DUMMY_VERIFIER: TokenVerifier = TokenVerifier { psk: [0; 32], public: [9; 32] };
 
 /// Knows the tenants' tokens.
 pub trait TokenSource {
-    /// The verifier of the tenant's token number `which` (0: the present one; more while an old one is still good), and
-    /// a number that names the token as long as it is good. `None` beyond the last one, and for an unknown tenant.
+    /// Returns the verifier of the tenant's token number `which`, and a number that names the token as long as it is
+    /// good. Token 0 is the present one; there are more while an old one is still good. `None` beyond the last one, and
+    /// for an unknown tenant.
     fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)>;
 }
 
@@ -93,7 +94,7 @@ impl ServerSeal {
         }
     }
 
-    /// With ephemeral keys that are no secret: for documentation and tests alone.
+    /// Uses ephemeral keys that are no secret: for documentation and tests only.
     #[doc(hidden)]
     #[must_use]
     pub fn with_ephemeral_for_documentation_only(mut self, ephemeral: [u8; 32]) -> ServerSeal {
@@ -101,7 +102,7 @@ impl ServerSeal {
         self
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &SealCounters {
         &self.counters
     }
@@ -116,7 +117,7 @@ impl ServerSeal {
         self.table.queued.all()
     }
 
-    /// Which of its tenant's tokens the session under this address was opened with.
+    /// Returns which of its tenant's tokens the session under this address was opened with.
     pub fn credential(&mut self, peer: PeerAddr) -> Option<u64> {
         Some(self.table.get(peer_session(peer)?)?.credential)
     }
@@ -133,8 +134,8 @@ impl ServerSeal {
         (!self.waiting.is_empty()).then_some(now_us)
     }
 
-    /// Takes a datagram of a sealed session. If it is a genuine packet, it is opened in place: the session's address
-    /// and where in the datagram the R2P2 packet stands.
+    /// Takes a datagram of a sealed session. A genuine packet is opened in place; returns the session's address and the
+    /// R2P2 packet's range in the datagram.
     pub fn receive(
         &mut self,
         now_us: u64,
@@ -198,7 +199,7 @@ impl ServerSeal {
                     OpenError::BadTag => self.counters.bad_tag += 1,
                 }
                 if unconfirmed && why == OpenError::BadTag {
-                    // The keys may be those of a hello that somebody repeated after we had restarted.
+                    // The keys may be those of a hello that was replayed after we had restarted.
                     self.reject(now_us, from, head, RejectReason::Session, tx);
                 }
                 return None;
@@ -211,7 +212,7 @@ impl ServerSeal {
         }
         let inner = HEADER_LEN..HEADER_LEN + length;
         if head.kind == SealPacketKind::Proof {
-            // Whatever port it leaves from: who has these bytes receives where they were sent.
+            // The packet may leave from any port: the owner of these bytes receives where they were sent.
             let path = &mut session.path;
             if datagram.get(inner).is_some_and(|said| path.asked_us.is_some() && *said == path.asked) {
                 path.proven = true;
@@ -234,7 +235,7 @@ impl ServerSeal {
         Some((session_peer(name.0, name.1), inner))
     }
 
-    /// Sends what has waited for a client's address to be proven.
+    /// Sends the answers that have waited for a client's address to be proven.
     #[cold]
     fn send_queued(&mut self, name: SealSessionId, tx: &mut impl DatagramSink) {
         let Some((session, in_all)) = self.table.get_with_queued_bytes(name) else { return };
@@ -347,9 +348,9 @@ impl ServerSeal {
         self.waiting.push_back(QueuedHandshake { responder, name, epoch: head.number, hello_tag, credential, from });
     }
 
-    /// Whether a hello's token is to be checked now. Those that bring a cookie have a turn's checks of their own, and
-    /// half of a second's; whoever comes without one when the others are used up is sent one, in less than half of the
-    /// bytes that it sent.
+    /// Decides whether a hello's token is to be checked now. Hellos with a cookie have a turn's checks of their own,
+    /// and half of a second's. When the others are used up, a hello without one is answered with a cookie, in less than
+    /// half of the bytes that it sent.
     fn may_check(
         &mut self,
         now_us: u64,
@@ -383,8 +384,8 @@ impl ServerSeal {
         false
     }
 
-    /// Remembers a good hello for as long as its time would be accepted: it may be up to a life early, and is good for
-    /// another one then. What is remembered is bounded by the tenants' rates of handshakes.
+    /// Remembers a good hello for as long as its time would be accepted: it may be up to a lifetime early, and is good
+    /// for another one then. The tenants' rates of handshakes bound what is remembered.
     fn remember(&mut self, now_us: u64, hello_tag: [u8; 16]) {
         if now_us.saturating_sub(self.rotated_us) > 2 * HELLO_LIFETIME_MS * 1000 {
             self.rotated_us = now_us;
@@ -394,7 +395,7 @@ impl ServerSeal {
         self.hellos[0].insert(hello_tag);
     }
 
-    /// Ends waiting handshakes, as many as a turn has time for, and forgets what is idle. Call once a turn.
+    /// Completes waiting handshakes, as many as a turn has time for, and forgets idle sessions. Call once a turn.
     pub fn work(&mut self, now_us: u64, tx: &mut impl DatagramSink) {
         (self.checks_left, self.cookie_checks_left) = (self.limits.checks_per_turn, self.limits.checks_per_turn);
         for _ in 0..self.limits.handshakes_per_turn {
@@ -473,7 +474,7 @@ impl ServerSeal {
         self.counters.sealed += 1;
     }
 
-    /// What a server's endpoint sends through: seals what goes to sealed sessions, and nothing else.
+    /// Returns the sink that a server's endpoint sends through: it seals packets to sealed sessions, and no others.
     pub fn through<'s, T: DatagramSink>(&'s mut self, tx: &'s mut T) -> ServerSealSink<'s, T> {
         ServerSealSink { seal: self, tx }
     }
@@ -522,7 +523,7 @@ impl<T: DatagramSink> DatagramSink for ServerSealSink<'_, T> {
         self.tx.most(to).saturating_sub(SEAL_OVERHEAD)
     }
 
-    /// What is sealed is copied by that: out of where it lies into the outbox.
+    /// Sealing copies the bytes from where they lie into the outbox.
     #[inline]
     fn send_shared(&mut self, peer: PeerAddr, parts: [&[u8]; 2], share: &SharedBytes, range: Range<usize>) {
         if peer_session(peer).is_some() {

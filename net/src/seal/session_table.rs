@@ -18,25 +18,25 @@ pub(super) struct UnconfirmedKeys {
     /// The end of the hello that it answers, and the answer: a repeated hello gets the same.
     pub(super) hello_tag: [u8; 16],
     pub(super) welcome: [u8; WELCOME_LEN],
-    /// Where the hello came from; `None` when it came from several addresses, of which one may be made up.
+    /// The address of the hello; `None` when it came from several addresses, of which one may be made up.
     pub(super) from: Option<PeerAddr>,
-    /// Which of the tenant's tokens it was made with.
+    /// The number of the tenant's token that it was made with.
     pub(super) credential: u64,
 }
 
-/// Where a client is.
+/// The address of a client.
 pub(super) struct ClientPath {
     pub(super) peer: PeerAddr,
-    /// Whether the client has shown that it receives there.
+    /// True if the client has shown that it receives there.
     pub(super) proven: bool,
     /// Otherwise: how many bytes may still be sent there, which are as many as came from there.
     pub(super) credit: usize,
-    /// What it has been asked to repeat, and when.
+    /// The bytes that it has been asked to repeat, and the time.
     pub(super) asked: [u8; 8],
     pub(super) asked_us: Option<u64>,
 }
 
-/// Answers for a client that may not be sent before its address is proven. Nobody sends them again, so they wait for
+/// Answers for a client that may not be sent before its address is proven. No layer sends them again, so they wait for
 /// that.
 #[derive(Default)]
 pub(super) struct PathQueue {
@@ -44,8 +44,8 @@ pub(super) struct PathQueue {
     bytes: usize,
 }
 
-/// Bytes of the answers that wait in all sessions. Tenants share their pool, so one tenant's answers keep no other's
-/// from waiting, however many of its clients move.
+/// Bytes of the answers that wait in all sessions. Tenants share their pool, so one tenant's answers never keep
+/// another's from waiting, however many of its clients move.
 #[derive(Default)]
 pub(super) struct QueuedBytes {
     all: usize,
@@ -57,7 +57,7 @@ impl QueuedBytes {
         self.all
     }
 
-    /// Takes room for so many more of a tenant's, if it may have that.
+    /// Takes room for so many more bytes of a tenant, if it may have that.
     fn take(&mut self, tenant: u32, size: usize) -> bool {
         let own = self.tenants.get(&tenant).copied().unwrap_or(0);
         let fits = DynamicThreshold::of(PATH_QUEUE_BYTES_TOTAL).admits_size(self.all, own, size);
@@ -80,8 +80,8 @@ impl QueuedBytes {
 }
 
 impl PathQueue {
-    /// Takes one more of a tenant's, unless it is there, if there is room; `in_all` counts the bytes of all sessions.
-    /// Tells whether it waits here.
+    /// Adds one answer of a tenant, unless it waits already, if there is room; `in_all` counts the bytes of all
+    /// sessions. Returns whether it waits here.
     pub(super) fn push(&mut self, tenant: u32, parts: &[&[u8]], in_all: &mut QueuedBytes) -> bool {
         let packet = parts.concat();
         if self.packets.iter().any(|held| **held == *packet) {
@@ -120,12 +120,12 @@ pub(super) struct SealedSession {
     pub(super) credential: u64,
     pub(super) next: Option<UnconfirmedKeys>,
     pub(super) current: Option<Box<SessionKeys>>,
-    /// Keys that may still open what is under way, and until when.
+    /// Keys that may still open packets under way, and the time until which they may.
     pub(super) previous: Option<(Box<SessionKeys>, u64)>,
     pub(super) last_used_us: u64,
 }
 
-/// Which keys a packet is sealed under.
+/// The generation of the keys that a packet is sealed under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyGeneration {
     Unconfirmed,
@@ -231,8 +231,8 @@ impl SealedSessionTable {
         Some((session, &mut self.queued))
     }
 
-    /// Puts a session in. At `limit` another has to leave: the longest idle one of the tenant that has the most, which
-    /// is the newcomer's own as soon as it has as many as any. Tells whether one left.
+    /// Inserts a session. At `limit` another has to leave: the longest idle one of the tenant that has the most. That
+    /// tenant is the new session's own as soon as it has as many as any. Returns whether one left.
     pub(super) fn insert(&mut self, session: SealedSession, limit: usize) -> bool {
         let name = session.name;
         let full = self.index.len() >= limit.max(1) && !self.index.contains_key(&name);
@@ -284,7 +284,7 @@ impl SealedSessionTable {
         true
     }
 
-    /// Looks at a few sessions and removes those that were idle since `before_us`. Tells how many left.
+    /// Checks a few sessions and removes those that were idle since `before_us`. Returns the number removed.
     pub(super) fn sweep(&mut self, slots: usize, before_us: u64) -> u64 {
         let mut left = 0;
         for _ in 0..slots.min(self.slots.len()) {

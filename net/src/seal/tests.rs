@@ -1,4 +1,4 @@
-//! What sealed sessions promise, without a network. With one: `sim/tests.rs`.
+//! The promises of sealed sessions, tested without a network. With one: `sim/tests.rs`.
 
 use super::limits::{HELLO_LEN, HELLO_LIFETIME_MS, PACKETS_PER_KEY, REFUSAL_GRACE_US, REKEY_AFTER_US, WELCOME_LEN};
 use super::*;
@@ -77,7 +77,7 @@ impl Pair {
         }
     }
 
-    /// Delivers a datagram to the server: the packet that was in it, and what the server sent.
+    /// Delivers a datagram to the server. Returns the packet that was in it, and the datagrams that the server sent.
     fn deliver(&mut self, datagram: &[u8]) -> (Option<(PeerAddr, Vec<u8>)>, Sent) {
         let (mut bytes, mut sent) = (datagram.to_vec(), Sent::new());
         let opened = self.server.receive(self.now_us, self.at, &mut bytes, &DOOR, &mut sent);
@@ -275,7 +275,7 @@ fn a_recorded_hello_is_worth_nothing_later_and_to_another_server() {
     assert!(restarted.receive(0, pair.at, &mut hello.clone(), &DOOR, &mut sent).is_none());
     restarted.work(0, &mut sent);
     assert_eq!((restarted.counters().handshakes, restarted.counters().clock), (0, 1));
-    // To one that has restarted meanwhile, early enough: it makes keys that nobody has, and the client makes new ones.
+    // Replayed to a server that has restarted early enough, it makes unused keys, and the client makes new ones.
     pair.deliver(&hello);
     pair.shake_again_after_restart(&hello);
 }
@@ -318,7 +318,7 @@ fn a_client_whose_clock_is_wrong_is_told_the_time() {
 #[test]
 fn a_wrong_token_is_refused_without_a_curve_operation_and_told_soon() {
     let mut told = Vec::new();
-    // Whether there is such a tenant is not told.
+    // The server does not tell whether there is such a tenant.
     for tenant in [TENANT, 99] {
         let mut pair = Pair::with(SealLimits::default(), tenant, b"not the token");
         let hello = pair.hello();
@@ -435,13 +435,13 @@ fn a_client_that_moves_is_followed_and_nobody_is_flooded_in_its_name() {
     let long = [0; 1400];
     assert!(pair.answer(peer, &long).is_empty(), "not more than came from there");
     let (_, proof) = pair.bring(&probe[0].1);
-    // What it says was sent there alone, so it proves that, whatever port the client sends from by now.
+    // The bytes to repeat were sent only there, so they prove that address, even if the client's port has changed.
     pair.at = address(4);
     let (_, held) = pair.deliver(&proof[0].1);
     assert!(held.len() == 1 && held[0].0 == address(3), "what has waited for the proof goes there");
     assert_eq!(pair.answer(peer, &long)[0].0, address(3));
     pair.at = address(3);
-    // An old packet that comes from elsewhere moves nobody.
+    // An old packet from another address moves no client.
     let (early, late) = (pair.seal(b"early"), pair.seal(b"late"));
     pair.deliver(&late);
     pair.at = address(5);
@@ -478,7 +478,7 @@ fn a_flood_of_hellos_costs_no_more_than_its_share() {
     let mut pair = Pair::with(limits, TENANT, TOKEN);
     let hellos: Vec<Vec<u8>> = (0..10_000u64)
         .map(|session| {
-            // Without the token for the most part: those are cheap to make for anybody.
+            // Most are made without the token: any sender can make those cheaply.
             let token: &[u8] = if session % 50 == 0 { TOKEN } else { b"a guess" };
             pair.client = ClientSeal::new(address(1), TENANT, token, session, CLOCK_MS);
             if session < 500 { pair.hello() } else { [&session.to_le_bytes()[..], &[0; 80]].concat() }
@@ -503,7 +503,7 @@ fn a_flood_of_hellos_costs_no_more_than_its_share() {
     assert!(counters.no_cookie > 0 && sent.len() < 10_000, "{counters:?}");
     let bytes: usize = sent.iter().map(|(_, datagram)| datagram.len()).sum();
     assert!(bytes < 10_000 * HELLO_LEN);
-    // And whoever has the token still gets in, if not at once.
+    // A client with the token still gets in, if not at once.
     pair.now_us = 2_000_000;
     (0..limits.waiting).for_each(|_| pair.server.work(pair.now_us, &mut sent));
     pair.client = ClientSeal::new(address(1), TENANT, TOKEN, 77_777, CLOCK_MS);

@@ -1,9 +1,9 @@
-//! What a run of the simulator is like, and what came of it.
+//! Parameters of a simulator run, and its results.
 
 use super::{SeededRng, SimRun};
 use crate::limits::{ReplyCacheLimits, ServerLimits};
 
-/// What a run is like.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimScenario {
     /// Seed of everything that is random.
@@ -30,20 +30,20 @@ pub struct SimScenario {
     pub longest: u64,
     /// Life of a request, microseconds.
     pub timeout_us: u64,
-    /// Whether all go in sealed sessions.
+    /// True if all go in sealed sessions.
     pub sealed: bool,
-    /// Datagrams in which a bit is changed or that are cut, percent; for sealed sessions only (UDP's checksum does not
-    /// keep those away that an attacker makes).
+    /// Datagrams in which a bit is changed or that are cut, percent; for sealed sessions only. (UDP's checksum does not
+    /// stop those that an attacker makes.)
     pub corruption: u64,
     /// Sealed sessions that the server forgets, clients that change their address, in thousandths per datagram.
     pub faults_permille: u64,
     /// Repeats of clients before which they change their address, in thousandths.
     pub moves_permille: u64,
-    /// Restarts of the server, in thousandths per datagram: it forgets all but what has run.
+    /// Restarts of the server, in thousandths per datagram: it forgets all but which requests have run.
     pub server_restarts: u64,
     /// Datagrams of which another copy comes much later, percent.
     pub late: u64,
-    /// How much later, at most, microseconds.
+    /// The largest extra delay, microseconds.
     pub max_late_us: u64,
     /// Forged hellos, each from an address of its own, that come before each datagram for the server.
     pub flood: u64,
@@ -54,7 +54,7 @@ pub struct SimScenario {
 }
 
 impl SimScenario {
-    /// A world of ordinary size whose faults are drawn from `seed`.
+    /// A scenario of ordinary size whose faults are drawn from `seed`.
     pub fn drawn(seed: u64) -> SimScenario {
         let mut dice = SeededRng::new(seed ^ 0x5EED);
         let fault = |dice: &mut SeededRng, most: u64| if dice.percent(40) { 0 } else { dice.below(most + 1) };
@@ -84,10 +84,10 @@ impl SimScenario {
         }
     }
 
-    /// Runs the world and checks every promise.
+    /// Runs the scenario and checks every promise.
     ///
     /// # Errors
-    /// What was broken, the seed, and the last events, one line each.
+    /// The broken promise, the seed, and the last events, one line each.
     pub fn check(self) -> Result<SimReport, String> {
         match SimRun::new(self, false).play() {
             Ok(report) => Ok(report),
@@ -102,7 +102,7 @@ impl SimScenario {
     }
 }
 
-/// What happened in a run that kept its promises.
+/// The results of a run that kept its promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimReport {
     /// Requests answered.

@@ -1,4 +1,4 @@
-//! Sealed sessions in the simulator: their token, and the ways out of both sides.
+//! Sealed sessions in the simulator: their token, and the sinks of both sides.
 
 use super::{SeededRng, SentDatagrams};
 use crate::r2p2::{DatagramSink, PeerAddr};
@@ -25,7 +25,7 @@ impl TokenSource for SimTokenSource {
     }
 }
 
-/// Somebody without the token sends hellos from addresses that are not his. Whatever is sent there is lost.
+/// Sends hellos without the token from forged addresses. Answers to those addresses are lost.
 pub(super) fn send_forged_hellos(seal: &mut ServerSeal, now_us: u64, dice: &mut SeededRng, hellos: u64) {
     for _ in 0..hellos {
         let head = SealHeader { kind: SealPacketKind::Hello, flags: 0, tenant: 1, session: dice.any(), number: 1 };
@@ -39,7 +39,7 @@ pub(super) fn send_forged_hellos(seal: &mut ServerSeal, now_us: u64, dice: &mut 
     }
 }
 
-/// The way out of the server, and that of a client: sealed or not.
+/// The sinks of the server, and of a client: sealed or not.
 pub(super) struct SimServerSink<'a>(pub(super) &'a mut Option<ServerSeal>, pub(super) &'a mut SentDatagrams);
 pub(super) struct SimClientSink<'a>(pub(super) &'a mut Option<ClientSeal>, pub(super) &'a mut SentDatagrams);
 

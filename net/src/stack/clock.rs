@@ -6,9 +6,9 @@ use std::time::Instant;
 /// Microseconds since a moment that all workers share; never 0.
 pub type StackClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// The time of the machine.
+/// The machine's monotonic time.
 pub fn monotonic_clock() -> StackClock {
     let begin = Instant::now();
-    // A second is behind us: the times of what was never done lie in the past.
+    // Starts at one second, so that a time of 0 ("never done") lies in the past.
     Arc::new(move || begin.elapsed().as_micros() as u64 + 1_000_000)
 }

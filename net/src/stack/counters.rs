@@ -1,30 +1,30 @@
-//! What a worker's stack has counted.
+//! Counters of a worker's stack.
 
 use super::wire::FrameDropReason;
 
-/// What a worker's stack has counted since it began.
+/// Counters of a worker's stack since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCounters {
     refused: [u64; FrameDropReason::ALL.len()],
-    /// Frames that came.
+    /// Frames received.
     pub frames_in: u64,
     /// Frames sent that carry no datagram: answers and questions of the stack itself.
     pub frames_own: u64,
-    /// Frames of the stack itself that there was no room for.
+    /// Frames of the stack itself that were lost because the queue was full.
     pub frames_lost: u64,
-    /// Questions for an address of ours that were answered.
+    /// Questions for an address of this interface that were answered.
     pub questions_answered: u64,
     /// Echoes answered.
     pub echoes_answered: u64,
     /// Datagrams to closed ports that were answered.
     pub closed_answered: u64,
-    /// Times that a router told of a packet too large for a link behind it, and was believed.
+    /// Accepted messages of routers that a packet was too large for a link behind them.
     pub too_big_heard: u64,
     /// Datagrams handed over to another worker.
     pub handed_over: u64,
     /// Datagrams not sent because they do not fit a packet of the interface.
     pub too_large: u64,
-    /// Datagrams not sent because there is no way to their address.
+    /// Datagrams not sent because there is no route to their address.
     pub no_route: u64,
     /// Datagrams that waited for a neighbour's address.
     pub held: u64,
@@ -32,12 +32,12 @@ pub struct StackCounters {
     pub unresolved: u64,
 }
 
-/// Why a datagram is not sent.
+/// The reason why a datagram is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendDropReason {
     /// It does not fit a packet of the interface.
     TooLarge,
-    /// There is no way to its address.
+    /// There is no route to its address.
     NoRoute,
     /// Its neighbour is silent, or too many wait for it.
     Unresolved,
@@ -65,32 +65,32 @@ impl StackCounters {
         }
     }
 
-    /// Frames dropped for this reason.
+    /// Returns the number of frames dropped for this reason.
     pub fn refused(&self, why: FrameDropReason) -> u64 {
         self.refused.get(why as usize).copied().unwrap_or(0)
     }
 
-    /// Frames dropped, by reason.
+    /// Returns the number of frames dropped, by reason.
     pub fn by_reason(&self) -> impl Iterator<Item = (FrameDropReason, &'static str, u64)> {
         FrameDropReason::ALL.iter().zip(self.refused).map(|((why, name), count)| (*why, *name, count))
     }
 
-    /// Frames that no sound neighbour sends.
+    /// Returns the number of frames that no sound neighbour sends.
     pub fn malformed(&self) -> u64 {
         self.by_reason().filter(|(why, ..)| why.is_malformed()).map(|(.., count)| count).sum()
     }
 
-    /// Frames dropped, for whatever reason.
+    /// Returns the number of frames dropped, for whatever reason.
     pub fn total_dropped(&self) -> u64 {
         self.refused.iter().sum()
     }
 
-    /// Datagrams not sent.
+    /// Returns the number of datagrams not sent.
     pub fn unsent(&self) -> u64 {
         self.too_large + self.no_route + self.unresolved
     }
 
-    /// All of them, by name.
+    /// Returns all counters, by name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let named = [
             ("frames_in", self.frames_in),

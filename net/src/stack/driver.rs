@@ -28,28 +28,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub struct StackDriver<P: FramePort> {
     port: P,
     pub(super) worker: StackWorker,
-    /// What other workers have handed over.
+    /// Datagrams that other workers have handed over.
     inbox: HandoverBatch,
     waiter: DriverWaiter,
     waker: DriverWaker,
-    /// How whoever waits may sleep.
+    /// The limit for the sleep of a waiting thread.
     terms: Arc<SleepPolicy>,
     polled: bool,
     alarm: InterruptArming,
-    /// When a datagram last came or went.
+    /// The time when a datagram last came or went.
     busy_us: u64,
     counters: DriverCounters,
 }
 
-/// The sleep of who has something to do that no datagram will tell of, microseconds.
+/// The longest sleep of a worker with work due that no datagram will announce, microseconds.
 const SHORT_SLEEP_US: u64 = 1000;
 
 impl<P: FramePort> StackDriver<P> {
-    /// Worker `index` of an interface, with a queue pair of its own. The first one announces the interface's addresses.
+    /// Creates the driver of worker `index` of an interface, with a queue pair of its own. The first worker announces
+    /// the interface's addresses.
     ///
     /// # Errors
-    /// If there is no such worker, or there is one already; if the port lets no groups in that IPv6 needs; if the
-    /// process has no file descriptor left.
+    /// If there is no such worker, or it has a driver already; if the port does not let in the groups that IPv6 needs;
+    /// if the process has no file descriptor left.
     pub fn new(interface: Arc<StackInterface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
         let inbox = interface.inboxes.get(index).ok_or(StackError::Worker(index))?;
         let (told, interrupt) = (port.descriptor(), port.interrupt());
@@ -60,7 +61,7 @@ impl<P: FramePort> StackDriver<P> {
         let waiter = DriverWaiter::with_policy(told.or(interrupt), Arc::clone(&terms))
             .map_err(|error| StackError::Waker(index, error.to_string()))?;
         let waker = waiter.waker();
-        // A device that the kernel shares has the kernel's groups.
+        // On a device that the kernel shares, the kernel joins the groups.
         let listens = interface.options.isolated || port.listen(&interface.groups());
         if !listens && interface.v6.is_some() {
             return Err(StackError::Groups);
@@ -87,28 +88,28 @@ impl<P: FramePort> StackDriver<P> {
         })
     }
 
-    /// What the workers share.
+    /// Returns the state that the workers share.
     pub fn interface(&self) -> &Arc<StackInterface> {
         &self.worker.interface
     }
 
-    /// What this worker's stack has counted.
+    /// Returns the counters of this worker's stack.
     pub fn stack_counters(&self) -> &StackCounters {
         &self.worker.counters
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> &P {
         &self.port
     }
 
-    /// The port, to be set.
+    /// Returns the port, to change its settings.
     pub fn port_mut(&mut self) -> &mut P {
         &mut self.port
     }
 
-    /// Takes what other workers have handed over, into half of the burst: their flood must not keep this worker from
-    /// its own queue, in which its neighbours' answers are.
+    /// Takes the datagrams that other workers have handed over, into half of the burst. A flood of them must not keep
+    /// this worker from its own queue, which carries its neighbours' answers.
     fn drain_inbox(&mut self, burst: &mut Burst) {
         let kept = burst.room() / 2;
         if let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index) {
@@ -125,7 +126,8 @@ impl<P: FramePort> StackDriver<P> {
         }
     }
 
-    /// Puts a large datagram of frame `index` into the burst: in the port's own buffer if that can be had, else a copy.
+    /// Puts a large datagram of frame `index` into the burst: in the port's own buffer if the port gives it out, else
+    /// as a copy.
     fn push_large(&mut self, index: usize, (peer, place): (PeerAddr, Range<usize>), burst: &mut Burst) {
         let put = match self.port.take(index) {
             Some(buffer) => {
@@ -155,7 +157,7 @@ impl<P: FramePort> StackDriver<P> {
         }
     }
 
-    /// Does what time or neighbours have made due, and sends the stack's own frames.
+    /// Does the work that time or neighbours have made due, and sends the stack's own frames.
     fn work(&mut self, now_us: u64) {
         self.worker.release(now_us);
         while !self.worker.queue.frames.is_empty() {
@@ -167,8 +169,8 @@ impl<P: FramePort> StackDriver<P> {
         }
     }
 
-    /// Sends the first of the stack's own frames: how many the port has dealt with, and whether those were all that it
-    /// was offered.
+    /// Sends the first of the stack's own frames. Returns how many of them the port has dealt with, and whether those
+    /// were all that it was offered.
     fn send_stack_frames(&mut self) -> (usize, bool) {
         let own = |frame| TxFrame { header: frame, ip_header_len: 0, fill: ChecksumFill::default(), parts: &[] };
         let queued = self.worker.queue.frames.iter().take(BURST);
@@ -196,7 +198,7 @@ impl<P: FramePort> StackDriver<P> {
         if taken < ready {
             return (taken, false);
         }
-        // What cannot be sent is done with when all before it has been sent, so that it is looked at once.
+        // A datagram that cannot be sent is dealt with after all earlier ones were sent, so that it is looked at once.
         match stop {
             None => (taken, true),
             Some((RouteOutcome::AwaitNeighbour(hop), datagram)) => {
@@ -232,13 +234,13 @@ impl<P: FramePort> StackDriver<P> {
         taken
     }
 
-    /// How long whoever waits may sleep, microseconds.
+    /// Returns how long a waiting thread may sleep, microseconds.
     #[cfg(test)]
     pub(super) fn max_sleep_us(&self) -> u64 {
         self.terms.max_sleep_us.load(Relaxed)
     }
 
-    /// Tells whoever waits how long.
+    /// Updates how long a waiting thread may sleep.
     fn update_sleep_policy(&self, now_us: u64) {
         let worker = &self.worker;
         let mut max_sleep_us = match now_us.saturating_sub(self.busy_us) {
@@ -258,7 +260,7 @@ impl<P: FramePort> StackDriver<P> {
         if before_us.load(Relaxed) != max_sleep_us {
             before_us.store(max_sleep_us, Relaxed);
         }
-        // An interrupt that came late, when nobody waited for it any more, ends no sleep.
+        // An interrupt that came late, when no thread waited for it any more, ends no sleep.
         let is_told = !self.polled || self.alarm.is_set();
         if listens.load(Relaxed) != is_told {
             listens.store(is_told, Relaxed);
@@ -315,7 +317,7 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
             && let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index)
             && !inbox.rest()
         {
-            // Something has come since: no sleep.
+            // A datagram has come since: no sleep.
             self.waker.wake();
         }
         self.update_sleep_policy(now_us);
@@ -331,7 +333,7 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
             outbox.advance(done);
             if !room {
                 self.counters.send_full += 1;
-                // What waits for room is sent as soon as there is some: no long sleep.
+                // Datagrams that wait for room are sent as soon as there is some: no long sleep.
                 self.busy_us = now_us;
                 outbox.compact();
                 break;
@@ -346,7 +348,7 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
     }
 
     fn may_sleep(&mut self) -> bool {
-        // What sends again soon sleeps by the clock.
+        // A worker that sends again soon sleeps by the clock.
         let worker = &self.worker;
         let nothing_waits = worker.held.is_empty() && worker.queue.frames.is_empty() && self.inbox.is_empty();
         let rest_us = (worker.interface.clock)().saturating_sub(self.busy_us);
@@ -363,7 +365,7 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
 
     fn pressure(&mut self) -> ReceivePressure {
         if self.worker.index == 0 && self.port.came_up() {
-            // It leaves with the next datagrams, or when the port is next looked at.
+            // The announcement leaves with the next datagrams, or when the port is next looked at.
             self.worker.announce();
         }
         self.port.pressure()

@@ -1,5 +1,4 @@
-//! What the fuzz target of the stack checks, shared with the property tests of the normal run. It panics if what it
-//! checks does not hold.
+//! Checks of the stack's fuzz target, shared with the property tests of the normal run. A failed check panics.
 
 use super::interface::StackInterface;
 use super::wire::{EthernetHeader, arp::ArpPacket, checksum, ethertype, icmp, ip, nd, protocol};
@@ -64,7 +63,7 @@ fn worker(isolated: bool) -> StackWorker {
     StackWorker::new(interface, 0, PortOffloads::default())
 }
 
-/// Makes the input into a frame that gets further than chance would let it.
+/// Repairs the input so that the stack reads further into it than into random bytes.
 fn repair_frame(choice: u8, frame: &mut [u8]) {
     if choice & 1 != 0
         && let Some(head) = frame.get_mut(..14)
@@ -79,7 +78,7 @@ fn repair_frame(choice: u8, frame: &mut [u8]) {
     let Some(packet) = frame.get_mut(14..).filter(|_| choice & 4 != 0) else { return };
     let kind = [protocol::UDP_HEADER_LEN, protocol::ICMP, protocol::ICMPV6, protocol::UDP_HEADER_LEN]
         [usize::from(choice >> 4 & 3)];
-    // The addresses and lengths that a packet for us has.
+    // Sets the addresses and lengths of a packet for this host.
     if choice >> 6 == 1 && packet.len() >= 40 {
         let from = IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, 2]);
         ip::write(packet, from, v6, kind, packet.len() - 40, false);
@@ -91,7 +90,7 @@ fn repair_frame(choice: u8, frame: &mut [u8]) {
     }
 }
 
-/// Puts the length and the checksum in, where their protocol has them.
+/// Writes the length and the checksum where their protocol has them.
 fn fill_lengths_and_checksum(from: IpAddr, to: IpAddr, kind: u8, payload: &mut [u8]) {
     let len = payload.len();
     let at = match kind {
@@ -114,7 +113,7 @@ fn fill_lengths_and_checksum(from: IpAddr, to: IpAddr, kind: u8, payload: &mut [
     payload[at..at + 2].copy_from_slice(&sum.checksum().to_be_bytes());
 }
 
-/// What the stack says by itself is sound, from itself, and no answer to everybody.
+/// Checks that a frame of the stack itself is sound, comes from its own address, and answers no group.
 fn check_stack_frame(frame: &[u8]) {
     assert!(frame.len() <= 14 + MTU, "a frame that is too long");
     let (ethernet, packet) = EthernetHeader::read(frame).expect("a frame of ours has a header");
@@ -142,10 +141,10 @@ fn check_stack_frame(frame: &[u8]) {
     }
 }
 
-/// Frames of any kind into a worker's part of the stack, with datagrams out and time between: no panic, all that is
-/// kept is bounded, what it says is sound, and what waits comes to an end.
+/// Feeds frames of any kind into a worker's part of the stack, sends datagrams, and lets time pass. Checks that nothing
+/// panics, all that is stored is bounded, the stack's own frames are sound, and waiting datagrams end.
 pub(crate) fn frames(bytes: &[u8]) {
-    // The first byte says how the stack is set up.
+    // The first byte sets the stack's options.
     let Some((first, bytes)) = bytes.split_first() else { return };
     let isolated = first & 1 != 0;
     let (mut worker, mut burst) = (worker(isolated), Burst::new(32, MTU));
@@ -178,7 +177,7 @@ pub(crate) fn frames(bytes: &[u8]) {
             let mut frame = input.to_vec();
             repair_frame(*choice, &mut frame);
             let before = (burst.len(), worker.queue.frames.len());
-            // As a port would that hands over what the kernel has coalesced.
+            // As from a port that hands over frames that the kernel has coalesced.
             let segment = usize::from(*choice >> 5) * 3;
             worker.input(now_us, &RxFrame { segment, ..RxFrame::plain(&frame) }, &mut burst);
             assert!(burst.len() - before.0 <= GRO_SEGMENTS, "{} datagrams in a frame", burst.len() - before.0);

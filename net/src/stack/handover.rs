@@ -1,4 +1,4 @@
-//! Datagrams that came to another worker than theirs: put into that worker's inbox, a burst at a time.
+//! Datagrams that came to the wrong worker: put into the right worker's inbox, a burst at a time.
 
 use crate::driver::DriverWaker;
 use crate::limits::{HANDOVER_BYTES, HANDOVER_DATAGRAMS};
@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
-/// Datagrams behind each other.
+/// Datagrams in one buffer, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct HandoverBatch {
     bytes: Vec<u8>,
     list: Vec<(PeerAddr, u32, u32)>,
-    /// How many of the list were taken out.
+    /// The number of datagrams that were taken out.
     taken: usize,
 }
 
@@ -22,7 +22,7 @@ impl HandoverBatch {
         self.taken == self.list.len()
     }
 
-    /// Puts one in. False if there is no room.
+    /// Appends a datagram. Returns false if there is no room.
     pub(super) fn push(&mut self, peer: PeerAddr, datagram: &[u8]) -> bool {
         if self.list.len() >= HANDOVER_DATAGRAMS || self.bytes.len() + datagram.len() > HANDOVER_BYTES {
             return false;
@@ -32,7 +32,7 @@ impl HandoverBatch {
         true
     }
 
-    /// Takes the next one out, if `take` takes it.
+    /// Removes the next datagram if `take` accepts it.
     pub(super) fn pop(&mut self, take: impl FnOnce(PeerAddr, &[u8]) -> bool) -> bool {
         let Some((peer, start, len)) = self.list.get(self.taken).copied() else { return false };
         let bytes = self.bytes.get(start as usize..(start + len) as usize).unwrap_or_default();
@@ -53,25 +53,25 @@ impl HandoverBatch {
     }
 }
 
-/// Where other workers put what came for this one. Its owner looks at one word to know whether something is there.
+/// Where other workers put the datagrams for this one. Its owner reads one word to know whether there are any.
 #[derive(Debug, Default)]
 pub(super) struct HandoverInbox {
     count: AtomicUsize,
     /// The owner has found nothing and may sleep.
     idle: AtomicBool,
-    /// The owner waits for news of neighbours.
+    /// The owner waits for changes of the neighbour table.
     awaits_neighbours: AtomicBool,
     waker: OnceLock<DriverWaker>,
     queue: Mutex<HandoverBatch>,
 }
 
 impl HandoverInbox {
-    /// Makes a worker the owner. False if there is one.
+    /// Makes a worker the owner. Returns false if there is one already.
     pub(super) fn own(&self, waker: DriverWaker) -> bool {
         self.waker.set(waker).is_ok()
     }
 
-    /// Puts all of `batch` in and empties it. Returns how many there was no room for.
+    /// Puts all of `batch` in and empties it. Returns how many datagrams there was no room for.
     pub(super) fn put(&self, batch: &mut HandoverBatch) -> usize {
         let mut lost = 0;
         {
@@ -86,7 +86,7 @@ impl HandoverInbox {
         lost
     }
 
-    /// Ends the owner's sleep, if it may be asleep.
+    /// Wakes the owner if it may be asleep.
     fn rouse(&self) {
         if self.idle.swap(false, SeqCst)
             && let Some(waker) = self.waker.get()
@@ -95,8 +95,8 @@ impl HandoverInbox {
         }
     }
 
-    /// Takes all out, into an empty batch. Nothing is taken while somebody else has the inbox: it is about to be
-    /// fuller.
+    /// Takes all datagrams out, into an empty batch. Takes nothing while another worker has the lock: the inbox is
+    /// about to be fuller.
     pub(super) fn take(&self, into: &mut HandoverBatch) {
         if self.count.load(SeqCst) == 0 || !into.is_empty() {
             return;
@@ -111,10 +111,10 @@ impl HandoverInbox {
         self.count.store(0, SeqCst);
     }
 
-    /// The owner has found nothing. False if something has come meanwhile.
+    /// Marks the owner as idle. Returns false if a datagram has come meanwhile.
     #[inline]
     pub(super) fn rest(&self) -> bool {
-        // Who looks again and again has said it before.
+        // An owner that polls repeatedly has set it before.
         if !self.idle.load(SeqCst) {
             self.idle.store(true, SeqCst);
         }
@@ -125,12 +125,12 @@ impl HandoverInbox {
         false
     }
 
-    /// Whether the owner waits for news of neighbours.
+    /// Sets whether the owner waits for changes of the neighbour table.
     pub(super) fn set_awaits_neighbours(&self, awaits_neighbours: bool) {
         self.awaits_neighbours.store(awaits_neighbours, SeqCst);
     }
 
-    /// There are news of neighbours.
+    /// Wakes the owner if it waits for changes of the neighbour table.
     pub(super) fn tell(&self) {
         if self.awaits_neighbours.load(SeqCst) {
             self.rouse();

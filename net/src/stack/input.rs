@@ -1,4 +1,4 @@
-//! What becomes of a frame that came.
+//! Handling of received frames.
 
 use super::neighbours::NeighbourEvidence;
 use super::path_mtu::{QuotedPacket, min_mtu};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl StackWorker {
-    /// Takes a frame: puts its datagram into `burst`, or has it answered, or counts why it was dropped.
+    /// Takes a frame: puts its datagram into `burst`, or has it answered, or counts the reason why it was dropped.
     #[inline]
     pub(super) fn input(&mut self, now_us: u64, frame: &RxFrame<'_>, burst: &mut Burst) {
         self.counters.frames_in += 1;
@@ -65,7 +65,7 @@ impl StackWorker {
         burst: &mut Burst,
     ) -> Result<(), FrameDropReason> {
         if packet.protocol == protocol::UDP_HEADER_LEN {
-            // Nobody sends a datagram for one host to a group of Ethernet but to get round a filter.
+            // A datagram for one host that is sent to an Ethernet group can only be meant to get round a filter.
             if !self.interface.serves(packet.to) || ethernet.to.is_group() {
                 return Err(FrameDropReason::IpDestination);
             }
@@ -100,11 +100,11 @@ impl StackWorker {
             return Err(FrameDropReason::Segments);
         }
         match self.interface.worker_for(datagram.port) {
-            // Nobody can be answered there.
+            // Port 0 cannot be answered.
             _ if datagram.from.port() == 0 => Err(FrameDropReason::Port),
             Some(worker) if worker == self.index => {
                 let payload = datagram.payload;
-                // What is sealed is opened where it stands, which is not done to what is shared.
+                // A sealed datagram is decrypted in its buffer, so that buffer must not be shared.
                 if payload.len() >= self.large_datagram_bytes && segment == 0 && !is_sealed(payload) {
                     let start = payload.as_ptr().addr().saturating_sub(frame.bytes.as_ptr().addr());
                     self.large = Some((datagram.from, start..start + payload.len()));
@@ -120,7 +120,7 @@ impl StackWorker {
                 let batch = self.handover.get_mut(worker).ok_or(FrameDropReason::HandoverFull)?;
                 self.has_handover = true;
                 let segment = if segment == 0 { datagram.payload.len().max(1) } else { segment };
-                // An empty one is a datagram, too.
+                // An empty payload is a datagram, too.
                 let empty = datagram.payload.is_empty().then_some(&[][..]);
                 for datagram_payload in datagram.payload.chunks(segment).chain(empty) {
                     if !batch.push(datagram.from, datagram_payload) {
@@ -143,7 +143,7 @@ impl StackWorker {
         }
     }
 
-    /// To who has sent this, where it came from: nobody has to be asked for that.
+    /// Returns the route back to the sender, without asking for its Ethernet address.
     fn reply_route(&self, ethernet: &EthernetHeader, packet: &IpPacket<'_>) -> FrameRoute {
         FrameRoute { macs: (self.interface.mac, ethernet.from), from: packet.to, to: packet.from }
     }
@@ -165,9 +165,9 @@ impl StackWorker {
             return Err(FrameDropReason::IpDestination);
         }
         let message = icmp::read(packet)?;
-        // Who has no address yet may ask whether one is free.
+        // A host without an address yet may ask whether one is free.
         let nameless = packet.from == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        // Who has our address, too, speaks as us.
+        // A host that claims this interface's address sends from it.
         let excepted =
             matches!(message, IcmpMessage::Discovery(..)) && (nameless || self.interface.is_local(packet.from));
         if !excepted && !self.interface.may_send(packet.from) {
@@ -175,8 +175,8 @@ impl StackWorker {
         }
         match message {
             IcmpMessage::Echo(body) => {
-                // An echo to a group would be answered by all; one that a larger packet has brought would not fit a
-                // packet of ours.
+                // An echo to a group would be answered by all members. The answer to an echo in a larger packet would
+                // not fit a packet of this interface.
                 if !mine || ethernet.to.is_group() || packet.whole.len() > self.interface.mtu {
                     return Err(FrameDropReason::Ignored);
                 }
@@ -210,14 +210,14 @@ impl StackWorker {
         Ok(())
     }
 
-    /// A router says that a packet of ours was too large for what lies behind it.
+    /// Handles a router's message that a packet was too large for a link behind it.
     #[cold]
     fn too_big(&mut self, now_us: u64, told: u32, quote: &QuotedPacket) -> Result<(), FrameDropReason> {
         let interface = &self.interface;
         let ours = interface.serves(quote.from.ip()) && interface.worker_for(quote.from.port()).is_some();
         let least = min_mtu(quote.to.ip());
         let told = if told == 0 { least } else { told as usize };
-        // It would be no word to believe if it asked for nothing, or for what no way needs.
+        // Rejects a message that lowers nothing, or that goes below what every path bears.
         if !ours || !(least..quote.len).contains(&told) {
             return Err(FrameDropReason::Ignored);
         }
@@ -238,13 +238,13 @@ impl StackWorker {
     ) -> Result<(), FrameDropReason> {
         let own_mac = self.interface.mac;
         if self.interface.is_local(from.into()) {
-            // Somebody speaks as us.
+            // Another host sends from this address.
             self.conflict();
             self.defend_address(now_us);
             return Ok(());
         }
         match message {
-            // It would have us send to ourselves.
+            // A solicitation with this interface's own Ethernet address would make it send to itself.
             NeighbourDiscovery::Solicitation { mac: Some(mac), .. } if mac == own_mac => {
                 Err(FrameDropReason::Discovery)
             }
@@ -252,7 +252,7 @@ impl StackWorker {
                 Err(FrameDropReason::Ignored)
             }
             NeighbourDiscovery::Solicitation { target, .. } if from.is_unspecified() => {
-                // Somebody would like to have the address.
+                // Another host would like to have the address.
                 let group = multicast_mac(ALL_NODES);
                 self.conflict();
                 self.answer(|frame| nd::write_advertisement(own_mac, target, group, ALL_NODES, frame));
@@ -279,7 +279,7 @@ impl StackWorker {
                 };
                 match mac {
                     Some(mac) => self.heard(now_us, target.into(), mac, how),
-                    // Who was asked alone need not say it.
+                    // The answer to a question that was sent to one host may leave its address out.
                     None if how == NeighbourEvidence::Reply => self.heard(now_us, target.into(), ethernet.from, how),
                     None => {}
                 }
@@ -292,7 +292,7 @@ impl StackWorker {
         let own_mac = self.interface.mac;
         let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
         let asked = self.interface.serves(target);
-        // It would have us send to ourselves.
+        // A packet with this interface's own Ethernet address would make it send to itself.
         if arp.sender_mac == own_mac {
             return Err(FrameDropReason::Arp);
         }
@@ -305,7 +305,7 @@ impl StackWorker {
             if !(arp.is_request && asked) {
                 return Err(FrameDropReason::Ignored);
             }
-            // Somebody would like to have the address.
+            // Another host would like to have the address.
             self.conflict();
         } else {
             let near = self.interface.v4.is_some_and(|network| network.reaches(sender));
@@ -315,7 +315,7 @@ impl StackWorker {
             let how = match (arp.is_request, asked) {
                 (true, true) => NeighbourEvidence::Request,
                 (false, true) if ethernet.to == own_mac => NeighbourEvidence::Reply,
-                // Two others talk to each other.
+                // Two other hosts talk to each other.
                 (true, false) if sender != target => return Err(FrameDropReason::Ignored),
                 _ => NeighbourEvidence::Announcement,
             };
@@ -339,7 +339,7 @@ impl StackWorker {
         self.counters.questions_answered += u64::from(said);
     }
 
-    /// A neighbour's address was heard.
+    /// Records a neighbour's address.
     fn heard(&mut self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
         let near = self.interface.network_for(ip).is_some_and(|network| network.reaches(ip));
         if !near || mac == self.interface.mac || !self.interface.may_send(ip) {
@@ -356,7 +356,7 @@ impl StackWorker {
         self.interface.conflicts.fetch_add(1, Relaxed);
     }
 
-    /// Says again whose the addresses are, now and then.
+    /// Announces the addresses again, at a bounded rate.
     fn defend_address(&mut self, now_us: u64) {
         let interface = Arc::clone(&self.interface);
         let last_us = interface.defended_us.load(Relaxed);

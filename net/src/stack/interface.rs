@@ -1,5 +1,5 @@
-//! What the workers of one network interface share: its addresses and routes, its neighbours, and who serves which
-//! port.
+//! The state that the workers of one network interface share: its addresses and routes, its neighbours, and which
+//! worker serves which port.
 
 use super::clock::StackClock;
 use super::handover::HandoverInbox;
@@ -17,18 +17,18 @@ use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
-/// An address of an interface, the network around it, and the way out of that.
+/// An address of an interface, its network, and that network's gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceNetwork {
     /// The address.
     pub address: IpAddr,
     /// Bits that the addresses of this network share with it.
     pub prefix: u8,
-    /// The router to all others. None: they cannot be reached.
+    /// The router to all other networks. Without one they cannot be reached.
     pub gateway: Option<IpAddr>,
 }
 
-/// How a stack is set up.
+/// The options of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackOptions {
     /// At most one of each family, one at least. Datagrams are served at these addresses.
@@ -37,23 +37,23 @@ pub struct StackOptions {
     pub port: u16,
     /// Number of workers, 1 to 64.
     pub workers: usize,
-    /// Whether a datagram to another port is answered with "port unreachable". Else it is dropped in silence. Default:
-    /// true.
+    /// Whether a datagram to another port is answered with "port unreachable"; if not, it is dropped in silence.
+    /// Default: true.
     pub answer_closed_ports: bool,
-    /// Answers to closed ports a second, each worker. Default [`CLOSED_PORTS_PER_S`].
+    /// Answers to closed ports per second, each worker. Default [`CLOSED_PORTS_PER_S`].
     pub closed_ports_per_s: u64,
-    /// Answers to echoes a second, each worker; 0: none. Default [`ECHOES_PER_S`].
+    /// Answers to echoes per second, each worker; 0: none. Default [`ECHOES_PER_S`].
     pub echoes_per_s: u64,
-    /// Places for neighbours. Default [`NEIGHBOURS`].
+    /// Slots of the neighbour table. Default [`NEIGHBOURS`].
     pub neighbours: usize,
-    /// Whether the kernel has these addresses, too, and this stack's ports bring nothing but datagrams to its workers:
-    /// what neighbours, routers and groups say comes to the kernel, which answers. Each datagram is sent to where the
-    /// last one of its receiver came from; nobody is asked, and nothing announced. Default: false.
+    /// Whether the kernel has these addresses, too, and the stack's ports bring nothing but datagrams for its workers.
+    /// The kernel then receives and answers the messages of neighbours, routers and groups. Each datagram is sent to
+    /// the Ethernet address that its receiver's last one came from; nothing is asked or announced. Default: false.
     pub isolated: bool,
 }
 
 impl StackOptions {
-    /// One worker at this address and port.
+    /// Returns the options of one worker at this address and port.
     pub fn new(network: InterfaceNetwork, port: u16) -> StackOptions {
         StackOptions {
             networks: vec![network],
@@ -67,24 +67,24 @@ impl StackOptions {
         }
     }
 
-    /// So many workers at these addresses, from that port on.
+    /// Returns the options of several workers at these addresses, with UDP ports from `port` on.
     ///
     /// # Errors
-    /// [`StackError::NoAddress`]; all else is refused when it is used.
+    /// [`StackError::NoAddress`]; all other mistakes are refused when the options are used.
     pub fn of(networks: &[InterfaceNetwork], port: u16, workers: usize) -> Result<StackOptions, StackError> {
         let first = networks.first().copied().ok_or(StackError::NoAddress)?;
         Ok(StackOptions { networks: networks.to_vec(), workers, ..StackOptions::new(first, port) })
     }
 }
 
-/// One of [`CLIENT_PORTS`], another one than a moment ago: packets that are under way for a client before this one are
-/// not for it.
+/// Chooses one of [`CLIENT_PORTS`], another one than a moment ago. Packets that are under way for an earlier client at
+/// this address do not match it.
 pub(crate) fn choose_client_port() -> u16 {
     let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
     CLIENT_PORTS.start + (now_us % CLIENT_PORTS.len() as u32) as u16
 }
 
-/// Why a stack cannot be set up so.
+/// The reason why a stack cannot be set up with these options.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StackError {
     /// No address.
@@ -102,7 +102,7 @@ pub enum StackError {
     /// The network's own address or its broadcast.
     #[error("{0}/{1} stands for its network or for all of its hosts: choose an address between them")]
     NotAHost(IpAddr, u8),
-    /// A router outside.
+    /// A router outside of the network.
     #[error("gateway {0} is not in the network of {1}: give the router's address in that network")]
     Gateway(IpAddr, IpAddr),
     /// Too few or too many workers, or ports.
@@ -120,16 +120,16 @@ pub enum StackError {
         mtu: usize,
         /// The family.
         family: &'static str,
-        /// What it needs, bytes.
+        /// The bytes that it needs.
         least: usize,
     },
     /// The port's own address cannot be used.
     #[error("the interface has the Ethernet address {0}, which no interface can have: set one")]
     Mac(MacAddress),
-    /// A worker that there is not, or is already.
+    /// A worker that does not exist, or has a port already.
     #[error("there is no worker {0} left to be given a port")]
     Worker(usize),
-    /// The port lets no groups in.
+    /// The port does not let groups in.
     #[error(
         "the interface lets no groups of IPv6 in, in which others ask for its address: leave the stack's address of IPv6 out, or choose an \
          interface that does"
@@ -141,10 +141,10 @@ pub enum StackError {
 }
 
 impl InterfaceNetwork {
-    /// Whether it can be.
+    /// Checks the address, the prefix and the gateway.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first mistake found.
     pub fn check(&self) -> Result<(), StackError> {
         let bits = if self.address.is_ipv4() { 32 } else { 128 };
         if !is_host_address(self.address) {
@@ -164,7 +164,7 @@ impl InterfaceNetwork {
         }
     }
 
-    /// Whether a host is in this network: reached without a router.
+    /// Returns whether a host is in this network and so reached without a router.
     #[inline]
     pub fn reaches(&self, ip: IpAddr) -> bool {
         match (self.address, ip) {
@@ -176,7 +176,7 @@ impl InterfaceNetwork {
         }
     }
 
-    /// The network's own address and its broadcast address, of which networks of two hosts have none.
+    /// Returns whether this is the network's own address or its broadcast address. Networks of two hosts have neither.
     #[inline]
     fn is_special(&self, ip: IpAddr) -> bool {
         match (self.address, ip) {
@@ -199,22 +199,22 @@ fn ipv6_mask(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
 }
 
-/// What the workers of one interface share.
+/// The state that the workers of one interface share.
 pub struct StackInterface {
     pub(super) mac: MacAddress,
     pub(super) mtu: usize,
     pub(super) v4: Option<InterfaceNetwork>,
     pub(super) v6: Option<InterfaceNetwork>,
-    /// The address that every interface that speaks IPv6 has, for neighbours alone.
+    /// The address that every interface with IPv6 has, for neighbours alone.
     pub(super) link_local: Option<Ipv6Addr>,
     pub(super) options: StackOptions,
     pub(super) neighbours: NeighbourTable,
     pub(super) ways: PathMtuCache,
     pub(super) inboxes: Box<[HandoverInbox]>,
     pub(super) clock: StackClock,
-    /// When an address was last announced in its defence.
+    /// The time of the last announcement in defence of an address.
     pub(super) defended_us: AtomicU64,
-    /// Times that somebody claimed an address of ours.
+    /// The number of times that another host claimed an address of this interface.
     pub(super) conflicts: AtomicU64,
 }
 
@@ -225,11 +225,11 @@ impl fmt::Debug for StackInterface {
 }
 
 impl StackInterface {
-    /// What the workers share on the interface of `port`; each is to have a port of its own there
-    /// ([`super::StackDriver::new`]).
+    /// Creates the state that the workers on the interface of `port` share. Each worker is to have a port of its own
+    /// there ([`super::StackDriver::new`]).
     ///
     /// # Errors
-    /// What is wrong with the options, and what to do.
+    /// The mistake in the options, and what to do about it.
     pub fn new(
         port: &impl FramePort,
         options: StackOptions,
@@ -261,7 +261,7 @@ impl StackInterface {
         if !mac.is_unicast() {
             return Err(StackError::Mac(mac));
         }
-        // Nobody asks for a router where what has come goes back the way that it came.
+        // An isolated stack sends back to where a datagram came from, so it asks for no router.
         let asked = options.networks.iter().filter(|_| !options.isolated);
         let routers: Vec<_> = asked.filter_map(|network| network.gateway).collect();
         Ok(Arc::new(StackInterface {
@@ -280,77 +280,77 @@ impl StackInterface {
         }))
     }
 
-    /// The address that peers send to, of worker `index`: that of IPv4 if there are both.
+    /// Returns the address that peers send to, of worker `index`: the IPv4 one if there are both.
     pub fn local(&self, index: usize) -> SocketAddr {
         let network = self.v4.or(self.v6);
         let ip = network.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |network| network.address);
         SocketAddr::new(ip, self.options.port.saturating_add(index as u16))
     }
 
-    /// Bytes of the largest datagram that fits a packet of the interface, whichever the peer.
+    /// Returns the bytes of the largest datagram that fits a packet of the interface, for every peer.
     pub fn max_datagram(&self) -> usize {
         let header = if self.v6.is_some() { super::wire::IPV6_HEADER_LEN } else { super::wire::IPV4_HEADER_LEN };
         self.mtu - header - super::wire::UDP_HEADER_LEN
     }
 
-    /// The neighbours that are known, with the time of their last answer (0: none yet), microseconds of the clock.
+    /// Returns the known neighbours, with the time of their last answer (0: none yet), microseconds of the clock.
     pub fn neighbours(&self) -> Vec<(IpAddr, MacAddress, u64)> {
         self.neighbours.list()
     }
 
-    /// What was counted of neighbours.
+    /// Returns the counters of the neighbour table.
     pub fn neighbour_counters(&self) -> NeighbourCounters {
         self.neighbours.counters()
     }
 
-    /// Times that somebody else claimed an address of this interface: two hosts have it.
+    /// Returns how often another host claimed an address of this interface: two hosts have it.
     pub fn conflicts(&self) -> u64 {
         self.conflicts.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The worker of a UDP port.
+    /// Returns the worker of a UDP port.
     #[inline]
     pub(super) fn worker_for(&self, port: u16) -> Option<usize> {
         let index = usize::from(port.wrapping_sub(self.options.port));
         (index < self.inboxes.len()).then_some(index)
     }
 
-    /// Whether datagrams are served at this address.
+    /// Returns whether datagrams are served at this address.
     #[inline]
     pub(super) fn serves(&self, ip: IpAddr) -> bool {
         self.network_for(ip).is_some_and(|network| network.address == ip)
     }
 
-    /// Whether it is an address of this interface.
+    /// Returns whether it is an address of this interface.
     pub(super) fn is_local(&self, ip: IpAddr) -> bool {
         self.serves(ip) || self.link_local.is_some_and(|own| ip == own)
     }
 
-    /// The network of an address's family.
+    /// Returns the network of an address's family.
     #[inline]
     pub(super) fn network_for(&self, ip: IpAddr) -> Option<&InterfaceNetwork> {
         if ip.is_ipv4() { self.v4.as_ref() } else { self.v6.as_ref() }
     }
 
-    /// Whether somebody else's packet may come from this address.
+    /// Returns whether another host's packet may come from this address.
     #[inline]
     pub(super) fn may_send(&self, ip: IpAddr) -> bool {
         let special = self.network_for(ip).is_some_and(|network| network.is_special(ip));
         is_host_address(ip) && !special && !self.is_local(ip)
     }
 
-    /// Who is to be sent to, for a packet to `ip`: itself, or a router. None: there is no way.
+    /// Returns the next hop of a packet to `ip`: the host itself, or a router. None if there is no route.
     #[inline]
     pub(super) fn next_hop(&self, ip: IpAddr) -> Option<IpAddr> {
         let network = self.network_for(ip)?;
         if !self.may_send(ip) {
             return None;
         }
-        // Back the way that it came: there is nobody to be looked for.
+        // An isolated stack sends back to where a datagram came from: it needs no router.
         if self.options.isolated || network.reaches(ip) { Some(ip) } else { network.gateway }
     }
 
-    /// All addresses of IPv6.
+    /// Returns all IPv6 addresses.
     pub(super) fn ipv6_addresses(&self) -> impl Iterator<Item = Ipv6Addr> {
         let served = self.v6.and_then(|network| match network.address {
             IpAddr::V6(address) => Some(address),
@@ -360,14 +360,14 @@ impl StackInterface {
         served.into_iter().chain(link_local)
     }
 
-    /// The groups of IPv6 in which the interface is asked for.
+    /// Returns the IPv6 groups in which other hosts ask for the interface.
     pub(super) fn ipv6_groups(&self) -> Vec<Ipv6Addr> {
         let mut groups: Vec<_> = self.ipv6_addresses().map(solicited_node_group).collect();
         groups.dedup();
         groups
     }
 
-    /// The groups of Ethernet whose frames are wanted.
+    /// Returns the Ethernet groups whose frames the stack needs.
     pub(super) fn groups(&self) -> Vec<MacAddress> {
         let groups = self.ipv6_groups();
         let all = (!groups.is_empty()).then_some(ALL_NODES);
@@ -384,7 +384,7 @@ impl PathMtu for StackInterface {
     }
 }
 
-/// The address that an interface gives itself.
+/// Returns the address that an interface gives itself.
 fn link_local(mac: MacAddress) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([0xFE, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xFF, 0xFE, d, e, f])

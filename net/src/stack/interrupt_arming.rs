@@ -1,33 +1,33 @@
-//! Interrupts of a port, for a worker that is about to sleep: armed, then looked at the port once more, then slept,
-//! then called off.
+//! Interrupts of a port, for a worker that is about to sleep. It arms the interrupt, polls the port once more, sleeps,
+//! and then disarms it.
 //!
-//! A frame that came before the interrupt was asked for may bring none, so nobody sleeps between the two without a
-//! look. And a port whose interrupts do not come, or come for nothing, is found out: a sleep never lasts longer than
-//! [`ARMED_SLEEP_US`], and after some in a row that were ended so although frames were there the worker sleeps by the
-//! clock again.
+//! A frame that came before the interrupt was armed may bring none, so a worker polls between arming and sleeping. This
+//! module also detects a port whose interrupts do not come, or come without a frame. A sleep never lasts longer than
+//! [`ARMED_SLEEP_US`]. After some sleeps in a row that ended at this limit although frames were there, the worker
+//! sleeps by the clock again.
 
 use super::FramePort;
 use super::interrupt_fault::InterruptFault;
 use crate::limits::{ARMED_SLEEP_US, INTERRUPTS_FOR_NOTHING, INTERRUPTS_MISSED};
 
-/// How far the way to sleep has been gone.
+/// The progress on the way to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArmState {
-    /// Nobody waits for an interrupt.
+    /// No interrupt is armed.
     Off,
-    /// One was asked for. The port has to be looked at once more.
+    /// An interrupt is armed. The port has to be polled once more.
     Armed,
-    /// It was, at this time, and nothing was there.
+    /// The port was polled at this time, and had no frame.
     Polled { at_us: u64 },
-    /// So whoever waits was let sleep.
+    /// So the waiting thread was allowed to sleep.
     Asleep { since_us: u64 },
 }
 
-/// See the module.
+/// The state of one port's interrupt. See the module.
 #[derive(Debug)]
 pub(super) struct InterruptArming {
     state: ArmState,
-    /// There are interrupts, and they were not forgone.
+    /// The port offers interrupts, and they were not forgone.
     offered: bool,
     /// Sleeps in a row that frames did not end.
     missed: u32,
@@ -36,22 +36,22 @@ pub(super) struct InterruptArming {
 }
 
 impl InterruptArming {
-    /// For a port that offers interrupts, or does not.
+    /// Creates the state for a port that offers interrupts, or does not.
     pub(super) fn new(offered: bool) -> InterruptArming {
         InterruptArming { state: ArmState::Off, offered, missed: 0, spurious: 0 }
     }
 
-    /// Whether an interrupt ends the sleep that is about to begin.
+    /// Returns whether an interrupt ends the sleep that is about to begin.
     pub(super) fn is_set(&self) -> bool {
         matches!(self.state, ArmState::Polled { .. } | ArmState::Asleep { .. })
     }
 
-    /// Whoever waits is about to sleep, and has reason to do so for long if `long`. False: the port is to be looked at
-    /// once more before.
+    /// Prepares a sleep, which is expected to be long if `long`. Returns false if the port is to be polled once more
+    /// first.
     pub(super) fn may_sleep(&mut self, port: &mut impl FramePort, long: bool) -> bool {
         match self.state {
             ArmState::Off if self.offered && long => {
-                // What came for an earlier one is not for this one.
+                // An interrupt that came for an earlier request is not for this one.
                 port.interrupted();
                 if port.arm() {
                     self.state = ArmState::Armed;
@@ -69,11 +69,11 @@ impl InterruptArming {
         }
     }
 
-    /// The port was looked at, and so many frames were there.
+    /// Records that the port was polled and had so many frames.
     pub(super) fn looked(&mut self, port: &mut impl FramePort, now_us: u64, frames: usize) {
         let slept_us = match self.state {
             ArmState::Off => return,
-            // It did not sleep since: what has come by now ends the next sleep at once.
+            // The worker has not slept since: a frame that has come by now ends the next sleep at once.
             ArmState::Polled { .. } if frames == 0 => return self.state = ArmState::Polled { at_us: now_us },
             ArmState::Armed | ArmState::Polled { .. } => None,
             ArmState::Asleep { since_us } => Some(now_us.saturating_sub(since_us)),
@@ -91,7 +91,7 @@ impl InterruptArming {
         match (frames > 0, came) {
             (true, true) => (self.missed, self.spurious) = (0, 0),
             (false, _) => self.spurious += 1,
-            // One that somebody else has woken may be quicker than the interrupt.
+            // A worker that another thread has woken may be quicker than the interrupt.
             (true, false) if slept_us.is_some_and(|us| us >= ARMED_SLEEP_US) => self.missed += 1,
             (true, false) => {}
         }

@@ -1,5 +1,5 @@
-//! A network in memory: interfaces with queues, and what networks do to frames. A run depends on its seed and the order
-//! of the calls alone.
+//! A network in memory: interfaces with queues, and the faults of networks. A run depends on its seed and the order of
+//! the calls alone.
 
 use super::{ChecksumStatus, FramePort, MacAddress, PortOffloads, RxFrame, TxFrame};
 use crate::driver::ReceivePressure;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What happens to frames, percent each.
+/// The faults of the network, percent each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkFaults {
     /// Lost.
@@ -19,7 +19,7 @@ pub struct NetworkFaults {
     pub reorder: u64,
     /// Delivered with a bit changed.
     pub corruption: u64,
-    /// Not percent, but bytes: longer frames are lost without a word. 0: none is too long.
+    /// The longest frame, in bytes; longer ones are lost silently. 0: no limit.
     pub longest: usize,
 }
 
@@ -38,23 +38,23 @@ struct MemorySegment {
     thrown_away: u64,
 }
 
-/// A segment of Ethernet: a frame reaches the interface with its address, one to a group all but its sender.
+/// An Ethernet segment. A frame reaches the interface with its address; one to a group reaches all but its sender.
 #[derive(Clone, Debug)]
 pub struct MemoryNetwork(Arc<Mutex<MemorySegment>>);
 
 impl MemoryNetwork {
-    /// A network whose faults, and whose choice of a queue, fall as `seed` says. A queue has room for `room` frames.
+    /// Creates a network. `seed` decides its faults and the choice of a queue. A queue has room for `room` frames.
     pub fn new(seed: u64, faults: NetworkFaults, room: usize) -> MemoryNetwork {
         let dice = SeededRng::new(seed);
         MemoryNetwork(Arc::new(Mutex::new(MemorySegment { dice, faults, hosts: Vec::new(), room, thrown_away: 0 })))
     }
 
-    /// The faults from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: NetworkFaults) {
         self.lock().faults = faults;
     }
 
-    /// An interface with so many queues. A frame goes to any of them.
+    /// Adds an interface with so many queues. A frame goes to any of them.
     pub fn interface(&self, mac: MacAddress, mtu: usize, queues: usize) -> Vec<MemoryPort> {
         let mut frames = self.lock();
         frames.hosts.push(MemoryHost { mac, queues: (0..queues).map(|_| VecDeque::new()).collect() });
@@ -116,7 +116,7 @@ impl MemorySegment {
     }
 }
 
-/// One queue of an interface in memory. It can do what other ports do for the stack, or leave it.
+/// One queue of an interface in memory. Each service of a port for the stack can be switched on or off.
 #[derive(Debug)]
 pub struct MemoryPort {
     network: MemoryNetwork,
@@ -126,24 +126,24 @@ pub struct MemoryPort {
     mtu: usize,
     /// Checksums that it computes.
     pub offload: PortOffloads,
-    /// Whether it says of what came if the checksums are right.
+    /// Whether it reports if the checksums of received frames are right.
     pub verify: bool,
-    /// Whether it lets groups in.
+    /// Whether it lets frames to groups in.
     pub listens: bool,
-    /// What it says is readable when a frame has come. It is not made so.
+    /// The descriptor that it reports as readable when a frame has come. The port itself never signals it.
     pub descriptor: Option<Arc<OwnedFd>>,
-    /// Frames that it takes until it says that it is full; it then stays so until this is set anew.
+    /// Frames that it accepts until it reports that it is full; it then stays so until this is set anew.
     pub room: usize,
-    /// Bytes of a datagram from which on it gives the frame's buffer out.
+    /// The datagram size, in bytes, from which on it gives the frame's buffer out.
     pub zero_copy_from: usize,
-    /// Whether it says, once, that its link has come up.
+    /// Whether it reports, once, that its link has come up.
     pub came_up: bool,
     received: Vec<Vec<u8>>,
     send_errors: u64,
 }
 
 impl MemoryPort {
-    /// Puts a frame on the network, whatever is in it.
+    /// Puts a frame on the network, whatever its bytes.
     pub fn send_raw(&self, frame: &[u8]) {
         self.network.lock().send(self.host, frame.to_vec());
     }
@@ -234,7 +234,7 @@ impl FramePort for MemoryPort {
     }
 }
 
-/// What hardware says of a frame's checksums, read in another way than the stack does.
+/// Returns what hardware reports of a frame's checksums. The frame is read in another way than the stack does.
 fn verify_checksums(frame: &[u8]) -> (ChecksumStatus, ChecksumStatus) {
     use super::wire::{checksum, ethertype, protocol, u16_at};
     let mark = |right| if right { ChecksumStatus::Valid } else { ChecksumStatus::Invalid };
@@ -260,8 +260,8 @@ fn verify_checksums(frame: &[u8]) -> (ChecksumStatus, ChecksumStatus) {
     (ip, if whole { mark(sum.folded() == 0xFFFF) } else { ChecksumStatus::Unknown })
 }
 
-/// Computes what the frame wants computed, as hardware does: over the bytes from the UDP header on, whatever stands in
-/// the checksum's place included.
+/// Computes the checksums that the frame asks for, as hardware does: over the bytes from the UDP header on, including
+/// the checksum field as it stands.
 fn fill_checksums(frame: &TxFrame<'_>, bytes: &mut [u8]) {
     use super::wire::{ETHERNET_HEADER_LEN, checksum};
     if frame.fill.ip

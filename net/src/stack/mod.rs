@@ -2,9 +2,9 @@
 //!
 //! A [`FramePort`] is one queue pair of a network interface. The workers of an interface share an [`StackInterface`]:
 //! its addresses, its routes (a network and a router), its table of neighbours. Each worker has a [`StackDriver`],
-//! which is a [`crate::driver::DatagramDriver`]: it answers ARP, neighbour discovery and echoes, finds neighbours,
-//! checks what comes, and hands a datagram for another worker's UDP port over to that worker. It is no router, puts no
-//! fragments together, and takes no options that route.
+//! which is a [`crate::driver::DatagramDriver`]. It answers ARP, neighbour discovery and echoes, finds neighbours, and
+//! checks what comes. It hands a datagram for another worker's UDP port over to that worker. The stack is no router,
+//! reassembles no fragments, and accepts no source-route options.
 
 mod clock;
 mod counters;

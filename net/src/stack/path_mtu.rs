@@ -1,10 +1,10 @@
-//! What is known of the ways to peers: how large packets they bear, where a router on one has said so ("fragmentation
-//! needed", "packet too big").
+//! A cache of path MTUs: the largest packets to a peer, where a router has reported one ("fragmentation needed",
+//! "packet too big").
 //!
-//! Anybody can send such a message. So it is believed only if it quotes the addresses, ports and length of a packet
-//! that was sent of late, if it asks for less than is known and no less than every way has to bear, at a bounded rate,
-//! and for some time; and it concerns the one address alone. Rate and room are shared by groups of networks, which
-//! nobody can choose: one who has many addresses, and large answers sent to them, takes those of his own group.
+//! Any host can send such a message. So it is accepted only if it quotes the addresses, ports and length of a packet
+//! that was sent of late. It must ask for less than is known and for no less than every path has to bear. It counts at
+//! a bounded rate, for some time, and for the one address alone. Rate and room are shared by groups of networks, which
+//! no sender can choose. A sender with many addresses, and large answers sent to them, uses up those of its own group.
 
 use super::clock::StackClock;
 use super::wire::{FrameDropReason, IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
@@ -14,23 +14,23 @@ use crate::r2p2::PeerAddr;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Bytes of a packet of IPv4 that every host takes; no way has to bear them, but whoever bears less is not believed.
+/// Bytes of an IPv4 packet that every host takes. No path has to bear them, but a smaller limit is not accepted.
 pub(super) const MIN_IPV4_MTU: usize = 576;
-/// Bytes of a packet of IPv6 that every way bears.
+/// Bytes of an IPv6 packet that every path bears.
 pub(super) const MIN_IPV6_MTU: usize = 1280;
 
-// Datagrams of so many bytes are sent without asking what their way bears.
+// Datagrams of so many bytes are sent without a look-up of their path MTU.
 const _: () = assert!(
     MIN_PATH_DATAGRAM <= MIN_IPV4_MTU - IPV4_HEADER_LEN - UDP_HEADER_LEN
         && MIN_PATH_DATAGRAM <= MIN_IPV6_MTU - IPV6_HEADER_LEN - UDP_HEADER_LEN
 );
 
-/// The least that a way of this address's family may be said to bear.
+/// Returns the least path MTU that is accepted for this address's family.
 pub(super) fn min_mtu(ip: IpAddr) -> usize {
     if ip.is_ipv4() { MIN_IPV4_MTU } else { MIN_IPV6_MTU }
 }
 
-/// What a router quotes of a packet that it did not pass on.
+/// The fields of a dropped packet that a router quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QuotedPacket {
     pub(super) from: SocketAddr,
@@ -39,14 +39,14 @@ pub(super) struct QuotedPacket {
     pub(super) len: usize,
 }
 
-/// See the module. Shared by the workers of an interface.
+/// The path MTUs that the workers of an interface share. See the module.
 #[derive(Debug)]
 pub(super) struct PathMtuCache {
     /// Bytes of packets.
     narrow: ReducedMtuTable,
-    /// Marks of large packets that were sent of late.
+    /// Hashes of large packets that were sent of late.
     sent: Box<[AtomicU32]>,
-    /// Nobody else can tell which marks fall on one place.
+    /// Keys the hashes, so that no sender can tell which packets share a slot.
     secret: HashSecret,
 }
 
@@ -56,7 +56,7 @@ impl PathMtuCache {
         PathMtuCache { narrow: ReducedMtuTable::new(), sent, secret: HashSecret::new() }
     }
 
-    /// The place and the mark of a packet.
+    /// Returns the slot and the hash of a packet.
     fn mark(&self, to: SocketAddr, len: usize) -> (usize, u32) {
         let (high, low) = match to.ip() {
             IpAddr::V4(ip) => (0, u64::from(ip.to_bits())),
@@ -67,7 +67,7 @@ impl PathMtuCache {
         ((mixed >> 32) as usize % self.sent.len().max(1), mixed as u32 | 1)
     }
 
-    /// A packet of so many bytes is sent.
+    /// Records that a packet of so many bytes is sent.
     #[inline]
     pub(super) fn note(&self, to: PeerAddr, len: usize) {
         if len > min_mtu(to.ip()) {
@@ -78,8 +78,8 @@ impl PathMtuCache {
         }
     }
 
-    /// Believes that packets as the quoted one may have so many bytes at most, if it is to be believed, and `may`
-    /// allows one more of its group.
+    /// Lowers the path MTU for packets like the quoted one, if the message is credible and `may` allows one more of its
+    /// group.
     ///
     /// # Errors
     /// `Ignored`: no such packet was sent of late, or nothing of it is new; `Rate`.
@@ -99,16 +99,16 @@ impl PathMtuCache {
         if !may(self.narrow.group(ip)) {
             return Err(FrameDropReason::RateLimited);
         }
-        // Each packet that was sent is worth one word.
+        // Each packet that was sent allows one message.
         place.store(0, Relaxed);
         self.narrow.reduce(now_us, ip, usize::from(mtu));
         Ok(())
     }
 
-    /// Bytes of a packet to this address, if a router said that it may not have as many as the interface's.
+    /// Returns the path MTU of this address, if a router reported one below the interface's.
     #[inline]
     pub(super) fn most(&self, clock: &StackClock, ip: IpAddr) -> Option<usize> {
-        // To read the clock costs more than that.
+        // Reading the clock costs more than that.
         if self.narrow.was_never_used() { None } else { self.narrow.most(clock(), ip) }
     }
 }

@@ -1,4 +1,4 @@
-//! Datagrams that wait until their neighbour's address is known, and frames that wait until the port has room.
+//! Datagrams that wait for their neighbour's address, and frames that wait for room in the port.
 
 use crate::limits::{CONTROL_FRAMES, PROBE_FRAMES, UNRESOLVED_BYTES, UNRESOLVED_DATAGRAMS, UNRESOLVED_PER_NEIGHBOUR};
 use crate::r2p2::PeerAddr;
@@ -18,9 +18,9 @@ pub(super) struct UnresolvedDatagram {
 pub(super) struct UnresolvedQueue {
     list: Vec<UnresolvedDatagram>,
     bytes: usize,
-    /// The news of neighbours that were looked at.
+    /// The generation of the neighbour table that was last looked at.
     pub(super) seen: u64,
-    /// When to look again if there are none.
+    /// The time of the next look if the table has not changed.
     pub(super) due_us: u64,
 }
 
@@ -29,7 +29,7 @@ impl UnresolvedQueue {
         self.list.is_empty()
     }
 
-    /// Lets one wait. False if too many do.
+    /// Adds a datagram. Returns false if too many wait.
     pub(super) fn push(&mut self, hop: IpAddr, peer: PeerAddr, payload: [&[u8]; 2]) -> bool {
         let same = self.list.iter().filter(|waiting| waiting.hop == hop).count();
         let len = payload.map(<[u8]>::len).iter().sum::<usize>();
@@ -44,20 +44,20 @@ impl UnresolvedQueue {
         true
     }
 
-    /// Takes all out; those that wait on are put back by [`UnresolvedQueue::keep`].
+    /// Removes all datagrams. [`UnresolvedQueue::keep`] puts back those that wait on.
     pub(super) fn take(&mut self) -> Vec<UnresolvedDatagram> {
         self.bytes = 0;
         std::mem::take(&mut self.list)
     }
 
-    /// Lets one wait on.
+    /// Puts a datagram back that waits on.
     pub(super) fn keep(&mut self, waiting: UnresolvedDatagram) {
         self.bytes += waiting.payload.len();
         self.list.push(waiting);
     }
 }
 
-/// Frames that wait for the port, each in a buffer that is used again.
+/// Frames that wait for the port, each in a reused buffer.
 #[derive(Debug, Default)]
 pub(super) struct FrameQueue {
     pub(super) frames: VecDeque<Vec<u8>>,
@@ -65,22 +65,22 @@ pub(super) struct FrameQueue {
 }
 
 impl FrameQueue {
-    /// Whether there is room for a further frame of the stack itself.
+    /// Returns whether there is room for a further frame of the stack itself.
     pub(super) fn has_room(&self) -> bool {
         self.frames.len() < CONTROL_FRAMES - PROBE_FRAMES
     }
 
-    /// Whether there is room for a question to a neighbour.
+    /// Returns whether there is room for a question to a neighbour.
     pub(super) fn has_room_for_probe(&self) -> bool {
         self.frames.len() < CONTROL_FRAMES
     }
 
-    /// Whether there is room for all datagrams that have waited.
+    /// Returns whether there is room for all datagrams that have waited.
     pub(super) fn has_room_for_unresolved(&self) -> bool {
         self.frames.len() <= CONTROL_FRAMES
     }
 
-    /// Puts the frame in that `write` writes. One that is empty is none.
+    /// Appends the frame that `write` writes. An empty frame is left out.
     pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut frame = self.spare.pop().unwrap_or_default();
         frame.clear();
@@ -88,7 +88,7 @@ impl FrameQueue {
         if frame.is_empty() { self.spare.push(frame) } else { self.frames.push_back(frame) }
     }
 
-    /// The first `count` have left.
+    /// Removes the first `count` frames, which have left.
     pub(super) fn advance(&mut self, count: usize) {
         for frame in self.frames.drain(..count.min(self.frames.len())) {
             if self.spare.len() < CONTROL_FRAMES {

@@ -1,4 +1,4 @@
-//! What moves Ethernet frames: one receive and one transmit queue of a network interface.
+//! The interface between the stack and a network device: ports that move Ethernet frames.
 
 use super::interrupt_fault::InterruptFault;
 use crate::driver::ReceivePressure;
@@ -13,18 +13,18 @@ use std::sync::Arc;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// The address that everybody listens to.
+    /// The address that all interfaces listen to.
     pub const BROADCAST: MacAddress = MacAddress([0xFF; 6]);
-    /// Nobody's address.
+    /// The address that no interface has.
     pub const ZERO: MacAddress = MacAddress([0; 6]);
 
-    /// Whether it names a group of interfaces (broadcast is one).
+    /// Returns whether it names a group of interfaces (broadcast is one).
     #[inline]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 == 1
     }
 
-    /// Whether one interface may have it.
+    /// Returns whether one interface may have it.
     #[inline]
     pub fn is_unicast(self) -> bool {
         !self.is_group() && self != MacAddress::ZERO
@@ -44,19 +44,19 @@ impl fmt::Debug for MacAddress {
     }
 }
 
-/// What a port knows of a checksum in a frame that came.
+/// A port's knowledge of a checksum in a received frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumStatus {
     /// Nothing: the stack computes it.
     #[default]
     Unknown,
-    /// It is right, or the frame never left the machine and needs none.
+    /// The checksum is right, or the frame never left the machine and needs none.
     Valid,
-    /// It is wrong.
+    /// The checksum is wrong.
     Invalid,
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'p> {
     /// The whole frame, from the destination address on, without the check sequence at its end.
@@ -65,15 +65,15 @@ pub struct RxFrame<'p> {
     pub ip: ChecksumStatus,
     /// The checksum of UDP.
     pub udp: ChecksumStatus,
-    /// The port has taken a VLAN tag away: the frame is of another network than the untagged one.
+    /// The port has removed a VLAN tag: the frame is of another network than the untagged one.
     pub vlan: bool,
-    /// Its payload is that of many datagrams behind each other, of so many bytes each (the last may be shorter), which
-    /// the kernel has not taken apart because they did not leave the machine. 0: it is one datagram.
+    /// Bytes of each datagram if the payload holds many behind each other (the last may be shorter). The kernel has not
+    /// split them because they did not leave the machine. 0: it is one datagram.
     pub segment: usize,
 }
 
 impl<'p> RxFrame<'p> {
-    /// A frame of which its port knows nothing but the bytes.
+    /// Returns a frame of which its port knows nothing but the bytes.
     #[inline]
     pub const fn plain(bytes: &'p [u8]) -> RxFrame<'p> {
         RxFrame { bytes, ip: ChecksumStatus::Unknown, udp: ChecksumStatus::Unknown, vlan: false, segment: 0 }
@@ -85,12 +85,12 @@ impl<'p> RxFrame<'p> {
 pub enum FramePart<'a> {
     /// Bytes that the port copies, or sends before [`FramePort::transmit`] returns.
     Bytes(&'a [u8]),
-    /// Bytes of memory that the port may send from later: it keeps a share of it for as long as it needs the bytes.
+    /// Bytes of memory that the port may send from later: it keeps a reference to it for as long as it needs the bytes.
     Shared(&'a SharedBytes, Range<usize>),
 }
 
 impl FramePart<'_> {
-    /// The bytes; none if its memory does not have them.
+    /// Returns the bytes; none if its memory does not have them.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -103,9 +103,10 @@ impl FramePart<'_> {
 /// Checksums that the port is to put into a frame. The stack asks only for what [`PortOffloads`] offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksumFill {
-    /// That of the IPv4 header; its place holds zero.
+    /// The checksum of the IPv4 header; its field holds zero.
     pub ip: bool,
-    /// That of UDP; its place holds the folded sum of the pseudo header, not inverted, as DPDK and virtio want it.
+    /// The checksum of UDP; its field holds the folded sum of the pseudo header, not inverted, as DPDK and virtio want
+    /// it.
     pub udp: bool,
 }
 
@@ -116,23 +117,23 @@ pub struct TxFrame<'a> {
     pub header: &'a [u8],
     /// Bytes of the IP header within `header`, which starts behind 14 bytes of Ethernet. 0: it is no IP packet.
     pub ip_header_len: usize,
-    /// What the port has to compute.
+    /// The checksums that the port has to compute.
     pub fill: ChecksumFill,
     /// The payload.
     pub parts: &'a [FramePart<'a>],
 }
 
 impl<'a> TxFrame<'a> {
-    /// An array of frames begins with these: no bytes.
+    /// An empty frame, to initialise arrays.
     pub const EMPTY: TxFrame<'a> =
         TxFrame { header: &[], ip_header_len: 0, fill: ChecksumFill { ip: false, udp: false }, parts: &[] };
 
-    /// Bytes of the frame.
+    /// Returns the frame's length, bytes.
     pub fn len(&self) -> usize {
         self.header.len() + self.parts.iter().map(|part| part.bytes().len()).sum::<usize>()
     }
 
-    /// No byte is in it.
+    /// Returns whether the frame has no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -148,19 +149,19 @@ impl<'a> TxFrame<'a> {
     }
 }
 
-/// What a port does for the stack.
+/// The services of a port for the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortOffloads {
-    /// It computes the checksum of IPv4 headers that are sent.
+    /// It computes the IPv4 header checksum of sent frames.
     pub ip_fill: bool,
-    /// It computes the checksum of UDP, over IPv4 and IPv6.
+    /// It computes the UDP checksum of sent frames, over IPv4 and IPv6.
     pub udp_fill: bool,
-    /// What it sends never leaves this machine's memory: where UDP may do without a checksum, over IPv4, it is left
-    /// out.
+    /// Frames sent never leave this machine's memory. The stack leaves out the UDP checksum where the protocol allows
+    /// it, over IPv4.
     pub udp_checksum_optional: bool,
 }
 
-/// The memory of ports that share none: there is no value of it.
+/// The buffer type of ports that give none out: it has no value.
 #[derive(Clone, Copy, Debug)]
 pub enum NoSharedBuffer {}
 
@@ -171,98 +172,98 @@ impl AsRef<[u8]> for NoSharedBuffer {
 }
 
 /// One receive and one transmit queue of a network interface. It moves bursts of frames, at most
-/// [`crate::limits::BURST`] each, and never waits; one thread at a time has it.
+/// [`crate::limits::BURST`] each, and never waits; one thread at a time uses it.
 ///
-/// Received frames lie in the port until the next [`FramePort::receive`]: a port that copies has a buffer for each, one
-/// with a pool of buffers of its own gives those back then that nobody has taken.
+/// Received frames lie in the port until the next [`FramePort::receive`]. A port that copies has a buffer for each. A
+/// port with a pool of buffers then gives those back that were not taken.
 pub trait FramePort: Send {
-    /// Memory that the port gives out for what it has received; [`NoSharedBuffer`] for ports that copy.
+    /// A buffer of received bytes that the port gives out; [`NoSharedBuffer`] for ports that copy.
     type Shared: AsRef<[u8]> + Send + Sync + 'static;
 
-    /// The interface's address.
+    /// Returns the interface's address.
     fn mac(&self) -> MacAddress;
 
-    /// Bytes of the largest IP packet in a frame, 68 at least (1500 on most networks).
+    /// Returns the bytes of the largest IP packet in a frame, 68 at least (1500 on most networks).
     fn mtu(&self) -> usize;
 
-    /// Whether frames may come that hold many datagrams ([`RxFrame::segment`]).
+    /// Returns whether frames may come that hold many datagrams ([`RxFrame::segment`]).
     fn coalesces(&self) -> bool {
         false
     }
 
-    /// What the port computes by itself. Does not change.
+    /// Returns the checksums that the port computes by itself. Does not change.
     fn offload(&self) -> PortOffloads {
         PortOffloads::default()
     }
 
-    /// Lets frames to these groups in, in place of those before; broadcast always is. False if the port cannot choose,
-    /// and lets none in.
+    /// Lets frames to these groups in, in place of the groups before; broadcast always is let in. Returns false if the
+    /// port cannot choose, and lets none in.
     fn listen(&mut self, groups: &[MacAddress]) -> bool;
 
-    /// Takes up to `most` frames that have come, and gives up those of the call before. Returns their number: fewer
-    /// than `most` if there are no more.
+    /// Takes up to `most` received frames, and releases those of the call before. Returns their number: fewer than
+    /// `most` if there are no more.
     fn receive(&mut self, most: usize) -> usize;
 
-    /// Frame `index` of the last [`FramePort::receive`]. None for an index that is not there, or was taken.
+    /// Returns frame `index` of the last [`FramePort::receive`]. None if there is no such frame, or it was taken.
     fn frame(&self, index: usize) -> Option<RxFrame<'_>>;
 
-    /// Bytes of a datagram from which on its buffer is worth taking out of the port rather than to copy it.
+    /// Returns the datagram size, in bytes, from which on taking the buffer is better than copying.
     fn worth_taking(&self) -> usize {
         usize::MAX
     }
 
-    /// Takes the buffer of frame `index` out of the port, the whole frame in it, to be kept without a copy. None if the
+    /// Takes the buffer of frame `index`, with the whole frame, out of the port, to be kept without a copy. None if the
     /// port copies, or has no buffer to spare.
     fn take(&mut self, _index: usize) -> Option<Self::Shared> {
         None
     }
 
-    /// Sends frames, in order. Returns how many of the first the port has dealt with: fewer than all if there is no
-    /// room now, and these are to be offered again. A frame that can never be sent is dealt with by being dropped and
-    /// counted.
+    /// Sends frames, in order. Returns how many of the first the port has dealt with. It is fewer than all if there is
+    /// no room now; the rest is to be offered again. A frame that can never be sent is dropped and counted, and so
+    /// dealt with.
     fn transmit(&mut self, frames: &[TxFrame<'_>]) -> usize;
 
-    /// What is readable when a frame has come, for [`crate::driver::DriverWaiter`]. None: the port must be looked at to
-    /// know.
+    /// Returns the descriptor that is readable when a frame has come, for [`crate::driver::DriverWaiter`]. None: the
+    /// port must be polled.
     fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         None
     }
 
-    /// What is readable once an interrupt has come that [`FramePort::arm`] has asked for, for a port that has no
-    /// [`FramePort::descriptor`] and can be asked for interrupts. None: it cannot.
+    /// Returns the descriptor that is readable once an interrupt has come that [`FramePort::arm`] has asked for. It is
+    /// for a port without a [`FramePort::descriptor`]. None: the port has no interrupts.
     fn interrupt(&self) -> Option<Arc<OwnedFd>> {
         None
     }
 
-    /// Asks for an interrupt with the next frame that comes. Those that are there already may bring none: look for them
-    /// afterwards. False: it cannot be had.
+    /// Asks for an interrupt with the next frame that comes. Frames that are there already may bring none: poll for
+    /// them afterwards. Returns false if the port cannot interrupt.
     fn arm(&mut self) -> bool {
         false
     }
 
-    /// Asks for no interrupt any more.
+    /// Calls the interrupt off.
     fn disarm(&mut self) {}
 
-    /// Whether one has come since this was last asked; it is not readable any more then.
+    /// Returns whether an interrupt has come since the last call, and clears the descriptor.
     fn interrupted(&mut self) -> bool {
         false
     }
 
-    /// Nobody waits for interrupts of this port any more, so that it can say so.
+    /// Tells the port that its interrupts are not waited for any more, so that it can report it.
     fn forgo_interrupts(&mut self, _why: InterruptFault) {}
 
-    /// How full the queue of arrivals is, and what was thrown away for lack of room.
+    /// Returns how full the receive queue is, and how many frames were dropped for lack of room.
     fn pressure(&mut self) -> ReceivePressure {
         ReceivePressure::default()
     }
 
-    /// Whether its link has come up since this was last asked, so that nobody has heard what was said before. Asked
+    /// Returns whether the link has come up since the last call, so that earlier announcements were not heard. Called
     /// often, and cheap.
     fn came_up(&mut self) -> bool {
         false
     }
 
-    /// Frames that could not be sent and were dropped.
+    /// Returns the number of frames that could not be sent and were dropped.
     fn send_errors(&self) -> u64 {
         0
     }

@@ -1,5 +1,5 @@
-//! One worker's part of the stack: frames in, datagrams and answers out. It knows the time from what it is told, and no
-//! port.
+//! One worker's part of the stack: frames in, datagrams and answers out. The caller passes the time in, and moves the
+//! frames between this and the port.
 
 use super::counters::{SendDropReason, StackCounters};
 use super::handover::HandoverBatch;
@@ -18,26 +18,25 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// See the module.
+/// The stack of one worker. See the module.
 #[derive(Debug)]
 pub(super) struct StackWorker {
     pub(super) interface: Arc<StackInterface>,
     pub(super) index: usize,
     pub(super) offload: PortOffloads,
     pub(super) counters: StackCounters,
-    /// Datagrams of this worker that were sent after they had waited, and their bytes.
+    /// The number of this worker's datagrams that were sent after they had waited, and their bytes.
     pub(super) late: (u64, u64),
     pub(super) queue: FrameQueue,
     pub(super) held: UnresolvedQueue,
-    /// What came for other workers in this turn.
+    /// Datagrams that came for other workers in this turn.
     pub(super) handover: Box<[HandoverBatch]>,
-    /// There is something in it: a client's device has many connections, whose batches are not looked through each
-    /// time.
+    /// Whether a batch is not empty. A client's device has many connections, whose batches are not searched each time.
     pub(super) has_handover: bool,
     pub(super) echoes: RateLimiter,
     pub(super) closed: RateLimiter,
     pub(super) report_limiter: RateLimiter,
-    /// Of each group of networks.
+    /// The limiters of path MTU messages, one for each group of networks.
     pub(super) path_mtu_limiters: Box<[RateLimiter]>,
     /// Bytes of a datagram from which on it is large: its buffer is worth taking out of the port.
     pub(super) large_datagram_bytes: usize,
@@ -45,14 +44,14 @@ pub(super) struct StackWorker {
     pub(super) large: Option<(PeerAddr, Range<usize>)>,
 }
 
-/// What becomes of a datagram to be sent.
+/// The result of routing a datagram.
 #[derive(Debug)]
 pub(super) enum RouteOutcome {
     /// It is sent behind the headers that were written.
     Frame,
     /// It waits for its neighbour to be asked, or to answer.
     AwaitNeighbour(IpAddr),
-    /// It is dropped: who is done with it counts why.
+    /// It is dropped; the caller counts the reason.
     Dropped(SendDropReason),
 }
 
@@ -78,7 +77,7 @@ impl StackWorker {
         }
     }
 
-    /// Puts a frame of the stack itself into the queue. False if there is no room.
+    /// Appends a frame of the stack itself to the queue. Returns false if there is no room.
     pub(super) fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         if !self.queue.has_room() {
             self.counters.frames_lost += 1;
@@ -89,13 +88,13 @@ impl StackWorker {
         true
     }
 
-    /// Puts a question into the queue. The caller has seen that there is room.
+    /// Appends a question to the queue. The caller has checked that there is room.
     fn queue_probe(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.counters.frames_own += 1;
         self.queue.push(write);
     }
 
-    /// Tells everybody who has this interface's addresses, and switches which groups it listens to.
+    /// Announces this interface's addresses to all hosts, and its groups to switches.
     pub(super) fn announce(&mut self) {
         let interface = Arc::clone(&self.interface);
         if interface.options.isolated {
@@ -119,7 +118,7 @@ impl StackWorker {
         self.report_groups();
     }
 
-    /// Tells switches and routers which groups are listened to.
+    /// Reports to switches and routers which groups the interface listens to.
     pub(super) fn report_groups(&mut self) {
         let interface = Arc::clone(&self.interface);
         if let Some(from) = interface.link_local {
@@ -127,8 +126,8 @@ impl StackWorker {
         }
     }
 
-    /// Asks for a neighbour, if it is time to. What there is no room for does not count as asked: the next one who
-    /// wants it asks again.
+    /// Asks for a neighbour, if it is time to. A question that there is no room for does not count: the next datagram
+    /// for this neighbour asks again.
     fn ask(&mut self, now_us: u64, hop: IpAddr) {
         if !self.queue.has_room_for_probe() {
             return;
@@ -154,13 +153,13 @@ impl StackWorker {
         }
     }
 
-    /// The address from which a neighbour is asked: of the same kind as its own.
+    /// Returns the address from which a neighbour is asked: of the same scope as its own.
     fn probe_source(&self, target: Ipv6Addr, own: Ipv6Addr) -> Ipv6Addr {
         if target.is_unicast_link_local() { self.interface.link_local.unwrap_or(own) } else { own }
     }
 
-    /// Appends the headers for a datagram to those of a burst, or tells what else becomes of it. To be called again for
-    /// one that the port had no room for. `last` is the peer that was found last at this time: most datagrams that
+    /// Appends the headers for a datagram to those of a burst, or returns another outcome. It is called again for a
+    /// datagram that the port had no room for. `last` is the peer that was found last at this time: most datagrams that
     /// leave together go to one.
     #[inline]
     pub(super) fn route(
@@ -194,7 +193,7 @@ impl StackWorker {
         }
     }
 
-    /// The Ethernet address on the way to a peer, or what becomes of a datagram to it.
+    /// Returns the Ethernet address of a peer's next hop, or another outcome for the datagram.
     fn resolve(&mut self, now_us: u64, peer: PeerAddr) -> Result<MacAddress, RouteOutcome> {
         let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
             return Err(RouteOutcome::Dropped(SendDropReason::NoRoute));
@@ -230,16 +229,16 @@ impl StackWorker {
         DatagramHeaders::new((interface.mac, mac), from, peer, payload, offload)
     }
 
-    /// Lets a datagram wait for its neighbour.
+    /// Queues a datagram until its neighbour is known.
     pub(super) fn hold(&mut self, now_us: u64, hop: IpAddr, peer: PeerAddr, payload: [&[u8]; 2]) {
-        // It counts as waiting before anybody is asked, so that no answer is missed.
+        // It counts as waiting before the question is sent, so that no answer is missed.
         if self.held.is_empty() {
             self.held.seen = self.interface.neighbours.generation();
             self.held.due_us = u64::MAX;
             self.set_awaits_neighbours(true);
         }
         if !self.held.push(hop, peer, payload) {
-            // Others fill the room; the next one may find its neighbour all the same.
+            // Other datagrams fill the queue; the next one may find its neighbour all the same.
             self.counters.unresolved += 1;
             self.ask(now_us, hop);
             return;
@@ -259,7 +258,8 @@ impl StackWorker {
         }
     }
 
-    /// Sends what has waited and can be sent, asks again for the rest, and gives up what nobody answers for.
+    /// Sends the waiting datagrams that can be sent, asks again for the rest, and gives up those whose neighbour is
+    /// silent.
     #[inline]
     pub(super) fn release(&mut self, now_us: u64) {
         if self.held.is_empty() {
@@ -298,7 +298,7 @@ impl StackWorker {
                     self.held.due_us = now_us;
                     self.held.keep(waiting);
                 }
-                // There was no room in the table, or nobody answered.
+                // There was no room in the table, or the neighbour is silent.
                 NeighbourLookup::Unreachable | NeighbourLookup::Unknown => self.counters.unresolved += 1,
             }
         }

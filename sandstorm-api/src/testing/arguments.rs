@@ -1,15 +1,15 @@
-//! What a host call is given, and the invocation behind it.
+//! The arguments of a host call, and the invocation behind it.
 //!
-//! Guarantees: nothing of its own; who calls promises what the pointers tell.
+//! Guarantees: nothing of its own; the caller promises that the pointers are as stated.
 #![allow(unsafe_code)]
 
 use super::TestInvocation;
 use crate::abi::InvocationHeader;
 
-/// What is behind an invocation, for the length of one host call.
+/// Returns the state behind an invocation, for the length of one host call.
 ///
 /// # Safety
-/// `invocation` is the first field of a live [`TestInvocation`] that no one else refers to during the call.
+/// `invocation` is the first field of a live [`TestInvocation`] that nothing else refers to during the call.
 pub(super) unsafe fn test_invocation<'a>(invocation: *mut InvocationHeader) -> &'a mut TestInvocation {
     // SAFETY: the caller's promise; `TestInvocation` is `repr(C)` and starts with its invocation.
     unsafe { &mut *invocation.cast::<TestInvocation>() }

@@ -1,6 +1,6 @@
-//! Commits over a [`TestStore`]: as the server's, but that nobody else writes meanwhile.
+//! Commits over a [`TestStore`]: like the server's, but without writes by others during the commit.
 //!
-//! Guarantees: it reads what its pointers tell only during the call.
+//! Guarantees: it reads what its pointers point to only during the call.
 #![allow(unsafe_code)]
 
 use super::TestStore;
@@ -40,7 +40,7 @@ pub(super) unsafe extern "C" fn commit(
     }
 }
 
-/// Whether what was read is still so.
+/// Checks whether all reads still hold.
 ///
 /// # Safety
 /// The reads' keys are live.
@@ -81,7 +81,7 @@ unsafe fn apply_changes(store: &mut TestStore, changes: &[RawChange]) -> Result<
     if bytes_after > store.max_bytes && bytes_after > store.bytes {
         return Err(abi::STATUS_OUT_OF_MEMORY);
     }
-    // What makes room comes first, so that nothing is refused on the way.
+    // Changes that make room come first, so that none is refused halfway.
     for change in changes {
         // SAFETY: the caller's promise.
         store.remove(change.table, unsafe { slice_argument(change.key, change.key_len) });

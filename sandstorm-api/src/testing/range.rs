@@ -1,7 +1,7 @@
 //! Ranges over a [`TestStore`].
 //!
-//! Guarantees: it reads what its pointers tell only during the call, and what it hands out is held until the invocation
-//! ends.
+//! Guarantees: it reads what its pointers point to only during the call, and what it hands out is kept until the
+//! invocation ends.
 #![allow(unsafe_code)]
 
 use alloc::sync::Arc;
@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn range_keys(
     out: *mut RawKeys,
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, and the room that it
-    // tells of.
+    // names.
     let (behind, range, out) = unsafe { (test_invocation(inv), &mut *range, &mut *out) };
     out.filled = 0;
     // SAFETY: as above.
@@ -150,7 +150,7 @@ pub(super) unsafe extern "C" fn range_keys(
     abi::STATUS_OK
 }
 
-/// Whether ranges that were read still hold what they did.
+/// Checks whether ranges that were read still have the same content.
 ///
 /// # Safety
 /// Their ends, rows, and the rows' keys are live.

@@ -1,4 +1,4 @@
-//! What a transaction remembers: the keys and ranges that it has read, and what it will write.
+//! The log of a transaction: the keys and ranges that it has read, and its pending writes.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,11 +14,11 @@ use crate::limits::{
 };
 use crate::record::{Record, TableId};
 
-/// What a transaction remembers.
+/// The log of a transaction.
 #[derive(Default)]
 pub(crate) struct TransactionLog {
     pub(super) list: Vec<LoggedKey>,
-    /// By table and hash, the last note of those.
+    /// Index of the last note for each table and hash.
     pub(super) index: BTreeMap<(u64, u64), usize>,
     pub(super) reads: usize,
     /// Bytes of the keys that it has read.
@@ -27,14 +27,14 @@ pub(crate) struct TransactionLog {
     /// Bytes that it writes.
     pub(super) bytes: usize,
     pub(super) ranges: Vec<LoggedRange>,
-    /// What was met in all ranges.
+    /// The rows that were met in all ranges.
     pub(super) rows: Vec<RawRow>,
     /// Bytes of the keys of rows, and of the ends of ranges.
     pub(super) row_bytes: usize,
     pub(super) keeper: OwnedCopies,
 }
 
-/// What a transaction remembers of a key.
+/// A transaction's knowledge of a key.
 pub(super) struct LoggedKey {
     pub(super) table: u64,
     pub(super) hash: u64,
@@ -107,7 +107,7 @@ impl TransactionLog {
         self.note(table, hash, key).read = Some(LoggedRead { version, stored });
     }
 
-    /// When the record expires that the transaction has written under a key.
+    /// Returns the expiry of the record that the transaction has written under a key.
     pub(super) fn own_expiry(&self, table: TableId, hash: u64, key: &[u8]) -> Option<u64> {
         let written = self.list[self.find(table, hash, key)?].written??;
         Some(written.expires_at_ms)
@@ -142,7 +142,7 @@ impl TransactionLog {
         self.bytes += note.bytes();
     }
 
-    /// What the host is to look at again.
+    /// Returns the reads that the host is to check again.
     pub(crate) fn raw_reads(&self) -> Vec<RawRead> {
         let mut reads = Vec::with_capacity(self.reads);
         for note in &self.list {
@@ -154,7 +154,7 @@ impl TransactionLog {
         reads
     }
 
-    /// What the host is to change.
+    /// Returns the changes that the host is to make.
     pub(crate) fn raw_changes(&self) -> Vec<RawChange> {
         let mut changes = Vec::with_capacity(self.writes);
         for note in &self.list {
@@ -189,7 +189,7 @@ pub(super) struct LoggedRange {
 }
 
 impl TransactionLog {
-    /// Whether it may read one more range, of so many records, and bytes of their keys and its ends.
+    /// Checks whether it may read one more range, of so many records, and bytes of their keys and its ends.
     pub(super) fn check_range(&self, rows: usize, bytes: usize) -> Result<(), Error> {
         if self.ranges.len() >= TRANSACTION_RANGES {
             return Err(Error::too_large(format!("a transaction may read {TRANSACTION_RANGES} ranges")));
@@ -220,7 +220,7 @@ impl TransactionLog {
             self.row_bytes += key_len;
         }
         let (from, to, included) = match (last, direction) {
-            // What is shown are parts of records or copies, which stay.
+            // The shown bytes are parts of records or copies, which stay.
             (Some(last), Direction::Forward) => (self.keeper.copy(from), InvocationBytes::record(last), true),
             (Some(last), Direction::Backward) => (InvocationBytes::record(last), self.keeper.copy(to), false),
             (None, _) => (self.keeper.copy(from), self.keeper.copy(to), false),

@@ -1,4 +1,4 @@
-//! Ranges within a transaction: what is in the table, with its own writes laid over it.
+//! Ranges within a transaction: the table's records, with the transaction's own writes laid over them.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -13,7 +13,7 @@ use crate::range::check_limit;
 use crate::record::{Record, TableId};
 use crate::yielding::yield_now;
 
-/// What a transaction shows of a range.
+/// A transaction's view of a range.
 struct MergedRange<'a> {
     seen: Vec<Seen<'a>>,
     /// Records of the table that lie between the range's beginning and the last that is shown, or its end.
@@ -38,7 +38,7 @@ impl<'a> Transaction<'a> {
         check_limit(limit)?;
         let mut left = RangeRemainder::new(from, to, direction);
         let (mut records, mut bytes) = (Vec::new(), from.len() + to.len());
-        // What it has written may hide as many.
+        // The transaction's own writes may hide as many.
         let mut want = limit + self.written(table, from, to, direction).len();
         loop {
             let before = records.len();
@@ -46,13 +46,13 @@ impl<'a> Transaction<'a> {
             bytes += records[before..].iter().map(|record| record.key.len()).sum::<usize>();
             self.notes.borrow().check_range(records.len(), bytes)?;
             if left.is_finished() || records.len() >= want {
-                // It may have written more meanwhile, by another of its futures.
+                // Another future of the transaction may have written more by now.
                 let written = self.written(table, from, to, direction);
                 let shown = self.merge_writes((&records, left.is_finished()), &written, limit, direction);
                 if left.is_finished() || shown.seen.len() == limit {
                     let last = shown.seen.get(limit - 1).map(Seen::key);
                     let mut notes = self.notes.borrow_mut();
-                    // What is shown last is where the range ends, when it is looked at again.
+                    // When the range is checked again, it ends at the last record that was shown.
                     notes.check_range(shown.rows, bytes + last.map_or(0, <[u8]>::len))?;
                     notes.log_range(table, (from, to), last, direction, &records[..shown.rows]);
                     return Ok(shown.seen);
@@ -65,7 +65,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// What the transaction has written between two keys, in the range's order.
+    /// Returns the writes of the transaction between two keys, in the range's order.
     fn written(
         &self,
         table: TableId,
@@ -85,8 +85,8 @@ impl<'a> Transaction<'a> {
         written
     }
 
-    /// The first `limit` of what is there when both are taken together; where the records are not all that there are,
-    /// as far as they go.
+    /// Merges records and writes, and returns the first `limit` of both. If the records are not all that there are, it
+    /// goes only as far as they do.
     fn merge_writes(
         &self,
         (records, are_all): (&[Record<'a>], bool),
@@ -123,8 +123,8 @@ fn compare_keys(a: &[u8], b: &[u8], direction: Direction) -> Ordering {
     }
 }
 
-/// Whether a record comes first (`Less`), something written (`Greater`), or both are of the same key; `None`: neither
-/// is left.
+/// Returns `Less` if a record comes first, `Greater` if a write does, and `Equal` if both have the same key; `None`:
+/// neither is left.
 fn compare_next<'a: 'r, 'r>(
     records: &mut Peekable<impl Iterator<Item = &'r Record<'a>>>,
     written: &mut Peekable<impl Iterator<Item = &'r (&'a [u8], Option<LoggedValue>)>>,

@@ -1,6 +1,6 @@
-//! The largest legal form of every operation, many at a time, while a neighbour asks the same worker: no piece is
-//! longer than a slice and one operation, each answer is right, and one step beyond each bound is refused with its
-//! name. Whoever adds an operation adds its forms here.
+//! The largest legal form of every operation, many at a time, while a neighbour uses the same worker. No piece is
+//! longer than a slice and one operation, and each answer is right. One step beyond each bound is refused by the
+//! bound's name. A new operation needs its forms here.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,20 +20,20 @@ use sandstorm_server::limits::COPY_BYTES_PER_GET;
 
 use super::*;
 
-/// The most that one operation is, in plain requests: a thousand keys, and a largest message in and out.
+/// The largest work of one operation, in plain requests: a thousand keys, and a largest message in and out.
 const ONE_OPERATION: u64 = MULTIGET_KEYS + 2 * (MAX_MESSAGE_LEN / COPY_BYTES_PER_GET) as u64;
-/// The most that may be run in one go.
+/// The most work without a break.
 const ONE_PIECE: u64 = PIECE_WORK as u64 + ONE_OPERATION;
-/// Tables of the one who asks for much: by hash, and in order.
+/// Tables of the tenant with the large requests: hashed, and ordered.
 const TABLE: u64 = 1;
 const ORDERED: u64 = 2;
-/// Messages of a form that are under way at once.
+/// Messages of a form that are in flight at once.
 const AT_ONCE: usize = 8;
 /// Bytes of each of a thousand values that fill an answer, and of each of as many as a message has operations.
 const THOUSANDTH: usize = 8_000;
 const ONE_OF_256: usize = 32_000;
 
-/// What it is called with: the length and the sum of all bytes; and as many bytes as the first eight say.
+/// Its replies: the length and the sum of all bytes of its arguments; or as many bytes as their first eight say.
 const SOURCE: &str = r#"#![no_std]
 #![forbid(unsafe_code)]
 use sandstorm_api::prelude::*;
@@ -54,7 +54,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 "#;
 
-/// An operation that owns what it says.
+/// An operation that owns its bytes.
 #[derive(Clone)]
 struct Asked {
     head: Operation<'static>,
@@ -83,7 +83,7 @@ impl Asked {
     }
 }
 
-/// A message, and what is true of its answers.
+/// A message, and the checks of its answers.
 struct Form {
     what: &'static str,
     asks: Vec<Asked>,
@@ -115,7 +115,7 @@ fn multiget(keys: impl Iterator<Item = Vec<u8>>) -> Asked {
     Asked::new(OpKind::MultiGet, b"", body).numbered(count)
 }
 
-/// As many of an operation as a message has, of keys with this beginning.
+/// The most operations of a message, on keys with this prefix.
 fn of_256(op: OpKind, prefix: &str, value: impl Fn() -> Vec<u8>) -> Vec<Asked> {
     (0..MAX_OPERATIONS).map(|number| Asked::new(op, &numbered_key(prefix, number), value())).collect()
 }
@@ -160,7 +160,7 @@ fn largest(op: OpKind) -> Vec<Form> {
     }
 }
 
-/// The same of writes.
+/// The largest forms of writes.
 fn largest_writes(op: OpKind) -> Vec<Form> {
     let whole = || vec![7; MAX_VALUE_LEN];
     let plain = |key: &[u8], value: Vec<u8>| vec![Asked::new(op, key, value)];
@@ -191,7 +191,7 @@ fn largest_writes(op: OpKind) -> Vec<Form> {
     }
 }
 
-/// The same of calls and ranges.
+/// The largest forms of calls and ranges.
 fn largest_of_others(op: OpKind) -> Vec<Form> {
     let plain = |key: &[u8], value: Vec<u8>| vec![Asked::new(op, key, value)];
     match op {
@@ -226,7 +226,7 @@ fn largest_of_others(op: OpKind) -> Vec<Form> {
     }
 }
 
-/// What is one step too large, and what the text says to that; none where there is nothing beyond the format's own.
+/// Forms that are one step too large, and the text of their refusal; empty where only the format itself has a bound.
 fn beyond(op: OpKind) -> Vec<(Asked, RpcStatus, String)> {
     let over = MAX_VALUE_LEN + 1;
     let refused = |asked, status, says: &str| (asked, status, says.to_owned());
@@ -263,7 +263,7 @@ fn beyond(op: OpKind) -> Vec<(Asked, RpcStatus, String)> {
     }
 }
 
-/// A client that has messages of any size under way.
+/// A client with messages of any size in flight.
 struct LargeClient {
     wire: Wire,
     endpoint: ClientEndpoint,
@@ -289,7 +289,7 @@ impl LargeClient {
         // Running it again does no harm, so the server need not remember these answers.
         let header = MessageHeader { flags: MESSAGE_FLAG_IDEMPOTENT, ..self.wire.header(asks.len()) };
         let mut message = header.encode().to_vec();
-        // By hand: the codec writes nothing that is too large.
+        // By hand: the codec does not encode anything that is too large.
         for asked in asks {
             let begun = message.len();
             encode_operation(&asked.head, &mut message);
@@ -301,7 +301,7 @@ impl LargeClient {
         message
     }
 
-    /// Sends messages at once; their answers, in their order.
+    /// Sends messages at once; returns their answers in the messages' order.
     fn exchange(&mut self, messages: &[Vec<u8>]) -> Vec<Vec<Answer>> {
         let mut sent: Vec<(PeerAddr, Vec<u8>)> = Vec::new();
         let now_us = |begun: Instant| begun.elapsed().as_micros() as u64;
@@ -344,7 +344,7 @@ fn counted_at(plane: &DataPlane, name: &str) -> u64 {
     flat(&plane.metrics.read_worker(0)).find(|(known, _)| known == name).map_or(0, |(_, count)| count)
 }
 
-/// The tenant that asks for much, with records of all sizes; and its neighbour.
+/// Creates the tenant with the large requests, with records of all sizes, and its neighbour.
 fn tenants(plane: &DataPlane) -> (u32, u32) {
     let quotas = QuotaChanges { slow_after_kills: Some(0), suspend_after_kills: Some(0), ..QuotaChanges::default() };
     let (mallory, _) = tenant_with(plane, "mallory", true, quotas);
@@ -432,7 +432,7 @@ fn a_neighbour_is_answered_between_two_large_messages() {
         assert!(within_a_minute(|| counted_at(&plane, "records_read") - before > all));
         read < all
     };
-    // What comes late because the machine was busy comes after them.
+    // An answer that is late because the machine was busy comes after them.
     assert!(within_a_minute(|| answered_between(&mut client, &mut wire)), "always behind all of them");
     assert!(counted_at(&plane, "longest_piece") <= ONE_PIECE);
 }

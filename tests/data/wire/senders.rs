@@ -1,8 +1,8 @@
-//! Senders whose address is not shown to be theirs, and clients that lose what they are told.
+//! Senders whose address is not verified, and clients that lose the server's answers.
 
 use super::*;
 
-/// A message in several packets, as a client sends it: the announcement, and then all of it.
+/// A message in several packets, as a client sends it: the announcement, and then all packets.
 fn in_packets(message: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let (limits, server) =
         (ClientLimits { max_datagram: 1000, ..ClientLimits::default() }, ([10, 0, 0, 1], 7400).into());
@@ -44,7 +44,7 @@ fn whoever_forges_a_sender_has_no_more_sent_there_than_he_sends() {
         for (number, packet) in packets.iter().chain(std::iter::repeat_n(&announcement, ANNOUNCEMENTS)).enumerate() {
             wire.socket.send(packet).expect("sent");
             out += packet.len();
-            // Slowly enough that none is thrown away unseen.
+            // Slowly enough that none is dropped unread.
             if number + 1 >= packets.len() {
                 let len = wire.socket.recv(&mut buffer).expect("an ack, or an answer");
                 (back, answers) = (back + len, answers + usize::from(buffer[2] >> 4 == 1));

@@ -1,5 +1,5 @@
-//! Makes new sources of old ones, for the test `mutations` and the fuzz target of the same name: tokens swapped,
-//! dropped, doubled and replaced, whole items and the insides of brackets taken from other sources.
+//! Makes new sources from old ones, for the test `mutations` and the fuzz target of the same name. Tokens are swapped,
+//! dropped, doubled and replaced; whole items and the contents of brackets are taken from other sources.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use sandstorm_builder::check::check;
 use sandstorm_builder::{BuildError, PushedSource, ROOT_FILE, SourceFile};
 
-/// What the checker may take for one source on a busy machine. It takes milliseconds; more than this is a hang.
+/// Time limit of the checker for one source on a busy machine. It takes milliseconds; more than this is a hang.
 const HANG: Duration = Duration::from_secs(120);
 /// Changes to one source at most.
 const CHANGES: usize = 6;
 
-/// Words that a change may put in the place of any token.
+/// Words that may replace any token.
 const WORDS: [&str; 28] = [
     "unsafe",
     "static",
@@ -65,7 +65,7 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// A token, or a bracket with what is inside.
+/// A token, or a bracket with its content.
 #[derive(Clone)]
 enum Node {
     /// The text, and whether the next token touches it.
@@ -77,7 +77,7 @@ enum Node {
 #[derive(Clone)]
 pub(crate) struct Base(Vec<Node>);
 
-/// Reads all sources below a folder of the repository; those that are no tokens are left out.
+/// Reads all sources below a folder of the repository; files that cannot be tokenised are left out.
 pub(crate) fn bases(folder: &Path) -> Vec<Base> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_owned()];
@@ -130,11 +130,11 @@ fn print(nodes: &[Node], out: &mut String) {
     }
 }
 
-/// The inside of some bracket, however deep.
+/// The content of some bracket, however deep.
 fn inside<'n>(nodes: &'n mut Vec<Node>, choices: &mut Choices<'_>) -> &'n mut Vec<Node> {
     let groups: Vec<usize> =
         nodes.iter().enumerate().filter(|(_, node)| matches!(node, Node::Group(..))).map(|(at, _)| at).collect();
-    // Four times of five deeper: most of a source is deep inside.
+    // Four times of five it goes deeper: most of a source is deeply nested.
     if groups.is_empty() || choices.below(5) == 0 {
         return nodes;
     }
@@ -149,7 +149,7 @@ fn change(nodes: &mut Vec<Node>, donors: &[Base], choices: &mut Choices<'_>) {
     let place = if kind < 2 { nodes } else { inside(nodes, choices) };
     let (at, other) = (choices.below(place.len()), choices.below(place.len()));
     match kind {
-        // A whole run of the other's items.
+        // A whole run of the other source's items.
         0 | 1 => {
             let start = choices.below(donor.0.len());
             let run: Vec<Node> = donor.0.into_iter().skip(start).take(1 + choices.below(40)).collect();
@@ -167,10 +167,10 @@ fn change(nodes: &mut Vec<Node>, donors: &[Base], choices: &mut Choices<'_>) {
     }
 }
 
-/// Makes one source and has it checked; gives it back when the checker passes it.
+/// Makes one source and has it checked; returns it when it passes.
 ///
 /// # Panics
-/// When the checker panics, hangs, or passes what it must never pass.
+/// When the checker panics, hangs, or passes something that must never pass.
 pub(crate) fn mutant(bases: &[Base], bytes: &[u8]) -> Option<PushedSource> {
     let mut choices = Choices::new(bytes);
     let mut nodes = bases[choices.below(bases.len())].0.clone();
@@ -196,7 +196,8 @@ pub(crate) fn mutant(bases: &[Base], bytes: &[u8]) -> Option<PushedSource> {
     Some(source)
 }
 
-/// What stands in no source that passed, however it is spelled. Tests of the tenant's own are never compiled.
+/// Checks that a passed source contains no forbidden word in any spelling. Tests of the tenant's own are never
+/// compiled.
 fn never_passed(text: &str) {
     let tokens = TokenStream::from_str(text).expect("what passed is tokens");
     if text.contains("cfg") {
@@ -217,7 +218,7 @@ fn never_passed(text: &str) {
             };
             let called = before == "." && matches!(word.as_str(), "leak" | "as_ptr");
             assert!(!called && (!forbidden || is_a_name(&word)), "`{before} {word}` passed in:\n{text}");
-            // An attribute holds words, not code: `forbid(static)` names a lint that there is none of.
+            // An attribute contains words, not code: `forbid(static)` names a lint that does not exist.
             let attribute = before == "#" || (before == "!" && two_before == "#");
             if let TokenTree::Group(group) = &token
                 && !attribute
@@ -229,7 +230,7 @@ fn never_passed(text: &str) {
     }
 }
 
-/// Words that are names like any other where nothing comes of them: a variable may be called `leak`.
+/// Returns whether a word is harmless as a name: a variable may be called `leak`.
 fn is_a_name(word: &str) -> bool {
     !matches!(word, "unsafe" | "static")
 }

@@ -1,5 +1,5 @@
-//! TLS handshakes that have to wait, and connections that have not shown whose they are: who comes honestly gets in,
-//! and who does not holds nothing.
+//! TLS handshakes that have to wait, and unauthenticated connections: honest clients get in, and others reserve
+//! nothing.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use super::{metric, server};
 use crate::common::within_a_minute;
 use crate::memcached::peer::{connect, hear, text};
 
-/// So many clients that have all said hello, before the first of them goes on.
+/// Opens so many clients that have all sent their hello, before the first of them continues.
 fn greeters(server: &Secured, count: usize, tls12: bool) -> Vec<Secure> {
     let config = if tls12 { server.client(&[&TLS12]) } else { server.client(&[&TLS13]) };
     let mut streams: Vec<Secure> = (0..count).map(|_| secure(&config, server.memcached)).collect();
@@ -29,12 +29,12 @@ fn greeters(server: &Secured, count: usize, tls12: bool) -> Vec<Secure> {
 fn a_handshake_that_waited_is_heard_at_its_home_worker_and_its_end_is_seen() {
     let server = Secured::start(2);
     for tls12 in [false, true] {
-        // More than there is time for at once, so most wait with the second half of theirs as well.
+        // More than there is time for at once, so most wait with the second half of their handshake as well.
         let mut streams = greeters(&server, 150, tls12);
         for stream in &mut streams {
             stream.conn.complete_io(&mut stream.sock).expect("a handshake");
         }
-        // All are at home before one says a word: from there on nobody but the home worker looks after them.
+        // All are on the home worker before one sends data: from then on only the home worker handles them.
         assert!(within_a_minute(|| at(&server.plane, 1) == 150), "{}", at(&server.plane, 1));
         for stream in &mut streams {
             assert_eq!(hear_from(stream, b"mn\r\n", b"\r\n"), "MN\r\n");
@@ -53,7 +53,7 @@ fn the_end_of_a_client_is_seen_while_its_handshake_waits() {
     }
     let all_are_answered = begun.elapsed();
     assert!(within_a_minute(|| metric(&server.plane, "connections") == 0));
-    // Those that have gone are not answered, so they take no such time.
+    // Closed connections are not answered, so they cost no time.
     let begun = Instant::now();
     drop(greeters(&server, 900, false));
     assert!(within_a_minute(|| metric(&server.plane, "connections") == 0));
@@ -84,7 +84,7 @@ fn one_address_has_so_many_that_have_not_shown_whose_they_are() {
     let mut other = connect_from([127, 0, 0, 9], open);
     other.write_all(b"get a\r\n").expect("said");
     assert_eq!(text(&hear(&mut other, b"\r\n")), "CLIENT_ERROR unauthenticated\r\n");
-    // Who has shown whose it is counts no longer, and neither does who has gone.
+    // Authenticated connections no longer count, and neither do closed ones.
     let first = silent.first_mut().expect("one");
     assert_eq!(super::login(first, "shop the_token_of_the_shop"), "STORED\r\n");
     drop(silent.pop());

@@ -1,4 +1,4 @@
-//! Ports of other kinds: Unix sockets, TLS, and those whose tenant is not there; and how all of them end.
+//! Ports of other kinds: Unix sockets, TLS, and those whose tenant does not exist; and the end of all of them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,10 +32,10 @@ const TOKEN: &str = "the_token_of_the_shop";
 const TENANTS: &str =
     "[[tenants]]\nname = 'shop'\nhome_worker = 2\ntoken = 'the_token_of_the_shop'\ntables = [{ name = 't' }]\n";
 
-/// Says something, and hears until the answers end so, or the connection does.
+/// Sends bytes, and reads until the answers end with `end`, or the connection is closed.
 pub(super) fn hear_from(stream: &mut (impl Read + Write), said: &[u8], end: &[u8]) -> String {
     let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
-    // A connection that has ended takes nothing more: what it answered before is there.
+    // A closed connection accepts no more bytes: its earlier answers are there.
     let _may_be_closed = stream.write_all(said);
     while !heard.ends_with(end) {
         match stream.read(&mut buffer) {
@@ -49,13 +49,13 @@ pub(super) fn hear_from(stream: &mut (impl Read + Write), said: &[u8], end: &[u8
     text(&heard)
 }
 
-/// Connections that worker `worker` has.
+/// Number of connections of worker `worker`.
 pub(super) fn at(plane: &DataPlane, worker: usize) -> u64 {
     let read = plane.metrics.read_worker(worker);
     flat(&read).find(|(name, _)| name == "connections").map_or(0, |(_, value)| value)
 }
 
-/// What a tool says; none, with a line, if it is not there.
+/// The output of a tool; `None`, with a line of output, if it is not installed.
 fn tool(name: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(name).args(args).stdin(Stdio::null()).output();
     let Ok(output) = output else {
@@ -83,7 +83,7 @@ fn a_unix_socket_is_a_port_of_this_machine() {
         stream.set_read_timeout(Some(MINUTE)).expect("a timeout");
         stream
     };
-    // Whoever accepted them, and however they show whose they are: the home worker has them.
+    // Whichever worker accepted them, and however they authenticate: the home worker has them.
     let mut streams: Vec<UnixStream> = (0..10).map(|_| connect(&memcached)).collect();
     for stream in &mut streams {
         assert_eq!(
@@ -106,7 +106,8 @@ fn a_unix_socket_is_a_port_of_this_machine() {
     assert!(!redis.exists() && !memcached.exists(), "the files go with the server");
 }
 
-/// A server with TLS on a port for each protocol: memcached's speaks for the shop, at Redis' a tenant has to be named.
+/// A server with TLS on a port for each protocol. memcached's acts for the shop; at Redis' a client must name its
+/// tenant.
 pub(super) struct Secured {
     pub(super) plane: DataPlane,
     folder: tempfile::TempDir,
@@ -134,7 +135,7 @@ impl Secured {
         self.folder.path().join("certificate.pem")
     }
 
-    /// A client that believes the certificate that is there now.
+    /// A client that accepts the certificate that is there now.
     pub(super) fn client(&self, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.certificate()).expect("a certificate")).expect("a root");
@@ -176,7 +177,7 @@ fn over_tls_all_is_as_without() {
         assert_eq!(hear_from(&mut stream, &said, b"\r\n"), "STORED\r\n");
         let heard = hear_from(&mut stream, b"get large\r\n", b"END\r\n");
         assert!(heard.as_bytes().get(23..).is_some_and(|heard| heard.starts_with(&value)), "{} bytes", heard.len());
-        // One that has said its last hears the answers to what it said before.
+        // A connection that has closed its writing side still receives the answers to its requests.
         stream.write_all(b"get a\r\nget a\r\n").expect("said");
         stream.conn.send_close_notify();
         stream.flush().expect("said");
@@ -222,7 +223,7 @@ fn what_is_no_handshake_or_never_ends_one_is_closed_and_others_do_not_notice() {
         assert!(heard.ends_with(b"<closed>") && heard.len() < 40, "{said:?}: {}", text(&heard));
     }
     assert!(within_a_minute(|| refused() == 4), "{}", refused());
-    // Half a hello, in pieces, from as many as want to; and some that say nothing.
+    // Half a hello, in parts, from many connections; and some that send nothing.
     let config = server.client(&[&TLS13]);
     let mut hello = Vec::new();
     let name = ServerName::try_from("localhost").expect("a name");
@@ -246,7 +247,7 @@ fn many_handshakes_at_once_are_all_ended_in_their_turn() {
     let server = Secured::start(1);
     let config = server.client(&[&TLS13]);
     let mut streams: Vec<Secure> = (0..100).map(|_| secure(&config, server.memcached)).collect();
-    // All have said hello before the first goes on.
+    // All have sent their hello before the first continues.
     for stream in &mut streams {
         while stream.conn.wants_write() {
             stream.conn.write_tls(&mut stream.sock).expect("said");
@@ -267,7 +268,7 @@ fn another_certificate_is_shown_without_a_restart_and_connections_go_on() {
     let new = server.client(&[&TLS13]);
     server.plane.look_at_certificate();
     assert!(within_a_minute(|| hear_from(&mut secure(&new, server.memcached), b"mn\r\n", b"\r\n") == "MN\r\n"));
-    // A ticket of before would do; a client that has none does not believe the new one.
+    // An old ticket would suffice; a client without one does not accept the new certificate.
     let mut stranger = ClientConfig::clone(&old);
     stranger.resumption = Resumption::disabled();
     assert_eq!(hear_from(&mut secure(&Arc::new(stranger), server.memcached), b"mn\r\n", b"\r\n"), "<closed>");
@@ -302,7 +303,7 @@ fn a_port_says_what_it_speaks_for_and_is_not_there() {
     assert!(in_want().is_empty());
 }
 
-/// Asks again and again until an answer is another one; that one.
+/// Repeats a request until its answer changes; returns the new answer.
 fn ask_on(mut stream: TcpStream, said: &'static [u8], expected: &'static str) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         loop {
@@ -316,7 +317,7 @@ fn ask_on(mut stream: TcpStream, said: &'static [u8], expected: &'static str) ->
 
 #[test]
 fn a_server_that_stops_says_so_to_whoever_asks() {
-    // On a machine with no time for its threads one of them may not come to ask while the server still answers.
+    // On a machine without time for its threads one of them may not send while the server still answers.
     let told = (0..20).any(|_| {
         let plane = data_plane_with(&format!(
             "workers = 3\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\n[[memcached]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\n{TENANTS}"

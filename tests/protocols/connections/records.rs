@@ -1,4 +1,4 @@
-//! Records of TLS that cost more than they bring: new keys, halves of messages, a byte at a time.
+//! TLS records that cost more than they are worth: new keys, halves of messages, a byte at a time.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{
 use super::metric;
 use super::ports::{Secure, Secured, hear_from, secure};
 
-/// A client whose handshake is over, and which makes its records itself.
+/// A client with a finished handshake that makes its records itself.
 struct Hand {
     socket: TcpStream,
     encrypter: Box<dyn MessageEncrypter>,
@@ -46,13 +46,13 @@ impl Hand {
         record
     }
 
-    /// Whether the server has ended it. Else it has said something.
+    /// Returns whether the server has closed it; otherwise the server has sent something.
     fn has_ended(&mut self) -> bool {
         let mut heard = [0; 4096];
         loop {
             match self.socket.read(&mut heard) {
                 Ok(0) => return true,
-                // Tickets, and why it ends.
+                // Tickets, and the reason for the close.
                 Ok(_) => {}
                 Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
             }
@@ -71,7 +71,7 @@ fn half_of_a_message_that_never_ends_is_not_kept() {
     }
     assert!(hand.has_ended());
     assert_eq!(metric(&server.plane, "connections_refused.protocol"), 1);
-    // A large record that comes in small parts is no such thing.
+    // A large record that arrives in small parts does not count as one.
     let mut hand = Hand::new(&server);
     let value = [&b"set a 0 0 16000\r\n"[..], &[b'x'; 16_000], b"\r\n"].concat();
     let record = hand.record(ContentType::ApplicationData, &value);
@@ -90,7 +90,7 @@ fn who_changes_keys_without_end_is_ended() {
         for time in 0..times {
             stream.conn.refresh_traffic_keys().expect("new keys");
             if time % 20 == 0 {
-                // The library lets so many through for a byte.
+                // The library allows so many key changes for each byte of data.
                 stream.conn.writer().write_all(b"mn\r\n").expect("said");
             }
             let _may_be_closed = stream.conn.complete_io(&mut stream.sock);

@@ -1,4 +1,4 @@
-//! The binary protocol: frames at random, and what is heard of them.
+//! The binary protocol: random frames, and the answers to them.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io::{Read, Write};
@@ -15,28 +15,28 @@ pub const NO_NUMBER: u64 = u64::MAX - 5;
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     pub opcode: u8,
-    /// The number that the record has to have.
+    /// The number that the record must have.
     pub cas: Cas,
     pub extras: Vec<u8>,
     pub key: String,
     pub value: Vec<u8>,
-    /// Added to the length of the body, which is then wrong.
+    /// Added to the body's length, which makes it wrong.
     pub too_long_by: i32,
 }
 
-/// A number of a record, which each server has its own of.
+/// A record's number, which differs between the servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cas {
     /// None.
     #[default]
     Any,
-    /// The one that it has.
+    /// The record's current number.
     Right,
     /// One that no record has.
     Wrong,
 }
 
-/// An answer: command, status, whether there is a number, extras, key and value.
+/// An answer: command, status, whether it has a number, extras, key and value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Heard {
     pub opcode: u8,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Heard {
 }
 
 impl Said {
-    /// As bytes.
+    /// Encodes the request.
     pub fn encode(&self, opaque: u32, cas: u64) -> Vec<u8> {
         let len = self.extras.len() + self.key.len() + self.value.len();
         let mut frame = vec![0x80, self.opcode];
@@ -77,7 +77,7 @@ impl Said {
     }
 }
 
-/// Hears one answer. None: the connection has ended.
+/// Reads one answer. `None`: the connection has ended.
 pub fn hear(stream: &mut TcpStream) -> Option<Heard> {
     let mut head = [0; 24];
     stream.read_exact(&mut head).ok()?;
@@ -92,8 +92,8 @@ pub fn hear(stream: &mut TcpStream) -> Option<Heard> {
     Some(Heard { opcode: head[1], status: half(6), opaque: word(12), cas, extras: body, key, value })
 }
 
-/// Says something and hears all the answers to it: up to that of a command that does nothing, or to the connection's
-/// end. Tells whether it has ended.
+/// Sends requests and reads all the answers: up to that of a no-op, or to the connection's end. Also returns whether it
+/// has ended.
 pub fn talk(stream: &mut TcpStream, said: &[u8]) -> (Vec<Heard>, bool) {
     const NOTHING: u32 = 0xeeee_eeee;
     let nothing = Said { opcode: 0x0a, ..Said::default() }.encode(NOTHING, 0);
@@ -118,9 +118,8 @@ fn one<T: Copy>(random: &mut StdRng, of: &[T]) -> T {
     *of.choose(random).expect("there are some")
 }
 
-/// A request at random, with this and that wrong now and then. Not one that each server answers in its own words:
-/// statistics, verbosity, the version, and unknown commands with a key, of whose bodies memcached skips some bytes
-/// twice.
+/// A random request, sometimes malformed. It is not one that each server answers in its own words: statistics,
+/// verbosity, the version, and unknown commands with a key (memcached skips some bytes of their bodies twice).
 pub fn command(random: &mut StdRng) -> Said {
     let key = one(random, &["a", "b", "c", "d", "a key with blanks", "\u{1}\r\n"]).to_owned();
     let cas = one(random, &[Cas::Any, Cas::Any, Cas::Any, Cas::Right, Cas::Right, Cas::Wrong]);
@@ -152,7 +151,7 @@ pub fn command(random: &mut StdRng) -> Said {
         12 => Said { value, ..Said::default() }.with_opcode(one(random, &[0x1f, 0x25, 0x40, 0x76, 0xff])),
         _ => Said { opcode: one(random, &[0x0a, 0x20, 0x21]), ..Said::default() },
     };
-    // Something wrong, which ends the connection.
+    // An error that ends the connection.
     if random.random_ratio(1, 30) && said.opcode < 0x1f {
         match random.random_range(0..4) {
             0 => said.extras.push(0),

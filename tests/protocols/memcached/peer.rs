@@ -1,4 +1,4 @@
-//! The real memcached, from Debian's package, and conversations with it or with us.
+//! The real memcached, from Debian's package, and connections to it or to this server.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io::{Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Whether a command is there; installs its package if that can be done.
+/// Returns whether a command is installed; installs its package if possible.
 pub fn need_package(command: &str, package: &str) -> bool {
     let there = || {
         let found = Command::new("sh").args(["-c", &format!("command -v {command}")]).stdout(Stdio::null()).status();
@@ -28,14 +28,14 @@ pub fn need_package(command: &str, package: &str) -> bool {
     there
 }
 
-/// A memcached of its own, ended when dropped.
+/// A memcached process of the test's own; ended when dropped.
 pub struct Memcached {
     child: Child,
     pub address: SocketAddr,
 }
 
 impl Memcached {
-    /// Starts it, if it is there.
+    /// Starts it, if it is installed.
     pub fn start(arguments: &[&str]) -> Option<Memcached> {
         if !need_package("memcached", "memcached") {
             return None;
@@ -70,16 +70,15 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Says something and hears all the answers, up to that of a command that does nothing; or up to the end of the
-/// connection, which is shown.
+/// Sends commands and reads all the answers, up to that of a no-op; or up to the connection's end, which is marked.
 pub fn talk(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
-    // A connection that has ended takes nothing more: what it answered before is there.
+    // A closed connection accepts no more bytes: its earlier answers are there.
     let _may_be_closed = stream.write_all(said).and_then(|()| stream.write_all(b"\r\nmn\r\n"));
     hear(stream, b"MN\r\n")
 }
 
-/// The same, where what is said may take a little of what follows for its own (a line is lost to that), or may itself
-/// be a command that does nothing: the end is where the version is told, which no case asks for.
+/// As [`talk`], for input that may swallow a little of what follows (a line is lost to that), or may itself contain a
+/// no-op. The end is the version's reply, which no case requests.
 pub fn talk_through(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
     let _may_be_closed = stream.write_all(&[said, b"\r\nlost\r\nversion\r\n"].concat());
     let version = |heard: &[u8]| {
@@ -91,12 +90,12 @@ pub fn talk_through(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
     heard
 }
 
-/// Hears until the answers end so.
+/// Reads until the answers end with `end`.
 pub fn hear(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
     hear_until(stream, |heard| heard.ends_with(end))
 }
 
-/// Hears until what was heard is all there is, or to the end of the connection, which is shown.
+/// Reads until the received bytes are complete, or to the connection's end, which is marked.
 fn hear_until(stream: &mut TcpStream, is_all: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let (mut heard, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
     while !is_all(&heard) {
@@ -111,7 +110,7 @@ fn hear_until(stream: &mut TcpStream, is_all: impl Fn(&[u8]) -> bool) -> Vec<u8>
     heard
 }
 
-/// Says something on a connection of its own.
+/// Sends commands on a connection of its own.
 pub fn ask(address: SocketAddr, said: &[u8]) -> Vec<u8> {
     talk(&mut connect(address), said)
 }

@@ -1,4 +1,4 @@
-//! Commands at random: those that are mostly used, with this and that wrong now and then.
+//! Random commands: the usual ones, sometimes malformed.
 #![allow(unreachable_pub)]
 
 use rand::Rng;
@@ -9,12 +9,12 @@ fn one<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
     of.choose(random).expect("there are some")
 }
 
-/// Times of expiry. Far from each other and from now, so that no run is so slow that one ends.
+/// Times of expiry. They are far from each other and from the present, so that none ends even in a slow run.
 const TIMES: [&str; 11] =
     ["0", "0", "0", "10000", "100000", "2592000", "2592001", "-1", "2000000000", "99999999999", "x"];
 
-/// Keys whose values are put together, and keys whose values are added to. (Blanks that fill a number up would stand
-/// before what is appended, but not where memcached just had to make a new item.)
+/// Keys whose values are appended to, and keys whose values are incremented. (Blanks that pad a number would precede
+/// the appended bytes, but not where memcached just had to make a new item.)
 const TEXTS: [&str; 3] = ["a", "b", "c"];
 const NUMBERS: [&str; 2] = ["d", "e"];
 /// A key that meta commands name in base64, too.
@@ -25,8 +25,7 @@ fn value(random: &mut StdRng, wide: bool) -> String {
     match random.random_range(0..40) {
         0..=9 => random.random_range(0..200u32).to_string(),
         10..=17 => String::new(),
-        // Not 2^63 or more: there memcached looks for a minus, and goes on looking behind the item, so its answer is
-        // anyone's guess.
+        // Not 2^63 or more: there memcached looks for a minus, and continues beyond the item, so its answer is random.
         18..=27 => 4_000_000_000_000_000_000u64.to_string(),
         28 if wide => {
             let count = random.random_range(1000..20_000);
@@ -39,11 +38,10 @@ fn value(random: &mut StdRng, wide: bool) -> String {
     }
 }
 
-/// A command, and the key that it is about. `{cas}` stands for the number that its record has, `{older}` for the one
-/// before.
+/// A command, and its key. `{cas}` stands for the current number of its record, `{older}` for the one before.
 ///
-/// `wide`: with more that is wrong, keys in base64, numbers of records, more times and flags. Not all of that is
-/// answered alike yet.
+/// `wide`: with more errors, keys in base64, numbers of records, more times and flags. Some of that is still answered
+/// differently.
 pub fn command(random: &mut StdRng, wide: bool) -> (&'static str, String) {
     let keys = ["a", "b", "c", "d", "e", "f"];
     let key = one(random, if wide { &keys } else { &keys[..5] });
@@ -74,7 +72,7 @@ pub fn command(random: &mut StdRng, wide: bool) -> (&'static str, String) {
     }
 }
 
-/// Something wrong, which may ask for no answer.
+/// A malformed command, which may request no reply.
 fn wrong(random: &mut StdRng, key: &str, noreply: &str) -> String {
     let front = one(
         random,
@@ -115,7 +113,7 @@ fn wrong(random: &mut StdRng, key: &str, noreply: &str) -> String {
     front.replace("KEY", key).replace("LONG", &"k".repeat(251)) + noreply
 }
 
-/// Flags that a meta command is given.
+/// The flags of a meta command.
 fn flags_of(verb: &str, wide: bool) -> &'static [&'static str] {
     match verb {
         "mg" if !wide => {
@@ -199,7 +197,7 @@ fn meta(random: &mut StdRng, keys: [&'static str; 3], value: &str, len: usize, w
     };
     let mut written = key;
     if key == BOTH.0 {
-        // Whether such a key comes back in base64 goes by how it was stored there.
+        // Whether such a key is returned in base64 depends on how it was stored there.
         flags.retain(|flag| *flag != "k");
         if random.random_ratio(1, 2) {
             written = BOTH.1;

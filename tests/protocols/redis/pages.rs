@@ -1,11 +1,11 @@
-//! Promise: a page in a browser on the server's machine has nothing run on a port that speaks for a tenant.
+//! Promise: a web page in a browser on the server's machine cannot run commands on a port that acts for a tenant.
 
 use std::net::TcpListener;
 
 use super::*;
 
-/// What Chromium 156 sends for `fetch(url, {method: 'POST', mode: 'no-cors', body: '\r\nSET stolen 1\r\n'})` of a page
-/// elsewhere.
+/// Chromium 156's bytes for `fetch(url, {method: 'POST', mode: 'no-cors', body: '\r\nSET stolen 1\r\n'})` from a page
+/// of another origin.
 const POSTED: &str = "POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\nConnection: keep-alive\r\nContent-Length: 16\r\nsec-ch-ua-platform: \"Linux\"\r\n\
     User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/156.0.0.0 Safari/537.36\r\n\
     sec-ch-ua: \"Not:A-Brand\";v=\"8\", \"Chromium\";v=\"156\"\r\nContent-Type: text/plain;charset=UTF-8\r\nsec-ch-ua-mobile: ?0\r\nAccept: */*\r\n\
@@ -18,19 +18,19 @@ fn spoke_http(plane: &DataPlane) -> u64 {
     flat(&read).find(|(name, _)| name == "connections_refused.http").map_or(0, |(_, count)| count)
 }
 
-/// Two ports that speak for tenant `shop`: Redis' and memcached's.
+/// Two ports that act for tenant `shop`: Redis' and memcached's.
 fn ports() -> (DataPlane, SocketAddr, SocketAddr) {
     let plane = data_plane_with(
         "workers = 2\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\ntable = 'items'\n\
          [[memcached]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\ntable = 'items'\nudp = false\n\
          [[tenants]]\nname = 'shop'\nopen = true\ntables = [{ name = 'items' }]\n",
     );
-    // memcached's are listened on first.
+    // memcached's ports are bound first.
     let (memcached, redis) = (plane.listening()[0], plane.listening()[1]);
     (plane, redis, memcached)
 }
 
-/// How many records there are of what pages tried to store.
+/// The number of records that pages have managed to store.
 fn stolen(redis: SocketAddr) -> String {
     let mut stream = TcpStream::connect(redis).expect("a connection");
     say(&mut stream, "EXISTS stolen\r\n", "\r\n")
@@ -48,23 +48,23 @@ fn what_a_browser_posts_is_not_run_however_it_is_cut() {
             for cut in [1, 6, 16, text.len() / 2, text.len() - 14, text.len()] {
                 let mut stream = TcpStream::connect(port).expect("a connection");
                 stream.set_nodelay(true).expect("set");
-                // It may be closed before the second part comes.
+                // It may be closed before the second part arrives.
                 let _ended = stream.write_all(&text.as_bytes()[..cut]);
                 std::thread::yield_now();
                 let _ended = stream.write_all(&text.as_bytes()[cut..]);
                 stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
-                // Closed with bytes of ours unread, the connection may be reset instead of ended.
+                // Closed with unread bytes of this client, the connection may be reset instead of ended.
                 let _ended = stream.read_to_end(&mut Vec::new());
                 sent += 1;
             }
         }
     }
     assert_eq!(stolen(redis), ":0\r\n");
-    // Of Redis' half; a quote that does not end is no command either. memcached's parser has its own word for it.
+    // Redis' half of them; an unterminated quote is no command either. memcached's parser has its own error for it.
     assert_eq!(spoke_http(&plane), sent / 2 * 3 / 4);
 }
 
-/// The same by a browser itself, where there is one.
+/// The same from a real browser, where one is installed.
 #[test]
 fn a_page_in_chromium_has_nothing_stored() {
     let (plane, redis, memcached) = ports();

@@ -1,10 +1,9 @@
 //! Promise: inside a crate the files depend on each other one way. Two files that need each other are one thing in two
-//! places, or something that both need has no file of its own yet.
+//! files, or something that both need has no file of its own yet.
 //!
-//! An arrow goes from a file that names an item to the file that defines it, whatever the item was re-exported through.
-//! Methods and fields are not names of their own, so they make no arrow; nor does `pub use`, nor code for tests alone.
-//! A module and the modules inside it are seen as one thing from outside: what a file takes from the files of the
-//! modules around it makes no arrow.
+//! An arrow goes from a file that names an item to the file that defines it, through any re-exports. Methods and fields
+//! are not names of their own, so they make no arrow; nor does `pub use`, nor code for tests alone. A module and its
+//! inner modules count as one thing from outside. A file's use of the files of the modules around it makes no arrow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,9 +12,9 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
-/// Circles of files that are left, by crate. The list only shrinks.
+/// Remaining cycles of files, by crate. The list only shrinks.
 const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
-    // The table of commands names each handler, and some handlers ask the table.
+    // The table of commands names each handler, and some handlers use the table.
     (
         "db/dialects",
         &[
@@ -42,23 +41,23 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
             "redis/unsupported.rs",
         ],
     ),
-    // An invocation points to the table of host functions, and they are given the invocation.
+    // An invocation points to the table of host functions, and those receive the invocation.
     ("db/runtime", &["commit.rs", "guest_runner.rs", "host.rs", "invocation.rs", "range.rs", "watchdog.rs"]),
 ];
 
 /// Texts of a crate by their paths below its `src`.
 type Sources = BTreeMap<PathBuf, String>;
-/// From a file to a file, and the names that the first takes from the second.
+/// From one file to another, and the names that the first uses of the second.
 type Arrows = BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>;
 
-/// How often an import may lead to another import.
+/// Most imports in a chain of imports.
 const IMPORT_STEPS: usize = 16;
 
 /// A module, which is a file or a part of one.
 struct Module {
     file: PathBuf,
     parent: Option<usize>,
-    /// By name; two where the way to build decides.
+    /// By name; two where the build configuration decides.
     children: BTreeMap<String, Vec<usize>>,
     items: BTreeSet<String>,
     imports: BTreeMap<String, Vec<Vec<String>>>,
@@ -117,12 +116,12 @@ fn name_of(item: &syn::Item) -> Option<String> {
     Some(ident.to_string())
 }
 
-/// The paths that code names, in whatever place: expressions, types, patterns, and what macros are given.
+/// The paths that code names anywhere: in expressions, types, patterns, and macro arguments.
 #[derive(Default)]
 struct NamedPaths(BTreeSet<Vec<String>>);
 
 impl NamedPaths {
-    /// Paths in what a macro is given, which nobody has parsed: names with `::` between them.
+    /// Paths in macro arguments, which are not parsed: names with `::` between them.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -151,7 +150,7 @@ impl NamedPaths {
 
 impl<'ast> Visit<'ast> for NamedPaths {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        // Modules and imports are noted on their own.
+        // Modules and imports are recorded separately.
         let elsewhere = matches!(item, syn::Item::Mod(_) | syn::Item::Use(_));
         if !elsewhere && !is_for_tests(attributes(item)) {
             syn::visit::visit_item(self, item);
@@ -320,7 +319,7 @@ impl<'s> ModuleTree<'s> {
         Some(at)
     }
 
-    /// The module that defines the item which a path names, and the item's name. None: it is of another crate, or no
+    /// The module that defines the item which a path names, and the item's name. `None`: it is of another crate, or no
     /// item.
     fn owner<'p>(&'p self, from: usize, path: &'p [String], steps: usize) -> Option<(usize, &'p str)> {
         let (part, rest) = path.split_first()?;
@@ -358,7 +357,7 @@ impl<'s> ModuleTree<'s> {
         })
     }
 
-    /// As [`ModuleTree::owner`], of what stands behind an import: the import is an item, or a module on the way to it.
+    /// As [`ModuleTree::owner`], through an import: its target is an item, or a module on the path to it.
     fn owner_through<'p>(
         &'p self,
         from: usize,
@@ -398,7 +397,7 @@ impl<'s> ModuleTree<'s> {
     }
 }
 
-/// Files that lead to each other, each set sorted.
+/// Files that depend on each other in a cycle, each set sorted.
 fn circles(arrows: &Arrows) -> Vec<Vec<PathBuf>> {
     let mut next: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
     for (from, to) in arrows.keys() {
@@ -431,7 +430,7 @@ fn circles(arrows: &Arrows) -> Vec<Vec<PathBuf>> {
     found
 }
 
-/// What is wrong with a crate: circles that are not listed, and listed ones that are not there.
+/// The errors of a crate: cycles that are not listed, and listed ones that do not exist.
 fn complaints(name: &str, sources: &Sources, known: &[(&str, &[&str])]) -> Vec<String> {
     let mut arrows = Arrows::new();
     for root in ["lib.rs", "main.rs"] {

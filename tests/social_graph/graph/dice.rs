@@ -1,11 +1,11 @@
-//! Questions at random, from few ids, types and times, so that they meet each other's answers.
+//! Random requests with few ids, types and times, so that they affect each other's answers.
 #![allow(unreachable_pub)]
 
 use sandstorm_client::tao::Fields;
 
 use super::oracle::{Ask, Edge, MOST_DATA, MOST_FIELD_BYTES, MOST_FIELDS, Oracle};
 
-/// Splitmix: a number after the other, by a seed.
+/// Splitmix: a sequence of numbers from a seed.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -34,11 +34,11 @@ impl Dice {
     }
 }
 
-/// Few ids from which edges go, the ends of all ids among them.
+/// A few ids from which edges go, the smallest and the largest id among them.
 pub const FROM: [u64; 5] = [0, 1, 2, 3, u64::MAX];
 /// Ids with long lists, to and from [`MANY`].
 pub const HUBS: [u64; 2] = [1 << 40, (1 << 40) + 1];
-/// The first of the ids at the other ends of the long lists.
+/// The first id at the other ends of the long lists.
 pub const MANY: u64 = 1 << 41;
 /// Types that are declared at first, with their inverses.
 pub const DECLARED: [(u32, Option<u32>); 6] =
@@ -48,10 +48,10 @@ pub const TYPES: [u32; 14] = [1, 2, 3, 4, 6, u32::MAX, 7, 0, 5, 8, 9, 10, 11, 12
 const TIMES: [u64; 9] = [0, 1, 2, 3, 100, 101, 1 << 32, u64::MAX - 1, u64::MAX];
 const LIMITS: [u32; 10] = [0, 1, 2, 3, 5, 50, 5_999, 6_000, 6_001, u32::MAX];
 
-/// How a world's questions are made.
+/// The parameters of a world's requests.
 pub struct World {
     pub dice: Dice,
-    /// How many ids stand at the other ends of the long lists; 0: there are none.
+    /// Number of ids at the other ends of the long lists; 0: there are none.
     pub many: u64,
 }
 
@@ -68,7 +68,7 @@ impl World {
             }
             22..32 => Ask::Delete(self.edge(oracle)),
             32..42 => {
-                // Those to themselves are few, and twice as hard.
+                // Edges from an id to itself are rare, and twice as hard.
                 let id = self.dice.of(&FROM);
                 let itself = (id, self.dice.of(&[2, 3, 6, u32::MAX]), id);
                 let edge = if oracle.edges.contains_key(&itself) { itself } else { self.edge(oracle) };
@@ -115,7 +115,7 @@ impl World {
         self.dice.of(&LIMITS)
     }
 
-    /// An edge that may be there; one that is there, half of the times.
+    /// An edge that may exist; half of the time one that does.
     fn edge(&mut self, oracle: &Oracle) -> Edge {
         if self.dice.one_in(2) {
             let id = self.dice.of(&FROM);
@@ -170,12 +170,12 @@ impl World {
         match self.dice.below(60) {
             0 => (0..MOST_FIELDS).map(|number| (format!("f{number}"), "v")).collect(),
             1 => (0..=MOST_FIELDS).map(|number| (format!("f{number}"), "v")).collect(),
-            // Two of these are too much.
+            // Two of these exceed the limit.
             2 | 3 => {
                 let name = self.name();
                 [(name, vec![7; MOST_FIELD_BYTES / 2 + 1])].into_iter().collect()
             }
-            // Just as much as there can be, and one byte more.
+            // Exactly the limit, and one byte more.
             4 => [("a", vec![7; MOST_FIELD_BYTES - 6])].into_iter().collect(),
             5 => [("a", vec![7; MOST_FIELD_BYTES - 5])].into_iter().collect(),
             some => {
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// An object that was given out, mostly, though it may be deleted.
+    /// Mostly an object that was created, though it may be deleted.
     fn object(&mut self, oracle: &Oracle) -> u64 {
         if self.dice.one_in(10) {
             return self.dice.of(&FROM);

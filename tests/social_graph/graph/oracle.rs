@@ -1,5 +1,6 @@
-//! What a social graph answers by TAO's paper (Bronson et al., USENIX ATC 2013, section 3) and by docs/tao.md: maps of
-//! objects, edges and types; a list is sorted when it is asked for. Nothing here is taken from the extension's sources.
+//! The answers of a social graph according to TAO's paper (Bronson et al., USENIX ATC 2013, section 3) and docs/tao.md:
+//! maps of objects, edges and types; a list is sorted when it is read. Nothing here is taken from the extension's
+//! sources.
 #![allow(unreachable_pub)]
 
 use std::cmp::Reverse;
@@ -7,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandstorm_client::tao::Fields;
 
-/// Edges that one query gives, at most.
+/// Most edges that one query returns.
 const LIMIT: usize = 6_000;
-/// Bytes of an association's data, at most.
+/// Most bytes of an association's data.
 pub const MOST_DATA: usize = 64 << 10;
-/// Fields of an object, and their bytes together, at most: names, values, and 5 for each.
+/// Most fields of an object, and most bytes of them together: names, values, and 5 for each.
 pub const MOST_FIELDS: usize = 1_024;
 pub const MOST_FIELD_BYTES: usize = 256 << 10;
 
@@ -20,7 +21,7 @@ pub type Edge = (u64, u32, u64);
 /// To, time, data.
 pub type Hit = (u64, u64, Vec<u8>);
 
-/// What a graph is asked.
+/// A request to a graph.
 #[derive(Clone, Debug)]
 pub enum Ask {
     ObjAdd(u32, Fields),
@@ -38,7 +39,7 @@ pub enum Ask {
     Declared(u32),
 }
 
-/// What it answers.
+/// A graph's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     Id(u64),
@@ -54,16 +55,16 @@ pub enum Said {
 #[derive(Debug, Default)]
 pub struct Oracle {
     pub objects: BTreeMap<u64, (u32, Fields)>,
-    /// All ids that were ever given out.
+    /// All ids that were ever assigned.
     pub given: BTreeSet<u64>,
     pub edges: BTreeMap<Edge, (u64, Vec<u8>)>,
     types: BTreeMap<u32, Option<u32>>,
-    /// What has happened, and how often: a run that never met the hard cases would prove little.
+    /// The events so far, and their counts: a run without the hard cases would prove little.
     pub met: BTreeMap<&'static str, u64>,
 }
 
 impl Oracle {
-    /// Holds an answer against what it has to be.
+    /// Compares an answer with the expected one.
     pub fn check(&mut self, ask: &Ask, said: &Said) {
         let expected = self.expect(ask, said);
         assert!(*said == expected, "{ask:?}\nis answered {said:?}\nnot {expected:?}");
@@ -139,7 +140,7 @@ impl Oracle {
         self.types.get(&atype).copied().flatten().map(|inverse| (id2, inverse, id1))
     }
 
-    /// A type that has an edge has an inverse or none for ever.
+    /// Once a type has an edge, its inverse (or having none) is fixed.
     fn put(&mut self, edge: Edge, value: (u64, Vec<u8>)) -> bool {
         self.types.entry(edge.1).or_insert(None);
         if let Some(inverse) = self.inverse(edge) {
@@ -163,7 +164,7 @@ impl Oracle {
         if edge.0 == edge.2 {
             self.meet("an edge to itself");
         }
-        // By hand, since an edge to itself of a symmetric type is its own inverse.
+        // By hand, since a self-edge of a symmetric type is its own inverse.
         let is_new = !self.edges.contains_key(&edge);
         if !is_new {
             self.meet("an edge that is there is added");
@@ -211,7 +212,7 @@ impl Oracle {
         self.edges.range((id1, atype, 0)..=(id1, atype, u64::MAX))
     }
 
-    /// A whole list, newest first, equal times by ascending id2.
+    /// A whole list, newest first; equal times are ordered by ascending id2.
     pub fn list(&self, (id1, atype): (u64, u32)) -> Vec<Hit> {
         let edges = self.edges_of(id1, atype);
         let mut hits: Vec<Hit> = edges.map(|(edge, (time, data))| (edge.2, *time, data.clone())).collect();
@@ -220,7 +221,7 @@ impl Oracle {
     }
 }
 
-/// Whether an object may have these fields.
+/// Returns whether an object may have these fields.
 fn fit(fields: &Fields) -> bool {
     let bytes: usize = fields.0.iter().map(|(name, value)| name.len() + value.len() + 5).sum();
     let named = fields.0.keys().all(|name| (1..=255).contains(&name.len()));

@@ -1,4 +1,4 @@
-//! What a graph store has to answer, in the simplest way there is; questions at random, and a check that a graph is
+//! The expected answers of a graph store, in the simplest implementation; random requests, and a check that a graph is
 //! sound.
 #![allow(dead_code, unreachable_pub)]
 
@@ -12,7 +12,7 @@ pub type Edge = (u64, u64, Vec<u8>);
 /// Edges that one query gives at most.
 pub const LIMIT: usize = 6_000;
 
-/// A question to a graph.
+/// A request to a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     ObjAdd { otype: u32, fields: Fields },
@@ -43,7 +43,7 @@ pub enum Answer {
     Invalid,
 }
 
-/// Who answers.
+/// A store that answers requests.
 pub trait Graph {
     fn ask(&mut self, op: &Op) -> Answer;
 }
@@ -53,7 +53,7 @@ type List = BTreeMap<u64, (u64, Vec<u8>)>;
 /// The simplest graph store.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Every id that was ever given out, in that order.
+    /// Every id that was ever assigned, in that order.
     pub ids: Vec<u64>,
     objects: BTreeMap<u64, (u32, Fields)>,
     lists: BTreeMap<(u64, u32), List>,
@@ -61,7 +61,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Whether the answer is right, ids being free to choose as long as they are new; what was done is done here, too.
+    /// Returns whether the answer is right; new ids may be any that are unused. Applies the request's changes here,
+    /// too.
     pub fn check(&mut self, op: &Op, answer: &Answer) {
         if let Op::ObjAdd { otype, fields } = op {
             let Answer::Id(id) = answer else { panic!("{op:?}: {answer:?}") };
@@ -142,7 +143,7 @@ impl Model {
         Some(was)
     }
 
-    /// A list, newest first, equal times by ascending id2.
+    /// A list, newest first; equal times are ordered by ascending id2.
     fn list(&self, id1: u64, atype: u32) -> Vec<Edge> {
         let edges = self.lists.get(&(id1, atype)).into_iter().flatten();
         let mut edges: Vec<Edge> = edges.map(|(id2, (time, data))| (*id2, *time, data.clone())).collect();
@@ -151,7 +152,7 @@ impl Model {
     }
 }
 
-/// Numbers that look like chance, the same from the same seed.
+/// Pseudo-random numbers, the same from the same seed.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -171,14 +172,13 @@ impl Random {
     }
 }
 
-/// Ids that edges join: few, so that they meet, and those at the ends.
+/// Ids that edges join: few, so that they meet, and the smallest and largest.
 pub const ENDS: [u64; 7] = [0, 1, 2, 3, 255, 256, u64::MAX];
-/// Types of edges: 1 and 2 are declared as each other's inverse, 3 as its own, 4 without; the others are left to
-/// chance.
+/// Types of edges: 1 and 2 are declared as each other's inverse, 3 as its own, 4 without; the others are random.
 pub const TYPES: [u32; 7] = [1, 2, 3, 4, 5, 0, u32::MAX];
 const TIMES: [u64; 7] = [0, 1, 2, 3, 1_000, u64::MAX - 1, u64::MAX];
 
-/// What a graph is to be asked before the random questions.
+/// The requests before the random ones.
 pub fn declarations() -> Vec<Op> {
     let declare = |atype, inverse| Op::AssocType { atype, inverse };
     vec![declare(1, Some(2)), declare(3, Some(3)), declare(4, None)]
@@ -227,8 +227,8 @@ fn some_fields(random: &mut Random) -> Fields {
     (0..count).map(|_| (random.of(&names).to_vec(), vec![random.next() as u8; random.of(&[0, 1, 30])])).collect()
 }
 
-/// Whether the lists of a graph that is at rest are sound: each edge once, in order, as often as it is counted, with
-/// its inverse of the same time and data. Gives how many edges it has seen.
+/// Checks that the lists of a graph at rest are sound: each edge once, in order, as often as it is counted, with its
+/// inverse of the same time and data. Returns the number of edges.
 pub fn audit(graph: &mut impl Graph, ids: &[u64], types: &[u32]) -> usize {
     let mut lists: BTreeMap<(u64, u32), Vec<Edge>> = BTreeMap::new();
     for (id1, atype) in ids.iter().flat_map(|id1| types.iter().map(move |atype| (*id1, *atype))) {

@@ -1,4 +1,4 @@
-//! The process that sends back whatever comes, over any driver.
+//! The echo process: sends back every datagram that it receives, over any driver.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,10 +12,10 @@ use super::super::{bench_server, echo};
 use crate::device_args::DeviceArgs;
 use sandstorm_terminal::output::CliError;
 
-/// The UDP port of an echo past the kernel's own stack.
+/// The UDP port of an echo that does not use the kernel's network stack.
 const ECHO_PORT: u16 = 7400;
 
-/// Which driver: as the server has it.
+/// The driver options, as the server has them.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 struct EchoArgs {
@@ -27,10 +27,10 @@ struct EchoArgs {
     device: DeviceArgs,
 }
 
-/// What has to stay while the driver is used.
+/// The device that must stay open while the driver is used.
 #[cfg(feature = "dpdk")]
 type DeviceGuard = Option<sandstorm_net::dpdk::DpdkDevice>;
-/// Nothing has to.
+/// Without DPDK no device must stay open.
 #[cfg(not(feature = "dpdk"))]
 type DeviceGuard = Option<()>;
 
@@ -58,7 +58,7 @@ fn open_driver(settings: &NetSettings) -> Result<(AnyDriver, DeviceGuard), CliEr
     }
 }
 
-/// Sends back what comes until the process is ended.
+/// Sends back every datagram until the process is ended.
 pub(crate) fn answer(words: &[String]) -> Result<(), CliError> {
     let args = EchoArgs::try_parse_from(words).map_err(|error| CliError::new(error.to_string()))?;
     let over = args.device.overrides(args.driver, args.no_offload.then_some(false));

@@ -1,4 +1,4 @@
-//! Kinds of drivers, and a driver of a kind with what is at its other end.
+//! Kinds of drivers, and a driver together with the processes at its other end.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use sandstorm_terminal::output::CliError;
 /// A driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendKind {
-    /// Kernel sockets, a datagram a call.
+    /// Kernel sockets, one datagram per call.
     Single,
     /// Kernel sockets that segment and coalesce.
     Offload,
@@ -21,7 +21,7 @@ pub(super) enum BackendKind {
     Xdp,
     /// Shared memory, through DPDK.
     Memif,
-    /// The same where this side's packets are read and written where they lie.
+    /// Shared memory whose packets this side reads and writes in place (the zero-copy mode).
     MemifZeroCopy,
 }
 
@@ -46,7 +46,7 @@ impl BackendKind {
         }
     }
 
-    /// The one of this name, or those that have it in theirs.
+    /// Returns the kind with this name, or else the kinds whose names contain it.
     pub(super) fn named(text: &str) -> Result<Vec<BackendKind>, CliError> {
         let has =
             |is: fn(&str, &str) -> bool| BackendKind::ALL.into_iter().filter(|kind| is(kind.name(), text)).collect();
@@ -65,25 +65,25 @@ impl BackendKind {
         matches!(self, BackendKind::Memif | BackendKind::MemifZeroCopy)
     }
 
-    /// Whether every machine has it.
+    /// Returns whether every machine has this driver.
     pub(super) fn is_always_available(self) -> bool {
         matches!(self, BackendKind::Single | BackendKind::Offload)
     }
 }
 
-/// A driver with what is at its other end.
+/// A driver together with the processes at its other end.
 pub(super) struct DriverBackend {
     pub(super) kind: BackendKind,
     pub(super) server: ServerProcess,
-    /// None where there can be one connection alone.
+    /// The echo process. `None` where only one connection is possible.
     pub(super) echo: Option<ChildProcess>,
-    /// To the server, and to the echo.
+    /// The drivers towards the server and towards the echo.
     pub(super) ways: [Arc<dyn DriverFactory>; 2],
-    /// Where sockets of the shared memory are, and its pages.
+    /// The folder of the shared memory's sockets, and its huge pages.
     pub(super) _resources: Option<Box<dyn Any>>,
 }
 
-/// A server's address, and its client's, of a pair.
+/// Returns the addresses of a pair's server and client.
 pub(super) fn addresses(pair: usize) -> [String; 2] {
     [1, 2].map(|host| format!("10.98.{pair}.{host}/24"))
 }

@@ -1,5 +1,5 @@
-//! Gets that are asked for as barely as an echo is: messages written by hand, no window, no timers, no library between
-//! the question and the driver. So what is compared with the echo is the server, and not the client.
+//! Gets from a client that does as little as an echo's: hand-written messages, no window, no timers, no library. So the
+//! comparison with the echo measures the server and not the client.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,43 +20,43 @@ use sandstorm_terminal::output::CliError;
 
 /// Bytes of R2P2's header of a message of one packet.
 const R2P2_HEADER_BYTES: usize = 8;
-/// One in so many answers is looked at whole.
+/// One answer in this many is checked in full.
 const VERIFY_EVERY: u16 = 64;
-/// Most that may be under way; a power of two.
+/// Most requests in flight; a power of two.
 const MAX_IN_FLIGHT: usize = 1024;
-/// How long the server may take to answer the first message, and after how long it is sent again.
+/// Time within which the server must answer the first message, and the interval at which it is sent again.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const HELLO_RETRY: Duration = Duration::from_millis(20);
 
-/// A request's header, of R2P2 (docs/wire.md).
+/// The R2P2 header of a request (docs/wire.md).
 fn r2p2_header(id: u16) -> [u8; R2P2_HEADER_BYTES] {
     let [high, low] = id.to_be_bytes();
     [0xCC, R2P2_HEADER_BYTES as u8, 0, 0xC0, high, low, 0, 1]
 }
 
-/// Which request a packet answers, and the message in it.
+/// Returns the request id that a packet answers, and the message in it.
 fn answer(datagram: &[u8]) -> Option<(u16, &[u8])> {
     let (head, message) = datagram.split_first_chunk::<R2P2_HEADER_BYTES>()?;
     let [0xCC, _, 0x10, 0xC0, high, low, ..] = *head else { return None };
     Some((u16::from_be_bytes([high, low]), message))
 }
 
-/// One who asks for plain records, by Zipf's law.
+/// A client that gets plain records by Zipf's law.
 pub(super) struct BareGets {
-    /// What all questions have between R2P2's header and the key.
+    /// The bytes of every request between R2P2's header and the key.
     rpc_header: [u8; MESSAGE_HEADER_LEN + OP_HEADER_LEN],
     data: Data,
     chooser: KeyChooser,
     rng: SmallRng,
     key: Vec<u8>,
     id: u16,
-    /// When the request of each place was sent, and for which record; none is under way if that is 0.
+    /// For each slot, the send time of its request and the record; the time is 0 where none is in flight.
     sent: Box<[(u64, u64)]>,
     header: MessageHeader,
 }
 
 impl BareGets {
-    /// One that acts for this tenant.
+    /// Creates a client of this tenant.
     pub(super) fn new(tenant: u32, data: Data) -> Result<BareGets, CliError> {
         let session = rand::random();
         let header =
@@ -128,7 +128,7 @@ impl ProbeProtocol for BareGets {
     }
 }
 
-/// Whether a message answers with this record.
+/// Returns whether a message answers with this record.
 fn is_record(message: &[u8], record: u64, value_len: usize) -> bool {
     let Ok((_, mut operations)) = MessageHeader::decode(message) else { return false };
     let Some(Ok(answer)) = operations.next() else { return false };

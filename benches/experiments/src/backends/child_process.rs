@@ -1,5 +1,5 @@
-//! The processes at the other end: servers and echoes, stopped while others are measured, so that no core is shared
-//! with who only waits.
+//! The processes at the other end: servers and echoes. They are stopped while others are measured, so that no waiting
+//! process takes time of a measured core.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -17,25 +17,25 @@ use super::netns::NetworkNamespace;
 use crate::local_server::{GET, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
-/// A process of this program; gone with this value.
+/// A child process of this program; ended when dropped.
 pub(super) struct ChildProcess {
     child: Child,
-    /// What it said first.
+    /// The first line that it printed.
     said: Value,
-    /// What it complains of.
+    /// Its standard error.
     stderr: File,
     lab: Option<Arc<NetworkNamespace>>,
 }
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        // It may have ended by itself; nothing of it is to be kept.
+        // It may have ended by itself; nothing of it is needed any more.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// Runs a process while it lives; stopped again when dropped.
+/// Lets a stopped process run until this value is dropped.
 pub(super) struct ResumedProcess<'p>(&'p ChildProcess);
 
 impl Drop for ResumedProcess<'_> {
@@ -45,9 +45,9 @@ impl Drop for ResumedProcess<'_> {
 }
 
 impl ChildProcess {
-    /// Starts this program with these words, in a namespace if one is given, and waits until it says where it is.
+    /// Starts this program with these arguments, in a namespace if one is given, and waits until it prints its address.
     fn start(words: &[String], lab: Option<&Arc<NetworkNamespace>>) -> Result<ChildProcess, CliError> {
-        // However this process ends, that one ends with it, asleep or not.
+        // The child ends with this process, however this one ends, stopped or not.
         let mut line: Vec<String> = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned).into();
         line.extend(lab.iter().flat_map(|lab| lab.words()).map(str::to_owned));
         line.push(std::env::current_exe()?.display().to_string());
@@ -68,7 +68,7 @@ impl ChildProcess {
         Ok(process)
     }
 
-    /// What a process said that ended at once.
+    /// Returns the error of a process that ended at once.
     fn why(&mut self) -> CliError {
         let mut said = String::new();
         let read = self.stderr.rewind().and_then(|()| self.stderr.read_to_string(&mut said));
@@ -78,32 +78,32 @@ impl ChildProcess {
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended; whoever asks it will see.
+        // It may have ended; the next use of it shows that.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ended = kill_process(pid, signal);
         }
     }
 
-    /// Lets it run as long as the result lives.
+    /// Lets the process run as long as the result lives.
     pub(super) fn resume(&self) -> ResumedProcess<'_> {
         self.signal(Signal::CONT);
         ResumedProcess(self)
     }
 
-    /// Where datagrams for it go.
+    /// The address to which datagrams for it are sent.
     pub(super) fn address(&self) -> Result<SocketAddr, CliError> {
         let address = self.said["data"].as_str().and_then(|text| text.parse().ok());
         address.ok_or_else(|| CliError::new("a process does not say where it is"))
     }
 }
 
-/// A thread's worth of echoes, in a process of its own.
+/// Starts an echo of one thread in a process of its own.
 pub(super) fn start_echo(options: &[String], lab: Option<&Arc<NetworkNamespace>>) -> Result<ChildProcess, CliError> {
     let words: Vec<String> = ["bench", "--echo"].map(str::to_owned).into_iter().chain(options.to_vec()).collect();
     ChildProcess::start(&words, lab)
 }
 
-/// A server with a tenant that may call `get`.
+/// A server with one tenant that may call `get`.
 pub(super) struct ServerProcess {
     pub(super) process: ChildProcess,
     pub(super) tenant: LocalTenant,
@@ -112,7 +112,7 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts one with these options, with a core of its own for its worker.
+    /// Starts a server with these options and a core of its own for its worker.
     pub(super) fn start(options: &[String], lab: Option<&Arc<NetworkNamespace>>) -> Result<ServerProcess, CliError> {
         let folder = tempfile::tempdir()?;
         let state = folder.path().join("state").display().to_string();
@@ -134,7 +134,7 @@ impl ServerProcess {
         Ok(server)
     }
 
-    /// Asks its control port, which is where the server is.
+    /// Asks its control port, which is in the server's namespace.
     fn control<T: Send>(&self, ask: impl FnOnce(&Control) -> Result<T, CliError> + Send) -> Result<T, CliError> {
         let address = self.process.said["control"].as_str().unwrap_or_default();
         let ask = || ask(&Control::new(address, Some(&self.token)));
@@ -144,7 +144,7 @@ impl ServerProcess {
         }
     }
 
-    /// Microseconds that its worker has been busy, and records that it has read. To be asked while it sleeps.
+    /// Returns the microseconds that its worker was busy, and the records that it read. Call this while it is stopped.
     pub(super) fn busy(&self) -> Result<(u64, u64), CliError> {
         let _awake = self.process.resume();
         let counters = self.control(|control| Ok(control.stat()?.counters))?;

@@ -1,5 +1,5 @@
-//! How far apart the two cores are on which the two sides run: what shared memory cannot be faster than. The host of a
-//! virtual machine moves its cores between real ones as it likes, from one cache to two, within seconds.
+//! Measures the distance between the two cores that both sides run on; shared memory cannot be faster than that. The
+//! host of a virtual machine moves its cores between real ones, from one cache to two, within seconds.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use sandstorm_server::cpu_affinity;
 
-/// Round trips of one reading, and readings.
+/// Round trips of one reading, and number of readings.
 const TRIPS: u32 = 100;
 const READINGS: u32 = 200;
 
@@ -18,7 +18,7 @@ const READINGS: u32 = 200;
 struct CacheLineWord(AtomicU32);
 
 impl CacheLineWord {
-    /// Waits until a number stands here. A neighbour that has lost its core is waited for, too.
+    /// Waits until this number is stored here. The wait includes the time that the other thread has no core.
     fn spin_until(&self, number: u32) {
         while self.0.load(Acquire) != number {
             std::hint::spin_loop();
@@ -26,8 +26,8 @@ impl CacheLineWord {
     }
 }
 
-/// Nanoseconds, the median, in which a word goes from this thread's core to the workers' first one and back. None if
-/// there is no other core.
+/// Median nanoseconds that a word takes from this thread's core to the workers' first core and back. `None` if there is
+/// no other core.
 pub(super) fn round_trip_ns() -> Option<f64> {
     cpu_affinity::worker_free_cpus(1).first()?;
     let [there, back] = [CacheLineWord::default(), CacheLineWord::default()];
@@ -55,7 +55,7 @@ pub(super) fn round_trip_ns() -> Option<f64> {
     readings_ns.get(readings_ns.len() / 2).copied()
 }
 
-/// What the readings of a run say.
+/// Describes the readings of a run.
 pub(super) fn describe_readings(readings_ns: &[Option<f64>]) -> Option<String> {
     let read: Vec<String> = readings_ns.iter().flatten().map(|ns| format!("{ns:.0}")).collect();
     (!read.is_empty()).then(|| {

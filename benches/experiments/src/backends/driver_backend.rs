@@ -17,13 +17,13 @@ use super::memif::MemifBackends;
 use super::netns::{NamespacedDrivers, NetworkNamespace};
 use sandstorm_terminal::output::CliError;
 
-/// How long an answer may take: a machine that does much else is slow, not broken.
+/// Longest time for an answer. A machine with other work is slow, not broken.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Questions that have to be answered within that time, one by one, before anything is measured.
+/// Requests that must be answered within that time, one by one, before the measurement.
 const PROBE_COUNT: u64 = 500;
 
-/// Kernel sockets that are opened so.
+/// Kernel sockets with these options.
 #[derive(Debug)]
 struct SocketDrivers(UdpOptions);
 
@@ -35,14 +35,14 @@ impl DriverFactory for SocketDrivers {
 }
 
 impl DriverBackend {
-    /// Starts a server and an echo, fills the server's table, and has both sleep.
+    /// Starts a server and an echo, fills the server's table, and stops both processes.
     pub(super) fn start(
         kind: BackendKind,
         lab: &Result<Arc<NetworkNamespace>, String>,
         memifs: &mut Option<MemifBackends>,
         data: &[Data],
     ) -> Result<DriverBackend, CliError> {
-        // Processes run where the thread may that starts them.
+        // Child processes inherit the affinity of the thread that starts them.
         bench_server::reset_affinity()?;
         let backend = match kind {
             BackendKind::Single | BackendKind::Offload => DriverBackend::sockets(kind),
@@ -62,7 +62,7 @@ impl DriverBackend {
         Ok(backend)
     }
 
-    /// Writes records, and lets nobody run any more.
+    /// Writes records, then stops all processes.
     fn fill(&self, data: &[Data]) -> Result<(), CliError> {
         let (_server, _echo) = (self.server.process.resume(), self.echo.as_ref().map(ChildProcess::resume));
         self.probe_path()?;
@@ -73,7 +73,7 @@ impl DriverBackend {
         Ok(())
     }
 
-    /// Asks a few times: a driver whose packets leave late, or now and then, would take all day to fill a table.
+    /// Sends a few requests: over a driver whose packets leave late, filling a table would take all day.
     fn probe_path(&self) -> Result<(), CliError> {
         let begun = Instant::now();
         let mut connection = Connection::connect(&self.config()?)?;
@@ -132,7 +132,7 @@ impl DriverBackend {
         let way = |pair: usize| -> Result<Arc<dyn DriverFactory>, CliError> {
             let [_, address] = addresses(pair);
             let (driver, device) = (Some(DriverName::Packet), Some(format!("asking{pair}")));
-            // A program of XDP's sees frames before the kernel has filled in what was left to it.
+            // An XDP program sees frames before the kernel fills in the checksums that it left to the interface.
             let offload = (kind == BackendKind::Xdp).then_some(false);
             let over = NetOverrides { driver, device, address: vec![address], offload, ..NetOverrides::default() };
             let settings = NetSettings::of(&over).map_err(|error| CliError::new(error.to_string()))?;
@@ -143,7 +143,7 @@ impl DriverBackend {
         Ok(DriverBackend { kind, server, echo: Some(echo), ways: [way(pairs[0])?, way(pairs[1])?], _resources: None })
     }
 
-    /// How clients reach the server: plain, over every driver alike.
+    /// The client configuration: unencrypted, the same over every driver.
     pub(super) fn config(&self) -> Result<Config, CliError> {
         let config = Config::new(self.server.process.address()?, self.server.tenant.id);
         let config = config.token(self.server.tenant.token.clone()).deadline(DEADLINE).sealing(Sealing::Never);

@@ -1,13 +1,13 @@
-//! Huge pages for as long as something is measured with them.
+//! Huge pages that are reserved for the length of a measurement.
 
 use std::fs;
 
-/// How many the kernel has set apart.
+/// The kernel's number of reserved huge pages.
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
-/// Megabytes of one.
+/// Megabytes of one page.
 const PAGE_MB: usize = 2;
 
-/// Pages that were set apart, given back with this value.
+/// Reserved pages, given back when dropped.
 pub(super) struct HugePages {
     before: usize,
 }
@@ -18,10 +18,10 @@ fn reserved() -> Result<usize, String> {
 }
 
 impl HugePages {
-    /// Sets so much memory apart, beside what there is.
+    /// Reserves this much memory, in addition to what is reserved already.
     ///
     /// # Errors
-    /// Why it cannot be had: the kernel lets root alone do so, and may not find as many pages in a piece.
+    /// The reason why it cannot be reserved: only root may do so, and the kernel may not find enough contiguous memory.
     pub(super) fn reserve(mb: usize) -> Result<HugePages, String> {
         let (before, pages) = (reserved()?, mb.div_ceil(PAGE_MB));
         fs::write(RESERVED, (before + pages).to_string())
@@ -36,7 +36,7 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        // Those in use go when they are free.
+        // Pages in use are freed later, when their user releases them.
         let _left = fs::write(RESERVED, self.before.to_string());
     }
 }

@@ -1,8 +1,8 @@
 //! Servers and echoes over shared memory, with and without its driver's zero-copy mode.
 //!
-//! This process has one DPDK, which starts once, with all devices that it will ever have: so all ends that listen are
-//! started before it. With `zero-copy=yes` the other side reads and writes this side's packets where they lie, which
-//! takes huge pages here (and none there).
+//! This process has one DPDK, which starts once, with all devices that it will ever have. So all listening ends are
+//! started before it. With `zero-copy=yes` the other side reads and writes this side's packets in place. That takes
+//! huge pages here (and none there).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::child_process::{self, ChildProcess, ServerProcess};
 use super::hugepages::HugePages;
 use sandstorm_terminal::output::CliError;
 
-/// DPDK's memory on each side, megabytes; here for all connections.
+/// DPDK's memory on each side, megabytes; on this side for all connections.
 const THERE_MB: usize = 128;
 const HERE_MB: usize = 256;
-/// The first pair of each kind: its server's; the echo's is the next. Of the zero-copy mode there is one connection
-/// alone: DPDK 22.11 passes on a file for its memory that cannot be mapped any more when a second one is made in one
-/// process ("mmap failed: No such device").
+/// The first pair of each kind, which is its server's; the echo's pair is the next. The zero-copy mode has one
+/// connection alone: for a second one in the same process DPDK 22.11 passes on a memory file that can no longer be
+/// mapped ("mmap failed: No such device").
 const KINDS: [(BackendKind, usize); 2] = [(BackendKind::Memif, 4), (BackendKind::MemifZeroCopy, 6)];
 
-/// All of them. A kind is taken once.
+/// All memif backends. Each kind can be taken once.
 pub(super) struct MemifBackends {
     ends: Vec<(BackendKind, ServerProcess, Option<ChildProcess>)>,
     /// DPDK's arguments in this process.
     eal: String,
-    /// Why there is no zero-copy mode.
+    /// The reason why there is no zero-copy mode.
     without: Option<String>,
     folder: Arc<tempfile::TempDir>,
     pages: Option<Arc<HugePages>>,
@@ -40,7 +40,7 @@ fn vdev(folder: &Path, name: usize, role: &str, pair: usize) -> String {
 }
 
 impl MemifBackends {
-    /// Starts servers and echoes, of both kinds if there are huge pages to be had.
+    /// Starts servers and echoes, of both kinds if huge pages can be reserved.
     pub(super) fn start() -> Result<MemifBackends, CliError> {
         let folder = Arc::new(tempfile::tempdir()?);
         let (pages, without) = match HugePages::reserve(HERE_MB) {
@@ -68,7 +68,7 @@ impl MemifBackends {
         Ok(MemifBackends { ends, eal, without, folder, pages })
     }
 
-    /// The server and the echo of a kind.
+    /// Takes the server and the echo of a kind.
     pub(super) fn take(&mut self, kind: BackendKind) -> Result<DriverBackend, CliError> {
         let Some(at) = self.ends.iter().position(|(other, ..)| *other == kind) else {
             return Err(CliError::new(self.without.clone().unwrap_or_else(|| "it is used already".into())));

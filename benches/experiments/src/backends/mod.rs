@@ -1,5 +1,5 @@
-//! `sandstorm bench backends`: one source over every driver that this machine has: an echo, gets, calls; and what a get
-//! costs the server by the size of its value.
+//! `sandstorm bench backends`: runs an echo, gets and calls over every driver of this machine. It also measures the
+//! server's cost of a get by the size of its value.
 
 mod answer;
 mod backend_kind;
@@ -39,24 +39,24 @@ use super::single_server::table_of;
 use super::{BenchArgs, bench_server};
 use sandstorm_terminal::output::CliError;
 
-/// Messages under way.
+/// Messages in flight.
 const DEPTHS: [usize; 2] = [1, 64];
-/// Values whose gets are compared, bytes, and how many records there are of each: few enough for the caches, so that
-/// what is compared is the way of the bytes and not of the cache lines.
+/// Value sizes of the compared gets, bytes, and the number of records of each. The records fit the caches, so that the
+/// comparison is between data paths and not between cache lines.
 const VALUES: [usize; 2] = [64, 8192];
 const VALUE_RECORDS: u64 = 1024;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.5;
 const ROUNDS: usize = 5;
-/// Gets over memif, of memcached's over TCP, one at a time; and of the echo of the same driver.
+/// Targets for gets over memif: the ratio to memcached's over TCP, one at a time, and to the same driver's echo.
 const OF_MEMCACHED: f64 = 30.0;
 const OF_ECHO: f64 = 0.5;
-/// CPU time of a get of the larger value, of that of the smaller.
+/// Target for the CPU time of a get of the larger value over that of the smaller.
 const LARGE_TO_SMALL: f64 = 1.5;
 
-/// Gets of a message, where they go by many.
+/// Gets of a message, where several are batched.
 const BATCH: usize = 32;
-/// What is asked of each driver.
+/// The workload that runs over each driver.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BackendWorkload {
     Echo,
@@ -74,7 +74,7 @@ const WORKLOADS: [(BackendWorkload, &str); 5] = [
     (BackendWorkload::Call, "calls of one get"),
 ];
 
-/// Everybody who is there.
+/// All servers and drivers of the experiment.
 struct BackendsSetup<'a> {
     args: &'a BenchArgs,
     backends: Vec<DriverBackend>,
@@ -102,7 +102,7 @@ pub(super) fn backends(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
 }
 
 impl BackendsSetup<'_> {
-    /// Starts what this machine lets us start, and says why of what it does not.
+    /// Starts what this machine allows, and notes the reason for what it does not.
     fn start<'a>(args: &'a BenchArgs, findings: &mut ExperimentFindings) -> Result<BackendsSetup<'a>, CliError> {
         let lab = NetworkNamespace::new().map(Arc::new);
         let filled = [Data::new(0, args.records()), sized(args, 0), sized(args, 1)];
@@ -133,7 +133,7 @@ impl BackendsSetup<'_> {
         Ok(BackendsSetup { args, backends, memcached, data })
     }
 
-    /// All drivers with so many under way.
+    /// Compares all drivers with so many messages in flight.
     fn compare(&self, depth: usize, findings: &mut ExperimentFindings) -> Result<(), CliError> {
         let seconds = self.args.seconds(SECONDS);
         let kinds = self.backends.iter().flat_map(|backend| WORKLOADS.map(|(what, name)| (backend, what, name)));
@@ -186,7 +186,7 @@ impl BackendsSetup<'_> {
             };
             let rate: (_, FigureFn) = ("thousand/s", THOUSAND_PER_S);
             if backend.echo.is_none() {
-                // Nothing to compare with.
+                // There is nothing to compare with.
             } else if depth == 1 {
                 ratio("p50 of gets / of a bare echo", [gets, echo], ("us", P50_US), None);
             } else {
@@ -204,7 +204,7 @@ impl BackendsSetup<'_> {
         }
     }
 
-    /// What a get costs the server by the size of its value.
+    /// Measures the server's cost of a get by the size of its value.
     fn values(&self, findings: &mut ExperimentFindings) -> Result<(), CliError> {
         let [small, large] = VALUES;
         let seconds = self.args.seconds(SECONDS);
@@ -246,7 +246,7 @@ impl BackendsSetup<'_> {
     }
 }
 
-/// The records of one size: keys of a length that no others have, so that all of them are there at the same time.
+/// The records of one size. Each size has its own key length, so that all of them exist at the same time.
 fn sized(args: &BenchArgs, size: usize) -> Data {
     let mut data = Data::new(0, args.records().min(VALUE_RECORDS));
     data.key_len += size + 1;
@@ -258,7 +258,7 @@ fn ask_memcached(memcached: &PeerServer, data: &Data, ask: PeerWorkload) -> Peer
     PeerLoad::new(memcached.address, PeerProtocol::Memcached, ask, data.clone())
 }
 
-/// A row for each driver. Those that have no echo stand in a table of their own.
+/// One row for each driver. Drivers without an echo have a table of their own.
 fn drivers_tables(title: &str, backends: &[DriverBackend], sides: &[MeasuredSide]) -> Vec<ReportTable> {
     let table = |of: &str, has_echo: bool| {
         let whats = &WORKLOADS[usize::from(!has_echo)..];
@@ -277,7 +277,7 @@ fn drivers_tables(title: &str, backends: &[DriverBackend], sides: &[MeasuredSide
     std::iter::once(table("driver", true)).chain(without.then(|| table("driver without an echo", false))).collect()
 }
 
-/// How much of its core the server has used: what is left, the generator could not fill.
+/// The part of its core that the server used. The generator could not fill the rest.
 fn busy_table(depth: usize, backends: &[DriverBackend], busy: Vec<Vec<f64>>) -> ReportTable {
     let columns = WORKLOADS.iter().skip(1).map(|(_, name)| format!("{name}, %"));
     let mut table = ReportTable::new(format!("{depth} under way: the server's core, busy"), "driver", columns);
@@ -288,7 +288,7 @@ fn busy_table(depth: usize, backends: &[DriverBackend], busy: Vec<Vec<f64>>) -> 
 }
 
 impl DriverBackend {
-    /// One measurement, while nobody else runs.
+    /// Runs one measurement while all other processes are stopped.
     fn measure(
         &self,
         what: BackendWorkload,
@@ -319,8 +319,8 @@ impl DriverBackend {
         run_single_class(load.pace(Pace::Closed { depth }).batch(batch), class, seconds)
     }
 
-    /// The same; the server's time for each record that it read, nanoseconds; and how much of its core it used,
-    /// percent.
+    /// As [`Self::measure`], with the server's nanoseconds for each record that it read, and the percentage of its core
+    /// that it used.
     fn cost(
         &self,
         what: BackendWorkload,
@@ -337,7 +337,7 @@ impl DriverBackend {
         Ok((measured, busy_us * 1000.0 / (read_after - read) as f64, 100.0 * busy_us / wall_us))
     }
 
-    /// Gets that cost who asks for them as little as an echo does.
+    /// Gets from a client that is as cheap as the echo's.
     fn bare_gets(&self, data: &Data, depth: usize, seconds: f64) -> Result<LoadMeasurement, CliError> {
         let tenant = &self.server.tenant;
         let (to, shape) = (self.server.process.address()?, ConcurrencyShape { name: "", sockets: 1, depth });

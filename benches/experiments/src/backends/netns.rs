@@ -1,5 +1,5 @@
-//! A network of its own: a namespace with pairs of virtual interfaces in it, of which the kernel's stack knows no
-//! address. The processes at both ends of a pair have it; nothing of this machine's own network is touched.
+//! A network namespace of its own, with pairs of virtual interfaces. The kernel's stack has no address on them. The
+//! processes at both ends of a pair use it; this machine's own network stays as it is.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -12,10 +12,10 @@ use sandstorm_net::driver::{AnyDriver, DriverFactory};
 
 use sandstorm_terminal::output::CliError;
 
-/// Where `ip netns` keeps its namespaces.
+/// Folder in which `ip netns` keeps its namespaces.
 const FOLDER: &str = "/run/netns";
 
-/// A namespace; gone with this value.
+/// A network namespace; removed when dropped.
 #[derive(Debug)]
 pub(super) struct NetworkNamespace {
     name: String,
@@ -38,30 +38,30 @@ impl NetworkNamespace {
     /// Makes a namespace.
     ///
     /// # Errors
-    /// Why there is none, in words: network namespaces take root.
+    /// The reason in words: network namespaces take root.
     pub(super) fn new() -> Result<NetworkNamespace, String> {
         let lab = NetworkNamespace { name: format!("sandstorm-bench-{}", std::process::id()) };
         ip(&format!("netns add {}", lab.name))?;
         ip(&format!("-n {} link set lo up", lab.name))?;
-        // The kernel would talk there in its own name.
+        // Otherwise the kernel would send packets of its own there.
         lab.within(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"))
             .map_err(|error| error.message)?
             .map_err(|error| format!("cannot switch IPv6 of the kernel's off: {error}"))?;
         Ok(lab)
     }
 
-    /// Connects two new interfaces.
+    /// Connects two new interfaces in the namespace.
     pub(super) fn pair(&self, one: &str, other: &str) -> Result<(), String> {
         ip(&format!("-n {} link add {one} type veth peer name {other}", self.name))?;
         [one, other].iter().try_for_each(|name| ip(&format!("-n {} link set {name} up", self.name)))
     }
 
-    /// The words in front of a command that is to run there.
+    /// The words before a command that runs in the namespace.
     pub(super) fn words(&self) -> [&str; 4] {
         ["ip", "netns", "exec", &self.name]
     }
 
-    /// Does something there, on a thread of its own.
+    /// Runs a function in the namespace, on a thread of its own.
     pub(super) fn within<T: Send>(&self, what: impl FnOnce() -> T + Send) -> Result<T, CliError> {
         let enter = || -> std::io::Result<()> {
             let file = File::open(Path::new(FOLDER).join(&self.name))?;
@@ -75,7 +75,7 @@ impl NetworkNamespace {
     }
 }
 
-/// Drivers that are opened in a namespace.
+/// Drivers that are opened in the namespace.
 #[derive(Debug)]
 pub(super) struct NamespacedDrivers<D> {
     pub(super) lab: Arc<NetworkNamespace>,

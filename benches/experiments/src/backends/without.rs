@@ -1,18 +1,18 @@
-//! In the place of shared memory where there is no DPDK.
+//! The stand-in for shared memory in a build without DPDK.
 
 use super::backend_kind::{BackendKind, DriverBackend};
 use sandstorm_terminal::output::CliError;
 
-/// None.
+/// No backends.
 pub(super) struct MemifBackends;
 
 impl MemifBackends {
-    /// There are none.
+    /// Starts none.
     pub(super) fn start() -> Result<MemifBackends, CliError> {
         Err(CliError::new(sandstorm_control::config::WITHOUT_DPDK))
     }
 
-    /// There is none.
+    /// Always fails.
     pub(super) fn take(&mut self, _kind: BackendKind) -> Result<DriverBackend, CliError> {
         Err(CliError::new(sandstorm_control::config::WITHOUT_DPDK))
     }

@@ -1,4 +1,4 @@
-//! `sandstorm bench zero-copy`: what a get, and a put, cost the server by the size of the value, over a driver that
+//! `sandstorm bench zero-copy`: measures the server's cost of a get, and of a put, by the size of the value. The driver
 //! hands over pointers.
 
 #[cfg(not(feature = "dpdk"))]
@@ -11,7 +11,7 @@ use sandstorm_terminal::output::CliError;
 #[cfg(feature = "dpdk")]
 pub(crate) use rings::zero_copy;
 
-/// There is none.
+/// Not available without DPDK.
 #[cfg(not(feature = "dpdk"))]
 pub(crate) fn zero_copy(_args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     Err(CliError::new(sandstorm_control::config::WITHOUT_DPDK))
@@ -33,24 +33,25 @@ mod rings {
     use crate::local_server::{LocalServer, LocalTenant};
     use sandstorm_terminal::output::CliError;
 
-    /// Values that are compared, bytes; the two of the target are the first and the one of 8 KiB.
+    /// Value sizes that are compared, bytes; the target is about the first one and the one of 8 KiB.
     const SIZES: [usize; 7] = [64, 1024, 2048, 4096, LARGE, 16_384, 65_536];
     const LARGE: usize = 8192;
-    /// Records of each size: few enough for the caches, so that the way of the bytes is compared and not that of the
-    /// cache lines.
+    /// Records of each size. They fit the caches, so that the comparison is between data paths and not between cache
+    /// lines.
     const RECORDS: u64 = 512;
-    /// Messages under way.
+    /// Messages in flight.
     const DEPTH: usize = 64;
     /// Seconds of one measurement, and rounds.
     const SECONDS: f64 = 0.4;
     const ROUNDS: usize = 5;
-    /// One DPDK has all ends.
+    /// One DPDK drives all ends.
     const EAL: &str = "--no-huge --no-pci --no-shconf -m 2048";
-    /// Buffers that may be kept: of each size that fits a packet its records, as many that were replaced and are not
-    /// freed yet, and what waits.
+    /// Buffers that may be kept. They hold the records of each size that fits a packet, as many replaced values that
+    /// are not freed yet, and packets that wait.
     const KEPT: u32 = 8192;
 
-    /// Largest IP packets, and whether values are sent from where they are stored, and kept where they came.
+    /// Largest IP packet; whether values are sent from where they are stored; whether they are kept in the buffers that
+    /// they arrived in.
     const WAYS: [(u16, bool, bool, &str); 6] = [
         (9000, true, false, "packets of 9000 bytes"),
         (9000, false, false, "packets of 9000 bytes, --no-zero-copy"),
@@ -60,7 +61,7 @@ mod rings {
         (1500, true, true, "packets of 1500 bytes, kept_buffers"),
     ];
 
-    /// A server at one end of a cable, and how clients reach it from the other.
+    /// A server at one end of a cable, and the client's device at the other.
     struct RingServer {
         server: LocalServer,
         tenant: LocalTenant,
@@ -80,7 +81,7 @@ mod rings {
                 address: vec![format!("10.97.{number}.{}/24", end + 1)],
                 mtu: Some(mtu),
                 zero_copy: Some(zero_copy),
-                // The client's, too: what the server receives over rings are its client's buffers.
+                // The client's buffers, too: over rings the server receives its client's buffers.
                 kept_buffers: kept.then_some(KEPT),
                 ..NetOverrides::default()
             };
@@ -127,7 +128,7 @@ mod rings {
         Ok(findings)
     }
 
-    /// One class of requests, of each size and each way.
+    /// Measures one class of requests, for each size and each setting.
     fn compare(
         args: &BenchArgs,
         places: &[RingServer],

@@ -1,5 +1,5 @@
-//! `sandstorm bench isolation`: what it costs to have a process for each tenant in place of calls in the server's own:
-//! computed from measured parts, and run.
+//! `sandstorm bench isolation`: the cost of a process for each tenant, compared with calls in the server's own process.
+//! It is computed from measured parts, and also run.
 
 mod process_per_tenant;
 mod switch_partner;
@@ -16,14 +16,14 @@ use super::{BenchArgs, bench_server};
 use crate::local_server::GET;
 use sandstorm_terminal::output::CliError;
 
-/// Tenants whose requests come by turns, at random.
+/// Numbers of tenants whose requests arrive in random order.
 const TENANTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Switches that are timed together.
 const SWITCHES: u32 = 20_000;
 /// Rounds of every part.
 const ROUNDS: usize = 5;
 
-/// Requests a second where each takes so long, and each that is not of the same tenant as the one before a switch as
+/// Requests a second where each takes `request_ns`. A request of another tenant than the one before takes a switch as
 /// well.
 pub(super) fn per_s(request_ns: f64, switch_ns: f64, tenants: u32) -> f64 {
     let others = f64::from(tenants - 1) / f64::from(tenants);
@@ -92,7 +92,7 @@ pub(super) fn isolation(args: &BenchArgs) -> Result<ExperimentFindings, CliError
     Ok(findings)
 }
 
-/// On a thread that is bound to the first processor.
+/// Runs a function on a thread that is bound to the first processor.
 fn on_first<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T, CliError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -1,5 +1,5 @@
-//! A server process for each tenant, all on the first processor, against one server whose tenants' calls share its
-//! process: measured, with whatever the kernel makes of so many processes.
+//! Compares a server process for each tenant, all on the first processor, with one server whose tenants' calls share
+//! its process. Both are measured, with the kernel's cost of so many processes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use sandstorm_terminal::output::CliError;
 
 /// Tenants, and processes for them.
 const COUNTS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-/// Messages under way of all together.
+/// Messages in flight of all tenants together.
 const UNDER_WAY: usize = 256;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.5;
@@ -30,7 +30,7 @@ const TABLE: u64 = 1;
 const CALLS: usize = 0;
 const NAMES: [&str; 2] = ["calls in one process", "a process each, plain gets"];
 
-/// A server in a process of its own; gone with this value.
+/// A server in a process of its own; ended when dropped.
 struct TenantProcess {
     child: Child,
     address: SocketAddr,
@@ -70,13 +70,13 @@ impl TenantProcess {
 
 impl Drop for TenantProcess {
     fn drop(&mut self) {
-        // It may have ended by itself; nothing of it is to be kept.
+        // It may have ended by itself; nothing of it is needed any more.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// Both sides, with so many tenants.
+/// Both sides, with their tenants so far.
 struct IsolationSetup {
     server: LocalServer,
     tenants: Vec<LocalTenant>,
@@ -92,7 +92,7 @@ impl IsolationSetup {
         })
     }
 
-    /// Makes what is lacking of so many.
+    /// Adds tenants until there are so many.
     fn grow(&mut self, count: usize, records: u64) -> Result<(), CliError> {
         while self.tenants.len() < count {
             let name = format!("tenant-{}", self.tenants.len());
@@ -133,7 +133,7 @@ impl IsolationSetup {
     }
 }
 
-/// Adds what was measured to what was computed.
+/// Adds the measured results to the computed ones.
 pub(super) fn processes(args: &BenchArgs, findings: &mut ExperimentFindings) -> Result<(), CliError> {
     let [.., most] = COUNTS;
     let records = (args.records() / most as u64).max(1);

@@ -1,8 +1,9 @@
-//! Another process to switch to: this program again, on the same processor, that answers over a futex in shared memory
-//! or over a socket pair. A round trip is two switches.
+//! The partner process of the switch measurement: this program again, on the same processor. It answers over a futex in
+//! shared memory or over a socket pair. A round trip is two switches.
 //!
-//! Guarantee: the only unsafe code maps one page of a file in memory that this module made (or was handed as standard
-//! input by itself), shared and writable, for as long as the process lives, and looks at it as atomics alone.
+//! Guarantee: the only unsafe code maps one page of an in-memory file, shared and writable, for as long as the process
+//! lives. This module made the file, or received it from itself as standard input. It accesses the page only as
+//! atomics.
 #![allow(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -21,7 +22,7 @@ use rustix::time::Timespec;
 use super::on_first;
 use sandstorm_terminal::output::CliError;
 
-/// How to switch.
+/// The mechanism of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SwitchPartner {
     Futex,
@@ -30,11 +31,11 @@ pub(crate) enum SwitchPartner {
 
 /// Bytes of the shared page.
 const PAGE: usize = 4096;
-/// Whose turn it is.
+/// The word's values: which process runs next.
 const TURN_MINE: u32 = 0;
 const TURN_PARTNER: u32 = 1;
 const TURN_DONE: u32 = 2;
-/// How long a process waits for the other one before it takes it for gone.
+/// Time that a process waits for its partner before it counts it as gone.
 const PARTNER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Round trips before the clock starts.
 const WARM_UP: u32 = 100;
@@ -54,7 +55,7 @@ fn wait_while(word: &AtomicU32, value: u32) -> Result<(), CliError> {
     let begun = Instant::now();
     while word.load(SeqCst) == value {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        // Woken, too late, or out of time: the word says which.
+        // The word tells whether it was woken, too late, or timed out.
         let _woken = futex::wait(word, futex::Flags::empty(), value, Some(&second));
         if begun.elapsed() > PARTNER_TIMEOUT {
             return Err(CliError::new("the other process does not answer"));
@@ -65,11 +66,11 @@ fn wait_while(word: &AtomicU32, value: u32) -> Result<(), CliError> {
 
 fn set_turn(word: &AtomicU32, to: u32) {
     word.store(to, SeqCst);
-    // Nobody may be asleep yet.
+    // The other process may not be asleep yet.
     let _woken = futex::wake(word, futex::Flags::empty(), 1);
 }
 
-/// The other process; ended with this value.
+/// The partner process; ended when dropped.
 struct PartnerProcess(Child);
 
 impl PartnerProcess {
@@ -92,7 +93,7 @@ impl Drop for PartnerProcess {
 }
 
 impl SwitchPartner {
-    /// Nanoseconds of one switch from a process to another on the first processor.
+    /// Nanoseconds of one switch between processes on the first processor.
     pub(super) fn switch_ns(self, switches: u32) -> Result<f64, CliError> {
         on_first(move || match self {
             SwitchPartner::Futex => by_futex(switches / 2),
@@ -100,7 +101,7 @@ impl SwitchPartner {
         })?
     }
 
-    /// The other end, in a process of its own: until it is over.
+    /// Runs the partner's side until the measurement is over.
     pub(crate) fn serve(self) -> Result<(), CliError> {
         let stdin = std::io::stdin();
         if self == SwitchPartner::Futex {

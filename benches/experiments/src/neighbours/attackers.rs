@@ -1,4 +1,4 @@
-//! Who attacks: each is turned by the thread that measures, between the victim's requests.
+//! The attackers. The measuring thread drives each one between the victim's requests.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,14 +17,14 @@ use super::{RECORDS, key};
 use crate::local_server::{GET, LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
-/// Calls that an attacker has under way: enough that its lane is never empty, few enough that they have ended a quarter
-/// of a second after it stops.
+/// Calls that an attacker has in flight. There are enough that its flow queue is never empty, and few enough that they
+/// end within a quarter of a second after it stops.
 const CALLS: usize = 24;
-/// Large messages that an attacker has under way.
+/// Large messages that an attacker has in flight.
 const LARGE: usize = 4;
-/// Keys of a large multiget: the most that one message may have.
+/// Keys of a large multiget: the limit of one message.
 const LARGE_KEYS: usize = 1_000;
-/// Writes of a large message, the most that one may have, and the bytes of each.
+/// Writes of a large message (the limit of one message), and the bytes of each.
 const LARGE_PUTS: usize = 256;
 const LARGE_VALUE: [u8; 1_024] = [7; 1_024];
 /// Datagrams that a flood sends in one turn: one segmented send.
@@ -32,7 +32,7 @@ const FLOOD: usize = 64;
 /// Reads of a long honest computation: about 3 ms.
 const LONG_READS: u32 = 30_000;
 
-/// What is done to the server meanwhile.
+/// The kinds of attacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttackKind {
     Calls(&'static str),
@@ -46,16 +46,16 @@ pub(super) enum AttackKind {
     Pushes,
 }
 
-/// One who attacks, by turns.
+/// An attacker, driven in turns.
 pub(super) struct AttackDriver {
     how: AttackTraffic,
     pub(super) sent: u64,
 }
 
 enum AttackTraffic {
-    /// Keeps so many messages under way.
+    /// Keeps so many messages in flight.
     Caller { connection: Box<Connection>, at_once: usize, write: Box<dyn Fn(&mut Message)> },
-    /// Sends the same datagrams over and over and looks at no answer.
+    /// Sends the same datagrams over and over and ignores all answers.
     Flooder {
         driver: Box<UdpDriver>,
         burst: Box<Burst>,
@@ -64,7 +64,7 @@ enum AttackTraffic {
         datagrams: Vec<Vec<u8>>,
         at: usize,
     },
-    /// Sends long commands, one after the other.
+    /// Sends long commands, one after another.
     Redis(Box<RedisAttack>),
 }
 
@@ -134,7 +134,7 @@ impl AttackDriver {
         Ok(())
     }
 
-    /// Sends nothing more; whether all that it has asked for has ended.
+    /// Sends nothing more; returns whether all its requests have ended.
     pub(super) fn has_ended(&mut self) -> bool {
         match &mut self.how {
             AttackTraffic::Caller { connection, .. } => {
@@ -174,7 +174,7 @@ fn header(tenant: u32, session: u64, sequence: u64) -> MessageHeader {
     }
 }
 
-/// A flood under the tenant's own token.
+/// A flood with the tenant's own token.
 fn flood_traffic(
     server: &LocalServer,
     tenant: &LocalTenant,
@@ -195,8 +195,8 @@ fn flood_traffic(
     Ok(how)
 }
 
-/// Noise, forged requests in the victim's name, wrong tokens, tenants that there are not, sealed packets that nobody
-/// sealed.
+/// Random bytes, forged requests in the victim's name, wrong tokens, unknown tenants, and packets that only pretend to
+/// be sealed.
 fn junk_traffic(server: &LocalServer, mallory: &LocalTenant, victim: &LocalTenant) -> Result<AttackTraffic, CliError> {
     let mut how = raw_traffic(server)?;
     let AttackTraffic::Flooder { datagrams, .. } = &mut how else { return Ok(how) };
@@ -223,7 +223,7 @@ fn raw_traffic(server: &LocalServer) -> Result<AttackTraffic, CliError> {
     Ok(AttackTraffic::Flooder { driver: Box::new(driver), burst, outbox, to, datagrams: Vec::new(), at: 0 })
 }
 
-/// Pushes one extension after the other, of which some never end to compile.
+/// Pushes one extension after another; some of them never finish compiling.
 pub(super) fn push_continuously(server: &LocalServer, stop: &AtomicBool, pushed: &AtomicU64) {
     let bomb = "#![no_std]\nuse sandstorm_api::prelude::*;\nconst N: u64 = { let mut i = 0u64; while i < u64::MAX { i += 1; } i };\n\
         pub async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> { db.reply(&N.to_le_bytes()) }\n";
@@ -238,7 +238,7 @@ pub(super) fn push_continuously(server: &LocalServer, stop: &AtomicBool, pushed:
             true => server.control().push("attacker", "bomb", &bomb).map(drop),
             false => server.push("attacker", &GET).map(drop),
         };
-        // A refusal is what a bomb is to get; the next one follows at once.
+        // A source that is a bomb is meant to be refused; the next one follows at once.
         drop(outcome);
     }
 }

@@ -1,4 +1,4 @@
-//! Who attacks with long commands at a port for Redis: a million keys in one, or a transaction of 900,000.
+//! Attacks with long commands at a Redis port: a million keys in one command, or a transaction of 900,000.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,13 +6,13 @@ use std::net::TcpStream;
 use crate::local_server::LocalServer;
 use sandstorm_terminal::output::CliError;
 
-/// Keys of a long command: nearly as many as one may have.
+/// Keys of a long command: nearly the limit.
 const KEYS: usize = 1_000_000;
 /// Commands of a transaction, and the keys of each.
 const TRANSACTION: (usize, usize) = (9, 100_000);
-/// What stands behind each command, so that its end is seen whatever its answer is.
+/// The echo that follows each command. It shows the command's end whatever the answer is.
 const END: &[u8] = b"end of the long command";
-/// Bytes that one turn gives to the kernel, or takes: some tens of microseconds.
+/// Bytes that one turn writes to the kernel or reads from it: some tens of microseconds.
 const TURN_BYTES: usize = 64 << 10;
 
 /// A long command.
@@ -25,7 +25,7 @@ pub(super) enum RedisCommand {
 }
 
 impl RedisCommand {
-    /// What is said: the command, and an echo.
+    /// The bytes to send: the command, and an echo.
     fn bytes(self) -> Vec<u8> {
         let mut said = Vec::new();
         match self {
@@ -60,13 +60,13 @@ fn with_keys(name: &str, keys: usize, said: &mut Vec<u8>) {
     (0..keys).for_each(|number| argument(format!("{number:x}").as_bytes(), said));
 }
 
-/// A connection that sends one long command after the other, each when the one before is answered.
+/// A connection that sends one long command after another, each after the answer to the last.
 pub(super) struct RedisAttack {
     stream: TcpStream,
     said: Vec<u8>,
-    /// Bytes of it that are sent.
+    /// Bytes of the command that are sent.
     sent: usize,
-    /// The end of what was heard, which is the echo's in the end.
+    /// The last bytes that were received; in the end they are the echo's.
     heard: Vec<u8>,
 }
 
@@ -81,14 +81,14 @@ impl RedisAttack {
         Ok(RedisAttack { stream: stream.map_err(failed)?, said: what.bytes(), sent: 0, heard: Vec::new() })
     }
 
-    /// Goes on with what is to be sent and heard. Tells whether it has begun a command.
+    /// Continues to send and to receive. Returns whether it has begun a command.
     pub(super) fn turn(&mut self) -> Result<bool, CliError> {
         let has_begun = self.sent == 0;
         self.go_on()?;
         Ok(has_begun)
     }
 
-    /// Begins nothing more; whether the last command is answered.
+    /// Begins nothing more; returns whether the last command is answered.
     pub(super) fn has_ended(&mut self) -> bool {
         if self.sent > 0 && self.go_on().is_err() {
             return true;
@@ -113,7 +113,7 @@ impl RedisAttack {
         Ok(())
     }
 
-    /// Takes what was answered; the next command may begin when all of this one is sent and its echo is here.
+    /// Takes received bytes. The next command may begin when this one is fully sent and its echo has arrived.
     fn hear(&mut self, bytes: &[u8]) {
         let end = [END, b"\r\n"].concat();
         self.heard.extend_from_slice(&bytes[bytes.len().saturating_sub(end.len())..]);

@@ -1,16 +1,16 @@
-//! What one side of a measurement saw: the victim's latencies, the times at which the measuring thread itself was gone,
-//! and what the machine lost meanwhile.
+//! The samples of one side of a measurement: the victim's latencies, the times during which the measuring thread did
+//! not run, and the processor time that the machine lost.
 
 use std::time::{Duration, Instant};
 
-/// A measuring thread that does not look at its clock for so long was not running, or was held up in the kernel.
+/// A measuring thread that does not read its clock for so long was not running, or was delayed in the kernel.
 const STALL_THRESHOLD: Duration = Duration::from_micros(100);
 
-/// A clock that notices when whoever reads it all the time was gone.
+/// A clock that notices when the thread that polls it was not running.
 pub(super) struct StallClock {
     begun: Instant,
     last: Duration,
-    /// When it was last back after it had been gone.
+    /// The time at which the thread last returned from a stall.
     back: Option<Duration>,
     gaps: u64,
 }
@@ -30,17 +30,17 @@ impl StallClock {
         now
     }
 
-    /// Whether the reader was gone at any time since then.
+    /// Returns whether the thread has stalled since that time.
     fn stalled_since(&self, then: Duration) -> bool {
         self.back.is_some_and(|back| back >= then)
     }
 }
 
-/// What one side saw, in one round or in all.
+/// The samples of one side, in one round or in all.
 #[derive(Default)]
 pub(super) struct VictimSamples {
     latencies_ns: Vec<u64>,
-    /// Of those that the measuring thread was there for, from the moment at which they were due until their answer was
+    /// Latencies of the requests during which the measuring thread ran, from their due time until their answer was
     /// read.
     attended_ns: Vec<u64>,
     pub(super) lost: u64,
@@ -52,7 +52,7 @@ pub(super) struct VictimSamples {
 }
 
 impl VictimSamples {
-    /// Notes an answer to what was due at `due`.
+    /// Records an answer to the request that was due at `due`.
     pub(super) fn answered(&mut self, clock: &mut StallClock, due: Duration) {
         let now = clock.now();
         let ns = now.saturating_sub(due).as_nanos() as u64;
@@ -88,7 +88,7 @@ impl VictimSamples {
         self.latencies_ns.len()
     }
 
-    /// Samples during which the measuring thread was gone.
+    /// Number of samples during which the measuring thread did not run.
     pub(super) fn unattended(&self) -> usize {
         self.latencies_ns.len() - self.attended_ns.len()
     }
@@ -101,17 +101,17 @@ fn quantile(samples_ns: &mut [u64], quantile: f64) -> f64 {
     samples_ns.get(at.min(last)).map_or(f64::NAN, |ns| *ns as f64 / 1000.0)
 }
 
-/// Milliseconds that the hypervisor has taken from all processors since the machine began; 0 where the kernel does not
-/// say.
+/// Milliseconds that the hypervisor has taken from all processors since the machine started; 0 where the kernel does
+/// not report them.
 pub(super) fn stolen_ms() -> u64 {
     let Ok(stat) = std::fs::read_to_string("/proc/stat") else { return 0 };
     let of_all = stat.lines().next().and_then(|line| line.split_whitespace().nth(STEAL_COLUMN));
     of_all.and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(0) * MS_PER_TICK
 }
 
-/// Of the line `cpu` of `/proc/stat`.
+/// The column of stolen time in the line `cpu` of `/proc/stat`.
 const STEAL_COLUMN: usize = 8;
-/// The kernel counts in hundredths of a second for programs, whatever its own clock is.
+/// The kernel reports times to programs in hundredths of a second, whatever its own clock is.
 const MS_PER_TICK: u64 = 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The page: one file that needs nothing else, no script, no network; narrow screens and dark ones included.
+//! The page: one file without scripts or network access, also for narrow and dark screens.
 
 use super::machine::{MachineDescription, format_utc};
 use super::text::{escape, number, range};
@@ -84,7 +84,7 @@ fn experiment(findings: &ExperimentFindings) -> String {
     html
 }
 
-/// A table that scrolls by itself where the screen is too narrow for it.
+/// A table that scrolls on its own where the screen is too narrow for it.
 fn scrolling(caption: &str, head: &str, rows: &str) -> String {
     let caption = if caption.is_empty() { String::new() } else { format!("<caption>{}</caption>", escape(caption)) };
     format!(

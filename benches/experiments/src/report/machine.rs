@@ -1,4 +1,4 @@
-//! What the figures were taken on.
+//! The machine that the figures were measured on.
 
 use std::fs;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// The machine, as far as it says.
+/// The machine's description, as far as the system reports it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MachineDescription {
     pub(super) processor: String,
@@ -15,16 +15,16 @@ pub(crate) struct MachineDescription {
     pub(super) memory_bytes: u64,
     pub(super) kernel: String,
     pub(super) rustc: Option<String>,
-    /// Of the folder it was run in; with `+changes` if something there was not committed.
+    /// The commit of the folder that the program ran in; with `+changes` if something there was not committed.
     pub(super) commit: Option<String>,
     pub(super) version: &'static str,
-    /// Whether the compiler was told to optimise: figures of another build mean nothing.
+    /// Whether the build is optimised: figures of another build mean nothing.
     pub(super) optimised: bool,
     /// Seconds since 1970.
     pub(super) unix_s: u64,
 }
 
-/// What a command prints, in one line; nothing if it fails.
+/// The output of a command in one line; empty if it fails.
 fn command_output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -60,7 +60,7 @@ impl MachineDescription {
     }
 }
 
-/// The date of so many seconds since 1970, in UTC: `2026-11-20 16:30`.
+/// Formats seconds since 1970 as a date in UTC: `2026-11-20 16:30`.
 pub(super) fn format_utc(unix_s: u64) -> String {
     let mut text = sandstorm_catalog::format_utc(unix_s.saturating_mul(1000));
     text.truncate("2026-11-20 16:30".len());

@@ -1,4 +1,4 @@
-//! What an experiment has found: tables, ratios with their targets, and series for plots. Text, JSON and the page are
+//! The findings of an experiment: tables, ratios with their targets, and series for plots. Text, JSON and the page are
 //! all made from this.
 
 mod html;
@@ -13,18 +13,18 @@ use serde::Serialize;
 use self::machine::MachineDescription;
 use sandstorm_terminal::output::CliError;
 
-/// A value over the rounds.
+/// The spread of a value over the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RoundSpread {
     pub(super) median: f64,
     pub(super) least: f64,
     pub(super) most: f64,
-    /// In the order in which they were measured; empty where there are no rounds.
+    /// In the order of measurement; empty where there are no rounds.
     pub(super) rounds: Vec<f64>,
 }
 
 impl RoundSpread {
-    /// Of the rounds' values. What is no number (nothing was measured in that round) counts for nothing.
+    /// Computes the spread of the rounds' values. NaN (nothing was measured in that round) is ignored.
     pub(super) fn of(rounds: Vec<f64>) -> RoundSpread {
         let numbers = || rounds.iter().copied().filter(|value| value.is_finite());
         let least = numbers().fold(f64::NAN, f64::min);
@@ -32,12 +32,12 @@ impl RoundSpread {
         RoundSpread { median: median(&mut numbers().collect::<Vec<_>>()), least, most, rounds }
     }
 
-    /// Of a value that was there once.
+    /// The spread of a single value.
     pub(super) fn once(value: f64) -> RoundSpread {
         RoundSpread { median: value, least: value, most: value, rounds: Vec::new() }
     }
 
-    /// This one over the other, round by round.
+    /// The ratio of this value to the other, round by round.
     pub(super) fn over(&self, other: &RoundSpread) -> RoundSpread {
         RoundSpread::of(self.rounds.iter().zip(&other.rounds).map(|(a, b)| a / b).collect())
     }
@@ -54,7 +54,7 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// What a ratio is meant to be.
+/// The target of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RatioTarget {
@@ -80,22 +80,22 @@ impl std::fmt::Display for RatioTarget {
     }
 }
 
-/// One side over another.
+/// The ratio of one side to another.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RatioResult {
-    /// Which two, and of what.
+    /// Names the two sides and the figure.
     pub(super) what: String,
     pub(super) ratio: RoundSpread,
     /// Medians of both sides.
     pub(super) sides: [f64; 2],
     pub(super) unit: &'static str,
     pub(super) target: Option<RatioTarget>,
-    /// Whether the median is what the target says.
+    /// Whether the median reaches the target.
     pub(super) reached: Option<bool>,
 }
 
 impl RatioResult {
-    /// The first over the second, round by round.
+    /// The ratio of the first to the second, round by round.
     pub(super) fn of(
         what: impl Into<String>,
         unit: &'static str,
@@ -111,14 +111,14 @@ impl RatioResult {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ReportRow {
     pub(super) name: String,
-    /// What is no number was not measured.
+    /// NaN means that the value was not measured.
     pub(super) cells: Vec<RoundSpread>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ReportTable {
     pub(super) title: String,
-    /// What the rows' names are.
+    /// The kind of things that the rows' names stand for.
     pub(super) of: String,
     /// Names with units.
     pub(super) columns: Vec<String>,
@@ -141,13 +141,13 @@ impl ReportTable {
     }
 }
 
-/// How an axis runs.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AxisScale {
-    /// From zero.
+    /// Linear, from zero.
     Linear,
-    /// By powers; what is not above zero is not drawn.
+    /// Logarithmic; values that are not above zero are not drawn.
     Log,
 }
 
@@ -178,18 +178,18 @@ pub(super) struct LinePlot {
     pub(super) series: Vec<PlotSeries>,
 }
 
-/// What one experiment has found.
+/// The findings of one experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ExperimentFindings {
     pub(super) name: &'static str,
-    /// What was measured, and how, in a few sentences.
+    /// The experiment and its method in a few sentences.
     pub(super) about: String,
     pub(super) tables: Vec<ReportTable>,
     pub(super) ratios: Vec<RatioResult>,
     pub(super) plots: Vec<LinePlot>,
-    /// What has to be known to read the figures.
+    /// Remarks that a reader of the figures needs.
     pub(super) notes: Vec<String>,
-    /// How long it took, filling of tables included.
+    /// Duration of the experiment, filling of tables included.
     pub(super) seconds: f64,
 }
 
@@ -206,28 +206,28 @@ impl ExperimentFindings {
         }
     }
 
-    /// For a terminal.
+    /// Formats the findings for a terminal.
     pub(super) fn text(&self) -> String {
         text::findings(self)
     }
 }
 
-/// What a run has found.
+/// The findings of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct BenchReport {
-    /// Of this shape; grows when a field changes its meaning.
+    /// The version of this shape; grows when a field changes its meaning.
     pub(super) version: u32,
     pub(super) machine: MachineDescription,
-    /// The words that were typed behind `sandstorm bench`.
+    /// The arguments of `sandstorm bench`.
     pub(super) arguments: Vec<String>,
     pub(super) experiments: Vec<ExperimentFindings>,
 }
 
 /// The version of the JSON's shape.
 const REPORT_VERSION: u32 = 1;
-/// The page, in the folder that was asked for.
+/// The page's file name in the report folder.
 const PAGE: &str = "report.html";
-/// The same for programs.
+/// The file name of the JSON.
 const DATA: &str = "report.json";
 
 impl BenchReport {
@@ -235,7 +235,7 @@ impl BenchReport {
         BenchReport { version: REPORT_VERSION, machine, arguments, experiments: Vec::new() }
     }
 
-    /// Writes the page and the data into a folder, which is made if it is not there; tells where they are.
+    /// Writes the page and the data into a folder, which is created if missing. Returns both paths.
     pub(super) fn write(&self, folder: &Path) -> Result<[PathBuf; 2], CliError> {
         let failed = |path: &Path, error: &dyn std::fmt::Display| {
             CliError::new(format!("cannot write {}: {error}", path.display())).hint("choose another folder with --out")

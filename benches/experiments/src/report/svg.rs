@@ -1,24 +1,24 @@
-//! Plots as SVG inside of a page: lines through medians, whiskers from least to most. Colours are the page's classes,
-//! so that they follow the reader's light or dark; every point says its values when it is pointed at.
+//! Plots as SVG inside a page: lines through medians, whiskers from minimum to maximum. Colours are the page's classes,
+//! so they follow the reader's light or dark theme. Every point shows its values on hover.
 
 use super::text::{escape, number};
 use super::{AxisScale, LinePlot, PlotAxis};
 
-/// In the units of the drawing; the page scales it to its own width.
+/// Width in the drawing's units; the page scales it to its own width.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
-/// Of the page's colours for lines; more series than that share them.
+/// Number of the page's line colours; further series reuse them.
 const COLOURS: usize = 8;
 /// Height of one line of the legend.
 const LEGEND_LINE: f64 = 18.0;
-/// Marks of an axis, about.
+/// Approximate number of marks of an axis.
 const TICKS: f64 = 6.0;
 
-/// From values to places on the drawing.
+/// Maps values to positions on the drawing.
 struct AxisMapping {
     scale: AxisScale,
     from: f64,
@@ -28,7 +28,7 @@ struct AxisMapping {
 }
 
 impl AxisMapping {
-    /// Around all values; a linear axis begins at zero.
+    /// Creates a mapping that covers all values; a linear axis begins at zero.
     fn around(scale: AxisScale, values: impl Iterator<Item = f64>, start: f64, end: f64) -> AxisMapping {
         let drawn = values.filter(|value| value.is_finite() && (scale == AxisScale::Linear || *value > 0.0));
         let (least, most) =
@@ -42,7 +42,7 @@ impl AxisMapping {
         AxisMapping { scale, from, to, start, end }
     }
 
-    /// Where a value is; none where this axis does not have it.
+    /// The position of a value; `None` where this axis does not cover it.
     fn place(&self, value: f64) -> Option<f64> {
         let share = match self.scale {
             AxisScale::Linear => (value - self.from) / (self.to - self.from),
@@ -52,7 +52,7 @@ impl AxisMapping {
         share.is_finite().then_some(self.start + share * (self.end - self.start))
     }
 
-    /// Values to be marked: round ones.
+    /// Round values to mark on the axis.
     fn ticks(&self) -> Vec<f64> {
         if self.scale == AxisScale::Linear {
             let step = round_step((self.to - self.from) / TICKS);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{ExperimentFindings, RatioResult, ReportTable, RoundSpread};
 use sandstorm_terminal::output::columns;
 
-/// A number with about three digits that count.
+/// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -31,7 +31,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// Least and most, where there was more than one round.
+/// Minimum and maximum, where there was more than one round.
 pub(super) fn range(spread: &RoundSpread) -> Option<String> {
     (spread.rounds.len() > 1).then(|| format!("{} to {}", number(spread.least), number(spread.most)))
 }
@@ -72,7 +72,7 @@ pub(super) fn findings(findings: &ExperimentFindings) -> String {
     text
 }
 
-/// Text as it may stand in an element or in an attribute's quotes.
+/// Escapes text for an element or for a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -82,7 +82,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // Neither may stand in a page, escaped or not.
+            // These characters are illegal in a page, escaped or not.
             '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}' => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }

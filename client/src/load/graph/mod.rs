@@ -1,9 +1,9 @@
-//! A social graph for the extension `tao`: objects with a field, edges of a type with their inverses, counts. Who has
-//! how many edges to whom follows from ids alone, so that replies can be checked without remembering what was written.
+//! A social graph for the extension `tao`: objects with a field, edges of a type with their inverses, counts. The edges
+//! of each object follow from ids alone, so that replies can be checked without remembering what was written.
 //!
-//! As TAO's authors found their graph (Bronson et al., ATC'13): 45 % of the lists that were counted were empty, 64 % of
-//! the others that were read gave one edge, and few have very many: numbers of edges follow a power law whose exponent
-//! makes them so.
+//! The numbers are those of TAO's authors (Bronson et al., ATC'13): 45 % of the lists that were counted were empty. Of
+//! the others that were read 64 % gave one edge, and few have very many. Numbers of edges follow a power law whose
+//! exponent makes them so.
 
 mod request;
 mod source;
@@ -34,17 +34,17 @@ const FIRST_TIME: u64 = 1_600_000_000;
 /// Times of edges that a load adds begin here: they are the newest.
 const FIRST_ADDED_TIME: u64 = 1 << 40;
 
-/// The shape of a graph, and where its queries are run. Its objects are the plain records of [`super::Data`], in whose
-/// table they are.
+/// The shape of a graph, and where its queries run. Its objects are the plain records of [`super::Data`], and are in
+/// the same table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     /// The id of the table of the lists' order, an ordered one.
     pub lists: u64,
-    /// Where queries are run. Changes are calls in any case; combined, what lies in a single record is a plain get.
+    /// The placement of queries. Changes are always calls. With combined placement a read of one record is a plain get.
     pub placement: Placement,
     /// Bytes of an object's field; default 100.
     pub object_bytes: usize,
-    /// Bytes of an edge's data; default 24. What is shorter than 16 is checked less.
+    /// Bytes of an edge's data; default 24. Data shorter than 16 bytes is checked less.
     pub edge_bytes: usize,
     /// Part of the objects that have no edges; default 0.45.
     pub empty: f64,
@@ -54,8 +54,8 @@ pub struct Graph {
     pub max_edges: u32,
     /// Edges that a query asks for, at most; default 50. They have to fit one answer: see [`Graph::check`].
     pub limit: u32,
-    /// Whether the graph is as it was loaded, so that replies can be checked in full while the mix changes nothing;
-    /// else they are checked for what they must be whatever was changed. Default no.
+    /// True if the graph is as it was loaded, so that replies can be checked in full while the mix changes nothing.
+    /// Else the check covers only what holds after any change. Default no.
     pub exact: bool,
 }
 
@@ -84,10 +84,10 @@ fn edge_id(id1: u64, id2: u64) -> u64 {
 }
 
 impl Graph {
-    /// What its queries cannot ask for: each is one answer, and is not asked to go on.
+    /// Checks that each of its queries fits one answer, since none is continued.
     ///
     /// # Errors
-    /// Which number is too large, and what it may be.
+    /// Names the number that is too large, and its limit.
     pub fn check(&self) -> Result<(), String> {
         let limit = self.limit as usize;
         if limit > RANGE_PAGE {
@@ -107,7 +107,7 @@ impl Graph {
         Tables { objects, lists: self.lists }
     }
 
-    /// How many edges of the first type object `id` of `objects` is loaded with.
+    /// Returns the number of edges of the first type that object `id` of `objects` is loaded with.
     fn edges(&self, id: u64, objects: u64) -> u32 {
         let share = unit_hash(id, 3);
         if share < self.empty {
@@ -119,7 +119,7 @@ impl Graph {
         (edges as u64).clamp(u64::from(most > 0), most) as u32
     }
 
-    /// Where edge `at` of object `id` goes to: never to itself, and to each at most once.
+    /// Returns the target of edge `at` of object `id`: never the object itself, and each target at most once.
     fn edge_to(id: u64, at: u32, objects: u64) -> u64 {
         let others = objects.saturating_sub(1).max(1);
         let step = 1 + (mix64(id ^ 0x0DD5) % others + u64::from(at)) % others;
@@ -180,7 +180,7 @@ mod tests {
         u32::from_le_bytes(*bytes[at..].first_chunk().unwrap())
     }
 
-    /// What `tao` replies to a query, from the records.
+    /// Returns what `tao` replies to a query, from the records.
     fn tao(tables: &Tables, args: &[u8]) -> Vec<u8> {
         assert_eq!((u64_at(args, 0), u64_at(args, 8)), (OBJECTS, LISTS));
         let (op, args) = (args[16], &args[17..]);
@@ -290,7 +290,7 @@ mod tests {
             let (right, all, again) = queries(&data, &whole);
             assert_eq!(right, all, "{placement:?}");
             assert_eq!(again > 0, placement == Placement::Client);
-            // Without the edges' data, or with other objects: whoever asks for them notices.
+            // A reply without the edges' data, or with other objects: a request that asks for them notices.
             let mut spoilt = whole.clone();
             spoilt.iter_mut().filter(|((_, key), _)| key[0] == b'e').for_each(|(_, value)| value[20] ^= 1);
             spoilt.iter_mut().filter(|((_, key), _)| key[0] == b'o').for_each(|(_, value)| value[30] ^= 1);

@@ -1,4 +1,4 @@
-//! Requests about a graph, and what their replies have to be.
+//! Requests about a graph, and their expected replies.
 
 use super::super::keys::{check_value, mix64};
 use super::super::load_request::{LoadRequest, ReplyVerdict};
@@ -54,7 +54,7 @@ struct ReplyEdge<'r> {
     data: &'r [u8],
 }
 
-/// What a request is about.
+/// A query of the graph.
 struct GraphQuery<'g> {
     data: &'g Data,
     graph: &'g Graph,
@@ -97,7 +97,7 @@ impl<'g> GraphQuery<'g> {
         (Graph::edge_time(first + EDGES_PER_TIME_RANGE - 1), Graph::edge_time(first))
     }
 
-    /// What a query gives as the graph was loaded, newest first.
+    /// Returns a query's result for the graph as it was loaded, newest first.
     fn expected(&self, class: Class) -> Vec<(u64, u64)> {
         let all =
             (0..self.edges).rev().map(|at| (Graph::edge_to(self.id, at, self.data.records), Graph::edge_time(at)));
@@ -113,7 +113,7 @@ impl<'g> GraphQuery<'g> {
         }
     }
 
-    /// Whether a query may be answered by these edges.
+    /// Returns whether a query may be answered by these edges.
     fn are_correct_edges(&self, class: Class, edges: &[ReplyEdge<'_>], as_loaded: bool) -> bool {
         if as_loaded {
             let expected = self.expected(class);
@@ -208,7 +208,7 @@ impl Data {
         ask.class.call(&args, message);
     }
 
-    /// Looks at a successful reply to a graph's request. `as_loaded`: nobody changes the graph.
+    /// Checks a successful reply to a graph's request. `as_loaded`: no tenant changes the graph.
     pub(in crate::load) fn check_graph_reply(
         &self,
         ask: &mut LoadRequest,
@@ -305,16 +305,15 @@ fn sum_count_shards(mut reply: &[u8]) -> Option<u64> {
     u64::try_from(sum).ok()
 }
 
-/// The edges of a call's reply. Only where others take edges away may it end before what was asked for:
-/// [`Graph::check`].
+/// The edges of a call's reply. Only where others remove edges may it end early: [`Graph::check`].
 fn decode_list_edges(reply: &[u8], as_loaded: bool) -> Option<Vec<ReplyEdge<'_>>> {
     let (edges, more) = codec::decode_list(reply)?;
     let edges = edges.into_iter().map(|codec::EncodedEdge { id2, time, data }| ReplyEdge { id2, time, data });
     (more.is_none() || !as_loaded).then(|| edges.collect())
 }
 
-/// The edges of a multi-get's reply, newest first as a client hands them on; those that were deleted meanwhile are not
-/// there, and those that were written anew have another time.
+/// The edges of a multi-get's reply, newest first, as a client hands them on. Edges that were deleted in the meantime
+/// are absent, and those that were written anew have another time.
 fn decode_multi_get_edges<'r>(keys: &[[u8; 21]], mut reply: &'r [u8], ask: &LoadRequest) -> Option<Vec<ReplyEdge<'r>>> {
     let mut edges = Vec::new();
     if ask.class != Class::AssocGet && ask.step == 0 {

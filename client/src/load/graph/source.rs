@@ -1,4 +1,4 @@
-//! A graph as records: what a loader writes, in the form in which `tao` keeps them.
+//! A graph as records: a loader writes them in the form in which `tao` keeps them.
 
 use super::super::Data;
 use super::super::record_source::RecordSource;
@@ -9,9 +9,9 @@ use crate::tao::codec;
 const PART_BITS: u32 = 20;
 /// Items of an object before its edges: itself, its count of edges, that of edges to it.
 const OBJECT_HEADER_ITEMS: u64 = 3;
-/// Items of an edge: itself and its place in its list, and both of its inverse.
+/// Items of an edge: itself and its list entry, and both of its inverse.
 const ITEMS_PER_EDGE: u64 = 4;
-/// What stands for all objects: the declared types, and the number of the last object.
+/// The records that all objects need: the declared types, and the number of the last object.
 const DECLARED_TYPES: [(u32, u32); 4] =
     [(EDGE, INVERSE), (INVERSE, EDGE), (CHANGED_EDGE, CHANGED_INVERSE), (CHANGED_INVERSE, CHANGED_EDGE)];
 const LAST_ID: &[u8] = b"n";

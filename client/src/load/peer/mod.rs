@@ -1,6 +1,6 @@
-//! The same kind of generator for servers that speak memcached's or Redis' protocol: closed loop on many connections,
-//! from one thread that never sleeps, with the keys, values and skew of the other loads, and replies that are checked
-//! on a sample.
+//! A generator of the same kind for servers that speak memcached's or Redis' protocol: a closed loop on many
+//! connections, from one thread that never sleeps. It uses the keys, values and skew of the other loads, and checks a
+//! sample of the replies.
 //!
 //! Latency counts from the moment at which a connection's batch of requests was handed to the kernel to the moment at
 //! which the reply was read.
@@ -26,14 +26,14 @@ use super::report::latency_histogram;
 use super::{Data, Skew};
 use crate::limits::{PEER_DATAGRAM_TIMEOUT, PEER_FILL_BYTES, PEER_REPLY_TIMEOUT};
 
-/// What to ask of a server, and how.
+/// The load on a server.
 #[derive(Clone, Debug)]
 pub struct PeerLoad {
-    /// Where it listens.
+    /// The server's address.
     pub address: SocketAddr,
-    /// What it speaks.
+    /// The protocol that it speaks.
     pub speech: PeerProtocol,
-    /// What is asked.
+    /// The kind of requests.
     pub ask: PeerWorkload,
     /// Connections (or, over UDP, sockets), each with its own requests under way; default 16.
     pub connections: usize,
@@ -41,15 +41,15 @@ pub struct PeerLoad {
     pub pipeline: usize,
     /// The records.
     pub data: Data,
-    /// Which records are asked for.
+    /// The distribution of the records that are asked for.
     pub skew: Skew,
-    /// Sent on each connection before anything else, and answered by one reply: who one is.
+    /// Sent on each connection before anything else, and answered by one reply: the client's credentials.
     pub login_command: Vec<u8>,
     /// Time before anything counts.
     pub warm_up: Duration,
     /// Time that counts.
     pub duration: Duration,
-    /// Every so many replies, one is checked.
+    /// One reply in this number is checked.
     pub verify_every: u64,
     /// Seed of all that is drawn.
     pub seed: u64,
@@ -75,7 +75,7 @@ impl PeerLoad {
     }
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerReport {
     /// Requests answered in a second.
@@ -92,7 +92,7 @@ pub struct PeerReport {
     pub wrong: u64,
     /// Datagrams that were not answered.
     pub lost: u64,
-    /// Median latency, microseconds.
+    /// Wrong replies.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
@@ -138,7 +138,7 @@ impl PeerSocket {
     }
 }
 
-/// A connection with what is under way on it.
+/// A connection and its requests under way.
 struct PeerConnection {
     line: PeerSocket,
     /// Bytes to be sent, from `sent` on.
@@ -151,7 +151,7 @@ struct PeerConnection {
     datagram: u16,
 }
 
-/// What is counted while it runs.
+/// Counts of a run under way.
 struct PeerTally {
     latency_ns: hdrhistogram::Histogram<u64>,
     replies: u64,
@@ -349,7 +349,7 @@ impl PeerConnection {
         Ok(())
     }
 
-    /// Takes a datagram of the present request; they come in order on loopback. Whether it is one.
+    /// Takes a datagram of the present request; they come in order on loopback. Returns whether it is one.
     fn take_datagram(&mut self, datagram: &[u8]) -> bool {
         let Some((header, body)) = datagram.split_first_chunk::<8>() else { return false };
         if header[..2] != self.datagram.to_be_bytes() {
@@ -363,7 +363,7 @@ impl PeerConnection {
 /// Runs the load from the calling thread, which spins.
 ///
 /// # Errors
-/// What the system says about a connection, or what makes no reply of the protocol.
+/// The system's error about a connection, or a reply that does not follow the protocol.
 pub fn run(load: &PeerLoad) -> io::Result<PeerReport> {
     let chooser = KeyChooser::new(load.skew, load.ask.population(&load.data)).map_err(io::Error::other)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -438,7 +438,7 @@ fn run_until_answered(
     }
 }
 
-/// Writes all the records that the load's data tell of, by the server's own protocol, and waits until they are there.
+/// Writes all records of the load's data by the server's own protocol, and waits until they exist.
 ///
 /// # Errors
 /// As [`run`]; also what the server answers to a write that it refuses.

@@ -1,4 +1,4 @@
-//! What is said to the servers, and how their replies are read.
+//! Builds requests to the servers, and reads their replies.
 
 use std::io::{self, ErrorKind};
 
@@ -20,26 +20,26 @@ pub enum PeerProtocol {
 }
 
 impl PeerProtocol {
-    /// Whether it is spoken in datagrams.
+    /// Returns whether it is spoken in datagrams.
     pub fn is_datagram(self) -> bool {
         self == PeerProtocol::MemcachedUdp
     }
 
-    /// What the same server speaks over TCP.
+    /// Returns the protocol that the same server speaks over TCP.
     pub fn over_tcp(self) -> PeerProtocol {
         if self == PeerProtocol::MemcachedUdp { PeerProtocol::Memcached } else { self }
     }
 }
 
-/// What a request asks for.
+/// The kind of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PeerWorkload {
-    /// So many records by their keys.
+    /// This number of records by their keys.
     Get(usize),
-    /// To write a record.
+    /// Writes a record.
     Set,
-    /// Gets, puts and deletes of one record each by their shares; other classes count as gets. With a pool's data, as
-    /// many of them as its share of misses says are of records that are not there.
+    /// Gets, puts and deletes of one record each by their percentages; other classes count as gets. With a pool's data,
+    /// some ask for missing records, as often as its share of misses says.
     Mixed(Mix),
     /// Code that lies on the server, by a Redis command of these words, a count of keys, one key, and more words.
     ServerCode {
@@ -47,7 +47,8 @@ pub enum PeerWorkload {
         words: Vec<Vec<u8>>,
         /// Words after the key.
         more: Vec<Vec<u8>>,
-        /// What it answers: [`Class::InvokeGet`] a record, [`Class::Chain`] the last link's value, [`Class::Aggregate`]
+        /// The kind of answer: [`Class::InvokeGet`] a record, [`Class::Chain`] the last link's value,
+        /// [`Class::Aggregate`] anything.
         /// anything.
         class: Class,
     },
@@ -63,7 +64,7 @@ pub(super) struct PeerRequest {
     expects_miss: bool,
 }
 
-/// What is done with one record.
+/// The operation on one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PeerVerb {
     Get,
@@ -97,7 +98,7 @@ impl PeerWorkload {
         if let PeerWorkload::Get(keys) = self { *keys } else { 1 }
     }
 
-    /// How many things there are to ask for.
+    /// Returns the number of records that can be asked for.
     pub(super) fn population(&self, data: &Data) -> u64 {
         match self {
             PeerWorkload::ServerCode { class: Class::Chain, .. } => data.links,
@@ -169,7 +170,7 @@ impl PeerWorkload {
                     PeerVerb::Delete if speech == PeerProtocol::Redis => push_key_command(speech, "DEL", key, out),
                     PeerVerb::Delete => push_key_command(speech, "DELETE", key, out),
                     PeerVerb::Set => {
-                        // As it was filled, so that whatever is computed from the records stays what it was.
+                        // The value is as it was filled, so that a result computed from the records stays what it was.
                         write_value(asked.id, Data::first_salt(asked.id), data.value_len_of(asked.id), value);
                         push_set(speech, key, value, out);
                     }
@@ -199,7 +200,7 @@ impl PeerWorkload {
         }
     }
 
-    /// Whether a reply is what it should be.
+    /// Returns whether a reply is correct.
     pub(super) fn is_right(
         &self,
         speech: PeerProtocol,
@@ -399,7 +400,7 @@ fn resp_value_len(bytes: &[u8], level: u32) -> io::Result<Option<usize>> {
     }
 }
 
-/// The next value of a good reply, and what is behind it. `headed`: an array's header stands before it.
+/// Returns the next value of a good reply, and the bytes behind it. `headed`: an array's header stands before it.
 fn next_value(speech: PeerProtocol, headed: bool, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (first, mut at) = split_line(bytes)?;
     let mut first = first;

@@ -10,7 +10,7 @@ fn data() -> Data {
     Data { links: 10, lists: 3, ..Data::new(1, 50) }
 }
 
-/// What a server that has all records would say.
+/// The answer of a server that has all records.
 fn answer(speech: PeerProtocol, data: &Data, ids: &[u64]) -> Vec<u8> {
     let (mut key, mut value, mut out) = (Vec::new(), Vec::new(), Vec::new());
     if speech == PeerProtocol::Redis && ids.len() > 1 {
@@ -166,7 +166,7 @@ fn a_pools_mix_has_its_sizes_and_asks_for_what_is_not_there() {
                 (_, "delete", _) => b"NOT_FOUND\r\n",
                 (PeerProtocol::Redis, _, false) => b"$-1\r\n",
                 (_, _, false) => b"END\r\n",
-                // What a record has is checked as that of any get is.
+                // A record's value is checked as that of any get is.
                 _ => continue,
             };
             let (reply, len) = ask.read(speech, &asked, right).unwrap().unwrap();

@@ -1,27 +1,27 @@
-//! Whether the borrow checker's form is there of every function that there is.
+//! Checks that the borrow checker's form of every function exists.
 
 use std::collections::HashMap;
 
 use super::mir::{is_head, without_comment};
 
-/// A function that does nothing but return one value needs no borrow checker: what a struct's or a variant's name is as
+/// Lines of a function that only returns one value and needs no borrow checker: a struct's or a variant's name used as
 /// a function.
 const TRIVIAL_LINES: usize = 4;
 
-/// How many functions of one name there are.
+/// Numbers of functions that share one name.
 #[derive(Clone, Copy, Default)]
 struct FunctionCount {
-    /// In what the compiler wrote of the whole source.
+    /// Functions in the compiler's dump of the whole source.
     written: usize,
-    /// Of these, those that have to be looked at.
+    /// Those of them that must be checked.
     needed: usize,
     /// Read in the borrow checker's form.
     read: usize,
 }
 
-/// Names of functions, in what the compiler wrote of the whole source, of which not every body was read. Functions may
-/// share a name, and the file of one may have been written over that of another: so where one of a name has to be
-/// looked at, as many have to be there as were written.
+/// Names of functions in the compiler's dump of the whole source of which not every body was read. Functions may share
+/// a name, and one's file may have overwritten another's. So where one function of a name must be checked, as many
+/// bodies must exist as were written.
 pub(super) fn missing_bodies<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
     let mut named: HashMap<&str, FunctionCount> = HashMap::new();
     let mut order = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn missing_bodies<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
     order
 }
 
-/// The name of the function whose body this is.
+/// The name of the function with this body.
 pub(super) fn name_of(body: &str) -> &str {
     body.lines().find(|line| is_head(line)).map(name).unwrap_or_default()
 }
@@ -84,8 +84,8 @@ fn name(head: &str) -> &str {
     name
 }
 
-/// Whether nothing can be wrong with its places: it gives one value, or is the constant part of a function that was
-/// looked at, without a choice in it.
+/// Returns whether a body's places need no check: it returns one value, or it is the constant part of a function that
+/// was checked, and has no branch.
 fn is_trivial_body(head: &str, inside: &[&str]) -> bool {
     let mut statements = inside.iter().map(|line| line.trim_start()).filter(|line| {
         let declares = ["let ", "debug ", "scope ", "//", "}"].iter().any(|start| line.starts_with(start));

@@ -1,13 +1,13 @@
-//! What happens in a guard, or in an index of an index, to the place that was looked at before.
+//! Checks that a guard, or an index of an index, leaves alone the place that was looked at before.
 //!
 //! `match x { Some(_) if … => …, Some(ref y) => … }` looks at `x` once, `x[i][…]` at the length of `x` once. The
-//! compiler keeps both as they were with a `&fake` borrow that ends in a `FakeRead` where the guard holds, or the index
-//! is worked out. If that is never reached, or if an assignment makes the borrow forgotten, it keeps nothing (rust-lang
-//! issues 161578, 160599, 161852). Here the rule does not depend on what is reached: from a `&fake` borrow to its
-//! `FakeRead`, or to where the guard fails, nothing that it covers is set, borrowed to be changed, moved or dropped;
-//! the `FakeRead` must be reachable; no call ends without returning; and no future rests.
+//! compiler protects both with a `&fake` borrow that ends in a `FakeRead` where the guard holds, or after the index is
+//! computed. If that is never reached, or if an assignment makes it forget the borrow, it protects nothing (rust-lang
+//! issues 161578, 160599, 161852). Here the rule does not depend on reachability. From a `&fake` borrow to its
+//! `FakeRead`, or to where the guard fails, nothing that it covers is set, borrowed to be changed, moved or dropped.
+//! The `FakeRead` must be reachable, no call may end without returning, and no future may be suspended.
 //!
-//! Where a guard fails needs no name either: the borrow checker takes it for possible that a guard is skipped (the
+//! The point where a guard fails needs no name either. The borrow checker assumes that a guard may be skipped (the
 //! imaginary edge of `falseEdge`), so what follows can be reached without the borrow, and the guard itself cannot.
 
 use super::AuditFinding;
@@ -15,10 +15,10 @@ use super::mir::{MirBody, MirPlace, PlaceAccess, UnknownMir};
 use crate::check::rules::{INDEX, STALE};
 use crate::limits::MAX_DIAGNOSTICS;
 
-/// Blocks that may be walked through for all guards of one function. Reaching it is a refusal.
+/// Most blocks that are visited for all guards of one function. Reaching the limit is a refusal.
 const MAX_VISITED_BLOCKS: usize = 20_000_000;
 
-/// Everything that is wrong with the guards and indexes of a function.
+/// Returns all findings about the guards and indexes of a function.
 pub(super) fn check_guards(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMir> {
     let fakes: Vec<FakeBorrow<'_>> = fake_borrows(body).collect();
     if fakes.is_empty() {
@@ -30,7 +30,7 @@ pub(super) fn check_guards(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownM
     for fake in &fakes {
         walked += fake.look(body, &dominators, &mut found)?;
         if found.len() >= MAX_DIAGNOSTICS {
-            // It is refused, and nobody reads more.
+            // It is refused already; no further finding is needed.
             break;
         }
         if walked > MAX_VISITED_BLOCKS {
@@ -40,11 +40,11 @@ pub(super) fn check_guards(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownM
     Ok(found)
 }
 
-/// A borrow that keeps a place as it is.
+/// A borrow that protects a place.
 struct FakeBorrow<'b> {
     block: usize,
     statement: usize,
-    /// What it covers.
+    /// The place that it covers.
     place: &'b MirPlace,
     /// Its result.
     local: u32,
@@ -64,7 +64,7 @@ fn fake_borrows(body: &MirBody) -> impl Iterator<Item = FakeBorrow<'_>> {
 }
 
 impl FakeBorrow<'_> {
-    /// Looks at all that happens until the place may change again; how many blocks that were.
+    /// Checks all statements until the place may change again; returns the number of blocks visited.
     fn look(
         &self,
         body: &MirBody,
@@ -122,7 +122,7 @@ impl FakeBorrow<'_> {
         Ok(walked)
     }
 
-    /// Whether that would change the place. What it points at is another place.
+    /// Returns whether that access would change the place. The target of a pointer is another place.
     fn forbids(&self, access: PlaceAccess, other: &MirPlace) -> bool {
         let changes = matches!(
             access,
@@ -132,9 +132,9 @@ impl FakeBorrow<'_> {
     }
 }
 
-/// Which block every way to a block leads through.
+/// The dominators of blocks: the blocks that every path to a block leads through.
 struct Dominators {
-    /// For each block, when it is met and left in a walk through the tree of dominators.
+    /// For each block, the times of entering and leaving it in a walk through the dominator tree.
     spans: Vec<(usize, usize)>,
 }
 
@@ -149,7 +149,7 @@ impl Dominators {
                 before.get_mut(*next).into_iter().for_each(|found| found.push(*block));
             }
         }
-        // By the rank of blocks: each one's immediate dominator, of higher rank.
+        // Indexed by the rank of blocks: each one's immediate dominator, of higher rank.
         let mut above: Vec<Option<usize>> = vec![None; order.len()];
         let entry = order.len().saturating_sub(1);
         set(&mut above, entry, Some(entry));
@@ -172,7 +172,7 @@ impl Dominators {
         Dominators { spans: dominator_spans(&order, &above, body.blocks.len()) }
     }
 
-    /// Whether every way to a block leads through the other. Of a block that cannot be reached, none does.
+    /// Returns whether every path to a block leads through the other. For an unreachable block the answer is no.
     fn dominates(&self, one: usize, other: usize) -> bool {
         match (self.spans.get(one), self.spans.get(other)) {
             (Some((start, end)), Some((at, last))) => *at > 0 && start <= at && last <= end,
@@ -201,7 +201,7 @@ fn common_dominator(above: &[Option<usize>], mut one: usize, mut other: usize) -
     one
 }
 
-/// Blocks that can be reached, each behind those that it leads to; the entry is the last.
+/// The reachable blocks, each after its successors; the entry is the last.
 fn postorder(body: &MirBody) -> Vec<usize> {
     let mut order = Vec::new();
     let mut seen = vec![false; body.blocks.len()];

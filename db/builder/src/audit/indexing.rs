@@ -1,10 +1,10 @@
-//! Places with an index in them, which the compiler gets wrong in two ways.
+//! Checks places with an index in them, which the compiler gets wrong in two ways.
 //!
-//! In `rows[0][{ … }]` the inner index is worked out after the outer one and before the place is used. What happens
-//! there to the place itself goes unnoticed: a pattern can take a piece of the array away (rust-lang issue 160525: use
-//! after free), and an `.await` forgets the outer index after it was checked, so that the place is anywhere. So does
-//! one in a guard of `match rows[0] { … }`. Both show in the intermediate form: a run-time index into an array from
-//! which a piece was moved, and an index that was set before an `.await` and stands in a place behind it.
+//! In `rows[0][{ … }]` the inner index is computed after the outer one and before the place is used. The compiler does
+//! not notice what happens there to the place itself. A pattern can take a piece of the array away (rust-lang issue
+//! 160525: use after free). An `.await` forgets the outer index after it was checked, so that the place is anywhere; so
+//! does one in a guard of `match rows[0] { … }`. Both show in the intermediate form: a run-time index into an array
+//! from which a piece was moved, and an index that was set before an `.await` and is used in a place after it.
 
 use std::collections::HashSet;
 
@@ -13,10 +13,10 @@ use super::mir::{MirBody, MirPlace, PlaceAccess, PlaceProjection, UnknownMir};
 use super::stale::first_violation;
 use crate::check::rules::INDEX;
 
-/// Blocks that may be walked through for all indexes of one function. Reaching it is a refusal.
+/// Most blocks that are visited for all indexes of one function. Reaching the limit is a refusal.
 const MAX_VISITED_BLOCKS: usize = 20_000_000;
 
-/// What is wrong with a function's indexed places.
+/// Returns the findings about a function's indexed places.
 pub(super) fn check_indexing(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMir> {
     let forgotten = index_lost_across_await(body)?.map(|from| {
         let what = "an index is worked out before an `.await` and used behind it, where the compiler has forgotten it";
@@ -39,7 +39,7 @@ fn check_walk_bound(body: &MirBody, times: usize) -> Result<(), UnknownMir> {
     }
 }
 
-/// Where a place holds an index that was set before an `.await`.
+/// Returns where a place uses an index that was set before an `.await`.
 fn index_lost_across_await(body: &MirBody) -> Result<Option<String>, UnknownMir> {
     if !body.blocks.iter().any(|block| block.yields) {
         return Ok(None);
@@ -67,7 +67,7 @@ fn index_lost_across_await(body: &MirBody) -> Result<Option<String>, UnknownMir>
     Ok(indexes.into_iter().find_map(used))
 }
 
-/// Where an element is named by a run-time index after a piece of the array was moved away: everywhere else the
+/// Returns where a run-time index names an element after a piece of the array was moved away. In all other code the
 /// compiler refuses that itself.
 fn index_after_partial_move(body: &MirBody) -> Result<Option<String>, UnknownMir> {
     let moved = accesses(body).filter(|(access, _)| *access == PlaceAccess::Moved).map(|(_, place)| place);

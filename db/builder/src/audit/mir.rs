@@ -1,13 +1,13 @@
-//! What the borrow checker looked at, read back into a structure.
+//! Parses the borrow checker's input back into a structure.
 //!
-//! `-Zdump-mir=renumber` writes each function's intermediate form as the borrow checker gets it. There, a place is the
-//! way to it from one local (boxes and references are steps on the way, never pointers of the compiler's own), so a
-//! place has one name. `&fake` borrows and `FakeRead` say what guards and indexes must leave alone; what can only
-//! happen in the borrow checker's eyes is an imaginary edge. Futures are as they were written, before they become state
+//! `-Zdump-mir=renumber` writes each function's intermediate form as the borrow checker gets it. There a place is the
+//! path to it from one local, so a place has one name. Boxes and references are steps on that path, never pointers of
+//! the compiler's own. `&fake` borrows and `FakeRead` say what guards and indexes must leave alone; an imaginary edge
+//! marks what only the borrow checker considers possible. Futures are as they were written, before they become state
 //! machines.
 //!
-//! It is a text for people, so the reader is strict: whatever it does not know, or is too deep or too large, is
-//! refused.
+//! The text is meant for people, so the parser is strict: it refuses whatever it does not know, and whatever is too
+//! deep or too large.
 
 mod block;
 mod place;
@@ -19,12 +19,12 @@ use std::collections::HashMap;
 pub(super) use place::{MirPlace, PlaceProjection};
 pub(super) use text::{is_head, without_comment};
 
-/// What the reader does not know, as it is written.
+/// The text that the parser does not know, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnknownMir(pub(super) String);
 
 impl UnknownMir {
-    /// Bytes of the text that are shown.
+    /// Most bytes of the text that are shown.
     const SHOWN: usize = 80;
 
     fn of(text: &str) -> UnknownMir {
@@ -32,67 +32,67 @@ impl UnknownMir {
     }
 }
 
-/// What a statement has to do with a place.
+/// How a statement accesses a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlaceAccess {
     /// Its value is read.
     Copied,
-    /// Its value is taken away.
+    /// Its value is moved out.
     Moved,
     /// It is set.
     Assigned,
     /// It is dropped.
     Dropped,
-    /// It is borrowed to be looked at.
+    /// It is borrowed shared.
     SharedBorrow,
-    /// It is borrowed, or its address is taken, to be changed.
+    /// It is borrowed mutably, or its address is taken for writing.
     MutBorrow,
-    /// A borrow that only says what must not change before `FakeRead` names its result.
+    /// A borrow that only says what must not change until `FakeRead` names its result.
     FakeBorrow,
-    /// A pointer that is made only to read a length.
+    /// A pointer that only serves to read a length.
     LengthPointer,
     /// Its discriminant is read.
     Discriminant,
     /// Its length is read.
     Length,
-    /// Here ends what a `Fake` borrow covers: this place is its result.
+    /// The end of a `Fake` borrow, whose result this place is.
     FakeRead,
     /// It is named: in a pattern, or by its type.
     Mentioned,
-    /// Memory for it begins to exist.
+    /// Its storage begins.
     StorageLive,
-    /// It ends to exist.
+    /// Its storage ends.
     StorageDead,
 }
 
-/// A statement, or what ends a block.
+/// A statement, or a block's terminator.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MirStatement {
-    /// In the order in which they happen.
+    /// In execution order.
     pub(super) accesses: Vec<(PlaceAccess, MirPlace)>,
-    /// Where it comes from: `src/lib.rs:1:2: 3:4`.
+    /// Its source location: `src/lib.rs:1:2: 3:4`.
     pub(super) from: String,
 }
 
-/// How one block is left for another.
+/// The kind of a jump from one block to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MirEdge {
     Real,
-    /// The borrow checker takes it for possible, though it never happens.
+    /// An edge that the borrow checker assumes, though it is never taken.
     Imaginary,
 }
 
-/// Statements in a row.
+/// A sequence of statements.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BasicBlock {
-    /// What happens after a panic: an extension that panics is ended instead.
+    /// Whether it runs after a panic: an extension that panics is ended instead.
     pub(super) cleanup: bool,
     pub(super) statements: Vec<MirStatement>,
-    /// Blocks that follow, but for those of cleanup.
+    /// Successor blocks, except those of cleanup.
     pub(super) next: Vec<(MirEdge, usize)>,
     /// It ends in a call that does not return.
     pub(super) diverges: bool,
-    /// It ends in a point where a future rests.
+    /// It ends in a suspension point of a future.
     pub(super) yields: bool,
 }
 
@@ -106,18 +106,18 @@ pub(super) struct MirBody {
     pub(super) blocks: Vec<BasicBlock>,
 }
 
-/// Locals of one body, and its blocks. Reaching either is a refusal.
+/// Most locals of one body, and most blocks. Reaching either is a refusal.
 const MAX_LOCALS: usize = 200_000;
 const MAX_BLOCKS: usize = 100_000;
 
 impl MirBody {
-    /// Reads what the compiler wrote of one body.
+    /// Parses the compiler's dump of one body.
     pub(super) fn read(text: &str) -> Result<MirBody, UnknownMir> {
         let mut lines = text.lines();
         let mut body = MirBody { head: String::new(), locals: HashMap::new(), blocks: Vec::new() };
         body.read_head(&mut lines)?;
         body.read_inside(&mut lines)?;
-        // What follows are the constants that it names.
+        // The constants that the body names come after it.
         match lines.find(|line| ["fn ", "const ", "static ", "    bb"].iter().any(|start| line.starts_with(start))) {
             Some(line) => Err(UnknownMir::of(line)),
             None => body.check(),
@@ -143,7 +143,7 @@ impl MirBody {
     }
 
     fn read_inside<'a>(&mut self, lines: &mut impl Iterator<Item = &'a str>) -> Result<(), UnknownMir> {
-        // Whether a line stands in a block, and how many scopes are open.
+        // Whether the line is inside a block, and the number of open scopes.
         let (mut inside, mut ended, mut scopes) = (false, false, 0_usize);
         for whole in lines {
             let line = whole.trim_start();
@@ -186,7 +186,7 @@ impl MirBody {
         Err(UnknownMir("an end that is missing".to_owned()))
     }
 
-    /// Every block must be there. A call whose one way out is cleanup does not return.
+    /// Checks that every block exists. A call whose only successor is cleanup does not return.
     fn check(mut self) -> Result<MirBody, UnknownMir> {
         if self.blocks.is_empty() {
             return Err(UnknownMir("no blocks".to_owned()));

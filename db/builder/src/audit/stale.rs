@@ -1,8 +1,8 @@
-//! Places that are used although what was checked of them has changed.
+//! Finds uses of places that have changed since they were checked.
 //!
 //! `match x { Some(_) if { x = None; … } => …, Some(ref y) => … }` looks at `x` once; so does `x[0][{ x = …; 0 }]` at
-//! its length. [`guards`](super::guards) looks at what keeps them from changing. This looks at what happens: a variant,
-//! or an element of a slice, is named behind a change of its place, and no discriminant or length was read in between.
+//! its length. [`guards`](super::guards) checks that they cannot change. This checks the events: a variant, or an
+//! element of a slice, is named after a change of its place, and no discriminant or length was read in between.
 
 use std::collections::HashSet;
 
@@ -10,27 +10,27 @@ use super::AuditFinding;
 use super::mir::{BasicBlock, MirBody, MirEdge, MirPlace, PlaceAccess, PlaceProjection, UnknownMir};
 use crate::check::rules::STALE;
 
-/// Blocks that may be walked through for all places of one function. Reaching it is a refusal.
+/// Most blocks that are visited for all places of one function. Reaching the limit is a refusal.
 const MAX_VISITED_BLOCKS: usize = 20_000_000;
 
-/// What a statement has to do with a place.
+/// The effect of a statement on a place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum PlaceEvent {
     /// Its discriminant or length is read.
     Checked,
     /// A variant or element of it is named.
     Used,
-    /// It, or what leads to it, is set or borrowed to be changed.
+    /// It, or a prefix of it, is set or mutably borrowed.
     Changed,
 }
 
-/// Everything that is used behind a change and before it is checked again.
+/// Returns all uses after a change that no check precedes.
 pub(super) fn check_stale(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMir> {
     let blocks: Vec<Vec<(PlaceEvent, MirPlace, &str)>> = body.blocks.iter().map(events).collect();
     let named = |event: PlaceEvent| -> HashSet<&MirPlace> {
         blocks.iter().flatten().filter(|(found, _, _)| *found == event).map(|(_, place, _)| place).collect()
     };
-    // What is never checked needs no check: the only variant of a type, an array.
+    // A place that is never checked needs no check: the only variant of a type, an array.
     let places: Vec<&MirPlace> = named(PlaceEvent::Checked).intersection(&named(PlaceEvent::Used)).copied().collect();
     let changed = named(PlaceEvent::Changed);
     let mut found = Vec::new();
@@ -59,8 +59,8 @@ pub(super) fn check_stale(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMi
     Ok(found)
 }
 
-/// Walks all ways through a body with a state that starts as `false` everywhere; `through` says what a block makes of
-/// it, and where something is wrong.
+/// Walks all paths through a body with a state that starts as `false` everywhere. `through` gives the state after a
+/// block, and the place of a violation.
 pub(super) fn first_violation(
     body: &MirBody,
     through: impl Fn(usize, bool) -> (bool, Option<String>),
@@ -91,7 +91,7 @@ pub(super) fn first_violation(
     None
 }
 
-/// Whether a change of the one place is one of the other: it lies on the way there, or says which element is meant.
+/// Returns whether a change of the one place changes the other: it is a prefix of it, or the index of its element.
 fn invalidates(changed: &MirPlace, place: &MirPlace) -> bool {
     place.may_start_with(changed)
         || (changed.way.is_empty() && place.way.contains(&PlaceProjection::Index(changed.local)))

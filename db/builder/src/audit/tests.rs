@@ -1,4 +1,4 @@
-//! What the readers of the intermediate form promise: a place has one name, and what they do not know they refuse.
+//! Tests of the parsers of the intermediate form: a place has one name, and unknown text is refused.
 
 use super::coverage;
 use super::mir::{MirBody, PlaceAccess, PlaceProjection};
@@ -84,7 +84,7 @@ fn what_is_not_known_is_refused() {
     }
 }
 
-/// Each of the three that look at places finds this without the others.
+/// Each of the three checks of places finds this without the others.
 #[test]
 fn every_wall_stands_alone() {
     let fake = "_3 = discriminant((*_1));

@@ -1,10 +1,10 @@
-//! Bounds how deep a syntax tree can become before anything recursive looks at it.
+//! Bounds the depth of a syntax tree before any recursive code sees it.
 //!
-//! A tree nests by brackets, and by what stands in a row without brackets: operators, prefixes, calls, generic
-//! arguments, closures, `else`. So the tokens of a row are counted, from where something begins that cannot be inside
-//! of what stood before: behind `;`, behind a `,` that is in no `<…>` and behind no closure's parameters, and behind a
-//! `{…}` that no operator follows. In a plain chain, `else if … {…} else if … {…}`, each link counts as one, and only
-//! the last with its condition. What is in brackets starts with the count of the row that it stands in.
+//! A tree nests by brackets, and by rows of tokens without brackets: operators, prefixes, calls, generic arguments,
+//! closures, `else`. So the tokens of a row are counted from each point at which something begins that cannot be nested
+//! in what precedes it. Such points are after `;`, after a `,` that is in no `<…>` and follows no closure's parameters,
+//! and after a `{…}` that no operator follows. In a plain chain, `else if … {…} else if … {…}`, each link counts as
+//! one, and only the last with its condition. The content of brackets starts with the count of the row around them.
 
 use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
@@ -14,19 +14,17 @@ const MAX_NESTING: usize = 128;
 const MAX_RUN_TOKENS: usize = 2_000;
 /// Tokens in a row, with those of the rows around it.
 const MAX_PATH_TOKENS: usize = 8_000;
-/// `<` that are not closed: each may hold all that follows. Comparisons are not closed, so this is more than
-/// `MAX_NESTING`.
+/// Unclosed `<`: each may contain all that follows. Comparisons are never closed, so this is more than `MAX_NESTING`.
 const MAX_OPEN_ANGLES: usize = 512;
-/// `|` in a row: what follows a closure's parameters is in the closure.
+/// `|` in a row: everything after a closure's parameters is in the closure.
 const MAX_PIPES: usize = 2_000;
 /// `else` after `else` without a `;` between them: each nests the next.
 const MAX_ELSES: usize = 256;
 
-/// Characters of a number. What reads the tokens takes time in the square of it: half a megabyte of digits took
-/// minutes.
+/// Characters of a number. Parsers of the tokens take time in the square of it: half a megabyte of digits took minutes.
 const MAX_NUMBER_CHARS: usize = 512;
 
-/// The byte where brackets nest too deeply, in plain text: literals and comments are not told apart, so this only
+/// The byte where brackets nest too deeply in plain text. Literals and comments are not told apart, so this only
 /// refuses what no ordinary file comes near.
 pub(super) fn too_deep_text(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
@@ -52,13 +50,13 @@ struct ElseChain {
     since: usize,
     /// An `if` follows the last `else`.
     is_link: bool,
-    /// `{…}` since the last `else`: if there is but one and the next `else` follows it, it is what that `if` does, and
-    /// the condition is over.
+    /// `{…}` since the last `else`. If there is only one and the next `else` follows it, it is the body of that `if`,
+    /// and the condition is over.
     braces: usize,
 }
 
 impl ElseChain {
-    /// How many tokens count behind this one.
+    /// Returns how many tokens count after this one.
     fn count(&mut self, token: &TokenTree, after_braces: bool, tokens: usize) -> usize {
         self.since += 1;
         match token {
@@ -76,14 +74,14 @@ impl ElseChain {
     }
 }
 
-/// What stands in a row.
+/// The counts of one row.
 #[derive(Default)]
 struct TokenRun {
     tokens: usize,
     angles: usize,
     pipes: usize,
     elses: usize,
-    /// The chain of `else if` that this is in.
+    /// The chain of `else if` that the row is in.
     chain: ElseChain,
     /// The token before this was a `{…}`.
     after_braces: bool,
@@ -93,7 +91,7 @@ struct TokenRun {
 
 impl TokenRun {
     fn next(&mut self, token: &TokenTree) {
-        // `{…} name` starts a statement, an item or an arm; what goes on with the braces goes on with these words.
+        // `{…} name` starts a statement, an item or an arm; only these words continue an expression with braces.
         let after_braces = std::mem::take(&mut self.after_braces);
         if after_braces && ends_run(token) {
             *self = TokenRun::default();
@@ -104,13 +102,13 @@ impl TokenRun {
         self.tokens = self.chain.count(token, after_braces, self.tokens + counts);
         match token {
             TokenTree::Group(group) => self.after_braces = group.delimiter() == Delimiter::Brace,
-            // What is compared before it is compared no more.
+            // The comparisons before an `else` have ended.
             TokenTree::Ident(ident) if ident == "else" => (self.elses, self.angles) = (self.elses + 1, 0),
             TokenTree::Punct(punct) => match punct.as_char() {
                 ';' => *self = TokenRun::default(),
                 ',' if self.angles == 0 => self.tokens = 0,
                 '<' => self.angles += 1,
-                // Behind `=>` an arm's value begins.
+                // An arm's value begins after `=>`.
                 '>' if arrow == Some('=') => (self.angles, self.pipes) = (0, 0),
                 '>' if arrow.is_none() => self.angles = self.angles.saturating_sub(1),
                 '|' => self.pipes += 1,
@@ -138,7 +136,7 @@ fn ends_run(token: &TokenTree) -> bool {
     }
 }
 
-/// The place where a tree would become too deep. Walks with a list of its own, not by recursion.
+/// The position where a tree would become too deep. Uses a list of its own instead of recursion.
 pub(super) fn too_deep_tokens(tokens: &TokenStream) -> Option<Span> {
     let mut waiting = vec![(tokens.clone(), 0_usize, 0_usize)];
     while let Some((tokens, depth, around)) = waiting.pop() {

@@ -1,9 +1,9 @@
-//! What stands in a guard, or in an index of an index.
+//! Refuses most code in a guard, or in an index of an index.
 //!
-//! The compiler looks at the place that is matched or indexed before it works these out, and uses it behind them. That
-//! they leave it alone it sees by borrows that can get lost (rust-lang issues 161578, 160599, 161852, 160525; the audit
-//! looks at those). Here, by syntax alone, they may compare and call, and little else: no assignment, no `&mut`, no
-//! jump, no loop, no `.await`, no macro that panics.
+//! The compiler looks at the matched or indexed place before it computes these, and uses it afterwards. It sees by
+//! borrows that they leave the place alone, and those can get lost (rust-lang issues 161578, 160599, 161852, 160525;
+//! the audit checks those). Here, by syntax alone, they may compare and call, and little else: no assignment, no
+//! `&mut`, no jump, no loop, no `.await`, no macro that panics.
 
 use syn::Expr;
 
@@ -41,7 +41,7 @@ impl SyntaxWalk<'_> {
         self.guard = before;
     }
 
-    /// Refuses what has no place in a guard.
+    /// Refuses expressions that are not allowed in a guard.
     pub(super) fn check_in_guard(&mut self, expression: &Expr) {
         let inside = match self.guard {
             GuardContext::Code => return,
@@ -61,7 +61,7 @@ impl SyntaxWalk<'_> {
         self.refuse(&rules::GUARD, expression, what);
     }
 
-    /// Refuses macros that have no place in a guard.
+    /// Refuses macros that are not allowed in a guard.
     pub(super) fn check_macro_in_guard(&mut self, found: &syn::Macro) {
         let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
         let wrong = match self.guard {

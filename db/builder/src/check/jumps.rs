@@ -1,7 +1,7 @@
-//! Jumps out of what a call is given.
+//! Refuses jumps out of the arguments of a call.
 //!
-//! In `v.insert(match x { Some(x) => x, None => break })` the compiler borrows `v` before it works out the argument and
-//! counts the borrow from the call on. Where a jump leaves in between, it takes the borrow for over in all that
+//! In `v.insert(match x { Some(x) => x, None => break })` the compiler borrows `v` before it computes the argument, and
+//! counts the borrow from the call on. Where a jump leaves in between, it takes the borrow as ended in all that
 //! follows, though the call may have been made (rust-lang issue 160598: use after free).
 
 use syn::Expr;
@@ -17,10 +17,10 @@ fn label(label: Option<&syn::Label>) -> Option<String> {
 }
 
 impl SyntaxWalk<'_> {
-    /// Walks through an expression with what it stands around noted.
+    /// Walks through an expression and notes the calls, loops and blocks around it.
     pub(super) fn walk_jumps(&mut self, expression: &Expr) {
         match expression {
-            // Nothing is borrowed yet when the first is worked out.
+            // Nothing is borrowed yet while the first operand is computed.
             Expr::Call(call) => {
                 call.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_expr(&call.func);
@@ -51,7 +51,7 @@ impl SyntaxWalk<'_> {
                     visit::visit_expr(walk, expression)
                 });
             }
-            // A jump out of what a `for` goes through leaves the loop around it.
+            // A jump out of the iterated expression of a `for` leaves the loop around it.
             Expr::ForLoop(found) => {
                 found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_expr(&found.expr);

@@ -1,8 +1,8 @@
 //! The allow-lists.
 
-/// Macros whose arguments are expressions: all of them are looked into. Not `pin!`: it coerces through a `Deref` of the
-/// tenant's own, and what it claims to pin can then move (rust-lang issue 153438); `Box::pin` and `.await` serve
-/// instead.
+/// Macros whose arguments are expressions, all of which are walked. Not `pin!`: it coerces through a `Deref` of the
+/// tenant's own, and the value that it claims to pin can then move (rust-lang issue 153438). `Box::pin` and `.await`
+/// serve instead.
 pub(super) const MACROS: [&str; 16] = [
     "assert",
     "assert_eq",
@@ -22,7 +22,7 @@ pub(super) const MACROS: [&str; 16] = [
     "matches",
 ];
 
-/// Macros that read files or the environment, hold machine code or make other macros: not even to be imported.
+/// Macros that read files or the environment, contain machine code or make other macros: they may not even be imported.
 pub(super) const NEVER_IMPORTED: [&str; 18] = [
     "asm",
     "cfg",
@@ -105,21 +105,21 @@ pub(super) const CORE: [&str; 45] = [
     "usize",
 ];
 
-/// Modules of alloc that may be named.
-/// Not `task`: `Wake` turns a value into a `Waker`, whose type says nothing of it (rust-lang issue 84366).
+/// Modules of alloc that may be named. Not `task`: `Wake` turns a value into a `Waker`, whose type does not show the
+/// value's (rust-lang issue 84366).
 pub(super) const ALLOC: [&str; 11] =
     ["borrow", "boxed", "collections", "fmt", "format", "rc", "slice", "str", "string", "sync", "vec"];
 
-/// Functions that give addresses. The audit of the compiler's intermediate form finds all others.
+/// Functions that return addresses. The audit of the compiler's intermediate form finds all others.
 pub(super) const ADDRESSES: [&str; 5] = ["as_ptr", "as_mut_ptr", "as_ptr_range", "as_mut_ptr_range", "into_raw"];
 
-/// Functions that make a reference as long as one likes, or give an object a type that differs in lifetimes (112905).
+/// Functions that make a reference of any lifetime, or give an object a type that differs in lifetimes (112905).
 pub(super) const ERASING: [&str; 4] = ["leak", "downcast", "downcast_mut", "downcast_ref"];
 
-/// What of the extension API may not be named.
+/// Parts of the extension API that may not be named.
 pub(super) const API_HIDDEN: [&str; 5] = ["abi", "rt", "host", "export", "testing"];
 
-/// Traits that `dyn` may name: those of core whose objects are understood, none of the tenant's own.
+/// Traits that `dyn` may name: core's own with known objects, none of the tenant's.
 pub(super) const DYN: [&str; 12] = [
     "Debug",
     "Display",
@@ -135,8 +135,8 @@ pub(super) const DYN: [&str; 12] = [
     "Write",
 ];
 
-/// Traits of core that an associated type may be bounded by, besides the two lists above: none gives what lives as long
-/// as its receiver and takes another value as well, as `Index` does.
+/// Traits of core that may bound an associated type, besides the two lists above. None returns a value that lives as
+/// long as its receiver and takes another value as well, as `Index` does.
 pub(super) const BOUNDS: [&str; 35] = [
     "Add",
     "AddAssign",
@@ -175,7 +175,7 @@ pub(super) const BOUNDS: [&str; 35] = [
     "TryInto",
 ];
 
-/// Types that the compiler writes behind `impl` where they are not a trait.
+/// Types that the compiler writes after `impl` where they are not a trait.
 pub(in super::super) const PRIMITIVES: [&str; 17] = [
     "bool", "char", "f32", "f64", "i128", "i16", "i32", "i64", "i8", "isize", "str", "u128", "u16", "u32", "u64", "u8",
     "usize",
@@ -232,10 +232,10 @@ pub(super) const WITHOUT_LIFETIMES: [&str; 44] = [
 /// Names that rules look for, so that no import may rename them.
 pub(super) const KNOWN: [&str; 3] = ["Flatten", "Peekable", "ToOwned"];
 
-/// Iterators of core that keep an item, or an iterator made of one, without naming the item's type.
+/// Iterators of core that store an item, or an iterator made of one, without naming the item's type.
 pub(super) const KEEPING: [&str; 2] = ["Flatten", "Peekable"];
 
-/// Associated types that core keeps without naming them: an implementation says with them what a type becomes.
+/// Associated types that core stores without naming them: in an implementation they say what a type becomes.
 pub(super) const BECOMES: [&str; 2] = ["IntoFuture", "IntoIter"];
 
 /// Crates that every extension may use.

@@ -1,7 +1,7 @@
-//! The checker: what may be in a tenant's source, by allow-list over the syntax tree.
+//! The checker: allow-lists over the syntax tree decide what a tenant's source may contain.
 //!
-//! [`rules`] is the table of what is refused and why; `walk` finds it in the tree. A source is parsed in a thread with
-//! a large stack, after a look at its tokens has bounded how deep the tree can become.
+//! [`rules`] is the table of refusals and their reasons; `walk` finds them in the tree. A source is parsed in a thread
+//! with a large stack, after its tokens have shown how deep the tree can become.
 
 mod depth;
 mod guards;
@@ -30,22 +30,22 @@ pub(super) use lists::PRIMITIVES;
 use rules::Rule;
 use walk::{SyntaxWalk, TraitNames};
 
-/// Stack of the thread that parses, bytes: the depth that `depth` lets through, several times over.
+/// Stack of the parsing thread, bytes: the depth that `depth` allows, several times over.
 const STACK_BYTES: usize = 256 << 20;
 
 /// Checks a whole source; `libraries` are the crate names that it may use besides the API.
 ///
 /// # Errors
-/// `Refused` with every place that is refused, in the order of files and lines; `Internal` when there is no thread.
+/// `Refused` with every refused place, in the order of files and lines; `Internal` when no thread can be started.
 pub fn check(source: &PushedSource, libraries: &[String]) -> Result<(), BuildError> {
     let found = with_a_deep_stack(|| SourceCheck::new(source, libraries).run())?;
     if found.is_empty() { Ok(()) } else { Err(BuildError::Refused(found)) }
 }
 
-/// The names of all type parameters of a source that passed, for those who look at what the compiler makes of it.
+/// The names of all type parameters of a source that passed, for the audit of the compiler's output.
 ///
 /// # Errors
-/// `Internal` when there is no thread.
+/// `Internal` when no thread can be started.
 pub(super) fn type_parameters(source: &PushedSource) -> Result<HashSet<String>, BuildError> {
     let collect = || {
         let mut parameters = HashSet::new();
@@ -55,8 +55,8 @@ pub(super) fn type_parameters(source: &PushedSource) -> Result<HashSet<String>, 
                 .ok()
                 .filter(|tokens| shallow && depth::too_deep_tokens(tokens).is_none());
             let Some(tokens) = tokens else { continue };
-            // Of two ways to find them, one needs no syntax tree: a place that the tree's walk does not reach hides
-            // none.
+            // They are found in two ways, and one needs no syntax tree: a place that the walk of the tree does not
+            // reach hides none.
             parameters.extend(tokens::type_parameters(&tokens));
             if let Ok(parsed) = syn::parse2::<syn::File>(tokens) {
                 let mut walk = SyntaxWalk::new(&[], false, false);
@@ -87,12 +87,12 @@ pub(super) struct RuleViolation {
     pub(super) remark: String,
 }
 
-/// A `mod name;` that another file must answer.
+/// A `mod name;` that another file must define.
 pub(super) struct ModuleDeclaration {
     /// Path of the module in the file: names of the inline modules around it, and its own.
     pub(super) path: Vec<String>,
     pub(super) span: std::ops::Range<usize>,
-    /// Only tests are in there.
+    /// Whether it contains only tests.
     pub(super) test: bool,
 }
 
@@ -120,7 +120,7 @@ impl<'a> SourceCheck<'a> {
     }
 
     fn run(mut self) -> Vec<Diagnostic> {
-        // What a module of tests declares is tests too; a file that is also reached otherwise is checked in full.
+        // The modules of a module of tests are tests too; a file that is also reached otherwise is checked in full.
         let mut waiting = VecDeque::from([(ROOT_FILE, false)]);
         let mut seen: HashSet<(&str, bool)> = HashSet::new();
         while let Some((path, test)) = waiting.pop_front() {
@@ -157,7 +157,7 @@ impl<'a> SourceCheck<'a> {
         self.report()
     }
 
-    /// `dyn E`: only where `E` is a well-known trait of core by another name, and nothing else in any file.
+    /// Checks `dyn E`: `E` may only be a well-known trait of core by another name, and nothing else in any file.
     fn check_objects(&mut self) {
         for (path, name, span) in std::mem::take(&mut self.objects) {
             if !self.names.renamed.contains(&name) || self.names.others.contains(&name) {
@@ -167,7 +167,7 @@ impl<'a> SourceCheck<'a> {
         }
     }
 
-    /// Types that must hide no lifetime: by what all files say of their names.
+    /// Checks the types that must hide no lifetime, by the declarations of their names in all files.
     fn check_held(&mut self) {
         for (path, held) in &self.held {
             for one in self.names.types.refused(held.iter(), self.libraries) {
@@ -177,7 +177,7 @@ impl<'a> SourceCheck<'a> {
         }
     }
 
-    /// The file that answers a `mod` item of another file.
+    /// The file that defines a `mod` item of another file.
     fn answer(&self, path: &str, module: &[String]) -> Option<&'a str> {
         let (folder, name) = path.rsplit_once('/')?;
         let stem = name.strip_suffix(".rs")?;
@@ -187,7 +187,7 @@ impl<'a> SourceCheck<'a> {
             .iter()
             .filter_map(|candidate| self.files.get_key_value(candidate.as_str()).map(|(path, _)| *path))
             .collect();
-        // Two answers are an error that the compiler explains well.
+        // Two candidates are an error that the compiler explains well.
         answers.first().copied()
     }
 

@@ -1,8 +1,8 @@
-//! Which types hide no lifetime, by what all files together say of their names.
+//! Decides which types hide no lifetime, by the declarations of their names in all files together.
 //!
-//! `Wrap<Self>` may be `Wrap<'_, Self>`, and an alias may be anything. So where a lifetime must not stand, a type has
-//! to be one of core's that has none, or a struct or enum of the tenant's own that is declared without one; and its
-//! name must mean nothing else anywhere.
+//! `Wrap<Self>` may be `Wrap<'_, Self>`, and an alias may be anything. So where a lifetime is not allowed, a type must
+//! be one of core's that has none, or a struct or enum of the tenant's own that is declared without one. Its name must
+//! mean nothing else anywhere.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -15,12 +15,12 @@ pub(super) struct Held {
     pub(super) rule: &'static rules::Rule,
     pub(super) remark: &'static str,
     pub(super) name: String,
-    /// The name stands behind others: `module::Name`.
+    /// Whether the name is the end of a longer path: `module::Name`.
     pub(super) behind: bool,
     pub(super) span: Range<usize>,
 }
 
-/// What the files say of the names of types.
+/// The declarations of type names in the files.
 #[derive(Default)]
 pub(super) struct Types {
     /// Declared names, and whether no declaration of the name has a lifetime.
@@ -53,9 +53,9 @@ impl Types {
         self.globs.extend(other.globs);
     }
 
-    /// Which of these are refused.
+    /// Returns those of the types that are refused.
     pub(super) fn refused<'h>(&self, held: impl Iterator<Item = &'h Held>, libraries: &[String]) -> Vec<&'h Held> {
-        // Names of modules and types of crates: a path through one of them leads out of the source.
+        // Names of modules and types of crates: a path through one of them is outside of the source.
         let is_crate = |part: &String| is_one_of(&lists::CRATES, part) || libraries.contains(part);
         let foreign: HashSet<&str> = self
             .imports
@@ -77,7 +77,7 @@ impl Types {
     }
 }
 
-/// Whether an alias is of a type of core or alloc by its whole path, with arguments that hide nothing.
+/// Returns whether an alias is of a type of core or alloc by its whole path, with arguments that hide no lifetime.
 pub(super) fn is_plain_alias(item: &syn::ItemType) -> bool {
     let syn::Type::Path(path) = &*item.ty else { return false };
     let parts: Vec<String> = path.path.segments.iter().map(|segment| name(&segment.ident)).collect();

@@ -1,10 +1,10 @@
-//! Associated types of type parameters: where they can hide how long a value lives.
+//! Checks associated types of type parameters, where they can hide how long a value lives.
 //!
-//! A closure's type says nothing of the lifetimes in what the closure returns (rust-lang issue 84366), so `I: 'long`
-//! does not mean `I::Item: 'long`, but the compiler concludes it. That does harm where `I::Item` is kept by a type that
-//! names only `I`, or where a lifetime stands around `I::Item`: both are refused, and `witnesses` refuses what else
-//! knows such a type. A parameter for the item's type says the same and is sound:
-//! `struct Pairs<T, I: Iterator<Item = T>>`.
+//! A closure's type does not show the lifetimes of the closure's result (rust-lang issue 84366). So `I: 'long` does not
+//! mean `I::Item: 'long`, but the compiler concludes it. That does harm where `I::Item` is stored in a type that names
+//! only `I`, or where a lifetime stands around `I::Item`. Both are refused, and `witnesses` refuses other code that
+//! knows such a type. A parameter for the item's type says the same and is sound: `struct Pairs<T, I: Iterator<Item =
+//! T>>`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -15,12 +15,12 @@ use super::syntax::{is_one_of, name};
 use super::walk::SyntaxWalk;
 use super::{lists, rules};
 
-/// How references without a named lifetime count.
+/// The treatment of references without a named lifetime.
 #[derive(Clone, Copy, PartialEq)]
 enum ElisionPolicy {
-    /// As those with one: something is handed out.
+    /// As references with one: the function returns them.
     Counted,
-    /// Not: something is only looked at.
+    /// Ignored: the function only reads through them.
     Ignored,
 }
 
@@ -31,7 +31,7 @@ impl SyntaxWalk<'_> {
         path.qself.is_some() || (path.path.segments.len() > 1 && self.is_type_parameter(&first))
     }
 
-    /// The place of a projection anywhere in a type.
+    /// The position of a projection anywhere in a type.
     fn projection_in(&self, kind: &Type) -> Option<Span> {
         let mut finder = ProjectionFinder { walk: self, elided: ElisionPolicy::Ignored, under: 1, found: None };
         finder.visit_type(kind);
@@ -51,15 +51,15 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// A field of a struct or enum: besides, `Peekable<I>` and `Flatten<I>` keep items, so the item's type must be
-    /// known.
+    /// Checks a field of a struct or enum. `Peekable<I>` and `Flatten<I>` store items, so there the item's type must be
+    /// known as well.
     pub(super) fn check_field(&mut self, kind: &Type, generics: &syn::Generics) {
         self.check_no_projection(kind, "give the type a parameter for it");
         self.check_buffered_items(kind, Some(generics));
     }
 
-    /// `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not say what its items are, or for what is
-    /// made of parameters: of that no bound says it.
+    /// Refuses `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not name its items. It also refuses
+    /// them for types that are made of parameters, since no bound names the items of those.
     pub(super) fn check_buffered_items(&mut self, kind: &Type, generics: Option<&syn::Generics>) {
         let mut kept = BufferedParameters { parameters: Vec::new() };
         kept.visit_type(kind);
@@ -72,7 +72,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// Whether the parameter is bounded by something that says `Item = …`, and not by another's associated type.
+    /// Returns whether the parameter has a bound with `Item = …`, where that is not another's associated type.
     fn says_item(&self, generics: &syn::Generics, parameter: &str) -> bool {
         let says = |bounds: &syn::punctuated::Punctuated<TypeParamBound, syn::Token![+]>| {
             bounds.iter().any(|bound| {
@@ -95,8 +95,8 @@ impl SyntaxWalk<'_> {
             })
     }
 
-    /// `flat_map` and `.await` keep what an implementation says that a type becomes, and name the type alone: so it
-    /// may become nothing but what is made of its own parameters.
+    /// `flat_map` and `.await` store the type that an implementation says a type becomes, and name only the latter. So
+    /// it may become only a type that is made of its own parameters.
     pub(super) fn check_into_types(&mut self, item: &syn::ItemImpl) {
         let mut own = IdentCollector(Vec::new());
         own.visit_type(&item.self_ty);
@@ -131,7 +131,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// What an implementation says an associated type is.
+    /// Checks the value of an implementation's associated type.
     pub(super) fn check_associated(&mut self, kind: &Type) {
         if let Some(span) = self.projection_under_lifetime(kind, ElisionPolicy::Counted) {
             self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
@@ -139,7 +139,7 @@ impl SyntaxWalk<'_> {
         self.check_buffered_items(kind, None);
     }
 
-    /// What a function takes and gives.
+    /// Checks the parameters and the result of a function.
     pub(super) fn check_projections_of(&mut self, signature: &syn::Signature) {
         let mut taken = None;
         for input in &signature.inputs {
@@ -162,7 +162,7 @@ impl SyntaxWalk<'_> {
         opaque.visit_type(output);
         self.check_hidden(signature, taken, opaque.any);
         if let Some(span) = self.projection_in(output).filter(|_| opaque.any) {
-            // What `impl Trait` hides may keep a copy of the item that is given out.
+            // A type hidden by `impl Trait` may contain a copy of the returned item.
             self.refuse(
                 &rules::PROJECTION,
                 &span,
@@ -182,7 +182,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// A projection in what a value is, other than in what an `impl Fn(…)` takes and gives.
+    /// Finds a projection in the type of a value, except in the parameters and the result of an `impl Fn(…)`.
     fn projection_in_value(&self, kind: &Type) -> Option<Span> {
         match kind {
             Type::ImplTrait(_) => None,
@@ -190,14 +190,14 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// A future or `impl Trait` names its function's parameters only, and would keep what it was given.
+    /// A future or `impl Trait` names only its function's parameters, and would store its arguments.
     fn check_hidden(&mut self, signature: &syn::Signature, taken: Option<Span>, opaque: bool) {
         if let Some(span) = taken.filter(|_| opaque || signature.asyncness.is_some()) {
             self.refuse(&rules::PROJECTION, &span, "not in what an `async fn` or `-> impl Trait` takes");
         }
     }
 
-    /// `T: Trait<…>`, `impl Fn(…) -> …`.
+    /// Checks a bound: `T: Trait<…>`, `impl Fn(…) -> …`.
     pub(super) fn check_bound(&mut self, bound: &TypeParamBound) {
         let TypeParamBound::Trait(bound) = bound else { return };
         for segment in &bound.path.segments {
@@ -243,7 +243,7 @@ impl SyntaxWalk<'_> {
     }
 }
 
-/// References without a name in what a function takes.
+/// Counts references without a named lifetime in a function's parameters.
 fn elided_lifetimes(signature: &syn::Signature) -> usize {
     let mut lifetimes = LifetimeCounter::default();
     for input in &signature.inputs {
@@ -287,7 +287,7 @@ impl<'ast> Visit<'ast> for ProjectionFinder<'_, '_> {
     }
 }
 
-/// Finds a type parameter that is none of a type's own, or an associated type that an iterator is not made of.
+/// Finds a type parameter that is not one of a type's own, or an associated type that is no part of an iterator's type.
 struct ForeignParameterFinder<'w, 'a> {
     walk: &'w SyntaxWalk<'a>,
     own: &'w [String],

@@ -1,17 +1,17 @@
-//! Where an expression stands.
+//! The surroundings of an expression.
 
-/// Where an expression stands.
+/// Whether an expression stands in a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GuardContext {
-    /// Anything may stand here.
+    /// Any expression is allowed here.
     Code,
     /// In a guard, or in an index of an index.
     Guard,
-    /// In a closure there: what leaves the closure does not leave the guard.
+    /// In a closure within one: a jump out of the closure does not leave the guard.
     Closure,
 }
 
-/// What stands around an expression.
+/// A call, loop or block around an expression.
 pub(super) enum EnclosingScope {
     /// The arguments of a call.
     Arguments,

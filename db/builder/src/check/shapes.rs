@@ -1,4 +1,4 @@
-//! Shapes of types, traits and signatures that the known soundness holes of safe Rust need.
+//! Refuses shapes of types, traits and signatures that the known soundness holes of safe Rust need.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::walk::SyntaxWalk;
 use super::{lists, rules};
 
 impl SyntaxWalk<'_> {
-    /// Does something with an item's type parameters in scope.
+    /// Runs a function with an item's type parameters in scope.
     pub(super) fn with_generics(&mut self, generics: &syn::Generics, mut inside: impl FnMut(&mut Self)) {
         let lifetimes = generics.lifetimes().count();
         self.type_parameters.push(generics.type_params().map(|parameter| name(&parameter.ident)).collect());
@@ -21,7 +21,7 @@ impl SyntaxWalk<'_> {
         self.type_parameters.pop();
     }
 
-    /// Does something inside of a trait, where `Self` is a type parameter.
+    /// Runs a function inside of a trait, where `Self` is a type parameter.
     pub(super) fn with_self(&mut self, inside: impl FnOnce(&mut Self)) {
         self.type_parameters.push(vec!["Self".to_owned()]);
         inside(self);
@@ -63,7 +63,7 @@ impl SyntaxWalk<'_> {
         if item.modifiers.require_empty().is_err() {
             self.refuse(&rules::SPECIAL, &item.impl_token, "an unstable kind of implementation");
         }
-        // Operators are for references, too: of one, to a named type.
+        // Operators may be implemented for a reference to a named type, too.
         let target = match &*item.self_ty {
             Type::Reference(reference) if item.trait_.is_some() && matches!(&*reference.elem, Type::Path(_)) => {
                 &reference.elem
@@ -77,7 +77,8 @@ impl SyntaxWalk<'_> {
         self.check_into_types(item);
     }
 
-    /// A type that is spelled by name, or made of such: no reference, no projection, no parameter on its own.
+    /// Returns whether a type is spelled by name, or made of such: no reference, no projection, no parameter on its
+    /// own.
     fn is_named_type(&self, found: &Type) -> bool {
         match found {
             Type::Path(path) => {
@@ -99,7 +100,7 @@ impl SyntaxWalk<'_> {
                 let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
                 match found.path.get_ident() {
                     _ if is_one_of(&lists::DYN, &last) => {}
-                    // It may be such a trait under another name: that shows when all files are read.
+                    // It may be such a trait by another name: that shows when all files are read.
                     Some(_) if !self.test => {
                         self.names.objects.push((last, syn::spanned::Spanned::span(&found.path).byte_range()));
                     }
@@ -109,7 +110,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// `T: 'a` and the like.
+    /// Refuses `T: 'a` and the like.
     pub(super) fn check_outlives(&mut self, bounds: &Punctuated<TypeParamBound, Token![+]>) {
         for bound in bounds {
             if let TypeParamBound::Lifetime(lifetime) = bound {
@@ -135,8 +136,8 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// `<A as B>::C` as a type: of a parameter only. Of anything else its well-formedness can be taken for granted in
-    /// one place and never be checked in another.
+    /// Refuses `<A as B>::C` as a type, unless `A` is a parameter. For any other type its well-formedness can be
+    /// assumed in one item and never be checked in another.
     pub(super) fn check_projection(&mut self, found: &syn::TypePath) {
         let Some(qself) = &found.qself else { return };
         let first = match &*qself.ty {
@@ -158,8 +159,8 @@ impl SyntaxWalk<'_> {
     }
 
     fn check_nested_lifetimes(&mut self, signature: &syn::Signature) {
-        // A lifetime with a bound in the parameter list or a where clause belongs to the function's type and cannot
-        // be chosen anew when its type is converted: those are safe.
+        // A lifetime with a bound in the parameter list or a where clause belongs to the function's type. It cannot be
+        // chosen anew when that type is converted, so it is safe.
         let free: HashSet<String> = signature
             .generics
             .lifetimes()
@@ -190,7 +191,7 @@ impl SyntaxWalk<'_> {
 /// Finds a reference with a named, free lifetime around another lifetime that is free, and `'static` around any other.
 struct NestedLifetimeFinder<'a> {
     free: &'a HashSet<String>,
-    /// Named free lifetimes of the references around this place.
+    /// Named free lifetimes of the enclosing references.
     outer: Vec<String>,
     found: Option<proc_macro2::Span>,
 }
@@ -215,7 +216,7 @@ impl<'ast> Visit<'ast> for NestedLifetimeFinder<'_> {
 
     fn visit_lifetime(&mut self, lifetime: &'ast syn::Lifetime) {
         let inner = name(&lifetime.ident);
-        // Nothing but what lives for ever can be in what does: no bound of the function's own says that.
+        // Only `'static` data can be inside of `'static` data: no bound of the function's own says that.
         let wrong = |outer: &String| *outer != inner && (outer == "static" || self.free.contains(&inner));
         if self.outer.iter().any(wrong) && self.found.is_none() {
             self.found = Some(lifetime.span());

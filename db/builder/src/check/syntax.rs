@@ -1,4 +1,4 @@
-//! Small questions about syntax.
+//! Small predicates about syntax.
 
 use syn::Expr;
 
@@ -34,7 +34,7 @@ pub(super) fn is_compound_assignment(operator: &syn::BinOp) -> bool {
     )
 }
 
-/// Whether an expression is a place with an index in it: `x[0]`, `x[0].y`, `(*x[0])`, `x[0][1]`.
+/// Returns whether an expression is a place with an index in it: `x[0]`, `x[0].y`, `(*x[0])`, `x[0][1]`.
 pub(super) fn is_indexed(place: &Expr) -> bool {
     let mut place = place;
     loop {
@@ -53,7 +53,7 @@ pub(super) fn is_harmless_bound(last: &str) -> bool {
     is_one_of(&lists::DYN, last) || is_one_of(&lists::DERIVES, last) || is_one_of(&lists::BOUNDS, last)
 }
 
-/// Whether a trait of the tenant's own, or an import, cannot have this name.
+/// Returns whether this name is reserved, so that no trait of the tenant's own and no import can have it.
 pub(super) fn is_known_trait(text: &str) -> bool {
     is_harmless_bound(text) || is_one_of(&lists::PRIMITIVES, text)
 }

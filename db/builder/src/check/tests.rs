@@ -1,4 +1,4 @@
-//! Every rule is held to its own examples.
+//! Tests of every rule against its own examples.
 
 use super::super::tests::{job, source, toolchain};
 use super::super::{BuildError, compile};
@@ -32,7 +32,7 @@ fn refusals(text: &str) -> Vec<String> {
     }
 }
 
-/// What the audit of the compiler's intermediate form refuses.
+/// The rules by which the audit of the compiler's intermediate form refuses a source.
 fn audited(text: &str) -> Vec<String> {
     match compile(toolchain(), &example(text), &job()) {
         Err(BuildError::Refused(found)) => found.into_iter().filter_map(|one| one.rule).collect(),
@@ -63,7 +63,7 @@ fn every_rule_refuses_its_example_and_passes_the_one_near_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The page for people, made from the table.
+/// The page for readers, made from the table.
 fn page() -> String {
     let mut page = String::from(
         "# What the checker refuses\n\n\
@@ -144,7 +144,7 @@ fn every_refusal_is_reported_with_its_text() {
     );
 }
 
-/// A name hides no lifetime if no file says otherwise.
+/// A name hides no lifetime if no file declares it otherwise.
 #[test]
 fn names_of_types_are_looked_up_in_all_files() {
     let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
@@ -189,7 +189,7 @@ fn names_of_types_are_looked_up_in_all_files() {
     }
 }
 
-/// The list of type parameters that the audit goes by needs no syntax tree.
+/// The list of type parameters for the audit needs no syntax tree.
 #[test]
 fn type_parameters_are_found_wherever_their_items_stand() {
     let text = "fn f<'a, A: Into<B>, const N: usize>() { any! { impl<C, D: Fn(u8) -> Vec<E>, F> Trait<G> for H<I> {} struct S<J>; } a < K, L > (M) }";

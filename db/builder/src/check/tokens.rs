@@ -1,4 +1,4 @@
-//! Attributes and macros: what is inside them is only tokens until someone says what they mean.
+//! Attributes and macros: their content is only tokens until it is parsed.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream, Parser};
@@ -102,7 +102,7 @@ impl SyntaxWalk<'_> {
             self.refuse(&rules::ADDRESS, literal, "`{:p}`");
         }
         match expressions {
-            // These two become a call of a method of their first.
+            // These two become a method call on their first argument.
             Ok(expressions) if known.starts_with("write") => {
                 self.within(EnclosingScope::Arguments, |walk| expressions.iter().for_each(|one| walk.visit_expr(one)));
             }
@@ -148,8 +148,8 @@ impl Parse for MatchesArgs {
     }
 }
 
-/// The place of something that has no business in a macro's arguments: an attribute, a definition, unsafe code. The
-/// arguments are parsed and walked as well; this does not depend on how they are parsed.
+/// The position of a token that is not allowed in a macro's arguments: an attribute, a definition, unsafe code. The
+/// arguments are parsed and walked as well; this check does not depend on how they are parsed.
 fn forbidden_keyword(tokens: &TokenStream) -> Option<proc_macro2::Span> {
     const WORDS: [&str; 6] = ["unsafe", "extern", "static", "macro_rules", "union", "asm"];
     let mut waiting = vec![tokens.clone()];
@@ -186,7 +186,7 @@ fn pointer_format_string(expression: &Expr) -> Option<&syn::LitStr> {
     letters.any(|last| last == Some('p')).then_some(literal)
 }
 
-/// A name that is not of ASCII letters alone: the compiler takes the Kelvin sign for a `K`.
+/// Finds a name with other than ASCII letters: the compiler takes the Kelvin sign for a `K`.
 pub(super) fn non_ascii_name(tokens: &TokenStream) -> Option<proc_macro2::Span> {
     let mut waiting = vec![tokens.clone()];
     while let Some(tokens) = waiting.pop() {
@@ -201,13 +201,13 @@ pub(super) fn non_ascii_name(tokens: &TokenStream) -> Option<proc_macro2::Span> 
     None
 }
 
-/// Names behind a `<` or `,` in the brackets behind `impl`, or behind the name of an item: type parameters, wherever
-/// the item stands.
+/// Names after a `<` or `,` in the brackets after `impl`, or after the name of an item: type parameters, wherever the
+/// item stands.
 pub(super) fn type_parameters(tokens: &TokenStream) -> Vec<String> {
     const ITEMS: [&str; 6] = ["enum", "fn", "struct", "trait", "type", "union"];
     let (mut found, mut waiting) = (Vec::new(), vec![tokens.clone()]);
     while let Some(tokens) = waiting.pop() {
-        // The last two words, how many brackets of a list of parameters are open, and the sign before this one.
+        // The last two words, the depth of open brackets in a list of parameters, and the sign before this one.
         let (mut last, mut before, mut depth, mut sign) = (String::new(), String::new(), 0_usize, ' ');
         for token in tokens {
             let arrow = sign == '-';
@@ -246,7 +246,7 @@ fn is_single_ident(tokens: &TokenStream, words: &[&str]) -> bool {
     is_one_of(words, &tokens.to_string())
 }
 
-/// `#[doc = "text"]`, `///`, `#[doc(hidden)]`: no macro in the place of the text.
+/// Returns whether an attribute is `#[doc = "text"]`, `///` or `#[doc(hidden)]`: no macro instead of the text.
 fn is_plain_doc(meta: &Meta) -> bool {
     match meta {
         Meta::NameValue(pair) => matches!(&pair.value, Expr::Lit(_)),
@@ -255,7 +255,7 @@ fn is_plain_doc(meta: &Meta) -> bool {
     }
 }
 
-/// Whether the value is anything but a literal or words.
+/// Returns whether the value is anything but a literal or words.
 fn has_macro(meta: &Meta) -> bool {
     match meta {
         Meta::Path(_) => false,

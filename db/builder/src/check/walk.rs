@@ -16,19 +16,19 @@ use super::{ModuleDeclaration, RuleViolation, lists};
 pub(super) struct SyntaxWalk<'a> {
     libraries: &'a [String],
     is_root: bool,
-    /// Only tests are here: nothing is refused.
+    /// Whether this file has only tests: nothing is refused.
     pub(super) test: bool,
-    /// Names of the inline modules around this place.
+    /// Names of the enclosing inline modules.
     modules: Vec<String>,
     /// Type parameters in scope, innermost last.
     pub(super) type_parameters: Vec<Vec<String>>,
-    /// Calls, loops and blocks around this place, innermost last.
+    /// Enclosing calls, loops and blocks, innermost last.
     pub(super) around: Vec<EnclosingScope>,
-    /// Whether this place is in a guard.
+    /// Whether the current expression is in a guard.
     pub(super) guard: GuardContext,
-    /// Whether this place is in what a macro is given.
+    /// Whether the current expression is in a macro's arguments.
     pub(super) in_macro: bool,
-    /// How many lifetimes are in scope.
+    /// Number of lifetimes in scope.
     pub(super) lifetimes: usize,
     files: Vec<ModuleDeclaration>,
     refused: Vec<RuleViolation>,
@@ -36,23 +36,24 @@ pub(super) struct SyntaxWalk<'a> {
     pub(super) names: TraitNames,
 }
 
-/// What a file says of names that may be traits'.
+/// The uses in a file of names that may be traits'.
 #[derive(Default)]
 pub(super) struct TraitNames {
-    /// `dyn E`: names that are no well-known trait's, and where they stand.
+    /// `dyn E`: names of no well-known trait, and their positions.
     pub(super) objects: Vec<(String, Range<usize>)>,
     /// `use core::error::Error as E`: other names of well-known traits of core.
     pub(super) renamed: HashSet<String>,
-    /// Traits of the tenant's own, and whatever else is imported or renamed.
+    /// Traits of the tenant's own, and all other imported or renamed names.
     pub(super) others: HashSet<String>,
-    /// What is said of the names of types, and the types that must hide no lifetime.
+    /// The declarations of type names, and the types that must hide no lifetime.
     pub(super) types: Types,
     pub(super) held: Vec<Held>,
     /// All type parameters.
     pub(super) parameters: HashSet<String>,
 }
 
-/// Whether `#[cfg(test)]` is among the attributes: the compiler strips such an item before it looks into it.
+/// Returns whether `#[cfg(test)]` is among the attributes: the compiler strips such an item before it parses it
+/// further.
 fn only_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         matches!(&attribute.meta, syn::Meta::List(list)
@@ -121,14 +122,14 @@ impl<'a> SyntaxWalk<'a> {
         self.visit_file(file);
     }
 
-    /// What only tests see stands for nothing.
+    /// Items for tests alone do not declare names.
     fn declare(&mut self, ident: &syn::Ident, generics: &syn::Generics) {
         if !self.test {
             self.names.types.declare(ident, generics.lifetimes().next().is_none());
         }
     }
 
-    /// Whether a path's first name is a crate's.
+    /// Returns whether a path's first name is a crate's.
     fn is_crate(&self, first: &str) -> bool {
         is_one_of(&lists::CRATES, first) || self.libraries.iter().any(|library| library == first)
     }
@@ -150,7 +151,7 @@ impl<'a> SyntaxWalk<'a> {
         }
     }
 
-    /// Functions that give addresses, or a reference or type that the compiler cannot vouch for.
+    /// Checks for functions that return addresses, or a reference or type that the compiler cannot vouch for.
     pub(super) fn check_function_name(&mut self, function: &str, at: &impl Spanned) {
         if is_one_of(&lists::ADDRESSES, function) {
             self.refuse(&rules::ADDRESS, at, format!("`{function}`"));
@@ -234,7 +235,7 @@ impl<'a> SyntaxWalk<'a> {
     }
 }
 
-/// What the walk looks at; everything else is walked through.
+/// The nodes that the rules look at; all other nodes are walked through.
 impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
         if self.in_macro {
@@ -381,7 +382,7 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        // A crate's name may stand further on, too: `crate::alloc::…`, behind an `extern crate alloc;`.
+        // A crate's name may also come later: `crate::alloc::…`, after an `extern crate alloc;`.
         let names: Vec<String> = path.segments.iter().map(|segment| name(&segment.ident)).collect();
         for (index, pair) in names.windows(2).enumerate() {
             if index == 0 || is_one_of(&lists::CRATES, &pair[0]) {

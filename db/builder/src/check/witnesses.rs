@@ -1,11 +1,11 @@
-//! Where a type can be a witness for how long values live that the compiler believes, and that is wrong.
+//! Refuses types that make the compiler believe wrong facts about how long values live ("witnesses").
 //!
-//! `Option<&'long T>` in a signature says that `T` lives long, as `T: 'long` does, without the words. The compiler
-//! takes that over to `T::Item`, for which it need not hold when `T` is made of a closure (rust-lang issue 84366), and
-//! it believes what a closure says that it gives (151637). What is believed does harm where a value changes its type's
-//! lifetime for another, and that needs code that knows the lifetime: an implementation of a trait. So a trait of the
-//! tenant's own takes no witness, is no bound of an associated type, and is not implemented for what only a closure's
-//! result names.
+//! `Option<&'long T>` in a signature says that `T` lives long, as `T: 'long` does, without stating it. The compiler
+//! applies that to `T::Item`, for which it need not hold when `T` is made of a closure (rust-lang issue 84366). It also
+//! believes a closure's declared result (151637). The belief does harm where a value changes its type's lifetime for
+//! another, and that needs code that knows the lifetime: an implementation of a trait. So a trait of the tenant's own
+//! takes no witness, is no bound of an associated type, and is not implemented for a type that only a closure's result
+//! names.
 
 use proc_macro2::Span;
 use syn::punctuated::Punctuated;
@@ -29,7 +29,7 @@ const FUNCTION_OUTPUT: &str =
 const CLOSURE: &str = "leave the type out, it is inferred";
 const CLOSURE_HIDDEN: &str = "this type may hide a lifetime: leave it out, it is inferred";
 
-/// The longest that a lifetime around a place is.
+/// The longest lifetime around a position.
 #[derive(Clone, Copy, Default, PartialEq, PartialOrd)]
 enum Under {
     #[default]
@@ -52,23 +52,23 @@ impl Under {
     }
 }
 
-/// What to look for in a type.
+/// The parameters to look for in a type.
 #[derive(Clone, Copy, PartialEq)]
 enum Of {
     /// `Self` and its associated types.
     Own,
-    /// Type parameters too, and what is left to be inferred.
+    /// Type parameters too, and types that are left to inference.
     Any,
 }
 
-/// Finds the places of `Self` or of type parameters in a type, and what is around them.
+/// Finds the positions of `Self` or of type parameters in a type, and the types around them.
 struct Places<'w, 'a> {
     walk: &'w SyntaxWalk<'a>,
     of: Of,
     under: Under,
-    /// In what an `Fn(…)` takes: its own lifetimes are for all, and witness nothing.
+    /// Whether it is in an `Fn(…)`'s parameters: their own lifetimes are for all, and witness nothing.
     function: bool,
-    /// Types around this place that may hide lifetimes.
+    /// Enclosing types that may hide lifetimes.
     around: Vec<(String, bool, Span)>,
     found: Vec<(Under, Span)>,
     hiding: Vec<(String, bool, Span)>,
@@ -169,7 +169,7 @@ impl<'ast> Visit<'ast> for Places<'_, '_> {
     }
 }
 
-/// `&Self`, `&mut Self::Item`, with no name of the lifetime.
+/// Returns whether a type is `&Self` or `&mut Self::Item`, without a named lifetime.
 fn is_look(kind: &Type) -> bool {
     let Type::Reference(reference) = kind else { return false };
     let of_self = matches!(&*reference.elem, Type::Path(path)
@@ -186,7 +186,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// A method of a trait of the tenant's own: no lifetime around `Self` that is not the receiver's.
+    /// Checks a method of a trait of the tenant's own: no lifetime around `Self` except the receiver's.
     pub(super) fn check_method_of_trait(&mut self, signature: &syn::Signature) {
         let receiver = signature.inputs.iter().find_map(|input| match input {
             syn::FnArg::Receiver(receiver) => Some(receiver),
@@ -244,7 +244,7 @@ impl SyntaxWalk<'_> {
             _ if !by_reference => self.hold(&rules::SELF_LIFETIME, SELF_HIDDEN, hiding),
             _ => {}
         }
-        // What is witnessed for one value of `Self` must not let another one go into what is given.
+        // A witness for one value of `Self` must not let another value into the result.
         if others && !(by_reference && is_look(output)) {
             match lifetime {
                 Some(span) => self.refuse(&rules::SELF_LIFETIME, &span, SELF_OUTPUT),
@@ -258,7 +258,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// What an associated type is bounded by: traits of core by their names, which no trait of the tenant's own may
+    /// Checks the bounds of an associated type: traits of core by their names, which no trait of the tenant's own may
     /// have.
     pub(super) fn check_associated_bounds(&mut self, bounds: &Punctuated<TypeParamBound, Token![+]>) {
         for bound in bounds {
@@ -270,7 +270,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// `|…| -> Option<&'static T> { … }`: the compiler takes it for given that this type is one.
+    /// Checks `|…| -> Option<&'static T> { … }`: the compiler assumes that this type is well-formed.
     pub(super) fn check_closure(&mut self, closure: &syn::ExprClosure) {
         let ReturnType::Type(_, output) = &closure.output else { return };
         let places = Places::of(self, Of::Any, output);
@@ -281,7 +281,8 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// A parameter that only the result of an `Fn(…)` names is not looked at where the implementation is used.
+    /// Refuses a parameter that only the result of an `Fn(…)` names: it is not checked where the implementation is
+    /// used.
     pub(super) fn check_impl_parameters(&mut self, item: &syn::ItemImpl) {
         let Some((path, _)) = &item.trait_ else { return };
         let mut own = Words::default();
@@ -303,7 +304,7 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// `type Wrap<T> = Option<&'static T>` would hide a lifetime from all who look for one.
+    /// Refuses `type Wrap<T> = Option<&'static T>`, which would hide a lifetime from all other checks.
     pub(super) fn check_alias(&mut self, item: &syn::ItemType) {
         if !self.test {
             self.names.types.declare(&item.ident, super::names::is_plain_alias(item));
@@ -313,14 +314,14 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// What an `Fn(…)` takes that holds an associated type: a struct with a lifetime would witness for it, and take
-    /// what comes of that.
+    /// Records an `Fn(…)`'s parameters that hold an associated type. A struct with a lifetime would be a witness for
+    /// it, and take the result.
     pub(super) fn hold_inputs(&mut self, inputs: &[&Type]) {
         let hiding: Vec<_> = inputs.iter().flat_map(|input| Places::of(self, Of::Any, input).hiding).collect();
         self.hold(&rules::PROJECTION, FUNCTION_HIDDEN, hiding);
     }
 
-    /// What an `Fn(…)` gives: `looked_at` where it takes an associated type behind a lifetime.
+    /// Records the result of an `Fn(…)`; `looked_at`: it takes an associated type behind a lifetime.
     pub(super) fn hold_result(&mut self, output: &Type, looked_at: bool) {
         if looked_at {
             let names = Places::of(self, Of::Any, output).names;

@@ -1,4 +1,4 @@
-//! Grants against a model, and what an owner may learn from them.
+//! Grants compared with a model, and the knowledge that an owner may gain from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
@@ -89,7 +89,7 @@ fn dropping_the_table_or_deleting_either_tenant_ends_a_grant_and_nobody_inherits
         }
         assert!(view(&directory, "b").granted.is_empty(), "{end}");
         assert_eq!(held.reach(id, false).err(), Some(AccessError::Unknown), "{end}");
-        // Of an own, still existing table the owner's list shows what it did, whatever became of the grantee.
+        // For an own, existing table the owner's list shows the grant, even if the grantee is gone.
         assert_eq!(view(&directory, "a").given.len(), usize::from(end == "grantee"), "{end}");
         assert!(!view(&directory, "a").given.iter().any(IssuedGrant::in_force));
         drop(held);
@@ -180,7 +180,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..80)
 }
 
-/// Grants in force: owner, table and grantee to what is allowed; and who and what there is.
+/// The grants in force: owner, table and grantee to access. Also the tenants and tables that exist.
 #[derive(Default)]
 struct Model {
     tables: BTreeMap<u8, BTreeSet<u8>>,
@@ -236,7 +236,7 @@ impl Model {
         }
     }
 
-    /// What a tenant reaches now is what the model says; what an older view of it reaches is no more than that.
+    /// A tenant's current view reaches exactly the model's tables; an older view reaches no more.
     fn check(&self, now: &DirectorySnapshot, older: &[Arc<TenantView>]) {
         for n in self.tables.keys() {
             let view = now.by_name(&format!("n{n}")).expect("a tenant");
@@ -273,9 +273,8 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
-    /// Whatever is granted, revoked, given up, created, dropped and deleted, in whatever order and with ids and names
-    /// that come again: every tenant reaches what is granted to it now, and whoever holds an older view no more than
-    /// that.
+    /// Grants, revocations, creations, drops and deletions come in any order, with reused ids and names. Every tenant
+    /// reaches exactly the tables that are granted to it now, and a holder of an older view no more.
     #[test]
     fn grants_agree_with_a_model(changes in changes()) {
         let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());

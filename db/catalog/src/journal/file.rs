@@ -1,13 +1,13 @@
 //! The journal: a file of lines in the state directory, `CHECKSUM LENGTH JSON`, the first of which names the format.
 //!
-//! Only the last line can be half-written: each is on the disk before the next begins. So a tail that begins as the
-//! next line would and is shorter than it says, or has the zeros of blocks that were never written, is what a killed
-//! server leaves, and was never acknowledged. A file that somebody cut looks the same, so the tail is put aside, and
-//! the log says both. Anything else that does not fit, such as a bad line with others behind it, is damage, and the
-//! server does not start on it.
+//! Only the last line can be half-written: each is on the disk before the next begins. A killed server leaves a tail
+//! that begins as the next line would. It is shorter than it states, or has the zeros of blocks that were never
+//! written, and it was never acknowledged. A file that was cut by hand looks the same, so the tail is put aside, and
+//! the log mentions both causes. Anything else, such as a bad line with others behind it, is damage, and the server
+//! does not start on it.
 //!
-//! A disk that takes nothing (full, over a quota, read-only) keeps no server from starting with what the file holds,
-//! nor from serving: changes are refused until the file can be written again.
+//! A disk that accepts no writes (full, over a quota, read-only) does not prevent a server from starting with the
+//! file's content, nor from serving. Changes are refused until the file can be written again.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -28,20 +28,21 @@ use crate::limits::{JOURNAL_GROWTH, JOURNAL_MIN_BYTES};
 
 /// Name of the journal in the state directory.
 pub const JOURNAL_FILE: &str = "directory.journal";
-/// Beginning of the names of files that hold what was cut off the journal; the time in milliseconds since 1970 follows.
+/// Beginning of the names of files with bytes that were cut off the journal; the time in milliseconds since 1970
+/// follows.
 pub const CUT_PREFIX: &str = "directory.journal.cut-";
-/// Name of the file that a running server holds locked.
+/// Name of the file that a running server locks.
 const LOCK_FILE: &str = "directory.lock";
 /// The format that is written here.
 const FORMAT: u64 = 1;
 /// Hexadecimal digits of a line's checksum: the first half of a SHA-256.
 const CHECKSUM_DIGITS: usize = 32;
-/// Those of its length.
+/// Hexadecimal digits of a line's length.
 const LENGTH_DIGITS: usize = 8;
 /// Bytes of a line before its JSON.
 const LINE_HEAD: usize = CHECKSUM_DIGITS + 1 + LENGTH_DIGITS + 1;
 
-/// Why nothing can be kept, or what was kept cannot be used: one line that names the file and says what to do.
+/// The reason that nothing can be persisted, or that the file cannot be used: one line with the file and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct JournalError(pub(crate) String);
@@ -63,31 +64,31 @@ pub struct Journal {
     bytes: u64,
     /// Number of the last line.
     line: u64,
-    /// Where the file is replaced by one that holds what there is.
+    /// Length at which the file is replaced by one with the current state.
     replace_at: u64,
-    /// Bytes behind the last whole line, to be put aside before the file is replaced, and where.
+    /// Bytes behind the last whole line, and the file into which they are put before the journal is replaced.
     cut: Option<(PathBuf, Vec<u8>)>,
-    /// Why it cannot be written at the moment, if so.
+    /// The reason that it cannot be written at the moment.
     write_failure: Option<WriteFailure>,
-    /// As if the disk were full.
+    /// Simulates a full disk.
     #[cfg(test)]
     full: bool,
 }
 
-/// Why a journal is not written.
+/// The reason that a journal is not written.
 #[derive(Debug)]
 struct WriteFailure {
     why: JournalError,
     since_ms: u64,
-    /// Whether the disk takes nothing at all, so that nothing on it has changed either.
+    /// Whether the disk accepts no writes at all, so that nothing on it has changed either.
     no_room: bool,
-    /// When it was tried last, and how long that took.
+    /// The time and duration of the last attempt.
     tried: Instant,
     took: std::time::Duration,
     logged: Option<Instant>,
 }
 
-/// What is wrong with the file, and where.
+/// The damage of a file, and its location.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct JournalDamage {
     line: u64,
@@ -96,8 +97,8 @@ pub(super) struct JournalDamage {
 }
 
 impl Journal {
-    /// Opens the journal in a folder, which need not have one, and reads it. Nothing is written yet, except that a tail
-    /// which was never acknowledged is not read: [`Journal::replace`] writes a file without it.
+    /// Opens the journal of a folder, which need not have one, and reads it. Nothing is written yet. A tail that was
+    /// never acknowledged is not read: [`Journal::replace`] writes a file without it.
     ///
     /// # Errors
     /// [`JournalError`]: another process has it; the file cannot be read, is open to others, damaged, or of a newer
@@ -143,8 +144,8 @@ impl Journal {
         Ok((journal, state))
     }
 
-    /// Writes what a change has come to, and waits until it is on the disk. `all` gives the whole after the change, for
-    /// when the file is to be replaced.
+    /// Writes the result of a change, and waits until it is on the disk. `all` makes the whole state after the change,
+    /// in case the file has to be replaced.
     pub(in super::super) fn record(
         &mut self,
         mut change: JournalEntry,
@@ -168,7 +169,7 @@ impl Journal {
         change.line = self.line + 1;
         let line = line(&change).map_err(|error| self.failed(&error))?;
         self.append(&line).map_err(|error| {
-            // What is in the file now is not known: the next change begins with a new one.
+            // The content of the file is unknown now: the next change begins a new one.
             if let Some(file) = self.file.take() {
                 let _also_failed = file.set_len(self.bytes).and_then(|()| file.sync_all());
             }
@@ -177,7 +178,7 @@ impl Journal {
         })?;
         self.bytes += line.len() as u64;
         self.line = change.line;
-        // It could not be replaced, perhaps; but changes are kept.
+        // The replacement may have failed, but changes are persisted.
         self.write_failure = None;
         Ok(())
     }
@@ -188,10 +189,10 @@ impl Journal {
         file.sync_data()
     }
 
-    /// Puts a file in place that holds `state` and nothing else, whole or not at all.
+    /// Replaces the file atomically by one that contains only `state`.
     ///
     /// # Errors
-    /// [`JournalError`]: the file cannot be written; the one before is there still, or the new one.
+    /// [`JournalError`]: the file cannot be written; the old file is still there, or the new one.
     pub fn replace(&mut self, state: &DirectoryImage) -> Result<(), JournalError> {
         let begun = Instant::now();
         let (file, (text, line)) = self.write_replacement(state).map_err(|error| {
@@ -212,17 +213,17 @@ impl Journal {
         if self.full {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        // Before the file that holds these bytes is gone.
+        // Written before the file with these bytes is gone.
         if let Some((path, bytes)) = &self.cut {
             save_cut_tail(&self.folder, path, bytes)?;
             self.cut = None;
         }
-        // Made with mode 0600 under a name of its own.
+        // It is made with mode 0600 and a temporary name.
         let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.folder)?;
         let text = whole_file(state)?;
         file.write_all(&text.0)?;
         file.as_file().sync_all()?;
-        // Whatever becomes of what follows, the file before is not written to any more.
+        // From here on the old file is not written to any more, even if the next steps fail.
         self.file = None;
         let mut file = file.persist(self.folder.join(JOURNAL_FILE)).map_err(|error| error.error)?;
         File::open(&self.folder)?.sync_all()?;
@@ -235,7 +236,7 @@ impl Journal {
         JournalError(format!("the change cannot be kept: writing {}: {error}", path.display()))
     }
 
-    /// Notes why it could not be written; gives that back.
+    /// Notes and returns the reason that it could not be written.
     fn note_failure(&mut self, why: JournalError, error: &io::Error, took: std::time::Duration) -> JournalError {
         let (since_ms, logged) = self
             .write_failure
@@ -246,7 +247,7 @@ impl Journal {
         why
     }
 
-    /// Why there is no point in trying again yet, if so: the last attempt took long, and was a moment ago.
+    /// The reason not to try again yet, if there is one: the last attempt was slow and recent.
     fn rests(&self) -> Option<JournalError> {
         let write_failure = self
             .write_failure
@@ -256,13 +257,12 @@ impl Journal {
             .then(|| write_failure.why.clone())
     }
 
-    /// Since when, in milliseconds since 1970, changes are refused, and why; `None` while they are made.
+    /// The time from which changes are refused, in milliseconds since 1970, and the reason; `None` while they are made.
     pub fn write_failure(&self) -> Option<(u64, &JournalError)> {
         self.write_failure.as_ref().map(|write_failure| (write_failure.since_ms, &write_failure.why))
     }
 
-    /// Whether a server may start although the file could not be replaced: it holds what there was, and the disk takes
-    /// nothing.
+    /// Whether a server may start although the file could not be replaced: it has the old state, and the disk is full.
     pub(in super::super) fn can_start_unwritable(&self) -> bool {
         self.bytes > 0 && self.write_failure.as_ref().is_some_and(|write_failure| write_failure.no_room)
     }
@@ -273,7 +273,7 @@ impl Journal {
             && self.rests().is_none()
     }
 
-    /// Whether a refused change is to be logged: one in a while.
+    /// Whether a refused change is to be logged: one from time to time.
     pub(in super::super) fn may_log(&mut self) -> bool {
         let Some(write_failure) = &mut self.write_failure else { return true };
         let due = write_failure.logged.is_none_or(|logged| logged.elapsed() >= JOURNAL_LOG_EVERY);
@@ -283,7 +283,7 @@ impl Journal {
         due
     }
 
-    /// As if the disk were full, or had room again.
+    /// Simulates a full disk, or a disk with space again.
     #[cfg(test)]
     pub(in super::super) fn fill_disk(&mut self, full: bool) {
         self.full = full;
@@ -292,13 +292,13 @@ impl Journal {
         }
     }
 
-    /// As if writing had failed.
+    /// Simulates a failed write.
     #[cfg(test)]
     pub(in super::super) fn lose_file(&mut self) {
         self.file = None;
     }
 
-    /// Replaces the file where it has so many bytes.
+    /// Sets the length at which the file is replaced.
     #[cfg(test)]
     pub(super) fn replace_at(&mut self, bytes: u64) {
         self.replace_at = bytes;
@@ -321,11 +321,11 @@ impl JournalDamage {
     }
 }
 
-/// The lock of a running server, or why another has it.
+/// Locks the folder for a running server, or returns the reason that another one has it.
 fn lock(path: &Path) -> Result<File, JournalError> {
     let failed = |error: &dyn std::fmt::Display| JournalError(format!("cannot lock {}: {error}", path.display()));
     let file = match fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path) {
-        // Of a server that ran here before: locked for reading it keeps others out as well.
+        // The lock file of an earlier server: a read lock on it excludes other servers as well.
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(path),
         opened => opened,
     };
@@ -351,19 +351,19 @@ fn check_private(path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What stands before a line's JSON.
+/// The part of a line before its JSON.
 fn line_head(json: &[u8]) -> String {
     let checksum = HEXLOWER.encode(&digest(&SHA256, json).as_ref()[..CHECKSUM_DIGITS / 2]);
     format!("{checksum} {:0LENGTH_DIGITS$x} ", json.len())
 }
 
-/// Whether a disk takes nothing at the moment, and is not broken.
+/// Whether a disk is only full at the moment, and not broken.
 pub fn is_disk_full(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded | Kind::ReadOnlyFilesystem)
 }
 
-/// Keeps bytes that are to be cut off, and of earlier ones the newest files.
+/// Saves bytes that are to be cut off. Of earlier files only the newest stay.
 fn save_cut_tail(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
     file.write_all(bytes)?;
@@ -372,11 +372,11 @@ fn save_cut_tail(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let is_cut = |name: &std::ffi::OsString| name.to_str().is_some_and(|name| name.starts_with(CUT_PREFIX));
     let mut names: Vec<_> =
         fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.file_name())).filter(is_cut).collect();
-    // Times of one length, for some centuries.
+    // Their times have one length for some centuries.
     names.sort();
     let spare = names.len().saturating_sub(TRUNCATED_FILES);
     for name in names.into_iter().take(spare) {
-        // What cannot be removed is removed the next time.
+        // A file that cannot be removed is removed the next time.
         let _left = fs::remove_file(folder.join(name));
     }
     Ok(())
@@ -386,7 +386,7 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Whether bytes without zeros are how line `number` begins.
+/// Whether bytes without zeros can be the beginning of line `number`.
 fn begins_line(bytes: &[u8], number: u64) -> bool {
     let json = format!("{{\"line\":{number},");
     bytes.iter().enumerate().all(|(at, byte)| match at {
@@ -397,7 +397,7 @@ fn begins_line(bytes: &[u8], number: u64) -> bool {
     })
 }
 
-/// Whether the rest of a file is line `number`, not written to its end.
+/// Whether the rest of a file is a half-written line `number`.
 fn is_torn(rest: &[u8], number: u64) -> bool {
     if rest.contains(&0) {
         return true;
@@ -415,12 +415,12 @@ fn line(what: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok([line_head(&json).as_bytes(), &json, b"\n"].concat())
 }
 
-/// A file that holds `state`, and the number of its last line.
+/// A file with `state`, and the number of its last line.
 fn whole_file(state: &DirectoryImage) -> io::Result<(Vec<u8>, u64)> {
     let DirectoryImage { tenants, next_tenant, next_home } = state;
     let mut text = line(&JournalHeader { sandstorm_directory: FORMAT })?;
     let mut number = 0;
-    // One line at least: what the next tenant gets is to be kept, too.
+    // One line at least: the next tenant's id is persisted, too.
     for put in std::iter::once(vec![]).chain(tenants.values().map(|tenant| vec![tenant.clone()])) {
         number += 1;
         let change =
@@ -430,7 +430,7 @@ fn whole_file(state: &DirectoryImage) -> io::Result<(Vec<u8>, u64)> {
     Ok((text, number))
 }
 
-/// What a file holds, how many of its bytes are whole lines, and how many lines these are.
+/// Reads a file: its state, the length of its whole lines, and their number.
 pub(super) fn read(bytes: &[u8]) -> Result<(DirectoryImage, usize, u64), JournalDamage> {
     let (mut state, mut number, mut at) = (DirectoryImage::default(), 0, 0);
     while at < bytes.len() {
@@ -460,7 +460,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(DirectoryImage, usize, u64), Journal
         }
         (number, at) = (number + 1, end);
     }
-    // A file is put in place with its head and one line at least.
+    // A new file is complete with its head and one line at least.
     if number < 2 {
         return Err(JournalDamage {
             line: number + 1,

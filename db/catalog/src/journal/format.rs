@@ -1,4 +1,4 @@
-//! What is kept, as plain data: the form that the journal's lines have.
+//! The persisted state as plain data: the form of the journal's lines.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use super::super::{GrantAccess, QuotaChanges, TokenHash};
 use sandstorm_extension::BudgetOverride;
 use sandstorm_store::StorageMode;
 
-/// Where a tenant comes from.
+/// The origin of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TenantOrigin {
-    /// Made while the server ran.
+    /// Created while the server ran.
     #[default]
     Made,
     /// The configuration names it.
     Configured,
-    /// The configuration named it once; it stays until it is deleted.
+    /// Once in the configuration; it stays until it is deleted.
     Left,
 }
 
@@ -38,12 +38,12 @@ impl TenantOrigin {
 pub struct JournalToken(String);
 
 impl JournalToken {
-    /// What is kept of a token.
+    /// The stored form of a token.
     pub fn of(hash: &TokenHash) -> JournalToken {
         JournalToken(hash.to_text())
     }
 
-    /// What it was made of; `None` if it is something else.
+    /// The token's hash; `None` if the text is malformed.
     pub fn read(&self) -> Option<TokenHash> {
         TokenHash::from_text(&self.0)
     }
@@ -61,9 +61,9 @@ impl std::fmt::Debug for JournalToken {
 pub struct JournalOldToken {
     /// Its verifier.
     pub token: JournalToken,
-    /// When its grace ends, in milliseconds since 1970.
+    /// The end of its grace period, in milliseconds since 1970.
     pub ends_ms: u64,
-    /// What was left of it when that was written, in milliseconds.
+    /// The rest of its grace period when that was written, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
 }
@@ -86,7 +86,7 @@ pub struct JournalTable {
 }
 
 impl JournalTable {
-    /// What happens at its quota.
+    /// Its behaviour at its quota.
     pub fn mode(&self) -> StorageMode {
         if self.cache { StorageMode::Cache } else { StorageMode::Store }
     }
@@ -100,7 +100,7 @@ pub struct JournalGivenGrant {
     pub table: String,
     /// The name that it was granted to.
     pub to: String,
-    /// What it allows.
+    /// The access.
     pub access: GrantAccess,
 }
 
@@ -114,19 +114,19 @@ pub struct JournalReceivedGrant {
     pub name: String,
 }
 
-/// Why calls of an extension are refused.
+/// The reason that calls of an extension are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalSuspension {
-    /// Since when, in milliseconds since 1970.
+    /// Its beginning, in milliseconds since 1970.
     pub since_ms: u64,
-    /// What callers are told.
+    /// The text for callers.
     pub text: String,
     /// Whether only the operator lifts it.
     pub binding: bool,
 }
 
-/// All that is kept of a tenant.
+/// The persisted state of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalTenant {
@@ -134,20 +134,20 @@ pub struct JournalTenant {
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: TenantOrigin,
-    /// Which of the configuration's tokens was set last: a token that was replaced since stays replaced.
+    /// The mark of the configuration's token that was set last: a token that was replaced since stays replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured_token: Option<String>,
     /// Whether it is reached without a token.
     pub open: bool,
     /// Its home worker.
     pub home_worker: u32,
-    /// What was said of its quotas; the server's defaults hold for the others.
+    /// The quotas that were set; for the others the server's defaults hold.
     pub quotas: QuotaChanges,
-    /// What is kept of its token.
+    /// The stored form of its token.
     pub token: JournalToken,
-    /// The token before, within its grace.
+    /// The previous token, within its grace period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_token: Option<JournalOldToken>,
     /// Budgets of single extensions.
@@ -168,23 +168,23 @@ pub struct JournalTenant {
     pub versions: ExtensionVersions,
 }
 
-/// One line of the journal: what a change has come to.
+/// One line of the journal: the result of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct JournalEntry {
-    /// Lines are numbered, so that none is missing unseen.
+    /// The number of the line, so that a missing line is noticed.
     pub(super) line: u64,
     /// The next tenant's id.
     pub(in super::super) next_tenant: u32,
     /// The next tenant's home worker.
     pub(in super::super) next_home: u32,
-    /// Tenants as they are now.
+    /// The tenants that the change touched, in their new state.
     pub(in super::super) put: Vec<JournalTenant>,
-    /// Tenants that are gone.
+    /// Deleted tenants.
     pub(in super::super) gone: Vec<u32>,
 }
 
-/// All that is kept.
+/// The whole persisted state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryImage {
     /// By id.
@@ -196,7 +196,7 @@ pub struct DirectoryImage {
 }
 
 impl DirectoryImage {
-    /// Puts a change in place.
+    /// Applies a change.
     pub(super) fn apply(&mut self, change: JournalEntry) {
         for id in change.gone {
             self.tenants.remove(&id);

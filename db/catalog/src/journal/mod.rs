@@ -1,11 +1,11 @@
-//! What a server keeps of its tenants over a restart: who they are, what they may use, the definitions of their tables,
-//! grants, suspensions and the versions of their extensions. No records, and no tokens: only the verifiers that the
-//! server keeps of them anyway.
+//! The journal: the persisted state of a server's tenants. It has their settings and quotas, the definitions of their
+//! tables, grants, suspensions and the versions of their extensions. It has no records and no tokens, only the tokens'
+//! verifiers.
 //!
-//! A [`Journal`] is a file of lines. Each is one change: the whole of every tenant that it touched ([`JournalTenant`]),
-//! and the ids of those that are gone; so reading is putting in place, and no line depends on how the one before was
-//! meant. A change is written, and on the disk, before anybody sees it. When the file has grown it is replaced by one
-//! that holds what there is now.
+//! A [`Journal`] is a file of lines. Each is one change: the whole state of every tenant that it touched
+//! ([`JournalTenant`]), and the ids of deleted ones. So a line is applied without regard to those before it. A change
+//! is written, and on the disk, before it is visible. When the file has grown it is replaced by one with the current
+//! state.
 
 mod file;
 mod format;

@@ -1,4 +1,4 @@
-//! The directory over restarts, against what it was; the journal cut and damaged at every byte.
+//! The directory across restarts, compared with its earlier state; the journal cut and damaged at every byte.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::{
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
 use sandstorm_store::{Epochs, StorageMode};
 
-/// A directory that keeps what it has in `folder`, with what was there.
+/// A directory with a journal in `folder`, and its persisted state.
 fn open(folder: &Path) -> Arc<Directory> {
     let (journal, kept) = Journal::open(folder).expect("a journal");
     let directory =
@@ -25,7 +25,7 @@ fn open(folder: &Path) -> Arc<Directory> {
     directory
 }
 
-/// Over few names, so that changes meet each other.
+/// A change over few names, so that changes interact.
 #[derive(Clone, Debug)]
 enum Change {
     Create { name: u8, id: Option<u32>, total_us: Option<u64> },
@@ -73,7 +73,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// The tokens of a tenant that work, as who was given them remembers.
+/// The working tokens of a tenant, as its clients remember them.
 #[derive(Clone, Debug, Default)]
 struct Tokens {
     current: String,
@@ -81,12 +81,12 @@ struct Tokens {
     void: Vec<String>,
 }
 
-/// An extension that nobody calls.
+/// An extension that no client calls.
 fn nothing(name: &str, version: u64) -> Arc<LoadedExtension> {
     Arc::new(LoadedExtension::new(name, version, ExtensionLibrary::of_nothing(), BudgetOverride::default()))
 }
 
-/// All that somebody outside can see of a tenant, but for what a restart is meant to forget.
+/// All that a client can see of a tenant, except for the parts that a restart drops.
 fn seen(view: &TenantView) -> String {
     let tenant = &view.tenant;
     let tables: Vec<_> = view.sorted_tables().iter().map(|t| (t.id, t.name.clone(), t.mode, t.quota_bytes)).collect();
@@ -116,7 +116,7 @@ fn extension(name: u8) -> String {
     format!("e{name}")
 }
 
-/// Does it; gives nothing where the directory refuses.
+/// Makes the change; returns without effect if the directory refuses it.
 fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &Change) -> Result<(), DirectoryError> {
     match change.clone() {
         Change::Create { name, id, total_us } => {
@@ -182,7 +182,7 @@ fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &
     Ok(())
 }
 
-/// The same directory after a restart, with the extensions that it had.
+/// The same directory after a restart, with its extensions.
 fn restart(folder: &Path, directory: Arc<Directory>) -> Arc<Directory> {
     let loaded: Vec<_> = directory
         .snapshot()
@@ -207,7 +207,7 @@ fn cut_everywhere(before: &[u8], after: &[u8]) {
     for cut in before.len()..after.len() {
         let (state, whole, _) = file::read(&after[..cut]).unwrap_or_else(|damage| panic!("cut at {cut}: {damage:?}"));
         assert_eq!((whole, &state), (before.len(), &old), "cut at {cut}");
-        // The length came to the disk, and of the bytes only those before the cut.
+        // The length is on the disk, but only the bytes before the cut.
         let unwritten = [&after[..cut], &vec![0; after.len() - cut]].concat();
         let (state, whole, _) = file::read(&unwritten).unwrap_or_else(|damage| panic!("zeros from {cut}: {damage:?}"));
         assert_eq!((whole, &state), (before.len(), &old), "zeros from {cut}");
@@ -380,7 +380,7 @@ fn on_a_full_disk_a_server_starts_refuses_changes_and_still_takes_rights_away_by
     assert_eq!(directory.not_kept(), None);
     let now = all(&directory);
     assert_eq!(all(&restart(folder.path(), directory)), now, "with what had been done meanwhile");
-    // Where there is nothing to go on with, nothing is served.
+    // Without a file to continue with, nothing is served.
     std::fs::remove_file(&file).unwrap();
     start(true).expect_err("there was no journal");
 }

@@ -1,5 +1,5 @@
-//! The signed artifacts of the extensions that are loaded, as files in the state directory, so that a restart loads
-//! them again: through the same checks as any artifact that somebody sends.
+//! The signed artifacts of the loaded extensions, as files in the state directory. A restart loads them again, through
+//! the same checks as any other artifact.
 
 use std::fs;
 use std::io;
@@ -19,11 +19,11 @@ use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
 /// Name of the folder in the state directory.
 const FOLDER: &str = "extensions";
 
-/// Where the artifacts are; nowhere if nothing is kept.
+/// The folder of the artifacts; none if nothing is persisted.
 #[derive(Clone, Debug, Default)]
 pub struct ArtifactStore(Option<PathBuf>);
 
-/// An extension that was loaded again.
+/// An extension that was loaded again after a restart.
 pub(super) struct ReloadedExtension {
     pub(super) tenant: u32,
     pub(super) extension: Arc<LoadedExtension>,
@@ -31,7 +31,7 @@ pub(super) struct ReloadedExtension {
 }
 
 impl ArtifactStore {
-    /// Those in a state directory.
+    /// Opens the folder of a state directory.
     ///
     /// # Errors
     /// One line: the folder cannot be made.
@@ -47,7 +47,7 @@ impl ArtifactStore {
         self.0.as_ref().map(|folder| folder.join(format!("{tenant}-{version}-{name}.artifact")))
     }
 
-    /// Keeps an artifact. It is on the disk when this returns.
+    /// Writes an artifact. It is on the disk when this returns.
     pub(super) fn keep(&self, artifact: &Artifact) -> Result<(), ConfigError> {
         let header = &artifact.header;
         match self.path(header.tenant, &header.name, header.version) {
@@ -56,7 +56,7 @@ impl ArtifactStore {
         }
     }
 
-    /// Removes an artifact that is not loaded any more. One that stays is removed by the next start.
+    /// Removes an artifact that is no longer loaded. If that fails, the next start removes it.
     pub(super) fn forget(&self, tenant: u32, name: &str, version: u64) {
         let Some(path) = self.path(tenant, name, version) else { return };
         if let Err(error) = fs::remove_file(&path).or_else(|error| match error.kind() {
@@ -67,12 +67,12 @@ impl ArtifactStore {
         }
     }
 
-    /// Removes those of a tenant that is gone.
+    /// Removes the artifacts of a deleted tenant.
     pub(super) fn remove_tenant(&self, view: &TenantView) {
         view.versions.loaded().for_each(|(name, loaded)| self.forget(view.tenant.id, name, loaded.version));
     }
 
-    /// Loads what was loaded before the server started. What does not pass is left out, and said so.
+    /// Loads the extensions that were loaded before the restart. Leaves out and reports those that fail the checks.
     pub(super) fn reload(&self, directory: &Directory, pushing: &ArtifactSources) -> Vec<ReloadedExtension> {
         let snapshot = directory.snapshot();
         self.sweep(&snapshot);
@@ -83,7 +83,7 @@ impl ArtifactStore {
                     Ok(found) if directory.reload_extension(found.tenant, found.extension.clone()).is_ok() => {
                         reloaded.push(found);
                     }
-                    // The tenant is gone meanwhile.
+                    // The tenant was deleted meanwhile.
                     Ok(_) => {}
                     Err(why) => record_skipped(view, name, loaded.version, &why),
                 }
@@ -107,7 +107,7 @@ impl ArtifactStore {
         }
         let bytes = fs::read(&path).map_err(unreadable)?;
         let artifact = Artifact::decode(&bytes).map_err(|error| error.to_string())?;
-        // The version that was loaded, neither an older one nor a newer.
+        // Exactly the version that was loaded, neither an older one nor a newer.
         let highest = loaded.version.checked_sub(1);
         artifact.verify(&pushing.keys(), &pushing.expected(view, name, highest)).map_err(|error| error.to_string())?;
         let header = &artifact.header;
@@ -120,7 +120,7 @@ impl ArtifactStore {
         Ok(ReloadedExtension { tenant, extension, about })
     }
 
-    /// Removes what no tenant has loaded: pushes that were interrupted, replaced versions, deleted tenants.
+    /// Removes artifacts that no tenant has loaded: interrupted pushes, replaced versions, deleted tenants.
     fn sweep(&self, snapshot: &DirectorySnapshot) {
         let Some(folder) = &self.0 else { return };
         let used: std::collections::HashSet<PathBuf> = snapshot
@@ -146,7 +146,7 @@ impl ArtifactSources {
         own.iter().chain(&self.own_key).chain(&self.trusted_keys).copied().collect()
     }
 
-    /// What an artifact of that name has to be for a tenant, whose highest version so far is `highest`.
+    /// The requirements on an artifact of that name for a tenant, whose highest version so far is `highest`.
     pub(super) fn expected(&self, view: &TenantView, name: &str, highest: Option<u64>) -> ArtifactRequirements {
         ArtifactRequirements {
             tenant: view.tenant.id,

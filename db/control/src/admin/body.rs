@@ -26,7 +26,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<ControlState>> for JsonBody<T> {
     }
 }
 
-/// A body as it is.
+/// A body as raw bytes.
 pub(super) struct RawBody(pub(super) Bytes);
 
 impl FromRequest<Arc<ControlState>> for RawBody {
@@ -37,7 +37,7 @@ impl FromRequest<Arc<ControlState>> for RawBody {
     }
 }
 
-/// A JSON body, or none, which says nothing.
+/// A JSON body; an empty body stands for the defaults.
 pub(super) struct OptionalJsonBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Default> FromRequest<Arc<ControlState>> for OptionalJsonBody<T> {
@@ -57,7 +57,7 @@ async fn read_body(request: Request, control: &Arc<ControlState>) -> Result<Byte
     bytes.map_err(|_elapsed| body_read_error(&BodyReadError::TimedOut))?.map_err(|rejection| body_rejected(&rejection))
 }
 
-/// What a request is told whose body did not come, or came wrong.
+/// The error for a body that did not come, or was malformed.
 pub(super) fn body_read_error(why: &BodyReadError) -> ApiError {
     match why {
         BodyReadError::TimedOut => ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", why.to_string())

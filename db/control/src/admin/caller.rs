@@ -1,4 +1,4 @@
-//! Who sent a request, and what holds for every request whoever it is.
+//! The sender of a request, and the rules for every request.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use sandstorm_accounts::TokenHash;
 use sandstorm_accounts::limits::CHANGES_PER_S;
 use sandstorm_catalog::{TenantView, TokenMatch};
 
-/// Who sent a request, by its token.
+/// The sender of a request, found by its token.
 pub(super) enum RequestCaller {
     Operator,
     Tenant(Arc<TenantView>),
@@ -31,7 +31,7 @@ impl FromRequestParts<Arc<ControlState>> for RequestCaller {
     }
 }
 
-/// A caller whose token is not an old one: who has found an old token must not lock its owner out with it.
+/// A caller with a current token. A caller that has found an old token must not lock out the owner with it.
 pub(super) struct CurrentTokenCaller(pub(super) RequestCaller);
 
 impl FromRequestParts<Arc<ControlState>> for CurrentTokenCaller {
@@ -49,7 +49,7 @@ impl FromRequestParts<Arc<ControlState>> for CurrentTokenCaller {
     }
 }
 
-/// Whose token it is. Looks at all of them, whoever it is; a token that is nobody's is noted.
+/// Finds the owner of the token. Compares with all tokens, whether one matches or not; a wrong token is noted.
 async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestCaller, TokenMatch), ApiError> {
     let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
         return Err(ApiError::unauthorized("the request carries no token"));
@@ -76,8 +76,8 @@ async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestC
     }
 }
 
-/// What holds for every request: none comes from a page in a browser, strangers do not keep their connections, nor does
-/// who sends more than was read, and every error has the same form.
+/// Applies the rules for every request. Requests of pages in a browser are refused. The connections of unauthenticated
+/// senders are closed, and so are those with more bytes than were read. Every error has the same form.
 pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let stranger = !headers.contains_key(header::AUTHORIZATION);
@@ -86,7 +86,7 @@ pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Req
         let refused = ApiError::forbidden("the request comes from a page in a browser (it has an `Origin`)");
         refused.hint("nothing here is for pages; use the command line or a client").into_response()
     } else if announced_body_len(headers) > MAX_ARTIFACT_BYTES.max(MAX_PUSH_BYTES) as u64 {
-        // At once, rather than when as much has come.
+        // Refused at once, not after as many bytes have come.
         let message = "the body that the request announces is longer than any that is taken here";
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less").into_response()
     } else {
@@ -117,7 +117,8 @@ fn announced_body_len(headers: &HeaderMap) -> u64 {
 }
 
 impl RequestCaller {
-    /// The tenant of that name, if the caller may reach it. Another tenant is told the same whether it is there or not.
+    /// The tenant of that name, if the caller may access it. Another tenant gets the same answer whether it exists or
+    /// not.
     pub(super) fn reach(&self, control: &ControlState, tenant: &str) -> Result<Arc<TenantView>, ApiError> {
         match self {
             RequestCaller::Operator => Ok(control.directory.snapshot().find(tenant)?.clone()),
@@ -130,7 +131,7 @@ impl RequestCaller {
         }
     }
 
-    /// As [`RequestCaller::reach`], for a change that makes something new: a tenant may ask for so many a second.
+    /// As [`RequestCaller::reach`], for a change that creates something: a tenant has a limited rate of these.
     pub(super) fn authorize_change(&self, control: &ControlState, tenant: &str) -> Result<Arc<TenantView>, ApiError> {
         let view = self.reach(control, tenant)?;
         if !self.is_operator() && !view.tenant.usage.admit_change(control.uptime_ns()) {

@@ -17,16 +17,16 @@ use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_server::workers::ListenerConfig;
 
-/// Why the control plane did not start: one line.
+/// The reason that the control plane did not start: one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlStartError {
-    /// The state directory or the operator's token.
+    /// The state directory or the operator's token cannot be used.
     #[error(transparent)]
     State(#[from] ConfigError),
-    /// The builder.
+    /// The builder did not start.
     #[error("no builder: {0}; or start without pushes: --no-builder")]
     Builder(BuildError),
-    /// The port is another's.
+    /// Another process has the port.
     #[error("control port {0} is taken: does another server run? choose another with --control")]
     PortInUse(SocketAddr),
     /// The port cannot be bound.
@@ -34,7 +34,7 @@ pub enum ControlStartError {
     Port(SocketAddr, std::io::Error),
 }
 
-/// The builder, and the extensions that a server had when it ended: loaded again, before its workers start.
+/// The builder, and the extensions that were loaded before the restart: loaded again before the workers start.
 pub struct RestoredExtensions {
     pub(super) artifact_sources: ArtifactSources,
     pub(super) artifacts: ArtifactStore,
@@ -42,10 +42,10 @@ pub struct RestoredExtensions {
 }
 
 impl RestoredExtensions {
-    /// Starts the builder (unless it is switched off) and loads what was kept.
+    /// Starts the builder (unless it is switched off) and loads the stored artifacts.
     ///
     /// # Errors
-    /// [`ControlStartError`]. An extension that cannot be loaded is none: it is left out, and its tenant told.
+    /// [`ControlStartError`]. An extension that cannot be loaded is no error: it is left out, and its tenant is told.
     pub fn load(config: &ServerSettings, directory: &Directory) -> Result<RestoredExtensions, ControlStartError> {
         RestoredExtensions::load_with(config, config.builder_config(), directory)
     }
@@ -74,7 +74,7 @@ impl RestoredExtensions {
     }
 }
 
-/// The builder's processes, or what stands in for them while the disk takes nothing.
+/// Starts the builder's processes, or their substitute while the disk accepts no writes.
 fn start_builder(config: BuilderConfig) -> Result<Arc<dyn ArtifactBuilder>, BuildError> {
     match BuilderHandle::start(config.clone()) {
         Ok(handle) => Ok(handle),
@@ -82,8 +82,8 @@ fn start_builder(config: BuilderConfig) -> Result<Arc<dyn ArtifactBuilder>, Buil
     }
 }
 
-/// The key of this server's own builder, where it is not started. A builder signs for its server alone, so nobody has
-/// to name its key; where the operator has another host build instead, the keys that are named count alone.
+/// The key of this server's own builder, if it is not started. A builder signs for its server alone, so its key needs
+/// no configuration. If the operator has another host build instead, only configured keys count.
 fn local_builder_key(config: &ServerSettings, builder: &BuilderConfig) -> Option<PublicKey> {
     if config.builder.enabled || config.builder.remote.is_some() {
         return None;
@@ -113,12 +113,12 @@ pub struct ControlPlane {
     renewal: Option<CertificateWatcher>,
 }
 
-/// What the control plane is put before: the parts of the data plane that it sees.
+/// The parts of the data plane that the control plane sees.
 #[derive(Clone, Debug)]
 pub struct DataPlaneView {
     /// Tenants, tables and extensions.
     pub directory: Arc<Directory>,
-    /// What the workers count.
+    /// The counters of the workers.
     pub metrics: Arc<ServerMetrics>,
     /// The address of the first worker's port, as it was bound.
     pub data: SocketAddr,
@@ -140,7 +140,7 @@ impl ControlPlane {
         ControlPlane::start_with(config, config.builder_config(), served, stop)
     }
 
-    /// The same with another configuration of the builder, such as another program for its process.
+    /// The same with another configuration of the builder, for instance another program for its process.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
@@ -154,7 +154,7 @@ impl ControlPlane {
         ControlPlane::start_loaded(config, extensions, served, stop)
     }
 
-    /// The same where the extensions are loaded already.
+    /// The same with the extensions already loaded.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
@@ -205,19 +205,19 @@ impl ControlPlane {
         self.renewal.as_ref().map(CertificateWatcher::identity)
     }
 
-    /// Looks at once whether the certificate's files have changed.
+    /// Checks at once whether the certificate's files have changed.
     pub fn look_at_certificate(&self) {
         if let Some(renewal) = &self.renewal {
             renewal.wake();
         }
     }
 
-    /// Where the operator's token is.
+    /// The path of the operator's token.
     pub fn token_file(&self) -> PathBuf {
         self.state.join(OPERATOR_TOKEN_FILE)
     }
 
-    /// The operator's token, out of its file: the server itself does not keep it.
+    /// The operator's token, read from its file: the server itself does not keep it.
     ///
     /// # Errors
     /// One line: the file cannot be read, is open to others, or holds no token.
@@ -225,20 +225,20 @@ impl ControlPlane {
         read_operator_token(&self.state)
     }
 
-    /// What the control port sees of the server.
+    /// The state of the control port.
     pub fn control(&self) -> &Arc<ControlState> {
         &self.control
     }
 }
 
-/// Where the command line on this machine finds the control port.
+/// Writes the file by which the command line on this machine finds the control port.
 struct ControlFileWriter {
     state: PathBuf,
     address: SocketAddr,
 }
 
 impl ControlFileWriter {
-    /// Writes the address, and the certificate that it shows.
+    /// Writes the address and the certificate of the control port.
     fn write(&self, identity: Option<&ServerCertificate>) -> Result<(), ConfigError> {
         let mut address = self.address;
         if address.ip().is_unspecified() {

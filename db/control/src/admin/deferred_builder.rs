@@ -1,5 +1,6 @@
-//! A builder whose files could not be written when the server started, because the disk takes nothing: the server runs
-//! without, loads what the builder has signed before, and starts it at the first push for which there is room.
+//! A substitute for a builder whose files could not be written at the start because the disk is full. The server runs
+//! without the builder and loads the artifacts that it has signed before. The first push for which there is space
+//! starts it.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(super) struct DeferredBuilder {
 }
 
 impl DeferredBuilder {
-    /// In place of a builder that did not start for `error`, if that is for want of room and it has worked before.
+    /// Replaces a builder that failed with `error`, if the disk was full and the builder has worked before.
     pub(super) fn instead(config: BuilderConfig, error: BuildError) -> Result<Arc<DeferredBuilder>, BuildError> {
         if !matches!(error, BuildError::Internal(_)) || disk_accepts_writes(&config) {
             return Err(error);
@@ -43,7 +44,7 @@ impl DeferredBuilder {
     }
 }
 
-/// Whether the disks that the builder writes to take a file.
+/// Whether the disks of the builder accept a file.
 fn disk_accepts_writes(config: &BuilderConfig) -> bool {
     use std::io::Write as _;
     let write = |folder: &std::path::Path| {
@@ -56,7 +57,7 @@ fn disk_accepts_writes(config: &BuilderConfig) -> bool {
     !full(&config.state) && !full(&std::env::temp_dir())
 }
 
-/// Bytes that are written to see whether a disk takes any: more than a file's last block may have left.
+/// Bytes that are written to probe a disk: more than a file's last block may have left.
 const PROBE_BYTES: usize = 64 << 10;
 
 impl ArtifactBuilder for DeferredBuilder {

@@ -1,4 +1,4 @@
-//! An answer that is not a success: status, a word for programs, a text and a hint for people.
+//! An error response: its status, a code for programs, a message and a hint for people.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -7,7 +7,7 @@ use super::types::ErrorResponse;
 use sandstorm_builder::{BuildError, VerifyError};
 use sandstorm_catalog::{DirectoryError, DirectoryErrorKind};
 
-/// Why a request is not answered with a success.
+/// The reason that a request fails.
 #[derive(Clone, Debug)]
 pub(super) struct ApiError {
     status: StatusCode,
@@ -42,13 +42,13 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).hint("try again in a moment")
     }
 
-    /// No token, or one that is nobody's.
+    /// The request has no token, or a wrong one.
     pub(super) fn unauthorized(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::UNAUTHORIZED, "unauthorised", message)
             .hint("send `authorization: Bearer TOKEN`; the operator's token is in the server's state directory")
     }
 
-    /// A token that does not reach this.
+    /// The token does not allow this.
     pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::FORBIDDEN, "unauthorised", message)
     }
@@ -58,7 +58,7 @@ impl ApiError {
             .hint("see [builder] in the server's configuration")
     }
 
-    /// An artifact that is not loaded.
+    /// The artifact is not loaded.
     pub(super) fn artifact(error: &VerifyError) -> ApiError {
         let status = match error {
             VerifyError::Malformed(_) => StatusCode::BAD_REQUEST,

@@ -1,5 +1,5 @@
-//! The routes of grants. A tenant grants its own tables and gives up what it was granted; the operator does either for
-//! anyone. An owner gets the same answer whether or not there is a tenant of the name that it grants to.
+//! The routes of grants. A tenant grants its own tables and gives up grants that it received; the operator does both
+//! for any tenant. An owner gets the same answer whether or not a tenant of the grantee's name exists.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Which names a plain control port answers to. A page in a browser may have its own name resolve to this machine (DNS
-//! rebinding): what it asks for then comes without an `Origin`, but under that name, which is in `Host`. With TLS no
-//! check is needed: such a page's name is not in the certificate.
+//! The names that a plain control port answers to. A page in a browser may have its own name resolve to this machine
+//! (DNS rebinding). Its requests then come without an `Origin`, but with that name in `Host`. With TLS no check is
+//! needed: such a page's name is not in the certificate.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use super::error::ApiError;
 use crate::http_listener::close_after_response;
 
-/// Refuses a request under a name that may be anybody's. One with a token is let through: no browser adds it, and a
-/// page that has it needs no trick.
+/// Refuses a request under a foreign name. One with a token passes: no browser adds a token, and a page that has one
+/// needs no trick.
 pub(super) async fn reject_foreign_host(request: Request, next: Next) -> Response {
     match foreign_host(&request) {
         Some(name) if !request.headers().contains_key(header::AUTHORIZATION) => {
@@ -32,15 +32,14 @@ pub(super) async fn reject_foreign_host(request: Request, next: Next) -> Respons
     }
 }
 
-/// The name under which a request came, if it is neither an address nor this machine's own for itself.
+/// The name under which a request came, if it is neither an address nor a name that every machine has for itself.
 fn foreign_host(request: &Request) -> Option<String> {
     let host = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
     let target = request.uri().authority().map(|authority| authority.as_str().to_owned());
     [host, target].into_iter().flatten().find(|authority| !is_local_authority(authority))
 }
 
-/// Whether an authority (`NAME`, `NAME:PORT`) can mean nothing but an address, or this machine. An empty one means
-/// nothing.
+/// Whether an authority (`NAME`, `NAME:PORT`) can only be an address or this machine. An empty one counts as local.
 fn is_local_authority(authority: &str) -> bool {
     let name = match authority.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

@@ -1,12 +1,12 @@
-//! Control over HTTP: tenants, tables, extensions, kills, counters. JSON on one port, on a thread of its own; no worker
-//! ever waits for it.
+//! Control over HTTP: tenants, tables, extensions, kills, counters. It is JSON on one port, on a thread of its own; no
+//! worker ever waits for it.
 //!
-//! The routes, who may, bodies and errors are in docs/control.md, which a test holds to `routes.rs`; the bodies' types
-//! are in [`types`].
+//! docs/control.md lists the routes, their permissions, bodies and errors; a test compares it with `routes.rs`. The
+//! types of the bodies are in [`types`].
 //!
-//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a
-//! [`types::ErrorResponse`]; bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin`
-//! comes from a page in a browser and is refused: nothing here is for pages, wherever a name leads them.
+//! Every request but `health` carries `authorization: Bearer TOKEN`. An error has a [`types::ErrorResponse`] as its
+//! body. Bytes that are no HTTP get a bare status, and the connection is closed. A request with an `Origin` comes from
+//! a page in a browser and is refused.
 
 mod artifact_store;
 mod body;
@@ -56,39 +56,39 @@ pub const MAX_BODY_BYTES: usize = crate::limits::SHORT_BODY_BYTES;
 /// Bytes of a push, at most: all source files as JSON, every second byte escaped, and the manifest.
 pub const MAX_PUSH_BYTES: usize =
     2 * (sandstorm_builder::limits::SOURCE_BYTES + sandstorm_builder::limits::MANIFEST_BYTES);
-/// Pushes that wait for the builder, at most, all tenants together: one more takes the place of the tenant that has
-/// most waiting, or is told to come again. Bounds the memory that their sources hold (256 MiB).
+/// Pushes that wait for the builder, at most, all tenants together. One more displaces a push of the tenant with most
+/// waiting, or is rejected. This bounds the memory of their sources (256 MiB).
 pub const MAX_PUSHES: usize = 64;
 /// Bytes of an uploaded artifact, at most.
 pub const MAX_ARTIFACT_BYTES: usize =
     sandstorm_extension::limits::LIBRARY_MAX_BYTES + sandstorm_builder::limits::ARTIFACT_EXTRA_BYTES;
-/// Threads for what blocks: pushes that run, files.
+/// Threads for blocking work: running pushes, files.
 const BLOCKING_THREADS: usize = 32;
-/// How often what nobody uses any more is freed.
+/// Interval between two housekeeping runs.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
-/// How long requests that run may go on when the server stops.
+/// Time that running requests have to finish when the server stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// What the control port sees of the server.
+/// The state of the control port: the parts of the server that it sees.
 pub struct ControlState {
     /// Tenants, tables, extensions.
     pub directory: Arc<Directory>,
     /// Counters.
     pub metrics: Arc<ServerMetrics>,
-    /// The builder, or why there is none; the keys that are trusted.
+    /// The builder, or the reason that there is none; the trusted keys.
     pub artifact_sources: ArtifactSources,
     /// Address of the first worker's data port.
     pub data: SocketAddr,
     /// Ports for memcached and Redis clients.
     pub listen: Vec<ListenerConfig>,
-    /// What rates of changes are counted by: the time of day may be set back.
+    /// The start of the clock for rates of changes: the time of day may be set back.
     started: Instant,
     operator: OperatorCredentials,
     door: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: VersionHistory,
     artifacts: ArtifactStore,
-    /// Whose turn it is to push.
+    /// The queue of pushes.
     queue: BuildQueue,
 }
 
@@ -128,7 +128,7 @@ impl ControlState {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// Ends the graces that are over, and frees what nobody uses any more: dropped tables, replaced libraries.
+    /// Ends expired grace periods, and frees unused dropped tables and replaced libraries.
     pub fn settle(&self) {
         self.directory.retry_journal();
         self.directory.expire_graces();
@@ -176,7 +176,7 @@ impl AdminServer {
             .build()?;
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             runtime.block_on(serve(listener, tls, control, stopped));
-            // A push that still compiles ends with its builder; nobody waits for it here.
+            // A push that still compiles ends with its builder; this thread does not wait for it.
             runtime.shutdown_background();
         })?;
         Ok(AdminServer { address, stop, thread: Some(thread) })
@@ -233,7 +233,7 @@ async fn serve(
     settling.abort();
 }
 
-/// Frees, from time to time and off this thread, what nobody uses any more.
+/// Frees unused memory from time to time, off this thread.
 async fn housekeeping_loop(control: Arc<ControlState>) {
     loop {
         tokio::time::sleep(HOUSEKEEPING_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! The operator's token: what is kept of it, and how it is replaced while the server runs.
+//! The operator's token: its stored digests, and its replacement while the server runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use sandstorm_accounts::token::{self as token, TokenDigest};
 use sandstorm_catalog::TokenMatch;
 use sandstorm_catalog::limits::OLD_TOKEN_GRACE_MAX;
 
-/// What the server keeps of the operator's token, and of the one before it.
+/// The digests of the operator's token and of the one before it.
 pub struct OperatorCredentials {
     keys: ArcSwap<OperatorTokenPair>,
     /// The state directory, where the token itself is for the command line on this machine.
@@ -35,7 +35,7 @@ struct RetiringToken {
 }
 
 impl RetiringToken {
-    /// When its grace ends by the clock as it stands now, in milliseconds since 1970; `None` when it is over.
+    /// The end of its grace period by the current clock, in milliseconds since 1970; `None` when it is over.
     fn until_ms(&self) -> Option<u64> {
         let left = self.ends.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
         Some(now_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)))
@@ -43,13 +43,13 @@ impl RetiringToken {
 }
 
 impl OperatorCredentials {
-    /// The operator with that token; another one is written into the state directory when it is replaced.
+    /// The operator with that token. A new token is written into the state directory when it replaces this one.
     pub fn new(token: &str, state: Option<PathBuf>) -> OperatorCredentials {
         let keys = OperatorTokenPair { current: TokenHash::of(token.as_bytes()), old: None };
         OperatorCredentials { keys: ArcSwap::from_pointee(keys), state, change_lock: Mutex::default() }
     }
 
-    /// Which of the operator's tokens it is. Compares with all of them, each in constant time.
+    /// Returns which of the operator's tokens was presented. Compares with all of them, each in constant time.
     pub(super) fn shown(&self, presented: &TokenDigest) -> Option<TokenMatch> {
         let keys = self.keys.load();
         let current = keys.current.same(presented);
@@ -57,12 +57,13 @@ impl OperatorCredentials {
         if current { Some(TokenMatch::Current) } else { old.then_some(TokenMatch::Old) }
     }
 
-    /// A new token, which works at once; the old one works until the grace is over. Gives the token, and when that is.
+    /// Makes a new token, which works at once; the old one works until the grace period is over. Returns the token and
+    /// the end of that period.
     pub(super) fn rotate(&self, grace: Duration) -> Result<(String, Option<u64>), ConfigError> {
         let _alone = self.change_lock.lock();
         let grace = grace.min(OLD_TOKEN_GRACE_MAX);
         let token = token::generate();
-        // The file first: a server that stops in between starts with a token that somebody can read.
+        // The file is first: a server that stops in between starts with a token that the operator can read.
         if let Some(state) = &self.state {
             write_operator_token(state, &token)?;
         }
@@ -74,12 +75,12 @@ impl OperatorCredentials {
         Ok((token, until))
     }
 
-    /// Until when the old token works, in milliseconds since 1970; `None` if there is none.
+    /// The end of the old token's grace period, in milliseconds since 1970; `None` if there is no old token.
     pub(super) fn old_expires_at_ms(&self) -> Option<u64> {
         self.keys.load().old.as_ref().and_then(RetiringToken::until_ms)
     }
 
-    /// Ends the old token's grace; `false` if there was none.
+    /// Ends the old token's grace period; `false` if there was none.
     pub(super) fn revoke_old(&self) -> bool {
         let _alone = self.change_lock.lock();
         let had = self.old_expires_at_ms().is_some();
@@ -87,7 +88,7 @@ impl OperatorCredentials {
         had
     }
 
-    /// Forgets an old token whose grace is over.
+    /// Drops an old token whose grace period is over.
     pub(super) fn settle(&self) {
         if self.keys.load().old.is_some() && self.old_expires_at_ms().is_none() {
             self.revoke_old();

@@ -1,4 +1,4 @@
-//! A push: from source, or from an artifact that was signed elsewhere, to an extension that is loaded. Blocks while the
+//! A push: makes a loaded extension from source, or from an artifact that was signed elsewhere. Blocks while the
 //! compiler works.
 
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use sandstorm_builder::{
 use sandstorm_catalog::TenantView;
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadError, LoadedExtension};
 
-/// What makes a signed library of a source: the builder's processes, a builder in this one, or one on another host.
+/// Makes a signed library from a source: the builder's processes, a builder in this process, or one on another host.
 pub trait ArtifactBuilder: Send + Sync {
-    /// Checks, compiles and signs; gives the compiler's warnings as well.
+    /// Checks, compiles and signs. Returns the compiler's warnings as well.
     ///
     /// # Errors
-    /// What is wrong with the source, or why it could not be compiled.
+    /// The errors in the source, or the reason that it could not be compiled.
     fn build(
         &self,
         tenant: u32,
@@ -28,7 +28,7 @@ pub trait ArtifactBuilder: Send + Sync {
         source: &PushedSource,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError>;
 
-    /// The key that signs, if the server trusts it without being told to.
+    /// The key that signs, if the server trusts it without configuration.
     fn key(&self) -> Option<PublicKey>;
 
     /// The fingerprint of the compiler, if it is known.
@@ -121,14 +121,13 @@ impl ArtifactBuilder for RemoteBuilder {
     }
 }
 
-/// Where libraries come from.
+/// The sources of libraries.
 pub struct ArtifactSources {
-    /// The builder, or why there is none.
+    /// The builder, or the reason that there is none.
     pub builder: Result<Arc<dyn ArtifactBuilder>, String>,
-    /// Keys of builders elsewhere whose artifacts are loaded too.
+    /// Keys of other hosts' builders whose artifacts are loaded too.
     pub trusted_keys: Vec<PublicKey>,
-    /// The key of this server's own builder where the server was started without it: what it has signed goes on to be
-    /// loaded.
+    /// The key of this server's own builder if it was not started: artifacts that it has signed are still loaded.
     pub own_key: Option<PublicKey>,
 }
 
@@ -138,7 +137,7 @@ impl From<Result<Arc<dyn ArtifactBuilder>, String>> for ArtifactSources {
     }
 }
 
-/// Builds and loads a push that the directory has admitted; `view` is the tenant as it was then.
+/// Builds and loads a push that the directory has admitted; `view` is the tenant at that time.
 pub(super) fn push(
     control: &ControlState,
     view: &TenantView,
@@ -182,7 +181,7 @@ pub(super) fn upload(
     load_artifact(control, view, &artifact, "", Vec::new(), started)
 }
 
-/// Everything that must hold before one byte of the library is mapped.
+/// Checks all that must be true before one byte of the library is mapped.
 fn verify_artifact(
     control: &ControlState,
     view: &TenantView,
@@ -206,7 +205,7 @@ fn load_artifact(
     let extension =
         Arc::new(LoadedExtension::new(header.name.as_str(), header.version, library, BudgetOverride::default()));
     let about = VersionMetadata::of(artifact, manifest_version, now_ms());
-    // Before the directory says that it is loaded: after a restart it is looked for.
+    // The file is written before the directory publishes the extension: a restart looks for it.
     control.artifacts.keep(artifact).map_err(|error| ApiError::internal(error.to_string()))?;
     let shown = install_extension(control, view, extension, about).inspect_err(|_| {
         control.artifacts.forget(header.tenant, &header.name, header.version);
@@ -225,7 +224,7 @@ fn install_extension(
     about: VersionMetadata,
 ) -> Result<super::types::ExtensionResponse, ApiError> {
     let (id, name) = (view.tenant.id, &*extension.name);
-    // While the compiler worked, the tenant may have been deleted and another one created under its id.
+    // While the compiler worked, the tenant may have been deleted, and another one created with its id.
     let same = |now: &Arc<TenantView>| Arc::ptr_eq(&now.tenant.usage, &view.tenant.usage);
     if !control.directory.snapshot().tenant(id).is_some_and(same) {
         return Err(ApiError::not_found(format!("tenant {:?} was deleted during the push", view.tenant.name)));

@@ -1,4 +1,4 @@
-//! What a route answers with.
+//! The body of a successful response.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::error::ApiError;
 
 pub(super) type ApiResult<T> = Result<axum::Json<T>, ApiError>;
 
-/// The answer that says nothing.
+/// A response without fields.
 #[derive(Serialize)]
 pub(super) struct EmptyResponse {}
 

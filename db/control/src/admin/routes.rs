@@ -1,4 +1,4 @@
-//! The routes: who may, what comes in, what goes out.
+//! The routes: permissions, requests, responses.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use sandstorm_builder::{BuildPermit, QueueRefusal};
 use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantView, format_utc};
 use sandstorm_server::workers::ListenerConfig;
 
-/// The routes, each request with who sent it; of a port without TLS those under names of its own alone.
+/// The routes, with the address of each sender. A port without TLS answers only to names of its own.
 pub(super) fn service(control: Arc<ControlState>, plain: bool) -> IntoMakeServiceWithConnectInfo<Router, HttpPeer> {
     let guard = middleware::from_fn_with_state(control.clone(), guard);
     let router = router(control).layer(guard);
@@ -79,7 +79,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .with_state(control)
 }
 
-// ---- what comes in ----
+// ---- requests ----
 
 #[derive(Deserialize)]
 struct LimitQuery {
@@ -238,7 +238,7 @@ async fn upload_artifact(
     run_queued(control, &reached, name, move |control, view, name| push::upload(control, view, name, &artifact)).await
 }
 
-/// Loads an extension when it is the tenant's turn. Who hangs up while waiting is out of the queue.
+/// Loads an extension in the tenant's turn. A client that disconnects while it waits leaves the queue.
 async fn run_queued(
     control: Arc<ControlState>,
     reached: &TenantView,
@@ -246,10 +246,10 @@ async fn run_queued(
     load: impl FnOnce(&ControlState, &TenantView, &str) -> Result<PushResponse, ApiError> + Send + 'static,
 ) -> Result<(StatusCode, axum::Json<PushResponse>), ApiError> {
     let turn = wait_for_build_permit(&control, reached, &name).await?;
-    // The view of now, not of before the wait: another push of the same extension may have been loaded meanwhile.
+    // The view of now, not of before the wait: another push of the same extension may have been loaded since.
     let view = control.directory.snapshot().find(reached.tenant.id)?.clone();
     let loaded = tokio::task::spawn_blocking(move || {
-        // Held to the end, even if the one who asked has gone.
+        // Kept to the end, even if the client has disconnected.
         let _held = turn;
         load(&control, &view, &name)
     });
@@ -400,7 +400,7 @@ async fn prometheus(
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], stat::prometheus_text(&control)))
 }
 
-/// For anyone; but what the builder says of itself, such as a folder's name, is for those with a token.
+/// Answers any caller. The builder's own text, for instance with a folder's name, is for callers with a token.
 async fn health(
     State(control): State<Arc<ControlState>>,
     caller: Result<RequestCaller, ApiError>,
@@ -427,7 +427,7 @@ async fn health(
     })
 }
 
-/// Whether changes are kept, and why not: a path, for those with a token.
+/// Whether changes are persisted, and why not. The reason contains a path, so it is for callers with a token.
 fn persistence_status(directory: &Directory, known: bool) -> String {
     match directory.not_kept() {
         Some((since_ms, why)) if known => format!("refused since {} UTC: {why}", format_utc(since_ms)),

@@ -12,7 +12,7 @@ use sandstorm_metrics::{CONTROL_METRICS, DeviceState, MetricReading, ServerMetri
 use super::totals::server_readings;
 use sandstorm_catalog::TenantView;
 
-/// Kills that one answer holds if it is not said how many.
+/// Number of kills in one answer if the request gives none.
 const DEFAULT_KILLS: usize = 100;
 
 /// The newest kills of these tenants.
@@ -52,7 +52,7 @@ pub(super) fn worker_counters(metrics: &ServerMetrics) -> Vec<BTreeMap<String, u
     (0..metrics.workers()).map(|worker| flat(&metrics.read_worker(worker)).collect()).collect()
 }
 
-/// The text that Prometheus scrapes.
+/// The text that Prometheus reads.
 pub(super) fn prometheus_text(control: &ControlState) -> String {
     let mut groups = vec![LabelledReadings { labels: Vec::new(), readings: gauges(control) }];
     for worker in 0..control.metrics.workers() {

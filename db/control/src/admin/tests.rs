@@ -139,7 +139,7 @@ impl Server {
     }
 }
 
-/// Who may: a route, a body, and the statuses for the operator, the tenant itself, another tenant, and no token.
+/// Permissions: a route, a body, and the statuses for the operator, the tenant itself, another tenant, and no token.
 const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/health", "", [200, 200, 200, 200]),
     ("GET", "/v1/stat", "", [200, 200, 200, 401]),
@@ -158,7 +158,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("DELETE", "/v1/tenants/a/tables/there", "", [200, 200, 403, 401]),
     ("GET", "/v1/tenants/a/grants", "", [200, 200, 403, 401]),
     ("POST", "/v1/tenants/a/grants", r#"{"table":"there","to":"b"}"#, [201, 201, 403, 401]),
-    // The owner is not told that there is no such tenant, the operator is.
+    // The operator is told that there is no such tenant, the owner is not.
     ("POST", "/v1/tenants/a/grants", r#"{"table":"there","to":"nobody"}"#, [404, 201, 403, 401]),
     ("POST", "/v1/tenants/a/grants", r#"{"table":"gone","to":"b"}"#, [404, 404, 403, 401]),
     ("DELETE", "/v1/tenants/a/grants/given/there/b", "", [404, 404, 403, 401]),
@@ -245,7 +245,7 @@ fn a_tenant_that_changes_without_end_has_to_wait_and_the_operator_has_not() {
         status
     };
     server.tenant("b");
-    // Some recover on the way: it is enough that the server takes more requests a second than it lets through.
+    // Some tokens recover on the way: it is enough that the server gets more requests a second than it admits.
     let most = CHANGES_BURST + 60 * CHANGES_PER_S;
     let refused = (0..most).map(|_| grant(&token)).find(|status| *status != 201);
     assert_eq!(refused, Some(429));
@@ -489,7 +489,7 @@ fn a_push_that_is_refused_says_where_and_why_and_leaves_what_was_loaded() {
 #[test]
 fn a_second_server_on_the_port_is_told_so_and_a_stopped_one_frees_it() {
     let Server { control, .. } = Server::without_builder();
-    // An address that nobody else takes ports of: what is freed on the usual one may be another test's at once.
+    // An address whose ports no other test uses: a freed port on the usual one may be taken at once.
     let first = AdminServer::start("127.44.55.66:0".parse().unwrap(), control.clone(), None).unwrap();
     let address = first.address();
     let again = AdminServer::start(address, control.clone(), None).unwrap_err();

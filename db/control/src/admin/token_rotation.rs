@@ -15,7 +15,7 @@ use crate::limits::OLD_TOKEN_GRACE;
 use sandstorm_catalog::OldToken;
 use sandstorm_catalog::limits::OLD_TOKEN_GRACE_MAX;
 
-/// How long the old token is to work on.
+/// The grace period of the old token.
 fn grace(rotate: RotateTokenRequest) -> Result<Duration, ApiError> {
     let grace = rotate.grace_s.map_or(OLD_TOKEN_GRACE, Duration::from_secs);
     if grace > OLD_TOKEN_GRACE_MAX {

@@ -1,4 +1,4 @@
-//! What is read from the directory and the store rather than counted by workers.
+//! Readings from the directory and the store, which workers do not count.
 
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::{MetricReading, SERVER_METRICS, readings};

@@ -1,5 +1,5 @@
-//! The JSON bodies of the control API. The client has the same types of its own (`client/src/control/types.rs`); a test
-//! of the binary holds the two together.
+//! The JSON bodies of the control API. The client has its own copy of these types (`client/src/control/types.rs`); a
+//! test of the binary compares the two.
 
 use std::collections::BTreeMap;
 
@@ -27,14 +27,14 @@ pub struct HealthResponse {
     pub workers: u32,
     /// Seconds since the server started.
     pub uptime_s: u64,
-    /// `ok` and the compiler's version, or why there is no builder.
+    /// `ok` and the compiler's version, or the reason that there is no builder.
     pub builder: String,
-    /// What datagrams come and go through, and who brings them to their workers; for those with a token.
+    /// The network driver, and what brings packets to their workers; for callers with a token.
     pub network: String,
-    /// What is in want, such as the tenant that a port speaks for: a line each, for the operator.
+    /// Missing things, for instance the tenant of a port: a line each, for the operator.
     pub warnings: Vec<String>,
-    /// Whether changes of tenants, tables, grants, tokens and extensions are kept over a restart: `kept`, `not kept`
-    /// (`--ephemeral`), or `refused`: they cannot be written now; for those with a token with the reason.
+    /// Whether changes of tenants, tables, grants, tokens and extensions survive a restart: `kept`, `not kept`
+    /// (`--ephemeral`), or `refused`, if they cannot be written now. Callers with a token also get the reason.
     pub changes: String,
 }
 
@@ -61,7 +61,7 @@ pub struct CreateTenantRequest {
     pub quotas: QuotaChanges,
 }
 
-/// `PATCH /v1/tenants/{tenant}`: what is left out stays.
+/// `PATCH /v1/tenants/{tenant}`: omitted fields stay.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeTenantRequest {
@@ -101,15 +101,15 @@ pub struct TenantResponse {
     pub memory_bytes: u64,
     /// Invocations begun and not ended.
     pub running: u32,
-    /// Until when its old token works beside the new one, in milliseconds since 1970; left out if none does.
+    /// The end of its old token's grace period, in milliseconds since 1970; omitted if there is no old token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_token_until_ms: Option<u64>,
-    /// What is used of the quotas, by their names.
+    /// The use of the quotas, by their names.
     pub used: BTreeMap<String, u64>,
 }
 
 impl TenantResponse {
-    /// What `view` shows of its tenant.
+    /// The response for the tenant of `view`.
     pub fn of(view: &TenantView) -> TenantResponse {
         let tenant = &view.tenant;
         TenantResponse {
@@ -139,11 +139,11 @@ pub struct CreateTenantResponse {
     pub token: String,
 }
 
-/// `POST /v1/tenants/{tenant}/rotate`, `POST /v1/operator/rotate`; an empty body says nothing.
+/// `POST /v1/tenants/{tenant}/rotate`, `POST /v1/operator/rotate`; an empty body stands for the defaults.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RotateTokenRequest {
-    /// Seconds that the old token works on; an hour if it is not said, 0: not at all.
+    /// Seconds that the old token still works; an hour by default, 0: not at all.
     pub grace_s: Option<u64>,
 }
 
@@ -152,7 +152,7 @@ pub struct RotateTokenRequest {
 pub struct RotateTokenResponse {
     /// The new token.
     pub token: String,
-    /// Until when the old one works, in milliseconds since 1970; left out if it does not.
+    /// The end of the old token's grace period, in milliseconds since 1970; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_until_ms: Option<u64>,
 }
@@ -160,7 +160,7 @@ pub struct RotateTokenResponse {
 /// `GET /v1/operator`.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperatorTokenResponse {
-    /// Until when the operator's old token works, in milliseconds since 1970; left out if none does.
+    /// The end of the operator's old token's grace period, in milliseconds since 1970; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_until_ms: Option<u64>,
 }
@@ -174,7 +174,7 @@ pub struct CreateTableRequest {
     /// Its id; assigned if not given.
     #[serde(default)]
     pub id: Option<u64>,
-    /// What it does at its quota.
+    /// Its behaviour at its quota.
     #[serde(default)]
     pub mode: TableModeSetting,
     /// Its quota in bytes.
@@ -210,16 +210,16 @@ pub struct TableResponse {
     pub refusals: u64,
     /// Slots.
     pub capacity: u64,
-    /// `own`, or what another tenant's grant of it allows: `read` or `read_write`.
+    /// `own`, or the access that another tenant's grant of it allows: `read` or `read_write`.
     pub access: &'static str,
-    /// The tenant that granted it, if it is not an own one.
+    /// The tenant that granted it, if it is not the tenant's own.
     pub owner: Option<String>,
-    /// Of an own table: to whom it is granted.
+    /// For an own table: its grantees.
     pub granted_to: Vec<GivenGrantResponse>,
 }
 
 impl TableResponse {
-    /// What is shown of a tenant's own table; who has grants of it, in full only to the operator.
+    /// The response for a tenant's own table. The state of its grants is shown only to the operator.
     pub fn own(view: &TenantView, entry: &TableEntry, to_operator: bool) -> TableResponse {
         TableResponse {
             granted_to: GivenGrantResponse::all(view, Some(&entry.name), to_operator),
@@ -227,7 +227,7 @@ impl TableResponse {
         }
     }
 
-    /// What is shown of a table to the one that it is granted to; `None` if the grant has ended.
+    /// The response for a granted table, as its grantee sees it; `None` if the grant has ended.
     pub fn granted(grant: &Grant) -> Option<TableResponse> {
         let access = grant.access()?.name();
         let (name, owner) = (grant.name.to_string(), Some(grant.owner.to_string()));
@@ -268,14 +268,14 @@ pub struct PushRequest {
     pub files: Vec<SourceFile>,
 }
 
-/// The answer to a push that was taken.
+/// The response to an accepted push.
 #[derive(Clone, Debug, Serialize)]
 pub struct PushResponse {
     /// The extension as it now runs.
     pub extension: ExtensionResponse,
     /// The compiler's warnings.
     pub diagnostics: Vec<Diagnostic>,
-    /// Milliseconds from the request to the first call that would have run it.
+    /// Milliseconds from the request to the first call that would have run the new version.
     pub build_ms: u64,
 }
 
@@ -294,19 +294,19 @@ pub struct ExtensionResponse {
     pub library_bytes: u64,
     /// Whether calls are refused.
     pub suspended: bool,
-    /// Calls a second that are let in, where they keep being killed; 0: as they come.
+    /// Calls a second that are admitted while they keep being killed; 0: no limit.
     pub slowed_to_per_s: u32,
-    /// Why calls are refused, or what the server did about it last.
+    /// The reason that calls are refused, or the server's last measure against it.
     pub notice: Option<String>,
-    /// What one invocation may use.
+    /// The budget of one invocation.
     pub budget: BudgetResponse,
-    /// What it has done since it was first pushed.
+    /// Its counters since it was first pushed.
     pub stats: ExtensionStatsResponse,
-    /// Its versions, newest first; the older ones drain or are gone.
+    /// Its versions, newest first; older ones are draining or gone.
     pub versions: Vec<VersionResponse>,
 }
 
-/// What one invocation may use.
+/// The budget of one invocation.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BudgetResponse {
     /// CPU microseconds between two yields.
@@ -330,7 +330,7 @@ impl From<Budget> for BudgetResponse {
     }
 }
 
-/// `PUT /v1/tenants/{tenant}/extensions/{name}/budget`: what is left out is the tenant's.
+/// `PUT /v1/tenants/{tenant}/extensions/{name}/budget`: for omitted fields the tenant's budget counts.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeBudgetRequest {
@@ -376,14 +376,14 @@ pub struct ExtensionStatsResponse {
     pub cpu_us: u64,
     /// Transactions that were committed.
     pub commits: u64,
-    /// Runs that were begun anew because the transaction met the writes of others.
+    /// Runs that were restarted because of a conflict with other transactions.
     pub retries: u64,
-    /// Calls that were answered `Conflict`, because it did each time.
+    /// Calls that were answered `Conflict`, because every run had a conflict.
     pub conflicts: u64,
 }
 
 impl ExtensionStatsResponse {
-    /// Adds what another version did.
+    /// Adds the counters of another version.
     pub fn add(&mut self, counts: &InvocationTotals) {
         self.invocations += counts.invocations;
         self.ok += counts.ok;
@@ -421,17 +421,17 @@ pub struct VersionResponse {
 /// An invocation that was ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct KillResponse {
-    /// When, in milliseconds since 1970.
+    /// Its time, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Whose.
+    /// The tenant.
     pub tenant: String,
-    /// Which extension.
+    /// The extension.
     pub extension: String,
-    /// Which version of it.
+    /// The version of the extension.
     pub version: u64,
-    /// Why.
+    /// The cause.
     pub cause: &'static str,
-    /// What its caller was told.
+    /// The text for its caller.
     pub text: String,
     /// CPU time that it had spent, in microseconds.
     pub cpu_us: u64,
@@ -442,7 +442,7 @@ pub struct KillResponse {
 }
 
 impl KillResponse {
-    /// What is shown of a kill of that tenant.
+    /// The response for a kill of that tenant.
     pub fn of(tenant: &str, kill: sandstorm_accounts::KillRecord) -> KillResponse {
         KillResponse {
             at_ms: kill.at_ms,
@@ -459,7 +459,7 @@ impl KillResponse {
 }
 
 impl KillResponse {
-    /// What is shown of a notice to that tenant, among its kills.
+    /// The entry among a tenant's kills for a notice.
     pub fn from_notice(tenant: &str, notice: sandstorm_accounts::PolicyEvent) -> KillResponse {
         KillResponse {
             at_ms: notice.at_ms,
@@ -491,12 +491,12 @@ pub struct StatResponse {
 /// The body of every answer that is not a success.
 #[derive(Clone, Debug, Serialize)]
 pub struct ErrorResponse {
-    /// A word for programs.
+    /// A code for programs.
     pub code: &'static str,
-    /// What is wrong, for people.
+    /// The error, for people.
     pub message: String,
-    /// What to do about it.
+    /// A hint for people.
     pub hint: Option<String>,
-    /// Of a refused push: every remark.
+    /// For a refused push: all diagnostics.
     pub diagnostics: Vec<Diagnostic>,
 }

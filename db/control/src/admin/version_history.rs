@@ -1,4 +1,4 @@
-//! What was pushed: versions of each extension, and what those that were replaced have done.
+//! The history of pushes: versions of each extension, and the counters of replaced versions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use sandstorm_catalog as tenants;
 use sandstorm_catalog::TenantView;
 use sandstorm_extension::LoadedExtension;
 
-/// Versions of an extension that are shown.
+/// Versions of an extension that are shown, at most.
 const MAX_SHOWN_VERSIONS: usize = 16;
-/// What is known of a version beside its code.
+/// The metadata of a version beside its code.
 #[derive(Clone, Debug)]
 pub(super) struct VersionMetadata {
     pub(super) manifest_version: String,
@@ -25,7 +25,7 @@ pub(super) struct VersionMetadata {
 }
 
 impl VersionMetadata {
-    /// What is known of an artifact that is loaded.
+    /// The metadata of a loaded artifact.
     pub(super) fn of(artifact: &Artifact, manifest_version: &str, loaded_at_ms: u64) -> VersionMetadata {
         VersionMetadata {
             manifest_version: manifest_version.to_owned(),
@@ -36,7 +36,7 @@ impl VersionMetadata {
     }
 }
 
-/// What was pushed to this server since it started, and what was loaded again when it did.
+/// All pushes to this server since it started, and the extensions that the start loaded again.
 #[derive(Debug, Default)]
 pub(super) struct VersionHistory {
     tenants: Mutex<HashMap<u32, TenantHistory>>,
@@ -51,14 +51,14 @@ struct TenantHistory {
 struct ExtensionHistory {
     /// Newest first.
     versions: VecDeque<(u64, VersionMetadata)>,
-    /// Replaced, and perhaps still used by an invocation or a worker's snapshot.
+    /// Replaced versions that an invocation or a worker's snapshot may still use.
     draining: Vec<Arc<LoadedExtension>>,
-    /// What those did that are gone.
+    /// The counters of versions that are gone.
     before: ExtensionStatsResponse,
 }
 
 impl ExtensionHistory {
-    /// Lets go of replaced versions that nobody uses any more: their code is unmapped here, not on a worker.
+    /// Drops replaced versions that are no longer used: their code is unmapped here, not on a worker.
     fn settle(&mut self) {
         let before = &mut self.before;
         self.draining.retain(|extension| {
@@ -72,7 +72,7 @@ impl ExtensionHistory {
 }
 
 impl VersionHistory {
-    /// A version was loaded, in place of another perhaps.
+    /// Notes that a version was loaded, perhaps in place of another.
     pub(super) fn loaded(
         &self,
         tenant: u32,
@@ -87,7 +87,7 @@ impl VersionHistory {
         pushed.draining.extend(replaced);
     }
 
-    /// An extension was unloaded.
+    /// Notes that an extension was unloaded.
     pub(super) fn unloaded(&self, tenant: u32, extension: &LoadedExtension) {
         let mut tenants = self.tenants.lock();
         if let Some(tenant) = tenants.get_mut(&tenant) {
@@ -95,12 +95,12 @@ impl VersionHistory {
         }
     }
 
-    /// A tenant was deleted.
+    /// Notes that a tenant was deleted.
     pub(super) fn deleted(&self, tenant: u32) {
         self.tenants.lock().remove(&tenant);
     }
 
-    /// Lets go of what nobody uses any more.
+    /// Drops versions that are no longer used.
     pub(super) fn settle(&self) {
         self.tenants
             .lock()
@@ -109,7 +109,7 @@ impl VersionHistory {
             .for_each(ExtensionHistory::settle);
     }
 
-    /// What is shown of an extension that is loaded.
+    /// The response for a loaded extension.
     pub(super) fn show(&self, view: &TenantView, extension: &LoadedExtension) -> types::ExtensionResponse {
         let tenants = self.tenants.lock();
         let pushed = tenants.get(&view.tenant.id).and_then(|tenant| tenant.extensions.get(&*extension.name));
@@ -153,7 +153,7 @@ impl VersionHistory {
     }
 }
 
-/// Why calls are refused, or what the server did about the extension last.
+/// The reason that calls are refused, or the server's last measure against the extension.
 fn notice(view: &TenantView, extension: &LoadedExtension) -> Option<String> {
     let last = || {
         let policy_events = view.tenant.usage.policy_events();

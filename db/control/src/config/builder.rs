@@ -18,9 +18,9 @@ pub struct BuilderSettings {
     pub libraries: BTreeMap<String, PathBuf>,
     /// Whether compilers may run unconfined where the kernel offers no sandbox.
     pub allow_unsandboxed: bool,
-    /// Whether there is a builder; without one the server stores and serves, and refuses pushes of source.
+    /// Whether there is a builder. Without one the server stores and serves, and refuses pushes of source.
     pub enabled: bool,
-    /// What one compilation may use.
+    /// The limits of one compilation.
     pub compile: CompileLimits,
     /// Compilations that may run at the same time.
     pub compilers: usize,
@@ -51,7 +51,7 @@ pub(super) struct BuilderSection {
 }
 
 impl BuilderSection {
-    /// The settings, with what the command line says over them.
+    /// The settings, with the command line's overrides.
     pub(super) fn settings(
         mut self,
         rustc: Option<PathBuf>,

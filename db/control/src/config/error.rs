@@ -1,12 +1,12 @@
-//! What is wrong with a configuration, in one line, and the checks of ranges that say so.
+//! Errors of a configuration, one line each, and the range checks that return them.
 
 use std::time::Duration;
 
-/// What is wrong with the configuration: one line that says where, what, and what to do.
+/// An error of the configuration: one line with its location, its cause and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub(super) text: String,
-    /// The keys that it is about, as [`Places`](super::key_locations::KeyLocations) has them.
+    /// The keys that it concerns, as [`Places`](super::key_locations::KeyLocations) has them.
     pub(super) keys: Vec<String>,
 }
 
@@ -24,14 +24,14 @@ impl ConfigError {
         ConfigError { text: text.lines().map(str::trim).collect::<Vec<_>>().join(" "), keys: Vec::new() }
     }
 
-    /// It is about these keys: their lines are what the reader has to look at.
+    /// Adds the keys that it concerns: the reader has to look at their lines.
     pub(super) fn at<S: AsRef<str>>(mut self, keys: &[S]) -> ConfigError {
         self.keys = keys.iter().map(|key| key.as_ref().to_owned()).collect();
         self
     }
 }
 
-/// The value, if it is in the range of the key that is named so.
+/// Returns the value if it is in the range of that key.
 pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
     name: &str,
     value: T,
@@ -53,7 +53,7 @@ pub(super) fn seconds(name: &str, value: Option<u64>, default: Duration) -> Resu
     in_range(name, value, 1, 3600).map(Duration::from_secs)
 }
 
-/// One line out of a parser's error: file, line, what, and for an unknown key the nearest valid one.
+/// Makes one line from a parser's error: file, line, cause, and for an unknown key the nearest valid one.
 pub(super) fn describe_parse_error(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
     let line = error.span().map(|span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
     let place = line.map_or_else(|| origin.to_owned(), |line| format!("{origin}:{line}"));
@@ -77,7 +77,7 @@ pub(crate) fn suggest<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>) -
     }
 }
 
-/// Number of insertions, deletions and replacements that make one of the other.
+/// The number of insertions, deletions and replacements that turn one into the other.
 fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

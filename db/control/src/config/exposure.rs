@@ -1,4 +1,4 @@
-//! Who may reach what: the control port with and without TLS, open tenants, and which addresses are this machine's own.
+//! The exposure of ports: the control port with and without TLS, open tenants, and the addresses of this machine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -8,20 +8,20 @@ use serde::Deserialize;
 
 use super::{ConfigError, TenantSettings};
 
-/// A port that speaks HTTP: how it, its settings and its files are called.
+/// A port with TLS settings: its name, its section, its options and its files.
 #[derive(Debug)]
 pub struct TlsPort {
-    /// For people.
+    /// Its name for people.
     pub name: &'static str,
     /// Its section in the configuration.
     pub section: &'static str,
-    /// The option that has a certificate made.
+    /// The option that makes a self-signed certificate.
     pub made: &'static str,
-    /// The option that gives such a certificate another name.
+    /// The option that adds names to such a certificate.
     pub names: &'static str,
-    /// The options that name one.
+    /// The options that name the operator's own certificate.
     pub named: &'static str,
-    /// Name, in its state directory, of the certificate that is made.
+    /// Name, in its state directory, of the self-signed certificate.
     pub certificate_file: &'static str,
     /// Name of that certificate's key.
     pub key_file: &'static str,
@@ -60,20 +60,20 @@ pub const PROTOCOL_PORTS: TlsPort = TlsPort {
     key_file: "port-key.pem",
 };
 
-/// How a port that speaks HTTP is protected.
+/// The protection of a port that speaks HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PortTls {
-    /// Plain HTTP: on loopback, or where the operator has named it.
+    /// Plain HTTP: on loopback, or if the operator allows it.
     #[default]
     Off,
     /// A certificate of the operator's own.
     Files {
-        /// The certificate and those between it and its root, PEM, the server's own first.
+        /// The certificate chain, PEM, with the server's own certificate first.
         certificate: PathBuf,
         /// Its key, PEM.
         key: PathBuf,
     },
-    /// A certificate that is made at the first start and kept in the state directory.
+    /// A self-signed certificate, made at the first start and stored in the state directory.
     SelfSigned {
         /// Names and addresses that it is valid for, beside `localhost` and the addresses of loopback.
         names: Vec<String>,
@@ -90,7 +90,7 @@ pub(super) struct TlsSection {
     names: Vec<String>,
 }
 
-/// What the command line says about it.
+/// The TLS options of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct TlsOverrides {
     /// See [`PortTls::Files`].
@@ -104,8 +104,8 @@ pub struct TlsOverrides {
 }
 
 impl PortTls {
-    /// The file's section with the command line over it. `address` is the port's: a certificate that is made is valid
-    /// for it.
+    /// The file's section with the command line's overrides. `address` is the port's; a self-signed certificate is
+    /// valid for it.
     pub(super) fn build(
         port: &TlsPort,
         file: TlsSection,
@@ -113,7 +113,7 @@ impl PortTls {
         address: SocketAddr,
     ) -> Result<PortTls, ConfigError> {
         let named = over.certificate.is_some() || over.key.is_some();
-        // A certificate on the command line replaces all that the file says, and so does --tls.
+        // A certificate on the command line replaces all of the file's section, and so does --tls.
         let (certificate, key) = match (named, over.self_signed) {
             (true, true) => return Err(conflicting_sources(port)),
             (true, false) => (over.certificate.clone(), over.key.clone()),
@@ -155,8 +155,8 @@ impl PortTls {
 }
 
 impl TlsSection {
-    /// TLS of the ports for clients of memcached and Redis. These have no one address; a certificate that is made is
-    /// valid for loopback's names anyhow.
+    /// TLS of the ports for clients of memcached and Redis. These have no single address; a self-signed certificate is
+    /// valid for loopback's names in any case.
     pub(super) fn of_ports(self, over: &TlsOverrides) -> Result<PortTls, ConfigError> {
         PortTls::build(&PROTOCOL_PORTS, self, over, (Ipv4Addr::LOCALHOST, 0).into())
     }
@@ -179,12 +179,12 @@ fn missing_counterpart(port: &TlsPort, there: &str, missing: &str) -> ConfigErro
     .at(&[format!("{section}.{there}")])
 }
 
-/// Whether other machines reach a port that is bound to `ip`. An IPv4 address in IPv6's clothes is what it is inside.
+/// Whether other machines reach a port that is bound to `ip`. An IPv4-mapped IPv6 address counts as its IPv4 address.
 pub(super) fn is_public(ip: IpAddr) -> bool {
     !ip.to_canonical().is_loopback()
 }
 
-/// Refuses a control port that other machines reach in the clear, unless that is named.
+/// Refuses a plain control port that other machines reach, unless it is allowed.
 pub(super) fn check_control_exposure(control: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
     if !is_public(control.ip()) || tls.is_on() || allow_plain {
         return Ok(());
@@ -196,7 +196,7 @@ pub(super) fn check_control_exposure(control: SocketAddr, tls: &PortTls, allow_p
     )))
 }
 
-/// Refuses a builder's service that other machines reach in the clear, unless that is named.
+/// Refuses a plain builder's service that other machines reach, unless it is allowed.
 pub(super) fn check_service_exposure(listen: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
     if !is_public(listen.ip()) || tls.is_on() || allow_plain {
         return Ok(());
@@ -208,7 +208,7 @@ pub(super) fn check_service_exposure(listen: SocketAddr, tls: &PortTls, allow_pl
     )))
 }
 
-/// A line about tokens in a configuration that others may read.
+/// A warning about tokens in a configuration that other users may read.
 pub(super) fn warn_readable_tokens(file: &Path, tenants: &[TenantSettings]) -> Option<String> {
     let named = tenants.iter().find(|tenant| tenant.token.is_some())?;
     let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;

@@ -1,4 +1,4 @@
-//! Where each key of the file stands, so that what is wrong with a value is said with its line.
+//! The location of each key of the file, so that an error about a value names its line.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use toml::de::{DeTable, DeValue};
 
 use super::{CliOverrides, ConfigError};
 
-/// Who says what a key is.
+/// The origin of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyLocation {
-    /// The file, in this line.
+    /// This line of the file.
     Line(usize),
-    /// The command line, whatever the file says.
+    /// The command line, which overrides the file.
     CommandLine,
 }
 
-/// The keys of a configuration and where they stand. A key within others is written with dots, and one of a list by its
-/// number from 0: `tenants.0.quotas.weight`.
+/// The keys of a configuration and their locations. A nested key is written with dots, and one of a list with its index
+/// from 0: `tenants.0.quotas.weight`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyLocations {
-    /// What the file is called in errors.
+    /// The name of the file in errors.
     origin: String,
     keys: BTreeMap<String, KeyLocation>,
 }
 
 impl KeyLocations {
-    /// Those of a file's text, which parses, and of what the command line says over it.
+    /// The locations in a file's text, which parses, and those of the command line's overrides.
     pub(super) fn of(text: &str, origin: &str, over: &CliOverrides) -> KeyLocations {
         let mut places = KeyLocations { origin: origin.to_owned(), keys: BTreeMap::new() };
         let lines = LineStarts::of(text);
@@ -41,7 +41,7 @@ impl KeyLocations {
     fn index_table(&mut self, before: &str, table: &DeTable<'_>, lines: &LineStarts) {
         for (key, value) in table {
             let name = format!("{before}{}", key.get_ref());
-            // A table that is named in several heads stands where it is named first.
+            // A table that is named in several heads is at the first of them.
             self.keys.entry(name.clone()).or_insert(KeyLocation::Line(lines.at(key.span().start)));
             self.index_value(&name, value.get_ref(), lines);
         }
@@ -61,8 +61,8 @@ impl KeyLocations {
         }
     }
 
-    /// The error with where it is: the line of the first of its keys that is there, else of what the first of them
-    /// would be in.
+    /// Adds the location to an error: the line of the first of its keys that exists, else the line that the first of
+    /// them would be below.
     pub(super) fn name(&self, error: ConfigError) -> ConfigError {
         let ConfigError { text, keys } = error;
         let mut found: Vec<KeyLocation> = keys.iter().filter_map(|key| self.keys.get(key).copied()).collect();
@@ -77,7 +77,7 @@ impl KeyLocations {
         }
     }
 
-    /// Where the nearest thing stands that a key is in.
+    /// The location of the nearest table around a key.
     fn around(&self, key: &str) -> Option<KeyLocation> {
         let mut key = key;
         while let Some((outer, _)) = key.rsplit_once('.') {
@@ -90,7 +90,7 @@ impl KeyLocations {
     }
 }
 
-/// Where the lines of a text begin.
+/// The byte offsets at which the lines of a text begin.
 struct LineStarts(Vec<usize>);
 
 impl LineStarts {
@@ -98,14 +98,14 @@ impl LineStarts {
         LineStarts(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1).collect())
     }
 
-    /// The number, from 1, of the line that a byte is in.
+    /// The number, from 1, of the line that contains a byte.
     fn at(&self, byte: usize) -> usize {
         self.0.partition_point(|start| *start <= byte) + 1
     }
 }
 
 impl CliOverrides {
-    /// The keys that the command line says.
+    /// The keys that the command line sets.
     fn keys(&self) -> impl Iterator<Item = &'static str> {
         let net = &self.net;
         [
@@ -153,7 +153,7 @@ mod tests {
             ("tenants.1.tables.0.name", 16),
             ("tenants.1.tables.1.quota_bytes", 19),
             ("builder.trusted_keys.1", 23),
-            // What is not there is where it would be.
+            // A missing key has the line at which it would be.
             ("limits.value_bytes", 4),
             ("tenants.1.tables.0.quota_bytes", 15),
             ("tenants.0.grants.0", 7),

@@ -1,4 +1,4 @@
-//! `[net]`: what datagrams come and go through.
+//! `[net]`: the network of the workers' datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::ConfigError;
 use sandstorm_server::workers::NetworkOptions;
 
-/// How to get a server with DPDK.
+/// The text that tells how to get a server with DPDK.
 #[cfg(not(feature = "dpdk"))]
 pub const WITHOUT_DPDK: &str = "this sandstorm was built without DPDK: install its development files (Debian: dpdk-dev libdpdk-dev \
                                 libclang-dev clang) and build it with `cargo build --release --features dpdk`";
@@ -40,10 +40,10 @@ impl std::str::FromStr for DriverName {
     }
 }
 
-/// What the command line says of it.
+/// The network options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetOverrides {
-    /// Which driver.
+    /// The driver.
     pub driver: Option<DriverName>,
     /// DPDK's arguments, as a shell would have them.
     pub eal: Option<String>,
@@ -65,10 +65,10 @@ pub struct NetOverrides {
     pub isolate: Option<bool>,
 }
 
-/// What moves datagrams; past the kernel's stack: which device, and this host's addresses on it.
+/// The network driver. For kernel bypass: the device, and this host's addresses on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetSettings {
-    /// Which driver.
+    /// The driver.
     pub driver: DriverName,
     /// DPDK's arguments.
     pub eal: Vec<String>,
@@ -76,17 +76,17 @@ pub struct NetSettings {
     pub device: String,
     /// Addresses: one of each family at most; none with kernel sockets.
     pub networks: Vec<InterfaceNetwork>,
-    /// Whether the kernel coalesces and segments datagrams, or whoever has the interface, the kernel or a device,
-    /// checks and fills in checksums. Off for measuring.
+    /// Whether the kernel coalesces and segments datagrams. For an interface or a device: whether the kernel or the
+    /// device checks and fills in checksums. Off for measuring.
     pub offload: bool,
-    /// Bytes of the largest IP packet; none: as the device has it.
+    /// Bytes of the largest IP packet; none: the device's default.
     pub mtu: Option<u16>,
     /// Whether large values are sent from where they are stored. Off for measuring.
     pub zero_copy: bool,
-    /// Packet buffers of a device that may be kept as the place of large values. 0: these are copied.
+    /// Packet buffers of a device that may store large values. 0: these are copied.
     pub kept_buffers: u32,
-    /// Whether all of a device but the workers' datagrams is left to the kernel, whose addresses the server then
-    /// shares.
+    /// Whether only the workers' datagrams are taken from a device. The rest stays with the kernel, whose addresses the
+    /// server then shares.
     pub isolate: bool,
 }
 
@@ -125,15 +125,15 @@ impl Default for NetSettings {
 }
 
 impl NetSettings {
-    /// What the command line says alone.
+    /// The settings of the command line alone.
     ///
     /// # Errors
-    /// What of it cannot be.
+    /// The option that is not valid.
     pub fn of(over: &NetOverrides) -> Result<NetSettings, ConfigError> {
         NetSettings::build(NetSection::default(), over)
     }
 
-    /// The file's section with the command line over it.
+    /// The file's section with the command line's overrides.
     pub(super) fn build(file: NetSection, over: &NetOverrides) -> Result<NetSettings, ConfigError> {
         let said = file.under(over);
         said.check()?;
@@ -161,19 +161,19 @@ impl NetSettings {
         SocketAddr::new(first, data.port())
     }
 
-    /// The same for whoever opens kernel sockets.
+    /// The options of kernel sockets.
     pub fn udp_options(&self) -> UdpOptions {
         UdpOptions { gro: self.offload, gso: self.offload, ..UdpOptions::default() }
     }
 
-    /// The same for whoever opens packet sockets.
+    /// The options of packet sockets.
     pub fn interface_options(&self, port: u16, workers: usize) -> InterfaceOptions {
         let packets = PacketOptions { offload: self.offload, ..PacketOptions::default() };
         let (interface, networks) = (self.device.clone(), self.networks.clone());
         InterfaceOptions { interface, networks, port, workers, packets }
     }
 
-    /// The same for whoever opens a device of DPDK.
+    /// The options of a DPDK device.
     #[cfg(feature = "dpdk")]
     pub fn device_options(&self, port: u16, workers: usize) -> sandstorm_net::dpdk::DeviceOptions {
         let NetSettings { eal, device, networks, mtu, offload: checksums, kept_buffers, isolate, .. } = self.clone();
@@ -193,7 +193,7 @@ impl NetSettings {
         }
     }
 
-    /// What the workers open.
+    /// The network that the workers open.
     pub fn network(&self, port: u16, workers: usize) -> NetworkOptions {
         match self.driver {
             DriverName::Packet => NetworkOptions::Packets(self.interface_options(port, workers)),
@@ -206,7 +206,7 @@ impl NetSettings {
 }
 
 impl NetSection {
-    /// With the command line over it.
+    /// The section with the command line's overrides.
     fn under(self, over: &NetOverrides) -> NetSection {
         NetSection {
             driver: over.driver.unwrap_or(self.driver),
@@ -222,7 +222,7 @@ impl NetSection {
         }
     }
 
-    /// Whether what is said goes with the driver.
+    /// Checks that the settings fit the driver.
     fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, text: &str| Err(ConfigError::new(text).at(&[format!("net.{key}")]));
         if self.driver != DriverName::Dpdk && self.kept_buffers.is_some() {
@@ -313,7 +313,7 @@ impl NetSection {
 /// Addresses (`IP/PREFIX`) and the routers of their networks.
 ///
 /// # Errors
-/// Which of them cannot be, and why.
+/// The address or router that is not valid, and the reason.
 fn parse_networks(addresses: &[String], gateways: &[IpAddr]) -> Result<Vec<InterfaceNetwork>, ConfigError> {
     if addresses.is_empty() {
         return Err(ConfigError::new(

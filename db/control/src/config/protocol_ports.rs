@@ -28,10 +28,10 @@ fn name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// How an address may be written.
+/// The forms of an address.
 const ADDRESSES: &str = "HOST:PORT, tls:HOST:PORT or unix:/PATH";
 
-/// An address as it is written.
+/// Parses an address.
 fn parse_port_address(text: &str) -> Result<PortAddress, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         let path = PathBuf::from(path);
@@ -46,20 +46,20 @@ fn parse_port_address(text: &str) -> Result<PortAddress, String> {
     Ok(if is_tls { PortAddress::Tls(address) } else { PortAddress::Tcp(address) })
 }
 
-/// Who may connect to a Unix socket: a mode as `chmod` takes it.
+/// The mode of a Unix socket, which decides who may connect: a mode as `chmod` takes it.
 ///
 /// # Errors
-/// A text that says what it should be.
+/// A text that names the valid forms.
 pub fn parse_socket_mode(text: &str) -> Result<u32, String> {
     let digits = !text.is_empty() && text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
     mode.ok_or_else(|| format!("mode {text:?}: it is octal, as of chmod, from 0 to 777"))
 }
 
-/// A port as the command line has it: an address, and behind it perhaps `=TENANT` or `=TENANT/TABLE`.
+/// Parses a port of the command line: an address, and perhaps `=TENANT` or `=TENANT/TABLE` behind it.
 ///
 /// # Errors
-/// A text that says what it should be.
+/// A text that names the valid forms.
 pub fn parse_listen(protocol: Protocol, text: &str) -> Result<ListenerConfig, String> {
     let (address, of) = text.split_once('=').map_or((text, None), |(address, of)| (address, Some(of)));
     let address = parse_port_address(address)?;
@@ -83,10 +83,10 @@ fn listen_at(
     let (public, plain) = match &address {
         PortAddress::Tcp(address) => (is_public(address.ip()), true),
         PortAddress::Tls(address) => (is_public(address.ip()), false),
-        // Nobody on another machine reaches a file's socket.
+        // No other machine reaches a Unix socket.
         PortAddress::Unix { .. } => (false, false),
     };
-    // A datagram carries no token, and its sender's address may be forged, so that somebody else gets the answers.
+    // A datagram carries no token, and its sender's address may be forged, so that another host gets the answers.
     let udp = protocol == Protocol::Memcached && tenant.is_some() && udp.unwrap_or(plain && !public);
     ListenerConfig { address, udp, service: PortService { protocol, tenant, table, public } }
 }
@@ -145,7 +145,7 @@ pub(super) fn build(
     Ok(ports)
 }
 
-/// Refuses what other machines would reach unless it is named, and TLS without a certificate.
+/// Refuses a port that other machines reach unless it is allowed, and TLS without a certificate.
 pub(super) fn check(config: &ServerSettings, port: &ListenerConfig) -> Result<(), ConfigError> {
     let ListenerConfig { address, service, .. } = port;
     let (what, is_tls) = (name(service.protocol), matches!(address, PortAddress::Tls(_)));
@@ -174,7 +174,7 @@ pub(super) fn check(config: &ServerSettings, port: &ListenerConfig) -> Result<()
 }
 
 impl ServerSettings {
-    /// Whose certificate ports for memcached and Redis show that have TLS, and which: their own, or the control port's.
+    /// The TLS settings of the ports for memcached and Redis: their own, or the control port's.
     pub fn protocol_tls(&self) -> (&'static TlsPort, &PortTls) {
         match self.port_tls.is_on() {
             true => (&PROTOCOL_PORTS, &self.port_tls),
@@ -239,7 +239,7 @@ mod tests {
             assert!(error.contains(said), "{error}");
         }
         assert!(config("allow_plaintext = true\nallow_open = true", &["0.0.0.0:11211=a", "0.0.0.0:1"]).is_ok());
-        // What other machines cannot read on the way needs no word of the operator's; nor does what they do not reach.
+        // A port that is encrypted, or that other machines do not reach, needs no permission of the operator.
         for file in ["[port_tls]\nself_signed = true", "[control_tls]\nself_signed = true"] {
             assert!(config(file, &["tls:0.0.0.0:1", "unix:/s=a/t"]).is_ok());
         }

@@ -1,5 +1,5 @@
-//! The configured tenants over those that were kept: the file has the last word on what it says, and what it does not
-//! speak of stays as it was.
+//! Merges the configured tenants with the persisted ones. The file overrides the settings that it names, and all others
+//! stay.
 
 use super::{ConfigError, ServerSettings, TableSettings, TenantSettings};
 use sandstorm_accounts::TokenHash;
@@ -8,11 +8,11 @@ use sandstorm_catalog::limits::MIN_TABLE_BYTES;
 use sandstorm_catalog::{Directory, DirectoryError, TenantOrigin};
 
 impl ServerSettings {
-    /// Brings the directory to where the server begins: what was kept, with what the file says over it, and the tenants
-    /// of the file that are new. Gives a line about each tenant that the file no longer names.
+    /// Restores the directory for the start: the persisted tenants with the file's overrides, and the new tenants of
+    /// the file. Returns a line about each tenant that the file no longer names.
     ///
     /// # Errors
-    /// What cannot be: an id that the file has changed, or something that the directory refuses.
+    /// An id that the file has changed, or a setting that the directory refuses.
     pub fn restore_tenants(&self, mut kept: DirectoryImage, directory: &Directory) -> Result<Vec<String>, ConfigError> {
         let mut left = Vec::new();
         for tenant in kept.tenants.values_mut() {
@@ -43,7 +43,7 @@ impl ServerSettings {
 }
 
 impl TenantSettings {
-    /// Puts what the file says of a tenant over what was kept of it. `number` is its place in the file.
+    /// Overrides the persisted settings of a tenant with the file's. `number` is its index in the file.
     fn over(&self, number: usize, kept: &mut JournalTenant) -> Result<(), ConfigError> {
         let refused = |key: &str, what: String| {
             let error = ConfigError::new(format!("configured tenant {:?}: {what}", self.name));
@@ -89,7 +89,7 @@ impl TenantSettings {
         Ok(())
     }
 
-    /// What is kept of the token that the file gives, if it gives one.
+    /// The stored form of the file's token, if it has one.
     fn verifier(&self) -> Result<Option<TokenHash>, String> {
         match (&self.token, &self.token_hash) {
             (Some(token), _) => match TokenHash::of_chosen(token) {

@@ -13,26 +13,26 @@ use sandstorm_accounts::token;
 /// Name of the file that holds the operator's token.
 pub const OPERATOR_TOKEN_FILE: &str = "operator-token";
 
-/// Name of the file that says where the control port is.
+/// Name of the file with the address of the control port.
 pub const CONTROL_FILE: &str = "control.json";
 
-/// Where a server's control port is, for the command line on the same machine.
+/// The address of a server's control port, for the command line on the same machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlFile {
     /// `http://` or `https://`, host and port.
     pub address: String,
-    /// Of the certificate that it shows, if it speaks TLS.
+    /// The fingerprint of its certificate, if it uses TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 }
 
 impl ControlFile {
-    /// What a server wrote into this state directory last; `None` if there is nothing, or nothing of use.
+    /// The file that a server last wrote into this state directory; `None` if it is missing or malformed.
     pub fn read(state: &Path) -> Option<ControlFile> {
         serde_json::from_slice(&fs::read(state.join(CONTROL_FILE)).ok()?).ok()
     }
 
-    /// Writes it for others to find.
+    /// Writes the file.
     ///
     /// # Errors
     /// One line: the file cannot be written.
@@ -43,13 +43,13 @@ impl ControlFile {
         if fs::read(&path).is_ok_and(|there| there == json) {
             return Ok(());
         }
-        // On a full disk the file that is there still has its block: half of a file for a moment is better than another
+        // On a full disk the existing file still has its block: a half-written file for a moment is better than a wrong
         // port for good.
         write_private(&path, &json).or_else(|error| overwrite_in_place(&path, &json).map_err(|_also| error))
     }
 }
 
-/// Writes over a file that is there. Whoever reads it meanwhile may find something of both.
+/// Overwrites an existing file. A concurrent reader may see parts of both.
 fn overwrite_in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open(path)?;
     file.write_all(bytes)?;
@@ -57,14 +57,14 @@ fn overwrite_in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes a file that only its owner may read, whole or not at all: what was there before stays until it is replaced.
+/// Writes a file that only its owner may read, atomically: the old file stays until it is replaced.
 ///
 /// # Errors
 /// One line: it cannot be written.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), ConfigError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || {
-        // Made with mode 0600 under a name of its own.
+        // It is made with mode 0600 and a temporary name.
         let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
@@ -74,7 +74,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), ConfigError> {
     write().map_err(|error: io::Error| ConfigError::new(format!("cannot write {}: {error}", path.display())))
 }
 
-/// `$XDG_STATE_HOME/sandstorm`, or `~/.local/state/sandstorm`, or `./sandstorm-state` where neither is known.
+/// `$XDG_STATE_HOME/sandstorm`, or `~/.local/state/sandstorm`, or `./sandstorm-state` if neither is known.
 pub fn default_state_dir() -> PathBuf {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(state) = absolute("XDG_STATE_HOME") {
@@ -86,7 +86,7 @@ pub fn default_state_dir() -> PathBuf {
     }
 }
 
-/// Creates the state directory if it is not there, and checks that nobody else reaches into it.
+/// Creates the state directory if it is missing, and checks that no other user can access it.
 ///
 /// # Errors
 /// One line: it cannot be created, is no directory, belongs to another user, or is open to others.
@@ -125,10 +125,10 @@ pub fn operator_token(state: &Path) -> Result<String, ConfigError> {
     Ok(new)
 }
 
-/// Keeps another token for the operator, in place of the one that is there.
+/// Replaces the stored token of the operator.
 ///
 /// # Errors
-/// One line: the file cannot be written; the one that was there is still there then.
+/// One line: the file cannot be written; the old one stays then.
 pub fn write_operator_token(state: &Path, token: &str) -> Result<(), ConfigError> {
     write_private(&state.join(OPERATOR_TOKEN_FILE), format!("{token}\n").as_bytes())
 }

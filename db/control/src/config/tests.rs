@@ -1,4 +1,4 @@
-//! What the configuration takes, and the one line it says to what it does not.
+//! Valid configurations, and the one-line errors of the others.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -141,7 +141,7 @@ fn who_reaches_which_port_decides_what_has_to_be_named() {
         assert!(named.directory_options().allow_open && named.data_is_public() == public, "{ip}");
         assert_eq!(parse(&format!("data = '{ip}:7400'")).expect(ip).directory_options().allow_open, !public, "{ip}");
 
-        // The control port: TLS. What the data port may do says nothing about it, nor the other way round.
+        // The control port: TLS. The permissions of the data port do not apply to it, and the other way round.
         let control = format!("control = '{ip}:7399'");
         for more in ["", "\nallow_open = true", "\n[[tenants]]\nname = 'a'\nopen = true"] {
             match parse(&format!("{control}{more}")) {

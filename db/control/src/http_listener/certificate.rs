@@ -1,5 +1,5 @@
-//! TLS of a port: the certificate and its key, from files of the operator's or made here, read again when they
-//! change, so that renewing a certificate needs no restart.
+//! TLS of a port: the certificate and its key, from the operator's files or self-signed. They are read again when they
+//! change, so that a new certificate needs no restart.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -24,25 +24,25 @@ use sandstorm_server::workers::ListenerConfig;
 use crate::config::{ConfigError, PortTls, ServerSettings, TlsPort, prepare_state_dir, write_private};
 use crate::limits::{MADE_CERTIFICATE_YEARS, MAX_PEM_BYTES};
 
-/// Seconds of a year, about: to name the year that it is.
+/// Seconds of a year, about: to compute the current year.
 const YEAR_S: u64 = 31_556_952;
 
-/// The certificate that a port shows now.
+/// The current certificate of a port.
 pub struct ServerCertificate {
     port: &'static TlsPort,
     certificate: PathBuf,
     key: PathBuf,
     made_here: bool,
     current: ArcSwap<CertifiedKey>,
-    /// What the files looked like when they were read last, and what was wrong with them then.
+    /// The stamps of the files at the last read, and the error of that read.
     seen: Mutex<(Option<[FileStamp; 2]>, Option<String>)>,
 }
 
-/// What changes when a file is replaced: device, inode, size, and its time to the nanosecond.
+/// The parts of a file's metadata that change when it is replaced: device, inode, size, and its time to the nanosecond.
 type FileStamp = (u64, u64, u64, i64, i64);
 
 impl ServerCertificate {
-    /// Reads the certificate and its key, or makes them at the first start; `None` where there is no TLS.
+    /// Reads the certificate and its key, or makes them at the first start; `None` without TLS.
     ///
     /// # Errors
     /// One line: a file that cannot be read, holds something else, does not fit the other, or is open to others.
@@ -68,8 +68,8 @@ impl ServerCertificate {
         Ok(Some(Arc::new(ServerCertificate { port, certificate, key, made_here, current, seen })))
     }
 
-    /// Reads the files again if they have changed; `true` if another certificate is shown from now on. What cannot be
-    /// read is logged once, and the certificate that is shown stays.
+    /// Reads the files again if they have changed. Returns `true` if the certificate is a new one. An error is logged
+    /// once, and the old certificate stays.
     pub fn look_again(&self) -> bool {
         let mut seen = self.seen.lock();
         let stamps = both_stamps([file_stamp(&self.certificate), file_stamp(&self.key)]);
@@ -88,7 +88,7 @@ impl ServerCertificate {
                 changed
             }
             Err(error) => {
-                // Not noted as seen: files are replaced one after the other, and a moment later they may fit.
+                // Not noted as seen: files are replaced one after the other, and may match a moment later.
                 let said = error.to_string();
                 if seen.1.as_ref() != Some(&said) {
                     tracing::error!(%error, "the {} keeps its certificate", self.port.name);
@@ -111,12 +111,12 @@ impl ServerCertificate {
         &self.certificate
     }
 
-    /// Whether it was made here, so that nobody vouches for it.
+    /// Whether it is self-signed, so that no authority has signed it.
     pub fn made_here(&self) -> bool {
         self.made_here
     }
 
-    /// What begins the TLS of a connection.
+    /// The acceptor for TLS connections.
     ///
     /// # Errors
     /// When the library refuses its own defaults.
@@ -128,14 +128,14 @@ impl ServerCertificate {
 }
 
 impl ServerCertificate {
-    /// TLS 1.2 and 1.3 with this certificate, whichever it is at the time.
+    /// TLS 1.2 and 1.3 with the current certificate.
     fn config(self: &Arc<ServerCertificate>) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
         Ok(builder.with_no_client_auth().with_cert_resolver(self.clone()))
     }
 
-    /// TLS of ports that workers serve. A client that comes back needs no whole handshake: what it takes for that is in
-    /// a ticket of its own, and nothing of it here.
+    /// TLS of ports that workers serve. A returning client needs no full handshake: the state for that is in the
+    /// client's ticket, and none of it is stored here.
     ///
     /// # Errors
     /// When the library refuses its own defaults.
@@ -174,7 +174,7 @@ fn both_stamps(stamps: [Option<FileStamp>; 2]) -> Option<[FileStamp; 2]> {
     Some([certificate, key])
 }
 
-/// Reads a certificate with those above it, and its key, and sees that they fit.
+/// Reads a certificate chain and its key, and checks that they match.
 fn load_certified_key(port: &TlsPort, certificate: &Path, key: &Path) -> Result<CertifiedKey, ConfigError> {
     let bad = |path: &Path, what: &dyn std::fmt::Display| {
         ConfigError::new(format!("{}: {}: {what}", port.section, path.display()))
@@ -185,7 +185,7 @@ fn load_certified_key(port: &TlsPort, certificate: &Path, key: &Path) -> Result<
         return Err(bad(certificate, &"holds no certificate; it has to begin with -----BEGIN CERTIFICATE-----"));
     }
     let mode = fs::metadata(key).map_err(|error| bad(key, &error))?.permissions().mode() & 0o777;
-    // That its group may read it is how certificates' keys are handed to services: root's, group `ssl-cert`, mode 640.
+    // The key may be readable by its group: services get keys as root's, group `ssl-cert`, mode 640.
     if mode & 0o027 != 0 {
         let could = if mode & 0o007 == 0 { "its group could replace" } else { "others could read" };
         let shown = key.display();
@@ -213,7 +213,7 @@ fn read_pem(port: &TlsPort, path: &Path) -> Result<Vec<u8>, ConfigError> {
     fs::read(path).map_err(|error| unreadable(&error))
 }
 
-/// Makes a key and a certificate that vouches for itself.
+/// Makes a key and a self-signed certificate.
 fn generate_self_signed(port: &TlsPort, names: &[String], certificate: &Path, key: &Path) -> Result<(), ConfigError> {
     let section = port.section;
     let failed = |error: rcgen::Error| ConfigError::new(format!("{section}: cannot make a certificate: {error}"));
@@ -234,14 +234,14 @@ fn generate_self_signed(port: &TlsPort, names: &[String], certificate: &Path, ke
     params.not_after = rcgen::date_time_ymd(year + MADE_CERTIFICATE_YEARS, 1, 1);
     let pair = KeyPair::generate().map_err(failed)?;
     let made = params.self_signed(&pair).map_err(failed)?;
-    // The key first: a certificate without its key would be a reason to make both anew, and break what clients pinned.
+    // The key is first: a certificate without its key would be a reason to replace both, and would break clients' pins.
     write_private(key, pair.serialize_pem().as_bytes())?;
     write_private(certificate, made.pem().as_bytes())
 }
 
 impl ServerCertificate {
-    /// The certificate that ports for memcached and Redis clients show, if one of them speaks TLS. One that is made is
-    /// kept, so the state directory is needed for it.
+    /// The certificate of the ports for memcached and Redis clients, if one of them uses TLS. A self-signed one is
+    /// stored, so the state directory is needed for it.
     ///
     /// # Errors
     /// A certificate or key that cannot be used; a state directory that cannot be written.

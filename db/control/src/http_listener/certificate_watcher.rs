@@ -1,4 +1,4 @@
-//! The thread that looks whether a certificate was replaced.
+//! The thread that checks whether a certificate was replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::ServerCertificate;
 use crate::limits::CERTIFICATE_CHECK_MS;
 
-/// Looks from time to time, and when woken; stops when dropped.
+/// Checks from time to time, and when woken; stops when dropped.
 #[derive(Debug)]
 pub struct CertificateWatcher {
     identity: Arc<ServerCertificate>,
@@ -17,7 +17,7 @@ pub struct CertificateWatcher {
 }
 
 impl CertificateWatcher {
-    /// Starts the thread; `changed` is called when another certificate is shown.
+    /// Starts the thread; `changed` is called when the certificate is a new one.
     pub fn start(
         identity: Arc<ServerCertificate>,
         changed: impl Fn(&ServerCertificate) + Send + 'static,
@@ -35,14 +35,14 @@ impl CertificateWatcher {
         Ok(CertificateWatcher { identity, stop, thread: Some(thread) })
     }
 
-    /// Has it look at once.
+    /// Makes it check at once.
     pub fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
     }
 
-    /// The certificate that is looked after.
+    /// The watched certificate.
     pub(crate) fn identity(&self) -> &Arc<ServerCertificate> {
         &self.identity
     }

@@ -1,9 +1,9 @@
-//! Who is let in at a port: how many at once, how many from one address, who leaves when there is no place, and what
-//! becomes of those who try tokens that are nobody's.
+//! The connection limits of a port: how many at once, how many from one address, which one is evicted at a limit. It
+//! also delays the answers to wrong tokens.
 //!
-//! A connection is safe while a request with a good token is being worked on, and only then. Where a limit is met, the
-//! one leaves that has waited longest of those that are not safe: half of a header, of a handshake or of a body, and
-//! idle connections, hold nobody up.
+//! A connection is safe from eviction only while a request with a good token is worked on. At a limit, the connection
+//! that has waited longest of the others is evicted. So incomplete headers, handshakes and bodies, and idle
+//! connections, do not lock out other clients.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,7 +23,7 @@ use crate::limits::{
     RESERVED_FOR_OPERATOR_ONE_IN,
 };
 
-/// The door of a port.
+/// The connection limiter of a port.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     /// The port's name, for the log.
@@ -31,16 +31,16 @@ pub(crate) struct ConnectionLimiter {
     /// Connections at a time.
     limit: usize,
     held: Mutex<LimiterState>,
-    /// Somebody has left, or can be asked to.
+    /// Signals that a connection has left, or can be evicted.
     room: Notify,
     failures: Mutex<AuthFailures>,
     counts: ConnectionCounters,
 }
 
-/// What is counted at the door; several threads count.
+/// The counters of the limiter; several threads count.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
-    /// Requests with a token that is nobody's.
+    /// Requests with a wrong token.
     pub(crate) wrong_tokens: AtomicU64,
     /// Connections to a port with TLS that spoke something else.
     pub(crate) not_tls: AtomicU64,
@@ -48,68 +48,68 @@ pub(crate) struct ConnectionCounters {
     pub(crate) handshakes: AtomicU64,
     /// Connections that did not send a request, or read its answer, in time.
     pub(crate) too_slow: AtomicU64,
-    /// Connections of one address beyond its share.
+    /// Connections of one address beyond its limit.
     pub(crate) crowded: AtomicU64,
-    /// Connections that gave their place to a later one: no request with a good token was being worked on there.
+    /// Connections that were evicted for a later one: no request with a good token was worked on there.
     pub(crate) shed: AtomicU64,
 }
 
-/// Who has the places.
+/// The connections of the port.
 #[derive(Debug, Default)]
 struct LimiterState {
-    /// Connections that have not been asked to leave.
+    /// Connections that have not been evicted.
     live: usize,
     /// Of these, those of other machines, by address.
     remote: HashMap<IpAddr, usize>,
-    /// Those that can be asked to leave, in the order in which they came or had their last answer.
+    /// Connections that can be evicted, in the order in which they came or had their last answer.
     waiting: BTreeMap<u64, Arc<TrackedConnection>>,
-    /// Those that cannot.
+    /// Connections that cannot.
     safe: usize,
     next: u64,
 }
 
-/// A connection as the door sees it.
+/// A connection as the limiter tracks it.
 #[derive(Debug)]
 struct TrackedConnection {
-    /// Whose share it comes from; none of this machine's own.
+    /// The address whose limit it counts for; none of this machine's own.
     address: Option<IpAddr>,
-    /// It has been asked to leave.
+    /// Whether it has been evicted.
     shed: AtomicBool,
     state: Mutex<EvictionState>,
 }
 
 #[derive(Debug, Default)]
 struct EvictionState {
-    /// Its key among those that wait; `None` while it is safe.
+    /// Its key among the waiting connections; `None` while it is safe.
     waits: Option<u64>,
     waker: Option<Waker>,
 }
 
-/// A connection's place; given back when dropped.
+/// A connection's slot; released when dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit(PermitHandle);
 
-/// What a request knows of its connection's place.
+/// A request's handle of its connection's slot.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitHandle {
     door: Arc<ConnectionLimiter>,
     seat: Arc<TrackedConnection>,
 }
 
-/// Wrong tokens of late, by address.
+/// Recent wrong tokens, by address.
 #[derive(Debug, Default)]
 struct AuthFailures {
     by_address: HashMap<IpAddr, (u32, Instant)>,
     logged: Option<Instant>,
     unlogged: u64,
-    /// When it was logged last that there are no files.
+    /// When the lack of file descriptors was last logged.
     no_files: Option<Instant>,
 }
 
 impl ConnectionLimiter {
-    /// The door of the port that the log calls so.
+    /// The limiter of a port; `name` is the port's name in the log.
     pub(crate) fn new(name: &'static str) -> Arc<ConnectionLimiter> {
-        // A process that may open few files keeps most of them for what it does beside this.
+        // A process that may open few files reserves most of them for its other work.
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let part =
             files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX) / FILES_PER_CONNECTION);
@@ -131,7 +131,7 @@ impl ConnectionLimiter {
         &self.counts
     }
 
-    /// Waits until there is a place for one more connection, or one that could be had.
+    /// Waits until there is a slot for one more connection, or one that can be freed.
     pub(crate) async fn wait(&self) {
         loop {
             let left = self.room.notified();
@@ -145,13 +145,13 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Of all places, as many as other machines may have: the rest is for the operator on this one.
+    /// Slots that other machines may have: the rest is for the operator on this one.
     fn remote_limit(&self) -> usize {
         self.limit - self.limit / RESERVED_FOR_OPERATOR_ONE_IN
     }
 
-    /// The place of a connection from there. Where its address, or all other machines together, or everybody, have
-    /// theirs already, the one of them leaves that has waited longest; `None` if all of them are being served.
+    /// Reserves a slot for a connection from that address. At a limit, of its address, of all other machines or of the
+    /// port, the connection there that has waited longest is evicted. `None` if all of them are being served.
     pub(crate) fn place(self: &Arc<ConnectionLimiter>, from: IpAddr) -> Option<ConnectionPermit> {
         let from = from.to_canonical();
         let address = (!from.is_loopback()).then(|| ip_prefix(from));
@@ -181,8 +181,8 @@ impl ConnectionLimiter {
         Some(ConnectionPermit(PermitHandle { door: self.clone(), seat }))
     }
 
-    /// Asks the connection to leave that has waited longest of those that are meant; whether there was one. Its place
-    /// is free at once.
+    /// Evicts the connection that has waited longest of those that match. Returns whether there was one. Its slot is
+    /// free at once.
     fn shed(&self, held: &mut LimiterState, meant: impl Fn(&TrackedConnection) -> bool) -> bool {
         let found = held.waiting.iter().find(|(_, seat)| meant(seat)).map(|(key, _)| *key);
         let Some(seat) = found.and_then(|key| held.waiting.remove(&key)) else { return false };
@@ -197,7 +197,7 @@ impl ConnectionLimiter {
         true
     }
 
-    /// Has the connection leave that has waited longest, for the sake of its file descriptor; whether there was one.
+    /// Evicts the connection that has waited longest, to free its file descriptor. Returns whether there was one.
     pub(crate) fn evict_one(&self) -> bool {
         self.shed(&mut self.held.lock(), |_| true)
     }
@@ -212,12 +212,12 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Whether half of the places are taken: connections should not outlive their requests then.
+    /// Whether half of the slots are in use: then connections should not outlive their requests.
     pub(crate) fn is_crowded(&self) -> bool {
         self.held.lock().live > self.limit / 2
     }
 
-    /// Counts a connection that came to nothing.
+    /// Counts a connection that failed before its first request.
     pub(crate) fn broken(&self, why: HandshakeFailure) {
         match why {
             HandshakeFailure::NotTls => self.counts.not_tls.fetch_add(1, Relaxed),
@@ -225,8 +225,8 @@ impl ConnectionLimiter {
         };
     }
 
-    /// Notes a token that is nobody's; gives how long the answer is to be held back. Right tokens are never held back,
-    /// whoever else tries from the same address.
+    /// Notes a wrong token. Returns the delay of the answer. Right tokens are never delayed, even if other clients try
+    /// wrong ones from the same address.
     pub(crate) fn failed(&self, from: IpAddr) -> Duration {
         self.counts.wrong_tokens.fetch_add(1, Relaxed);
         self.failures.lock().note(self.name, from.to_canonical(), Instant::now())
@@ -261,14 +261,14 @@ impl AuthFailures {
 }
 
 impl LimiterState {
-    /// Puts a connection at the end of those that wait.
+    /// Puts a connection at the end of the waiting ones.
     fn wait(&mut self, seat: &Arc<TrackedConnection>) {
         seat.state.lock().waits = Some(self.next);
         self.waiting.insert(self.next, seat.clone());
         self.next += 1;
     }
 
-    /// A connection has no place any more.
+    /// Releases the slot of a connection.
     fn leave(&mut self, address: Option<IpAddr>) {
         self.live -= 1;
         let Some(address) = address else { return };
@@ -282,8 +282,8 @@ impl LimiterState {
 }
 
 impl PermitHandle {
-    /// A request with a good token is worked on from here until its answer begins: the connection stays. An operator's
-    /// always; tenants' as long as they leave some places to be had.
+    /// Marks the connection as safe while a request with a good token is worked on, until its answer begins. Operators'
+    /// connections always become safe; tenants' only while some slots stay evictable.
     pub(crate) fn serve(&self, operator: bool) {
         let mut held = self.door.held.lock();
         if self.is_evicted() || !operator && held.safe >= self.door.remote_limit() {
@@ -302,12 +302,12 @@ impl PermitHandle {
 }
 
 impl ConnectionPermit {
-    /// What a request is to know of it.
+    /// A handle of the slot for a request.
     pub(crate) fn visit(&self) -> PermitHandle {
         self.0.clone()
     }
 
-    /// The answer begins: the connection waits again, behind all others.
+    /// Notes that the answer begins: the connection waits again, behind all others.
     pub(crate) fn answered(&self) {
         let PermitHandle { door, seat } = &self.0;
         let mut held = door.held.lock();
@@ -321,7 +321,7 @@ impl ConnectionPermit {
         door.room.notify_one();
     }
 
-    /// Ready once the connection has been asked to leave.
+    /// Ready once the connection has been evicted.
     pub(crate) fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.0.seat.state.lock();
         if self.0.is_evicted() {
@@ -351,7 +351,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// The address, or for IPv6 the /64 that one party has to itself.
+/// The address, or for IPv6 its /64, which one party has to itself.
 fn ip_prefix(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -393,7 +393,7 @@ mod tests {
         door.place(address.parse().unwrap())
     }
 
-    /// A connection of which a request with a good token is worked on.
+    /// A connection with a request with a good token in progress.
     fn serve(door: &Arc<ConnectionLimiter>, address: &str) -> Option<ConnectionPermit> {
         take(door, address).inspect(|place| place.visit().serve(true))
     }
@@ -429,7 +429,7 @@ mod tests {
         let left = half.iter().filter(|place| is_asked_to_leave(place)).count();
         assert_eq!(left, 10_000 - (MAX_CONNECTIONS - 1));
         assert!(half[..left].iter().all(is_asked_to_leave) && !is_asked_to_leave(&served), "the oldest");
-        // One that had its answer is the youngest; and what it waits for later may cost it its place.
+        // A connection that had its answer is the youngest; it may still be evicted later.
         served.answered();
         let more: Vec<_> = (1..MAX_CONNECTIONS).map(|_| take(&door, "127.0.0.1").unwrap()).collect();
         assert!(!is_asked_to_leave(&served));

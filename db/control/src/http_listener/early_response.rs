@@ -1,7 +1,7 @@
-//! Answers that need not wait for their request's body. Clients send header and body one after the other; where the
-//! answer goes out in between, the HTTP server below closes the connection without a word, and the client's next
-//! request on it, whatever that is, meets a closed connection and is lost. So a short body is read before anything is
-//! answered, whoever asks for it or not; a connection with a long one says that it ends with the answer.
+//! Responses that need not wait for their request's body. Clients send the header and the body one after the other. If
+//! the answer leaves in between, the HTTP server closes the connection without notice, and the client's next request on
+//! it is lost. So a short body is always read before the answer. A connection with a long body states in its answer
+//! that it ends.
 
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
@@ -10,18 +10,18 @@ use axum::response::Response;
 
 use crate::limits::{BODY_TIMEOUT, SHORT_BODY_BYTES};
 
-/// Why a short body was not read.
+/// The reason that a short body was not read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyReadError {
     /// It did not come in time.
     #[error("the body did not come in time")]
     TimedOut,
-    /// What came was not what the header announced.
+    /// The body was not what the header announced.
     #[error("the body cannot be read: {0}")]
     Malformed(axum::Error),
 }
 
-/// Whether a request's connection can take the next one, whatever is answered.
+/// Whether a request's connection can take the next request after any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyRemainder {
     /// The body has come.
@@ -30,7 +30,7 @@ pub(crate) enum BodyRemainder {
     Pending,
 }
 
-/// Reads the request's body if its length is said and short.
+/// Reads the request's body if its length is known and short.
 pub(crate) async fn buffer_short_body(request: Request) -> Result<(Request, BodyRemainder), BodyReadError> {
     let (head, body) = request.into_parts();
     if body.is_end_stream() {
@@ -44,7 +44,7 @@ pub(crate) async fn buffer_short_body(request: Request) -> Result<(Request, Body
     Ok((Request::from_parts(head, Body::from(bytes)), BodyRemainder::Drained))
 }
 
-/// Has the client take a new connection for its next request.
+/// Makes the client open a new connection for its next request.
 pub(crate) fn close_after_response(response: &mut Response) {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }

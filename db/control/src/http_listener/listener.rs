@@ -1,5 +1,5 @@
-//! A listener with a bound on its connections, and on how long one may keep its place without asking for anything: else
-//! a few hundred connections that send half a header, or half a handshake, would lock everybody out.
+//! A listener that limits its connections, and the time that one may keep its slot without a request. Otherwise a few
+//! hundred connections with half a header, or half a handshake, would lock out all clients.
 
 use std::fs::File;
 use std::io;
@@ -22,22 +22,22 @@ use super::connection_limit::{ConnectionLimiter, ConnectionPermit, PermitHandle}
 use super::tls_stream::MaybeTlsStream;
 use crate::limits::{ACCEPT_PAUSE, ANSWER_TIMEOUT, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_HEADER_BYTES, SPARE_FILES};
 
-/// What ends a request's header.
+/// The end of a request's header.
 const HEADER_END: &[u8] = b"\r\n\r\n";
-/// What one says to a client that asks whether it should send its body.
+/// The beginning of the answer to a client that asks whether it should send its body.
 const CONTINUE_RESPONSE: &[u8] = b"HTTP/1.1 100";
 
-/// Accepts no further connection while there are as many as allowed, and all of them are being served.
+/// Accepts connections up to the limit; waits while all of them are being served.
 pub(crate) struct LimitedListener {
     listener: TcpListener,
-    /// Held open for the moment when there are no other file descriptors.
+    /// Spare file descriptors for the moment when no others are left.
     spare: Vec<File>,
     door: Arc<ConnectionLimiter>,
     tls: Option<TlsAcceptor>,
     timeouts: ConnectionTimeouts,
 }
 
-/// How long a connection may take for what.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionTimeouts {
     handshake: Duration,
@@ -51,7 +51,7 @@ impl Default for ConnectionTimeouts {
     }
 }
 
-/// Who is at the other end, and the place that the connection has.
+/// The address of the client, and the slot of the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpPeer(pub(crate) SocketAddr, pub(crate) PermitHandle);
 
@@ -61,25 +61,24 @@ impl Connected<IncomingStream<'_, LimitedListener>> for HttpPeer {
     }
 }
 
-/// A connection that gives its place back when it is closed.
+/// A connection that releases its slot when it is closed.
 pub(crate) struct HttpConnection {
     stream: MaybeTlsStream,
     door: Arc<ConnectionLimiter>,
     place: ConnectionPermit,
     timeouts: ConnectionTimeouts,
-    /// When what is under way must be done: the handshake, the next request's header, its answer.
+    /// The deadline of the current step: the handshake, the next request's header, its answer.
     deadline: Pin<Box<Sleep>>,
     /// Whether a header is whole and its answer has not begun.
     response_pending: bool,
-    /// Bytes of the header that has begun. Blank lines before it do not count: a server skips them, so they begin
-    /// nothing.
+    /// Bytes of the header that has begun. Blank lines before it do not count: a server skips them.
     header: usize,
-    /// Bytes of [`HEADER_END`] that the last bytes read are.
+    /// The number of bytes of [`HEADER_END`] with which the bytes read so far end.
     header_end_matched: usize,
 }
 
 impl HttpConnection {
-    /// Looks for the end of a header in what has come.
+    /// Looks for the end of a header in received bytes.
     fn scan_for_header_end(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.response_pending || (self.header == 0 && matches!(byte, b'\r' | b'\n')) {
@@ -95,12 +94,12 @@ impl HttpConnection {
         }
     }
 
-    /// So long from now for what comes next.
+    /// Sets the deadline of the next step.
     fn allow(&mut self, timeouts: Duration) {
         self.deadline.as_mut().reset(Instant::now() + timeouts);
     }
 
-    /// Ready with an error when the time is over, or the place another's.
+    /// Ready with an error at the deadline, or when the connection is evicted.
     fn overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.place.poll_evicted(cx).is_ready() {
             return Poll::Ready(io::ErrorKind::ConnectionAborted.into());
@@ -110,8 +109,8 @@ impl HttpConnection {
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
-    /// What a write came to: progress gives the rest of the answer, or the next request, its time; without any it runs
-    /// out.
+    /// The result of a write. Progress extends the deadline for the rest of the answer, or the next request; without
+    /// any it passes.
     fn written<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match polled {
             Poll::Pending => self.overdue(cx).map(Err),
@@ -122,7 +121,7 @@ impl HttpConnection {
         }
     }
 
-    /// An answer goes out, unless it only says "go on": the next request may take its time again.
+    /// Notes that an answer leaves, unless it only says "go on": the next request gets its full time again.
     fn answer(&mut self, bytes: &[u8]) {
         if !bytes.starts_with(CONTINUE_RESPONSE) && std::mem::take(&mut self.response_pending) {
             self.place.answered();
@@ -130,7 +129,7 @@ impl HttpConnection {
         }
     }
 
-    /// Goes on with the handshake, if there is one.
+    /// Continues the handshake, if there is one.
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.stream.is_ready() {
             return Poll::Ready(Ok(()));
@@ -150,7 +149,7 @@ impl HttpConnection {
 }
 
 impl LimitedListener {
-    /// With TLS if there is an acceptor.
+    /// A listener, with TLS if there is an acceptor.
     pub(crate) fn new(
         listener: TcpListener,
         door: Arc<ConnectionLimiter>,
@@ -162,7 +161,7 @@ impl LimitedListener {
         limited
     }
 
-    /// Holds as many spare file descriptors as it should, if they can be had.
+    /// Opens the spare file descriptors, as far as possible.
     fn spare(&mut self) {
         while self.spare.len() < SPARE_FILES
             && let Ok(file) = File::open("/dev/null")
@@ -171,8 +170,8 @@ impl LimitedListener {
         }
     }
 
-    /// The next connection. Where the process may open no more files, those that were spared for this are given up, and
-    /// the connection that has waited longest is closed.
+    /// Accepts the next connection. If the process may open no more files, the spare ones are closed, and the
+    /// connection that has waited longest is evicted.
     async fn next(&mut self) -> (TcpStream, SocketAddr) {
         loop {
             let error = match self.listener.accept().await {
@@ -181,7 +180,7 @@ impl LimitedListener {
             };
             let no_files =
                 [Errno::MFILE, Errno::NFILE].iter().any(|none| error.raw_os_error() == Some(none.raw_os_error()));
-            // What a client has done to its connection meanwhile is no reason to wait.
+            // An error of the client's own connection is no reason to wait.
             if !no_files
                 && !matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::NOBUFS | Errno::NOMEM))
             {
@@ -206,7 +205,7 @@ impl Listener for LimitedListener {
             self.door.wait().await;
             let (stream, address) = self.next().await;
             self.spare();
-            // One without a place is closed at once: it would only keep others waiting.
+            // A connection without a slot is closed at once: it would only delay others.
             let Some(place) = self.door.place(address.ip()) else { continue };
             let first = if self.tls.is_some() { self.timeouts.handshake } else { self.timeouts.header };
             let connection = HttpConnection {

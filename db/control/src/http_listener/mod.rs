@@ -1,6 +1,6 @@
-//! The gate of the ports that speak HTTP, the control port and a builder's service: TLS with a certificate that can be
-//! replaced while it runs, a bound on connections and on how long each may keep its place, bodies that come after their
-//! answer could have gone, and what becomes of those who try tokens that are nobody's.
+//! The listener of the ports that speak HTTP: the control port and a builder's service. It has TLS with a certificate
+//! that can be replaced at run time, limits on connections and their timeouts, early responses, and delays for wrong
+//! tokens.
 
 mod certificate;
 mod certificate_watcher;

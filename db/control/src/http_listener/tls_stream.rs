@@ -1,5 +1,5 @@
-//! The bytes of a connection: plain, or TLS whose handshake is driven by whoever reads, so that no
-//! handshake holds up the next connection.
+//! The bytes of a connection: plain, or TLS. The reader drives the handshake, so that no handshake delays the next
+//! connection.
 
 use std::io;
 use std::pin::Pin;
@@ -15,28 +15,28 @@ use crate::limits::MAX_HEADER_BYTES;
 /// First byte of a TLS handshake's record.
 const TLS_HANDSHAKE_RECORD: u8 = 22;
 
-/// What plain HTTP gets on a port with TLS.
+/// The answer to plain HTTP on a port with TLS.
 const NOT_TLS: &str = "{\"code\":\"tls\",\"message\":\"this port speaks TLS\",\"hint\":\"say https:// before the \
                        address, and how the certificate is known: --ca FILE or --fingerprint sha256:...\"}";
 
 /// A connection's bytes.
 pub(crate) enum MaybeTlsStream {
-    /// As they come.
+    /// Plain bytes.
     Plain(TcpStream),
-    /// Nothing has been read yet: it may be TLS, or somebody who does not know that it has to be.
+    /// Nothing has been read yet: the client may speak TLS, or plain HTTP by mistake.
     Undetected(TcpStream, TlsAcceptor),
     /// The handshake is under way.
     Handshaking(Box<Accept<TcpStream>>),
-    /// Sealed.
+    /// Encrypted bytes.
     Tls(Box<TlsStream<TcpStream>>),
     /// The handshake failed.
     Failed,
 }
 
-/// Why a connection came to nothing before its first request.
+/// The reason that a connection failed before its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeFailure {
-    /// What came was no TLS.
+    /// The client did not speak TLS.
     NotTls,
     /// The handshake failed.
     Failed,
@@ -51,12 +51,12 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Whether requests can come now: it is plain, or the handshake is done.
+    /// Whether requests can be read: it is plain, or the handshake is done.
     pub(crate) fn is_ready(&self) -> bool {
         matches!(self, MaybeTlsStream::Plain(_) | MaybeTlsStream::Tls(_))
     }
 
-    /// Goes on with the handshake. An error has been told to the other side as far as it understands.
+    /// Continues the handshake. The client has been told of an error, as far as it understands.
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFailure>> {
         loop {
             match std::mem::replace(self, MaybeTlsStream::Failed) {
@@ -95,11 +95,11 @@ impl MaybeTlsStream {
     }
 }
 
-/// Answers what is probably plain HTTP. Nothing waits for it: an empty socket takes so little at once, and one that
-/// does not has another reader to complain to.
+/// Answers a client that probably speaks plain HTTP. It does not wait: an empty socket buffer takes so few bytes at
+/// once, and a full one has an earlier answer to read.
 fn reply_tls_required(stream: &TcpStream) {
     let mut asked = vec![0; MAX_HEADER_BYTES];
-    // Read first: what is closed with unread bytes is reset, and the answer lost.
+    // Read first: closing with unread bytes resets the connection, and the answer would be lost.
     let _whatever = stream.try_read(&mut asked);
     let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: ";
     let _unheard = stream.try_write(format!("{head}{}\r\n\r\n{NOT_TLS}", NOT_TLS.len()).as_bytes());

@@ -1,10 +1,10 @@
-//! What clients are told, in memcached's words where it has them.
+//! Answers to clients, in memcached's words where it has them.
 
 use sandstorm_net::memcached::TOO_LARGE;
 
 use sandstorm_store::StoreError;
 
-/// What those are told whose first command is another one.
+/// The answer to a first command other than authentication.
 pub(super) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 
 /// Appends a line.
@@ -17,7 +17,7 @@ pub(super) const NOT_FOUND: &str = "NOT_FOUND";
 pub(super) const NOT_STORED: &str = "NOT_STORED";
 pub(super) const EXISTS: &str = "EXISTS";
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
-/// What memcached has no words for; it begins as its own do, for clients that compare.
+/// An error that memcached does not have; it begins as its own do, for clients that compare.
 const STILL_READ: &str = "SERVER_ERROR out of memory storing object: too many replaced records are still being read, write again in a moment";
 const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object: the server's machine has no memory left, the table's quota is not reached";
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
@@ -27,7 +27,7 @@ pub(super) const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
 pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
 pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 
-/// What the store did not do.
+/// The text of a store's error.
 pub(super) fn store_error_text(error: StoreError) -> &'static str {
     match error {
         StoreError::OutOfMemory => OUT_OF_MEMORY,

@@ -1,4 +1,4 @@
-//! Numbers that are added to and subtracted from.
+//! Increments and decrements of numbers.
 
 use arrayvec::ArrayVec;
 use sandstorm_net::memcached::text::{parse_u64, push_number};
@@ -12,21 +12,21 @@ use sandstorm_store::{RecordMarks, RecordRef, RecordTable, RecordUpdate, UpdateV
 pub(super) struct ArithmeticRequest {
     pub(super) delta: u64,
     pub(super) up: bool,
-    /// The number that the record has to have; 0: any.
+    /// The CAS number that the record must have; 0: any.
     pub(super) cas: u64,
-    /// What is made where there is no record, and its time of expiry.
+    /// The value of a missing record, and its time of expiry.
     pub(super) initial: Option<(u64, i64)>,
 }
 
 impl ArithmeticRequest {
-    /// To or from what is there.
+    /// An increment or decrement of an existing record.
     pub(super) fn plain(delta: u64, up: bool) -> ArithmeticRequest {
         ArithmeticRequest { delta, up, cas: 0, initial: None }
     }
 }
 
 impl MemcachedContext<'_> {
-    /// Adds to a record or subtracts from it; tells the sum, and the record's number.
+    /// Increments or decrements a record. Returns the sum, and the record's CAS number.
     pub(super) fn arithmetic(&self, key: &[u8], hash: u64, by: &ArithmeticRequest) -> Result<(u64, u64), &'static str> {
         let entry = self.reach(true)?;
         self.count_write();
@@ -69,8 +69,8 @@ impl MemcachedContext<'_> {
     }
 }
 
-/// The sum, and the value that it makes of an old one: not shorter than that, but padded with blanks, as memcached
-/// writes it.
+/// Returns the sum, and the new value. It is not shorter than the old one, but padded with blanks, as memcached writes
+/// it.
 pub(super) fn add_to_value(old: &[u8], delta: u64, up: bool) -> Option<(u64, UpdateValue<'static>)> {
     let number = if old.is_empty() { None } else { parse_u64(old) }?;
     let sum = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
@@ -88,8 +88,8 @@ pub(super) fn add_to_value(old: &[u8], delta: u64, up: bool) -> Option<(u64, Upd
     Some((sum, UpdateValue::Owned(digits)))
 }
 
-/// The marks that stay when a number is added: memcached writes over an old value where the new one is not longer, and
-/// makes a new item where it is.
+/// The marks that stay after an increment. memcached overwrites an old value if the new one is not longer, else it
+/// makes a new item.
 pub(super) fn marks_after_add(record: &RecordRef<'_>, value: &UpdateValue<'_>) -> RecordMarks {
     let len: usize = value.parts().iter().map(|part| part.len()).sum();
     if len <= record.value().len() { record.marks() } else { RecordMarks::default() }

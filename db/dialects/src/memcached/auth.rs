@@ -1,5 +1,5 @@
-//! Who is it? memcached's own scheme for text: the first command is a `set` of any key, whose value is a user and a
-//! password. The user is a tenant, or `tenant/table`; the password is its token.
+//! Authentication in memcached's own scheme for text: the first command is a `set` of any key, whose value is a user
+//! and a password. The user is a tenant, or `tenant/table`; the password is its token.
 
 use sandstorm_net::memcached::text::{LineTokens, parse_u64};
 
@@ -9,7 +9,7 @@ use super::answers::{UNAUTHENTICATED, push_line};
 use crate::limits::protocols::{AUTH_BYTES, AUTH_FAILURES};
 use sandstorm_accounts::Tally;
 
-/// What those are told whose password is wrong.
+/// The answer to a wrong password.
 const WRONG_PASSWORD: &str = "CLIENT_ERROR authentication failure";
 
 impl MemcachedSession {
@@ -61,8 +61,8 @@ impl MemcachedSession {
         (used, NextAction::HandOver(identity.tenant()))
     }
 
-    /// Shows a user, who is a tenant or `tenant/table`, and a password, which is its token. The tenant is told of each
-    /// attempt.
+    /// Authenticates a user, which is a tenant or `tenant/table`, with a password, which is its token. The tenant's
+    /// counts include each attempt.
     pub(super) fn show(
         &mut self,
         context: &CommandContext<'_>,
@@ -84,7 +84,7 @@ impl MemcachedSession {
         identity
     }
 
-    /// Tells what is wrong, and ends the connection of one that tries again and again.
+    /// Answers with the error, and ends the connection after too many attempts.
     fn refuse(
         &mut self,
         context: &CommandContext<'_>,

@@ -1,4 +1,4 @@
-//! Classic commands, each on one record, under the answers that memcached gives.
+//! Classic commands, each on one record, with memcached's answers.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -68,7 +68,7 @@ impl<'w> MemcachedContext<'w> {
                 }
                 (text, noreply)
             }
-            // These end a batch; they do not come here.
+            // These end a batch; they are not run here.
             TextRequest::GetMany { .. } | TextRequest::Quit => return,
         };
         if !noreply {
@@ -76,7 +76,7 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
-    /// Appends a record, if there is one. False: an error was appended, behind which there is no end of a list.
+    /// Appends a record, if there is one. Returns false after an error, which ends the list without an end line.
     #[inline]
     pub(super) fn get(&self, key: &[u8], hash: u64, cas: bool, exptime: Option<i32>, out: &mut Vec<u8>) -> bool {
         match self.look(key, hash, exptime.map(i64::from)) {
@@ -93,7 +93,7 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
-    /// A record that is asked for, and its number; with a time of expiry that it gets, and a new number.
+    /// Reads a record and its CAS number; with `exptime` it gets a new time of expiry, and a new number.
     #[inline]
     pub(super) fn look<'s>(&'s self, key: &[u8], hash: u64, exptime: Option<i64>) -> LookupResult<'s> {
         let found = match exptime {
@@ -112,7 +112,7 @@ impl<'w> MemcachedContext<'w> {
         Ok(found)
     }
 
-    /// Gives a record a new time of expiry; what it was, and its number now.
+    /// Gives a record a new time of expiry. Returns the old record, and its new CAS number.
     fn update_expiry(&self, entry: &'w TableEntry, key: &[u8], hash: u64, exptime: i64) -> LookupResult<'w> {
         let now_ms = self.context.now_ms;
         let touched = entry.table.update_marked(self.context.participant, hash, key, now_ms, |found| {
@@ -133,14 +133,14 @@ impl<'w> MemcachedContext<'w> {
             .map_err(|error| self.refused(error))
     }
 
-    /// Gives a record a new time of expiry, where there is one.
+    /// Gives a record a new time of expiry, if it exists.
     pub(super) fn touch(&self, key: &[u8], hash: u64, exptime: i64) -> LookupResult<'w> {
         let found = self.update_expiry(self.reach(true)?, key, hash, exptime)?;
         self.count_found(found.is_some(), Tally::TouchHits, Tally::TouchMisses);
         Ok(found)
     }
 
-    /// Stores a value; tells its number. `cas`: the number that a record has to have which is appended to; 0: any.
+    /// Stores a value; returns its CAS number. `cas`: the number that an appended-to record must have; 0: any.
     pub(super) fn store(&self, store: &StoreRequest<'_>, hash: u64, cas: u64) -> Result<u64, &'static str> {
         let entry = self.reach(true)?;
         self.count_write();
@@ -205,7 +205,7 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
-    /// A set that failed for lack of room leaves nothing old behind: a client may believe that it was written.
+    /// Deletes the old record after a set that failed for lack of memory: a client may believe that it was written.
     pub(super) fn delete_stale(&self, entry: &TableEntry, key: &[u8], hash: u64) {
         let context = self.context;
         let _was_there = entry.table.delete(context.participant, hash, key, StoreCondition::Always, context.now_ms);
@@ -224,7 +224,7 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
-    /// Deletes a record. `cas`: the number that it has to have; 0: any.
+    /// Deletes a record. `cas`: the CAS number that it must have; 0: any.
     pub(super) fn delete(&self, key: &[u8], hash: u64, cas: u64) -> &'static str {
         let entry = match self.reach(true) {
             Ok(entry) => entry,
@@ -270,10 +270,10 @@ impl<'w> MemcachedContext<'w> {
     }
 }
 
-/// A record that was found, and its number; or what is to be told.
+/// A record and its CAS number, if it was found; or the text of an error.
 pub(super) type LookupResult<'w> = Result<Option<(RecordRef<'w>, u64)>, &'static str>;
 
-/// Appends a record as `get` does, with its number as `gets` does.
+/// Appends a record as `get` does, with its CAS number as `gets` does.
 #[inline]
 fn push_value(record: &RecordRef<'_>, version: Option<u64>, out: &mut Vec<u8>) {
     let (key, value) = (record.key(), record.value());

@@ -1,4 +1,4 @@
-//! What the requests of one call of a session run on.
+//! The context of the requests of one call of a session.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use sandstorm_catalog::{AccessError, TableEntry, TenantView};
 use sandstorm_store::EpochGuard;
 use sandstorm_store::limits::MAX_VALUE_BYTES;
 
-/// What the requests of one call of a session run on.
+/// The context of the requests of one call of a session.
 pub(super) struct MemcachedContext<'w> {
     pub(super) context: &'w CommandContext<'w>,
     pub(super) view: Option<&'w TenantView>,
@@ -22,11 +22,11 @@ pub(super) struct MemcachedContext<'w> {
     /// The table, if it may be read.
     entry: Option<&'w TableEntry>,
     pub(super) guard: EpochGuard<'w>,
-    /// What `stats` shows.
+    /// The counts that `stats` shows.
     pub(super) tallies: Option<&'w WorkerMemcachedCounts>,
-    /// Bytes of values that were written, beside those that were sent.
+    /// Bytes of values that were written, beside those that were received.
     written: Cell<usize>,
-    /// Bytes of answers that were there when this began.
+    /// Bytes of answers that existed when this began.
     pub(super) begun: usize,
 }
 
@@ -47,7 +47,7 @@ impl<'w> MemcachedContext<'w> {
         MemcachedContext { context, view, by_token, table, entry, guard, tallies, written, begun }
     }
 
-    /// Hashes a key and has its bucket fetched; 0: there is no table.
+    /// Hashes a key and prefetches its bucket; 0: there is no table.
     #[inline]
     pub(super) fn prefetch_key(&self, key: &[u8]) -> u64 {
         let Some(entry) = self.entry else { return 0 };
@@ -56,7 +56,7 @@ impl<'w> MemcachedContext<'w> {
         hash
     }
 
-    /// The same for a request; 0: it has no key, or not as it stands there.
+    /// The same for a request; 0: it has no key, or an encoded one.
     #[inline]
     pub(super) fn prefetch_request(&self, request: &TextRequest<'_>) -> u64 {
         match request {
@@ -71,16 +71,16 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
-    /// Has the records fetched that the buckets of these hashes name.
+    /// Prefetches the records in the buckets of these hashes.
     #[inline]
     pub(super) fn prefetch_records(&self, hashes: impl Iterator<Item = u64> + Clone) {
         if let Some(entry) = self.entry {
-            // 0, which is no key's, finds nothing.
+            // 0, which is no key's hash, finds nothing.
             entry.table.prefetch_records(&self.guard, hashes);
         }
     }
 
-    /// The table, to read or to write in, for one request. Else what is to be told.
+    /// The table, for reading or writing by one request; else the text of an error.
     pub(super) fn reach(&self, write: bool) -> Result<&'w TableEntry, &'static str> {
         let view = self.view.ok_or(NO_TENANT)?;
         if !self.context.admit(view, 1) {
@@ -95,24 +95,24 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
-    /// Notes that statistics of so many bytes were put together.
+    /// Notes that statistics of `bytes` were written.
     pub(super) fn tells(&self, bytes: usize) {
         self.context.work((bytes / STATISTICS_PER_REQUEST_BYTES) as u64);
     }
 
-    /// Notes that a value of so many bytes is written again, which takes the tenant's time as so many requests do.
+    /// Notes that a value of `bytes` is written again, and charges the tenant for as many requests.
     pub(super) fn rewrites(&self, bytes: usize) {
         self.written.set(self.written.get() + bytes);
         let requests = &self.context.requests;
         requests.set(requests.get().saturating_add((bytes / REWRITTEN_PER_REQUEST_BYTES) as u32));
     }
 
-    /// Bytes of values that were written, beside those that were sent.
+    /// Bytes of values that were written, beside those that were received.
     pub(super) fn written(&self) -> usize {
         self.written.get()
     }
 
-    /// Whether the table may be written. (A win is a mark on the record: who may only read cannot leave one.)
+    /// Whether the table may be written. (A win is a mark on the record: a client with read access cannot leave one.)
     pub(super) fn may_write(&self) -> bool {
         self.view.is_some_and(|view| view.reach(self.table, true).is_ok())
     }
@@ -126,7 +126,7 @@ impl<'w> MemcachedContext<'w> {
         self.entry.map_or(MAX_VALUE_BYTES, |entry| entry.table.max_value_len())
     }
 
-    /// Counts a key that was asked for.
+    /// Counts a key that was read.
     pub(super) fn count_read(&self, found: bool) {
         if let Some(view) = self.view {
             let counters = view.tenant.usage.worker(self.context.worker);

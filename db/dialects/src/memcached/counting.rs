@@ -1,5 +1,4 @@
-//! What is counted of each command, for `stats`. In memcached's way: a get that gives a new time counts as a touch
-//! alone.
+//! Counts each command for `stats`, as memcached does: a get that gives a new time counts as a touch alone.
 
 use super::super::NextAction;
 use super::MemcachedSession;
@@ -9,8 +8,7 @@ use sandstorm_accounts::Tally;
 use sandstorm_store::StoreError;
 
 impl MemcachedSession {
-    /// Counts what a connection has said and heard in a turn, for the tenant that it acts for: bytes used up, and where
-    /// the answers end.
+    /// Counts a connection's turn for its tenant: the used bytes, and the end of the answers.
     pub(super) fn tally(&mut self, work: &MemcachedContext<'_>, (used, end): (usize, usize), next: &NextAction) {
         let Some(tallies) = work.tallies else { return };
         tallies.add(Tally::BytesRead, used as u64);
@@ -25,7 +23,7 @@ impl MemcachedSession {
 }
 
 impl MemcachedContext<'_> {
-    /// Counts something that `stats` shows.
+    /// Adds to a count of `stats`.
     #[inline]
     pub(super) fn tally(&self, tally: Tally) {
         if let Some(tallies) = self.tallies {
@@ -33,13 +31,13 @@ impl MemcachedContext<'_> {
         }
     }
 
-    /// Counts one of two things.
+    /// Counts a hit or a miss.
     #[inline]
     pub(super) fn count_found(&self, found: bool, hit: Tally, miss: Tally) {
         self.tally(if found { hit } else { miss });
     }
 
-    /// What is told of a write that the store did not do; counts it.
+    /// Counts a write that the store refused. Returns the text of the error.
     #[cold]
     pub(super) fn refused(&self, error: StoreError) -> &'static str {
         match error {
@@ -50,7 +48,7 @@ impl MemcachedContext<'_> {
         store_error_text(error)
     }
 
-    /// Counts a compare-and-set that ended so.
+    /// Counts a compare-and-set by its result.
     pub(super) fn count_cas(&self, error: Option<&'static str>) {
         self.tally(match error {
             None => Tally::CasHits,
@@ -59,7 +57,7 @@ impl MemcachedContext<'_> {
         });
     }
 
-    /// Counts an addition or subtraction, which made its record or not.
+    /// Counts an increment or decrement, which created its record or not.
     pub(super) fn count_arithmetic(&self, up: bool, made: Result<bool, &'static str>) {
         match made {
             Ok(false) => self.tally(if up { Tally::IncrHits } else { Tally::DecrHits }),

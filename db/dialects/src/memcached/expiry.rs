@@ -8,7 +8,7 @@ const MONTH_S: i64 = 60 * 60 * 24 * 30;
 /// A moment that has passed, in milliseconds since 1970: what is written until then is gone.
 const PAST_MS: u64 = 1;
 
-/// When what is written at `now_ms` with this time expires, in milliseconds since 1970; 0: never.
+/// The expiry of a record written at `now_ms` with this time, in milliseconds since 1970; 0: never.
 pub(super) fn expires_at_ms(exptime: impl Into<i64>, now_ms: u64) -> u64 {
     let exptime = exptime.into();
     match u64::try_from(exptime) {
@@ -19,7 +19,7 @@ pub(super) fn expires_at_ms(exptime: impl Into<i64>, now_ms: u64) -> u64 {
     }
 }
 
-/// Seconds that are left of one that expires then, never more than it was given; -1: it does not.
+/// Seconds until that expiry, never more than it was given; -1: it does not expire.
 pub(super) fn remaining_s(expires_at_ms: u64, now_ms: u64) -> i64 {
     match expires_at_ms {
         0 => -1,

@@ -1,5 +1,5 @@
-//! Meta commands. What an item remembers between them beside its value, that it is stale and that a client was told to
-//! renew it, are marks of the record.
+//! Meta commands. Two properties of an item are marks of its record: that it is stale, and that a client was told to
+//! renew it.
 
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, MetaCommand, MetaFlags, MetaRequest, TOO_LARGE};
@@ -23,24 +23,24 @@ struct MetaExecution<'w, 'i> {
     now_ms: u64,
 }
 
-/// What an answer tells of an item.
+/// The item that an answer describes.
 struct MetaItem<'a> {
-    /// As it was found; none if it was made just now.
+    /// The record as it was found; none if it was just created.
     record: Option<RecordRef<'a>>,
-    /// When it ended before.
+    /// Its earlier expiry.
     expired_at_ms_before: u64,
     number: u64,
-    /// Its marks before.
+    /// Its earlier marks.
     marks: RecordMarks,
     /// Whether this client is to renew it.
     is_winner: bool,
-    /// The number that it is now, of an arithmetic command.
+    /// The sum, for an arithmetic command.
     sum: Option<u64>,
-    /// Whether it was made just now.
+    /// Whether it was just created.
     made: bool,
 }
 
-/// How a command ended that has no more to tell.
+/// The result of a command that returns no item.
 type MetaCode = &'static str;
 
 const DONE: MetaCode = "HD";
@@ -49,7 +49,7 @@ const EXISTS: MetaCode = "EX";
 const NOT_FOUND: MetaCode = "NF";
 
 impl<'w> MemcachedContext<'w> {
-    /// A value for this key was too long.
+    /// The answer for a value that was too long.
     pub(super) fn meta_too_large(&self, key: &[u8], base64: bool) -> MetaCode {
         let mut room = [0; sandstorm_net::memcached::MAX_KEY_LEN];
         let key = if base64 { decode_base64(key, &mut room) } else { Some(key) };
@@ -105,13 +105,13 @@ impl<'w> MetaExecution<'w, '_> {
         &self.meta.flags
     }
 
-    /// The number of a record with this version.
+    /// The CAS number of a record with this version.
     fn number(&self, version: u64) -> u64 {
         RecordTable::number_of(self.hash, version)
     }
 
-    /// Appends a code and what the command wants to have back; nothing where that is what was expected and no answer is
-    /// wanted. `number`: of what was stored; 0, as memcached has it, where nothing was.
+    /// Appends a code and the fields that the command asks for; nothing if the code is expected and no answer is
+    /// wanted. `number` is the CAS number of a stored record; 0, as in memcached, if none was stored.
     fn end(&self, code: MetaCode, expected: bool, number: u64, out: &mut Vec<u8>) {
         if expected && self.flags().quiet {
             return;
@@ -126,7 +126,7 @@ impl<'w> MetaExecution<'w, '_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a flag that comes back as it was sent.
+    /// Appends a flag that is returned as it was sent.
     fn push_back(&self, word: &[u8], out: &mut Vec<u8>) {
         match word[0] {
             b'O' => {
@@ -144,7 +144,7 @@ impl<'w> MetaExecution<'w, '_> {
         }
     }
 
-    /// Appends an item: its value, if that is wanted, and what the flags ask for, in their order.
+    /// Appends an item: its value, if requested, and the fields of the flags, in their order.
     fn push_item(&self, item: &MetaItem<'_>, out: &mut Vec<u8>) {
         let mut digits = arrayvec::ArrayVec::new();
         let value = match (item.sum, &item.record) {
@@ -162,7 +162,7 @@ impl<'w> MetaExecution<'w, '_> {
             out.extend_from_slice(b"HD");
         }
         let arithmetic = self.meta.verb == MetaCommand::Arithmetic;
-        // What stands before the flag that gives it a new time tells of the old one.
+        // Fields before the flag that sets a new time show the old one.
         let mut expires_at_ms = item.expired_at_ms_before;
         for word in self.meta.written {
             match word[0] {
@@ -197,12 +197,12 @@ impl<'w> MetaExecution<'w, '_> {
         }
     }
 
-    /// When what is written with that time expires.
+    /// The expiry of a record written with that time.
     fn expires(&self, exptime: i32) -> u64 {
         expires_at_ms(exptime, self.now_ms)
     }
 
-    /// Whether the client that asks for this record is to renew it. A new time counts for what is written behind it.
+    /// Whether this client is to renew the record. A new time counts for the fields behind it.
     fn wins_recache(&self, record: &RecordRef<'_>, marks: RecordMarks) -> bool {
         let (mut at_ms, mut soon) = (record.expires_at_ms(), false);
         for word in self.meta.written {
@@ -254,8 +254,8 @@ impl<'w> MetaExecution<'w, '_> {
         Ok(())
     }
 
-    /// The same where the item changes by it: it is made, has a new time, or this client, which may write, wins the
-    /// right to renew it.
+    /// The same if the item changes: it is created, gets a new time, or this client, which may write, wins the right to
+    /// renew it.
     fn get_locked(&self) -> Result<Option<MetaItem<'w>>, MetaCode> {
         let flags = *self.flags();
         let participant = self.work.context.participant;
@@ -301,7 +301,7 @@ impl<'w> MetaExecution<'w, '_> {
         Ok(item.map(|item| MetaItem { number: self.number(version), ..item }))
     }
 
-    /// Of the times of N and T, for an item that is made, the one that was written last.
+    /// The last of the times of N and T, for a new item.
     fn last_time(&self, vivify: i32) -> i32 {
         let last = self.meta.written.filter(|word| matches!(word[0], b'N' | b'T')).last();
         match last {
@@ -327,7 +327,7 @@ impl<'w> MetaExecution<'w, '_> {
             match (mode, found) {
                 (b'E', None) => (fresh(DONE), plain),
                 (b'E', Some(_)) => (RecordUpdate::Keep(NOT_STORED), plain),
-                // To append, a 0 is no condition; to write, there is no record that it is the number of.
+                // For an append, a 0 is no condition; for a write, it matches no record.
                 (b'A' | b'P', Some(_)) if wrong_cas && flags.cas != Some(0) => (RecordUpdate::Keep(EXISTS), plain),
                 (b'A' | b'P', Some(record)) => {
                     let old = record.value();
@@ -374,7 +374,7 @@ impl<'w> MetaExecution<'w, '_> {
         Ok(())
     }
 
-    /// Counts a value that came to be stored, and what became of the number that its record had to have.
+    /// Counts a value that was to be stored, and the result for its CAS number.
     fn tally_set(&self, code: MetaCode) {
         let appends = matches!(self.flags().mode.to_ascii_uppercase(), b'A' | b'P');
         if self.flags().cas.is_some() && !appends && code != NOT_STORED {
@@ -468,7 +468,7 @@ impl<'w> MetaExecution<'w, '_> {
         let made = changed.as_ref().map(|item| item.made);
         self.work.count_arithmetic(up, made.map_err(|code| if *code == NOT_FOUND { answers::NOT_FOUND } else { code }));
         match (changed, version) {
-            // What was made just now is told all the same.
+            // A new item is returned in any case.
             (Ok(item), _) if flags.quiet && !item.made => {}
             (Ok(item), version) => self.push_item(&MetaItem { number: self.number(version), ..item }, out),
             (Err(NOT_NUMERIC), _) => return Err(NOT_NUMERIC),

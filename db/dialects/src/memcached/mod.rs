@@ -1,9 +1,9 @@
 //! The memcached protocol on a tenant's tables.
 //!
-//! A [`MemcachedSession`] takes requests from what has come: a batch of them at a time, whose buckets and then records
-//! are fetched before the first is run. Keys of a get of many are taken from the line as they come, so a line of a
-//! million keys takes no more memory than one of ten. `classic` and `meta` run what was read, `binary` what came in the
-//! binary protocol; `auth` lets in. Which protocol it is, the first byte tells, as in memcached.
+//! A [`MemcachedSession`] parses received bytes, one batch of requests at a time. The buckets and then the records of a
+//! batch are prefetched before the first request is run. The keys of a multiget are taken from the line as they come,
+//! so a line of a million keys takes no more memory than one of ten. `classic` and `meta` run text requests, `binary`
+//! those of the binary protocol, and `auth` authenticates. The first byte decides the protocol, as in memcached.
 
 mod answers;
 mod arithmetic;
@@ -31,36 +31,36 @@ use crate::limits::protocols::{
 };
 use sandstorm_catalog::TenantView;
 
-/// What a client is told that asks for something while the server is shutting down.
+/// The answer to a request while the server is shutting down.
 pub const SHUTTING_DOWN: &str = "SERVER_ERROR shutting down";
 
-/// What is to be done with what comes next.
+/// The treatment of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputState {
     /// Requests are read.
     Requests,
-    /// So many bytes are skipped.
+    /// This many bytes are skipped.
     SkipBytes(u64),
     /// Words up to the end of the line are keys.
     Keys { cas: bool, exptime: Option<i32> },
-    /// Words up to the end of the line are nothing: an error has been told of one of them.
+    /// Words up to the end of the line are skipped: an error has been answered for one of them.
     SkipLine,
 }
 
-/// What one connection has said so far.
+/// The state of one connection.
 pub struct MemcachedSession {
     service: Arc<PortService>,
     identity: Option<ConnectionIdentity>,
-    /// The name of the table, where the connection or its port chose one.
+    /// The name of the table, if the connection or its port chose one.
     table_name: Option<Box<str>>,
-    /// The generation of the directory in which the table was looked up, and its id.
+    /// The directory's generation when the table was looked up, and the table's id.
     table: (u64, u64),
     state: InputState,
     /// Wrong passwords.
     failures: u32,
-    /// Whether anything has been said.
+    /// Whether any bytes have come.
     heard: bool,
-    /// Whether that was in the binary protocol.
+    /// Whether they were in the binary protocol.
     binary: bool,
     /// Whether SASL has begun.
     sasl_begun: bool,
@@ -68,22 +68,22 @@ pub struct MemcachedSession {
     counted: bool,
 }
 
-/// How a batch ended.
+/// The end of a batch.
 enum BatchEnd {
-    /// The next request is not whole.
+    /// The next request is not complete.
     NeedMore(usize),
     /// It is full.
     Full,
     /// The connection is to end.
     Close,
-    /// Something follows that is no request.
+    /// The following bytes are no request.
     Switch(InputState),
-    /// Nothing more has come.
+    /// All bytes are used.
     Done,
 }
 
 impl MemcachedSession {
-    /// A connection to a port that is for this.
+    /// A new session at a port.
     pub fn new(service: &Arc<PortService>) -> MemcachedSession {
         MemcachedSession {
             service: Arc::clone(service),
@@ -99,15 +99,15 @@ impl MemcachedSession {
         }
     }
 
-    /// Whom it acts for.
+    /// The identity that it acts for.
     pub fn identity(&self) -> Option<&ConnectionIdentity> {
         self.identity.as_ref()
     }
 
-    /// Runs what stands in one datagram, whole requests alone, and appends the answers.
+    /// Runs the requests of one datagram, whole ones alone, and appends the answers.
     pub fn run_datagram(&mut self, context: &CommandContext<'_>, datagram: &[u8], out: &mut Vec<u8>) {
         let (start, mut used) = (out.len(), 0);
-        // There may be another tenant of that name by now.
+        // Another tenant may have that name by now.
         let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
         if view.is_none() {
             self.identity = ConnectionIdentity::from_port(context.snapshot, &self.service);
@@ -116,8 +116,8 @@ impl MemcachedSession {
             let (bytes, next) = self.run(context, &datagram[used..], out);
             used += bytes;
             let goes_on = next == NextAction::Yield && used < datagram.len();
-            // Nobody has a turn in between, so there is an end to what one datagram may ask for; a turn in which
-            // nothing was used up would be followed by others like it.
+            // No other tenant has a turn in between, so the work of one datagram is limited. A turn without progress
+            // would be followed by others like it.
             let too_much = goes_on && (bytes == 0 || context.work_done() >= DATAGRAM_WORK);
             if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
                 out.truncate(start);
@@ -158,7 +158,7 @@ impl MemcachedSession {
         }
         let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
         if view.is_none() && self.identity.is_some() {
-            // The token was replaced, or the tenant is gone.
+            // The token was replaced, or the tenant was deleted.
             let by_token = self.service.tenant.is_none();
             let missing = self.service.missing_tenant(context.snapshot).map(|text| format!("SERVER_ERROR {text}"));
             let text = missing.as_deref().unwrap_or(if by_token { UNAUTHENTICATED } else { NO_TENANT });
@@ -173,7 +173,7 @@ impl MemcachedSession {
         (used, next)
     }
 
-    /// Takes what has come, until it is used up or others are to have their turn.
+    /// Processes the input until it is used up or the session should yield.
     fn turn(&mut self, work: &MemcachedContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         let mut used = 0;
         loop {
@@ -195,7 +195,7 @@ impl MemcachedSession {
         }
     }
 
-    /// Finds the table, if the directory has changed since it was found.
+    /// Finds the table, if the directory has changed since the last time.
     fn look_up_table(&mut self, view: Option<&Arc<TenantView>>, context: &CommandContext<'_>) {
         let Some(view) = view else { return };
         let generation = context.snapshot.generation();
@@ -209,9 +209,9 @@ impl MemcachedSession {
         }
     }
 
-    /// Reads a batch of requests, fetches what they touch, and runs them.
+    /// Reads a batch of requests, prefetches their records, and runs them.
     fn batch(&mut self, work: &MemcachedContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Option<NextAction>) {
-        // With where each ends.
+        // Each with its end.
         let mut plan: ArrayVec<(TextRequest<'_>, u64, usize), BATCH> = ArrayVec::new();
         let mut used = 0;
         let end = loop {
@@ -251,7 +251,7 @@ impl MemcachedSession {
         }
     }
 
-    /// Appends the last answer of a connection, to what it asks for next: that it may not, or not any more.
+    /// Appends the last answer of a connection, whose right to act has ended or was never given.
     pub fn reply_closing(&self, input: &[u8], text: &str, out: &mut Vec<u8>) {
         match self.binary || input.first() == Some(&sandstorm_net::memcached::binary::MAGIC) {
             true => binary::push_closing(input, text, out),
@@ -259,7 +259,7 @@ impl MemcachedSession {
         }
     }
 
-    /// What is next where a batch that was run whole has ended so.
+    /// The next action after a batch that was run whole.
     fn ended(&mut self, end: BatchEnd, used: usize) -> (usize, Option<NextAction>) {
         match end {
             BatchEnd::Done => (used, Some(NextAction::NeedMore(1))),
@@ -290,7 +290,7 @@ impl MemcachedSession {
         }
     }
 
-    /// Answers the keys of a get of many, as many as have come, up to one batch.
+    /// Answers the keys of a multiget, as many as have come, up to one batch.
     fn keys(
         &mut self,
         work: &MemcachedContext<'_>,
@@ -334,7 +334,7 @@ impl MemcachedSession {
                 return (ran, Some(NextAction::Yield));
             }
             if !work.get(key, *hash, cas, exptime, out) {
-                // That was the answer to the whole line: it is in place of the end of the list.
+                // That was the answer to the whole line: it replaces the end of the list.
                 self.state = InputState::SkipLine;
                 return (*end, None);
             }
@@ -349,8 +349,8 @@ impl MemcachedSession {
     }
 }
 
-/// Runs a batch, each with its key's hash and where it ends in the input, after all that it touches was asked for.
-/// Tells how much was used up if others have their turn before the rest.
+/// Runs a batch, each request with its key's hash and its end in the input, after the prefetches. Returns the number of
+/// used bytes if it yields before the rest.
 #[inline]
 fn run_plan<R>(
     work: &MemcachedContext<'_>,
@@ -369,7 +369,7 @@ fn run_plan<R>(
         let before = work.context.requests.get();
         run(request, *hash, out);
         if work.context.requests.get() == before {
-            // What touches no record takes its time as well.
+            // A request without a record takes its time as well.
             work.context.work(1);
         }
         ran = *end;
@@ -377,15 +377,15 @@ fn run_plan<R>(
     None
 }
 
-/// Whether others have their turn before this goes on. Never before something was done: what was answered before does
-/// not count.
+/// Whether the session should yield before it goes on. It never does before any work is done: earlier answers do not
+/// count.
 fn should_yield(work: &MemcachedContext<'_>, out: &[u8]) -> bool {
     out.len() - work.begun >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES || work.context.is_enough()
 }
 
-/// What stands at the front of the keys' line.
+/// The token at the front of the keys' line.
 enum KeyToken<'i> {
-    /// Not all there, behind so many blanks.
+    /// An incomplete key, behind this many blanks.
     Incomplete(usize),
     /// A key, and the bytes up to its end.
     Word(&'i [u8], usize),

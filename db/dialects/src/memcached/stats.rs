@@ -1,5 +1,5 @@
-//! `stats`: what a tenant may know, under memcached's names, in either protocol. What is not here has no line, rather
-//! than a 0.
+//! `stats`: the tenant's own statistics, under memcached's names, in either protocol. An unknown value has no line,
+//! rather than a 0.
 
 use sandstorm_net::memcached::binary::{BinaryResponseHeader, BinaryStatus};
 use sandstorm_net::memcached::text::LineTokens;
@@ -14,10 +14,10 @@ use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_metrics::{ConnectionReason, SingleWriterCounter};
 use sandstorm_store::{StorageMode, TableStats};
 
-/// Where the lines go, and in which protocol.
+/// The writer of the lines, in either protocol.
 pub(super) struct StatWriter<'o> {
     out: &'o mut Vec<u8>,
-    /// What the binary protocol's answers have in common.
+    /// The common header of the binary protocol's answers.
     answer: Option<BinaryResponseHeader<'static>>,
 }
 
@@ -42,7 +42,7 @@ impl<'o> StatWriter<'o> {
         BinaryResponseHeader { key: name.as_bytes(), ..*answer }.push(value.to_string().as_bytes(), self.out);
     }
 
-    /// The end of the list, where there is one in words of its own.
+    /// Ends the list, if the protocol has an end line.
     fn end(self, text: &str) {
         match &self.answer {
             Some(answer) => answer.push(b"", self.out),
@@ -50,7 +50,7 @@ impl<'o> StatWriter<'o> {
         }
     }
 
-    /// There is no such list.
+    /// Answers that there is no such list.
     fn unknown(self) {
         match self.answer {
             Some(answer) => {
@@ -61,7 +61,7 @@ impl<'o> StatWriter<'o> {
         }
     }
 
-    /// Something is wrong.
+    /// Answers with an error.
     fn error(self, text: &'static str) {
         match self.answer {
             Some(answer) => push_refusal(answer, text, self.out),
@@ -70,7 +70,7 @@ impl<'o> StatWriter<'o> {
     }
 }
 
-/// Runs `stats` and what stands behind it.
+/// Runs `stats` with its arguments.
 pub(super) fn stats(work: &MemcachedContext<'_>, mut words: LineTokens<'_>, mut lines: StatWriter<'_>) {
     let entry = match work.reach(false) {
         Ok(entry) => entry,
@@ -85,7 +85,7 @@ pub(super) fn stats(work: &MemcachedContext<'_>, mut words: LineTokens<'_>, mut 
             return lines.end("RESET");
         }
         Some(b"settings") => settings(work, entry, &table, &mut lines),
-        // The bytes stand in `slabs`: in both, memcached_exporter fails, for which one is a counter and one a gauge.
+        // The bytes are in `slabs`: in both, memcached_exporter fails, which has one as a counter and one as a gauge.
         Some(b"items") if table.records > 0 => {
             lines.stat("items:1:number", table.records);
             lines.stat("items:1:evicted", table.evictions);

@@ -1,4 +1,4 @@
-//! Sessions without sockets, at times of the tests' own.
+//! Sessions without sockets, with simulated time.
 
 mod largest;
 
@@ -8,7 +8,7 @@ use sandstorm_catalog::{Directory, DirectoryOptions, GrantAccess, GrantIssuer, N
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_store::{Epochs, Participant, StorageMode};
 
-/// A server's part that sessions need.
+/// The parts of a server that sessions need.
 pub(super) struct Place {
     pub(super) directory: Arc<Directory>,
     participant: Participant,
@@ -16,14 +16,14 @@ pub(super) struct Place {
     pub(super) now_ms: u64,
 }
 
-/// A client of one.
+/// A client of such a server.
 pub(super) struct Client {
     pub(super) session: MemcachedSession,
     pub(super) input: Vec<u8>,
 }
 
 impl Place {
-    /// With tenants `shop` and `guest`, each with a table `t`; the one of `shop` was granted to `guest`.
+    /// A server with tenants `shop` and `guest`, each with a table `t`; the one of `shop` was granted to `guest`.
     pub(super) fn new(access: GrantAccess) -> Place {
         Place::with_options(access, DirectoryOptions::default())
     }
@@ -46,7 +46,7 @@ impl Place {
         Place { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
     }
 
-    /// A client at a port that speaks for a tenant, with a table of it.
+    /// A client at a port that is configured for a tenant, with a table of it.
     pub(super) fn client(&self, tenant: &str, table: &str) -> Client {
         let (tenant, table) = (Some(tenant.to_owned()), Some(table.to_owned()));
         let service = PortService { protocol: Protocol::Memcached, tenant, table, public: false };
@@ -70,7 +70,7 @@ impl Place {
         });
     }
 
-    /// What a client is told that says this, and what is to happen then.
+    /// The answers to a client's bytes, and the next action.
     pub(super) fn hears(&self, client: &mut Client, said: &[u8]) -> (String, NextAction) {
         client.input.extend_from_slice(said);
         let (mut out, mut used, mut last) = (Vec::new(), 0, NextAction::Yield);

@@ -5,7 +5,7 @@ use crate::limits::bits::{BITFIELD_OPS, BITOP_BYTES, BITOP_KEYS};
 use sandstorm_store::limits::MAX_VALUE_BYTES;
 use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
-/// What BITOP does with bytes.
+/// An operation of BITOP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BitOperation {
     And,
@@ -25,7 +25,7 @@ impl BitOperation {
         }
     }
 
-    /// Takes one more value in; what it is shorter by counts as zeros.
+    /// Adds one more value; a shorter value counts as padded with zeros.
     fn take(self, result: &mut [u8], value: &[u8]) {
         let pairs = result.iter_mut().zip(value);
         match self {
@@ -76,7 +76,7 @@ pub(super) fn bitop(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The first bit of some bytes that is so.
+/// The first bit with this value.
 fn first_bit(bytes: &[u8], bit: bool) -> Option<usize> {
     let others = if bit { 0 } else { u64::MAX };
     let words = bytes.chunks_exact(8);
@@ -90,7 +90,7 @@ fn first_bit(bytes: &[u8], bit: bool) -> Option<usize> {
 /// The same between two bits, both included.
 fn first_bit_between(value: &[u8], bit: bool, from: usize, to: usize) -> Option<usize> {
     let bytes = value.get(from / 8..=to / 8)?;
-    // What lies before and behind counts as the other kind.
+    // Bits before and behind count as the other value.
     let masked = |byte: u8, mask: u8| if bit { byte & mask } else { byte | !mask };
     let (first_mask, last_mask) = (0xff >> (from % 8), 0xff << (7 - to % 8));
     let found = match bytes {
@@ -106,7 +106,7 @@ fn first_bit_between(value: &[u8], bit: bool, from: usize, to: usize) -> Option<
     found.map(|found| from / 8 * 8 + found)
 }
 
-/// Which bits BITPOS looks at in a value of so many bytes; `None`: none.
+/// The bits that BITPOS scans in a value of `len` bytes; `None`: none.
 fn bit_span(call: &CommandCall<'_, '_>, len: usize) -> Result<Option<(usize, usize)>, CommandError> {
     let count = call.args.len();
     if count > 6 {
@@ -136,7 +136,7 @@ pub(super) fn bitpos(call: &mut CommandCall<'_, '_>) -> CommandResult {
         1 => true,
         _ => return Err("ERR The bit argument must be 1 or 0.".into()),
     };
-    // Redis looks for the key before it looks at what else was said.
+    // As Redis, it looks up the key before it checks the other arguments.
     let Some(record) = call.get(call.arg(1))? else {
         call.reply.integer(if bit { -1 } else { 0 });
         return Ok(());
@@ -148,7 +148,7 @@ pub(super) fn bitpos(call: &mut CommandCall<'_, '_>) -> CommandResult {
         None => -1,
         Some((from, to)) => match first_bit_between(value, bit, from, to) {
             Some(found) => found as i64,
-            // Behind a value there is nothing but zeros, for who does not say where to stop.
+            // Behind a value there are only zeros, unless the command names an end.
             None if !bit && call.args.len() <= 4 => to as i64 + 1,
             None => -1,
         },
@@ -157,7 +157,7 @@ pub(super) fn bitpos(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What happens to a number that does not fit into its field.
+/// The treatment of a number that does not fit into its field.
 #[derive(Clone, Copy)]
 enum OverflowMode {
     Wrap,
@@ -165,7 +165,7 @@ enum OverflowMode {
     Fail,
 }
 
-/// What BITFIELD does with a field.
+/// The verb of an operation on a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BitfieldVerb {
     Get,
@@ -213,12 +213,12 @@ impl IntegerField {
         Ok(IntegerField { signed, bits: bits as u32, offset })
     }
 
-    /// Bytes of a value that reaches to its end.
+    /// Length in bytes of a value that ends with the field.
     fn end(self) -> usize {
         (self.offset + self.bits as usize).div_ceil(8)
     }
 
-    /// The nine bytes around it, of which it is a part, and how far it is from their end.
+    /// The nine bytes around the field, and its distance from their end.
     fn window(self, value: &[u8]) -> (u128, u32) {
         let byte = |at: usize| value.get(self.offset / 8 + at).copied().unwrap_or(0);
         let window = (0..9).fold(0, |window, at| window << 8 | u128::from(byte(at)));
@@ -234,7 +234,7 @@ impl IntegerField {
         self.of_bits(window >> shift)
     }
 
-    /// The number that is meant by its lowest bits.
+    /// The number that its lowest bits represent.
     fn of_bits(self, bits: u128) -> i128 {
         let bits = (bits & self.mask()) as i128;
         let negative = self.signed && bits >> (self.bits - 1) & 1 == 1;
@@ -251,7 +251,7 @@ impl IntegerField {
         }
     }
 
-    /// A number as it fits; `None`: it does not, and is not to be stored.
+    /// The number as it is stored; `None`: it overflows, and is not stored.
     fn fit(self, number: i128, overflow: OverflowMode) -> Option<i128> {
         let (least, most) = match self.signed {
             true => (-(1i128 << (self.bits - 1)), (1i128 << (self.bits - 1)) - 1),
@@ -300,14 +300,14 @@ fn parse_bitfield_ops(call: &CommandCall<'_, '_>) -> Result<Vec<BitfieldOp>, Com
 }
 
 impl BitfieldOp {
-    /// Does it; the answer, and whether anything was stored.
+    /// Runs the operation. Returns the answer, and whether anything was stored.
     fn run(&self, value: &mut [u8]) -> (Option<i128>, bool) {
         let old = self.field.get(value);
         let number = match self.verb {
             BitfieldVerb::Get => return (Some(old), false),
             BitfieldVerb::Add => old + i128::from(self.number),
             BitfieldVerb::Set if self.field.signed => self.number.into(),
-            // As Redis has it, a negative one is a very large one.
+            // As in Redis, a negative number is a very large one.
             BitfieldVerb::Set => i128::from(self.number as u64),
         };
         let Some(new) = self.field.fit(number, self.overflow) else { return (None, false) };

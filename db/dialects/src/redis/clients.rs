@@ -1,4 +1,4 @@
-//! CLIENT LIST, INFO and KILL: the tenant's own connections, of all workers. Those of others are not its business.
+//! CLIENT LIST, INFO and KILL: the tenant's own connections, of all workers. Other tenants' connections are hidden.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use sandstorm_accounts::{ClientList, RedisClientEntry};
 
 const BAD_ID: &str = "ERR Invalid client ID";
 
-/// What is said of a connection, in one line.
+/// The description of a connection, in one line.
 fn describe_client(client: &RedisClientEntry, user: &str, now_ms: u64, out: &mut String) {
     use std::fmt::Write as _;
     let said = client.said.lock().clone();
@@ -41,7 +41,7 @@ fn describe_client(client: &RedisClientEntry, user: &str, now_ms: u64, out: &mut
     );
 }
 
-/// All that are there, if they are not too many.
+/// All connections of the tenant, if they are not too many.
 fn all_clients(clients: &ClientList) -> Result<Vec<Arc<RedisClientEntry>>, CommandError> {
     let count = clients.count();
     if count > MAX_CLIENTS_LISTED {
@@ -88,7 +88,7 @@ pub(super) fn list(call: &mut CommandCall<'_, '_>) -> CommandResult {
     reply_clients(call, &shown)
 }
 
-/// Whether a type of connection is that of all connections here.
+/// Whether a type of connection is the one that all connections here have.
 fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
     match ["normal", "master", "replica", "slave", "pubsub"].iter().find(|known| is_word(kind, known)) {
         Some(known) => Ok(*known == "normal"),
@@ -96,21 +96,21 @@ fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
     }
 }
 
-/// An address that was asked for; none: what was said is no address, so no connection has it.
+/// An address of a filter; none: the argument is no address, so no connection has it.
 type AddressFilter = Option<SocketAddr>;
 
 fn parse_address(said: &[u8]) -> AddressFilter {
     std::str::from_utf8(said).ok()?.parse().ok()
 }
 
-/// Which connections are to be ended.
+/// The connections that are to be killed.
 struct ClientFilter {
     id: Option<u64>,
     from: Option<AddressFilter>,
     to: Option<AddressFilter>,
     /// In seconds.
     age: Option<u64>,
-    /// None can be what was asked for.
+    /// Whether no connection can match.
     none: bool,
     skip_own: bool,
 }
@@ -153,7 +153,7 @@ impl ClientFilter {
         let at = |wanted: Option<AddressFilter>, address: Option<SocketAddr>| {
             wanted.is_none_or(|wanted| wanted.is_some() && wanted == address)
         };
-        // One that was ended is told so with the next look of its worker.
+        // A killed connection notices it at its worker's next check.
         !self.none
             && !client.is_killed()
             && self.id.is_none_or(|id| id == client.id)
@@ -180,7 +180,7 @@ pub(super) fn kill(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let found = match wanted.id {
         Some(id) => clients.of(id).filter(|client| wanted.is(client, now_ms)).into_iter().collect(),
         None => {
-            // Each is looked at.
+            // Each connection is checked.
             call.context.work((clients.count() / CLIENTS_PER_REQUEST) as u64);
             clients.which(|client| wanted.is(client, now_ms))
         }

@@ -1,4 +1,4 @@
-//! One command that runs: its arguments, what it may use, and where its answer goes.
+//! One running command: its arguments, its context, and the writer of its answer.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::CommandContext;
 use sandstorm_catalog::{AccessError, TableEntry, TenantView};
 use sandstorm_store::{EpochGuard, RecordRef, RecordTable, RecordUpdate, StoreError};
 
-/// What a command has come to: its answer is written, or this is to be.
+/// The result of a command: its answer is written, or this error is to be.
 pub(super) type CommandResult = Result<(), CommandError>;
 
-/// An error's text, with the word that programs look at.
+/// An error's text, with its code for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CommandError(pub(super) Cow<'static, str>);
 
@@ -48,15 +48,15 @@ pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (prot
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 const NO_TABLE: &str = "ERR there is no table to use: SELECT one, or make one (`sandstorm table create`)";
 
-/// What a handler is given.
+/// The arguments of a handler.
 pub(super) struct CommandCall<'c, 'w> {
     pub(super) context: &'c CommandContext<'w>,
     pub(super) guard: &'c EpochGuard<'w>,
     pub(super) view: Option<&'w Arc<TenantView>>,
     pub(super) state: &'c mut RedisSessionState,
-    /// Writers of these are held off: a transaction, or a command on several keys.
+    /// Locked stripes, which exclude other writers: for a transaction, or a command on several keys.
     pub(super) held: Option<&'c mut StripeLocks<'w>>,
-    /// The command's name first; there are as many as its arity says.
+    /// The command's name first; the number of arguments matches its arity.
     pub(super) args: &'c [&'c [u8]],
     pub(super) reply: RespWriter<'c>,
 }
@@ -77,7 +77,7 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         parse_integer(self.arg(number)).ok_or_else(|| NOT_AN_INTEGER.into())
     }
 
-    /// Whether the command cannot take long: one of many arguments is not looked at for that.
+    /// Whether the command cannot take long; the arguments of a long one are not examined for that.
     pub(super) fn is_quick(&self, spec: &super::commands::RedisCommandSpec) -> bool {
         let bytes = || self.args.iter().map(|arg| arg.len()).sum();
         self.args.len() <= crate::limits::redis::QUICK_ARGS && spec.is_quick(self.args.len(), bytes())
@@ -87,7 +87,7 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         self.context.now_ms
     }
 
-    /// The time by the clock itself, for what is counted from it.
+    /// The clock's time now, for expiries that count from it.
     pub(super) fn clock_ms(&self) -> u64 {
         sandstorm_store::clock_ms(self.now_ms())
     }
@@ -105,7 +105,7 @@ impl<'c, 'w> CommandCall<'c, 'w> {
     }
 
     /// Counts further keys of the command against the tenant's rate. Those of a transaction were counted before it
-    /// began: here they are a part of its work, which has an end.
+    /// began: here they are part of its work, which is bounded.
     pub(super) fn admit_keys(&self, keys: usize) -> CommandResult {
         let further = keys.saturating_sub(1);
         if self.state.in_exec {
@@ -143,7 +143,7 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         found
     }
 
-    /// Has a function say what becomes of a record, while nobody else writes it.
+    /// Has a function decide the update of a record, while no other thread writes it.
     pub(super) fn update<R>(
         &mut self,
         key: &[u8],
@@ -174,7 +174,7 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         };
         let done = match self.held.as_deref_mut().map(|held| held.of(table)) {
             Some(Some(held)) => held.update(hash, key, now_ms, f),
-            // While some are held, no further one may be waited for.
+            // While some are locked, no further one may be waited for.
             Some(None) => return Err("ERR a table that the transaction did not name".into()),
             None => table.update(self.context.participant, hash, key, now_ms, f),
         };
@@ -184,13 +184,13 @@ impl<'c, 'w> CommandCall<'c, 'w> {
 
 pub(super) const OVER_RATE: &str = "OVERQUOTA the tenant is over its quota requests_per_s: try again later";
 
-/// Why a connection acts for nobody: it has shown no token, or its port's tenant is not there.
+/// The error of a connection without an identity: it has shown no token, or its port's tenant does not exist.
 pub(super) fn no_auth_error(call: &CommandCall<'_, '_>) -> CommandError {
     let missing = call.state.service.missing_tenant(call.context.snapshot);
     missing.map_or_else(|| NO_AUTH.into(), |text| format!("ERR {text}").into())
 }
 
-/// Why it uses no table: there is none, or its port's is not there.
+/// The error of a connection without a table: there is none, or its port's does not exist.
 #[cold]
 fn no_table_error(call: &CommandCall<'_, '_>) -> CommandError {
     let missing = call.state.service.missing_table(call.context.snapshot);
@@ -216,7 +216,7 @@ pub(super) fn parse_integer(text: &[u8]) -> Option<i64> {
     canonical.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
 }
 
-/// Whether a word is the one that is meant, in capitals or not.
+/// Whether a word equals `meant`, ignoring case.
 pub(super) fn is_word(word: &[u8], meant: &str) -> bool {
     word.eq_ignore_ascii_case(meant.as_bytes())
 }

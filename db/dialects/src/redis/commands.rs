@@ -17,13 +17,13 @@ pub(super) const READONLY: u16 = 2;
 pub(super) const DENYOOM: u16 = 4;
 /// Takes the same time however much is stored.
 pub(super) const FAST: u16 = 8;
-/// Is run for those who have not shown who they are.
+/// Runs for unauthenticated clients.
 pub(super) const NO_AUTH: u16 = 16;
 /// Happens to all its keys at once.
 pub(super) const ATOMIC: u16 = 32;
 /// Not between MULTI and EXEC.
 pub(super) const NO_MULTI: u16 = 64;
-/// For those who look after a server.
+/// For administrators of a server.
 pub(super) const ADMIN: u16 = 128;
 /// Changes all of the table.
 pub(super) const WHOLE_TABLE: u16 = 256;
@@ -35,15 +35,15 @@ pub(super) const CONTAINER: u16 = 1024;
 /// A command.
 pub(super) struct RedisCommandSpec {
     pub(super) name: &'static str,
-    /// Number of arguments, the name included; negative: at least so many.
+    /// Number of arguments, the name included; negative: at least this many.
     pub(super) arity: i32,
     flags: u16,
-    /// Number of the first key, of the last (negative: from the end), and from key to key; 0: no keys.
+    /// Number of the first key, of the last (negative: from the end), and the step between keys; 0: no keys.
     pub(super) first: usize,
     pub(super) last: i32,
     pub(super) step: usize,
     pub(super) group: &'static str,
-    /// The version of Redis in which it came.
+    /// The version of Redis that introduced it.
     pub(super) since: &'static str,
     pub(super) run: fn(&mut CommandCall<'_, '_>) -> CommandResult,
     pub(super) summary: &'static str,
@@ -60,12 +60,12 @@ impl RedisCommandSpec {
         (std::ptr::from_ref(self).addr() - COMMANDS.as_ptr().addr()) / size_of::<RedisCommandSpec>()
     }
 
-    /// Whether it takes so many arguments.
+    /// Whether it takes `count` arguments.
     pub(super) fn takes(&self, count: usize) -> bool {
         fits_arity(self.arity, count)
     }
 
-    /// Whether it cannot take long with such arguments, of so many bytes.
+    /// Whether it cannot take long with that number of arguments, and that many bytes.
     pub(super) fn is_quick(&self, args: usize, bytes: usize) -> bool {
         let one_key = self.first == 1 && self.last == 1;
         bytes <= QUICK_BYTES && (one_key || self.is(FAST) && args <= QUICK_ARGS)
@@ -80,7 +80,7 @@ impl RedisCommandSpec {
     }
 }
 
-/// Subcommands, and how many arguments they take, as in [`RedisCommandSpec::arity`].
+/// Subcommands and their arity, as in [`RedisCommandSpec::arity`].
 static SUBCOMMANDS: &[(&str, &[(&str, i32)])] = &[
     ("object", &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3), ("help", 2)]),
     ("memory", &[("usage", -3), ("doctor", 2), ("purge", 2), ("stats", 2), ("malloc-stats", 2), ("help", 2)]),
@@ -132,13 +132,13 @@ static SUBCOMMANDS: &[(&str, &[(&str, i32)])] = &[
     ("slowlog", &[("get", -2), ("len", 2), ("reset", 2), ("help", 2)]),
 ];
 
-/// Whether so many arguments are as many as an arity says.
+/// Whether a number of arguments matches an arity.
 fn fits_arity(arity: i32, count: usize) -> bool {
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     if arity < 0 { count >= -arity } else { count == arity }
 }
 
-/// What is wrong about a command's number of arguments, or its subcommand.
+/// The error for a command's number of arguments, or its subcommand.
 pub(super) fn arity_error(spec: &RedisCommandSpec, args: &[&[u8]]) -> Option<CommandError> {
     let wrong = |name: &str| Some(format!("ERR wrong number of arguments for '{name}' command").into());
     if !spec.takes(args.len()) {
@@ -158,10 +158,10 @@ pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> CommandError {
     format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into()
 }
 
-/// Places of the index of commands: a few times as many.
+/// Slots of the index of commands: a few times as many as there are commands.
 const INDEX_SLOTS: usize = 512;
 
-/// Where each command is in [`COMMANDS`], plus one, by the hash of its name; what is taken moves on to the next place.
+/// The index of each command in [`COMMANDS`], plus one, by the hash of its name; a collision moves on to the next slot.
 static INDEX: LazyLock<[u8; INDEX_SLOTS]> = LazyLock::new(|| {
     let mut index = [0; INDEX_SLOTS];
     for (number, spec) in (1u8..).zip(COMMANDS) {
@@ -179,7 +179,7 @@ fn hash_slot(name: &[u8]) -> usize {
     name.iter().fold(0x811c_9dc5, mix) as usize % INDEX_SLOTS
 }
 
-/// The command of that name, in capitals or not.
+/// The command of that name, ignoring case.
 pub(super) fn find(name: &[u8]) -> Option<&'static RedisCommandSpec> {
     if name.len() > 16 {
         return None;

@@ -1,4 +1,4 @@
-//! Commands about the connection itself: who it acts for, which table it uses, what it is called.
+//! Commands about the connection itself: its identity, its table, its name.
 
 use super::command_call::{
     CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, lossy_text, no_auth_error, parse_integer,
@@ -25,7 +25,7 @@ pub(super) fn echo(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Has the connection act for who shows this. Without a name, or as `default`, the token says whose it is.
+/// Authenticates the connection. Without a name, or as `default`, the token alone identifies the tenant.
 fn authenticate(call: &mut CommandCall<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> CommandResult {
     let snapshot = &**call.context.snapshot;
     let named = user.filter(|user| *user != b"default" || snapshot.by_name("default").is_some());
@@ -41,14 +41,15 @@ fn authenticate(call: &mut CommandCall<'_, '_>, user: Option<&[u8]>, token: &[u8
         }
     };
     let Some(identity) = identity else {
-        // Whoever searches for a token begins anew each few tries, with a connection of which there are so many only.
+        // A client that guesses tokens has few tries before it needs a new connection, and the number of those is
+        // limited.
         let failures = &mut call.state.more().failures;
         *failures += 1;
         call.state.close_after_reply |= *failures >= AUTH_FAILURES;
         return Err(WRONG_PASSWORD.into());
     };
     match &mut call.state.identity {
-        // The same tenant by another token: what was selected and watched stays.
+        // The same tenant with another token: the selected table and the watched keys stay.
         Some(before) if before.tenant() == identity.tenant() => *before = identity,
         _ => call.state.begin(identity),
     }
@@ -154,7 +155,7 @@ pub(super) fn reset(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// A name that can stand in the list of clients.
+/// Checks a name for the list of clients.
 fn check_name(name: &[u8]) -> Result<&[u8], CommandError> {
     match name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         true => Ok(&name[..name.len().min(1024)]),
@@ -234,7 +235,7 @@ fn set_reply_mode(call: &mut CommandCall<'_, '_>) -> CommandResult {
             ReplyMode::On
         }
         () if is_word(word, "OFF") => ReplyMode::Off,
-        // Nothing is told as it is.
+        // In this mode nothing is answered anyway.
         () if is_word(word, "SKIP") && call.state.replies == ReplyMode::Off => ReplyMode::Off,
         () if is_word(word, "SKIP") => ReplyMode::SkipTwo,
         () => return Err(SYNTAX.into()),

@@ -1,11 +1,11 @@
-//! Commands on when a record expires.
+//! Commands on the expiry of a record.
 
 use super::command_call::{
     CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, is_word, lossy_text, parse_integer,
 };
 use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
-/// How a time is said.
+/// The unit and base of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExpiryUnit {
     InSeconds,
@@ -14,7 +14,7 @@ pub(super) enum ExpiryUnit {
     AtMillis,
 }
 
-/// The word that says so, in SET and GETEX.
+/// The option of SET and GETEX for a unit.
 pub(super) fn expiry_option(word: &[u8]) -> Option<ExpiryUnit> {
     match () {
         () if is_word(word, "EX") => Some(ExpiryUnit::InSeconds),
@@ -26,7 +26,7 @@ pub(super) fn expiry_option(word: &[u8]) -> Option<ExpiryUnit> {
 }
 
 impl ExpiryUnit {
-    /// The moment that is meant, in milliseconds since the Unix epoch, if there is such a moment.
+    /// The moment of a time in this unit, in milliseconds since the Unix epoch, if it is in range.
     fn unix_ms(self, number: i64, now_ms: u64) -> Option<i64> {
         let millis = match self {
             ExpiryUnit::InSeconds | ExpiryUnit::AtSecond => number.checked_mul(1000)?,
@@ -38,8 +38,7 @@ impl ExpiryUnit {
         }
     }
 
-    /// The moment that an argument of a write names, as the store has it: the first millisecond in which the record is
-    /// absent.
+    /// The moment of a write's argument, as the store has it: the first millisecond in which the record is absent.
     pub(super) fn at_ms(self, call: &CommandCall<'_, '_>, number: usize, name: &str) -> Result<u64, CommandError> {
         let said = parse_integer(call.arg(number)).ok_or(NOT_AN_INTEGER)?;
         let moment = (said > 0).then(|| self.unix_ms(said, call.clock_ms())).flatten();
@@ -48,18 +47,18 @@ impl ExpiryUnit {
     }
 }
 
-/// Redis names the last millisecond in which a key is there, the store the first in which it is not. So a time from
-/// now, which is counted from the beginning of a millisecond, is never too short.
+/// Redis names the last millisecond in which a key exists, the store the first in which it does not. So a relative
+/// time, which counts from the beginning of a millisecond, is never too short.
 fn stored_ms(moment: u64) -> u64 {
     moment.saturating_add(1)
 }
 
-/// When a record expires, as Redis names it.
+/// The expiry of a record, as Redis names it.
 fn redis_expiry_ms(record: &RecordRef<'_>) -> Option<u64> {
     record.expires_at_ms().checked_sub(1)
 }
 
-/// On which conditions an expiry is to be set.
+/// The conditions for setting an expiry.
 #[derive(Default)]
 struct ExpiryConditions {
     none: bool,
@@ -98,7 +97,7 @@ fn expire_as(call: &mut CommandCall<'_, '_>, kind: ExpiryUnit, name: &str) -> Co
     let at_ms = u64::try_from(moment).unwrap_or(0);
     let done = call.update(call.arg(1), |old| {
         let Some(record) = old else { return RecordUpdate::Keep(false) };
-        // What never expires does so later than everything.
+        // A record that never expires counts as the latest.
         let before = redis_expiry_ms(&record).unwrap_or(u64::MAX);
         let refused = when.none && before != u64::MAX
             || when.some && before == u64::MAX
@@ -146,9 +145,9 @@ pub(super) fn persist(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Answers what a function makes of the moment at which a record expires; -1: never; -2: there is none.
+/// Answers with the value that `f` computes from the record's expiry; -1: it never expires; -2: there is no record.
 fn reply_expiry(call: &mut CommandCall<'_, '_>, f: impl FnOnce(u64, u64) -> u64) -> CommandResult {
-    // By the clock by which it was set: never more is left than was given.
+    // By the clock that set it: no more is left than was given.
     let now_ms = call.clock_ms();
     let answer = match call.get(call.arg(1))?.as_ref().map(redis_expiry_ms) {
         None => -2,

@@ -1,9 +1,9 @@
-//! Sums of decimal fractions as Redis has them: an x87 number of 64 significant bits, written with 17 digits behind the
-//! point and no zeros at the end.
+//! Sums of decimal fractions as in Redis: an x87 number of 64 significant bits, written with 17 digits behind the point
+//! and no zeros at the end.
 
 use crate::limits::redis::FLOAT_BYTES;
 
-/// Why there is no sum.
+/// The reason that there is no sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FloatSumError {
     NotANumber,
@@ -18,7 +18,7 @@ struct ExtendedFloat {
     exponent: i32,
 }
 
-/// Rounds to 64 bits, to even; `sticky`: there is more behind the last bit.
+/// Rounds to 64 bits, to even; `sticky` is whether there are more bits behind the last one.
 fn rounded(negative: bool, number: u128, exponent: i32, sticky: bool) -> ExtendedFloat {
     let bits = (u128::BITS - number.leading_zeros()) as i32;
     let shift = bits - 64;
@@ -46,7 +46,7 @@ impl ExtendedFloat {
         rounded(number.is_sign_negative(), mantissa.into(), exponent, false)
     }
 
-    /// Of digits and a power of ten: exact where 38 digits hold all that is before the point, else by way of 53 bits.
+    /// Parses digits and a power of ten: exact if 38 digits hold all that is before the point, else through 53 bits.
     fn parse(text: &[u8]) -> Option<ExtendedFloat> {
         let text = std::str::from_utf8(text).ok()?;
         let plain = !text.is_empty()
@@ -74,7 +74,7 @@ impl ExtendedFloat {
         };
         let digits = digits.trim_start_matches(['+', '-']);
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        // 38 digits; of those behind them, how many there are and whether there is anything but zeros.
+        // 38 digits; of those behind them, their number and whether any of them is not a zero.
         let (mut number, mut dropped, mut more) = (0u128, 0, false);
         for digit in whole.bytes().chain(fraction.bytes()).map(|digit| u128::from(digit - b'0')) {
             if number < 10u128.pow(37) {
@@ -91,8 +91,8 @@ impl ExtendedFloat {
             let number = 10u128.checked_pow(power as u32)?.checked_mul(number)?;
             return Some(rounded(negative, number, 0, more));
         }
-        // A quotient of 66 bits or more, by long division, and whether anything is left of it. 10^38 has room for one
-        // bit more.
+        // A quotient of 66 bits or more, by long division, and whether there is a remainder. 10^38 fits with one bit to
+        // spare.
         let divisor = 10u128.checked_pow(power.unsigned_abs())?;
         let (mut quotient, mut left, mut shift) = (number / divisor, number % divisor, 0);
         while quotient >> 65 == 0 {
@@ -116,7 +116,7 @@ impl ExtendedFloat {
         if small.mantissa == 0 {
             return large;
         }
-        // The larger one with 62 bits behind it, and the smaller one where it belongs.
+        // The larger one with 62 bits behind it, and the smaller one aligned to it.
         let distance = large.exponent.saturating_sub(small.exponent);
         let (high, low) = (u128::from(large.mantissa) << 62, u128::from(small.mantissa) << 62);
         let (low, sticky) = match u32::try_from(distance) {
@@ -174,7 +174,7 @@ pub(super) fn add_decimals(a: &[u8], b: &[u8]) -> Result<String, FloatSumError> 
     }
     sum.text().map_or_else(
         || {
-            // Beyond 38 digits: what 53 bits know of it.
+            // Beyond 38 digits: as exact as 53 bits are.
             let value = (sum.mantissa as f64) * 2f64.powi(sum.exponent);
             if value.is_finite() {
                 Ok(format!("{}{value:.0}", if sum.negative { "-" } else { "" }))

@@ -21,7 +21,7 @@ pub(super) fn fcall(call: &mut CommandCall<'_, '_>) -> CommandResult {
     invoke(call, encode(keys, args))
 }
 
-/// The number of keys of a call that has so many arguments.
+/// The number of keys of a call with `count` arguments.
 fn key_count(call: &CommandCall<'_, '_>, count: usize) -> Result<usize, CommandError> {
     let view = call.view()?;
     let name = std::str::from_utf8(call.arg(1)).ok().filter(|name| view.extension(name).is_some());
@@ -35,10 +35,10 @@ fn key_count(call: &CommandCall<'_, '_>, count: usize) -> Result<usize, CommandE
     usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative".into())
 }
 
-/// What [`encode`] makes of so many arguments begins with this; there is room for those of a command of so many bytes.
+/// Begins the output of [`encode`] for `count` arguments, with capacity for a command of `bytes`.
 pub(super) fn begin_encoding(call: &CommandCall<'_, '_>, count: usize, bytes: usize) -> Result<Vec<u8>, CommandError> {
     let keys = key_count(call, count)?;
-    // A length takes no more here than there.
+    // An encoded length takes no more here than in the command.
     let mut out = Vec::with_capacity(bytes + 8);
     for count in [keys, count - 3] {
         out.extend_from_slice(&(count as u32).to_le_bytes());
@@ -46,7 +46,7 @@ pub(super) fn begin_encoding(call: &CommandCall<'_, '_>, count: usize, bytes: us
     Ok(out)
 }
 
-/// Has the extension called that the command names.
+/// Requests a call of the extension that the command names.
 pub(super) fn invoke(call: &mut CommandCall<'_, '_>, args: Vec<u8>) -> CommandResult {
     let log = (Arc::clone(&call.view()?.tenant.usage), CommandPreview::of(call.args), call.context.facts.slow_us);
     call.state.pending_slow_log = Some(Box::new((Instant::now(), log)));
@@ -54,7 +54,7 @@ pub(super) fn invoke(call: &mut CommandCall<'_, '_>, args: Vec<u8>) -> CommandRe
     Ok(())
 }
 
-/// Writes what became of an invocation.
+/// Writes the result of an invocation.
 pub(super) fn answer(ended: &InvocationResult<'_>, reply: &mut RespWriter<'_>) {
     let word = match ended.status {
         RpcStatus::Ok => return reply.bulk(ended.value),
@@ -78,7 +78,7 @@ pub(super) fn answer(ended: &InvocationResult<'_>, reply: &mut RespWriter<'_>) {
     reply.error(format!("{word}{what} {why}").as_bytes());
 }
 
-/// What FUNCTION and SCRIPT FLUSH may say beside it.
+/// Checks the mode of FUNCTION and SCRIPT FLUSH.
 pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>, otherwise: &'static str) -> CommandResult {
     match call.rest(2) {
         [] => Ok(()),
@@ -87,8 +87,8 @@ pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>, otherwise: &'static s
     }
 }
 
-/// Subcommands that would change what extensions there are. What there is nothing to do for is done: suites of other
-/// projects begin with it.
+/// Runs the subcommands that would change extensions. Those without an effect succeed: test suites of other projects
+/// begin with them.
 fn run_library_command(call: &mut CommandCall<'_, '_>, word: &[u8]) -> Option<CommandResult> {
     let view = match call.view() {
         Ok(view) => view,

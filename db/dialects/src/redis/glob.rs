@@ -1,9 +1,8 @@
-//! Patterns as Redis matches them: `*`, `?`, `[a-c]`, `[^a]`, and a backslash before what is to be taken as it is.
+//! Patterns as Redis matches them: `*`, `?`, `[a-c]`, `[^a]`, and a backslash before a literal character.
 
 use crate::limits::redis::PATTERN_STEPS;
 
-/// A pattern, and how much work may still go into it: a short text and a long pattern, or many texts, can take a very
-/// long time.
+/// A pattern, and the work that may still go into it: a long pattern, or many texts, can take a very long time.
 pub(super) struct GlobPattern<'p> {
     bytes: &'p [u8],
     given: u64,
@@ -15,25 +14,25 @@ impl<'p> GlobPattern<'p> {
         GlobPattern::within(bytes, PATTERN_STEPS)
     }
 
-    /// One of several that together may take no more steps than a single one.
+    /// One of several patterns that together may take no more steps than a single one.
     pub(super) fn within(bytes: &'p [u8], steps: u64) -> GlobPattern<'p> {
         GlobPattern { bytes, given: steps, left: steps }
     }
 
-    /// Steps that were taken so far.
+    /// Steps taken so far.
     pub(super) fn steps(&self) -> u64 {
         self.given - self.left
     }
 
-    /// Whether all that may go into it has: what was answered then means nothing.
+    /// Whether its work is used up: the results since then mean nothing.
     pub(super) fn is_exhausted(&self) -> bool {
         self.left == 0
     }
 
-    /// Whether all of `text` matches. A star is tried again only up to the next one.
+    /// Whether all of `text` matches. A star is retried only up to the next one.
     pub(super) fn matches(&mut self, text: &[u8]) -> bool {
         let (pattern, mut p, mut t) = (self.bytes, 0, 0);
-        // Where to go on if what follows the last star does not match here.
+        // The position to continue from if the part after the last star does not match here.
         let mut again: Option<(usize, usize)> = None;
         while self.left > 0 {
             if pattern.get(p) == Some(&b'*') {
@@ -64,7 +63,7 @@ impl<'p> GlobPattern<'p> {
     }
 }
 
-/// Whether the first element of a pattern matches a byte; how long the element is.
+/// Whether the first element of a pattern matches a byte, and the length of the element.
 fn match_one(pattern: &[u8], byte: u8) -> (bool, usize) {
     match pattern {
         [] => (false, 0),
@@ -78,7 +77,7 @@ fn match_one(pattern: &[u8], byte: u8) -> (bool, usize) {
     }
 }
 
-/// Whether a byte is in a set; how long its text is, the closing bracket included, which may be missing at the end.
+/// Whether a byte is in a set, and the length of its text with the closing bracket, which may be missing at the end.
 fn match_class(set: &[u8], byte: u8) -> (bool, usize) {
     let negated = set.first() == Some(&b'^');
     let (mut at, mut matched) = (usize::from(negated), false);

@@ -1,4 +1,4 @@
-//! INFO: the server, as far as a tenant may know it, in sections.
+//! INFO: the properties of the server that a tenant may know, in sections.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::limits::redis::COUNTERS_PER_REQUEST;
 use sandstorm_accounts::CommandStat;
 use sandstorm_metrics::{SingleWriterCounter, TenantCounters};
 
-/// All sections; those that are told only if they are asked for are marked.
+/// All sections; those that are shown only on request are marked.
 const SECTIONS: [(&str, bool); 10] = [
     ("server", false),
     ("clients", false),
@@ -110,10 +110,10 @@ fn describe(call: &CommandCall<'_, '_>, section: &str, out: &mut String) -> std:
     Ok(())
 }
 
-/// What the tenant's clients have had done, and the CPU time that it took.
+/// The work of the tenant's clients, and its CPU time.
 fn describe_work(call: &CommandCall<'_, '_>, section: &str, out: &mut String) -> std::fmt::Result {
     if section == "cpu" {
-        // The tenant's own: its commands', by those that were timed, and its invocations'.
+        // The tenant's own CPU time: its commands', estimated from those that were timed, and its invocations'.
         let invocations_us = sum_counter(call, |tenant| &tenant.invocation_cpu_ns) / 1000;
         let commands_us = stats_of_commands(call).iter().map(|(_, stat)| stat.total_us).sum::<u64>();
         let user_us = invocations_us + commands_us;
@@ -129,7 +129,7 @@ fn describe_work(call: &CommandCall<'_, '_>, section: &str, out: &mut String) ->
     Ok(())
 }
 
-/// What the tenant's clients have said, and how often.
+/// The commands of the tenant's clients, with their counts.
 fn stats_of_commands(call: &CommandCall<'_, '_>) -> Vec<(&'static str, CommandStat)> {
     let stats = call.view.map_or_else(Vec::new, |view| view.tenant.usage.commands());
     let counters = stats.len() * call.context.facts.workers;
@@ -138,14 +138,14 @@ fn stats_of_commands(call: &CommandCall<'_, '_>) -> Vec<(&'static str, CommandSt
     named.filter(|(_, stat)| stat.calls + stat.rejected > 0).collect()
 }
 
-/// What all workers have counted for the tenant.
+/// Sums a counter of the tenant over all workers.
 fn sum_counter(call: &CommandCall<'_, '_>, counter: fn(&TenantCounters) -> &SingleWriterCounter) -> u64 {
     let usage = call.view.map(|view| &view.tenant.usage);
     let of_worker = |worker| usage.map_or(0, |usage| counter(usage.worker(worker)).get());
     (0..call.context.facts.workers).map(of_worker).sum()
 }
 
-/// A number of bytes as Redis shows it to people.
+/// A number of bytes in Redis' form for people.
 fn human_bytes(bytes: u64) -> String {
     let (mut value, mut units) = (bytes as f64, "BKMGTP".chars());
     let mut unit = units.next();

@@ -1,4 +1,4 @@
-//! COMMAND: what clients and tools ask about commands.
+//! COMMAND: the properties of commands, for clients and tools.
 
 use std::collections::HashSet;
 
@@ -62,7 +62,7 @@ pub(super) fn command(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Describes the commands of those names; null for what is none.
+/// Describes the commands of those names; null for an unknown one.
 fn describe_each(names: &[&[u8]], reply: &mut RespWriter<'_>) -> CommandResult {
     let start = reply.out.len();
     reply.array(names.len());
@@ -78,7 +78,7 @@ fn describe_each(names: &[&[u8]], reply: &mut RespWriter<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Name, arity, flags, places of the keys; categories, hints, key specifications and subcommands are left empty.
+/// Name, arity, flags, positions of the keys; categories, hints, key specifications and subcommands stay empty.
 fn describe(spec: &RedisCommandSpec, reply: &mut RespWriter<'_>) {
     let names = [
         (commands::WRITE, "write"),

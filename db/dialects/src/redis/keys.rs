@@ -1,4 +1,4 @@
-//! Commands on keys, whatever is stored under them.
+//! Commands on keys, for any value.
 
 use super::command_call::{
     CommandCall, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer, reach_table,
@@ -14,7 +14,7 @@ use crate::limits::redis::{
 use sandstorm_catalog::TableEntry;
 use sandstorm_store::{RecordRef, RecordUpdate};
 
-/// Counts the keys for which a function says yes.
+/// Counts the keys for which `f` returns true.
 fn count_keys(
     call: &mut CommandCall<'_, '_>,
     write: bool,
@@ -50,7 +50,7 @@ pub(super) fn type_of(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Puts a record under another key.
+/// Copies a record to another key.
 fn copy_to<'c, 'w>(
     call: &mut CommandCall<'c, 'w>,
     record: RecordRef<'c>,
@@ -85,7 +85,7 @@ pub(super) fn renamenx(call: &mut CommandCall<'_, '_>) -> CommandResult {
     rename_if(call, true)
 }
 
-/// The table that COPY is to write to.
+/// The destination table of COPY.
 pub(super) fn copy_destination(call: &CommandCall<'_, '_>) -> Result<u64, CommandError> {
     let view = call.view()?;
     let (mut id, mut at) = (call.state.table_id().unwrap_or(0), 3);
@@ -123,15 +123,15 @@ pub(super) fn copy(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What RANDOMKEY is told that has found none for long.
+/// The error of a RANDOMKEY that has found no record for long.
 pub(super) const TABLE_TOO_SPARSE: &str = "ERR too few of the table's places are taken to come upon one: use SCAN";
 
-/// A live record from a random place on, for a transaction.
+/// A live record from a random position on, for a transaction.
 pub(super) fn randomkey(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let table = &call.table(false)?.table;
     let mut found: Option<RecordRef<'_>> = None;
     let start: u64 = rand::random();
-    // Around the table once: some buckets a call, the more records the fewer of them.
+    // Around the table once: some buckets a call; more records mean fewer calls.
     let (mut cursor, mut wrapped, mut scans) = (start, false, 0);
     while found.is_none() && table.stats().records > 0 {
         scans += 1;
@@ -156,25 +156,25 @@ pub(super) fn dbsize(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What one call of a scan takes whatever it finds, in plain requests.
+/// Work of one call of a scan, whatever it finds, in plain requests.
 pub(super) const SCAN_WORK: u64 = 50;
 
 pub(super) const SLOW_PATTERN: &str =
     "ERR the pattern takes too long to match: make it simpler, or look at fewer keys at once";
 
-/// What KEYS is told in a table of more records than it looks at.
+/// The error of KEYS in a table with too many records.
 #[cold]
 pub(super) fn too_many_records(most: u64) -> CommandError {
     format!("ERR KEYS looks at every record, and there are more than {most}: use SCAN").into()
 }
 
-/// Counts what went into a pattern, if that was not too much.
+/// Charges the work of a pattern; an error if that was too much.
 fn charge_pattern(call: &CommandCall<'_, '_>, pattern: &GlobPattern<'_>) -> CommandResult {
     call.context.work(pattern.steps() / PATTERN_STEPS_PER_REQUEST);
     if pattern.is_exhausted() { Err(SLOW_PATTERN.into()) } else { Ok(()) }
 }
 
-/// Bits of a cursor that clients do not see: many keep it as a number with 53 bits.
+/// Bits of a cursor that clients do not see: many store it as a number with 53 bits.
 const HIDDEN_BITS: u32 = 11;
 
 pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
@@ -204,11 +204,11 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(GlobPattern::new));
     let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
     let (mut looked, mut goes_on) = (0, true);
-    // Rounded down, so that nothing is left out; so it goes on until that is not where it began.
+    // Rounded down, so that no record is left out; so it goes on until that differs from the beginning.
     while let Some(from) = next
         && (goes_on || from >> HIDDEN_BITS == cursor)
     {
-        // With a pattern a few at a time, so that one that takes its time ends the call early, and not in vain.
+        // With a pattern a few at a time, so that an expensive one ends the call early and still makes progress.
         let (before, step) = (looked, if pattern.is_some() { SCAN_MATCH_CHUNK } else { limit });
         next = entry.table.scan(call.guard, from, step.min(limit), call.now_ms(), &mut |record| {
             looked += 1;
@@ -216,7 +216,7 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
                 shown.push(record);
             }
         });
-        // What comes upon as many as it may has not looked far for them.
+        // A step that finds the maximum of records has not scanned many buckets.
         let is_dense = looked - before >= step.min(limit);
         call.context.work(if is_dense { SCAN_WORK / 10 } else { SCAN_WORK } + (looked - before) as u64 / 2);
         let steps = pattern.as_ref().map_or(0, GlobPattern::steps);
@@ -332,7 +332,7 @@ pub(super) fn object(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What Redis would store such a value as.
+/// The encoding that Redis would have for such a value.
 fn encoding(value: &[u8]) -> &'static [u8] {
     match value {
         number if number.len() <= 20 && parse_integer(number).is_some() => b"int",

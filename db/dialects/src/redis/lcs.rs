@@ -4,7 +4,7 @@
 use super::command_call::{CommandCall, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
 use crate::limits::bits::LCS_CELLS;
 
-/// What is asked for.
+/// The options of the command.
 #[derive(Default)]
 struct LcsOptions {
     len: bool,
@@ -13,7 +13,7 @@ struct LcsOptions {
     with_len: bool,
 }
 
-/// A stretch that both values have: where it begins and ends in each, both included.
+/// A common part of both values: its beginning and end in each, both included.
 struct LcsMatch {
     a: (usize, usize),
     b: (usize, usize),
@@ -21,7 +21,7 @@ struct LcsMatch {
 
 /// Lengths of the longest common subsequences of all beginnings.
 struct LcsTable {
-    /// A row for each beginning of the first value. As one of the lengths is at most the root of [`LCS_CELLS`], they
+    /// A row for each beginning of the first value. One of the lengths is at most the root of [`LCS_CELLS`], so they
     /// fit.
     cells: Vec<u16>,
     row: usize,
@@ -50,7 +50,7 @@ impl LcsTable {
     }
 }
 
-/// Goes back through the lengths: the subsequence, and its stretches from the last to the first.
+/// Traces the lengths backwards. Returns the subsequence, and its parts from the last to the first.
 fn trace(a: &[u8], b: &[u8], lengths: &LcsTable) -> (Vec<u8>, Vec<LcsMatch>) {
     let (mut i, mut j) = (a.len(), b.len());
     let (mut common, mut matches) = (Vec::with_capacity(lengths.at(i, j)), Vec::new());
@@ -65,7 +65,7 @@ fn trace(a: &[u8], b: &[u8], lengths: &LcsTable) -> (Vec<u8>, Vec<LcsMatch>) {
             }
             continue;
         }
-        // As Redis goes where both ways are as long.
+        // As Redis chooses if both directions are equally long.
         if lengths.at(i - 1, j) > lengths.at(i, j - 1) {
             i -= 1;
         } else {

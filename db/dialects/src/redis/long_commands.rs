@@ -1,14 +1,14 @@
-//! Commands that are run in pieces, between which other connections, packets and invocations have their turn.
+//! Commands that are run in pieces. Other connections, packets and invocations have their turn in between.
 //!
-//! A command that can take longer than a slice is a [`LongCommand`]: it is begun once, and each [`LongCommand::step`]
-//! takes about as long as 64 keys do, or one value of the largest. When the context has had enough, the session keeps
-//! it, with the place that it has come to, and goes on there when it is called again. Its arguments stay in the
-//! connection's input meanwhile. What it holds is ids, numbers and bytes: tenant and table are looked up anew in each
-//! step, since they may be gone by then, and nothing is locked or pinned from one piece to the next. So what others
-//! write in between is seen by the rest of the command.
+//! A command that can take longer than a slice is a [`LongCommand`]. It begins once, and each [`LongCommand::step`]
+//! takes about as long as 64 keys, or one largest value. When the budget of the context is spent, the session stores
+//! the command with its position, and continues there in the next call. Its arguments stay in the connection's input
+//! meanwhile. It stores only ids, numbers and bytes. Tenant and table are looked up in each step, since they may be
+//! deleted in between, and nothing is locked or pinned between two pieces. So the rest of the command sees writes of
+//! other clients.
 //!
-//! A new command on many keys is one more arm of [`LongCommand::begin`] and of [`LongCommand::step`]. One that is in
-//! neither has [`SINGLE_STEP_ARGS`] arguments at most.
+//! A new command on many keys is one more arm of [`LongCommand::begin`] and of [`LongCommand::step`]. A command without
+//! such arms has [`SINGLE_STEP_ARGS`] arguments at most.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -30,7 +30,7 @@ use crate::limits::redis::{
 };
 use sandstorm_store::{RecordRef, RecordUpdate};
 
-/// The arguments of a command, however many.
+/// The arguments of a command of any length.
 #[derive(Clone, Copy)]
 pub(super) struct CommandArguments<'i> {
     pub(super) command: &'i RespCommand,
@@ -38,7 +38,7 @@ pub(super) struct CommandArguments<'i> {
 }
 
 impl<'i> CommandArguments<'i> {
-    /// All of them but the name.
+    /// All arguments but the name.
     pub(super) fn after_name(&self) -> impl Iterator<Item = &'i [u8]> + Clone + use<'i> {
         let (command, input) = (self.command, self.input);
         (1..command.count()).filter_map(move |number| command.arg(input, number))
@@ -56,8 +56,7 @@ impl<'i> CommandArguments<'i> {
     }
 }
 
-/// How many arguments a command may have, whether it is queued or run now. Of one in pieces that is run now it is not
-/// bounded here.
+/// The limit of a command's arguments, queued or run now. A command in pieces that is run now has no limit here.
 fn max_arguments(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
     match spec {
         Some(spec) if runs_in_pieces(spec) => {
@@ -67,7 +66,7 @@ fn max_arguments(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
                 usize::MAX
             }
         }
-        // One more, so that they say themselves what is too much.
+        // One more, so that the command itself can report the error.
         Some(spec) if spec.is(commands::ATOMIC) => 2 * ATOMIC_KEYS + 3,
         Some(spec) if spec.name == "watch" => WATCHED_KEYS + 2,
         // Up to four words an operation.
@@ -76,7 +75,7 @@ fn max_arguments(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
     }
 }
 
-/// Up to how many arguments all of them are collected for a command; of more, the first [`STEP_ARGS`] are.
+/// The number of arguments up to which all are collected for a command; of more, only the first [`STEP_ARGS`] are.
 pub(super) fn max_collected(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
     match max_arguments(spec, queued) {
         usize::MAX => STEP_ARGS,
@@ -84,7 +83,7 @@ pub(super) fn max_collected(spec: Option<&RedisCommandSpec>, queued: bool) -> us
     }
 }
 
-/// What a command is told that has more, or more bytes than one that is run in one go may have.
+/// The error of a command with too many arguments, or too many bytes for one that is run in one go.
 #[cold]
 pub(super) fn size_error(
     spec: &RedisCommandSpec,
@@ -104,32 +103,32 @@ fn runs_in_pieces(spec: &RedisCommandSpec) -> bool {
     matches!(spec.name, "mget" | "del" | "unlink" | "exists" | "touch" | "fcall" | "fcall_ro")
 }
 
-/// A command under way.
+/// A running command.
 pub(super) enum LongCommand {
-    /// The same for each key.
+    /// One action for each key.
     PerKey(PerKeyCommand),
     /// KEYS.
     Keys(Box<KeysCommand>),
     /// RANDOMKEY.
     RandomKey(RandomKeyCommand),
-    /// FLUSHALL: the tables that are still to be emptied.
+    /// FLUSHALL: the remaining tables.
     Flush(VecDeque<u64>),
     /// The arguments of an FCALL.
     FcallArguments(FcallEncoder),
 }
 
-/// What is done to each key.
+/// The action for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyAction {
-    /// Its value is answered.
+    /// Returns its value.
     Get,
-    /// It is deleted.
+    /// Deletes it.
     Delete,
-    /// It is counted.
+    /// Counts it.
     Count,
 }
 
-/// The same for each key.
+/// A command with one action for each key.
 pub(super) struct PerKeyCommand {
     action: KeyAction,
     table: u64,
@@ -138,12 +137,12 @@ pub(super) struct PerKeyCommand {
     counted: i64,
 }
 
-/// What has been found for KEYS.
+/// The results of KEYS so far.
 pub(super) struct KeysCommand {
     table: u64,
-    /// The hash where the scan goes on; none: it has ended.
+    /// The hash at which the scan continues; none: it has ended.
     cursor: Option<u64>,
-    /// What may still go into the pattern.
+    /// The remaining steps of the pattern.
     steps: u64,
     found: usize,
     bytes: usize,
@@ -152,7 +151,7 @@ pub(super) struct KeysCommand {
     has_answered: bool,
 }
 
-/// A look around a table for some record.
+/// A search of a table for any record.
 pub(super) struct RandomKeyCommand {
     table: u64,
     start: u64,
@@ -161,17 +160,17 @@ pub(super) struct RandomKeyCommand {
     scans: usize,
 }
 
-/// Arguments that are put together for an extension.
+/// The arguments that are encoded for an extension.
 pub(super) struct FcallEncoder {
     at: usize,
     bytes: Vec<u8>,
 }
 
-/// Fewer arguments than this are dealt with in one step anyway.
+/// Commands with fewer arguments take one step anyway.
 const MIN_ARGS: usize = 3;
 
 impl LongCommand {
-    /// Begins a command, if it is one that may take long. What is refused here was not begun.
+    /// Begins a command, if it is one that may take long. An error here means that it has not begun.
     pub(super) fn begin(
         call: &mut CommandCall<'_, '_>,
         spec: &RedisCommandSpec,
@@ -216,8 +215,8 @@ impl LongCommand {
         })
     }
 
-    /// Does a part of it; tells whether that was the last. An error ends it, and is told if nothing has been answered
-    /// yet.
+    /// Runs a part of the command. Returns whether it was the last. An error ends the command, and is answered if
+    /// nothing has been answered yet.
     pub(super) fn step(
         &mut self,
         call: &mut CommandCall<'_, '_>,
@@ -232,7 +231,7 @@ impl LongCommand {
                     call.reply.ok();
                     return Ok(true);
                 };
-                // One that was dropped meanwhile is as empty as it gets.
+                // A table that was dropped meanwhile needs no emptying.
                 if let Some(entry) = call.view()?.table(id) {
                     keys::clear(call, entry)?;
                 }
@@ -242,7 +241,7 @@ impl LongCommand {
         }
     }
 
-    /// Whether a part of the answer may have left, so that there can be no error in its place.
+    /// Whether a part of the answer may have left, so that no error can replace it.
     pub(super) fn has_answered(&self) -> bool {
         match self {
             LongCommand::PerKey(each) => each.action == KeyAction::Get,
@@ -251,7 +250,7 @@ impl LongCommand {
         }
     }
 
-    /// Bytes that it holds.
+    /// Bytes that it uses.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             LongCommand::Keys(keys) => keys.chunks.iter().map(Vec::capacity).sum(),
@@ -281,7 +280,7 @@ impl PerKeyCommand {
     fn step(&mut self, call: &mut CommandCall<'_, '_>, arguments: &CommandArguments<'_>) -> Result<bool, CommandError> {
         let entry = reach_table(call.view()?, self.table, self.action == KeyAction::Delete)?;
         let batch = arguments.from(self.at);
-        // Hashes each of them.
+        // Each key is hashed.
         #[cfg(test)]
         crate::hashed::note(batch.len());
         entry.table.prefetch_keys(call.guard, &batch);
@@ -355,7 +354,7 @@ impl KeysCommand {
                 true => {}
             }
         }
-        // Records come by their hashes; those where the next step begins are shown again there.
+        // Records come in the order of their hashes; those at the beginning of the next step are returned again there.
         for record in shown.iter().filter(|record| Some(crate::hash_key(&entry.table, record.key())) != next) {
             self.push(record.key());
         }
@@ -369,7 +368,7 @@ impl KeysCommand {
             self.chunks.push_back(Vec::with_capacity(KEYS_CHUNK_BYTES.max(key.len() + 32)));
         }
         if let Some(out) = self.chunks.back_mut() {
-            // Both versions of the protocol write it so.
+            // Both versions of the protocol have this form.
             RespWriter { out, resp3: false }.bulk(key);
         }
         self.found += 1;
@@ -378,7 +377,7 @@ impl KeysCommand {
 }
 
 impl RandomKeyCommand {
-    /// Around the table once: some buckets a call, the more records the fewer of them.
+    /// Around the table once: some buckets a call; more records mean fewer calls.
     fn step(&mut self, call: &mut CommandCall<'_, '_>) -> Result<bool, CommandError> {
         let table = &reach_table(call.view()?, self.table, false)?.table;
         let (mut found, mut ended): (Option<RecordRef<'_>>, _) = (None, table.stats().records == 0);
@@ -421,15 +420,15 @@ impl FcallEncoder {
     }
 }
 
-/// How a command in pieces was left.
+/// The state of a command after a call.
 pub(super) enum PieceOutcome {
     /// It has ended.
     Finished,
-    /// It goes on after others had their turn.
+    /// It continues after other turns.
     Suspended(LongCommand),
 }
 
-/// Runs a command until it has ended, or others are to have their turn.
+/// Runs a command until it has ended, or the session should yield.
 pub(super) fn run_pieces(
     call: &mut CommandCall<'_, '_>,
     mut long: LongCommand,
@@ -442,7 +441,7 @@ pub(super) fn run_pieces(
             Ok(true) => return PieceOutcome::Finished,
             Ok(false) => {}
             Err(_) if long.has_answered() => {
-                // Whoever waits for the rest hears that there is none.
+                // A client that waits for the rest must learn that there is none.
                 call.state.close_after_reply = true;
                 return PieceOutcome::Finished;
             }

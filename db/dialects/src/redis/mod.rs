@@ -3,11 +3,11 @@
 //! - `session`: one connection: finds commands, prefetches what a batch of them will read, runs them in order
 //! - `commands`: the table of all commands; `command_call`: what a handler is given
 //! - `strings`, `numbers`, `expiry`, `keys`: commands on records; all that read and write do so in one `Table::update`
-//! - `bits`, `lcs`: commands on parts of values whose work has a bound of its own
-//! - `long_commands`: commands that can take long, and are run in pieces
-//! - `transactions`, `stripe_locks`: MULTI and EXEC, and what has to happen to several keys at once
+//! - `bits`, `lcs`: commands on parts of values, whose work has a limit of its own
+//! - `long_commands`: commands that can take long and are run in pieces
+//! - `transactions`, `stripe_locks`: MULTI and EXEC, and other changes of several keys at once
 //! - `functions`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest; `unsupported`:
-//!   what is not there, and what to do instead
+//! missing commands, and their alternatives
 
 mod bits;
 mod clients;

@@ -1,4 +1,4 @@
-//! Commands that count, and that look at single bits.
+//! Commands on counters and on single bits.
 
 use arrayvec::ArrayVec;
 use sandstorm_net::resp::push_decimal;
@@ -9,7 +9,7 @@ use super::strings::{ZEROS, byte_range};
 use sandstorm_store::limits::MAX_VALUE_BYTES;
 use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
-/// A new value for a record that keeps what else it has.
+/// A new value for a record, which keeps its other properties.
 fn rewrite<'v, R>(old: Option<RecordRef<'_>>, value: UpdateValue<'v>, answer: R) -> RecordUpdate<'v, R> {
     let flags = old.map_or(0, |record| record.flags());
     RecordUpdate::Put { value, flags, expires_at_ms: old.map_or(0, |record| record.expires_at_ms()), answer }
@@ -88,7 +88,7 @@ pub(super) fn getbit(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Each byte, for a value that is put together of parts.
+/// Each byte, as a part of a value.
 static SINGLE_BYTES: [[u8; 1]; 256] = {
     let mut bytes = [[0]; 256];
     let mut byte = 0;
@@ -122,7 +122,7 @@ pub(super) fn setbit(call: &mut CommandCall<'_, '_>) -> CommandResult {
 }
 
 pub(super) fn bitcount(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    // Redis 7.0 looks for the key before it looks at what else was said.
+    // As Redis 7.0, it looks up the key before it checks the other arguments.
     let Some(record) = call.get(call.arg(1))? else {
         call.reply.integer(0);
         return Ok(());
@@ -132,7 +132,7 @@ pub(super) fn bitcount(call: &mut CommandCall<'_, '_>) -> CommandResult {
         4 | 5 => Some((call.integer(2)?, call.integer(3)?)),
         _ => return Err(SYNTAX.into()),
     };
-    // And at both ends before it looks at the unit.
+    // And it checks both ends before the unit.
     if range.is_some_and(|(start, end)| start < 0 && end < 0 && start > end) {
         call.reply.integer(0);
         return Ok(());
@@ -154,7 +154,7 @@ pub(super) fn bitcount(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Bits that are set; eight bytes at a time, since values may be long.
+/// The number of set bits; eight bytes at a time, since values may be long.
 fn count_ones(bytes: &[u8]) -> i64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let words = words.iter().map(|word| i64::from(u64::from_ne_bytes(*word).count_ones())).sum::<i64>();
@@ -171,7 +171,7 @@ fn count_bits(value: &[u8], start: i64, end: i64) -> i64 {
     if start > end {
         return 0;
     }
-    // Whole bytes, less what is before and behind.
+    // Whole bytes, less the bits before and behind.
     let bytes = value.get((start / 8) as usize..=(end / 8) as usize).unwrap_or_default();
     let all = count_ones(bytes);
     let before = bytes.first().map_or(0, |byte| (u32::from(*byte) >> (8 - start % 8)).count_ones());

@@ -3,10 +3,10 @@
 use super::command_call::{CommandCall, CommandResult, lossy_text, parse_integer};
 use super::commands::unknown_subcommand;
 
-/// The version of Redis whose commands are answered.
+/// The version of Redis whose commands are supported.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
-/// Answers lines for a person.
+/// Answers with lines for a person.
 pub(super) fn help(call: &mut CommandCall<'_, '_>, lines: &[&str]) -> CommandResult {
     call.reply.array(lines.len());
     lines.iter().for_each(|line| call.reply.simple(line));

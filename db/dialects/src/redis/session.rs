@@ -1,5 +1,5 @@
-//! One connection's conversation: whole commands are found, their buckets and records prefetched, and then they are run
-//! in order.
+//! The session of one connection: it finds whole commands, prefetches their buckets and records, and runs them in
+//! order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use sandstorm_accounts::CommandPreview;
 use sandstorm_catalog::TenantView;
 use sandstorm_store::EpochGuard;
 
-/// What one connection has said so far.
+/// The state of one connection.
 pub struct RedisSession {
     parser: RespParser,
     state: RedisSessionState,
-    /// A command that is run in pieces, and has not ended. Its bytes are the first of the input.
+    /// A running command in pieces. Its bytes are the first of the input.
     under_way: Option<Box<SuspendedCommand>>,
 }
 
@@ -37,40 +37,40 @@ struct SuspendedCommand {
     command: RespCommand,
     spec: &'static RedisCommandSpec,
     long: LongCommand,
-    /// For whom it was begun.
+    /// The identity for which it began.
     identity: Option<ConnectionIdentity>,
-    /// Microseconds that its pieces have taken.
+    /// Microseconds of its pieces so far.
     took_us: u64,
 }
 
-/// A command of a batch, and where it begins.
+/// A command of a batch, and its offset.
 type BatchCommand = (usize, RespCommand, Option<&'static RedisCommandSpec>);
 
-/// What a command has come to: whom the connection acts for then, and the rest of it, if it goes on later.
+/// The result of a command: the connection's tenant afterwards, and the rest of the command, if it continues later.
 struct CommandOutcome<'w> {
     view: Option<&'w Arc<TenantView>>,
     rest: Option<(LongCommand, u64)>,
 }
 
 impl RedisSession {
-    /// A connection to a port that is for this.
+    /// A new session at a port.
     pub(crate) fn new(service: &Arc<PortService>) -> RedisSession {
         RedisSession { parser: RespParser::default(), state: RedisSessionState::new(service), under_way: None }
     }
 
-    /// Whom it acts for.
+    /// The identity that it acts for.
     pub(crate) fn identity(&self) -> Option<&ConnectionIdentity> {
         self.state.identity.as_ref()
     }
 
-    /// Bytes that it keeps: a part of a command that was understood, a transaction that has only begun.
+    /// Bytes that it uses: a part of a parsed command, an open transaction.
     pub(crate) fn held_bytes(&self) -> usize {
         let multi = self.state.multi.as_ref().map_or(0, |multi| multi.held_bytes());
         let long = self.under_way.as_ref().map_or(0, |one| one.command.held_bytes() + one.long.held_bytes());
         self.parser.held_bytes() + multi + self.state.watched.held_bytes() + long
     }
 
-    /// A worker has it now, under that name; from where to where it goes.
+    /// Sets the worker that has it, and its name there; `addresses` are its two ends.
     pub(crate) fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
         self.state.place = place;
         match &self.state.entered {
@@ -79,7 +79,7 @@ impl RedisSession {
         }
     }
 
-    /// Whether another connection of its tenant has ended it.
+    /// Whether another connection of its tenant has killed it.
     pub(crate) fn is_killed(&self) -> bool {
         self.state.entered.as_ref().is_some_and(|entered| entered.client.is_killed())
     }
@@ -89,7 +89,7 @@ impl RedisSession {
         self.under_way.is_some()
     }
 
-    /// Takes the connections that it has ended: the worker of each, and its name there.
+    /// Takes the connections that it has killed: the worker of each, and its name there.
     pub(crate) fn killed(&mut self) -> Vec<(u32, u64)> {
         std::mem::take(&mut self.state.kills)
     }
@@ -155,7 +155,7 @@ impl RedisSession {
         }
     }
 
-    /// Goes on with a command of which some pieces have been run.
+    /// Continues a command of which some pieces have been run.
     fn continued<'w>(
         &mut self,
         context: &CommandContext<'w>,
@@ -166,7 +166,7 @@ impl RedisSession {
         out: &mut Vec<u8>,
     ) -> (usize, NextAction) {
         let SuspendedCommand { command, spec, long, identity, took_us } = under_way;
-        // There may be another tenant of that name by now.
+        // Another tenant may have that name by now.
         let view = view.filter(|_| self.state.identity == identity);
         let (start, begun) = (out.len(), Instant::now());
         let (left, took_us) = {
@@ -199,7 +199,7 @@ impl RedisSession {
         }
     }
 
-    /// Takes back an answer that the client does not want to hear, after a command has ended.
+    /// Removes an answer that the client does not want, after a command has ended.
     fn heard(&mut self, start: usize, out: &mut Vec<u8>) {
         self.state.unheard = self.state.replies != ReplyMode::On;
         match self.state.replies {
@@ -213,7 +213,7 @@ impl RedisSession {
         }
     }
 
-    /// Finds the commands of a batch. Tells how many bytes they take, and what is to come after them.
+    /// Finds the commands of a batch. Returns the bytes that they take, and the next action after them.
     fn find(
         &mut self,
         context: &CommandContext<'_>,
@@ -223,8 +223,8 @@ impl RedisSession {
     ) -> (usize, Result<NextAction, sandstorm_net::resp::ProtocolError>) {
         let (mut at, mut args, mut empty) = (0, 0, 0);
         loop {
-            // What a stranger says may change what is allowed next. Of many arguments no more are read than are run
-            // now.
+            // A command of an unauthenticated client may change what is allowed next. If there are many arguments, no
+            // more are parsed than are run now.
             if batch.is_full() || stranger && !batch.is_empty() || args >= BATCH_ARGS || empty >= BATCH_ARGS {
                 context.work((empty / ARGS_PER_REQUEST) as u64);
                 return (at, Ok(NextAction::Yield));
@@ -251,7 +251,7 @@ impl RedisSession {
         }
     }
 
-    /// What has to happen before the next command.
+    /// The action before the next command.
     fn stop(&mut self) -> Option<NextAction> {
         if let Some(invokes) = self.state.invokes.take() {
             let (extension, args) = *invokes;
@@ -318,7 +318,7 @@ impl RedisSession {
         CommandOutcome { view, rest: None }
     }
 
-    /// Runs a command that may be run, and writes what went wrong if it did.
+    /// Runs a command that is allowed, and writes its error if it fails.
     pub(super) fn answer(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpec) {
         let start = call.reply.out.len();
         let counted =
@@ -357,14 +357,14 @@ impl RedisSession {
 
 /// Notes a command in the tenant's log if it took long.
 fn log_slow(call: &mut CommandCall<'_, '_>, took_us: u64, view: &TenantView) {
-    // What an invocation takes is known when it has ended.
+    // The time of an invocation is known when it has ended.
     if took_us >= call.context.facts.slow_us && call.state.invokes.is_none() && !is_word(call.arg(0), "SLOWLOG") {
         let name = call.state.more().name.clone();
         view.tenant.usage.slow.note(took_us, CommandPreview::of(call.args), &name);
     }
 }
 
-/// Asks the processor for the buckets of a batch's first keys, then for their records.
+/// Prefetches the buckets of a batch's first keys, then their records.
 fn prefetch(
     batch: &[BatchCommand],
     input: &[u8],
@@ -387,7 +387,7 @@ fn prefetch(
     table.prefetch_records(guard, hashes.iter().copied());
 }
 
-/// Answers a command: runs it, keeps it for EXEC, or says why not.
+/// Answers a command: runs it, queues it for EXEC, or returns an error.
 fn dispatch(
     call: &mut CommandCall<'_, '_>,
     spec: Option<&'static RedisCommandSpec>,
@@ -399,7 +399,7 @@ fn dispatch(
             Some(unsupported::hint(call.args).unwrap_or_else(|| transactions::unknown_command(call.args)))
         }
         Some(spec) => commands::arity_error(spec, call.args).or_else(|| match call.view {
-            // Its right has ended, and the connection ends with it.
+            // Its right to act has ended, and the connection ends with it.
             None if call.state.close_after_reply => Some(NO_AUTH.into()),
             _ if spec.is(commands::NO_AUTH) => check_size(call, spec, arguments),
             None => Some(no_auth_error(call)),
@@ -423,7 +423,7 @@ fn dispatch(
     PieceOutcome::Finished
 }
 
-/// What a command is told that has more arguments, or more bytes, than are looked at in one go.
+/// The error of a command with more arguments, or more bytes, than are processed in one go.
 #[inline]
 fn check_size(
     call: &CommandCall<'_, '_>,
@@ -467,8 +467,8 @@ fn queue_or_run(
     PieceOutcome::Finished
 }
 
-/// Notes of a command in pieces, which has ended, what [`RedisSession::answer`] notes of others: where the answer to
-/// its last piece begins, and how long all of them took.
+/// Notes for an ended command in pieces what [`RedisSession::answer`] notes for others: the beginning of the last
+/// piece's answer, and the time of all pieces.
 fn record_end(
     call: &mut CommandCall<'_, '_>,
     spec: &RedisCommandSpec,
@@ -488,7 +488,7 @@ fn record_end(
     }
 }
 
-/// Runs a command while nobody else writes its keys.
+/// Runs a command while no other thread writes its keys.
 fn run_atomic(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) {
     let mut wanted = StripeLockRequest::default();
     if let Err(CommandError(text)) = transactions::collect_locks(call, spec, &mut wanted) {

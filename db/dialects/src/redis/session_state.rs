@@ -1,5 +1,5 @@
-//! What a connection's commands look at and change: whom it acts for, its table, its transaction, and which answers it
-//! wants.
+//! The state that a connection's commands read and change: its identity, its table, its transaction, and its wanted
+//! answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::{ConnectionIdentity, PortService};
 use sandstorm_accounts::{ClientRegistration, CommandPreview, RedisClientStatus, TenantUsage};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 
-/// What its commands look at and change.
+/// The state that a connection's commands read and change.
 pub(super) struct RedisSessionState {
     pub(super) service: Arc<PortService>,
     pub(super) identity: Option<ConnectionIdentity>,
-    /// The table that was selected.
+    /// The selected table.
     pub(super) table: Option<u64>,
-    /// The one that is used until then, and the snapshot that it was found in.
+    /// The default table, and the snapshot in which it was found.
     pub(super) default_table: Option<u64>,
     pub(super) looked_at: u64,
     /// The number by which the table was selected.
@@ -30,41 +30,41 @@ pub(super) struct RedisSessionState {
     pub(super) replies: ReplyMode,
     pub(super) multi: Option<Box<PendingTransaction>>,
     pub(super) watched: WatchedKeys,
-    /// Commands of a transaction run.
+    /// Whether the commands of a transaction are running.
     pub(super) in_exec: bool,
-    /// When an invocation was asked for, and what to note if it takes long.
+    /// The time at which an invocation was requested, and its slow log entry.
     pub(super) pending_slow_log: Option<Box<PendingSlowLogEntry>>,
-    /// The answer of the invocation that is under way is not wanted.
+    /// Whether the answer of the running invocation is unwanted.
     pub(super) unheard: bool,
     /// An extension that is to be called, and its arguments.
     pub(super) invokes: Option<Box<(Vec<u8>, Vec<u8>)>>,
     pub(super) more: Option<Box<ClientAttributes>>,
-    /// Where it stands among its tenant's connections.
+    /// Its registration among its tenant's connections.
     pub(super) entered: Option<ClientRegistration>,
-    /// What is said there of it is not all true any more.
+    /// Whether its published state is outdated.
     pub(super) needs_publish: bool,
-    /// The worker that has it, and its name there; from where to where it goes.
+    /// The worker that has it, and its name there; its two addresses.
     pub(super) place: (u32, u64),
     pub(super) addresses: Option<(SocketAddr, SocketAddr)>,
     pub(super) tracked: TrackingState,
-    /// Connections that it has ended.
+    /// Connections that it has killed.
     pub(super) kills: Vec<(u32, u64)>,
 }
 
-/// A moment; whose log it belongs into, the command, and from how many microseconds on.
+/// The start of a command, the usage with its slow log, the command, and the threshold in microseconds.
 pub(super) type PendingSlowLogEntry = (Instant, (Arc<TenantUsage>, CommandPreview, u64));
 
-/// What few ask for.
+/// State that few clients need.
 #[derive(Default)]
 pub(super) struct ClientAttributes {
     pub(super) id: u64,
     pub(super) name: Box<[u8]>,
     pub(super) library: (Box<[u8]>, Box<[u8]>),
-    /// Tokens shown that were not right.
+    /// Wrong tokens that it has shown.
     pub(super) failures: u32,
 }
 
-/// Which answers the client wants.
+/// The answers that the client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyMode {
     On,
@@ -105,7 +105,7 @@ impl RedisSessionState {
         }
     }
 
-    /// Makes it as it was at first, but for its number and the wrong tokens that it has shown.
+    /// Resets the state, except for its number and its count of wrong tokens.
     pub(super) fn reset(&mut self) {
         let (id, failures) = (self.id(), self.more().failures);
         let (place, addresses, kills) = (self.place, self.addresses, std::mem::take(&mut self.kills));
@@ -141,8 +141,8 @@ impl RedisSessionState {
         self.watched.count()
     }
 
-    /// Enters it among its tenant's connections, if it is not there. Tells whether it may go on: another one may have
-    /// ended it.
+    /// Registers it among its tenant's connections, if it is not there. Returns whether it may go on: another
+    /// connection may have killed it.
     pub(super) fn enter(&mut self, view: Option<&Arc<TenantView>>, now_ms: u64) -> bool {
         let Some(view) = view else {
             self.entered = None;
@@ -160,7 +160,7 @@ impl RedisSessionState {
         })
     }
 
-    /// Tells its tenant's other connections what has changed about it.
+    /// Publishes its changes to its tenant's other connections.
     pub(super) fn tell(&mut self) {
         let (queued, watches) = (self.queued(), self.watches());
         let stands = RedisClientStatus { database: self.database, resp3: self.resp3, queued, watches };
@@ -176,7 +176,7 @@ impl RedisSessionState {
         }
     }
 
-    /// It acts for another tenant from here on.
+    /// Sets another identity from here on.
     pub(super) fn begin(&mut self, identity: ConnectionIdentity) {
         self.identity = Some(identity);
         (self.table, self.database, self.looked_at, self.handed_over) = (None, 0, u64::MAX, false);
@@ -188,7 +188,7 @@ impl RedisSessionState {
         self.table.or(self.default_table)
     }
 
-    /// The table that `SELECT` means: by its id, by its name, or 0 for the one that is used at first.
+    /// The table that `SELECT` names: by its id, by its name, or 0 for the default table.
     pub(super) fn selected(&self, view: &TenantView, word: &[u8]) -> Result<u64, CommandError> {
         let found = match parse_integer(word) {
             Some(0) => self.default_table,
@@ -201,7 +201,7 @@ impl RedisSessionState {
         found.ok_or_else(|| "ERR DB index is out of range".into())
     }
 
-    /// Looks whom it may act for still, and which table it uses at first.
+    /// Checks its right to act for its tenant, and finds its default table.
     pub(super) fn look<'s>(&mut self, snapshot: &'s DirectorySnapshot) -> Option<&'s Arc<TenantView>> {
         let mut view = self.identity.and_then(|identity| identity.view(snapshot));
         if view.is_none() {

@@ -1,6 +1,6 @@
-//! CONFIG: what tools ask for and set. Settings of the server are its operator's, of a table its tenant's; so a
-//! connection changes none of them. What it asks for is granted where it is so already, or where nothing that a client
-//! can see depends on it.
+//! CONFIG: settings that tools read and write. Settings of the server belong to its operator, those of a table to its
+//! tenant, so a connection changes none of them. A CONFIG SET succeeds if the value is the current one already, or has
+//! no effect that a client can see.
 
 use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text, parse_integer};
 use super::commands::unknown_subcommand;
@@ -8,7 +8,7 @@ use super::glob::GlobPattern;
 use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST};
 use sandstorm_accounts::limits::SLOW_ENTRIES;
 
-/// What tools ask for, and what is true of it.
+/// The settings that tools read, with their current values.
 pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)> {
     let table = call.table(false).ok();
     let policy = match table.map(|table| table.mode) {
@@ -34,8 +34,8 @@ pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)
     ]
 }
 
-/// Settings that make no difference to what a client is answered: how a Redis stores small collections, when it frees,
-/// forks, logs and samples. A name that ends in `-` stands for all that begin so.
+/// Settings without an effect on answers: how a Redis stores small collections, when it frees, forks, logs and samples.
+/// A name that ends in `-` stands for all that begin with it.
 const WITHOUT_EFFECT: [&str; 33] = [
     "list-",
     "hash-",
@@ -72,7 +72,7 @@ const WITHOUT_EFFECT: [&str; 33] = [
     "tcp-keepalive",
 ];
 
-/// Settings that would make a difference, and why they are not made here.
+/// Settings that would have an effect, and the reasons that they cannot be changed here.
 const FIXED_SETTINGS: [(&str, &str); 16] = [
     ("save", "records are in memory and are not kept over a restart"),
     ("appendonly", "records are in memory and are not kept over a restart"),
@@ -92,12 +92,12 @@ const FIXED_SETTINGS: [(&str, &str); 16] = [
     ("cluster-enabled", "there is no cluster"),
 ];
 
-/// Whether a value says the same as that which holds.
+/// Whether a value equals the current one.
 fn is_same_value(now: &str, asked: &[u8]) -> bool {
     is_word(asked, now) || parse_integer(asked).is_some_and(|number| now.parse() == Ok(number))
 }
 
-/// What speaks against setting this.
+/// The reason that this cannot be set.
 fn set_error(name: &[u8], value: &[u8], now: &[(&str, String)]) -> Option<CommandError> {
     if now.iter().any(|(known, now)| is_word(name, known) && is_same_value(now, value)) {
         return None;
@@ -162,7 +162,7 @@ fn get(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.context.work((PATTERN_STEPS - left) / PATTERN_STEPS_PER_REQUEST);
     call.reply.map(shown.len());
     for (name, value) in shown {
-        // A name comes back as it was said.
+        // A name is returned as it was written.
         let said = call.rest(2).iter().find(|said| is_word(said, name));
         call.reply.bulk(said.map_or(name.as_bytes(), |said| *said));
         call.reply.bulk(value.as_bytes());

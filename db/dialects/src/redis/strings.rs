@@ -23,13 +23,13 @@ struct SetOptions {
     get: bool,
     keep_ttl: bool,
     persist: bool,
-    /// How the time is said, and the number of the argument.
+    /// The unit of the time, and the number of its argument.
     expiry: Option<(ExpiryUnit, usize)>,
 }
 
 impl SetOptions {
-    /// Reads those from an argument on. As in Redis one may be said again, and the last one counts; what contradicts it
-    /// may not.
+    /// Reads the options from an argument on. As in Redis one may be repeated, and the last one counts; contradictions
+    /// are errors.
     fn read(call: &CommandCall<'_, '_>, from: usize, set: bool) -> Result<SetOptions, CommandError> {
         let (mut options, mut at) = (SetOptions::default(), from);
         while at < call.args.len() {
@@ -61,7 +61,7 @@ impl SetOptions {
         Ok(options)
     }
 
-    /// The moment that they name, as the store has it; 0: none.
+    /// The moment of the expiry, as the store has it; 0: none.
     fn expires_at_ms(&self, call: &CommandCall<'_, '_>, name: &str) -> Result<u64, CommandError> {
         self.expiry.map_or(Ok(0), |(kind, at)| kind.at_ms(call, at, name))
     }
@@ -137,7 +137,7 @@ pub(super) fn getex(call: &mut CommandCall<'_, '_>) -> CommandResult {
     if options.expiry.is_none() && !options.persist {
         return get(call);
     }
-    // Redis looks for the key before it looks at the time.
+    // As Redis, it looks up the key before it checks the time.
     if call.get(call.arg(1))?.is_none() {
         call.reply.null();
         return Ok(());
@@ -146,7 +146,7 @@ pub(super) fn getex(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let past_ms = call.clock_ms().saturating_add(1);
     let old = call.update(call.arg(1), |old| match old {
         None => RecordUpdate::Keep(None),
-        // For who watches it, nothing has happened.
+        // For watchers of the key, nothing has happened.
         Some(record) if options.persist && record.expires_at_ms() == 0 => RecordUpdate::Keep(old),
         Some(_) if expires_at_ms != 0 && expires_at_ms <= past_ms => RecordUpdate::Delete(old),
         Some(record) => RecordUpdate::Put {
@@ -199,12 +199,12 @@ fn too_many_pairs(name: &str) -> CommandError {
     .into()
 }
 
-// Pairs are not torn apart.
+// Pairs are not split.
 const _: () = assert!(PLAN_OPERATIONS.is_multiple_of(2));
 
 fn put_pairs(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let entry = call.table(true)?;
-    // All or nothing: what can be seen to fail, fails before anything is written.
+    // All or nothing: a foreseeable error is returned before anything is written.
     for pair in call.rest(1).chunks(2) {
         if pair[0].len() > MAX_KEY_BYTES {
             return Err(StoreError::KeyTooLarge.into());
@@ -265,7 +265,7 @@ pub(super) fn strlen(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The part of a value that two numbers name; negative ones count from the end.
+/// The part of a value between two numbers; negative ones count from the end.
 pub(super) fn byte_range(value: &[u8], start: i64, end: i64) -> &[u8] {
     let len = value.len() as i64;
     if start < 0 && end < 0 && start > end {
@@ -283,7 +283,7 @@ pub(super) fn getrange(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// What lies between the end of a value and what is written behind it. It takes no memory until it is read.
+/// The zeros between the end of a value and a write behind it. They take no memory until they are read.
 pub(super) static ZEROS: [u8; MAX_VALUE_BYTES] = [0; MAX_VALUE_BYTES];
 
 pub(super) fn setrange(call: &mut CommandCall<'_, '_>) -> CommandResult {

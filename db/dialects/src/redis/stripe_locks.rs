@@ -1,11 +1,10 @@
-//! Tables of which some stripes are held, so that what happens to several keys happens at once for everybody who
-//! writes.
+//! Tables with locked stripes, so that changes of several keys happen at once for all writers.
 
 use hashbrown::HashMap;
 
 use sandstorm_store::{ExclusiveStripes, Participant, RecordTable, StripeSet};
 
-/// Which stripes of which tables are to be held.
+/// The stripes to be locked, by table.
 #[derive(Default)]
 pub(super) struct StripeLockRequest<'w> {
     tables: HashMap<usize, (&'w RecordTable, StripeSet)>,
@@ -16,18 +15,18 @@ impl<'w> StripeLockRequest<'w> {
         &mut self.tables.entry(std::ptr::from_ref(table).addr()).or_insert((table, StripeSet::default())).1
     }
 
-    /// A key's.
+    /// Adds a key's stripe.
     pub(super) fn key(&mut self, table: &'w RecordTable, key: &[u8]) {
         self.stripes(table).add(crate::hash_key(table, key));
     }
 
-    /// All.
+    /// Adds all stripes.
     pub(super) fn all(&mut self, table: &'w RecordTable) {
         *self.stripes(table) = StripeSet::ALL;
     }
 
-    /// Holds them. Tables by their addresses, which is the same order for everybody, so that no two wait for each
-    /// other.
+    /// Locks the stripes, tables in the order of their addresses. The order is the same for all threads, so no two wait
+    /// for each other.
     pub(super) fn hold(self, participant: &'w Participant) -> StripeLocks<'w> {
         let mut tables: Vec<_> = self.tables.into_values().collect();
         tables.sort_by_key(|(table, _)| std::ptr::from_ref::<RecordTable>(table).addr());
@@ -35,11 +34,11 @@ impl<'w> StripeLockRequest<'w> {
     }
 }
 
-/// What is held.
+/// The locked stripes.
 pub(super) struct StripeLocks<'w>(Vec<ExclusiveStripes<'w>>);
 
 impl<'w> StripeLocks<'w> {
-    /// What is held of a table.
+    /// The locked stripes of a table.
     pub(super) fn of(&mut self, table: &RecordTable) -> Option<&mut ExclusiveStripes<'w>> {
         self.0.iter_mut().find(|held| std::ptr::eq(held.table(), table))
     }

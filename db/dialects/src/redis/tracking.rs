@@ -1,7 +1,7 @@
-//! CLIENT TRACKING: client libraries with a cache of their own begin with it, and some refuse to start, or try for
-//! ever, where it is refused. The server remembers no key: it has a tracking table of no size, of which each entry is
-//! evicted at once. So every key that a tracked connection has read is told to be invalid right behind the answer. That
-//! is legal, and right: nothing stale is ever kept, and nothing else either.
+//! CLIENT TRACKING. Client libraries with a cache of their own begin with it; if it is refused, some fail to start or
+//! retry for ever. The server remembers no key: its tracking table has no size, so each entry is evicted at once. Every
+//! key that a tracked connection has read is invalidated right behind the answer. That is legal and correct: clients
+//! cache nothing, so nothing stale.
 
 use sandstorm_net::resp::RespWriter;
 
@@ -9,22 +9,22 @@ use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, is_w
 use super::commands::{self, RedisCommandSpec};
 use super::long_commands::CommandArguments;
 
-/// How a connection is tracked, as it has asked for.
+/// The tracking options that a connection has requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TrackingOptions {
     broadcast: bool,
     opt_in: bool,
     opt_out: bool,
     no_loop: bool,
-    /// Whether it said for which keys.
+    /// Whether it gave prefixes of keys.
     has_prefixes: bool,
 }
 
-/// What is kept of it.
+/// The tracking state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct TrackingState {
     pub(super) how: Option<TrackingOptions>,
-    /// Keys that commands of a transaction have read: they are told behind its answer.
+    /// Keys that commands of a transaction have read: they are invalidated behind its answer.
     keys: Vec<Box<[u8]>>,
 }
 
@@ -118,7 +118,7 @@ pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Tells a tracked connection, behind an answer, that what it has read may not be kept.
+/// Sends a tracked connection, behind an answer, the invalidation of the keys that it has read.
 pub(super) fn push_invalidation(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpec) {
     if call.state.tracked.how.is_none() {
         return;
@@ -137,7 +137,7 @@ pub(super) fn push_invalidation(call: &mut CommandCall<'_, '_>, spec: &RedisComm
     }
 }
 
-/// The same behind the answer of a command that was run in pieces: all its arguments are keys.
+/// The same behind the answer of a command in pieces: all its arguments are keys.
 pub(super) fn push_invalidation_of_all(
     call: &mut CommandCall<'_, '_>,
     spec: &RedisCommandSpec,

@@ -1,4 +1,4 @@
-//! MULTI and EXEC: commands that are kept, and then run while nobody else writes their keys.
+//! MULTI and EXEC: commands that are queued, and then run while no other thread writes their keys.
 
 use super::command_call::{CommandCall, CommandError, CommandResult, lossy_text, reach_table};
 use super::commands::{self, RedisCommandSpec};
@@ -39,19 +39,19 @@ impl QueuedCommand {
     }
 }
 
-/// What a connection has queued since MULTI.
+/// The commands that a connection has queued since MULTI.
 #[derive(Default)]
 pub(super) struct PendingTransaction {
     pub(super) queued: Vec<QueuedCommand>,
     bytes: usize,
     /// Keys that the commands name, each command counted as one at least.
     keys: usize,
-    /// A command was refused: EXEC will be, too.
+    /// Whether a command was refused: then EXEC fails, too.
     pub(super) broken: bool,
 }
 
 impl PendingTransaction {
-    /// Bytes that it holds.
+    /// Bytes that it uses.
     pub(super) fn held_bytes(&self) -> usize {
         if self.queued.is_empty() { 0 } else { self.bytes }
     }
@@ -69,7 +69,7 @@ impl WatchedKeys {
         self.keys.len()
     }
 
-    /// Bytes that it holds.
+    /// Bytes that it uses.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes + self.keys.capacity() * (size_of::<WatchedKey>() + ABSENCE_BYTES)
     }
@@ -135,14 +135,14 @@ pub(super) fn unwatch(call: &mut CommandCall<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Keeps a command for EXEC.
+/// Queues a command for EXEC.
 pub(super) fn queue(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) -> CommandResult {
     let Some(multi) = &mut call.state.multi else { return Ok(()) };
     if spec.is(commands::NO_MULTI) {
         multi.broken = true;
         return Err("ERR Command not allowed inside a transaction".into());
     }
-    // What runs in one go is bounded when it is queued, so that it is refused as a whole.
+    // The work of one go is limited when it is queued, so that it is refused as a whole.
     let bytes = call.args.iter().map(|arg| arg.len()).sum::<usize>();
     let keys = multi.keys + spec.keys(call.args).count().max(1);
     if keys > ATOMIC_KEYS || multi.bytes + bytes > ATOMIC_BYTES {
@@ -163,7 +163,7 @@ pub(super) fn queue(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandS
     Ok(())
 }
 
-/// Notes which keys a command will use, in the table that is selected when its turn comes.
+/// Collects the keys of a command, in the table that is selected when it runs.
 pub(super) fn collect_locks<'w>(
     call: &CommandCall<'_, 'w>,
     spec: &RedisCommandSpec,
@@ -187,7 +187,7 @@ pub(super) fn collect_locks<'w>(
     Ok(())
 }
 
-/// What all commands of a transaction, and the watched keys, need; `SELECT`s are followed on the way.
+/// The stripes for all commands of a transaction, and for the watched keys; follows each `SELECT`.
 fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand]) -> StripeLockRequest<'w> {
     let mut wanted = StripeLockRequest::default();
     if let Some(view) = call.view {
@@ -206,7 +206,7 @@ fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand
             }
             continue;
         }
-        // What fails here fails again when it is run, and is answered then.
+        // An error here is repeated when the command runs, and answered then.
         let _ = with_args(call, &args, |call| collect_locks(call, one.spec, &mut wanted));
     }
     call.state.table = before;
@@ -231,13 +231,13 @@ fn with_args<'w, R>(
     })
 }
 
-/// Whether nothing has happened to what is watched: neither a write, nor a deletion, nor both one after the other.
+/// Whether the watched keys have not changed: neither a write, nor a deletion, nor both one after the other.
 fn watches_unchanged<'w>(call: &CommandCall<'_, 'w>, held: &mut StripeLocks<'w>, watched: &WatchedKeys) -> bool {
     watched.keys.iter().all(|watch| {
         let entry = call.view.and_then(|view| reach_table(view, watch.table, false).ok());
         entry.is_some_and(|entry| {
             let hash = crate::hash_key(&entry.table, &watch.key);
-            // What is watched is among what is held.
+            // The watched keys are among the locked ones.
             held.of(&entry.table).is_some_and(|held| held.is_unchanged(hash, &watch.key, &watch.seen, call.now_ms()))
         })
     })
@@ -249,8 +249,8 @@ pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
         call.state.watched = WatchedKeys::default();
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
-    // Against the tenant's rate, all keys now, so that it refuses all of it or nothing: of each command those beyond
-    // the first, which was counted when it was queued. The work is counted as it is done, below.
+    // All keys count against the tenant's rate now, so that it refuses all of it or nothing. The first of each command
+    // was counted when it was queued. The work is counted as it is done, below.
     let further = |one: &QueuedCommand| one.spec.keys(&one.args()).count().saturating_sub(1);
     if let Err(CommandError(why)) = call.admit_rate(multi.queued.iter().map(further).sum()) {
         call.state.watched = WatchedKeys::default();
@@ -291,7 +291,7 @@ pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
         call.reply.resp3 = resp3;
         too_long |= call.reply.out.len() - start > ATOMIC_BYTES;
         if too_long {
-            // What was run stays run; what it said is not kept.
+            // The commands that ran are not undone; their answers are dropped.
             call.reply.out.truncate(start);
         }
     }
@@ -300,7 +300,7 @@ pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 const TOO_MUCH_WORK: &str = "ERR the transaction takes too long: this command was not run, those before it were";
 
-/// EXEC itself is refused: the transaction is over.
+/// Ends the transaction when EXEC itself is refused.
 pub(super) fn abort_exec(call: &mut CommandCall<'_, '_>, why: &str) -> CommandError {
     call.state.multi = None;
     call.state.watched = WatchedKeys::default();
@@ -312,14 +312,14 @@ pub(super) fn is_queued(state: &RedisSessionState, spec: &RedisCommandSpec) -> b
     state.multi.is_some() && !matches!(spec.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
 
-/// What a command that cannot be run does to the transaction in which it came.
+/// Marks the transaction of a command that cannot be run.
 pub(super) fn mark_aborted(state: &mut RedisSessionState) {
     if let Some(multi) = &mut state.multi {
         multi.broken = true;
     }
 }
 
-/// The error for what is no command.
+/// The error for an unknown command.
 pub(super) fn unknown_command(args: &[&[u8]]) -> CommandError {
     let mut preview = String::new();
     for arg in args.iter().skip(1) {

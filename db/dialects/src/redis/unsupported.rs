@@ -1,5 +1,4 @@
-//! Commands of Redis that are not there: what is said beside "unknown command", so that whoever said one knows what to
-//! do instead.
+//! Redis commands that do not exist here. The answer says more than "unknown command": it names an alternative.
 
 use super::command_call::CommandError;
 use super::transactions::unknown_command;
@@ -9,7 +8,7 @@ const MODULES: &str = "no modules here: push an extension, and call it with FCAL
 const FORMATS: &str = "Redis' own formats are not spoken here: read with GET or SCAN, write with SET";
 const OPERATOR: &str = "that is the server's operator's business, not a tenant's: docs/operations.md";
 
-/// What there is none of, and its commands.
+/// Missing features, and their commands.
 const UNSUPPORTED_TYPES: &[(&str, &[&str])] = &[
     (
         "lists",
@@ -177,7 +176,7 @@ const UNSUPPORTED_TYPES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Others, and what is said of them.
+/// Other commands, and the texts for them.
 const UNSUPPORTED_COMMANDS: &[(&str, &[&str])] = &[
     (LUA, &["eval", "evalsha", "eval_ro", "evalsha_ro"]),
     (
@@ -207,7 +206,7 @@ const UNSUPPORTED_COMMANDS: &[(&str, &[&str])] = &[
 /// Beginnings of modules' commands.
 const MODULE_PREFIXES: [&str; 10] = ["json.", "ft.", "ts.", "bf.", "cf.", "cms.", "topk.", "tdigest.", "graph.", "ai."];
 
-/// What is said to who wants what is not there.
+/// The hint for a missing command.
 pub(super) fn hint(args: &[&[u8]]) -> Option<CommandError> {
     let name = args.first()?.to_ascii_lowercase();
     let among = |names: &[&str]| names.iter().any(|known| known.as_bytes() == name);
@@ -223,7 +222,7 @@ pub(super) fn hint(args: &[&[u8]]) -> Option<CommandError> {
     Some(format!("{unknown}({why})").into())
 }
 
-/// SCRIPT: of scripts there are none.
+/// SCRIPT: there are no scripts.
 pub(super) fn script(call: &mut super::command_call::CommandCall<'_, '_>) -> super::command_call::CommandResult {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"EXISTS" => {
@@ -245,7 +244,7 @@ pub(super) fn script(call: &mut super::command_call::CommandCall<'_, '_>) -> sup
     }
 }
 
-/// LATENCY: nothing of it is kept; SLOWLOG has what took long.
+/// LATENCY: it has no data; SLOWLOG has the slow commands.
 pub(super) fn latency(call: &mut super::command_call::CommandCall<'_, '_>) -> super::command_call::CommandResult {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"LATEST" | b"HISTORY" => call.reply.array(0),

@@ -1,5 +1,5 @@
-//! What an invocation awaits is fetched between its polls, once, and once more where it lies further on; the invocation
-//! pays for it where it is polled beside another tenant's.
+//! The record that an invocation awaits is fetched between its polls, once, and once more where it lies further on. The
+//! invocation pays for it where it is polled beside another tenant's.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Budgets are CPU time: what computes too long is ended, what waits for a processor is not, and neither a switch nor a
-//! kill comes in the middle of a host function.
+//! Budgets are CPU time: code that computes too long is ended, code that waits for a processor is not. Neither a switch
+//! nor a kill comes in the middle of a host function.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -249,7 +249,7 @@ fn a_kill_waits_for_the_host_calls_end() {
     }
 }
 
-/// A future of one's own: polls so far, and a record that was read in the first.
+/// A future of the test's own: polls so far, and a record that was read in the first.
 type Reader = (u32, abi::RawRecord);
 
 unsafe extern "C" fn reads(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {

@@ -1,5 +1,5 @@
-//! Promises: whatever an extension asks of the server, through the API or past it, every answer is that of a model, and
-//! what is asked past the API gets a status. Both run under a sanitizer as well (`scripts/test deep`).
+//! Promises: whatever an extension asks of the server, every answer through the API is that of a model, and every
+//! request past the API gets a status. Both run under a sanitizer as well (`scripts/test deep`).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sandstorm_api::abi;
 
 use super::*;
 
-/// The extension that does what its arguments say.
+/// The extension that follows its arguments.
 const PROGRAM: &str = include_str!("../../../../tests/calls/program.rs");
 /// Operations of a wild call, in the order of `HostCalls`.
 const WILD_CALLS: u8 = 13;
@@ -20,7 +20,7 @@ const WILD_STEP: usize = 7;
 /// The highest status that the interface knows.
 const LAST_STATUS: u32 = abi::STATUS_NOT_ORDERED;
 
-/// What the table must hold.
+/// The expected content of the table.
 #[derive(Default)]
 struct Model(BTreeMap<u8, Vec<u8>>);
 
@@ -30,7 +30,7 @@ fn value(number: u8) -> Vec<u8> {
 }
 
 impl Model {
-    /// The reply to a program; `None` when it fails.
+    /// Returns the reply to a program; `None` when it fails.
     fn run(&mut self, program: &[u8]) -> Option<Vec<u8>> {
         let mut reply = Vec::new();
         for step in program.chunks_exact(3) {
@@ -107,7 +107,7 @@ fn random_programs_of_host_calls_find_what_a_model_finds() {
     result.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Asks past the API for what its arguments say. Replies with the statuses.
+/// Makes the requests of its arguments past the API. Replies with the statuses.
 unsafe extern "C" fn asks_as_told(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation, whose arguments the host keeps until it ends.
     let (host, steps) = unsafe {
@@ -186,7 +186,7 @@ fn random_wild_requests_get_a_status_each_and_harm_nothing() {
         let world = &mut *world.borrow_mut();
         let (end, reply, _) = world.run(&extension, &steps, Budget { reply_bytes: 64 << 10, ..long() });
         prop_assert_eq!(end, PollOutcome::Done);
-        // What was said before, by wild calls, stands in front; a call of `fail` drops it.
+        // The text of earlier wild calls stands in front; a call of `fail` drops it.
         let statuses = reply.len().checked_sub(steps.len() / WILD_STEP).map(|start| &reply[start..]);
         let statuses = statuses.ok_or_else(|| TestCaseError::fail("the statuses are not there"))?;
         prop_assert!(statuses.iter().all(|status| u32::from(*status) <= LAST_STATUS), "{:?}", statuses);

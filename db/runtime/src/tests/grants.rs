@@ -1,10 +1,10 @@
-//! Host calls on granted tables: each asks what the grant allows at that moment, whatever the invocation began with.
+//! Host calls on granted tables: each checks what the grant allows at that moment, whatever the invocation began with.
 
 use super::*;
 use sandstorm_catalog::{GrantAccess, GrantIssuer};
 
-/// Reads bob's table by name, then, after each yield, tries everything on it, with calls on its own table in between,
-/// and replies how that went.
+/// Reads bob's table by name, then, after each yield, tries every operation on it, with calls on its own table in
+/// between, and replies with the results.
 const SOURCE: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]
@@ -79,7 +79,7 @@ fn a_running_invocation_is_bound_by_what_a_grant_allows_now_and_keeps_what_it_ha
     assert_eq!(poll(&mut world, ["Ok", "ReadOnly", "Ok"]), PollOutcome::Pending);
     grant(GrantAccess::ReadWrite);
     assert_eq!(poll(&mut world, ["Ok", "Ok", "Ok"]), PollOutcome::Pending);
-    // The table is gone, and what it held would be freed but for the invocation.
+    // The table is gone, and its memory would be freed but for the invocation.
     directory.drop_table("bob", "numbers").unwrap();
     world.participant.quiescent();
     directory.reap();

@@ -1,4 +1,4 @@
-//! Registers and stacks: all of them survive a switch, and nothing of them reaches another tenant.
+//! Registers and stacks: all of them survive a switch, and no trace of them reaches another tenant.
 
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::*;
 /// Bytes of a picture of the registers: words first, then vector registers of 64 bytes.
 pub(super) const REGISTERS_BYTES: usize = VECTORS + 32 * 64;
 const VECTORS: usize = 256;
-/// Where in the picture the mask registers are.
+/// The offset of the mask registers in the picture.
 const MASKS: usize = 160;
 /// Turns of the loop during which the registers have to survive: milliseconds.
 const TURNS: u64 = 4_000_000;
@@ -112,8 +112,8 @@ fn vectors() -> (usize, usize) {
     }
 }
 
-/// What the picture should show: offset and value. Asked for by what may be switched out at any moment, for another one
-/// like it on the same thread: so it must not use the allocator, which would be entered twice.
+/// The expected picture: offset and value. Its caller may be switched out at any moment, for another one like it on the
+/// same thread: so it must not use the allocator, which would be entered twice.
 fn expected() -> impl Iterator<Item = (usize, u64)> {
     let (registers, words) = vectors();
     let vectors = (0..registers)
@@ -149,7 +149,7 @@ pub(super) unsafe extern "C" fn spins(slot: *mut u8, invocation: *mut abi::Invoc
     abi::POLL_DONE
 }
 
-/// Computes for ever at the end of its stack: what a switch keeps does not fit there any more.
+/// Computes for ever at the end of its stack: the state that a switch keeps does not fit there any more.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn deep(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     naked_asm!("lea rsp, [rsp - ({all} - 1024)]", "2:", "jmp 2b", all = const crate::limits::SIDE_STACK_BYTES)
@@ -195,7 +195,7 @@ mark_registers!(
     .endr"
 );
 
-/// Stores what is in the registers when the code begins into its slot, and returns.
+/// Stores the registers' contents at the code's beginning into its slot, and returns.
 macro_rules! picture_registers {
     ($name:ident, $vectors:literal) => {
         #[unsafe(naked)]
@@ -256,7 +256,7 @@ fn no_register_tells_one_tenant_what_another_had_in_it() {
     let mut world = World::new();
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
     for _ in 0..50 {
-        // The first poll of each is what is looked at: it enters at the function's first instruction.
+        // The first poll of each is checked: it enters at the function's first instruction.
         world.view = Arc::clone(&ada);
         let (marks, pictures) = (native(mark), native_with(yielding(picture), shows_registers, REGISTERS_BYTES, 64));
         assert_eq!(world.run(&marks, b"", long()).0, PollOutcome::Done);

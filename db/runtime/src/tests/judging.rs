@@ -1,4 +1,4 @@
-//! The watchdog's judgement, on made-up polls: nobody is asked for before the slice is over, everybody is soon after,
+//! The watchdog's judgement, on made-up polls: no poll is asked for before its slice is over, every poll is soon after,
 //! and a worker without a processor is not flooded with signals.
 
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn reading(passed_us: u64, asked: bool, in_call: bool) -> PollReading {
 fn the_steps_to_a_switch() {
     let mut judge = PreemptionPolicy::default();
     assert!(judge.sees(7));
-    // Microseconds since the poll began, request unanswered, in a host call, what is done about it.
+    // Microseconds since the poll began, request unanswered, in a host call, the action.
     let steps = [
         (0, false, false, PreemptionAction::Wait),
         (99, false, true, PreemptionAction::Wait),
@@ -56,8 +56,8 @@ fn what_is_charged_to_a_poll_that_was_not_ended_is_bounded() {
 }
 
 proptest! {
-    /// Whenever a poll begins between two looks, and however late each look is, it is asked for after its slice and at
-    /// most one period and two delays later.
+    /// A poll may begin at any time between two looks, and each look may be late. The poll is asked for after its slice
+    /// and at most one period and two delays later.
     #[test]
     fn a_long_poll_is_asked_for_in_time(limit_us in 1u64..100_000, first_us in 0u64..WATCHDOG_PERIOD_US, late_us in 0u64..50) {
         let mut judge = PreemptionPolicy::default();

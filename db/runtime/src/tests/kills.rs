@@ -1,4 +1,4 @@
-//! Each bad kind of code ends with its cause, and what runs next on the worker is right. Here the bad code is this
+//! Each bad kind of code ends with its cause, and the next code on the worker runs right. Here the bad code is this
 //! program's own, so that it can do what no safe Rust compiles to.
 
 use std::arch::asm;
@@ -131,7 +131,7 @@ unsafe extern "C" fn abort_memory(_: *mut u8, invocation: *mut abi::InvocationHe
 /// Leaves flags and control words as no code may, then loops until it is ended.
 unsafe extern "C" fn upset_registers(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     let control = (0x0040_u16, 0x7f80_u32);
-    // SAFETY: exactly what must be undone by the landing.
+    // SAFETY: exactly the state that the landing must undo.
     unsafe {
         asm!(
             "fld1", "fld1", "fldcw [{0}]", "ldmxcsr [{1}]", "std",
@@ -255,7 +255,7 @@ fn engines_come_and_go_on_one_thread_and_on_many() {
     });
 }
 
-/// Where the thread's signal stack is and which signals it blocks.
+/// Returns the thread's signal stack and the signals that it blocks.
 fn signal_state() -> (usize, Vec<i32>) {
     // SAFETY: both calls write to locals, for which all-zero is valid.
     unsafe {

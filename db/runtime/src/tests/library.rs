@@ -1,4 +1,4 @@
-//! Real compiled extensions: they load, run, misbehave and unload; what is not one is refused before it is mapped.
+//! Real compiled extensions: they load, run, misbehave and unload; any other file is refused before it is mapped.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -211,7 +211,7 @@ fn descriptors(inode: u64) -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().filter_map(ours).count()
 }
 
-/// The offset of the program header of that type.
+/// Returns the offset of the program header of that type.
 fn header_at(file: &[u8], kind: elf::ProgramType) -> usize {
     let header = elf::FileHeader64::<LE>::parse(file).unwrap();
     let headers = header.program_headers(LE, file).unwrap();
@@ -219,19 +219,19 @@ fn header_at(file: &[u8], kind: elf::ProgramType) -> usize {
     64 + 56 * index
 }
 
-/// The offset of the dynamic table's entry of that tag.
+/// Returns the offset of the dynamic table's entry of that tag.
 fn dynamic_at(file: &[u8], tag: u64) -> usize {
     let header = header_at(file, elf::PT_DYNAMIC);
     let table = u64::from_le_bytes(file[header + 8..header + 16].try_into().unwrap()) as usize;
     (table..file.len()).step_by(16).find(|at| file[*at..*at + 8] == tag.to_le_bytes()).unwrap()
 }
 
-/// The address that the dynamic table has under that tag; the first segment lies at 0, as it does in the file.
+/// Returns the address of that tag in the dynamic table; the first segment lies at 0, as it does in the file.
 fn dynamic_value(file: &[u8], tag: u64) -> usize {
     number_at(file, dynamic_at(file, tag) + 8, 8)
 }
 
-/// The little-endian number of so many bytes.
+/// Returns the little-endian number of so many bytes.
 fn number_at(file: &[u8], at: usize, bytes: usize) -> usize {
     file[at..at + bytes].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
@@ -286,7 +286,7 @@ fn a_loader_led_elsewhere_than_the_check_is_noticed() {
         file[at..at + bytes.len()].copy_from_slice(bytes);
         refusal(&file)
     };
-    // An absolute symbol's address does not count from where the library is.
+    // An absolute symbol's address does not count from the library's base.
     let symbols = dynamic_value(&good, 6);
     let size = size_of::<abi::ExtensionVtable>();
     let vtable = (symbols..).step_by(24).find(|at| number_at(&good, at + 16, 8) == size).unwrap();
@@ -354,7 +354,7 @@ fn damaged_files_never_upset_the_check() {
     for _ in 0..20_000 {
         let mut file = good.clone();
         for _ in 0..1 + random(4) {
-            // Mostly where headers and tables are.
+            // Mostly in the headers and tables.
             let at = if random(4) == 0 { random(file.len()) } else { random(0x800.min(file.len())) };
             file[at] = [0, 1, 0xff, 0x80, random(256) as u8][random(5)];
         }

@@ -136,7 +136,7 @@ fn what_does_not_fit_does_not_begin() {
     assert_eq!(fitting.stats.read().live(), 0);
 }
 
-/// Asks for what no honest library asks for; replies with the statuses.
+/// Makes requests that no honest library makes; replies with the statuses.
 unsafe extern "C" fn asks_wildly(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let (one, none, many) = ([1_u8].as_ptr(), std::ptr::null(), usize::MAX);
     let mut record = [abi::RawRecord::EMPTY; 300];
@@ -201,7 +201,7 @@ unsafe extern "C" fn replies_for_ever(_: *mut u8, invocation: *mut abi::Invocati
         let host = &*(*invocation).host;
         while (host.reply)(invocation, [5_u8; 1000].as_ptr(), 1000) == abi::STATUS_OK {}
         let text = "\u{e4}".repeat(2000);
-        // However long it is said to be, only what is kept is looked at.
+        // However long it is said to be, the host only looks at the part that it keeps.
         (host.fail)(invocation, 42, text.as_ptr(), usize::MAX);
     }
     abi::POLL_FAILED
@@ -224,7 +224,7 @@ fn replies_and_texts_are_bounded() {
     assert_eq!((end, text), (PollOutcome::Killed(KillCause::Panic), "x".repeat(1024)));
 }
 
-/// Whether the allocator's free lists are empty; leaves something on one.
+/// Returns whether the allocator's free lists are empty; leaves a block on one.
 unsafe extern "C" fn frees(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let layout = std::alloc::Layout::new::<[u64; 4]>();
     // SAFETY: a live invocation, whose arena is this call's alone; the block is its own.
@@ -289,8 +289,8 @@ fn nothing_is_lost_in_the_counters_of_many_workers() {
     assert_eq!((counts.invocations, counts.ok, counts.live()), (4000, 4000, 0));
 }
 
-/// Grows its arena by steps as long as it may, and by amounts that nobody may have in between; replies with what it
-/// got.
+/// Grows its arena by steps as long as it may, and by amounts that no invocation may have in between; replies with the
+/// sizes that it got.
 unsafe extern "C" fn grows(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation, whose arena is this call's alone.
     unsafe {

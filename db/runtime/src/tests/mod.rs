@@ -1,7 +1,7 @@
 //! Tests of the extension runtime. Here: a small world to run invocations in, with this program's own functions or with
 //! compiled sources as extensions.
 //!
-//! Guarantees: unsafe code is in functions that stand for a library's, bad ones among them, and only touches the
+//! Guarantees: unsafe code is in functions that stand for a library's, bad ones among them. It only touches the
 //! invocation that they are given or memory that is not there.
 #![allow(unsafe_code)]
 
@@ -36,7 +36,7 @@ use sandstorm_store::{Epochs, Participant, WriteOptions};
 /// Milliseconds since the Unix epoch, as the tests' invocations see it.
 const NOW_MS: u64 = 1_700_000_000_000;
 
-/// A tenant with one table, and what a worker needs. The engine stays on the thread that made it.
+/// A tenant with one table, and a worker's needs. The engine stays on the thread that made it.
 struct World {
     engine: Engine,
     participant: Participant,
@@ -44,7 +44,7 @@ struct World {
     shared: Arc<SharedWorld>,
 }
 
-/// What several workers share.
+/// The state that several workers share.
 struct SharedWorld {
     watchdog: Arc<Watchdog>,
     epochs: Arc<Epochs>,
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// Runs one invocation; answers how it ended, its reply and its text.
+    /// Runs one invocation; returns how it ended, its reply and its text.
     fn run(&mut self, extension: &Arc<LoadedExtension>, args: &[u8], budget: Budget) -> (PollOutcome, Vec<u8>, String) {
         let mut invocation = self.begin(extension, args, budget);
         let end = self.complete(&mut invocation);
@@ -121,7 +121,7 @@ fn short() -> Budget {
     Budget { slice_us: 50, total_us: 500, ..Budget::default() }
 }
 
-/// A budget that nothing but endless code uses up, however slow the machine.
+/// A budget that only endless code uses up, however slow the machine.
 fn long() -> Budget {
     Budget { slice_us: 2_000_000, total_us: 10_000_000, ..Budget::default() }
 }

@@ -1,5 +1,5 @@
-//! The watchdog naps while all that runs is proven; what turns out otherwise is ended all the same, and has to prove
-//! itself anew.
+//! The watchdog naps while all running code is proven; code that turns out otherwise is ended all the same, and has to
+//! prove itself anew.
 //!
 //! Guarantees: the only unsafe code stands for a library's and reads the invocation that it is given.
 #![allow(unsafe_code)]

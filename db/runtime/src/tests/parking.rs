@@ -1,4 +1,4 @@
-//! What a switched-out invocation keeps: a stack of its tenant's share, charged for as much of it as stays in memory.
+//! The stack of a switched-out invocation: within its tenant's limit, and charged for as much of it as stays in memory.
 
 use std::arch::naked_asm;
 
@@ -34,7 +34,7 @@ unsafe extern "C" fn back_up(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     )
 }
 
-/// Bytes of what is parked that are in memory.
+/// Returns the bytes of a parked stack that are in memory.
 fn resident_bytes(invocation: &InvocationHandle) -> usize {
     // SAFETY: the test holds the invocation; the mapping lives on while the kernel writes a byte for each of its pages.
     unsafe {

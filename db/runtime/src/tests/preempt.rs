@@ -1,5 +1,5 @@
-//! What was switched out goes on as if nothing had happened: the same results however often it is interrupted, on the
-//! same thread and on another; and it can be ended, or given up, at any such moment.
+//! Switched-out code continues as if nothing had happened: the same results however often it is interrupted, on the
+//! same thread and on another. It can be ended, or given up, at any such moment.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -165,7 +165,7 @@ fn scans(db: Db<'_>, table: TableId) -> Result<u64, Error> {
 const NAMES: [&str; 11] =
     ["sort", "tree", "recursion", "floats", "wide", "copies", "text", "blocks", "reads", "writes", "scans"];
 
-/// A budget that switches out as often as the watchdog can, and ends nothing.
+/// A budget that switches out as often as the watchdog can, and ends no invocation.
 fn shredding() -> Budget {
     Budget { slice_us: 1, total_us: 60_000_000, memory_bytes: 16 << 20, ..Budget::default() }
 }
@@ -183,7 +183,7 @@ fn programs() -> Arc<LoadedExtension> {
     Arc::new(LoadedExtension::new("programs", 1, library, BudgetOverride::default()))
 }
 
-/// What each program replies when nothing interrupts it.
+/// The reply of each program when no switch interrupts it.
 fn undisturbed(world: &mut World, extension: &Arc<LoadedExtension>) -> Vec<Vec<u8>> {
     let run = |name: &&str| {
         let budget = Budget { memory_bytes: 16 << 20, ..long() };
@@ -267,7 +267,7 @@ fn programs_that_take_turns_on_one_thread_do_not_disturb_each_other() {
 /// An invocation on its way between threads, and how many have polled it.
 type Travelling = (InvocationHandle, u32);
 
-/// Polls what comes in once and passes it on; gives back what has ended.
+/// Polls each incoming invocation once and passes it on; gives back the ended ones.
 fn pass_on(
     world: &mut World,
     from: &mpsc::Receiver<Travelling>,
@@ -283,7 +283,7 @@ fn pass_on(
             polled => {
                 let reply = invocation.take_reply();
                 world.engine.finish(&world.participant, invocation);
-                // Judged where nobody waits for the one who judges.
+                // Judged on a thread that no other thread waits for.
                 return end.send((polled, reply, hops)).unwrap();
             }
         }
@@ -299,7 +299,7 @@ fn programs_that_move_between_threads_at_each_switch_compute_the_same() {
         fill(&world);
         undisturbed(&mut world, &extension)
     };
-    // Whoever is not watched for the few milliseconds that a program takes is not switched out: it is run again then.
+    // A program that is not watched for its few milliseconds is not switched out: it is run again then.
     let (start, mut moved) = (Instant::now(), [false; NAMES.len()]);
     while let Some(at) = moved.iter().position(|moved| !moved) {
         let (name, reply) = (NAMES[at], &expected[at]);
@@ -360,7 +360,7 @@ pub(super) unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::InvocationHeade
     }
 }
 
-/// Computes a little, then does what nobody may.
+/// Computes a little, then does a forbidden thing.
 unsafe extern "C" fn faults_late(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
     for _ in 0..300_000 {
         std::hint::spin_loop();
@@ -416,8 +416,8 @@ fn what_was_resumed_elsewhere_is_ended_there() {
     }
 }
 
-/// Switched out before it came to its end, if need be after many attempts; and how many came to it. The watchdog may
-/// get no processor while it computes.
+/// Switches an invocation out before it came to its end, if need be after many attempts; also returns how many came to
+/// it. The watchdog may get no processor while it computes.
 fn switched_out(world: &mut World, extension: &Arc<LoadedExtension>, cause: KillCause) -> (InvocationHandle, u64) {
     let (start, mut ended) = (Instant::now(), 0);
     loop {
@@ -509,7 +509,7 @@ fn where_the_stack_has_no_room_for_a_switch_the_total_ends_it() {
     let mut world = World::new();
     let budget = Budget { slice_us: 20, total_us: 2_000, ..Budget::default() };
     let mut ended = 0;
-    // Where the machine stood still on the way down, there was room for a switch: another goes down then.
+    // If the machine stood still on the way down, there was room for a switch: another goes down then.
     for _ in 0..1_000 {
         let mut invocation = world.begin(&native(deep), b"", budget);
         match world.poll(&mut invocation) {

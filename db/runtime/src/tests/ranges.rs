@@ -1,5 +1,5 @@
-//! Ranges of ordered tables through compiled extensions: those of a sorted map, within transactions too, which begin
-//! anew when a range has changed; and what is asked past the API.
+//! Ranges of ordered tables through compiled extensions: equal to those of a sorted map, within transactions too, which
+//! begin anew when a range has changed. Requests past the API get a status.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use sandstorm_api::abi;
 use super::*;
 use sandstorm_store::StoreCondition;
 
-/// Does what its arguments say: each step is five bytes, an operation, two keys, a limit and a direction. The first
-/// byte of all tells whether a transaction does it. Replies with what the ranges hold.
+/// Follows its arguments: each step is five bytes, an operation, two keys, a limit and a direction. The first byte of
+/// all tells whether a transaction does it. Replies with the ranges' content.
 const PROGRAM: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]
@@ -81,7 +81,7 @@ fn key(number: u8) -> Vec<u8> {
     (0..usize::from(number % 4)).map(|digit| [0, 9, 255][digits / [1, 3, 9][digit] % 3]).collect()
 }
 
-/// The reply to a program.
+/// Returns the reply to a program.
 fn expected(model: &mut BTreeMap<Vec<u8>, u8>, program: &[u8]) -> Vec<u8> {
     let mut reply = Vec::new();
     for step in program.chunks_exact(5) {
@@ -173,7 +173,7 @@ fn a_transaction_whose_range_has_changed_runs_again() {
     assert!(text.contains("--ordered"), "{text}");
 }
 
-/// Asks for ranges that there cannot be, and commits such. Replies with the statuses.
+/// Asks for impossible ranges, and commits such. Replies with the statuses.
 unsafe extern "C" fn asks_nonsense(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     let mut out = [abi::RawRecord::EMPTY; abi::MAX_CALL_RECORDS];
     let (end, row) = (b"key", abi::RawRow { key: b"key".as_ptr(), key_len: 3, version: 1 });
@@ -229,7 +229,7 @@ unsafe extern "C" fn asks_nonsense(_: *mut u8, invocation: *mut abi::InvocationH
             commit(&abi::RawRangeRead { rows: null.cast(), ..read }, 1),
             commit(&abi::RawRangeRead { rows_len: usize::MAX, ..read }, 1),
             commit(&abi::RawRangeRead { from_len: usize::MAX, ..read }, 1),
-            // Its end lies before its beginning: nothing is there, though it says so.
+            // Its end lies before its beginning: it is empty, though it claims a record.
             commit(&raw const read, 1),
         ];
         asked.iter().for_each(|answer| _ = (host.reply)(invocation, answer.as_ptr(), 2));

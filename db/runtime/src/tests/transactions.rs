@@ -1,5 +1,4 @@
-//! Transactions of compiled extensions: all or nothing whatever ends a call, runs that are begun anew, and what is
-//! counted.
+//! Transactions of compiled extensions: all or nothing however a call ends, runs that begin anew, and the counters.
 
 use sandstorm_api::abi;
 use sandstorm_api::limits::TRANSACTION_TRIES;
@@ -10,7 +9,7 @@ use sandstorm_catalog::{GrantAccess, GrantIssuer};
 use sandstorm_store::transactions;
 
 const TRANSFER: &str = include_str!("../../../../ext/transfer/src/lib.rs");
-/// Writes two records in a transaction, then does what its arguments say.
+/// Writes two records in a transaction, then follows its arguments.
 const ENDS: &str = r#"
 #![no_std]
 #![forbid(unsafe_code)]

@@ -56,19 +56,19 @@ pub(super) struct AdmittedRequest<'d> {
     pub(super) requests: u32,
     /// The work of its ranges.
     pub(super) ranges: RangeWork,
-    /// What was done of it in this piece.
+    /// The work that was done for it in this piece.
     pub(super) work: MessageWork,
     /// The memory of its packet, if that is still in the device buffer.
     pub(super) packet: Option<&'d SharedBytes>,
-    /// A value of it is stored in its packet.
+    /// Whether one of its values is stored in its packet.
     pub(super) has_stored_value: Cell<bool>,
 }
 
-/// What is to be done with a message.
+/// The decision about a message.
 pub(super) enum AdmissionDecision {
     /// Run it: it is the last of the admitted messages.
     Run,
-    /// Send the response, which is written. It says why the message is not run, or repeats an earlier answer.
+    /// Send the response, which is written. It states why the message is not run, or repeats an earlier answer.
     Reply(RequestOrigin<PeerAddr>),
     /// Send the response, which is written, to an unauthenticated sender.
     Reject(RequestOrigin<PeerAddr>),
@@ -86,7 +86,7 @@ pub(super) struct AdmissionContext<'d, 'w> {
     pub(super) now_us: u64,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub(super) allow_plaintext: bool,
-    /// The server is shutting down: nothing new is run.
+    /// Whether the server is shutting down: nothing new is run.
     pub(super) is_draining: bool,
     /// Bytes of answers that were given again in this piece.
     pub(super) replayed_bytes: Cell<usize>,
@@ -130,18 +130,18 @@ const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; a
 /// A message without operations has no answer to wait for.
 const NO_OPERATIONS: MessageDecodeError = MessageDecodeError::Operations(0);
 
-/// Stands for the header of a message that has none.
+/// Used in place of the header of a message that has none.
 const EMPTY_HEADER: MessageHeader =
     MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
 
 /// Facts about all operations of a message together.
 struct OperationSummary {
-    /// All operations may run twice without harm.
+    /// Whether all operations may run twice without harm.
     repeatable: bool,
     invokes: bool,
-    /// All are pings: no tenant is needed.
+    /// Whether all are pings: they need no tenant.
     only_pings: bool,
-    /// The session presents a token.
+    /// Whether the session presents a token.
     hello: bool,
     /// Keys of all its multigets, and records that its ranges ask for.
     keys: u64,
@@ -198,8 +198,7 @@ fn parse(message: &[u8]) -> Result<ParsedMessage<'_>, MessageDecodeError> {
     Ok((header, first, others, summary))
 }
 
-/// Decides what is to be done with one message. If it may run, it is added to `admitted`; else its answer is written to
-/// `response`.
+/// Decides about one message. A message that may run is added to `admitted`; else its answer is written to `response`.
 #[inline(always)]
 pub(super) fn admit<'d>(
     admission: &AdmissionContext<'d, '_>,
@@ -228,7 +227,7 @@ pub(super) fn admit<'d>(
     }
     let (invokes, requests) = (summary.invokes, summary.requests(header.operations));
     let within_rate = view.tenant.admit_requests(admission.now_us.saturating_mul(1000), requests);
-    // Before it is rejected: a message that ran must not be told that it did not.
+    // Before it is rejected: a message that ran must not get the answer that it did not.
     let remembered = !summary.repeatable && !header.is_idempotent();
     if remembered && let Some(decision) = check_replay(admission, request, header, port, response) {
         return decision;
@@ -304,9 +303,9 @@ fn reject_malformed(
     finish_rejection(admission, header, request, port, response)
 }
 
-/// Handles a message whose tenant does not exist. Pings need no tenant, under the id 0, which no tenant has. All other
-/// messages are answered as a closed tenant answers an unauthenticated sender, in the same words and after the same
-/// work: else existing ids could be found by trying.
+/// Handles a message whose tenant does not exist. Pings need no tenant: they use the id 0, which no tenant has. All
+/// other messages are answered as a closed tenant answers an unauthenticated sender, with the same text after the same
+/// work. Otherwise a client could find existing ids by trying.
 #[cold]
 fn handle_unknown_tenant(
     admission: &AdmissionContext<'_, '_>,
@@ -421,7 +420,7 @@ fn check_replay(
             return Some(AdmissionDecision::Drop);
         }
         RequestAdmission::Replay(answer) => {
-            // Each is copied, and asked for by a few bytes. A client that does not get it repeats its request again.
+            // Each answer is copied for a request of a few bytes. A client without an answer repeats its request.
             if admission.replayed_bytes.get() >= REPLAYED_BYTES_PER_PIECE {
                 admission.counters.duplicates.add(1);
                 return Some(AdmissionDecision::Drop);

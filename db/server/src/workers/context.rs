@@ -12,7 +12,7 @@ use super::recent_tenants::RecentTenants;
 use super::shared::SharedWorkerState;
 use crate::limits::CLOCK_MAX_AGE_US;
 
-/// See the head of this file.
+/// The context of a worker: see the head of this file.
 pub(super) struct WorkerContext {
     /// The worker's number, which is that of its port, too.
     pub(super) index: usize,
@@ -22,7 +22,7 @@ pub(super) struct WorkerContext {
     pub(super) snapshot: Arc<DirectorySnapshot>,
     pub(super) clock: WorkerClock,
     pub(super) recent_tenants: RecentTenants,
-    /// The server is shutting down: nothing new is run.
+    /// Whether the server is shutting down: nothing new is run.
     pub(super) is_draining: bool,
 }
 

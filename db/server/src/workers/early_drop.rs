@@ -1,10 +1,10 @@
-//! Early drop: when flows of [`super::ingress`] overflow, or are full of messages that are rejected anyway, the kernel
-//! drops a part of their datagrams before they come into the socket's buffer.
+//! Early drop. When flows of [`super::ingress`] overflow, or are full of messages that are rejected anyway, the kernel
+//! drops a fraction of their datagrams before they reach the socket's buffer.
 //!
-//! The share of a flow is what fair queueing has served of it. A flow that lost datagrams in the last window, for lack
-//! of room, is let in with half as much again as it was served; a flow of which most was rejected (over its rate, or
-//! unauthenticated) with twice of what was not. While nothing of it is lost, half as much again is let in each window,
-//! until it is all: the throttle lifts about a tenth of a second after the flood.
+//! The share of a flow is what fair queueing has served of it. A flow that lost datagrams in the last window, because
+//! buffers were full, is admitted with one and a half times of what was served. A flow that was mostly rejected (over
+//! its rate, or unauthenticated) is admitted with twice of what was not. While it loses nothing, each window admits
+//! half as much again, until it is all. So the throttle lifts about a tenth of a second after the flood.
 
 use hashbrown::HashMap;
 use rand::Rng;
@@ -20,7 +20,7 @@ use crate::limits::{MIN_ADMIT_FRACTION, OVERLOAD_WINDOW_US, THROTTLE_SLACK_DATAG
 /// The early drop of one port.
 pub(super) struct EarlyDropController {
     ends_us: u64,
-    /// The admitted fraction of each throttled flow, as the kernel was last told.
+    /// The admitted fraction of each throttled flow that the kernel has now.
     told: HashMap<FlowKey, f64>,
     peer_changes_seen: u64,
     throttle: EarlyDropFilter,
@@ -50,13 +50,13 @@ impl EarlyDropController {
         self.told.len()
     }
 
-    /// When to look again though no packet comes: a throttle is to be lifted.
+    /// The time of the next check without any packet: a throttle is to be lifted.
     pub(super) fn timer_us(&self) -> Option<u64> {
         (!self.told.is_empty()).then_some(self.ends_us)
     }
 
-    /// Ends a window: decides the admitted fraction of each flow, and tells the kernel if that has changed. `each` gets
-    /// the windows of the flows that are throttled, or were.
+    /// Ends a window: decides the admitted fraction of each flow, and tells the kernel if that has changed. `each` is
+    /// called with the windows of flows that are throttled, or were.
     pub(super) fn end_window(
         &mut self,
         now_us: u64,
@@ -119,7 +119,7 @@ impl EarlyDropController {
 /// Thousandths of the socket's buffer in use above which it counts as full.
 const FULL_PER_MILLE: u32 = 900;
 
-/// The fraction of a flow's datagrams that is to be let in from now on.
+/// The fraction of a flow's datagrams that is admitted from now on.
 fn next_admit_fraction(flow: &IngressFlow, fills_the_socket: bool) -> f64 {
     let FlowStats { arrived, served, refused, shed, .. } = flow.window;
     let fit = |allowed: u64| flow.admit_fraction * (allowed + THROTTLE_SLACK_DATAGRAMS) as f64 / arrived.max(1) as f64;

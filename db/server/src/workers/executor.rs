@@ -1,4 +1,4 @@
-//! Runs the requests of a worker, whether they came in packets or over connections.
+//! Runs the requests of a worker, from packets and from connections.
 
 use sandstorm_dialects::limits::REQUEST_NS;
 use sandstorm_dialects::limits::protocols::{CONTENDED_PIECE_WORK, PIECE_WORK};
@@ -7,14 +7,14 @@ use sandstorm_dialects::{CommandContext, ConnectionIdentity};
 use super::context::WorkerContext;
 use super::invocations::InvocationScheduler;
 
-/// See the head of this file.
+/// The executor: see the head of this file.
 pub(super) struct RequestExecutor {
     pub(super) context: WorkerContext,
     pub(super) invocations: InvocationScheduler,
 }
 
 impl RequestExecutor {
-    /// Takes over the directory if it has changed.
+    /// Takes the new snapshot if the directory has changed.
     pub(super) fn refresh_snapshot(&mut self) {
         let context = &mut self.context;
         if context.shared.directory.generation() != context.snapshot.generation() {
@@ -23,7 +23,7 @@ impl RequestExecutor {
         }
     }
 
-    /// Notes which tenant asks, and charges its requests to its share of the CPU while invocations wait for theirs.
+    /// Notes the tenant of requests, and charges them to its share of the CPU while invocations wait for theirs.
     pub(super) fn charge_requests(&mut self, tenant: u32, requests: u32) {
         let RequestExecutor { context, invocations } = self;
         context.recent_tenants.note(tenant, context.clock.now_us);
@@ -58,7 +58,7 @@ impl RequestExecutor {
         }
     }
 
-    /// The work of one piece of what a tenant's connections ask for.
+    /// The work of one piece of a tenant's requests over connections.
     pub(super) fn piece_budget(&self, tenant: u32) -> u32 {
         let context = &self.context;
         if context.recent_tenants.beside(tenant, context.clock.now_us) { CONTENDED_PIECE_WORK } else { PIECE_WORK }

@@ -1,4 +1,4 @@
-//! A worker without work: how long it spins, and how it sleeps.
+//! A worker without work: the lengths of its spins and its sleeps.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::context::WorkerContext;
 use super::spin::SpinController;
 use crate::limits::STEAL_POLL_MS;
 
-/// See the head of this file.
+/// The idle state of a worker: see the head of this file.
 pub(super) struct IdleController {
     spin: SpinController,
-    /// When the last turn ended that found something to do.
+    /// The end of the last turn with work.
     idle_since_us: u64,
-    /// The worker has slept since.
+    /// Whether the worker has slept since.
     has_slept: bool,
-    /// The turn before this one found something to do: it lasted until now.
+    /// Whether the turn before this one had work: it lasted until now.
     was_busy: bool,
 }
 
@@ -27,7 +27,7 @@ impl IdleController {
         IdleController { spin: SpinController::new(), idle_since_us: 0, has_slept: false, was_busy: false }
     }
 
-    /// A turn begins, `passed_us` after the last one: that has ended only now.
+    /// Begins a turn, `passed_us` after the last one, which has ended only now.
     pub(super) fn begin_turn(&mut self, context: &WorkerContext, passed_us: u64) {
         if std::mem::take(&mut self.was_busy) {
             context.counters.busy_us.add(passed_us);
@@ -35,20 +35,20 @@ impl IdleController {
         }
     }
 
-    /// A turn found something to do.
+    /// Notes that a turn found work.
     pub(super) fn found_work(&mut self, now_us: u64) {
         let idle_us = now_us.saturating_sub(self.idle_since_us);
         self.spin.found_work(now_us, idle_us, std::mem::take(&mut self.has_slept));
         self.was_busy = true;
     }
 
-    /// Whether the worker has spun long enough, after a turn that found nothing to do, and has nothing more to free.
+    /// Whether the worker has spun long enough, after a turn without work, and has nothing more to free.
     pub(super) fn should_sleep(&self, context: &WorkerContext) -> bool {
         let idle_us = context.clock.now_us.saturating_sub(self.idle_since_us);
         !self.spin.goes_on(idle_us) && !context.participant.is_freeing()
     }
 
-    /// When the worker was last asked for something, as far as it knows; `now_us` if that was in its last turn.
+    /// The time of the last request, as far as the worker knows; `now_us` if it was in its last turn.
     pub(super) fn last_busy_us(&self, now_us: u64) -> u64 {
         if self.was_busy { now_us } else { self.idle_since_us }
     }
@@ -59,7 +59,7 @@ impl IdleController {
         let shared = Arc::clone(&context.shared);
         let mark = 1 << context.index;
         let idle = shared.idle.fetch_or(mark, SeqCst) | mark;
-        // A neighbour offers first and looks at the marks then; so look at the offers after the mark is set.
+        // A neighbour first offers and then checks the marks; so the offers are checked after the mark is set.
         let has_work = shared.stealers.iter().any(|stealer| !stealer.is_empty())
             || shared.inboxes[context.index].has_messages()
             || connections.is_some_and(WorkerConnections::has_work);
@@ -71,8 +71,8 @@ impl IdleController {
     }
 }
 
-/// Waits until a packet, a signal or a timer comes, unless the port's driver wants another turn before, or a neighbour
-/// has left messages there.
+/// Waits until a packet, a signal or a timer comes. It does not wait if the port's driver wants another turn before, or
+/// a neighbour has left messages there.
 fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConnections>, all_idle: bool) {
     let (shared, now_us) = (Arc::clone(&context.shared), context.clock.now_us);
     let port = &shared.ports[context.index];

@@ -62,7 +62,7 @@ struct DatagramBuffer {
 }
 
 impl DatagramBuffer {
-    /// So many of its datagrams wait no more.
+    /// Notes that `count` of its datagrams no longer wait.
     #[inline]
     fn done(&mut self, count: usize) {
         self.left -= count;
@@ -72,9 +72,9 @@ impl DatagramBuffer {
     }
 }
 
-/// See the head of this file.
+/// The ingress scheduler: see the head of this file.
 pub(super) struct IngressScheduler {
-    /// Bursts that are received into, and kept while datagrams wait in them.
+    /// Bursts that are received into. They stay while datagrams in them wait.
     bursts: Vec<DatagramBuffer>,
     /// Bursts with copies of datagrams that came one by one.
     packs: Vec<DatagramBuffer>,
@@ -94,7 +94,7 @@ pub(super) struct IngressScheduler {
     clock: u64,
     /// Datagrams shed since the worker began.
     shed: u64,
-    /// Whether `admit_fraction` is to be applied here, since the kernel cannot.
+    /// Whether `admit_fraction` is applied here, since the kernel cannot.
     pub(super) random_drop: Option<RandomDrop>,
 }
 
@@ -136,7 +136,7 @@ impl IngressScheduler {
         self.shed
     }
 
-    /// Receives what has come, as far as there is room for it, and sorts it.
+    /// Receives waiting datagrams, as far as buffers are free, and sorts them.
     pub(super) fn receive(
         &mut self,
         driver: &mut impl DatagramDriver,
@@ -164,7 +164,7 @@ impl IngressScheduler {
         }
     }
 
-    /// Puts the datagrams of a burst, from number `from` on, into their flows.
+    /// Puts the datagrams of a burst, from index `from` on, into their flows.
     fn sort(&mut self, number: u16, from: u16, classifier: &mut DatagramClassifier<'_>) {
         let IngressScheduler { bursts, packs, flows, active, clock, random_drop, shed, .. } = self;
         let mut all = FlowEnqueuer { flows, active, clock: *clock };
@@ -229,8 +229,8 @@ impl IngressScheduler {
         }
     }
 
-    /// A burst to receive into, with a pack to copy it to; makes room in the longest flow if there is none. None if no
-    /// flow is long.
+    /// A burst to receive into, with a pack to copy it to. If there is none, the longest flow is shed. None if no flow
+    /// is long.
     fn free_burst(&mut self, driver: &impl DatagramDriver) -> Option<u16> {
         loop {
             let burst = self.bursts.iter().position(|buffer| buffer.left == 0);
@@ -245,8 +245,7 @@ impl IngressScheduler {
         }
     }
 
-    /// Throws away the oldest range of the longest flow, and those behind it until a buffer is free. None if no flow is
-    /// long.
+    /// Drops the oldest ranges of the longest flow until a buffer is free. None if no flow is long.
     #[cold]
     fn shed_longest_flow(&mut self) -> Option<()> {
         let waiting = |key: FlowKey| Some((self.flows.get(&key)?.waiting, key));
@@ -262,7 +261,7 @@ impl IngressScheduler {
         Some(())
     }
 
-    /// Throws away the oldest range of a flow.
+    /// Drops the oldest range of a flow.
     #[cold]
     fn shed_oldest_range(&mut self, key: FlowKey) -> Option<DatagramRange> {
         let flow = self.flows.get_mut(&key)?;
@@ -349,21 +348,21 @@ impl IngressScheduler {
         }
     }
 
-    /// Whether the batch is to be timed: it is charged to flows, or more waits.
+    /// Whether the batch is to be timed: it is charged to flows, or more datagrams wait.
     #[inline]
     pub(super) fn is_timed(&self) -> bool {
         !self.slices.is_empty() || self.direct_range.is_some()
     }
 
-    /// The messages of the batch that go on; none: it has datagrams.
+    /// The messages of the batch that continue; if there are none, it has datagrams.
     pub(super) fn take_resumed(&mut self) -> Vec<PostponedMessage> {
         std::mem::take(&mut self.resumed)
     }
 
-    /// Has a message wait for a further turn of its tenant's flow.
+    /// Makes a message wait for a further turn of its tenant's flow.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// The limit of postponed bytes is reached.
     pub(super) fn postpone(&mut self, message: PostponedMessage) -> Result<(), Box<PostponedMessage>> {
         let held = self.flows.get(&Some(message.tenant())).map_or(0, IngressFlow::postponed_bytes);
         if !DynamicThreshold::of(POSTPONED_BYTES).admits(self.postponed_bytes, held) {
@@ -374,13 +373,13 @@ impl IngressScheduler {
         Ok(())
     }
 
-    /// Has a message wait that has done so before, in front of those behind it.
+    /// Makes a message wait that has waited before, in front of the later ones.
     pub(super) fn postpone_again(&mut self, message: PostponedMessage) {
         self.postponed_bytes += message.bytes();
         self.flow_of(&message).put_postponed_first(message);
     }
 
-    /// The flow of a message's tenant. It is active already, or becomes so now, or when the batch that it is in ends.
+    /// The flow of a message's tenant. It is active already, or becomes active now, or when its batch ends.
     fn flow_of(&mut self, message: &PostponedMessage) -> &mut IngressFlow {
         let key = Some(message.tenant());
         let weight = u64::from(message.weight()) * TENANT_TO_UNAUTHENTICATED_WEIGHT;
@@ -399,7 +398,7 @@ impl IngressScheduler {
     }
 
     /// A datagram of the batch: its slice, sender and bytes, and its memory if it is still in the device buffer. None
-    /// if it is dealt with.
+    /// if it was handled already.
     #[inline]
     pub(super) fn datagram(&self, number: usize) -> Option<(u8, PeerAddr, &[u8], Option<&shared_bytes::SharedBytes>)> {
         let item = self.batch.get(number)?;
@@ -418,8 +417,8 @@ impl IngressScheduler {
         &self.slices
     }
 
-    /// Ends a batch that took so much time, and charges its flows. Returns the number of its datagrams, and of messages
-    /// that went on.
+    /// Ends a batch that took `took_ns`, and charges its flows. Returns the number of its datagrams, and of messages
+    /// that continued.
     pub(super) fn finish_batch(&mut self, took_ns: u64, costs: &BatchCosts) -> usize {
         for item in &self.batch {
             if let Some(buffer) = buffer_mut(&mut self.bursts, &mut self.packs, item.buffer) {
@@ -459,7 +458,7 @@ fn buffer_mut<'s>(
     }
 }
 
-/// Copies a datagram to a pack, or moves its share of the device buffer there. None if all packs are full.
+/// Copies a datagram to a pack, or moves its part of the device buffer there. None if all packs are full.
 fn copy_to_pack(packs: &mut Vec<DatagramBuffer>, from: &Burst, index: usize) -> Option<(BufferId, u16)> {
     let (peer, datagram) = from.get(index)?;
     let put = |burst: &mut Burst| match from.share(index) {

@@ -1,4 +1,4 @@
-//! The invocations of a worker: which may begin, which is polled next, and which go to a neighbour.
+//! The invocations of a worker: their admission, the order of their polls, and the offers to neighbours.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use super::steal::StealOffer;
 use super::tasks::{FinishedTask, InvocationTask, ReplyTarget};
 use crate::limits::{BURST, INVOCATIONS_PER_WORKER, POLLS_PER_TURN, SHORT_POLL_NS, TURN_CPU_NS};
 
-/// Why an invocation cannot begin: a status, and a text that says more.
+/// The reason that an invocation cannot begin: a status, and a text with details.
 pub(super) type InvocationRejection<'v> = (RpcStatus, Cow<'v, str>);
 
-/// See the head of this file.
+/// The invocations of a worker: see the head of this file.
 pub(super) struct InvocationScheduler {
     pub(super) engine: Engine,
     pub(super) queue: RunQueue<InvocationTask>,
     offer: StealOffer,
-    /// Those that ended and are not answered yet.
+    /// Invocations that ended and are not answered yet.
     pub(super) finished: Vec<FinishedTask>,
     /// Invocations in the run queue or being interleaved.
     live: usize,
     was_last_turn_long: bool,
-    /// The polls of the last turn that had some were short.
+    /// Whether the polls of the last turn with any were short.
     has_short_polls: bool,
 }
 
@@ -68,7 +68,7 @@ impl InvocationScheduler {
         self.live
     }
 
-    /// These and those on offer.
+    /// The same with those on offer.
     pub(super) fn live_or_offered(&self) -> usize {
         self.live + self.offer.len()
     }
@@ -86,7 +86,7 @@ impl InvocationScheduler {
     /// Begins an invocation.
     ///
     /// # Errors
-    /// Why it cannot begin.
+    /// The reason that it cannot begin.
     pub(super) fn begin<'v>(
         &mut self,
         context: &WorkerContext,
@@ -152,8 +152,7 @@ impl InvocationScheduler {
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.finished.len() < enough {
             let Some(mut next) = self.next_task(context) else { break };
-            // It is likely to take its whole slice: neither answers that are ready nor packets that have come are to
-            // wait for that.
+            // It will probably take its whole slice: neither ready answers nor received packets are to wait for that.
             if polls > 0 && next.task.invocation.is_preempted() {
                 self.queue.put_back(next);
                 break;
@@ -187,7 +186,7 @@ impl InvocationScheduler {
         polls
     }
 
-    /// The task to poll next. Those that were offered and not taken come back when there is room for them.
+    /// The task to poll next. Offered tasks that were not taken come back when the run queue has room for them.
     fn next_task(&mut self, context: &WorkerContext) -> Option<ScheduledTask<InvocationTask>> {
         while let Some(task) = self.offer.reclaim_one(&self.queue) {
             self.enqueue(context, task);
@@ -203,7 +202,7 @@ impl InvocationScheduler {
         self.queue.push(tenant, weight, task);
     }
 
-    /// Puts a polled task where it belongs now: back into the queue, or among the finished.
+    /// Puts a polled task back into the queue, or among the finished.
     fn after_poll(&mut self, context: &WorkerContext, turn: ScheduledTask<InvocationTask>, outcome: PollOutcome) {
         match outcome {
             PollOutcome::Pending => self.queue.again(turn),
@@ -223,7 +222,7 @@ impl InvocationScheduler {
         }
     }
 
-    /// Offers a neighbour what this worker will not soon come to.
+    /// Offers a neighbour the tasks that this worker will not poll soon.
     pub(super) fn offer_surplus(&mut self, context: &WorkerContext) {
         self.live -= self.offer.begin(context, &mut self.queue, self.was_last_turn_long);
     }
@@ -325,7 +324,7 @@ fn find_extension<'v>(
 mod tests {
     use super::*;
 
-    /// Tenants that take all the places they can get, in turns, until none can take more.
+    /// Tenants that begin as many invocations as they can, in turns, until none can begin more.
     fn filled(tenants: usize) -> (usize, Vec<usize>) {
         let mut held = vec![0; tenants];
         loop {

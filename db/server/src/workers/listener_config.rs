@@ -10,7 +10,7 @@ use sandstorm_dialects::PortService;
 /// A port for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// Where it is.
+    /// Its address.
     pub address: PortAddress,
     /// Whether datagrams are served there, too.
     pub udp: bool,
@@ -18,14 +18,14 @@ pub struct ListenerConfig {
     pub service: PortService,
 }
 
-/// Where a port for connections is.
+/// The address of a port for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortAddress {
     /// An address of TCP. Port 0: any that is free.
     Tcp(SocketAddr),
     /// The same, with TLS.
     Tls(SocketAddr),
-    /// A Unix socket: those connect whom its file's mode lets write to it.
+    /// A Unix socket: a process may connect if the file's mode lets it write.
     Unix {
         /// The file.
         path: PathBuf,
@@ -45,13 +45,13 @@ impl fmt::Display for PortAddress {
 }
 
 impl ListenerConfig {
-    /// A line for each of these ports whose tenant or table does not exist, which says what to do.
+    /// Returns a line for each port whose tenant or table does not exist, with the remedy.
     pub fn in_want(ports: &[ListenerConfig], snapshot: &DirectorySnapshot) -> Vec<String> {
         let said = |port: &ListenerConfig| Some(format!("{}: {}", port.address, port.service.missing(snapshot)?));
         ports.iter().filter_map(said).collect()
     }
 
-    /// Its address, if it has one of TCP.
+    /// Its TCP address, if it has one.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self.address {
             PortAddress::Tcp(address) | PortAddress::Tls(address) => Some(address),
@@ -59,7 +59,7 @@ impl ListenerConfig {
         }
     }
 
-    /// Whether TLS is spoken there.
+    /// Whether TLS is used there.
     pub fn is_tls(&self) -> bool {
         matches!(self.address, PortAddress::Tls(_))
     }

@@ -1,4 +1,4 @@
-//! Binds the ports for connections: addresses of TCP, with TLS or without, and Unix sockets.
+//! Binds the ports for connections: TCP addresses, with or without TLS, and Unix sockets.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct ConnectionPorts {
     pub(super) udp_ports: Vec<UdpPort>,
 }
 
-/// Binds the configured ports. Returns them at their bound addresses, and what each worker listens at.
+/// Binds the configured ports. Returns them with their bound addresses, and the listeners of each worker.
 pub(super) fn bind_listeners(
     options: &WorkerOptions,
 ) -> Result<(Vec<ListenerConfig>, Vec<ConnectionPorts>), WorkerStartError> {

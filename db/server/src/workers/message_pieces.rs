@@ -1,5 +1,5 @@
-//! Where messages are cut into pieces ([`super::piece_budget`]): always between two operations. One operation is never
-//! cut: it reads or writes one largest value, or a thousand keys and as many bytes.
+//! Cuts messages into pieces ([`super::piece_budget`]), always between two operations. One operation is never cut: it
+//! reads or writes one largest value, or a thousand keys and as many bytes.
 
 use std::cell::Cell;
 use std::mem;
@@ -17,7 +17,7 @@ use super::postponed_message::{PostponedMessage, SuspendedMessage};
 use super::response_assembly::start_response;
 use crate::limits::BURST;
 
-/// The message as it goes on, with that number in a batch. Its answers so far are moved to `response`.
+/// Resumes the message, with that number in a batch. Its answers so far are moved to `response`.
 pub(super) fn resume<'p>(
     postponed: &'p mut PostponedMessage,
     number: usize,
@@ -50,7 +50,7 @@ pub(super) fn resume<'p>(
     })
 }
 
-/// The messages that were not at their end when a piece was over, in their order.
+/// The messages that had not finished when a piece was over, in their order.
 pub(super) fn suspend(
     admitted: ArrayVec<AdmittedRequest<'_>, BURST>,
     end: Option<PieceEnd>,

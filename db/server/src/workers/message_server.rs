@@ -54,11 +54,11 @@ impl PlannedOperation<'_> {
     }
 }
 
-/// See the head of this file.
+/// The message server: see the head of this file.
 pub(super) struct MessageServer {
     /// A response buffer for each message of a batch.
     responses: Vec<ResponseBuffer>,
-    /// The buffer in which the answer of one operation is put together.
+    /// The buffer in which the answer of one operation is written.
     answer: Vec<u8>,
 }
 
@@ -67,8 +67,8 @@ impl MessageServer {
         MessageServer { responses: (0..BURST).map(|_| ResponseBuffer::default()).collect(), answer: Vec::new() }
     }
 
-    /// Admits the messages of a batch, plans their operations, runs them for as long as the piece goes, and answers.
-    /// Returns the messages that are not at their end, in their order.
+    /// Admits the messages of a batch, plans and runs their operations until the piece is over, and answers. Returns
+    /// the messages that have not finished, in their order.
     pub(super) fn serve<'d>(
         &mut self,
         executor: &mut RequestExecutor,
@@ -88,7 +88,7 @@ impl MessageServer {
         suspended
     }
 
-    /// Goes on with messages of a tenant whose turn it is. Returns those that are not at their end, in their order.
+    /// Continues messages of a tenant in its turn. Returns those that have not finished, in their order.
     pub(super) fn resume(
         &mut self,
         executor: &mut RequestExecutor,
@@ -124,7 +124,7 @@ impl MessageServer {
         again.collect()
     }
 
-    /// Answers messages that were run to their end, and charges their slices for what was done of each.
+    /// Answers messages that were run to their end, and charges their slices for the work of each.
     #[inline]
     fn finish(
         &mut self,
@@ -156,8 +156,7 @@ impl MessageServer {
         }
     }
 
-    /// Admits the messages of a batch, and answers those that are not to be run. Returns the bytes of answers that were
-    /// given again.
+    /// Admits the messages of a batch, and answers those that are not run. Returns the bytes of repeated answers.
     #[inline]
     fn admit_all<'d>(
         &mut self,
@@ -207,8 +206,8 @@ impl MessageServer {
         admission.replayed_bytes.get()
     }
 
-    /// Plans the operations of admitted messages, and runs each plan when it is full, and the last one, until the piece
-    /// is over. Returns where that was.
+    /// Plans the operations of admitted messages, and runs each full plan, and the last one, until the piece is over.
+    /// Returns where it ended.
     #[inline]
     fn run_admitted(
         &mut self,
@@ -240,7 +239,7 @@ impl MessageServer {
         self.run_plan(executor, &mut plan, piece, port)
     }
 
-    /// Runs what was planned, in order, for as long as the piece goes. Returns where it was over, if it was. By now the
+    /// Runs the planned operations in order until the piece is over. Returns where it ended, if it did. By now the
     /// buckets are in the cache; the records come next.
     fn run_plan(
         &mut self,
@@ -271,8 +270,8 @@ impl MessageServer {
         end
     }
 
-    /// Runs one operation. Returns its status if it has ended, the bytes of its answer that were copied, and those that
-    /// are sent from where they are stored.
+    /// Runs one operation. Returns its status if it has ended, the copied bytes of its answer, and those that are sent
+    /// from their record.
     #[inline]
     fn run_planned(
         &mut self,
@@ -333,7 +332,7 @@ fn prefetch_records(context: &WorkerContext, plan: &[PlannedOperation<'_>]) {
     }
 }
 
-/// The packet that an operation came in, if a value of it may stay there. The buffers are those of the port's queue,
+/// The packet of an operation, if one of its values may stay there. The buffers are those of the port's queue,
 /// whichever worker serves it.
 fn zero_copy_packet<'p>(
     context: &'p WorkerContext,
@@ -347,8 +346,8 @@ fn zero_copy_packet<'p>(
     Some(ZeroCopyPacket { packet, has_stored_value, rx_budget, port: port.index, usage, refused })
 }
 
-/// Runs one operation that needs no tenant code, and appends its answer; a value that is to be sent from where it is
-/// stored goes to `tail`, if there is one.
+/// Runs one operation that needs no tenant code, and appends its answer. A value that is sent from its record goes to
+/// `tail`, if there is one.
 fn run_plain(
     context: &WorkerContext,
     planned: &PlannedOperation<'_>,
@@ -388,7 +387,7 @@ fn run_plain(
     }
 }
 
-/// Tells a client which worker it has reached, how many there are, and which is its tenant's home.
+/// Tells a client the number of its worker, the number of workers, and its tenant's home.
 fn encode_hello(context: &WorkerContext, view: &TenantView, response: &mut Vec<u8>) -> RpcStatus {
     let shared = &context.shared;
     let value = HelloResponse { workers: shared.ports.len() as u32, home: view.tenant.home_worker }.encode();
@@ -398,12 +397,12 @@ fn encode_hello(context: &WorkerContext, view: &TenantView, response: &mut Vec<u
     RpcStatus::Ok
 }
 
-/// The table that was looked up last, and for what access: most operations of a plan name the same.
+/// The table that was looked up last, with the access: most operations of a plan name the same table.
 #[derive(Default)]
 struct TableLookupCache<'v>(Option<(&'v TenantView, u64, bool, Option<&'v TableEntry>)>);
 
 impl<'v> TableLookupCache<'v> {
-    /// The table of this id, if the tenant may access it so.
+    /// The table of this id, if the tenant has this access.
     #[inline]
     fn table(&mut self, view: &'v TenantView, id: u64, write: bool) -> Option<&'v TableEntry> {
         if let Some((of, last, written, entry)) = self.0
@@ -418,7 +417,7 @@ impl<'v> TableLookupCache<'v> {
     }
 }
 
-/// Finds the table that a plain operation names, and starts fetching what the operation will touch there.
+/// Finds the table of a plain operation, and prefetches the memory that it will touch there.
 #[inline]
 fn locate_record<'v>(
     view: &'v TenantView,

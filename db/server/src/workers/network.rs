@@ -1,4 +1,4 @@
-//! Opens what the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
+//! Opens the network of the workers' datagrams: kernel sockets, packet sockets, or the queues of a device.
 
 use sandstorm_net::driver::{AnyDriver, DatagramDriver, UdpDriver, UdpOptions};
 use sandstorm_net::rx_budget::RxBufferBudget;
@@ -13,23 +13,23 @@ use sandstorm_metrics::DeviceState;
 
 /// The network, open.
 pub(super) struct OpenNetwork {
-    /// One for each worker.
+    /// The drivers, one for each worker.
     pub(super) drivers: Vec<AnyDriver>,
     /// The device buffers of each one's queue in which values may stay; none for other drivers.
     pub(super) rx_budgets: Vec<Option<Arc<RxBufferBudget>>>,
-    /// A description: what it is, and what brings packets to their workers.
+    /// A description: the network, and the mechanism that brings packets to their workers.
     pub(super) about: String,
     pub(super) device: DeviceHandle,
 }
 
-/// Stays open while the drivers are used.
+/// A handle that stays open while the drivers are used.
 #[cfg(feature = "dpdk")]
 pub(super) type DeviceHandle = Option<sandstorm_net::dpdk::DpdkDevice>;
-/// Nothing has to.
+/// No handle is needed.
 #[cfg(not(feature = "dpdk"))]
 pub(super) type DeviceHandle = ();
 
-/// Asks the device how it stands.
+/// The probe of the device's state.
 #[cfg(feature = "dpdk")]
 pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> {
     use sandstorm_net::dpdk::{InterruptsUnavailable, PortCounters, PortStatus};
@@ -63,19 +63,19 @@ pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> 
     }))
 }
 
-/// There is none.
+/// The probe: there is no device.
 #[cfg(not(feature = "dpdk"))]
 pub(super) fn device_state_reader(_device: &DeviceHandle) -> Option<DeviceProbe> {
     None
 }
 
-/// Packet buffers that are out.
+/// Packet buffers in use.
 #[cfg(feature = "dpdk")]
 pub(super) fn buffers_in_use(device: &DeviceHandle) -> Option<u32> {
     device.as_ref().map(sandstorm_net::dpdk::DpdkDevice::buffers_in_use)
 }
 
-/// There are none.
+/// Packet buffers in use: there is no device.
 #[cfg(not(feature = "dpdk"))]
 pub(super) fn buffers_in_use((): &DeviceHandle) -> Option<u32> {
     None
@@ -119,7 +119,7 @@ pub(super) fn open_network(options: &WorkerOptions) -> Result<OpenNetwork, Worke
     }
 }
 
-/// Sockets in a row for a base port of 0, tries: a free port's neighbours are mostly free, too.
+/// Attempts to find adjacent free ports for a base port of 0: a free port's neighbours are mostly free, too.
 const FREE_PORT_TRIES: usize = 32;
 
 fn bind_all(options: &WorkerOptions, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {

@@ -1,10 +1,10 @@
-//! The answer of one operation: its room in the response, and refusals.
+//! The answer of one operation: its space in the response, and refusals.
 
 use sandstorm_net::rpc::{OP_HEADER_LEN, Operation, RpcStatus, encode_operation};
 
 use crate::limits::RESPONSE_BYTES;
 
-/// Appends an answer with a text that says what was wrong, or without where the response is full.
+/// Appends an answer with the text of an error; without it if the response is full.
 pub(crate) fn encode_refusal(
     operation: &Operation<'_>,
     status: RpcStatus,
@@ -19,7 +19,7 @@ pub(crate) fn encode_refusal(
 /// The text of an answer that does not fit into the response.
 pub(crate) const RESPONSE_FULL_TEXT: &str = "the response is as long as one can be; ask for less in one message";
 
-/// Whether a response may grow by so many bytes.
+/// Whether a response may grow by `bytes`.
 pub(crate) fn has_room(response: &[u8], bytes: usize) -> bool {
     response.len() + bytes <= RESPONSE_BYTES
 }

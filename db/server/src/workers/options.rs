@@ -1,4 +1,4 @@
-//! How the workers are to run, and why they may not start.
+//! Options of the workers, and the errors of their start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::listener_config::ListenerConfig;
 
-/// How the workers are to run.
+/// Options of the workers.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
     /// Number of workers, 1 to [`MAX_WORKERS`].
@@ -28,7 +28,7 @@ pub struct WorkerOptions {
     pub interleave: bool,
     /// Large values are sent from where they are stored.
     pub zero_copy: bool,
-    /// What datagrams come and go through.
+    /// The network of the workers' datagrams.
     pub network: NetworkOptions,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub allow_plaintext: bool,
@@ -38,13 +38,13 @@ pub struct WorkerOptions {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// Why the workers did not start.
+/// The reason that the workers did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerStartError {
-    /// A port cannot be had.
+    /// A port cannot be bound.
     #[error(transparent)]
     Bind(#[from] UdpBindError),
-    /// A port for connections could not be had.
+    /// A port for connections cannot be bound.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The interface cannot be used.
@@ -54,10 +54,10 @@ pub enum WorkerStartError {
     #[cfg(feature = "dpdk")]
     #[error(transparent)]
     Device(#[from] sandstorm_net::dpdk::DeviceError),
-    /// A number of workers that cannot be.
+    /// A number of workers out of range.
     #[error("{0} workers asked for: choose 1 to {MAX_WORKERS}, with {0} ports in a row from the first")]
     Workers(usize),
-    /// A port with TLS, and no certificate for it.
+    /// A port with TLS, without a certificate.
     #[error("{0}: a port with TLS needs a certificate; say --port-tls, or name one")]
     NoCertificate(String),
     /// The system refused something that a worker needs.
@@ -65,7 +65,7 @@ pub enum WorkerStartError {
     System(#[from] io::Error),
 }
 
-/// What the workers' datagrams come and go through.
+/// The network of the workers' datagrams.
 #[derive(Clone, Debug)]
 pub enum NetworkOptions {
     /// A kernel socket for each worker.
@@ -79,7 +79,7 @@ pub enum NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// How further sockets are opened: the ports for clients of memcached are the kernel's in any case.
+    /// The options of further sockets: the ports for memcached clients are the kernel's in any case.
     pub(super) fn udp(&self) -> UdpOptions {
         match self {
             NetworkOptions::Sockets(udp) => *udp,

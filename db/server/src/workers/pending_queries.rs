@@ -1,6 +1,6 @@
-//! Queries that are being run. A query changes nothing, so its answer is not remembered and it may run again. But while
-//! it runs a repeat of it is recognised: under load a client's timer is quicker than its query, when there is least to
-//! spare for another run.
+//! Queries that are being run. A query changes nothing, so its answer is not remembered and it may run again. But a
+//! repeat is recognised while the query runs. Under load a client's timer is shorter than its query, just when the
+//! server has no time for another run.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -23,7 +23,7 @@ impl QueryTag {
     }
 }
 
-/// A slot holds the tag of one query that waits. Of two queries with one slot the later is recognised, and the other
+/// Each slot has the tag of one running query. If two queries have one slot, the later one is recognised, and the other
 /// may run again.
 pub(super) struct PendingQueries {
     tags: Box<[QueryTag]>,
@@ -45,19 +45,19 @@ impl PendingQueries {
         QueryTag(self.hasher.hash_one((peer, request_id, tenant, session, sequence)) | 1)
     }
 
-    /// Whether the query waits for its answer.
+    /// Whether the query is running.
     pub(super) fn waits(&self, tag: QueryTag) -> bool {
         tag != QueryTag::NONE && self.tags[tag.slot()] == tag
     }
 
-    /// The query begins to wait.
+    /// Notes that the query begins.
     pub(super) fn begin(&mut self, tag: QueryTag) {
         if tag != QueryTag::NONE {
             self.tags[tag.slot()] = tag;
         }
     }
 
-    /// The query has its answer.
+    /// Notes that the query has its answer.
     pub(super) fn end(&mut self, tag: QueryTag) {
         if self.waits(tag) {
             self.tags[tag.slot()] = QueryTag::NONE;

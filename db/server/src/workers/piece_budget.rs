@@ -1,4 +1,4 @@
-//! How much is run in one go: about a slice's worth of work, and the operation with which it is over.
+//! The budget of one piece: about a slice's worth of work, and the operation that ends it.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub(super) fn copy_cost_gets(bytes: usize) -> u32 {
     (bytes / COPY_BYTES_PER_GET) as u32
 }
 
-/// The work of one piece, and how much of it is done. The unit is bytes that are moved; a plain request counts as many
+/// The work of one piece, and the part that is done. The unit is bytes that are moved; a plain request counts as many
 /// as can be copied in its time.
 pub(super) struct PieceBudget {
     limit: u64,
@@ -83,7 +83,7 @@ impl MessageWork {
     }
 }
 
-/// The place at which a piece ended: the number of a message in its batch, and its first operation that was not run.
+/// The end of a piece: the number of a message in its batch, and its first operation that was not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PieceEnd {
     pub(super) number: usize,

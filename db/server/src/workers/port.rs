@@ -1,4 +1,4 @@
-//! A port: one worker's socket, or queues of a device, and what belongs to its peers. Its worker serves it; an idle
+//! A port: one worker's socket, or queues of a device, with the state of its peers. Its worker serves it; an idle
 //! neighbour may, too, under the same lock. The lock is never held while tenant code runs.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use sandstorm_catalog::DirectorySnapshot;
 #[derive(Default)]
 pub(super) struct ResponseBuffer {
     pub(super) bytes: Vec<u8>,
-    /// The value behind them, if it is to be sent from where it is stored.
+    /// The value behind them, if it is sent from its record.
     pub(super) tail: Option<SharedBytes>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct WorkerPortState {
     pub(super) context: PortContext,
 }
 
-/// Everything of a port but its driver: what requests are admitted against and responses leave through.
+/// Everything of a port but its driver: the state for admission and for responses.
 pub(super) struct PortContext {
     /// The number of the port, which is that of its worker.
     pub(super) index: usize,
@@ -46,11 +46,11 @@ pub(super) struct PortContext {
     pub(super) outbox: Outbox,
     /// Addresses that have shown a token: for ingress scheduling.
     pub(super) verified_peers: VerifiedPeers,
-    /// Limits the answers to those that have not.
+    /// Limits the answers to unauthenticated senders.
     pub(super) rejections: RejectionLimiter,
     /// Messages that admission has rejected since this was last read.
     pub(super) rejected: u64,
-    /// Messages that a neighbour has begun, or admitted, when it served this port: its own worker goes on with them.
+    /// Messages that a neighbour has begun, or admitted, when it served this port: its own worker continues them.
     pub(super) left_behind: Vec<PostponedMessage>,
     /// The device buffers of its queue in which values may stay; none for other drivers.
     pub(super) rx_budget: Option<Arc<RxBufferBudget>>,
@@ -69,9 +69,9 @@ pub(super) struct PortContext {
 /// One worker's socket, shared with the workers that may steal from it.
 pub(super) struct WorkerPort {
     state: Mutex<WorkerPortState>,
-    /// To sleep on until a packet or a signal comes.
+    /// Waits until a packet or a signal comes.
     pub(super) waiter: DriverWaiter,
-    /// To end that sleep.
+    /// Ends that wait.
     pub(super) waker: DriverWaker,
 }
 
@@ -84,12 +84,12 @@ impl WorkerPort {
         }
     }
 
-    /// Opens the port for its own worker, which waits for a neighbour to be done.
+    /// Locks the port for its own worker, which waits for a neighbour to finish.
     pub(super) fn open(&self) -> MutexGuard<'_, WorkerPortState> {
         self.state.lock()
     }
 
-    /// Opens the port for a neighbour, which does not wait.
+    /// Locks the port for a neighbour, which does not wait.
     pub(super) fn try_open(&self) -> Option<MutexGuard<'_, WorkerPortState>> {
         self.state.try_lock()
     }
@@ -136,7 +136,7 @@ impl PortContext {
         self.endpoint.respond(now_us, origin.peer, origin.request_id, response, tx);
     }
 
-    /// Sends a rejection to an unauthenticated sender: once, and nothing of it is held for a retry.
+    /// Sends a rejection to an unauthenticated sender: once, and nothing of it is kept for a retry.
     pub(super) fn reject(&mut self, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
         let tx = &mut self.seal.through(&mut self.outbox);
         self.endpoint.respond_without_retry(origin.peer, origin.request_id, response, tx);
@@ -199,7 +199,7 @@ impl PortContext {
         Ok(request)
     }
 
-    /// Runs the timers: the endpoint resends what was not acknowledged in time, and handshakes go on.
+    /// Runs the timers: the endpoint resends unacknowledged packets, and handshakes go on.
     pub(super) fn run_timers(&mut self, now_us: u64) {
         self.seal.work(now_us, &mut self.outbox);
         let resend_us = self.endpoint.poll_timers(now_us, &mut self.seal.through(&mut self.outbox));
@@ -235,7 +235,7 @@ impl PortContext {
     }
 }
 
-/// A datagram was no R2P2 packet, or not a valid one.
+/// A datagram that was no valid R2P2 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedDatagram;
 

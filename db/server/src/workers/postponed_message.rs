@@ -1,6 +1,5 @@
-//! Messages that were not run to their end when a piece was over. Their bytes are kept, and the answers that they have
-//! so far. They go on in a further turn of their tenant's flow ([`super::ingress`]), so that other tenants have theirs
-//! in between.
+//! Messages that had not finished when a piece was over. Their bytes and their answers so far are kept. They continue
+//! in a further turn of their tenant's flow ([`super::ingress`]), so that other tenants have theirs in between.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use sandstorm_net::rpc::{MessageHeader, Operation, OperationIter};
 use super::record_operations::operation_context::RangeWork;
 use super::response_assembly::{RequestOrigin, ResponseId};
 
-/// A message that is not at its end, without its bytes.
+/// A message that has not finished, without its bytes.
 pub(super) struct SuspendedMessage {
     /// Its number in the batch in which it was last run.
     pub(super) number: usize,
@@ -54,7 +53,7 @@ impl PostponedMessage {
         self.suspended.view.tenant.quotas.weight
     }
 
-    /// Bytes that it holds.
+    /// Bytes of its memory.
     pub(super) fn bytes(&self) -> usize {
         self.message.capacity() + self.suspended.response.capacity() + size_of::<PostponedMessage>()
     }

@@ -24,14 +24,14 @@ pub(crate) fn writes(op: OpKind) -> bool {
     matches!(op, OpKind::Put | OpKind::Delete | OpKind::Increment)
 }
 
-/// Appends the answer to an operation on a table that the tenant may not access, or not so.
+/// Appends the answer to an operation on a table that the tenant may not access, or not for writing.
 #[cold]
 pub(crate) fn encode_table_error(view: &TenantView, operation: &Operation<'_>, response: &mut Vec<u8>) -> RpcStatus {
     let (status, text) = match view.reach(operation.table, writes(operation.op)) {
         Err(AccessError::ReadOnly) => {
             (RpcStatus::ReadOnly, "the table was granted for reading only; its owner may grant it with --read-write")
         }
-        // A grant that was widened since the table was looked up is no reason to try again here: the client may.
+        // A grant that was widened since the table was looked up is no reason to retry here: the client may.
         Err(AccessError::Unknown) | Ok(_) => (
             RpcStatus::UnknownTable,
             "the tenant has no table of this id; `sandstorm table list` shows those there are",
@@ -40,8 +40,7 @@ pub(crate) fn encode_table_error(view: &TenantView, operation: &Operation<'_>, r
     encode_refusal(operation, status, text, response)
 }
 
-/// The buffers of an answer: its bytes and, where there is one, the place for a value that is sent from where it is
-/// stored.
+/// The buffers of an answer: its bytes and, if there is one, the slot for a value that is sent from its record.
 pub(crate) type ResponseParts<'r> = (&'r mut Vec<u8>, Option<&'r mut Option<SharedBytes>>);
 
 /// Runs one plain operation whose key hashes to `hash` and appends its answer.
@@ -115,7 +114,7 @@ fn condition(operation: &Operation<'_>) -> StoreCondition {
     }
 }
 
-/// Runs a write, which owes a request for each record that it evicted: thousands, in a cache that is full.
+/// Runs a write, and bills a request for each record that it evicted: thousands, in a full cache.
 fn charge_evictions(context: &OperationContext<'_>, write: impl FnOnce() -> RpcStatus) -> RpcStatus {
     let before = context.participant.retired();
     let status = write();
@@ -175,8 +174,8 @@ fn delete(
     }
 }
 
-/// The answer to a write whose condition did not hold, with the version that the record has by now, so that its writer
-/// need not ask. To delete what is not there asks for nothing, whatever its version should have been.
+/// The answer to a write whose condition did not hold, with the record's current version, so that its writer need not
+/// read it. Deleting an absent record always succeeds, whatever the expected version was.
 #[cold]
 fn encode_conflict(
     context: &OperationContext<'_>,
@@ -211,7 +210,7 @@ fn encode_done(operation: &Operation<'_>, number: u64, response: &mut Vec<u8>) -
     RpcStatus::Ok
 }
 
-/// The answer to what the store refused. A conflict needs no text: it is part of normal work.
+/// The answer to a refusal of the store. A conflict needs no text: it is part of normal work.
 fn encode_store_error(operation: &Operation<'_>, error: StoreError, response: &mut Vec<u8>) -> RpcStatus {
     let status = match error {
         StoreError::Conflict => {
@@ -314,7 +313,7 @@ fn get_snapshot(
     end_multi_get(context, operation, start, found, response)
 }
 
-/// Appends one record of a multiget's answer; tells whether there was one, `None` if there is no room for it.
+/// Appends one record of a multiget's answer. Returns whether it exists; `None` if it does not fit.
 fn append_record(
     table: &RecordTable,
     guard: &EpochGuard<'_>,
@@ -329,7 +328,7 @@ fn append_record(
     append_answer(record.as_ref(), absent, response).then_some(record.is_some())
 }
 
-/// Appends a record, or that there is none; tells whether there was room for it.
+/// Appends a record, or that there is none. Returns whether it fitted.
 #[inline]
 fn append_answer(record: Option<&RecordRef<'_>>, absent: MultiGetEntry<'_>, response: &mut Vec<u8>) -> bool {
     let answer = record.map_or(absent, |record| MultiGetEntry {

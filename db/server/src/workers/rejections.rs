@@ -1,6 +1,6 @@
 //! Limits of the answers to unauthenticated senders. A datagram's source address can be forged, so such an answer must
-//! be of no use against the host with that address. It is one packet that fits every path, never longer than the
-//! request, sent once for each complete request, and at a limited rate.
+//! not be of use in an attack on that host. It is one packet that fits every path, never longer than the request. It is
+//! sent once for each complete request, at a limited rate.
 
 use sandstorm_net::r2p2::ReceivedMessage;
 use sandstorm_net::rate_limiter::RateLimiter;

@@ -1,4 +1,4 @@
-//! Answers the invocations that ended, each through the port or the connection that it came from.
+//! Answers the ended invocations, each through the port or the connection of its request.
 
 use std::mem;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                 reply_to_connection(context, connections.as_deref_mut(), (worker, connection), &result);
             }
         }
-        // Those of one tenant whose answers leave together are taken off its count together, before they leave: the
-        // word is common to all workers.
+        // Those of one tenant whose answers leave together are subtracted from its count together, before they leave:
+        // all workers share that word.
         if let Some(view) = ended.task.invocation.view() {
             leaving += 1;
             if !all.peek().is_some_and(|next| next.task.is_sent_with(&ended.task, view)) {

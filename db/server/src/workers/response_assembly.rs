@@ -1,5 +1,4 @@
-//! Responses that wait for invocations. A message whose invocations have not all ended has a slot here until the last
-//! one has.
+//! Responses that wait for invocations. A message with invocations has a slot here until the last of them has ended.
 //!
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
@@ -12,7 +11,7 @@ use super::pending_queries::{PendingQueries, QueryTag};
 use super::slot_map::{SlotId, SlotMap};
 use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
-/// Identifies a request, and says where its response goes.
+/// Identifies a request, and the destination of its response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestOrigin<P> {
     /// The sender.
@@ -30,7 +29,7 @@ pub(crate) struct RequestOrigin<P> {
 /// Identifies a waiting response.
 pub(crate) type ResponseId = SlotId<ResponseKind>;
 
-/// What a [`ResponseId`] identifies.
+/// The kind of a [`ResponseId`].
 pub(crate) enum ResponseKind {}
 
 struct PendingResponse<P> {

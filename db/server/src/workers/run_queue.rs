@@ -4,14 +4,14 @@
 //! Deficit round robin (Shreedhar & Varghese, SIGCOMM'95) with CPU nanoseconds for bytes. In each round a tenant has a
 //! credit of a quantum times its weight. Every poll is charged to it, however short. A tenant without credit waits for
 //! the next round, which begins when no tenant has credit left. A poll that took more than the credit leaves a debt,
-//! paid by later rounds. Unused shares are lent: rounds only wait for tenants that have work, and when all are in debt
+//! which later rounds pay. Unused CPU time is lent: rounds only wait for tenants with work, and when all are in debt
 //! the rounds in between are skipped at once. Unused credit is not saved up.
 //!
 //! Up to [`MAX_INTERLEAVED`] tasks, of all tenants that have credit, are interleaved poll by poll: their cache misses
 //! overlap. They leave when their tenant's credit is used up, so their number follows the shares.
 //!
-//! The bound: between two moments at which a tenant always had work, it gets its share of the CPU time used but for
-//! [`QUANTUM_NS`] times its weight, and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
+//! The bound: while a tenant always has work, it gets its share of the used CPU time, less [`QUANTUM_NS`] times its
+//! weight and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ struct TenantQueue<T> {
     /// CPU nanoseconds that the tenant may still use in `round`; negative: debt.
     credit_ns: i64,
     round: u64,
-    /// Whether it stands in one of the rings.
+    /// Whether it is in one of the rings.
     in_ring: bool,
 }
 
@@ -45,7 +45,7 @@ impl<T> TenantQueue<T> {
         self.tasks.is_empty() && self.running == 0
     }
 
-    /// The credit in `round`: each round since it was looked at last has paid a quantum, up to one that is left unused.
+    /// The credit in `round`. Each round since the last check has paid a quantum; one unused quantum at most is kept.
     fn credit(&mut self, round: u64) -> i64 {
         if self.round != round {
             let rounds = i64::try_from(round - self.round).unwrap_or(i64::MAX);
@@ -68,7 +68,7 @@ pub(crate) struct ScheduledTask<T> {
     pub(crate) task: T,
     queue: u32,
     polls: u32,
-    /// Its memory was not found at the first prefetch: it needs the second.
+    /// Whether its memory was not found at the first prefetch: it needs the second.
     needs_second_prefetch: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct ScheduledTask<T> {
 enum PrefetchPass {
     /// [`PREFETCH_POLLS_AHEAD`] before its poll.
     First,
-    /// [`SECOND_PREFETCH_POLLS_AHEAD`] before it, for those that are further.
+    /// [`SECOND_PREFETCH_POLLS_AHEAD`] before it, for tasks that need a second one.
     Second,
 }
 
@@ -126,10 +126,10 @@ impl<T> RunQueue<T> {
         !self.turns.is_empty()
     }
 
-    /// Has `fetch` prefetch what tasks await that are polled a little later than the one that is about to be: in a full
-    /// ring each comes by here once between two of its polls, and once more, for the last time, if what it awaits lies
-    /// further on. `fetch` is told whether this is the last look, and answers the CPU time that the task's tenant is
-    /// charged, and whether it lies further on. Tells the CPU time in all, nanoseconds.
+    /// Has `fetch` prefetch the memory that tasks of the next polls await. In a full ring each task is visited once
+    /// between two of its polls, and once more, for the last time, if its memory is in an overflow bucket. `fetch` is
+    /// told whether this is the last visit. It returns the CPU time that the task's tenant is charged, and whether the
+    /// memory is further on. Returns the total CPU time, nanoseconds.
     #[inline]
     pub(crate) fn prefetch_ahead(&mut self, mut fetch: impl FnMut(&mut T, bool) -> (u64, bool)) -> u64 {
         let mut cpu_ns = 0;
@@ -159,7 +159,7 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// Whether another task would have its first turn soon.
+    /// Whether one more task would have its first turn soon.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting == 0 && self.turns.len() < MAX_INTERLEAVED
     }
@@ -229,7 +229,7 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// The task to poll next. It is to be given back with [`RunQueue::again`], [`RunQueue::switched_out`] or
+    /// The task to poll next. The caller returns it with [`RunQueue::again`], [`RunQueue::switched_out`] or
     /// [`RunQueue::done`].
     pub(crate) fn next(&mut self) -> Option<ScheduledTask<T>> {
         loop {
@@ -300,8 +300,8 @@ impl<T> RunQueue<T> {
         queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
     }
 
-    /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds: more
-    /// would shut it out for long after it has stopped.
+    /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds. More
+    /// debt would block the tenant long after it has stopped.
     pub(crate) fn bill(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
         let (queue, round) = (self.queue(tenant, weight), self.round);
         let queue = &mut self.queues[queue as usize];
@@ -309,7 +309,7 @@ impl<T> RunQueue<T> {
         queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX)).max(floor_ns);
     }
 
-    /// Gives back a task that has yielded: it stays interleaved until it has had [`POLLS_IN_A_ROW`] polls.
+    /// Returns a task that has yielded: it stays interleaved until it has had [`POLLS_IN_A_ROW`] polls.
     pub(crate) fn again(&mut self, mut turn: ScheduledTask<T>) {
         turn.polls += 1;
         turn.needs_second_prefetch = false;
@@ -322,17 +322,17 @@ impl<T> RunQueue<T> {
         self.queues[turn.queue as usize].tenant
     }
 
-    /// Gives back a task that was not polled: it is the next one.
+    /// Returns a task that was not polled: it is the next one.
     pub(crate) fn put_back(&mut self, turn: ScheduledTask<T>) {
         self.turns.push_front(turn);
     }
 
-    /// Gives back a task that was switched out: it goes to the back of its tenant's queue.
+    /// Returns a task that was switched out: it goes to the back of its tenant's queue.
     pub(crate) fn switched_out(&mut self, turn: ScheduledTask<T>) {
         self.wait(turn);
     }
 
-    /// Gives back a task that has ended.
+    /// Returns a task that has ended.
     pub(crate) fn done(&mut self, turn: ScheduledTask<T>) -> T {
         let queue = &mut self.queues[turn.queue as usize];
         queue.running -= 1;
@@ -362,7 +362,7 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// So many queues have no tasks any more. When none has, no debt matters: all are forgiven.
+    /// Notes that `queues` have no tasks any more. When none has, all debts are cancelled.
     fn left(&mut self, queues: usize) {
         self.active -= queues;
         if self.active == 0 {
@@ -370,7 +370,7 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// Takes up to `count` waiting tasks from the queues' far ends, for a thief; first of those that would wait
+    /// Takes up to `count` waiting tasks from the queues' far ends, for a thief, beginning with those that would wait
     /// longest.
     pub(crate) fn take_from_back(&mut self, count: usize, mut take: impl FnMut(T)) {
         let mut left = count.min(self.waiting);
@@ -380,7 +380,7 @@ impl<T> RunQueue<T> {
             let task = found.tasks.pop_back();
             found.in_ring = !found.tasks.is_empty();
             if found.in_ring {
-                // To the other end: the next one comes from another queue.
+                // To the other end: the next task comes from another queue.
                 let ring = if found.credit(self.round) > 0 { &mut self.with_credit } else { &mut self.in_debt };
                 ring.push_front(queue);
             }

@@ -1,9 +1,9 @@
-//! Values that stay in the device buffers in which they were received, and who is charged for the buffers.
+//! Values that stay in the device buffers in which they were received, and the charges for these buffers.
 //!
-//! A buffer with a stored value is taken from the queue that it came from, and charged to the tenant that wrote the
-//! value: until the last reference to the value is gone, which may be later than its record. Readers and unacknowledged
-//! answers keep the buffer as well. A tenant may have as many as leave some for the next; further values are copied.
-//! The buffers of datagrams that wait are shared by the same rule.
+//! A buffer with a stored value is taken from its queue, and charged to the tenant that wrote the value. The charge
+//! lasts until the last reference to the value is gone, which may be later than its record. Readers and unacknowledged
+//! answers keep the buffer as well. A tenant may have as many as leave some for the next one; further values are
+//! copied. The buffers of waiting datagrams follow the same rule.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::ingress::classifier::FlowKey;
 use sandstorm_accounts::TenantUsage;
 use sandstorm_metrics::SingleWriterCounter;
 
-/// Whether one more datagram of a flow, of which `waiting` wait already, may wait in its device buffer; else it is
-/// copied. Those of unauthenticated senders never may; a tenant may use half as many buffers as are free.
+/// Whether one more datagram of a flow with `waiting` ones may wait in its device buffer; else it is copied. Those of
+/// unauthenticated senders never may; a tenant may use half as many buffers as are free.
 pub(super) fn may_wait_in_place(rx_budget: Option<&RxBufferBudget>, flow: FlowKey, waiting: usize) -> bool {
     let Some(rx_budget) = rx_budget else { return false };
     // The datagram's own buffer is counted.
@@ -36,19 +36,19 @@ pub(crate) struct ZeroCopyPacket<'w> {
     pub(crate) packet: &'w SharedBytes,
     /// Whether a value of the message stays in it already: the buffer is charged once.
     pub(crate) has_stored_value: &'w Cell<bool>,
-    /// The buffers of the queue that it came from. Values are stored there by one thread at a time, which has the port.
+    /// The buffers of its queue. One thread at a time stores values there: the one that has locked the port.
     pub(crate) rx_budget: &'w Arc<RxBufferBudget>,
     /// That queue's number.
     pub(crate) port: usize,
     /// The usage of the tenant that sent it.
     pub(crate) usage: &'w Arc<TenantUsage>,
-    /// Counts values of the tenant that were copied since it has its share of the buffers.
+    /// Counts values that were copied because the tenant had its limit of buffers.
     pub(crate) refused: &'w SingleWriterCounter,
 }
 
 impl ZeroCopyPacket<'_> {
-    /// Keeps a value of the packet in its buffer, and charges the tenant for it. None if it is to be copied: it is not
-    /// worth a buffer, or the tenant has its share.
+    /// Stores a value of the packet in its buffer, and charges the tenant for it. None if it is to be copied: it is too
+    /// small for a buffer, or the tenant has its limit of them.
     pub(crate) fn hold(&self, value: &[u8]) -> Option<SharedBytes> {
         if value.len() < self.rx_budget.value_bytes() || self.has_stored_value.get() {
             return None;

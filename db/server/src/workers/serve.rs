@@ -1,8 +1,8 @@
-//! Serves the packets of a port, top to bottom: receives a burst, admits its messages (parses, finds the tenant,
-//! authenticates, keeps out what ran before), plans their operations (finds the table and tablet, hashes, prefetches),
-//! runs the plain ones, begins the invocations, and sends the answers.
+//! Serves the packets of a port, top to bottom. It receives a burst and admits its messages (parses, finds the tenant,
+//! authenticates, excludes repeats). It plans their operations (finds the table and tablet, hashes, prefetches), runs
+//! the plain ones, begins the invocations, and sends the answers.
 //!
-//! What is run in one go is a piece ([`super::piece_budget`]): messages that are not at their end then wait.
+//! Work is run in pieces ([`super::piece_budget`]): messages that have not finished then wait.
 //!
 //! A turn touches only state of the worker, or of a port. The port's lock is held only while no tenant code runs.
 
@@ -31,17 +31,17 @@ use super::port::{MalformedDatagram, PortContext, WorkerPortState};
 use super::postponed_message::PostponedMessage;
 use crate::limits::{BEGUN_INVOCATIONS_PER_TURN, BURST, COUNTER_PUBLISH_TURNS, DEFER_REPLIES_UP_TO_LIVE, SERVE_NS};
 
-/// The answer to a message for which there was no room while it waited.
+/// The answer to a postponed message that exceeds the limit of waiting bytes.
 const NO_ROOM_TEXT: &str =
     "too many bytes of requests wait for their turn; this was not run: ask again, with less under way at a time";
 
-/// Serves packets: those of the worker's own port, and of a neighbour that is busy.
+/// Serves packets: those of the worker's own port, and those of a busy neighbour.
 pub(super) struct PacketServer {
     ingress: IngressScheduler,
     early_drop: EarlyDropController,
     /// Turns with packets since the port's counters were published.
     uncounted_turns: usize,
-    /// Answers of this turn wait for those of short invocations.
+    /// Whether answers of this turn wait for those of short invocations.
     is_transmit_deferred: bool,
     messages: MessageServer,
 }
@@ -57,8 +57,8 @@ impl PacketServer {
         }
     }
 
-    /// Serves what has come to the worker's own port. Returns how many datagrams that was. It stops when its time is
-    /// up, or many invocations are begun: the rest waits in the ingress queues while invocations are polled.
+    /// Serves the datagrams of the worker's own port. Returns their number. It stops at its time limit, or when many
+    /// invocations have begun; the rest waits in the ingress queues while invocations are polled.
     pub(super) fn serve_own_port(
         &mut self,
         executor: &mut RequestExecutor,
@@ -75,27 +75,27 @@ impl PacketServer {
         }
         self.update_early_drop(&executor.context, &mut state);
         self.uncounted_turns += usize::from(served > 0);
-        // A busy worker does not publish each turn: that takes as long as some requests. One that finds nothing to do
-        // has published all.
+        // A busy worker does not publish each turn: that takes as long as some requests. One without work has published
+        // all.
         if served == 0 || self.uncounted_turns >= COUNTER_PUBLISH_TURNS {
             self.publish_port_counters(&executor.context, connections, &state);
         }
         served
     }
 
-    /// Serves packets of a neighbour that is running invocations. Returns how many datagrams that was.
+    /// Serves packets of a neighbour that is running invocations. Returns the number of datagrams.
     pub(super) fn serve_busy_neighbour(&mut self, executor: &mut RequestExecutor) -> usize {
         let shared = Arc::clone(&executor.context.shared);
         let workers = shared.ports.len();
         for step in 1..workers {
             let victim = (executor.context.index + step) % workers;
-            // A neighbour that turns its loop will come to its packets itself.
+            // A neighbour that runs no invocations will serve its packets itself.
             if !shared.in_guest_code[victim].load(Relaxed) {
                 continue;
             }
             let Some(mut state) = shared.ports[victim].try_open() else { continue };
-            // A thief that comes late would take packets, and their interrupt, from a neighbour that is about to sleep
-            // until that.
+            // A late thief would take packets, and their interrupt, from a neighbour that is about to sleep until that
+            // interrupt.
             if !shared.in_guest_code[victim].load(SeqCst) {
                 continue;
             }
@@ -109,8 +109,8 @@ impl PacketServer {
         0
     }
 
-    /// Receives what has come to a port and answers what can be answered at once, by turns between tenants. Returns how
-    /// many datagrams it went through.
+    /// Receives the datagrams of a port and answers those that can be answered at once, by turns between tenants.
+    /// Returns the number of datagrams.
     fn serve(&mut self, executor: &mut RequestExecutor, state: &mut WorkerPortState) -> usize {
         let (now_us, own) = (executor.context.clock.now_us, state.context.index == executor.context.index);
         let snapshot = Arc::clone(&executor.context.snapshot);
@@ -135,12 +135,12 @@ impl PacketServer {
         let (mut begun, mut spent_ns, mut served) = (None, 0, 0);
         let mut piece = PieceBudget::new(true);
         while ingress.next_batch() {
-            // Most looks find nothing, or what is served at once and charged to no flow: they are not timed.
+            // Most turns find nothing, or datagrams that are served at once and charged to no flow: they are not timed.
             if ingress.is_timed() {
                 begun.get_or_insert_with(Instant::now);
             }
             let mut costs = BatchCosts::default();
-            // All that is served of a neighbour's port is one piece: the worker's own packets wait.
+            // All datagrams that are served of a neighbour's port are one piece: the worker's own packets wait.
             if own {
                 piece = PieceBudget::new(executor.context.recent_tenants.is_shared(now_us));
             }
@@ -156,20 +156,20 @@ impl PacketServer {
         served
     }
 
-    /// Sends the answers that waited for those of invocations, and did not leave with them.
+    /// Sends the answers that waited for those of invocations, and have not left with them.
     pub(super) fn flush_deferred(&mut self, context: &WorkerContext) {
         if mem::take(&mut self.is_transmit_deferred) {
             context.shared.ports[context.index].open().transmit();
         }
     }
 
-    /// Publishes what the worker's own port has counted.
+    /// Publishes the counts of the worker's own port.
     pub(super) fn publish_counters(&mut self, context: &WorkerContext, connections: Option<&WorkerConnections>) {
         let state = context.shared.ports[context.index].open();
         self.publish_port_counters(context, connections, &state);
     }
 
-    /// Decides now and then which flows are dropped early.
+    /// Decides at intervals which flows are dropped early.
     fn update_early_drop(&mut self, context: &WorkerContext, state: &mut WorkerPortState) {
         if !self.early_drop.is_due(context.clock.now_us) {
             return;
@@ -226,7 +226,7 @@ impl PacketServer {
     }
 }
 
-/// Serves a batch: datagrams, or messages that go on. What the piece has no room for waits.
+/// Serves a batch: datagrams, or messages that continue. Messages beyond the piece wait.
 #[inline]
 fn serve_batch(
     executor: &mut RequestExecutor,
@@ -251,7 +251,7 @@ fn serve_batch(
     }
 }
 
-/// Opens the datagrams of a batch, and serves the messages that are whole. Returns those that are not at their end.
+/// Opens the datagrams of a batch, and serves the complete messages. Returns those that have not finished.
 #[inline]
 fn serve_datagrams(
     executor: &mut RequestExecutor,
@@ -285,8 +285,8 @@ fn serve_datagrams(
     waits
 }
 
-/// Has messages wait for a further turn of their tenants' flows: those that have waited before go on first. A worker
-/// that serves a neighbour's port leaves them there.
+/// Makes messages wait for a further turn of their tenants' flows; those that have waited before continue first. A
+/// worker that serves a neighbour's port leaves them there.
 fn postpone(
     executor: &RequestExecutor,
     messages: Vec<PostponedMessage>,

@@ -1,18 +1,18 @@
-//! The sessions that have authenticated on a port, and with which credential. A tenant whose token is changed gets a
-//! new credential, so its sessions need not be searched for then. The number of sessions is limited: at the limit, the
-//! tenant with the most sessions loses its oldest, so one that opens sessions without end loses its own. A client that
-//! is told `Unauthenticated` presents its token again.
+//! The sessions that have authenticated on a port, each with its credential. A tenant whose token is changed gets a new
+//! credential, so its sessions need not be found then. The number of sessions is limited. At the limit, the tenant with
+//! the most sessions loses its oldest, so a tenant that opens sessions without end loses its own. A client that gets
+//! `Unauthenticated` presents its token again.
 //!
-//! A session is identified by its home address, too: the address that its token came from, or, of a bound session, one
-//! that stands for all addresses ([`sandstorm_net::reply_cache::session_addr`]). For a bound session the address of its
-//! last message is noted.
+//! A session is also identified by its home address: the address that its token came from. For a bound session it is an
+//! address that stands for all addresses ([`sandstorm_net::reply_cache::session_addr`]), and the address of its last
+//! message is noted.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-/// Home, session number and tenant.
+/// Home address, session number and tenant.
 type SessionKey<P> = (P, u64, u32);
 
 /// The credential of a session.
@@ -26,9 +26,9 @@ struct SessionCredential<P> {
 /// Authenticated sessions of one port.
 pub(crate) struct AuthenticatedSessions<P> {
     limit: usize,
-    /// The credentials that were shown.
+    /// The presented credentials.
     shown: HashMap<SessionKey<P>, SessionCredential<P>>,
-    /// Each tenant's sessions in the order in which they were let in.
+    /// Each tenant's sessions in the order of their admission.
     tenants: HashMap<u32, VecDeque<(P, u64)>>,
     /// The tenants by the number of their sessions.
     tenants_by_count: BTreeSet<(usize, u32)>,
@@ -37,7 +37,7 @@ pub(crate) struct AuthenticatedSessions<P> {
 }
 
 impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
-    /// Room for `limit` sessions.
+    /// A table for `limit` sessions.
     pub(crate) fn new(limit: usize) -> AuthenticatedSessions<P> {
         AuthenticatedSessions {
             limit,
@@ -48,7 +48,7 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
         }
     }
 
-    /// Lets a session act for a tenant under this credential from here on, and under no other of that tenant.
+    /// Allows a session to act for a tenant with this credential from now on, and with no other of that tenant.
     pub(crate) fn admit(&mut self, (home, heard): (P, P), session: u64, tenant: u32, credential: u64) {
         self.last = None;
         if self.shown.insert((home, session, tenant), SessionCredential { credential, heard }).is_some() {
@@ -77,7 +77,7 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
         }
     }
 
-    /// The credential of the tenant that the session has shown.
+    /// The credential of the tenant that the session has presented.
     #[inline]
     pub(crate) fn shown(&mut self, home: P, session: u64, tenant: u32) -> Option<u64> {
         match &self.last {
@@ -108,7 +108,7 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
 
 #[cfg(test)]
 impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
-    /// Whether the session has shown that credential of the tenant.
+    /// Whether the session has presented that credential of the tenant.
     fn allows(&mut self, home: P, session: u64, tenant: u32, credential: u64) -> bool {
         self.shown(home, session, tenant) == Some(credential)
     }

@@ -1,4 +1,4 @@
-//! What the workers of a server share.
+//! The state that the workers of a server share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -15,10 +15,10 @@ use super::connections::inbox::{InboxMessage, WorkerInbox};
 use super::port::WorkerPort;
 use super::tasks::InvocationTask;
 
-/// What the workers share.
+/// The state that the workers share.
 pub(super) struct SharedWorkerState {
     pub(super) ports: Vec<WorkerPort>,
-    /// Where each worker's offered invocations can be taken.
+    /// The queues from which each worker's offered invocations can be taken.
     pub(super) stealers: Vec<Stealer<InvocationTask>>,
     pub(super) directory: Arc<Directory>,
     /// A bit for each worker that sleeps.
@@ -27,21 +27,21 @@ pub(super) struct SharedWorkerState {
     pub(super) in_guest_code: Vec<CachePadded<AtomicBool>>,
     /// Messages between the workers' connections.
     pub(super) inboxes: Vec<CachePadded<WorkerInbox>>,
-    /// How many connections there are, and may be.
+    /// The number of connections, and its limit.
     pub(super) connection_budget: ConnectionBudget,
     pub(super) properties: ServerProperties,
     pub(super) stop: AtomicBool,
-    /// Where the workers' microseconds start.
+    /// The start of the workers' microseconds.
     pub(super) epoch: Instant,
     /// A random number, not 0, that tells this start of the server from others.
     pub(super) start: u32,
-    /// Never sleep.
+    /// Whether workers never sleep.
     pub(super) poll: bool,
     /// See [`super::WorkerOptions::steal`].
     pub(super) steal: bool,
-    /// Invocations that wait for a record take turns.
+    /// Whether invocations that wait for a record take turns.
     pub(super) interleave: bool,
-    /// Large values are sent from where they are stored.
+    /// Whether large values are sent from their records.
     pub(super) zero_copy: bool,
     /// See [`super::WorkerOptions::allow_plaintext`].
     pub(super) allow_plaintext: bool,

@@ -1,12 +1,12 @@
 //! The slot map of a worker: values in slots that are used again, and ids that outlive them.
 //!
-//! An id goes away with a task or to another worker, and comes back when its slot may have another value. So each slot
-//! has a generation, which an id repeats: one that is late finds nothing.
+//! An id leaves with a task or goes to another worker, and may come back when its slot has another value. So each slot
+//! has a generation, which the id repeats: a late id finds nothing.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Names a slot's value: the slot, and which of the values that came to have it. `K` keeps ids of different maps apart.
+/// Names a slot's value: the slot, and its generation. `K` keeps ids of different maps apart.
 pub(in crate::workers) struct SlotId<K> {
     slot: u32,
     generation: u32,
@@ -66,7 +66,7 @@ struct Slot<T> {
     value: T,
 }
 
-/// Values by ids. What a closed slot holds stays there for the one that has it next, with its buffers.
+/// Values by ids. The content of a closed slot, with its buffers, stays for its next value.
 pub(in crate::workers) struct SlotMap<T, K> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
@@ -80,7 +80,7 @@ impl<T, K> Default for SlotMap<T, K> {
 }
 
 impl<T: Default, K> SlotMap<T, K> {
-    /// Opens a slot: one that was closed, with what that left in it, or a new one.
+    /// Opens a slot: a closed one with its old content, or a new one.
     #[inline]
     pub(in crate::workers) fn open(&mut self) -> (SlotId<K>, &mut T) {
         let at = self.free.pop().unwrap_or_else(|| {
@@ -100,7 +100,7 @@ impl<T, K> SlotMap<T, K> {
         if slot.generation == id.generation { Some(&mut slot.value) } else { None }
     }
 
-    /// Closes the slot of that id, which finds nothing from now on. Tells whether it was open.
+    /// Closes the slot of that id, which finds nothing from now on. Returns whether it was open.
     #[inline]
     pub(in crate::workers) fn close(&mut self, id: SlotId<K>) -> bool {
         let Some(slot) = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation) else {

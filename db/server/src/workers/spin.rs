@@ -1,20 +1,20 @@
-//! How long an idle worker looks for work before it sleeps.
+//! The time that an idle worker looks for work before it sleeps.
 //!
-//! A sleep costs a system call, what the kernel and the machine take to end it, and cold caches: for a worker whose
-//! next packet comes in a moment that is most of what it could do. So it spins for [`SPIN_US`] first, and where its
-//! sleeps turn out to be short for longer, up to [`SPIN_MAX_US`], as Linux' haltpoll does for a virtual processor.
-//! Unlike a kernel it does not see whether somebody else wants the processor, such as the very client whose next packet
-//! it waits for; so a longer spin has to show that it ends sleeps, or is given up for a while.
+//! A sleep costs a system call, the kernel's and the machine's wake-up, and cold caches. If the next packet comes soon,
+//! that is most of the worker's possible work. So it spins for [`SPIN_US`] first, and longer, up to [`SPIN_MAX_US`], if
+//! its sleeps turn out to be short. Linux' haltpoll does the same for a virtual processor. Unlike a kernel, a worker
+//! does not see whether another thread wants the processor, for instance the very client whose packet it waits for. So
+//! a longer spin has to show that it prevents sleeps, or is given up for a while.
 
 use crate::limits::{SPIN_BACKOFF_US, SPIN_MAX_MISSES, SPIN_MAX_US, SPIN_US};
 
-/// How long one worker spins, by its experience.
+/// The spin time of one worker, by its experience.
 #[derive(Debug)]
 pub(super) struct SpinController {
     us: u64,
-    /// Sleeps in spite of a longer spin, since one was spared.
+    /// Sleeps in spite of a longer spin, since one was prevented.
     missed: u32,
-    /// Until then no longer ones are tried.
+    /// No longer spins are tried before this time.
     backoff_until_us: u64,
 }
 
@@ -23,19 +23,19 @@ impl SpinController {
         SpinController { us: SPIN_US, missed: 0, backoff_until_us: 0 }
     }
 
-    /// Whether to look again after so long without work.
+    /// Whether to spin on after `idle_us` without work.
     #[inline]
     pub(super) fn goes_on(&self, idle_us: u64) -> bool {
         idle_us <= self.us
     }
 
-    /// There is work again, after so long without; `slept`: part of that was a sleep.
+    /// Notes new work after `idle_us` without any; `slept` is whether part of that was a sleep.
     #[inline]
     pub(super) fn found_work(&mut self, now_us: u64, idle_us: u64, slept: bool) {
         if slept {
             self.learn(now_us, idle_us);
         } else if idle_us > SPIN_US {
-            // A sleep that was spared.
+            // A prevented sleep.
             self.missed = 0;
         }
     }
@@ -56,8 +56,8 @@ impl SpinController {
 mod tests {
     use super::*;
 
-    /// What a worker does that finds work so long after the last, sleeping for `sleep_us` longer than it has to. Tells
-    /// how many times it slept.
+    /// Simulates a worker that finds work after each of `gaps`, with a wake-up of `sleep_us`. Returns the number of its
+    /// sleeps.
     fn sleeps(spin: &mut SpinController, now_us: &mut u64, gaps: impl Iterator<Item = u64>, sleep_us: u64) -> usize {
         let mut sleeps = 0;
         for gap_us in gaps {

@@ -51,7 +51,7 @@ pub struct Workers {
     listen: Vec<ListenerConfig>,
     threads: Vec<JoinHandle<()>>,
     about: String,
-    /// Goes after the threads.
+    /// Dropped after the threads.
     device: DeviceHandle,
 }
 
@@ -59,8 +59,8 @@ impl Workers {
     /// Binds the ports and starts the threads.
     ///
     /// # Errors
-    /// [`WorkerStartError`]: a port in use, a number out of range, or what the system refused; no thread is left
-    /// behind.
+    /// [`WorkerStartError`]: a port in use, a number out of range, or an error of the system; no thread is left
+    /// running.
     pub fn start(
         options: &WorkerOptions,
         directory: Arc<Directory>,
@@ -115,7 +115,7 @@ impl Workers {
         });
         let mut workers = Workers { shared, address, listening, listen, threads: Vec::new(), about, device };
         for (index, (offered, ports)) in deques.into_iter().zip(worker_ports).enumerate() {
-            // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
+            // They start one by one: an error on the new thread is reported to this one, and the others are stopped.
             workers.start_one(index, (offered, ports), options.pin, epochs, watchdog, metrics)?;
         }
         Ok(workers)
@@ -177,7 +177,7 @@ impl Workers {
         self.address
     }
 
-    /// The addresses of TCP of the ports for connections, in the order in which they were asked for.
+    /// The TCP addresses of the ports for connections, in the order of the configuration.
     pub fn listening(&self) -> &[SocketAddr] {
         &self.listening
     }
@@ -192,12 +192,12 @@ impl Workers {
         &self.about
     }
 
-    /// Asks the device that the workers' datagrams come and go through how it stands, if they do through one.
+    /// The state of the workers' device, if they use one.
     pub fn device(&self) -> Option<DeviceProbe> {
         network::device_state_reader(&self.device)
     }
 
-    /// Packet buffers of the network's device that are out: in its queues, or held. None without such a device.
+    /// Packet buffers of the network's device in use: in its queues, or with values. None without such a device.
     pub fn packet_buffers(&self) -> Option<u32> {
         network::buffers_in_use(&self.device)
     }
@@ -225,7 +225,7 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A port of that start of the server; whether there was one before.
+/// A port of this start of the server. `was_there_before` is whether there was an earlier one.
 fn new_port(
     index: usize,
     driver: AnyDriver,
@@ -237,7 +237,7 @@ fn new_port(
     let endpoint = ServerEndpoint::new(limits).with_server_start(start);
     let reply_cache =
         ReplyCache::new(net_limits::ReplyCacheLimits::default()).with_server_start(0, start, was_there_before);
-    // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
+    // The workers' microseconds start now; handshakes allow for the difference of two machines' clocks.
     let seal = ServerSeal::new(SealLimits::default(), unix_ms());
     let outbox = driver.outbox();
     WorkerPort::new(

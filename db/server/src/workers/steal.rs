@@ -17,33 +17,32 @@ pub(super) struct StealOffer {
     neighbour_woken_us: u64,
 }
 
-/// How many invocations an offer has, and how long it stands.
+/// The size and duration of an offer.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfferPolicy {
     /// Turns since the offer began.
     turns: u32,
-    /// The offered invocations take long.
+    /// Whether the offered invocations take long.
     is_long: bool,
 }
 
 impl OfferPolicy {
-    /// Begins an offer by a worker with so many waiting invocations, and tells of how many. Long ones are worth sharing
-    /// at once, short ones are done before a thief has woken.
+    /// Begins an offer of a worker with `waiting` invocations. Returns their number. Long ones are shared at once;
+    /// short ones end before a thief has woken.
     fn begin(&mut self, waiting: usize, is_long: bool) -> usize {
         *self = OfferPolicy { turns: 0, is_long };
         let surplus = if is_long { waiting / 2 } else { waiting.saturating_sub(MAX_INTERLEAVED) };
         surplus.min(STEAL_BATCH)
     }
 
-    /// Whether the worker takes one back to run it itself. A thief that was asleep comes some polls later: until then
-    /// long ones wait for it while there is anything else to do, since of two that are in each other's way both take
-    /// twice as long.
+    /// Whether the worker takes one back to run it itself. A thief that was asleep comes some polls later. Until then
+    /// long ones wait for it while there is other work, since two on one processor both take twice as long.
     #[inline]
     fn should_reclaim<T>(&self, queue: &RunQueue<T>) -> bool {
         if self.is_long { !queue.is_active() } else { queue.has_room() }
     }
 
-    /// Counts a turn; whether there was time enough for a thief.
+    /// Counts a turn. Returns whether a thief has had enough time.
     fn has_expired(&mut self) -> bool {
         self.turns += 1;
         self.turns > STEAL_OFFER_TURNS
@@ -55,18 +54,18 @@ impl StealOffer {
         StealOffer { tasks, policy: OfferPolicy::default(), neighbour_woken_us: 0 }
     }
 
-    /// How many invocations are on offer.
+    /// The number of invocations on offer.
     pub(super) fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether none is.
+    /// Whether no invocation is on offer.
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Offers what the worker will not come to within its next turn, if a neighbour is idle. Returns how many
-    /// invocations it has offered.
+    /// Offers the invocations that the worker will not reach within its next turn, if a neighbour is idle. Returns
+    /// their number.
     pub(super) fn begin(
         &mut self,
         context: &WorkerContext,
@@ -96,8 +95,8 @@ impl StealOffer {
         if self.policy.should_reclaim(queue) { self.tasks.pop() } else { None }
     }
 
-    /// Whether all are to be taken back, since no neighbour took them although there was time. While invocations are on
-    /// offer none of them runs, and others of the same tenants go on.
+    /// Whether all are to be taken back, since no neighbour took them in time. Invocations on offer do not run, while
+    /// others of the same tenants do.
     pub(super) fn is_over(&mut self, context: &WorkerContext) -> bool {
         !self.tasks.is_empty() && (self.policy.has_expired() || context.shared.idle.load(Relaxed) == 0)
     }
@@ -107,7 +106,7 @@ impl StealOffer {
         self.tasks.pop()
     }
 
-    /// Wakes an idle neighbour while this worker runs invocations: packets may come that it does not get to.
+    /// Wakes an idle neighbour while this worker runs invocations: it may not reach its packets in time.
     pub(super) fn wake_neighbour(&mut self, context: &WorkerContext) {
         let (shared, now_us) = (&context.shared, context.clock.now_us);
         if shared.steal

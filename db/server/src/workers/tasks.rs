@@ -1,4 +1,4 @@
-//! Tasks: invocations in the run queue, and where each one's answer goes.
+//! Tasks: invocations in the run queue, with the targets of their answers.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use sandstorm_runtime::{InvocationHandle, PollOutcome};
 use super::connections::connection_id::ConnectionId;
 use super::response_assembly::ResponseId;
 
-/// Where the answer of an invocation goes.
+/// The target of an invocation's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyTarget {
     /// To the sender of a datagram.
     Datagram {
-        /// The port that the request came to, and its answer leaves by.
+        /// The port of the request, and of its answer.
         port: u32,
         /// The operation's index in the request.
         operation: u32,
@@ -77,13 +77,13 @@ impl InvocationTask {
         InvocationTask { invocation }
     }
 
-    /// Where its answer goes.
+    /// The target of its answer.
     pub(super) fn reply_target(&self) -> ReplyTarget {
         let [first, second, _] = self.invocation.label();
         ReplyTarget::from_words([first, second])
     }
 
-    /// When it was asked for, in the workers' microseconds.
+    /// The time of its request, in the workers' microseconds.
     pub(super) fn begun_us(&self) -> u64 {
         let [_, _, begun_us] = self.invocation.label();
         begun_us

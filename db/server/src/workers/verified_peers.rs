@@ -1,6 +1,6 @@
-//! The addresses that have shown a tenant's token on a port. They decide in which flow a datagram waits and which are
-//! dropped first, and nothing else: admission decides for each message what it may do. The number of addresses is
-//! limited: at the limit, the tenant that has brought most addresses loses its oldest.
+//! The addresses that have shown a tenant's token on a port. They only decide in which flow a datagram waits and which
+//! are dropped first; admission decides for each message what it may do. The number of addresses is limited: at the
+//! limit, the tenant that has brought most addresses loses its oldest.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ struct VerifiedPeer {
     seen_us: u64,
 }
 
-/// See the head of this file.
+/// The verified addresses: see the head of this file.
 pub(super) struct VerifiedPeers {
     limit: usize,
     peers: HashMap<PeerAddr, VerifiedPeer>,
@@ -32,7 +32,7 @@ pub(super) struct VerifiedPeers {
 }
 
 impl VerifiedPeers {
-    /// Room for `limit` addresses.
+    /// A table for `limit` addresses.
     pub(super) fn new(limit: usize) -> VerifiedPeers {
         VerifiedPeers {
             limit: limit.max(1),
@@ -43,7 +43,7 @@ impl VerifiedPeers {
         }
     }
 
-    /// The address has shown the token of a tenant (or the tenant asks for none).
+    /// Notes that the address has shown the token of a tenant (or the tenant needs none).
     pub(super) fn note(&mut self, peer: PeerAddr, tenant: u32, now_us: u64) {
         let entry = self.peers.entry(peer).or_default();
         let new = entry.tenants == [0; TENANTS_PER_PEER];
@@ -94,13 +94,12 @@ impl VerifiedPeers {
         Some(entry.tenants[0]).filter(|tenant| *tenant != 0)
     }
 
-    /// Grows when an address is new, or is heard of again after a long time.
+    /// Grows when an address is new, or sends again after a long time.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Addresses heard of lately that act for a tenant other than those that `throttled` names; at most `limit` and one
-    /// more.
+    /// Recently active addresses that act for a tenant not in `throttled`; at most `limit` and one more.
     pub(super) fn unthrottled_peers(
         &self,
         now_us: u64,

@@ -7,7 +7,7 @@ use super::replies::send_replies;
 use super::serve::PacketServer;
 use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_QUIET_US};
 
-/// A worker: the two fronts at which requests come in, what runs them, and what it does without work.
+/// A worker: the two fronts of its requests, its executor, and its idle state.
 pub(super) struct Worker {
     pub(super) executor: RequestExecutor,
     pub(super) packets: PacketServer,
@@ -17,7 +17,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Serves until the server stops, then finishes what is under way.
+    /// Serves until the server stops, then finishes its running work.
     pub(super) fn run(mut self) {
         while !self.executor.context.shared.is_stopping() {
             let done = self.run_once();
@@ -34,8 +34,8 @@ impl Worker {
         self.packets.publish_counters(&self.executor.context, self.connections.as_deref());
     }
 
-    /// One turn: requests of packets and of connections, then invocations, then what a neighbour has too much of.
-    /// Returns how much there was to do.
+    /// One turn: requests of packets and of connections, then invocations, then a neighbour's surplus. Returns the
+    /// amount of work.
     fn run_once(&mut self) -> usize {
         self.begin_turn();
         let mut done = self.packets.serve_own_port(&mut self.executor, self.connections.as_deref());
@@ -50,19 +50,19 @@ impl Worker {
         done
     }
 
-    /// Takes the time, and the directory if it has changed.
+    /// Reads the time, and takes the new snapshot if the directory has changed.
     fn begin_turn(&mut self) {
         let passed_us = self.executor.context.clock.advance();
         self.idle.begin_turn(&self.executor.context, passed_us);
         self.executor.refresh_snapshot();
     }
 
-    /// Serves the connections that have something to do. Returns how many had.
+    /// Serves the ready connections. Returns their number.
     fn serve_connections(&mut self) -> usize {
         self.connections.as_mut().map_or(0, |connections| connections.turn(&mut self.executor))
     }
 
-    /// Polls invocations, answers those that ended, and offers neighbours what is too much. Returns how many polls.
+    /// Polls invocations, answers those that ended, and offers the surplus to neighbours. Returns the number of polls.
     fn run_invocations(&mut self) -> usize {
         let RequestExecutor { context, invocations } = &mut self.executor;
         let mut polls = 0;
@@ -75,8 +75,7 @@ impl Worker {
         polls + usize::from(self.executor.invocations.engine.tidy())
     }
 
-    /// Takes over work of the neighbours: an invocation that they offer, or packets that they do not come to. Returns
-    /// how much.
+    /// Takes over work of the neighbours: an invocation on offer, or waiting packets. Returns the amount of work.
     fn steal(&mut self) -> usize {
         let RequestExecutor { context, invocations } = &mut self.executor;
         if !context.shared.steal {
@@ -97,8 +96,8 @@ impl Worker {
         context.counters.invocations_live.set(invocations.live_or_offered() as u64);
     }
 
-    /// Finishes what is under way, and tells clients that ask for more that the server is shutting down, for as long as
-    /// any ask and up to a limit: a client without an answer would wait until its deadline.
+    /// Finishes the running work, and tells clients that the server is shutting down, for as long as any send requests
+    /// and up to a limit. A client without an answer would wait until its deadline.
     fn drain(&mut self) {
         self.executor.context.is_draining = true;
         let begun_us = self.executor.context.shared.elapsed_us();

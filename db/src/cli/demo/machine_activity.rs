@@ -1,31 +1,31 @@
-//! What the machine itself did while something was measured: how late it woke a thread that had nothing to do, and what
-//! other programs and the hypervisor took of its processors. A latency is the machine's as much as the server's where
-//! these are not small.
+//! The machine's own activity during a measurement: the delay with which it woke an idle thread, and the processor time
+//! that other programs and the hypervisor took. Where these are not small, a latency depends on the machine as much as
+//! on the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the idle thread sleeps between two looks.
+/// Time that the idle thread sleeps between two samples.
 const NAP: Duration = Duration::from_millis(1);
-/// What the kernel counts processor time in, in `/proc/stat`: hundredths of a second.
+/// The unit of processor time in `/proc/stat`: hundredths of a second.
 const TICK_S: f64 = 0.01;
 
-/// What the machine did.
+/// The machine's activity during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct MachineActivity {
-    /// How late the idle thread was woken, microseconds: 99th percentile.
+    /// Wake-up delay of the idle thread, microseconds: 99th percentile.
     pub(super) late_p99_us: f64,
-    /// The longest of these.
+    /// The longest delay.
     pub(super) late_max_us: f64,
-    /// Processors that other programs kept busy, on average.
+    /// Processors that other programs used, on average.
     pub(super) others: f64,
-    /// Processors that the hypervisor gave to others although they were wanted.
+    /// Processors that the hypervisor gave to other machines although this one needed them.
     pub(super) stolen: f64,
-    /// Processors that there are.
+    /// Number of processors.
     pub(super) processors: usize,
 }
 
-/// Does the work, and tells what the machine did meanwhile.
+/// Does the work, and returns the machine's activity meanwhile.
 pub(super) fn observe_machine<T>(work: impl FnOnce() -> T) -> (T, MachineActivity) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -39,7 +39,7 @@ pub(super) fn observe_machine<T>(work: impl FnOnce() -> T) -> (T, MachineActivit
     })
 }
 
-/// How late a sleeping thread is woken, each time, in microseconds.
+/// Measures the wake-up delays of a sleeping thread, in microseconds.
 fn measure_wakeup_delay(done: &AtomicBool) -> Vec<f64> {
     let mut late = Vec::new();
     while !done.load(Ordering::Relaxed) {
@@ -50,7 +50,7 @@ fn measure_wakeup_delay(done: &AtomicBool) -> Vec<f64> {
     late
 }
 
-/// Processor time in seconds until now, of all processors together.
+/// Processor time in seconds so far, of all processors together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct CpuTimes {
     busy: f64,
@@ -66,17 +66,17 @@ impl CpuTimes {
         CpuTimes::of(&stat, &own)
     }
 
-    /// Out of `/proc/stat` and `/proc/self/stat`; nothing where they are not understood.
+    /// Parses `/proc/stat` and `/proc/self/stat`; zero where their format is unknown.
     fn of(stat: &str, own: &str) -> CpuTimes {
         let ticks = |word: Option<&str>| word.and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0) * TICK_S;
         let all: Vec<&str> = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).collect();
         let at = |index: usize| ticks(all.get(index).copied());
-        // user, nice, system; then idle and waiting, which nobody takes; interrupts, and what was stolen.
+        // user, nice, system; then idle and I/O wait, which no program uses; interrupts, and stolen time.
         let (busy, stolen) = (at(0) + at(1) + at(2) + at(5) + at(6), at(7));
         let is_processor =
             |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
         let processors = stat.lines().filter(is_processor).count();
-        // The name, in brackets, may hold blanks.
+        // The name, in brackets, may contain blanks.
         let own: Vec<&str> = own.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let own = ticks(own.get(11).copied()) + ticks(own.get(12).copied());
         CpuTimes { busy, stolen, own, processors }

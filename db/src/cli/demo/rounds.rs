@@ -1,22 +1,21 @@
-//! What was measured by turns, alone and beside runaways, and how it is shown: medians of the rounds, with what the
-//! machine itself did meanwhile. One bad moment of the machine is then one round's, and does not look like the server's
-//! doing.
+//! Interleaved measurements, alone and beside runaways, and their display: medians of the rounds, with the machine's
+//! own activity. A disturbance of the machine then affects one round, and does not look like the server's fault.
 
 use sandstorm_client::load::ClassReport;
 
 use super::machine_activity::MachineActivity;
 
-/// Part of the processors that others may take before the figures are said to be theirs as well.
+/// Part of the processors that other programs may use before the output says that they affect the figures.
 const QUIET_SHARE: f64 = 0.05;
 
-/// One measurement, and the machine during it.
+/// One measurement, and the machine's activity during it.
 #[derive(Clone, Debug)]
 pub(super) struct MeasuredRound {
     pub(super) row: ClassReport,
     pub(super) machine: MachineActivity,
 }
 
-/// The middle one of them; of an even number the upper of the two. 0 of none.
+/// The median; for an even number the upper of the two middle values. 0 if there is none.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -27,7 +26,7 @@ fn longest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-/// Two lines: what Alice's calls took, and what the machine did.
+/// Two lines: the latency of Alice's calls, and the machine's activity.
 pub(super) fn render_rounds(when: &str, rounds: &[MeasuredRound]) -> String {
     let of = |value: fn(&MeasuredRound) -> f64| rounds.iter().map(value);
     let sum = |value: fn(&ClassReport) -> u64| rounds.iter().map(|round| value(&round.row)).sum::<u64>();
@@ -59,7 +58,7 @@ fn machine(rounds: &[MeasuredRound]) -> String {
     )
 }
 
-/// What has to be said of figures that were taken on a machine which did other things, if it did.
+/// A remark on figures that were taken while the machine was busy with other work, if it was.
 pub(super) fn remark<'a>(rounds: impl Iterator<Item = &'a MeasuredRound> + Clone) -> Option<String> {
     let processors = rounds.clone().next()?.machine.processors.max(1) as f64;
     let taken = median(rounds.map(|round| round.machine.others + round.machine.stolen));

@@ -1,4 +1,4 @@
-//! What DPDK's own ports say of themselves.
+//! Checks of DPDK's own ports, by what DPDK reports.
 
 #[cfg(feature = "dpdk")]
 use super::CheckStatus;
@@ -7,7 +7,7 @@ use crate::cli::output::CliError;
 #[cfg(feature = "dpdk")]
 use sandstorm_net::dpdk::{DpdkPort, Eal, PortOptions, UdpRule};
 
-/// What to know of some of DPDK's drivers for interfaces of the kernel's.
+/// Advice for some of DPDK's drivers of kernel interfaces.
 #[cfg(feature = "dpdk")]
 fn driver_advice(name: &str) -> &'static str {
     match name {
@@ -20,7 +20,7 @@ fn driver_advice(name: &str) -> &'static str {
     }
 }
 
-/// What DPDK's own devices say.
+/// Checks the devices that DPDK reports.
 #[cfg(feature = "dpdk")]
 pub(super) fn query_ports(eal: &str) -> Result<Vec<DoctorFinding>, CliError> {
     let refuse = |error: &dyn std::fmt::Display| CliError::new(error.to_string()).code("config");
@@ -49,7 +49,7 @@ pub(super) fn query_ports(eal: &str) -> Result<Vec<DoctorFinding>, CliError> {
             info.max_queues
         );
         if info.is_shared_memory() {
-            // That would take a running server's only peer, with perhaps another number of queues than it needs.
+            // Opening it would take a running server's only peer, possibly with another number of queues than it needs.
             let told = format!("{told}; shared memory with another process: not opened");
             findings.push(DoctorFinding::new(what, CheckStatus::Good, told, ""));
             continue;
@@ -67,10 +67,10 @@ pub(super) fn query_ports(eal: &str) -> Result<Vec<DoctorFinding>, CliError> {
     Ok(findings)
 }
 
-/// Who brings packets to their workers there.
+/// Checks whether the device or the software steers packets to their workers.
 #[cfg(feature = "dpdk")]
 fn steering(port: &DpdkPort) -> (CheckStatus, String) {
-    // Some find a rule right that they then cannot make.
+    // Some devices accept a rule in validation and then cannot create it.
     match port.create(UdpRule::any(false, 7400, 0)) {
         Ok(_until_here) => {
             let rest = if port.info().supports_isolation { "; can leave the rest to the kernel (isolate)" } else { "" };
@@ -83,7 +83,7 @@ fn steering(port: &DpdkPort) -> (CheckStatus, String) {
     }
 }
 
-/// There is no DPDK to ask.
+/// This build has no DPDK.
 #[cfg(not(feature = "dpdk"))]
 pub(super) fn query_ports(_eal: &str) -> Result<Vec<DoctorFinding>, CliError> {
     Err(CliError::new(sandstorm_control::config::WITHOUT_DPDK).code("config"))

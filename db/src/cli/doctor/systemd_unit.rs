@@ -1,4 +1,4 @@
-//! What a server needs as a service of systemd, whose environment is not that of a shell: its user, its files, and a
+//! Checks a server that runs as a systemd service, whose environment is not that of a shell: its user, its files, and a
 //! rustc that this user can run.
 
 use std::fs;
@@ -11,14 +11,14 @@ use sandstorm_control::config::{CliOverrides, ServerSettings};
 use super::{CheckStatus, DoctorFinding};
 use crate::cli::output::CliError;
 
-/// The folders that systemd gives a service in `PATH` where its unit says nothing.
+/// The folders in a service's `PATH` where its unit does not set it.
 const SERVICE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin";
-/// What rustup's stand-in for rustc is a link to.
+/// The link target of rustup's stand-in for rustc.
 const RUSTUP_PROXY: &str = "rustup";
-/// Where it is said what to do.
+/// The documentation that has the advice.
 const DOCS_HINT: &str = "docs/operations.md, \"As a service\", has the ways";
 
-/// The lines of a unit that matter here.
+/// The relevant lines of a unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SystemdUnit {
     user: String,
@@ -55,7 +55,7 @@ impl SystemdUnit {
         self.environment.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// What follows an option, in the next word or behind `=`.
+    /// The value of an option, in the next word or after `=`.
     fn option(&self, name: &str) -> Option<&str> {
         let mut words = self.command.iter();
         while let Some(word) = words.next() {
@@ -70,7 +70,7 @@ impl SystemdUnit {
     }
 }
 
-/// Words as systemd divides a line: by blanks, unless they are quoted.
+/// Splits a line into words as systemd does: by blanks, unless they are quoted.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in line.trim().chars() {
@@ -101,7 +101,7 @@ struct SystemUser {
 }
 
 impl SystemUser {
-    /// Out of `/etc/passwd` and `/etc/group`.
+    /// Reads a user from `/etc/passwd` and `/etc/group`.
     fn named(root: &Path, name: &str) -> Option<SystemUser> {
         let passwd = fs::read_to_string(root.join("etc/passwd")).ok()?;
         let fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields[0] == name)?;
@@ -117,7 +117,7 @@ impl SystemUser {
         })
     }
 
-    /// Whether it may do what the bits of a file's mode say (4 read, 1 run or pass).
+    /// Returns whether the user has the permissions of these mode bits (4 read, 1 execute or traverse).
     fn may(&self, path: &Path, bits: u32) -> bool {
         let Ok(found) = fs::metadata(path) else { return false };
         let mode = if found.uid() == self.id {
@@ -130,7 +130,7 @@ impl SystemUser {
         self.id == 0 || mode & bits == bits
     }
 
-    /// The first folder on the way to a file, or the file itself, that it cannot use.
+    /// The first folder on the path to a file, or the file itself, that the user cannot access.
     fn first_inaccessible(&self, path: &Path, bits: u32) -> Option<PathBuf> {
         let mut way: Vec<&Path> = path.ancestors().skip(1).collect();
         way.reverse();
@@ -139,7 +139,7 @@ impl SystemUser {
     }
 }
 
-/// Looks at a unit.
+/// Checks a unit.
 pub(super) fn unit(file: &Path, root: &Path) -> Result<Vec<DoctorFinding>, CliError> {
     let text = fs::read_to_string(file)
         .map_err(|error| CliError::new(format!("cannot read {}: {error}", file.display())).code("io"))?;
@@ -204,7 +204,8 @@ fn configuration(unit: &SystemdUnit, user: &SystemUser) -> (Option<DoctorFinding
     (found, Some(config))
 }
 
-/// The compiler that the service would find, and whether it can run it; `may_run`: whether it is asked here.
+/// Checks the compiler that the service would find, and whether the user can run it; `may_run`: whether it is started
+/// here.
 fn compiler(unit: &SystemdUnit, user: &SystemUser, named: Option<PathBuf>, may_run: bool) -> DoctorFinding {
     let path = unit.variable("PATH").unwrap_or(SERVICE_PATH);
     let cargo = unit.variable("CARGO_HOME").map(PathBuf::from);
@@ -229,7 +230,7 @@ fn compiler(unit: &SystemdUnit, user: &SystemUser, named: Option<PathBuf>, may_r
         let found = format!("{shown} is a proxy of rustup, which finds no compiler in {}", user.home.display());
         return DoctorFinding::new(what, CheckStatus::Bad, found, DOCS_HINT);
     }
-    // A proxy would answer for whoever asks, not for the service.
+    // A proxy would answer for the user that runs this check, not for the service's.
     if may_run
         && !is_proxy
         && let Err(error) = Rustc::find(Some(&file))
@@ -239,7 +240,7 @@ fn compiler(unit: &SystemdUnit, user: &SystemUser, named: Option<PathBuf>, may_r
     DoctorFinding::new(what, CheckStatus::Good, shown.to_string(), "")
 }
 
-/// The compiler that a server finds which is started here, and whether a service would find it, too.
+/// Checks the compiler that a server started here finds, and whether a service would find it, too.
 pub(super) fn compilers() -> Vec<DoctorFinding> {
     let here = match Rustc::find(None) {
         Ok(rustc) => {
@@ -284,10 +285,10 @@ mod tests {
         assert_eq!(SystemdUnit::of("[Service]\n").user, "root");
     }
 
-    /// A root with a user `sandstorm`, and a unit whose paths are in it.
+    /// Makes a root with a user `sandstorm`, and a unit whose paths are in it.
     fn machine(unit: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
-        // The way to it is not what is looked at.
+        // The path to it is not what the test checks.
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let at = |path: &str| folder.path().join(path);
         let program = |path: &str| {
@@ -331,7 +332,7 @@ mod tests {
             let (folder, file) = machine(&text);
             let findings = unit(&file, folder.path()).unwrap();
             let found = findings.iter().find(|finding| finding.what.starts_with(about)).expect(about);
-            // Root may go everywhere, but the user of the unit is looked at, not who looks.
+            // Root may access everything, but the unit's user counts, not the user that runs the check.
             assert!(found.state == state && found.found.contains(said), "{text}: {found:?}");
             assert_eq!(found.advice.is_empty(), state == CheckStatus::Good, "{found:?}");
         }

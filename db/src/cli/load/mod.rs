@@ -1,4 +1,4 @@
-//! `sandstorm load`: a load on a running server, as one tenant or as hundreds, and a report of what came of it.
+//! `sandstorm load`: a load on a running server, as one tenant or as hundreds, and a report of the results.
 
 mod tenants;
 mod workload_shape;
@@ -22,10 +22,10 @@ use super::session::CliSession;
 use tenants::{LoadTenants, TargetTenant};
 use workload_shape::WorkloadShape;
 
-/// The mix, if nothing else is said.
+/// The default mix.
 const DEFAULT_MIX: &str = "ycsb-b";
 
-/// What a mix may be.
+/// Help text about mixes.
 const MIXES: &str = "Mixes: ycsb-a to ycsb-f (Cooper et al., SoCC'10); usr, app, etc, var, sys (Facebook's pools of memcached, \
     Atikoglu et al., SIGMETRICS'12: with their sizes and misses); ycsb-t (YCSB+T, Dey et al., ICDEW'14: accounts whose sum has to stay, \
     which is looked after in the end); tao (Bronson et al., ATC'13: a graph's requests, as published) and tao-60-40 (those that Splinter \
@@ -168,14 +168,14 @@ fn percent(text: &str) -> Result<f64, String> {
     number(text, "percent, 0 to 100", |number| (0.0..=100.0).contains(&number))
 }
 
-/// What was written before.
+/// The records that were written before the run.
 #[derive(Debug, Serialize)]
 struct FillResult {
     records: u64,
     seconds: f64,
 }
 
-/// What came of it, for programs.
+/// The results of a run, for programs.
 #[derive(Debug, Serialize)]
 struct LoadOutcome<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,7 +185,7 @@ struct LoadOutcome<'r> {
 }
 
 impl LoadArgs {
-    /// The plan with what the options say otherwise.
+    /// The plan, with the changes that the options make to it.
     fn plan(&self) -> Result<Plan, CliError> {
         let named = self.workload.as_ref().or(self.mix.as_ref()).cloned();
         let mut plan = named.map_or_else(|| DEFAULT_MIX.parse().map_err(CliError::new), Ok)?;
@@ -204,7 +204,7 @@ impl LoadArgs {
         Ok(plan)
     }
 
-    /// The extensions that will be called.
+    /// The extensions that the plan calls.
     fn extensions(&self, plan: &Plan) -> Vec<&'static str> {
         let bad = (self.bad_every > 0).then_some(Class::Bad);
         let mut names: Vec<_> = plan.mix.classes().chain(bad).filter_map(Class::extension).collect();
@@ -213,7 +213,7 @@ impl LoadArgs {
         names
     }
 
-    /// What tenant number `index` of `count` does.
+    /// The load of tenant number `index` of `count`.
     fn load(&self, plan: &Plan, target: &TargetTenant, shares: &[f64], index: usize) -> TenantLoad {
         let mut data = plan.data(target.table.id, self.records);
         self.shape.give(&mut data, target.lists.as_ref().map(|table| table.id));
@@ -269,7 +269,7 @@ pub(super) fn load(session: &CliSession, args: &LoadArgs, out: &OutputPrinter) -
     result
 }
 
-/// The tenants, ready, over the drivers that were asked for.
+/// The prepared tenants, with clients over the requested drivers.
 fn targets(
     args: &LoadArgs,
     plan: &Plan,
@@ -333,7 +333,7 @@ fn prepare_and_run(
     check_outcome(&report, args.unanswered)
 }
 
-/// What was moved between accounts is neither lost nor more than it was.
+/// Checks the sum over the accounts: transfers neither lose nor create anything.
 fn audit_accounts(load: &TenantLoad) -> Result<(), CliError> {
     let found = audit(&load.config, &load.data)?;
     if found.is_right() {
@@ -365,15 +365,15 @@ fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FillResult, Cli
     Ok(FillResult { records, seconds })
 }
 
-/// Each connection is a socket: hundreds of tenants need more than a shell allows at first.
+/// Each connection is a socket: hundreds of tenants need more than a shell's initial limit.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let files = getrlimit(Resource::Nofile);
-    // Where that is refused, connecting will say so.
+    // If that is refused, connecting will report it.
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum });
 }
 
-/// Has an interrupt end the run early, with a report of what came until then.
+/// Lets an interrupt end the run early, with a report of the results so far.
 fn stop_when_interrupted(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {
@@ -384,8 +384,8 @@ fn stop_when_interrupted(stop: &Arc<AtomicBool>) {
     });
 }
 
-/// A run fails when a reply was wrong, when nothing succeeded, when the server stopped in the midst of it, or when more
-/// than so many percent of its operations were not answered.
+/// Returns an error when a reply was wrong, when nothing succeeded, when the server stopped during the run, or when
+/// more than this percentage of its operations was not answered.
 fn check_outcome(report: &Report, may_lack_percent: f64) -> Result<(), CliError> {
     if report.wrong > 0 {
         let checked: u64 = report.classes.iter().map(|row| row.verified).sum();
@@ -396,7 +396,7 @@ fn check_outcome(report: &Report, may_lack_percent: f64) -> Result<(), CliError>
     if report.server_stopped() {
         return Err(CliError::new(format!("the server shut down after {:.1} s", report.seconds)).code("shutting_down"));
     }
-    // To be ended is the expected end of bad calls.
+    // A kill is the expected end of a bad call.
     let succeeded = report.classes.iter().any(|row| row.ok > 0 || row.class == Class::Bad);
     if !succeeded {
         let errors = report.classes.iter().flat_map(|row| &row.errors);
@@ -439,7 +439,7 @@ mod tests {
         assert!(seconds("86401").is_err() && seconds("0").is_ok());
     }
 
-    /// A report of so many answered gets, and of those that ended otherwise.
+    /// A report of so many answered gets, and of gets with these errors.
     fn report(ok: u64, errors: &[(&str, u64)]) -> Report {
         let errors: std::collections::BTreeMap<_, _> = errors.iter().map(|(code, count)| (code, count)).collect();
         let count = ok + errors.values().copied().sum::<u64>();

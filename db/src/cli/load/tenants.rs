@@ -1,4 +1,4 @@
-//! The tenants of a load: found, or made where that was asked for, and removed again.
+//! The tenants of a load: found, or created where that was asked for, and deleted again.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use super::super::local_server::ExampleExtension;
 use super::super::output::CliError;
 use super::super::session::CliSession;
 
-/// A tenant that is ready.
+/// A tenant that is ready for the load.
 pub(super) struct TargetTenant {
     pub(super) name: String,
     pub(super) config: Config,
     pub(super) table: TableStatus,
-    /// Of a graph: the table of its lists' order.
+    /// The table of a graph's sorted lists, where the load is one.
     pub(super) lists: Option<TableStatus>,
 }
 
 impl TargetTenant {
-    /// Whether records may be gone: the table is a cache.
+    /// Returns whether records may be evicted: the table is a cache.
     pub(super) fn evicts(&self) -> bool {
         self.table.mode == TableMode::Cache
     }
@@ -37,15 +37,15 @@ impl TargetTenant {
     }
 }
 
-/// Finds and makes tenants, and remembers what it made.
+/// Finds and creates tenants, and remembers what it created.
 pub(super) struct LoadTenants<'s> {
     session: &'s CliSession,
     create: bool,
-    /// Tenants that were made here.
+    /// Tenants that were created here.
     made: Vec<String>,
-    /// Tables that were made for tenants that had been there.
+    /// Tables that were created for existing tenants.
     created_tables: Vec<(String, String)>,
-    /// The same of extensions.
+    /// Extensions that were pushed for existing tenants.
     pushed: Vec<(String, &'static str)>,
 }
 
@@ -54,10 +54,10 @@ impl<'s> LoadTenants<'s> {
         LoadTenants { session, create, made: Vec::new(), created_tables: Vec::new(), pushed: Vec::new() }
     }
 
-    /// All of these tenants with their table, an ordered one as well if there is a name for that, and extensions.
+    /// Prepares all of these tenants with their table and extensions, and with an ordered table if it has a name.
     ///
     /// # Errors
-    /// Nothing is made when something is not there that may not be made.
+    /// Where something is missing that may not be created, nothing is created.
     pub(super) fn prepare(
         &mut self,
         names: &[String],
@@ -80,7 +80,7 @@ impl<'s> LoadTenants<'s> {
         let mut targets = Vec::new();
         for name in names {
             let (tenant, token) = match there.remove(name) {
-                // Of many tenants a token that was given is nobody's, or the operator's.
+                // With many tenants a given token is the operator's, not that of a single tenant.
                 Some(tenant) => (tenant, self.session.saved_token(name).filter(|_| names.len() > 1)),
                 None => self.make(name)?,
             };
@@ -100,7 +100,7 @@ impl<'s> LoadTenants<'s> {
         Ok(targets)
     }
 
-    /// How many workers the server has.
+    /// The number of the server's workers.
     pub(super) fn workers(&self) -> Result<u32, CliError> {
         Ok(self.session.control().health()?.workers)
     }
@@ -154,10 +154,10 @@ impl<'s> LoadTenants<'s> {
         Ok(())
     }
 
-    /// Deletes what was made.
+    /// Deletes everything that was created.
     ///
     /// # Errors
-    /// The first that could not be deleted; the others are, as far as they can be.
+    /// The first failed deletion; the others are still tried.
     pub(super) fn remove(self, tell: &dyn Fn(&str)) -> Result<(), CliError> {
         let control = self.session.control();
         let mut result = Ok(());

@@ -1,4 +1,4 @@
-//! What the requests of a load are like, beyond which there are: numbers that a workload has its own defaults for.
+//! The shape of a load's requests beyond the mix: numbers for which a workload has its own defaults.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl WorkloadShape {
         }
     }
 
-    /// How long clients on cores of their own take over an answer.
+    /// Time that clients on cores of their own take over an answer.
     pub(super) fn client_takes(&self) -> Option<Duration> {
         self.client_us.map(|us| Duration::from_secs_f64(us / 1e6))
     }

@@ -1,12 +1,12 @@
-//! Quiescent-state reclamation: replaced records stay until nobody can be reading them.
+//! Quiescent-state reclamation: replaced records stay until no thread can be reading them.
 //!
 //! A worker announces a quiescent point once a loop turn, which costs about a nanosecond; readers do nothing else.
-//! Invocations outlive loop turns and move between threads, so each takes a [`EpochPin`] of its own. The protocol, its
-//! memory orderings and the proof are in `protocol`; `model.rs` checks it with loom, as a test program of its own
-//! (`epochs`); its twins, with a rule broken on purpose, must fail.
+//! Invocations outlive loop turns and move between threads, so each takes an [`EpochPin`] of its own. The protocol, its
+//! memory orderings and the proof are in `protocol`. `model.rs` checks it with loom, as a test program of its own
+//! (`epochs`). Twins of the model break one rule each on purpose, and must fail.
 //!
-//! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or away frees what it can and
-//! hands the rest to a common queue, from which every thread takes at its quiescent points.
+//! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or leaves frees what it can and
+//! moves the rest to a common queue. Every thread takes from that at its quiescent points.
 
 mod garbage;
 mod protocol;
@@ -32,35 +32,36 @@ use crate::slabs;
 pub struct Epochs {
     core: EpochCore,
     orphans: Mutex<LimboQueue>,
-    /// Length of `orphans`, to look at without the lock.
+    /// Length of `orphans`, read without the lock.
     orphan_count: AtomicU64,
     limbo_items: AtomicU64,
     limbo_bytes: AtomicU64,
     freed_items: AtomicU64,
     freed_bytes: AtomicU64,
-    /// Bytes of records that wait to be freed, beside what threads retired since their last quiescent point. Without
-    /// what is freed piece by piece: a large table that was dropped waits for the time that takes, not for a reader.
+    /// Bytes of replaced records that wait to be freed, without those that threads retired since their last quiescent
+    /// point. Garbage that is freed piece by piece is left out: a large dropped table waits for the work, not for a
+    /// reader.
     waiting_bytes: CachePadded<AtomicU64>,
-    /// The latest time that a commit has gone by, milliseconds since the Unix epoch.
+    /// The latest time that a commit has used, milliseconds since the Unix epoch.
     commit_ms: AtomicU64,
 }
 
-/// What reclamation holds back.
+/// The records and pins that reclamation waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpochStats {
     /// The epoch: grows while there is garbage and threads announce quiescent points.
     pub epoch: u64,
     /// Registered participants.
     pub participants: u64,
-    /// Things that were replaced and wait to be freed.
+    /// The number of replaced objects that wait to be freed.
     pub limbo_items: u64,
     /// Their bytes.
     pub limbo_bytes: u64,
-    /// Pins that are held.
+    /// The number of pins.
     pub pins: u64,
 }
 
-/// Garbage, the epoch in which it was unlinked, and who is charged for it.
+/// Garbage, the epoch in which it was unlinked, and the account that is charged for it.
 struct PendingGarbage {
     stamp: u64,
     garbage: Garbage,
@@ -68,13 +69,13 @@ struct PendingGarbage {
 }
 
 impl PendingGarbage {
-    /// What it counts of [`Epochs::waiting_bytes`].
+    /// The part of it that counts in [`Epochs::waiting_bytes`].
     fn waiting_bytes(&self) -> u64 {
         if matches!(self.garbage, Garbage::Record(_)) { self.charge.bytes() } else { 0 }
     }
 }
 
-/// Bytes that garbage takes beside itself while it waits.
+/// Bytes of the queue entry itself while garbage waits.
 pub(super) const PENDING_OVERHEAD_BYTES: u64 = size_of::<PendingGarbage>() as u64;
 
 /// Garbage, oldest first (nearly: handed-over queues are appended).
@@ -87,7 +88,7 @@ impl std::fmt::Debug for Epochs {
 }
 
 impl Epochs {
-    /// No participants yet.
+    /// Makes epochs without participants.
     pub fn new() -> Arc<Epochs> {
         Arc::new(Epochs {
             core: EpochCore::new(),
@@ -102,7 +103,7 @@ impl Epochs {
         })
     }
 
-    /// A participant for the calling thread: any thread that reads or writes tables needs one. It starts online.
+    /// Registers the calling thread: any thread that reads or writes tables needs a participant. It starts online.
     pub fn register(self: &Arc<Self>) -> Participant {
         let member = self.core.join();
         member.online(&self.core);
@@ -119,18 +120,18 @@ impl Epochs {
         }
     }
 
-    /// Whether so many replaced records wait to be freed that whoever has been reading for long should stop.
+    /// Returns whether so many replaced records wait to be freed that long-running readers should stop.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.waiting_bytes.load(Ordering::Relaxed) > RECLAIM_PRESSURE_BYTES
     }
 
-    /// The time that a commit goes by whose thread brings `now_ms`: never before that of a commit that was over when it
-    /// began, so that no transaction finds a record that an earlier one found expired.
+    /// Returns the time that a commit uses, given its thread's `now_ms`. It is never before that of a commit that ended
+    /// before this one began, so no transaction finds a record that an earlier one found expired.
     ///
-    /// But for a system's clock that was ahead and was put back: then commits go by a time that is ahead of it until it
-    /// has caught up, and records expire for them so much earlier. By no more than [`COMMIT_AHEAD_MS`]: beyond that,
-    /// time goes back here, too.
+    /// The exception is a system clock that was ahead and was put back. Then commits use a time ahead of it until it
+    /// has caught up, and records expire for them that much earlier. The difference is at most [`COMMIT_AHEAD_MS`]:
+    /// beyond that, time goes back here, too.
     pub(super) fn commit_time(&self, now_ms: u64) -> u64 {
         let time = |latest_ms: u64| latest_ms.clamp(now_ms, now_ms.saturating_add(COMMIT_AHEAD_MS));
         let later = |latest_ms| Some(time(latest_ms)).filter(|time_ms| *time_ms != latest_ms);
@@ -138,13 +139,13 @@ impl Epochs {
         time(latest_ms)
     }
 
-    /// The latest time that a commit has gone by. What reads by this has the clock by which its commit is judged.
+    /// Returns the latest time that a commit has used. A read that uses it has the clock by which its commit is judged.
     #[inline]
     pub fn latest_commit_ms(&self) -> u64 {
         self.commit_ms.load(Ordering::Acquire)
     }
 
-    /// What reclamation holds back, but for what threads retired since their last quiescent point.
+    /// Returns what reclamation waits for, without what threads retired since their last quiescent point.
     pub fn stats(&self) -> EpochStats {
         let (participants, pins) = self.core.counts();
         // Freed first: it never counts what limbo does not.
@@ -159,7 +160,7 @@ impl Epochs {
         }
     }
 
-    /// Takes garbage from a thread that is no participant.
+    /// Takes garbage from a thread that is not a participant.
     pub(super) fn retire_unregistered(&self, garbage: Garbage) {
         let stamp = self.core.epoch_locked();
         self.count(1, garbage.bytes() as u64, 0);
@@ -174,7 +175,7 @@ impl Epochs {
         self.limbo_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Frees what is old enough from the front of a queue, up to `units` records' worth.
+    /// Frees the entries at the front of a queue that are old enough, up to `units` records' worth.
     fn free_ready(&self, limbo: &mut LimboQueue, units: usize) -> bool {
         let epoch = self.core.epoch();
         let (mut left, mut items, mut bytes, mut waiting_bytes) = (units, 0, 0, 0);
@@ -221,14 +222,14 @@ impl Epochs {
     }
 }
 
-/// One thread's part in reclamation. `Send`, not `Sync`. When it is dropped, its garbage goes to the others.
+/// One thread's part in reclamation. `Send`, not `Sync`. When it is dropped, its garbage moves to the common queue.
 pub struct Participant {
     epochs: Arc<Epochs>,
     member: EpochMember,
     limbo: RefCell<LimboQueue>,
-    /// Items retired so far.
+    /// Objects retired so far.
     retired: Cell<u64>,
-    /// Of these, those that are in the common counters, which are touched once a turn, not once a write.
+    /// Those of them that are in the common counters, which are updated once a turn, not once a write.
     counted: Cell<u64>,
     uncounted_bytes: Cell<u64>,
     uncounted_waiting_bytes: Cell<u64>,
@@ -257,8 +258,8 @@ impl EpochGuard<'_> {
     }
 }
 
-/// An invocation's own epoch: what it reads stays until [`Participant::unpin`]. Plain data without a destructor; one
-/// that is lost holds reclamation up for ever.
+/// An invocation's own epoch: the records that it reads stay until [`Participant::unpin`]. Plain data without a
+/// destructor; a lost pin blocks reclamation for ever.
 #[derive(Debug)]
 #[must_use = "a pin that is not given to unpin holds reclamation up for ever"]
 pub struct EpochPin {
@@ -268,8 +269,8 @@ pub struct EpochPin {
 }
 
 impl Participant {
-    /// Announces that this thread holds no reference to a record, except under pins; frees what is safe, bounded work
-    /// per call. Takes `&mut self`, so that no [`EpochGuard`] can be alive.
+    /// Announces that this thread holds no reference to a record, except under pins; frees garbage that is old enough,
+    /// a bounded amount per call. Takes `&mut self`, so that no [`EpochGuard`] can be alive.
     pub fn quiescent(&mut self) {
         self.member.quiescent(&self.epochs.core);
         let waiting = self.limbo.get_mut().len();
@@ -277,7 +278,7 @@ impl Participant {
         if waiting != 0 || self.epochs.orphan_count.load(Ordering::Relaxed) != 0 {
             self.reclaim(RECLAIM_PER_TURN + waiting / 8);
         }
-        // A thread that never sleeps would keep a few objects, and the slabs that they are of, of each size that it
+        // A thread that never sleeps would keep a few objects, and the slabs that contain them, of each size that it
         // ever used.
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_PER_SIZE_GIVEN_BACK) {
@@ -285,15 +286,15 @@ impl Participant {
         }
     }
 
-    /// Whether something was freed at the last quiescent point: then there may be more, and a thread that has nothing
-    /// else to do announces another one before it sleeps. What it leaves is freed at the pace of those that are awake.
+    /// Returns whether the last quiescent point freed something. Then there may be more, and an otherwise idle thread
+    /// announces another point before it sleeps. What it leaves is freed at the pace of the threads that are awake.
     #[inline]
     pub fn is_freeing(&self) -> bool {
         self.is_freeing
     }
 
-    /// Before sleeping: this thread no longer holds reclamation up. What it cannot free goes to the others, and so does
-    /// the memory that it keeps at hand.
+    /// Goes offline before sleeping: this thread no longer blocks reclamation. The garbage that it cannot free goes to
+    /// the common queue, and its cached memory goes back too.
     #[inline]
     pub fn offline(&mut self) {
         self.hand_over();
@@ -316,13 +317,13 @@ impl Participant {
         }
     }
 
-    /// After sleeping. Forgetting it costs nothing but speed: a guard, a pin or a write comes online by itself.
+    /// Goes online after sleeping. Forgetting this only costs speed: a guard, a pin or a write goes online by itself.
     #[inline]
     pub fn online(&mut self) {
         self.enter();
     }
 
-    /// Permission to read.
+    /// Takes a guard, the permission to read.
     #[inline]
     pub fn guard(&self) -> EpochGuard<'_> {
         self.enter();
@@ -340,7 +341,7 @@ impl Participant {
     /// Ends a pin; any participant may end any pin of the same [`Epochs`].
     ///
     /// # Panics
-    /// When it is a pin of other epochs: counted here, it would let go of somebody else's.
+    /// When the pin is of other epochs: counted here, it would release a pin of these.
     #[inline]
     pub fn unpin(&self, pin: EpochPin) {
         assert_eq!(
@@ -351,7 +352,7 @@ impl Participant {
         self.member.unpin(pin.parity);
     }
 
-    /// The epochs that this participant is part of.
+    /// Returns the epochs that this participant is part of.
     #[inline]
     pub fn epochs(&self) -> &Arc<Epochs> {
         &self.epochs
@@ -379,15 +380,15 @@ impl Participant {
         }
     }
 
-    /// Records and the like that this thread has retired so far: what a write has replaced, deleted or evicted is in
-    /// the difference.
+    /// Returns the number of objects that this thread has retired so far. The difference around a write counts what it
+    /// replaced, deleted or evicted.
     #[inline]
     pub fn retired(&self) -> u64 {
         self.retired.get()
     }
 
-    /// Frees what can be freed in the middle of a turn: this thread announces nothing, so what it may be reading stays,
-    /// as with any other reader.
+    /// Frees what can be freed in the middle of a turn. This thread announces nothing, so what it may be reading stays,
+    /// as for any other reader.
     pub(super) fn reclaim_early(&self) {
         self.count();
         self.epochs.core.try_advance();
@@ -395,8 +396,8 @@ impl Participant {
         self.epochs.free_orphans(8 * RECLAIM_PER_TURN);
     }
 
-    /// Keeps `garbage` until nobody can be reading it. It was unlinked before, by this thread, under a guard. What is
-    /// charged for it is given back then.
+    /// Keeps `garbage` until no thread can be reading it. This thread unlinked it before, under a guard. The charge for
+    /// it is given back when it is freed.
     pub(super) fn retire(&self, garbage: Garbage, charge: GarbageCharge) {
         self.enter();
         let waiting = PendingGarbage { stamp: self.member.seen(), garbage, charge };

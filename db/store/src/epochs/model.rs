@@ -1,12 +1,12 @@
-//! Promise: nothing is freed while somebody may read it. `core` over loom's atomics: every interleaving (up to three
-//! preemptions) of a reader, a writer and a thief. A test program of its own
-//! (`cargo test -p sandstorm-store --test epochs`): loom replaces the process's handlers of faults, which the tests of
+//! Promise: nothing is freed while a thread may read it. `protocol` over loom's atomics: every interleaving (up to
+//! three preemptions) of a reader, a writer and a thief. A test program of its own
+//! (`cargo test -p sandstorm-store --test epochs`): loom replaces the process's fault handlers, which the tests of
 //! extensions need.
 //!
-//! A record is a loom cell: reading it while another thread frees it fails the model. Each promise has twins that
-//! break one rule of the protocol and must fail, so that the model is known to look at what it claims: a lag of two, no
-//! fences in coming online and in the step, a pin that is not counted, stores that release or loads that acquire
-//! nothing.
+//! A record is a loom cell: reading it while another thread frees it fails the model. Each promise has twins that break
+//! one rule of the protocol and must fail, so that the model is known to test what it claims. The twins have a lag of
+//! two, lack fences in coming online and in the step, or do not count a pin. Others have stores that release nothing,
+//! or loads that acquire nothing.
 #![cfg(not(miri))]
 
 use std::cell::Cell;
@@ -39,7 +39,7 @@ mod sync {
             self.0.fetch_add(value, ordering)
         }
 
-        /// What a twin takes away of [`Ordering::AcqRel`].
+        /// Subtracts; a twin takes a part of [`Ordering::AcqRel`] away.
         pub(super) fn fetch_sub(&self, value: u64, ordering: Ordering) -> u64 {
             let ordering = match (RELAXED_STORES.get(), RELAXED_LOADS.get()) {
                 (true, _) => Ordering::Acquire,
@@ -89,7 +89,7 @@ thread_local! {
     static RELAXED_LOADS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a twin takes away, on each of its threads.
+/// The orderings that a twin takes away, on each of its threads.
 #[derive(Clone, Copy)]
 enum WeakenedOrdering {
     Nothing,
@@ -113,7 +113,7 @@ struct EpochModel {
 
 #[allow(unsafe_code)]
 mod cells {
-    //! What the model does to loom's cells. It is loom that checks the promise of the SAFETY comments.
+    //! The model's accesses to loom's cells. Loom itself checks the promise of the SAFETY comments.
     pub(super) fn read(cell: &loom::cell::UnsafeCell<u64>) -> u64 {
         // SAFETY: the pointer is valid for the closure; loom fails the model if a write is not ordered against it.
         cell.with(|value| unsafe { *value })
@@ -156,7 +156,7 @@ impl EpochModel {
         }
     }
 
-    /// The same, giving the reader its turns between the steps.
+    /// As above, but gives the reader its turns between the steps.
     fn replace_and_free_in_turns(&self, member: &EpochMember, steps: bool) {
         self.current.store(1, Ordering::Release);
         let stamp = member.seen();
@@ -320,7 +320,7 @@ fn stranger_that_steps(weak: WeakenedOrdering) {
 }
 
 /// The oldest stamp that a pinned invocation can meet: the writer is an epoch behind. The last read under the pin comes
-/// after the last announcement, so that nothing but the end of the pin orders it before the freeing.
+/// after the last announcement, so only the end of the pin orders it before the freeing.
 fn pin_that_ends_last(weak: WeakenedOrdering) {
     explore(move || {
         weak.apply();
@@ -345,7 +345,8 @@ fn pin_that_ends_last(weak: WeakenedOrdering) {
     });
 }
 
-/// A writer that comes online while the epoch moves: a stamp of the past would free at once what others still read.
+/// A writer that comes online while the epoch moves: with a stamp of the past it would free at once what others still
+/// read.
 fn late_writer() {
     explore(move || {
         let shared = EpochModel::new();
@@ -371,7 +372,7 @@ fn late_writer() {
     });
 }
 
-/// A reader that holds the record, and reads it when it is no reader any more; whoever lets go last frees it.
+/// A reader that holds the record, and reads it when it is no reader any more; the last to release it frees it.
 fn held_record(weak: WeakenedOrdering, holds_first: bool) {
     explore(move || {
         weak.apply();

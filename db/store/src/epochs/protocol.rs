@@ -13,15 +13,15 @@
 //!    announced s in the past this is the check of `seen`; for one that is just coming online see 4. For a pin it is
 //!    the count: all `ended` are read before any `made`, so an end is never counted without its beginning, and the
 //!    announcement of s + 1 (acquired just before) makes every pin of epoch s by that thread visible.
-//! 2. *If Q can reach the thing, then `t >= s - 1`*: if `t <= s - 2`, then R announced t + 1 after the unlinking
-//!    (release), the step to t + 2 read that (acquire) and published `G = t + 2 <= s` (release), Q read `G` (acquire)
-//!    before it announced s: the unlinking happened before all that Q reads. No fence is needed on this way.
-//! 3. So it is freed at `G >= t + 3 >= s + 2 > s + 1`: after Q has let go. The step that made it possible read Q's
+//! 2. *If Q can reach the object, then `t >= s - 1`*. If `t <= s - 2`, then R announced t + 1 after the unlinking
+//!    (release). The step to t + 2 read that (acquire) and published `G = t + 2 <= s` (release). Q read `G` (acquire)
+//!    before it announced s: the unlinking happened before all that Q reads. No fence is needed on this path.
+//! 3. So it is freed at `G >= t + 3 >= s + 2 > s + 1`: after Q has released it. The step that made it possible read Q's
 //!    announcement (acquire), so Q's reads happened before the freeing.
 //! 4. *Coming online* is a store (`seen = e`), a SeqCst fence, and a second look at `G`, until it is still e. The step
-//!    has a SeqCst fence before it reads `seen`. Were the step from e + 1 to miss the store, its fence would come first
-//!    in the total order of fences, and `G = e + 1`, which happened before that fence, would have been seen by the
-//!    second look. So only the step from e to e + 1 may miss it, which 1 and 2 allow.
+//!    has a SeqCst fence before it reads `seen`. Suppose that the step from e + 1 missed the store. Then its fence
+//!    would come first in the total order of fences. `G = e + 1` happened before that fence, so the second look would
+//!    have seen it. So only the step from e to e + 1 may miss the store, which 1 and 2 allow.
 //!
 //! Counters have a single writer each: plain loads and stores, no contended read-modify-write. A thief that ends
 //! another thread's pin counts it in its own `ended`.
@@ -31,13 +31,14 @@ use std::sync::Arc;
 
 use super::sync::{AtomicU64, Mutex, Ordering, fence, lock, try_lock};
 
-/// What was unlinked with stamp t may be freed once the epoch is `t + LAG`.
+/// The lag: memory unlinked with stamp t may be freed once the epoch is `t + LAG`.
 pub(super) const GRACE_EPOCHS: u64 = 3;
 
 const OFFLINE: u64 = 0;
 const FIRST_EPOCH: u64 = 4;
 
-/// What one thread tells the others. Its own cache lines: others only read it when they try a step.
+/// The words that one thread publishes. They have their own cache lines: other threads only read them when they try a
+/// step.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(super) struct EpochSlot {
@@ -54,7 +55,7 @@ struct MemberRegistry {
     ended: [u64; 2],
 }
 
-/// The epoch and who takes part.
+/// The epoch and its members.
 #[derive(Debug)]
 pub(super) struct EpochCore {
     epoch: AtomicU64,
@@ -65,7 +66,7 @@ pub(super) struct EpochCore {
 #[derive(Debug)]
 pub(super) struct EpochMember {
     slot: Arc<EpochSlot>,
-    /// What `slot.seen` holds, for its only writer.
+    /// The value in `slot.seen`, for its only writer.
     seen: Cell<u64>,
 }
 
@@ -83,13 +84,13 @@ impl EpochCore {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The epoch, exact in the order of steps: none happens during the call.
+    /// Returns the epoch, exact in the order of steps: none happens during the call.
     pub(super) fn epoch_locked(&self) -> u64 {
         let _registry = lock(&self.registry);
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// A new member, offline.
+    /// Adds a new member, offline.
     pub(super) fn join(&self) -> EpochMember {
         let counters = || [AtomicU64::new(0), AtomicU64::new(0)];
         let slot = Arc::new(EpochSlot { seen: AtomicU64::new(OFFLINE), made: counters(), ended: counters() });
@@ -97,7 +98,7 @@ impl EpochCore {
         EpochMember { slot, seen: Cell::new(OFFLINE) }
     }
 
-    /// The member goes for good; its pins stay counted.
+    /// Removes the member for good; its pins stay counted.
     pub(super) fn leave(&self, member: &EpochMember) {
         member.offline();
         let mut registry = lock(&self.registry);
@@ -110,7 +111,7 @@ impl EpochCore {
         registry.slots.retain(|slot| !Arc::ptr_eq(slot, &member.slot));
     }
 
-    /// Moves the epoch by one if nobody holds it up. Gives up at once if another thread is trying.
+    /// Moves the epoch by one if no member or pin blocks it. Gives up at once if another thread is trying.
     pub(super) fn try_advance(&self) -> bool {
         let Some(registry) = try_lock(&self.registry) else { return false };
         let epoch = self.epoch.load(Ordering::Relaxed);
@@ -126,7 +127,7 @@ impl EpochCore {
         true
     }
 
-    /// Members and pins held.
+    /// Returns the numbers of members and of pins.
     pub(super) fn counts(&self) -> (u64, u64) {
         let registry = lock(&self.registry);
         (registry.slots.len() as u64, registry.pins(0).wrapping_add(registry.pins(1)))
@@ -134,7 +135,8 @@ impl EpochCore {
 }
 
 impl MemberRegistry {
-    /// Pins of a parity: at least those held during the whole call by threads whose announcement the caller has read.
+    /// Returns the pins of a parity: at least those that exist during the whole call, of threads whose announcement the
+    /// caller has read.
     fn pins(&self, parity: usize) -> u64 {
         let sum = |start: u64, counter: fn(&EpochSlot, usize) -> &AtomicU64| {
             let loads = self.slots.iter().map(|slot| counter(slot, parity).load(Ordering::Acquire));
@@ -147,7 +149,7 @@ impl MemberRegistry {
 }
 
 impl EpochMember {
-    /// The announced epoch, which stamps what this thread unlinks. Meaningless while offline.
+    /// Returns the announced epoch, which stamps what this thread unlinks. Meaningless while offline.
     pub(super) fn seen(&self) -> u64 {
         self.seen.get()
     }
@@ -184,7 +186,7 @@ impl EpochMember {
         }
     }
 
-    /// Takes a pin; its parity. The member is online.
+    /// Takes a pin; returns its parity. The member is online.
     pub(super) fn pin(&self) -> usize {
         let parity = self.seen.get() as usize & 1;
         add_one(&self.slot.made[parity]);

@@ -1,9 +1,8 @@
-//! How many hold on to a record: whoever has it in a table or among the garbage, once, and each share of it. No
-//! `unsafe`; it is compiled a second time over loom's atomics by `model.rs`, which explores it together with the
-//! epochs.
+//! The number of holds on a record: one of its table or of the garbage, and one of each share of it. No `unsafe`;
+//! `model.rs` compiles it a second time over loom's atomics and explores it together with the epochs.
 //!
-//! A share is made by somebody who reads the record under a guard or pin. So the hold of the table, or of the garbage,
-//! is there at that moment: the garbage lets go of it after the last such reader. The count never comes back from 0.
+//! A share is made by a thread that reads the record under a guard or pin. So the hold of the table, or of the garbage,
+//! still exists then: the garbage releases it after the last such reader. The count never comes back from 0.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -12,19 +11,19 @@ use super::sync::{AtomicU64, Ordering};
 pub(crate) struct RecordRefCount(AtomicU64);
 
 impl RecordRefCount {
-    /// The table's own hold.
+    /// Makes the table's own hold.
     pub(crate) fn one() -> RecordRefCount {
         RecordRefCount(AtomicU64::new(1))
     }
 
-    /// Holds once more, where a hold is there.
+    /// Adds a hold, where at least one exists.
     #[inline]
     pub(crate) fn hold(&self) {
         // Relaxed, as for any further reference where there is one.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lets go. True: nothing holds any more, and all that others did while they held has been.
+    /// Releases a hold. True: no hold is left, and all that other threads did while they had one has happened before.
     #[inline]
     #[must_use]
     pub(crate) fn let_go(&self) -> bool {

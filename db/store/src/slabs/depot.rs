@@ -1,12 +1,12 @@
-//! Slabs, each cut into objects of one size, and who has which: common to all threads, under one lock for each size.
+//! Slabs, each cut into objects of one size: common to all threads, under one lock for each size.
 //!
-//! A slab begins with a header of a cache line; an object's slab is found by its address. Slabs with both free and used
-//! objects are in the list of their size, and so are new ones, of which none is handed out yet; objects are taken from
-//! the first of it. A slab whose last object comes back leaves its size, and may serve another one.
+//! A slab begins with a header of a cache line; an object's slab is found by its address. Each size has a list of its
+//! slabs with both free and used objects, and of its new, unused slabs. Objects are taken from the first slab of that
+//! list. A slab whose last object comes back leaves its size, and may serve another one.
 //!
-//! What this module guarantees: an object that [`Depot::take`] hands out is nobody else's until it comes back by
-//! [`Depot::give`], has [`class_bytes`] bytes, is aligned to [`SIZE_STEP_BYTES`], and to a cache line if that divides
-//! its size.
+//! What this module guarantees: an object that [`Depot::take`] hands out belongs to its caller alone until it comes
+//! back by [`Depot::give`]. It has [`class_bytes`] bytes and is aligned to [`SIZE_STEP_BYTES`], and to a cache line if
+//! that divides its size.
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
@@ -33,12 +33,12 @@ const MAX_LARGE_CLASS_OBJECTS: usize = SLAB_PAYLOAD_BYTES / (LINEAR_CLASSES_MAX_
 /// The largest size.
 pub(super) const MAX_SLAB_OBJECT_BYTES: usize =
     SLAB_PAYLOAD_BYTES / MIN_OBJECTS_PER_SLAB / SIZE_STEP_BYTES * SIZE_STEP_BYTES;
-/// How many sizes there are.
+/// The number of sizes.
 pub(super) const SIZE_CLASSES: usize =
     LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES + 1 + MAX_LARGE_CLASS_OBJECTS - MIN_OBJECTS_PER_SLAB + 1;
 const _: () = assert!(HEADER_BYTES == 64);
 
-/// The size that has room for so many bytes (at most [`MAX_SLAB_OBJECT_BYTES`]).
+/// Returns the size that has room for so many bytes (at most [`MAX_SLAB_OBJECT_BYTES`]).
 pub(super) const fn size_class_for(bytes: usize) -> usize {
     let steps = if bytes <= 2 * SIZE_STEP_BYTES { 2 } else { bytes.div_ceil(SIZE_STEP_BYTES) };
     if steps <= LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES {
@@ -48,7 +48,7 @@ pub(super) const fn size_class_for(bytes: usize) -> usize {
         - SLAB_PAYLOAD_BYTES / (steps * SIZE_STEP_BYTES)
 }
 
-/// Bytes of an object of a size.
+/// Returns the bytes of an object of a size.
 pub(super) const fn class_bytes(size: usize) -> usize {
     if size <= LINEAR_CLASSES_MAX_BYTES / SIZE_STEP_BYTES {
         return size * SIZE_STEP_BYTES;
@@ -61,12 +61,12 @@ const fn objects_per_slab(size: usize) -> u32 {
     (SLAB_PAYLOAD_BYTES / class_bytes(size)) as u32
 }
 
-/// An object that is free: it holds the next one.
+/// A free object: it contains the address of the next one.
 struct FreeObject {
     next: *mut FreeObject,
 }
 
-/// Free objects of one size, one behind the other. Whoever drops one loses them.
+/// A chain of free objects of one size. Dropping a chain leaks them.
 pub(super) struct FreeList {
     first: *mut FreeObject,
     len: usize,
@@ -91,10 +91,10 @@ impl FreeList {
     }
 
     /// # Safety
-    /// `object` is one of a depot, of the chain's size, and the caller has it to give away.
+    /// `object` is one of a depot, of the chain's size, and the caller owns it.
     pub(super) unsafe fn push(&mut self, object: NonNull<u8>) {
         let object: NonNull<FreeObject> = object.cast();
-        // SAFETY: the caller's promise: at least 16 bytes, aligned to 8, and nobody else's.
+        // SAFETY: the caller's promise: at least 16 bytes, aligned to 8, and in no other owner's hands.
         unsafe { object.write(FreeObject { next: self.first }) };
         self.first = object.as_ptr();
         self.len += 1;
@@ -109,9 +109,9 @@ struct SlabHeader {
     /// Neighbours in the list of the size.
     before: *mut SlabHeader,
     behind: *mut SlabHeader,
-    /// Objects that are handed out.
+    /// The number of objects that are handed out.
     used: u32,
-    /// Objects that were handed out at least once: the first ones.
+    /// The number of objects that were handed out at least once: the first ones.
     begun: u32,
 }
 
@@ -121,7 +121,7 @@ struct SizeClass {
     last: *mut SlabHeader,
 }
 
-// SAFETY: the list and its slabs belong to whoever holds the lock.
+// SAFETY: the list and its slabs belong to the holder of the lock.
 unsafe impl Send for SizeClass {}
 
 impl SizeClass {
@@ -161,17 +161,17 @@ pub(super) struct Depot {
     sizes: [CachePadded<Mutex<SizeClass>>; SIZE_CLASSES],
     /// Locked within the lock of a size, never the other way round.
     extents: Mutex<ExtentPool>,
-    /// Bytes of the slabs that sizes have.
+    /// Bytes of the slabs that have a size.
     slabs_bytes: AtomicUsize,
     /// Bytes of the objects that are handed out.
     used_bytes: AtomicUsize,
-    /// So much of slabs may be free, whatever is used.
+    /// Free bytes of slabs that are always allowed, whatever the used bytes.
     waste_bytes: usize,
 }
 
 impl Depot {
-    /// `waste_bytes`: while more than that of its slabs is free, and more than half as much as is used, only who must
-    /// gets new ones.
+    /// Makes a depot without slabs. While more than `waste_bytes` of its slabs is free, and more than half as much as
+    /// is used, only callers that must have memory get new slabs.
     pub(super) const fn new(waste_bytes: usize) -> Depot {
         Depot {
             sizes: [const { CachePadded::new(Mutex::new(SizeClass { first: ptr::null_mut(), last: ptr::null_mut() })) };
@@ -183,22 +183,22 @@ impl Depot {
         }
     }
 
-    /// Whether so much of the slabs is free, and of use to one size only, that nobody but who must is to get further
-    /// ones: whoever fills slabs and empties all but one object of each could otherwise hold on to many times what it
-    /// is charged, size by size.
+    /// Returns whether so much of the slabs is free, and of use to one size only, that only callers that must have
+    /// memory get further slabs. Otherwise a tenant that fills slabs and empties all but one object of each could keep
+    /// many times its charged memory, size by size.
     fn is_fragmented(&self) -> bool {
         let used = self.used_bytes.load(Relaxed);
         self.slabs_bytes.load(Relaxed).saturating_sub(used) > self.waste_bytes.max(used / 2)
     }
 
-    /// Bytes that the slabs have of the kernel, and of these those of objects that are not handed out.
+    /// Returns the bytes of the slabs, and the bytes of their objects that are not handed out.
     pub(super) fn bytes(&self) -> (usize, usize) {
         let (bytes, used) = (self.extents.lock().bytes(), self.used_bytes.load(Relaxed));
         (bytes, bytes.saturating_sub(used))
     }
 
-    /// Up to `count` objects of a size; fewer, or none, when memory is out, or when slabs are mostly empty and this is
-    /// not a must.
+    /// Returns up to `count` objects of a size. It returns fewer, or none, when memory is out, or when slabs are mostly
+    /// empty and the caller can do without.
     pub(super) fn take(&self, size: usize, count: usize, is_must: bool) -> FreeList {
         let mut list = self.sizes[size].lock();
         let mut taken = FreeList::EMPTY;
@@ -207,10 +207,10 @@ impl Depot {
                 if taken.len != 0 || !is_must && self.is_fragmented() {
                     break;
                 }
-                // Not under the lock: the kernel may have to make a huge page, and to zero it. Others may do the same
+                // Not under the lock: the kernel may have to make and zero a huge page. Other threads may do the same
                 // meanwhile.
                 let Some(fresh) = MutexGuard::unlocked(&mut list, || self.new_slab()) else { break };
-                // SAFETY: nobody else's, and in no list.
+                // SAFETY: it belongs to no other thread, and is in no list.
                 unsafe { list.append(fresh) };
                 continue;
             };
@@ -226,12 +226,12 @@ impl Depot {
         taken
     }
 
-    /// Memory of a slab; of a new extent if there is none.
+    /// Returns the memory of a slab; of a new extent if no other is free.
     fn obtain_slab(&self) -> Option<NonNull<u8>> {
         if let Some(slab) = { self.extents.lock().take() } {
             return Some(slab);
         }
-        // Not under this lock, either. Others may do the same meanwhile; then it is not needed.
+        // Not under this lock, either. Another thread may do the same meanwhile; then this extent is not needed.
         let extent = Extent::make()?;
         let mut extents = self.extents.lock();
         if let Some(slab) = extents.take() {
@@ -243,12 +243,12 @@ impl Depot {
         extents.take()
     }
 
-    /// A slab that is nobody's and in no list, without an object handed out.
+    /// Makes a slab without an object handed out, which is in no list.
     fn new_slab(&self) -> Option<NonNull<SlabHeader>> {
         let slab: NonNull<SlabHeader> = self.obtain_slab()?.cast();
         self.slabs_bytes.fetch_add(SLAB_BYTES, Relaxed);
         let nothing = ptr::null_mut();
-        // SAFETY: memory of a slab, aligned to its size, which is nobody else's.
+        // SAFETY: memory of a slab, aligned to its size, which belongs to no other owner.
         unsafe {
             slab.write(SlabHeader { free: ptr::null_mut(), before: nothing, behind: nothing, used: 0, begun: 0 })
         };
@@ -258,7 +258,7 @@ impl Depot {
     /// Takes objects back until `kept` of the chain are left.
     ///
     /// # Safety
-    /// The objects of the chain are of this size, came from this depot, and nobody uses them.
+    /// The objects of the chain are of this size, came from this depot, and no thread uses them.
     pub(super) unsafe fn give(&self, size: usize, chain: &mut FreeList, kept: usize) {
         self.used_bytes.fetch_sub(chain.len.saturating_sub(kept) * class_bytes(size), Relaxed);
         let mut list = self.sizes[size].lock();
@@ -295,7 +295,7 @@ impl Depot {
     }
 }
 
-/// Moves objects of a slab to a chain, until that has `count` or the slab has no more.
+/// Moves objects of a slab to a chain, until the chain has `count` or the slab has no more.
 ///
 /// # Safety
 /// The slab is alive and of this size, and the caller holds its lock.
@@ -316,7 +316,7 @@ unsafe fn take_from_slab(slab: NonNull<SlabHeader>, size: usize, count: usize, t
             return;
         };
         header.used += 1;
-        // SAFETY: an object of this size that was nobody's.
+        // SAFETY: an object of this size that belonged to no owner.
         unsafe { taken.push(object) };
     }
 }
@@ -415,7 +415,7 @@ mod tests {
 
     fn give_one(depot: &Depot, size: usize, object: NonNull<u8>) {
         let mut chain = FreeList::EMPTY;
-        // SAFETY: an object of this size of this depot, which nobody uses any more.
+        // SAFETY: an object of this size of this depot, which no thread uses any more.
         unsafe {
             chain.push(object);
             depot.give(size, &mut chain, 0);

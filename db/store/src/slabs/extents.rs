@@ -1,12 +1,11 @@
-//! Memory for slabs: extents, each a huge page cut into slabs, given back when all of it is free. They are the
-//! kernel's, or of the memory that a network device reads by itself, if it was told of such.
+//! Memory for slabs: extents, each a huge page cut into slabs, given back when all of it is free. They come from the
+//! kernel, or from the memory that a network device reads by itself, if it was told of such.
 //!
 //! The lowest extent with a free slab is used first, so that the highest ones empty. A few free slabs are kept in
 //! reserve: a table that is emptied and filled again does not go to the kernel each time.
 //!
-//! What this module guarantees: what [`ExtentPool::take`] answers is [`SLAB_BYTES`] of readable and writable memory,
-//! aligned to that, which nobody else has until it is handed to [`ExtentPool::give`]; a pointer to it may be used for
-//! all of it.
+//! What this module guarantees: [`ExtentPool::take`] returns [`SLAB_BYTES`] of readable and writable memory, aligned to
+//! that. No other owner has it until it is given to [`ExtentPool::give`]; a pointer to it may be used for all of it.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +27,12 @@ pub(super) struct Extent {
     free: u32,
 }
 
-// SAFETY: plain memory, which belongs to whoever holds this.
+// SAFETY: plain memory, which belongs to the value's owner.
 unsafe impl Send for Extent {}
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        // SAFETY: it came from `of_source` or `map`, and nothing of it is used, or was handed out.
+        // SAFETY: it came from `of_source` or `map`, and no part of it is used, or was handed out.
         unsafe {
             match EXTENT_SOURCE.get().filter(|source| source.has(self.base.as_ptr().addr())) {
                 Some(source) => source.give(self.base),
@@ -44,37 +43,37 @@ impl Drop for Extent {
 }
 
 impl Extent {
-    /// Of the memory that a device reads; none if there is no such device, or no more of it.
+    /// Makes an extent of the memory that a device reads; none if there is no such device, or no more of its memory.
     pub(super) fn from_source() -> Option<Extent> {
         Some(Extent { base: EXTENT_SOURCE.get()?.take()?, free: ALL_FREE })
     }
 
-    /// A new one; none when memory is out. Takes a while: the kernel may have to make a huge page, and a device be told
-    /// of it.
+    /// Makes a new extent; none when memory is out. It takes a while: the kernel may have to make a huge page, and to
+    /// tell a device of it.
     pub(super) fn make() -> Option<Extent> {
         Extent::from_source().or_else(Extent::map)
     }
 
-    /// Of the kernel's.
+    /// Makes an extent of the kernel's memory.
     pub(super) fn map() -> Option<Extent> {
         Some(Extent { base: map()?, free: ALL_FREE })
     }
 
-    /// Its first byte.
+    /// Returns its first byte.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
 }
 
-/// Where extents come from before the kernel is asked.
+/// The source that extents come from before the kernel is asked.
 static EXTENT_SOURCE: OnceLock<Arc<dyn ExtentSource>> = OnceLock::new();
 
-/// Takes extents from there from now on, as long as it has some. Of several sources the first counts.
+/// Takes extents from this source from now on, as long as it has some. Of several sources the first counts.
 pub(super) fn set_source(source: Arc<dyn ExtentSource>) {
     let _another_is_there = EXTENT_SOURCE.set(source);
 }
 
-/// Whether there is a source.
+/// Returns whether a source is set.
 #[inline]
 pub(super) fn has_source() -> bool {
     EXTENT_SOURCE.get().is_some()
@@ -84,7 +83,7 @@ pub(super) fn has_source() -> bool {
 #[derive(Default)]
 pub(super) struct ExtentPool {
     all: BTreeMap<usize, Extent>,
-    /// Addresses of those with a free slab.
+    /// Addresses of the extents with a free slab.
     with_free: BTreeSet<usize>,
     free_slabs: usize,
 }
@@ -94,12 +93,12 @@ impl ExtentPool {
         ExtentPool { all: BTreeMap::new(), with_free: BTreeSet::new(), free_slabs: 0 }
     }
 
-    /// Bytes that the extents have of the kernel.
+    /// Returns the bytes of all extents.
     pub(super) fn bytes(&self) -> usize {
         self.all.len() * EXTENT_BYTES
     }
 
-    /// A slab; `None` when all are taken.
+    /// Returns a slab; `None` when all are taken.
     pub(super) fn take(&mut self) -> Option<NonNull<u8>> {
         let lowest = *self.with_free.first()?;
         let extent = self.all.get_mut(&lowest)?;
@@ -121,10 +120,11 @@ impl ExtentPool {
         self.free_slabs += SLABS_PER_EXTENT;
     }
 
-    /// Takes a slab back. What is answered goes back to the kernel when it is dropped: best without the lock.
+    /// Takes a slab back. The returned extent, if any, goes back to the kernel when it is dropped: best without the
+    /// lock.
     ///
     /// # Safety
-    /// `slab` came from `take`, is handed back once, and nobody uses it any more.
+    /// `slab` came from `take`, is given back once, and no thread uses it any more.
     pub(super) unsafe fn give(&mut self, slab: NonNull<u8>) -> Option<Extent> {
         let address = slab.as_ptr().addr();
         let base = address & !(EXTENT_BYTES - 1);
@@ -141,18 +141,18 @@ impl ExtentPool {
     }
 }
 
-/// Memory aligned to its size, of huge pages where the kernel has some.
+/// Returns memory aligned to its size, of huge pages where the kernel has some.
 #[cfg(not(miri))]
 fn map() -> Option<NonNull<u8>> {
     let aligned = |at: NonNull<u8>| at.as_ptr().addr().is_multiple_of(EXTENT_BYTES);
-    // Newer kernels align what is as large as a huge page by themselves.
+    // Newer kernels align a mapping as large as a huge page by themselves.
     let mut base = map_bytes(EXTENT_BYTES)?;
     if !aligned(base) {
         // SAFETY: it was just mapped, and is not used.
         unsafe { unmap(base, EXTENT_BYTES) };
         let twice = map_bytes(2 * EXTENT_BYTES)?;
         let before = twice.as_ptr().align_offset(EXTENT_BYTES);
-        // SAFETY: the aligned extent lies inside of twice its size; what is before and behind it is not used.
+        // SAFETY: the aligned extent lies inside of twice its size; the memory before and behind it is not used.
         unsafe {
             base = twice.add(before);
             if before != 0 {
@@ -177,8 +177,8 @@ pub(super) fn map_bytes(bytes: usize) -> Option<NonNull<u8>> {
 
 #[cfg(not(miri))]
 pub(super) unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that nobody uses. Where there are too many
-    // mappings to cut one more, the addresses are lost, but not the memory.
+    // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that no thread uses. Where there are too
+    // many mappings to cut one more, the addresses are lost, but not the memory.
     unsafe {
         if rustix::mm::munmap(at.as_ptr().cast(), bytes).is_err() {
             let _stays_resident = rustix::mm::madvise(at.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed);
@@ -224,7 +224,7 @@ mod tests {
         assert!(slabs.iter().all(|slab| slab.as_ptr().addr().is_multiple_of(SLAB_BYTES)));
         assert_eq!(extents.bytes(), 3 * EXTENT_BYTES);
         let again = slabs.remove(0);
-        // SAFETY: nobody uses it, and it is handed back once.
+        // SAFETY: no thread uses it, and it is given back once.
         assert!(unsafe { extents.give(again) }.is_none());
         assert_eq!(extents.take(), Some(again), "the lowest free one");
         slabs.push(again);

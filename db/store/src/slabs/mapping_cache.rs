@@ -1,11 +1,11 @@
-//! The largest records: each in a mapping of its own, which is used again for the next or goes back to the kernel.
+//! The largest records: each in a mapping of its own, which is reused for the next or goes back to the kernel.
 //!
-//! The system's allocator keeps what such records once took, and nobody can tell how much that is. Here a mapping that
-//! comes back waits for a record of about its size; the janitor unmaps what is beyond [`SPARE_MAPPED_BYTES`], since
-//! that takes a tenth of a millisecond for each and a worker has no time for it.
+//! The system's allocator keeps the memory of such records, and does not tell how much that is. Here a returned mapping
+//! waits for a record of about its size. The janitor unmaps the mappings beyond [`SPARE_MAPPED_BYTES`]: that takes a
+//! tenth of a millisecond for each, which a worker cannot spare.
 //!
-//! What this module guarantees: what [`MappingCache::take`] and [`map`] answer is as much memory as was asked for,
-//! aligned to a page, which is nobody else's until it is handed to [`MappingCache::give`].
+//! What this module guarantees: [`MappingCache::take`] and [`map`] return as much memory as was asked for, aligned to a
+//! page. No other owner has it until it is given to [`MappingCache::give`].
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -20,22 +20,22 @@ pub(super) struct PageMapping {
     bytes: usize,
 }
 
-// SAFETY: plain memory, which belongs to whoever holds this.
+// SAFETY: plain memory, which belongs to the value's owner.
 unsafe impl Send for PageMapping {}
 
 impl Drop for PageMapping {
     fn drop(&mut self) {
-        // SAFETY: whole pages of a mapping of `map`, of which nothing is used or handed out.
+        // SAFETY: whole pages of a mapping of `map`, of which no part is used or handed out.
         unsafe { extents::unmap(self.at, self.bytes) }
     }
 }
 
-/// Bytes that a mapping for so many has.
+/// Returns the length of a mapping for so many bytes.
 pub(super) const fn mapped_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(MAPPED_STEP_BYTES)
 }
 
-/// A new mapping for so many bytes; none when memory is out.
+/// Makes a new mapping for so many bytes; none when memory is out.
 pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
     let bytes = mapped_bytes(bytes);
     let at = extents::map_bytes(bytes)?;
@@ -43,7 +43,7 @@ pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
     Some(at)
 }
 
-/// Mappings that nobody uses, and how many bytes there are with those in use.
+/// The unused mappings, and the number of bytes of these and the used ones together.
 pub(super) struct MappingCache {
     /// By length and address.
     free: BTreeMap<(usize, usize), PageMapping>,
@@ -56,13 +56,13 @@ impl MappingCache {
         MappingCache { free: BTreeMap::new(), free_bytes: 0, used_bytes: 0 }
     }
 
-    /// Bytes that are mapped, and of these those that nobody uses.
+    /// Returns the bytes that are mapped, and those of them that are unused.
     pub(super) fn bytes(&self) -> (usize, usize) {
         (self.used_bytes + self.free_bytes, self.free_bytes)
     }
 
-    /// A mapping that came back and is not much too long. What it has more is answered as well: to be dropped without
-    /// the lock.
+    /// Returns an unused mapping that is not much too long, and the surplus of it, which is to be dropped without the
+    /// lock.
     pub(super) fn take(&mut self, bytes: usize) -> Option<(NonNull<u8>, Option<PageMapping>)> {
         let wanted = mapped_bytes(bytes);
         let (&key, _) = self.free.range((wanted, 0)..).next().filter(|((length, _), _)| *length / 2 <= wanted)?;
@@ -75,7 +75,7 @@ impl MappingCache {
         Some((piece.at, rest))
     }
 
-    /// Counts one of [`map`] that is handed out.
+    /// Counts a mapping of [`map`] that is handed out.
     pub(super) fn count(&mut self, bytes: usize) {
         self.used_bytes += mapped_bytes(bytes);
     }
@@ -83,7 +83,7 @@ impl MappingCache {
     /// Takes a mapping back.
     ///
     /// # Safety
-    /// `at` was handed out for as many bytes, is handed back once, and nobody uses it any more.
+    /// `at` was handed out for as many bytes, is given back once, and no thread uses it any more.
     pub(super) unsafe fn give(&mut self, at: NonNull<u8>, bytes: usize) {
         let bytes = mapped_bytes(bytes);
         self.used_bytes -= bytes;
@@ -91,8 +91,8 @@ impl MappingCache {
         self.free.insert((bytes, at.as_ptr().addr()), PageMapping { at, bytes });
     }
 
-    /// What is to go back to the kernel: the longest of what nobody uses, as long as there is more than is to be kept.
-    /// To be dropped without the lock.
+    /// Returns mappings to unmap: the longest unused ones, as long as there are more bytes than are to be kept. They
+    /// are to be dropped without the lock.
     pub(super) fn take_surplus(&mut self) -> Option<PageMapping> {
         if self.free_bytes <= SPARE_MAPPED_BYTES {
             return None;

@@ -1,17 +1,17 @@
-//! Memory of records: slabs of objects of one size, so that a record takes what it has, rounded up to eight bytes, and
-//! no more.
+//! Memory of records: slabs of objects of one size, so that a record takes its own length, rounded up to eight bytes,
+//! and no more.
 //!
-//! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it
-//! knows nothing of huge pages, and keeps what it once had. Here memory comes in extents of a huge page each
-//! ([`extents`]), cut into slabs ([`depot`]), and every thread keeps a few free objects of each size at hand, so that
-//! it seldom takes a lock. Any thread may free what another one has allocated. What is larger than the largest size
-//! comes from [`spans`], and the largest from [`mapping_cache`].
+//! The system's allocator adds a word to each object and rounds up to sixteen, which was a tenth of a record of 130
+//! bytes. It knows nothing of huge pages, and keeps memory that was freed. Here memory comes in extents of a huge page
+//! each ([`extents`]), cut into slabs ([`depot`]). Every thread caches a few free objects of each size, so that it
+//! seldom takes a lock. Any thread may free objects that another one has allocated. Larger records come from [`spans`],
+//! and the largest from [`mapping_cache`].
 //!
-//! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end;
-//! `depot` and `extents` have tests of their own for them.
+//! Under miri and the sanitizers all memory comes from the system's allocator (`--cfg sanitized`), so that they see
+//! each record's end; `depot` and `extents` have tests of their own for them.
 //!
-//! What this module guarantees: [`allocate`] answers as much memory as was asked for, aligned to 8 (64 bytes: to 64),
-//! which is nobody else's until it is handed to [`free`].
+//! What this module guarantees: [`allocate`] returns as much memory as was asked for, aligned to 8 (64 bytes: to 64).
+//! No other owner has it until it is given to [`free`].
 #![allow(unsafe_code)]
 
 mod depot;
@@ -36,7 +36,7 @@ use crate::limits::{CACHED_BYTES_PER_SIZE, EXTENT_BYTES, LONGEST_SPAN_BYTES, SLA
 /// Whether everything comes from the system's allocator.
 const SYSTEM_ALLOCATOR_ONLY: bool = cfg!(any(miri, sanitized));
 
-/// The system's allocator, as far as is known: a word before each, and all is rounded up to this.
+/// The overhead of the system's allocator, as far as is known: a word before each object, and rounding up to this.
 const SYSTEM_ROUNDING_BYTES: usize = 16;
 
 static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
@@ -44,8 +44,8 @@ static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
 /// Larger records.
 static SPANS: Mutex<SpanAllocator> = Mutex::new(SpanAllocator::new(SLAB_WASTE_BYTES));
 
-/// Extents of theirs that are empty: for the next that is needed, or the kernel, to which the janitor gives them. A
-/// device's go back at once.
+/// Empty extents of larger records. The next such record uses them, or the janitor gives them to the kernel. A device's
+/// go back at once.
 static EMPTY_EXTENTS: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
 
 /// The largest records.
@@ -55,7 +55,7 @@ thread_local! {
     static CACHE: RefCell<ThreadCache> = const { RefCell::new(ThreadCache([const { FreeList::EMPTY }; SIZE_CLASSES])) };
 }
 
-/// Free objects that a thread keeps at hand.
+/// Free objects that a thread caches.
 struct ThreadCache([FreeList; SIZE_CLASSES]);
 
 impl ThreadCache {
@@ -73,29 +73,30 @@ impl Drop for ThreadCache {
     }
 }
 
-/// How many objects of a size are fetched at once; a thread keeps up to twice as many.
+/// Returns the number of objects of a size that are fetched at once; a thread keeps up to twice as many.
 fn refill_count(size: usize) -> usize {
     (CACHED_BYTES_PER_SIZE / 2 / class_bytes(size)).clamp(2, 64)
 }
 
-/// Bytes that an allocation takes, with all that is lost to rounding.
+/// Returns the bytes that an allocation takes, with all rounding losses.
 pub(super) const fn allocation_size(bytes: usize) -> usize {
     if bytes <= MAX_SLAB_OBJECT_BYTES {
         return class_bytes(size_class_for(bytes));
     }
-    // Of the system's allocator, and of a span or a mapping.
+    // Bytes of the system's allocator, and of a span or a mapping.
     let system = (bytes + SIZE_STEP_BYTES).next_multiple_of(SYSTEM_ROUNDING_BYTES);
     let ours = if bytes > LONGEST_SPAN_BYTES { mapped_bytes(bytes) } else { bytes.next_multiple_of(SPAN_STEP_BYTES) };
     if system > ours { system } else { ours }
 }
 
-/// Bytes that the records of all tables have of the kernel, in slabs and, larger ones, beside them; free ones included.
+/// Returns the bytes of memory for the records of all tables, in slabs and, larger ones, beside them; free ones
+/// included.
 #[inline]
 pub fn slab_bytes() -> usize {
     memory_totals().0
 }
 
-/// Of these, those that are free.
+/// Returns those of them that are free.
 #[inline]
 pub fn slab_free_bytes() -> usize {
     memory_totals().1
@@ -109,7 +110,7 @@ fn memory_totals() -> (usize, usize) {
     (slabs.0 + spans.0 + empty + mapped.0, slabs.1 + spans.1 + empty + mapped.1)
 }
 
-/// Gives the kernel what is free, beyond some for what comes next: in pieces, and not by a thread that others wait for.
+/// Gives free memory to the kernel, except for a reserve: in pieces, and not by a thread that others wait for.
 #[inline]
 pub fn release_free_memory() {
     let empty = std::mem::take(&mut *EMPTY_EXTENTS.lock());
@@ -119,8 +120,8 @@ pub fn release_free_memory() {
     }
 }
 
-/// Has records lie in memory from there, as long as it has some: where a device reads them by itself. Before there are
-/// any; of several sources in one process the first counts.
+/// Makes records lie in memory of this source, as long as it has some: a device reads it by itself. Call it before
+/// there are any records; of several sources in one process the first counts.
 #[inline]
 pub fn set_extent_source(source: Arc<dyn ExtentSource>) {
     if !SYSTEM_ALLOCATOR_ONLY {
@@ -128,9 +129,8 @@ pub fn set_extent_source(source: Arc<dyn ExtentSource>) {
     }
 }
 
-/// Memory of some length, for [`free`]; `None` when there is none. Not inlined, as [`free`] is not: the address of a
-/// variable of the thread must not be computed in a function in whose middle tenant code runs, which another thread may
-/// go on with.
+/// Returns memory of some length, for [`free`]; `None` when there is none. Not inlined, as [`free`] is not. A function
+/// in which tenant code runs must not compute the address of a thread's variable: another thread may go on with it.
 #[inline(never)]
 pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
     #[cfg(test)]
@@ -144,7 +144,7 @@ pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// The same, and whether it is for [`free_unslabbed`]: while slabs are mostly empty, nobody gets a new one for records.
+/// As above, and tells whether it is for [`free_unslabbed`]: while slabs are mostly empty, no record gets a new slab.
 #[inline(never)]
 pub(super) fn allocate_record(bytes: usize) -> Option<(NonNull<u8>, bool)> {
     if SYSTEM_ALLOCATOR_ONLY || bytes > MAX_SLAB_OBJECT_BYTES {
@@ -179,8 +179,8 @@ fn from_span(bytes: usize) -> Option<NonNull<u8>> {
     if !may_grow {
         return None;
     }
-    // Not under the lock: the kernel may have to make a huge page, or a device be told of it. Others may do the same
-    // meanwhile; then it is not needed.
+    // Not under the lock: the kernel may have to make a huge page, or to tell a device of it. Another thread may do the
+    // same meanwhile; then this extent is not needed.
     let extent = match extents::has_source() {
         true => Extent::from_source()?,
         false => { EMPTY_EXTENTS.lock().pop() }.or_else(Extent::map)?,
@@ -222,20 +222,20 @@ fn from_mapped(bytes: usize) -> Option<NonNull<u8>> {
     Some(at)
 }
 
-/// Gives back what came from the system's allocator, although it is small, or is too large for a slab.
+/// Gives memory back that came from the system's allocator, although it is small, or that is too large for a slab.
 ///
 /// # Safety
-/// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given
-/// back once.
+/// `at` came from [`allocate_record`] of as many bytes, which answered true; no thread uses it any more, and it is
+/// given back once.
 pub(super) unsafe fn free_unslabbed(at: NonNull<u8>, bytes: usize) {
     if !SYSTEM_ALLOCATOR_ONLY && bytes > LONGEST_SPAN_BYTES {
-        // SAFETY: the caller's promise; all as long as this come from there.
+        // SAFETY: the caller's promise; allocations of this length all come from there.
         return unsafe { LARGE_MAPPINGS.lock().give(at, bytes) };
     }
     if !SYSTEM_ALLOCATOR_ONLY && bytes > MAX_SLAB_OBJECT_BYTES {
         let mut spans = SPANS.lock();
         if spans.has(at) {
-            // SAFETY: the caller's promise; what lies in one of these extents came from there.
+            // SAFETY: the caller's promise; memory in one of these extents came from there.
             let empty = unsafe { spans.give(at, bytes) };
             drop(spans);
             match empty {
@@ -250,13 +250,13 @@ pub(super) unsafe fn free_unslabbed(at: NonNull<u8>, bytes: usize) {
     unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) }
 }
 
-/// Hands what this thread keeps at hand to the depot: a few objects of many slabs would keep these while it sleeps.
+/// Gives this thread's cached objects to the depot: a few objects of many slabs would keep these while it sleeps.
 #[inline(never)]
 pub(super) fn flush_thread_cache() {
     let _a_thread_that_ends_has_none = CACHE.try_with(|cache| cache.borrow_mut().give_back());
 }
 
-/// The same of one size, of which any number stands for one.
+/// As above for one size, which any number selects.
 #[inline(never)]
 pub(super) fn flush_size_class(number: usize) {
     let size = number % SIZE_CLASSES;
@@ -269,7 +269,7 @@ pub(super) fn flush_size_class(number: usize) {
     });
 }
 
-/// Objects that this thread keeps at hand.
+/// Returns the objects that this thread caches.
 #[cfg(test)]
 pub(super) fn cached_objects() -> usize {
     CACHE.with(|cache| cache.borrow().0.iter().map(FreeList::len).sum())
@@ -278,7 +278,7 @@ pub(super) fn cached_objects() -> usize {
 /// Gives memory back.
 ///
 /// # Safety
-/// `at` came from [`allocate`] of as many bytes, or from [`allocate_record`] that answered false, nobody uses it any
+/// `at` came from [`allocate`] of as many bytes, or from [`allocate_record`] that answered false. No thread uses it any
 /// more, and it is given back once.
 #[inline(never)]
 pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
@@ -308,7 +308,7 @@ fn align(bytes: usize) -> usize {
     if bytes == 64 { 64 } else { SIZE_STEP_BYTES }
 }
 
-/// Asks the kernel for huge pages, which spare most lookups of translations; it may decline.
+/// Asks the kernel for huge pages, which save most address translations; it may decline.
 pub(super) fn advise_huge(at: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: advice about a mapping of the caller's changes none of its contents.
@@ -319,7 +319,7 @@ pub(super) fn advise_huge(at: NonNull<u8>, bytes: usize) {
     let _ = (at, bytes);
 }
 
-/// For tests: a thread to which [`allocate`] answers that there is no memory, after so many times.
+/// Makes [`allocate`] fail on this thread after so many calls, for tests.
 #[cfg(test)]
 pub(super) mod scarce {
     use std::cell::Cell;
@@ -349,13 +349,14 @@ pub(super) mod scarce {
 mod tests {
     use super::*;
 
-    /// Threads that allocate, hand half of it to the others, and free what they were handed.
+    /// Threads that allocate, give half of it to the others, and free what they received.
     #[test]
     fn what_one_thread_allocates_another_one_frees() {
         let (rounds, lengths) = (if cfg!(miri) { 50 } else { 20_000 }, [1usize, 16, 64, 146, 500, 1500, 8184, 9000]);
         let (sender, receiver) = std::sync::mpsc::channel::<(usize, usize, u8)>();
         let receiver = std::sync::Mutex::new(receiver);
-        // SAFETY: each piece is written by whoever allocated it, handed over once, and freed by whoever was handed it.
+        // SAFETY: each piece is written by the thread that allocated it, handed over once, and freed by the thread that
+        // received it.
         let check_and_free = |(address, bytes, mark): (usize, usize, u8)| unsafe {
             let at = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)).expect("not null");
             let all = std::slice::from_raw_parts(at.as_ptr(), bytes);

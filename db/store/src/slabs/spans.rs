@@ -1,11 +1,11 @@
 //! Records too large for slabs: pieces of extents, which a device that reads tables by itself was told of.
 //!
-//! The system's allocator knows nothing of devices, and keeps what it once had. A piece is taken from the shortest run
-//! of free bytes that is long enough, the lowest of these, and joins its free neighbours when it comes back. An extent
-//! whose bytes are all free goes back, unless little else is free.
+//! The system's allocator knows nothing of devices, and keeps memory that was freed. A piece is taken from the shortest
+//! free run that is long enough, the lowest of these, and joins its free neighbours when it comes back. An extent whose
+//! bytes are all free is given back, unless little else is free.
 //!
-//! What this module guarantees: what [`SpanAllocator::take`] answers is as much memory as was asked for, aligned to
-//! [`SPAN_STEP_BYTES`], which is nobody else's until it is handed to [`SpanAllocator::give`].
+//! What this module guarantees: [`SpanAllocator::take`] returns as much memory as was asked for, aligned to
+//! [`SPAN_STEP_BYTES`]. No other owner has it until it is given to [`SpanAllocator::give`].
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ impl FreeRuns {
         Some(start)
     }
 
-    /// Gives bytes of the extent at `base` back. Answers whether now all of it is free.
+    /// Gives bytes of the extent at `base` back. Returns whether all of it is free now.
     fn give(&mut self, base: usize, start: usize, bytes: usize) -> bool {
         let (mut from, mut to) = (start, start + bytes);
         if to < base + EXTENT_BYTES
@@ -72,45 +72,45 @@ pub(super) struct SpanAllocator {
     runs: FreeRuns,
     extents: BTreeMap<usize, Extent>,
     free_bytes: usize,
-    /// So much may be free, whatever is used.
+    /// Free bytes that are always allowed, whatever the used bytes.
     waste_bytes: usize,
 }
 
 impl SpanAllocator {
-    /// `waste_bytes`: see [`SpanAllocator::may_grow`].
+    /// Makes an allocator without extents. `waste_bytes`: see [`SpanAllocator::may_grow`].
     pub(super) const fn new(waste_bytes: usize) -> SpanAllocator {
         SpanAllocator { runs: FreeRuns::new(), extents: BTreeMap::new(), free_bytes: 0, waste_bytes }
     }
 
-    /// Bytes of the extents.
+    /// Returns the bytes of the extents.
     pub(super) fn bytes(&self) -> usize {
         self.extents.len() * EXTENT_BYTES
     }
 
-    /// Of these, those of no piece.
+    /// Returns the bytes that belong to no piece.
     pub(super) fn free_bytes(&self) -> usize {
         self.free_bytes
     }
 
-    /// Whether an address is of one of the extents.
+    /// Returns whether an address lies in one of the extents.
     pub(super) fn has(&self, at: NonNull<u8>) -> bool {
         self.extents.contains_key(&(at.as_ptr().addr() & !(EXTENT_BYTES - 1)))
     }
 
-    /// A piece of so many bytes ([`LONGEST_SPAN_BYTES`] at most); none where no run is as long.
+    /// Returns a piece of so many bytes ([`LONGEST_SPAN_BYTES`] at most); none where no run is as long.
     pub(super) fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let bytes = rounded(bytes).filter(|bytes| *bytes <= LONGEST_SPAN_BYTES)?;
         let start = self.runs.take(bytes)?;
         self.free_bytes -= bytes;
         let base = start & !(EXTENT_BYTES - 1);
         let extent = self.extents.get(&base)?;
-        // SAFETY: runs lie within their extents, and so does what is taken of one.
+        // SAFETY: runs lie within their extents, and so does a piece of one.
         Some(unsafe { extent.base().add(start - base) })
     }
 
-    /// Whether a further extent is to be had for a piece of so many bytes. Not while more than `waste_bytes` is free,
-    /// and more than half as much as is used: whoever takes many and gives back all but one of each extent is charged
-    /// for that one.
+    /// Returns whether a piece of so many bytes may have a further extent. It may not while more than `waste_bytes` is
+    /// free, and more than half as much as is used. A tenant that takes many pieces and gives back all but one of each
+    /// extent is charged for that one only.
     pub(super) fn may_grow(&self, bytes: usize) -> bool {
         let used = self.bytes() - self.free_bytes;
         bytes <= LONGEST_SPAN_BYTES && self.free_bytes <= self.waste_bytes.max(used / 2)
@@ -124,10 +124,11 @@ impl SpanAllocator {
         self.free_bytes += EXTENT_BYTES;
     }
 
-    /// Takes a piece back. What is answered goes back to the device's memory when it is dropped: best without the lock.
+    /// Takes a piece back. The returned extent goes back to the device's memory when it is dropped: best without the
+    /// lock.
     ///
     /// # Safety
-    /// `at` came from `take` of as many bytes, is handed back once, and nobody uses it any more.
+    /// `at` came from `take` of as many bytes, is given back once, and no thread uses it any more.
     pub(super) unsafe fn give(&mut self, at: NonNull<u8>, bytes: usize) -> Option<Extent> {
         let (start, bytes) = (at.as_ptr().addr(), rounded(bytes)?);
         let base = start & !(EXTENT_BYTES - 1);
@@ -207,7 +208,7 @@ mod tests {
         let length = LONGEST_SPAN_BYTES / 2;
         let pieces: Vec<_> = (0..128).map(|_| take(&mut spans, length).expect("memory")).collect();
         for at in pieces.iter().step_by(2) {
-            // SAFETY: it came from there, and nobody uses it.
+            // SAFETY: it came from there, and no thread uses it.
             assert!(unsafe { spans.give(*at, length) }.is_none());
         }
         assert_eq!(spans.bytes(), 8 * EXTENT_BYTES);
@@ -227,7 +228,7 @@ mod tests {
         let at = take(&mut spans, 9000).expect("memory");
         assert!(take(&mut spans, usize::MAX).is_none() && take(&mut spans, LONGEST_SPAN_BYTES + 1).is_none());
         assert!(spans.take(EXTENT_BYTES).is_none() && spans.take(9000).is_some());
-        // SAFETY: it came from there, and nobody uses it.
+        // SAFETY: it came from there, and no thread uses it.
         assert!(unsafe { spans.give(at, 9000) }.is_none());
     }
 }

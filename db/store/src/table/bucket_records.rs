@@ -3,16 +3,16 @@
 use crate::limits::MAX_CHAIN_BUCKETS;
 use crate::record::RecordPtr;
 
-/// Records that one bucket of an array and what still lies in the previous array's buckets of its range can hold, where
-/// chains are no longer than inserts make them: at most two of those, since the previous array is smaller.
+/// The most records in one bucket of an array and the previous array's buckets of its range, where chains are no longer
+/// than inserts make them. At most two of the latter overlap it, since the previous array is smaller.
 const INLINE_RECORDS: usize = 3 * 4 * MAX_CHAIN_BUCKETS;
 
-/// The records of one bucket and its predecessors, as a scan collects them. Unread room is not initialised over and
-/// over: the array holds options of pointers.
+/// The records of one bucket and its predecessors, as a scan collects them. Unused room is not initialised again and
+/// again: the array holds options of pointers.
 pub(super) struct BucketRecords {
     records: [Option<(u64, RecordPtr)>; INLINE_RECORDS],
     len: usize,
-    /// What has no place there: of a crowd, see `buckets::crowds`.
+    /// The records that do not fit there: those of a crowd, see `buckets::chain_limits`.
     more: Vec<Option<(u64, RecordPtr)>>,
 }
 

@@ -1,4 +1,4 @@
-//! The bucket array: what readers walk without a lock and writers change under the lock of a stripe.
+//! The bucket array: readers walk it without a lock, and writers change it under the lock of a stripe.
 //!
 //! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
 //! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
@@ -17,26 +17,25 @@
 //!             where they went, new ones too    nothing yet
 //! ```
 //!
-//! The stripe's lock keeps how far that is. A record that moves is in both for a moment. When all are moved, the
-//! stripe's bit is set in `rehashed_stripes`, and its part of `previous` is neither looked at nor kept; when all
+//! The stripe's lock guards the progress of the move. A record that moves is in both for a moment. When all are moved,
+//! the stripe's bit is set in `rehashed_stripes`, and its part of `previous` is neither searched nor kept; when all
 //! stripes are, `previous` is null.
 //!
 //! # What readers rely on
-//! - A record that stays in the table while a reader walks is met: within an array, records move only forward in the
-//!   order of the walk (last slot to overflow bucket), and are written at the new place before they leave the old one;
-//!   from array to array they move from `previous` to the array itself, and readers walk in that order. A reader that
-//!   finds nothing looks again if the table's array was replaced meanwhile.
-//! - Of a stripe that has been moved wholly, the previous array is not looked at, so that its memory goes back before
-//!   the rest: a growing table takes little more than a grown one. What lies in memory that went back reads as empty
-//!   buckets.
-//! - A slot's pointer is null, a record or a link, whatever its hash says; which of them is told by the pointer alone,
-//!   and a record counts only if its key is equal. So hash and pointer need not change together.
-//! - What a pointer names was initialised before it was stored (release) and loaded (acquire), and stays until the
+//! - A reader meets every record that stays in the table while it walks. Within an array, records move only forward in
+//!   the order of the walk (last slot to overflow bucket), and are written at the new slot before they leave the old
+//!   one. From array to array they move from `previous` to the array itself, and readers walk in that order. A reader
+//!   that finds nothing looks again if the table's array was replaced meanwhile.
+//! - A reader does not search the previous array for a stripe that has been moved wholly, so that its memory goes back
+//!   before the rest: a growing table takes little more than a grown one. Memory that went back reads as empty buckets.
+//! - A slot's pointer is null, a record or a link, whatever its hash says; the pointer alone tells which, and a record
+//!   counts only if its key is equal. So hash and pointer need not change together.
+//! - A pointer's target was initialised before it was stored (release) and loaded (acquire), and stays until the
 //!   reader's epoch has passed.
 //!
-//! What this module guarantees: its safe functions never touch memory out of bounds. The unsafe ones ask for one or
-//! both of: *protected* (the caller's thread is under a guard or a pin of the table's epochs, since before it loaded
-//! the array's address) and *locked* (the caller holds the lock of the stripe of `hash`).
+//! What this module guarantees: its safe functions never touch memory out of bounds. The unsafe ones require one or
+//! both of two conditions. *Protected*: the caller's thread is under a guard or a pin of the table's epochs, since
+//! before it loaded the array's address. *Locked*: the caller holds the lock of the stripe of `hash`.
 #![allow(unsafe_code)]
 
 mod chain_limits;
@@ -75,7 +74,7 @@ struct Bucket {
     slots: [BucketSlot; SLOTS_PER_BUCKET],
 }
 
-/// What a slot's pointer says.
+/// The meaning of a slot's pointer.
 enum SlotPointer {
     Empty,
     Record(RecordPtr),
@@ -98,7 +97,7 @@ impl BucketSlot {
         matches!(self.pointer(), SlotPointer::Empty)
     }
 
-    /// The record, if the slot holds one.
+    /// Returns the record, if the slot holds one.
     #[inline(always)]
     pub(super) fn record(&self) -> Option<RecordPtr> {
         match self.pointer() {
@@ -131,7 +130,7 @@ impl Bucket {
         }
     }
 
-    /// The bucket after this one.
+    /// Returns the bucket after this one.
     ///
     /// # Safety
     /// Protected or locked; 'a lasts no longer than that.
@@ -140,7 +139,8 @@ impl Bucket {
         self.link().map(|bucket| unsafe { bucket.as_ref() })
     }
 
-    /// Unlinks all buckets after this one, which hold nothing any more. What is handed to `unlinked` must be retired.
+    /// Unlinks all buckets after this one, which hold nothing any more. The buckets given to `unlinked` must be
+    /// retired.
     ///
     /// # Safety
     /// Locked.
@@ -157,16 +157,16 @@ impl Bucket {
     }
 }
 
-/// Why a record could not be inserted.
+/// The reason why a record could not be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InsertError {
-    /// Its chain is as long as inserts make one.
+    /// Its chain is already as long as inserts make one.
     ChainFull,
     /// There is no memory for a bucket.
     OutOfMemory,
 }
 
-/// Where an inserted record is.
+/// The position of an inserted record.
 struct InsertPosition {
     /// Buckets in its chain up to it.
     length: usize,
@@ -174,7 +174,7 @@ struct InsertPosition {
     added: bool,
 }
 
-/// What moving a bucket has made of the chains that its records went to, also if memory ran out on the way.
+/// The effect of a bucket's move on the chains of its records, also if memory ran out on the way.
 #[derive(Default)]
 pub(super) struct RehashStats {
     /// Buckets in the longest of them.
@@ -187,12 +187,12 @@ pub(super) struct RehashStats {
 pub(super) struct BucketArray {
     /// The first bucket: of `pages`, and there as long as they are.
     first: NonNull<Bucket>,
-    /// Shared with what waits to give a part of them back.
+    /// Shared with the garbage that waits to give a part of them back.
     pages: Arc<ZeroedPages>,
     count: usize,
-    /// Bytes at the front of the pages that go back, or went, before the rest.
+    /// Bytes at the front of the pages that went back, or wait to, before the rest.
     released: AtomicUsize,
-    /// Distinguishes arrays of a table, also when an address is used again.
+    /// Distinguishes a table's arrays, also when an address is used again.
     pub(super) generation: u64,
     /// The array that records still move from; null when all have moved. Owned: freed with this one, unless taken.
     previous: AtomicPtr<BucketArray>,
@@ -201,7 +201,7 @@ pub(super) struct BucketArray {
 }
 
 impl BucketArray {
-    /// An array of `count` empty buckets, rounded up to a multiple of the stripes; records are to move in from
+    /// Makes an array of `count` empty buckets, rounded up to a multiple of the stripes. Records will move in from
     /// `previous` (which the new array then owns), if that is not null. `None` when memory is out.
     pub(super) fn new(count: usize, generation: u64, previous: *mut BucketArray) -> Option<Box<BucketArray>> {
         let count = count.max(STRIPES).checked_next_multiple_of(STRIPES)?;
@@ -230,7 +230,7 @@ impl BucketArray {
         !self.previous.load(Ordering::Acquire).is_null()
     }
 
-    /// Address of the first bucket, for prefetching.
+    /// Returns the address of the first bucket, for prefetching.
     pub(super) fn base(&self) -> *mut u8 {
         self.first.as_ptr().cast()
     }
@@ -247,7 +247,7 @@ impl BucketArray {
         self.bucket(bucket_index(hash, self.count))
     }
 
-    /// The array that records still move from.
+    /// Returns the array that records still move from.
     ///
     /// # Safety
     /// Protected.
@@ -256,8 +256,8 @@ impl BucketArray {
         unsafe { self.previous.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The same if records of `hash` may still lie there: those of its stripe have not all been moved. What of it has
-    /// been moved may be given back, and is not looked at: after the bit (acquire) its records are seen here.
+    /// As above, but only if records of `hash` may still lie there: those of its stripe have not all been moved. Moved
+    /// parts may be given back, and are not searched: after the bit (acquire) their records are seen here.
     ///
     /// # Safety
     /// Protected.
@@ -284,7 +284,7 @@ impl BucketArray {
         }
     }
 
-    /// The slot of the record that `matches`, among those of `hash`, here or in the previous array.
+    /// Returns the slot of the record that `matches`, among those of `hash`, here or in the previous array.
     ///
     /// # Safety
     /// Protected.
@@ -352,7 +352,7 @@ impl BucketArray {
         }
     }
 
-    /// Inserts a record into this array, behind which `most` buckets may be in a row.
+    /// Inserts a record into this array, in a chain of at most `most` buckets.
     ///
     /// # Safety
     /// Locked.
@@ -385,7 +385,7 @@ impl BucketArray {
             overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
         }
         overflow.slots[1].fill(hash, record);
-        // SAFETY: memory of a bucket, aligned to a cache line, which is nobody else's.
+        // SAFETY: memory of a bucket, aligned to a cache line, which belongs to no other owner.
         unsafe { place.write(overflow) };
         // The pointer first: a reader that sees the hash gone then sees the link.
         last.pointer.store(place.as_ptr().map_addr(|addr| addr | 1).cast(), Ordering::Release);
@@ -393,9 +393,9 @@ impl BucketArray {
         Ok(InsertPosition { length: length + 1, added: true })
     }
 
-    /// The array that takes new records of `hash`, of whose stripe the first `moved` buckets have been moved if it
-    /// grows: the previous one while their bucket is still there, so that new records do not touch the whole of the new
-    /// array at once.
+    /// Returns the array that takes new records of `hash`; of a growing stripe the first `moved` buckets have been
+    /// moved. It is the previous array while their bucket is still there, so that new records do not touch the whole
+    /// new array at once.
     ///
     /// # Safety
     /// Locked.
@@ -409,7 +409,7 @@ impl BucketArray {
         }
     }
 
-    /// Inserts a record that is not in the table; answers whether a bucket was added for it. `moved` as for
+    /// Inserts a record that is not in the table; returns whether a bucket was added for it. `moved` as for
     /// [`BucketArray::target`].
     ///
     /// # Safety
@@ -425,7 +425,7 @@ impl BucketArray {
         unsafe { self.target(hash, moved).insert(hash, record, MAX_CHAIN_BUCKETS, spares) }.map(|to| to.added)
     }
 
-    /// Empties a slot that `find` answered for `hash`. What is handed to `unlinked` must be retired.
+    /// Empties a slot that `find` returned for `hash`. The buckets given to `unlinked` must be retired.
     ///
     /// # Safety
     /// Locked, since before the `find`.
@@ -440,7 +440,7 @@ impl BucketArray {
         }
     }
 
-    /// Unlinks the overflow buckets at the end of a chain that are empty: all that have become so, in whatever order.
+    /// Unlinks the empty overflow buckets at the end of a chain, in whatever order they became empty.
     unsafe fn unlink_empty(&self, hash: u64, unlinked: &mut impl FnMut(OwnedBucket)) {
         let (mut bucket, mut last_used) = (self.home(hash), self.home(hash));
         // SAFETY: the callers of this private function hold the lock.
@@ -454,9 +454,9 @@ impl BucketArray {
         unsafe { last_used.unlink_following(unlinked) };
     }
 
-    /// Moves bucket `index` of this stripe's part of the previous array here, however long chains become of it, which
-    /// `moved` tells; answers whether it was the stripe's last. What is handed to `unlinked` must be retired. Refused
-    /// only where memory is out: what has not moved is found where it was.
+    /// Moves bucket `index` of this stripe's part of the previous array here, however long that makes chains; `moved`
+    /// reports their length. Returns whether it was the stripe's last. The buckets given to `unlinked` must be retired.
+    /// Fails only where memory is out: unmoved records are found where they were.
     ///
     /// # Safety
     /// The lock of the stripe is held.
@@ -493,7 +493,7 @@ impl BucketArray {
         Ok(index + 1 >= part)
     }
 
-    /// Notes that a stripe has been moved: what can be given back of the previous array by now, which must be retired.
+    /// Notes that a stripe has been moved; returns the part of the previous array that can go back, to be retired.
     ///
     /// # Safety
     /// The lock of the stripe is held.
@@ -516,7 +516,7 @@ impl BucketArray {
         (from < end).then(|| Box::new(part()) as Box<dyn IncrementalDrop>)
     }
 
-    /// Bytes of the previous array that went back, or wait to.
+    /// Returns the bytes of the previous array that went back, or wait to.
     ///
     /// # Safety
     /// Protected.
@@ -530,12 +530,12 @@ impl BucketArray {
         NonNull::new(self.previous.swap(ptr::null_mut(), Ordering::AcqRel)).map(RetiredArray)
     }
 
-    /// First hash of bucket `index`; 2^64 for the one after the last.
+    /// Returns the first hash of bucket `index`; 2^64 for the one after the last.
     pub(super) fn first_hash(&self, index: usize) -> u128 {
         ((index as u128) << 64).div_ceil(self.count as u128)
     }
 
-    /// Index of the bucket of a hash.
+    /// Returns the index of the bucket of a hash.
     pub(super) fn index_of(&self, hash: u64) -> usize {
         bucket_index(hash, self.count)
     }
@@ -592,7 +592,7 @@ pub(super) fn prefetch(base: *mut u8, offset: usize, lines: usize) {
     }
 }
 
-/// Offset of the bucket of `hash` in an array of `count` buckets.
+/// Returns the offset of the bucket of `hash` in an array of `count` buckets.
 #[inline(always)]
 pub(super) fn bucket_offset(hash: u64, count: usize) -> usize {
     bucket_index(hash, count) * BUCKET_BYTES

@@ -1,5 +1,5 @@
-//! What a transaction does to one table: it looks at versions, makes sure that all of its changes fit, installs them,
-//! and has readers wait meanwhile. What it does to several tables, and in which order: `store::transactions`.
+//! A transaction's steps on one table: it checks versions, makes sure that all of its changes fit, installs them, and
+//! makes readers wait meanwhile. The steps over several tables, and their order, are in `store::transactions`.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::transactions::change::KeyChange;
 use crate::transactions::protocol;
 use crate::{EpochGuard, Participant, StorageMode, StoreError};
 
-/// While this lives, whoever looks for a key of these stripes waits for their locks.
+/// While this lives, readers of keys in these stripes wait for their locks.
 pub(crate) struct CommitAnnouncement<'t> {
     table: &'t RecordTable,
     stripes: StripeSet,
@@ -23,41 +23,41 @@ impl Drop for CommitAnnouncement<'_> {
     }
 }
 
-/// All that a table's part of a commit needs: what was accounted for, and the new records in the order of the changes.
+/// A table's part of a commit, prepared: what was accounted for, and the new records in the order of the changes.
 pub(crate) struct PreparedWrites {
-    /// Bytes. What is less than none is accounted for when it is certain: others might take the room meanwhile.
+    /// Bytes. A decrease is accounted for only when it is certain: other writers might take the room meanwhile.
     growth: i64,
     records: Vec<Option<UnpublishedRecord>>,
     /// Memory for the overflow buckets that they need, all of them accounted for.
     buffers: SpareBuckets,
 }
 
-/// What changes take together.
+/// The room that changes take.
 struct CommitGrowth {
-    /// Bytes that the table has more when all of them are made.
+    /// Bytes by which the table grows when all of them are made.
     bytes: i64,
-    /// Bytes of what is new alone.
+    /// Bytes of the new records alone.
     new: u64,
-    /// Overflow buckets among it.
+    /// Overflow buckets among these.
     buckets: usize,
 }
 
-/// How many inserts of one commit, which come in the order of their hashes, meet in a chain of buckets, and in a bucket
-/// and the one before it.
+/// Counts the inserts of one commit, in the order of their hashes, that meet in a chain of buckets. It also counts
+/// those that meet in a bucket and the one before it.
 #[derive(Default)]
 struct ChainTally {
-    /// The stripe and the chain of the insert before.
+    /// The stripe and the chain of the previous insert.
     chain: Option<(usize, (bool, usize))>,
-    /// Those in that chain so far.
+    /// The inserts in that chain so far.
     inserts: usize,
-    /// The bucket of the insert before, and those in it so far.
+    /// The bucket of the previous insert, and the inserts in it so far.
     bucket: (usize, usize),
-    /// Those in the bucket before that one.
+    /// The inserts in the bucket before that one.
     before: usize,
 }
 
 impl ChainTally {
-    /// One more: whether there is room for it, and whether a bucket has to be added.
+    /// Adds an insert; returns whether there is room for it, and whether it needs another bucket.
     fn add(&mut self, locked: &LockedStripe<'_>, hash: u64) -> Option<bool> {
         let (room, bucket) = (locked.room(hash), locked.buckets.index_of(hash));
         let chain = Some((locked.index, room.chain));
@@ -74,9 +74,9 @@ impl ChainTally {
 }
 
 impl RecordTable {
-    /// Waits until the commit that is writing to the stripe of `hash`, if any, has installed all of its changes: it
-    /// holds the stripe's lock until then, and waits for nothing itself. Takes its variables of the thread here, within
-    /// the call.
+    /// Waits until the commit that is writing to the stripe of `hash`, if any, has installed all of its changes. That
+    /// commit holds the stripe's lock until then, and waits for nothing itself. The thread's variables are used within
+    /// this call only.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_for_commit(&self, hash: u64) {
@@ -84,33 +84,33 @@ impl RecordTable {
         self.commit_mask.wait(stripe, &self.stripes[stripe].state);
     }
 
-    /// Has readers of some stripes wait, whose locks the caller holds.
+    /// Makes readers of some stripes wait, whose locks the caller holds.
     pub(crate) fn announce(&self, stripes: StripeSet) -> CommitAnnouncement<'_> {
         self.commit_mask.add(stripes.0);
         CommitAnnouncement { table: self, stripes }
     }
 
-    /// Whether somebody is writing to the stripe of `hash`. If not, then what was written before the caller's last
-    /// fence is seen by what the caller reads next.
+    /// Returns whether another thread is writing to the stripe of `hash`. If not, the caller's next reads see
+    /// everything that was written before its last fence.
     pub(crate) fn is_write_locked(&self, hash: u64) -> bool {
         protocol::is_write_locked(&self.stripes[stripe_of(hash)].state)
     }
 
-    /// Whether readers of the key of that hash are to wait.
+    /// Returns whether readers of the key of that hash must wait.
     #[cfg(test)]
     pub(crate) fn is_commit_announced(&self, hash: u64) -> bool {
         self.commit_mask.has(stripe_of(hash))
     }
 
-    /// The version of the live record of `key` at this moment, also in the middle of a commit.
+    /// Returns the version of the live record of `key` at this moment, also in the middle of a commit.
     pub(crate) fn current_version(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard; the record is not kept.
         unsafe { self.look(hash, key, now_ms) }.map(|record| record.version())
     }
 
-    /// What as many writes do for the growth of the table, one lock at a time: a larger array is made while nobody
-    /// waits.
+    /// Does as much for the growth of the table as so many writes, one lock at a time: a larger array is made while no
+    /// thread waits.
     pub(crate) fn grow_for(&self, participant: &Participant, changes: &[KeyChange<'_>]) {
         for change in changes {
             let _nothing = self.write(participant, change.hash, change.key, |_| Ok(()));
@@ -128,18 +128,18 @@ impl RecordTable {
 }
 
 impl<'t> ExclusiveStripes<'t> {
-    /// The version of the live record of `key`, which stays while this lives.
+    /// Returns the version of the live record of `key`, which stays while this lives.
     pub(crate) fn version(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
         let index = self.index_of(hash)?;
         let found = self.locked[index].find(hash, key)?;
         Some(found.record).filter(|record| !record.is_expired(now_ms)).map(|record| record.version())
     }
 
-    /// Takes room and memory for all changes, which are in the order of their hashes and of stripes that are held; or
-    /// for none.
+    /// Takes room and memory for all changes, or for none. They are in the order of their hashes, and of locked
+    /// stripes.
     pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>]) -> Result<PreparedWrites, StoreError> {
         // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but
-        // nothing moves there out of stripes that are held.
+        // nothing moves there out of locked stripes.
         for locked in &mut self.locked {
             self.table.refresh(locked);
         }
@@ -153,16 +153,16 @@ impl<'t> ExclusiveStripes<'t> {
         records.map(|(records, buffers)| PreparedWrites { growth, records, buffers })
     }
 
-    /// Gives back what was prepared.
+    /// Gives the prepared room and memory back.
     pub(crate) fn abandon(&self, prepared: PreparedWrites) {
         self.give_back(prepared.growth);
     }
 
-    /// Makes the changes that were prepared.
+    /// Makes the prepared changes.
     pub(crate) fn install(&mut self, mut prepared: PreparedWrites, changes: &[KeyChange<'_>], now_ms: u64) {
         self.account(prepared.growth.min(0));
         let (accounted, mut added) = (prepared.buffers.left(), 0);
-        // First what is new: a bucket that deletes empty would be unlinked, and was counted as room.
+        // New records first: a bucket that deletes empty would be unlinked, and was counted as room.
         for (change, record) in changes.iter().zip(&mut prepared.records) {
             if let Some((record, index)) = record.take().zip(self.index_of(change.hash)) {
                 let found = self.found(index, change, now_ms);
@@ -195,12 +195,12 @@ impl<'t> ExclusiveStripes<'t> {
         self.table.bytes.fetch_add(growth, Ordering::Relaxed).wrapping_add(growth)
     }
 
-    /// Undoes what `reserve` accounted for.
+    /// Undoes the accounting of `reserve`.
     fn give_back(&self, growth: i64) {
         self.account(-growth.max(0));
     }
 
-    /// Accounts for what the table grows by, making room in a cache.
+    /// Accounts for the table's growth, making room in a cache.
     fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, StoreError> {
         let config = &self.table.config;
         for _ in 0..COMMIT_EVICTION_ROUNDS {
@@ -209,7 +209,7 @@ impl<'t> ExclusiveStripes<'t> {
                 return Ok(growth);
             }
             self.give_back(growth.bytes);
-            // For all that is new: what is evicted may be what was to be replaced. So it is added up again, too.
+            // For all that is new: evicted records may be among those to be replaced. So the sum is made again, too.
             if config.mode != StorageMode::Cache || growth.new > config.quota_bytes || !self.evict(growth.new) {
                 break;
             }
@@ -220,7 +220,7 @@ impl<'t> ExclusiveStripes<'t> {
         Err(StoreError::OutOfMemory)
     }
 
-    /// What the changes take, if there is room for each new record in its chain.
+    /// Returns the room that the changes take, if each new record fits into its chain.
     fn growth_of(&self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, StoreError> {
         let (mut old_bytes, mut new_bytes, mut buckets) = (0, 0, 0);
         let mut tally = ChainTally::default();
@@ -228,7 +228,7 @@ impl<'t> ExclusiveStripes<'t> {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
             let locked = locked.ok_or(StoreError::WrongServer)?;
             let found = locked.find(change.hash, change.key);
-            // Of a record that stays under its key, the key counts before and after.
+            // For a record that stays under its key, the key counts before and after.
             let key_bytes = self.table.key_charge(change.key.len());
             old_bytes += found.map_or(0, |found| found.record.charged_bytes() + key_bytes);
             if let Some(new) = &change.becomes {
@@ -242,7 +242,8 @@ impl<'t> ExclusiveStripes<'t> {
         Ok(CommitGrowth { bytes: new_bytes as i64 - old_bytes as i64, new: new_bytes, buckets })
     }
 
-    /// Evicts until there is room for so many bytes, from the stripes that are held first; whether anything was.
+    /// Evicts until there is room for so many bytes, from the locked stripes first; returns whether it evicted
+    /// anything.
     fn evict(&mut self, bytes: u64) -> bool {
         /// No hash, so that no record is spared.
         const NONE: u64 = 0;
@@ -265,7 +266,7 @@ impl<'t> ExclusiveStripes<'t> {
         left != most
     }
 
-    /// The new records, and memory for the buckets that have to be added for them.
+    /// Makes the new records, and takes memory for the buckets that they add.
     fn records_of(
         &mut self,
         changes: &[KeyChange<'_>],

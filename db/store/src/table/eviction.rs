@@ -1,13 +1,13 @@
-//! What one stripe of a cache table evicts next: S3-FIFO with one-bit counters.
+//! The eviction order of one stripe of a cache table: S3-FIFO with one-bit counters.
 //!
-//! New keys enter the small queue, a tenth of all. What leaves it unread is evicted and leaves its fingerprint in the
-//! ghost; what was read moves to the main queue, as does a key that comes back while its fingerprint is there. The main
-//! queue gives what was read since its last turn another one. So one-hit wonders leave first, and a scan flushes
-//! nothing.
+//! New keys enter the small queue, a tenth of all. A key that leaves it unread is evicted and leaves its fingerprint in
+//! the ghost. A key that was read moves to the main queue, as does one that comes back while its fingerprint is there.
+//! The main queue gives another turn to keys that were read since their last one. So one-hit wonders leave first, and a
+//! scan flushes nothing.
 //!
 //! Queues hold hashes, not pointers: an entry whose record is gone, or is in the other queue, is stale and skipped.
-//! Insert and delete without eviction would pile stale entries up, so an insert looks at two entries when there are too
-//! many.
+//! Inserts and deletes without eviction would accumulate stale entries, so an insert checks two entries when there are
+//! too many.
 
 use std::collections::VecDeque;
 
@@ -54,12 +54,12 @@ impl HashFifo {
 pub(super) struct EvictionQueues {
     small: HashFifo,
     main: HashFifo,
-    /// Fingerprints of what left the small queue, each at a place that its hash chooses: a new one takes the place of
+    /// Fingerprints of the keys that left the small queue, each in a slot that its hash chooses. A new one overwrites
     /// an old one, so that they stay about as long as the queue is.
     ghost: Vec<u16>,
 }
 
-/// Which queue an entry is from.
+/// The queue that an entry is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictionQueue {
     Small,
@@ -67,7 +67,7 @@ pub(super) enum EvictionQueue {
 }
 
 impl EvictionQueues {
-    /// The queue that a new key enters.
+    /// Returns the queue that a new key enters.
     pub(super) fn admit(&mut self, hash: u64) -> EvictionQueue {
         let queue = if self.take_ghost(hash) { EvictionQueue::Main } else { EvictionQueue::Small };
         self.push(queue, hash);
@@ -81,7 +81,7 @@ impl EvictionQueues {
         }
     }
 
-    /// The next candidate: from the small queue while that holds more than a tenth of all entries.
+    /// Returns the next candidate: from the small queue while that holds more than a tenth of all entries.
     pub(super) fn pop(&mut self) -> Option<(u64, EvictionQueue)> {
         let small_is_full = self.small.len * 10 > self.len();
         if small_is_full || self.main.len == 0 {
@@ -91,7 +91,7 @@ impl EvictionQueues {
         }
     }
 
-    /// The oldest entry of the longer queue, for a look whether it is stale.
+    /// Returns the oldest entry of the longer queue, to check whether it is stale.
     pub(super) fn pop_longer(&mut self) -> Option<(u64, EvictionQueue)> {
         if self.small.len >= self.main.len {
             self.small.pop().map(|hash| (hash, EvictionQueue::Small))
@@ -100,15 +100,15 @@ impl EvictionQueues {
         }
     }
 
-    /// Entries, stale ones included.
+    /// Returns the number of entries, stale ones included.
     pub(super) fn len(&self) -> usize {
         self.small.len + self.main.len
     }
 
-    /// Notes that a key left unread.
+    /// Notes a key that left unread.
     pub(super) fn remember(&mut self, hash: u64) {
         if self.ghost.len() < self.len() {
-            // Doubling forgets what was noted; that costs a few keys another turn in the small queue.
+            // Doubling clears the notes; that costs a few keys another turn in the small queue.
             self.ghost = vec![0; (self.len() * 2).next_power_of_two()];
         }
         if let Some((place, print)) = self.place(hash) {
@@ -126,7 +126,7 @@ impl EvictionQueues {
         }
     }
 
-    /// Place and fingerprint (never 0), from bits that the stripe does not fix.
+    /// Returns slot and fingerprint (never 0), from bits that the stripe does not fix.
     fn place(&self, hash: u64) -> Option<(usize, u16)> {
         let mask = self.ghost.len().checked_sub(1)?;
         Some(((hash >> 16) as usize & mask, hash as u16 | 1))

@@ -1,18 +1,17 @@
-//! The keys of an ordered table in their order, beside the hash table, which stays what decides whether a record is
-//! there.
+//! The keys of an ordered table in their order, beside the hash table, which alone decides whether a record is there.
 //!
-//! How the two agree: whoever adds or removes a record holds the lock of its stripe. It enters the key here before the
-//! record can be found, and removes it after the record cannot be found any more; so every record that is there has its
-//! key here, and what is here without a record is passed by. Who overwrites a record, or moves it to a larger array,
-//! has nothing to do here. A clear puts an empty set in place while all stripes are locked; the old one is emptied
-//! piece by piece.
+//! How the two agree: a thread that adds or removes a record holds the lock of its stripe. It enters the key here
+//! before the record can be found, and removes it after the record cannot be found any more. So every record in the
+//! table has its key here, and a key without a record is skipped. Overwriting a record, or moving it to a larger array,
+//! changes nothing here. A clear puts an empty set in place while all stripes are locked; the old one is emptied piece
+//! by piece.
 //!
-//! Each key is a copy of its own: records are replaced, and those of a key that stays would have to be followed. A
-//! short one lies in the tree's node itself, so that a search that compares six keys in each of six nodes does not miss
-//! the caches thirty times.
+//! Each key is a copy of its own: records are replaced, and references to them would have to be updated. A short key
+//! lies in the tree's node itself, so that a search that compares six keys in each of six nodes does not miss the
+//! caches thirty times.
 //!
-//! A balanced tree under one lock, which is the innermost: whoever holds it takes no other, and runs nothing but this
-//! file. It is held for one key's place, or to copy a bounded batch of keys. What is removed is freed at once; no
+//! A balanced tree under one lock, which is the innermost: its holder takes no other, and runs no code but this file's.
+//! The lock is held for one key's position, or to copy a bounded batch of keys. Removed keys are freed at once; no
 //! sequence of keys makes the tree deep.
 
 use std::collections::{BTreeSet, Bound};
@@ -44,18 +43,18 @@ impl KeyIndex {
     /// Removes a key. The stripe of the key is locked.
     pub(super) fn remove(&self, key: &[u8]) {
         let taken = self.0.write().take(key);
-        // Freed when the lock is let go.
+        // Freed when the lock is released.
         drop(taken);
     }
 
-    /// Puts an empty set in place. All stripes are locked. What is answered must be retired.
+    /// Puts an empty set in place. All stripes are locked. The returned set must be retired.
     pub(super) fn clear(&self) -> Box<dyn IncrementalDrop> {
         let old = std::mem::take(&mut *self.0.write());
         Box::new(ClearedIndex(old.into_iter()))
     }
 
-    /// Copies the first keys of a span in its order, after what was in the batch before: up to `limit` of them, and,
-    /// but for the last one, of up to `bytes` bytes.
+    /// Appends the first keys of a span in its order to the batch: up to `limit` of them, and, except for the last one,
+    /// of up to `bytes` bytes.
     pub(super) fn read(&self, span: &KeyRange<'_>, limit: usize, bytes: usize, batch: &mut KeyBatch) {
         batch.clear();
         if span.is_empty() {
@@ -63,7 +62,7 @@ impl KeyIndex {
             return;
         }
         let keys = self.0.read();
-        // One end is looked for in the tree, the other by the keys that are met: most spans hold few.
+        // One end is searched in the tree, the other is checked on each key: most spans hold few.
         let mut keys = keys.range::<[u8], _>(span.read_bound());
         while batch.ends.len() < limit.min(RANGE_KEYS_PER_CALL) && batch.keys.len() < bytes {
             let key = if span.backward { keys.next_back() } else { keys.next() };
@@ -77,7 +76,7 @@ impl KeyIndex {
     }
 }
 
-/// A copy of a key for the index; `None` when memory is out.
+/// Returns a copy of a key for the index; `None` when memory is out.
 pub(super) fn copy_key(key: &[u8]) -> Option<IndexKey> {
     let mut copy = IndexKey::new();
     copy.try_reserve_exact(key.len()).ok()?;
@@ -101,24 +100,24 @@ impl KeyBatch {
         self.is_last = false;
     }
 
-    /// Bytes of the keys.
+    /// Returns the bytes of the keys.
     pub(super) fn bytes(&self) -> usize {
         self.keys.len()
     }
 
-    /// The keys, in the span's order.
+    /// Returns the keys, in the span's order.
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.keys[start..*end])
     }
 }
 
-/// Bytes that the key of a record counts against the quota beside the record.
+/// Returns the bytes that the key of a record counts against the quota beside the record.
 pub(super) fn index_charge(key_len: usize) -> u64 {
     key_len as u64 + INDEX_CHARGE_BYTES
 }
 
-/// What is left of a set that nobody looks at any more.
+/// The rest of a set that no thread reads any more.
 struct ClearedIndex(std::collections::btree_set::IntoIter<IndexKey>);
 
 impl IncrementalDrop for ClearedIndex {
@@ -131,36 +130,36 @@ impl IncrementalDrop for ClearedIndex {
     }
 }
 
-/// A stretch of keys, and from which end it is read.
+/// A stretch of keys, and the end from which it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRange<'k> {
     /// The smallest key that may be part of it.
     pub from: &'k [u8],
-    /// `from` itself is no part of it.
+    /// Excludes `from` itself.
     pub past: bool,
     /// The key at which it ends; `None`: it goes on to the largest key.
     pub to: Option<&'k [u8]>,
-    /// `to` itself is part of it.
+    /// Includes `to` itself.
     pub included: bool,
     /// The largest key comes first.
     pub backward: bool,
 }
 
 impl<'k> KeyRange<'k> {
-    /// The keys with `from <= key < to`; an empty `to` stands for no end.
+    /// Returns the keys with `from <= key < to`; an empty `to` stands for no end.
     #[inline]
     pub fn new(from: &'k [u8], to: &'k [u8], backward: bool) -> KeyRange<'k> {
         KeyRange { from, past: false, to: Some(to).filter(|to| !to.is_empty()), included: false, backward }
     }
 
-    /// Whether no key can be part of it.
+    /// Returns whether no key can be part of it.
     #[inline]
     pub fn is_empty(&self) -> bool {
         let both = self.included && !self.past;
         self.to.is_some_and(|to| to < self.from || to == self.from && !both)
     }
 
-    /// Takes away everything up to a key that was met, from the end at which it is read.
+    /// Removes everything up to a key that was met, from the end at which it is read.
     #[inline]
     pub fn advance(&mut self, met: &'k [u8]) {
         if self.backward {
@@ -170,7 +169,7 @@ impl<'k> KeyRange<'k> {
         }
     }
 
-    /// The end at which it is read, as ordered collections take it, and none at the other.
+    /// Returns the bound at the end where reading starts, as ordered collections take it, and none at the other.
     fn read_bound(&self) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
         let end = match self.to {
             _ if !self.backward && self.past => Bound::Excluded(self.from),
@@ -182,7 +181,7 @@ impl<'k> KeyRange<'k> {
         if self.backward { (Bound::Unbounded, end) } else { (end, Bound::Unbounded) }
     }
 
-    /// Whether a key that is met on the way lies behind the end at which it stops.
+    /// Returns whether a key that is met lies beyond the end at which it stops.
     fn is_beyond(&self, key: &[u8]) -> bool {
         if self.backward {
             key < self.from || self.past && key == self.from

@@ -1,6 +1,6 @@
-//! Keys that were absent when somebody began to watch them. A record's version tells of every change to a key that is
-//! there; a key that is absent has none, and one that was written and deleted again looks as before. So removals of
-//! such keys are counted while somebody watches them.
+//! Watches on absent keys. A record's version reveals every change to a key that is there. An absent key has none, and
+//! one that was written and deleted again looks as before. So removals of such keys are counted while a caller watches
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ const SHARDS: usize = 16;
 /// The watched hashes of one table.
 #[derive(Default)]
 pub(super) struct KeyWatches {
-    /// How many are watched.
+    /// The number of watched hashes.
     watched: AtomicUsize,
     shards: [Mutex<HashMap<u64, HashWatch>>; SHARDS],
 }
 
-/// Who watches one hash.
+/// The watches of one hash.
 #[derive(Default)]
 struct HashWatch {
     count: usize,
@@ -37,9 +37,9 @@ impl KeyWatches {
         &self.shards[stripe_of(hash) % SHARDS]
     }
 
-    /// A record of this hash is removed. Called under the lock of its stripe.
+    /// Counts the removal of a record of this hash. Called under the lock of its stripe.
     pub(super) fn note_removal(&self, hash: u64) {
-        // Whoever watches has taken the stripe's lock after it was counted: see `RecordTable::watch_absent`.
+        // A watcher has taken the stripe's lock after it was counted: see `RecordTable::watch_absent`.
         if self.watched.load(Ordering::Relaxed) != 0
             && let Some(watchers) = self.shard(hash).lock().get_mut(&hash)
         {
@@ -47,7 +47,7 @@ impl KeyWatches {
         }
     }
 
-    /// All hashes that are watched.
+    /// Returns all watched hashes.
     fn hashes(&self) -> Vec<u64> {
         if self.watched.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -60,7 +60,7 @@ impl KeyWatches {
     }
 }
 
-/// The watch of a key that was absent. Ends when it is dropped. It keeps nothing of the table's records.
+/// The watch of a key that was absent. Ends when it is dropped. It does not keep any record of the table alive.
 pub struct AbsentKeyWatch {
     of: Arc<KeyWatches>,
     hash: u64,
@@ -94,12 +94,12 @@ impl Drop for AbsentKeyWatch {
     }
 }
 
-/// What a key was when somebody began to watch it.
+/// The state of a key when its watch began.
 #[derive(Debug)]
 pub enum WatchedState {
     /// Its live record had this version.
     Version(u64),
-    /// There was none.
+    /// The key had no live record.
     Absent(AbsentKeyWatch),
 }
 
@@ -114,7 +114,7 @@ impl RecordTable {
             if !found.record.is_expired(now_ms) {
                 return WatchedState::Version(found.record.version());
             }
-            // What is found in its place later was written later.
+            // A record found in its slot later was written later.
             locked.expire(hash, found);
         }
         absence.removals = absences.removals(hash);
@@ -123,7 +123,7 @@ impl RecordTable {
 }
 
 impl ExclusiveStripes<'_> {
-    /// Whether a key, of a stripe that is held, is as it was: neither written nor deleted nor expired since.
+    /// Returns whether a key of a locked stripe is unchanged: neither written nor deleted nor expired since.
     pub fn is_unchanged(&mut self, hash: u64, key: &[u8], seen: &WatchedState, now_ms: u64) -> bool {
         let Some(index) = self.index_of(hash) else { return false };
         let locked = &mut self.locked[index];
@@ -141,7 +141,7 @@ impl ExclusiveStripes<'_> {
         }
     }
 
-    /// Tells those who watch absent keys which records of theirs go as all do.
+    /// Tells the watches of absent keys which of their records go when all records do.
     pub(super) fn notify_watchers(&self) {
         let Some(absences) = self.table.absences.get() else { return };
         for hash in absences.hashes() {

@@ -1,8 +1,8 @@
-//! What a writer does under the lock of a stripe.
+//! The writer's operations under the lock of a stripe.
 //!
-//! What this module guarantees: its functions are safe to call, since a [`LockedStripe`] is the proof of what the
-//! unsafe functions of `buckets` ask for: the stripe's lock is held, and the participant is online and stays so.
-//! Records are retired once, by whoever took them out of their slot under the lock.
+//! What this module guarantees: its functions are safe to call, since a [`LockedStripe`] proves what the unsafe
+//! functions of `buckets` require. The stripe's lock is held, and the participant is online and stays so. Records are
+//! retired once, by the thread that took them out of their slot under the lock.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ pub(super) struct LockedStripe<'t> {
     pub(super) index: usize,
     pub(super) stripe: &'t TableStripe,
     pub(super) state: MutexGuard<'t, StripeState>,
-    /// What records have that are written now.
+    /// The properties of the records that are written now.
     pub(super) marks: RecordMarks,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct FoundRecord<'t> {
 /// A record that is not in the table; freed if it never gets there.
 pub(super) struct UnpublishedRecord {
     record: RecordPtr,
-    /// The copy of its key for the index of an ordered table, where it is not yet.
+    /// The copy of its key for the index of an ordered table, while it is not there yet.
     entry: Option<index::IndexKey>,
 }
 
@@ -55,13 +55,13 @@ impl Drop for UnpublishedRecord {
     }
 }
 
-/// Bytes that a record counts against the quota.
+/// Returns the bytes that a record counts against the quota.
 pub(super) fn record_charge(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> u64 {
     allocation_bytes(key_len, value_len, flags, expires_at_ms) as u64 + RECORD_CHARGE_BYTES
 }
 
 impl RecordTable {
-    /// Counts overflow buckets against the quota that were added, and no longer those that were unlinked.
+    /// Charges added overflow buckets against the quota, and discharges unlinked ones.
     pub(super) fn account_buckets(&self, added: usize, unlinked: usize) {
         if added != unlinked {
             let growth = added.wrapping_sub(unlinked).wrapping_mul(BUCKET_BYTES);
@@ -81,7 +81,7 @@ impl<'t> LockedStripe<'t> {
         }
     }
 
-    /// Whether the array is three quarters full, as far as this stripe tells.
+    /// Returns whether the array is three quarters full, judged by this stripe.
     pub(super) fn is_full(&self) -> bool {
         self.stripe.records.get() * STRIPES as u64 * 4 > self.buckets.slots() as u64 * 3
     }
@@ -90,7 +90,7 @@ impl<'t> LockedStripe<'t> {
         self.find_where(hash, |record| record.key() == key)
     }
 
-    /// Whether there is a record of this hash, expired or not.
+    /// Returns whether there is a record of this hash, expired or not.
     pub(super) fn has(&self, hash: u64) -> bool {
         self.find_where(hash, |_| true).is_some()
     }
@@ -98,7 +98,7 @@ impl<'t> LockedStripe<'t> {
     fn retire(&self, record: RecordPtr) {
         // SAFETY: it stays at least until this thread's next quiescent point.
         let charge = self.table.garbage.charge(unsafe { record.bytes() } as u64 + PENDING_OVERHEAD_BYTES);
-        // SAFETY: callers have just taken the record out of its slot, under the lock, so nobody else retires it.
+        // SAFETY: callers have just taken the record out of its slot, under the lock, so no other thread retires it.
         self.participant.retire(Garbage::Record(unsafe { OwnedRecord::new(record) }), charge);
     }
 
@@ -109,7 +109,7 @@ impl<'t> LockedStripe<'t> {
         self.unlink(hash, found);
     }
 
-    /// The same for who has accounted for it.
+    /// As above for a caller that has done the accounting.
     pub(super) fn unlink(&mut self, hash: u64, found: FoundRecord<'t>) {
         self.stripe.records.sub(1);
         self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
@@ -130,13 +130,13 @@ impl<'t> LockedStripe<'t> {
         self.retire(found.owned);
     }
 
-    /// Removes a record because its time is over.
+    /// Removes an expired record.
     pub(super) fn expire(&mut self, hash: u64, found: FoundRecord<'t>) {
         self.remove(hash, found);
         self.stripe.expirations.add(1);
     }
 
-    /// Writes a record if the condition holds and there is room; answers its version.
+    /// Writes a record if the condition holds and there is room; returns its version.
     pub(super) fn put(
         &mut self,
         hash: u64,
@@ -153,7 +153,7 @@ impl<'t> LockedStripe<'t> {
         self.replace_found(found, hash, key, value, (write.flags, write.expires_at_ms), now_ms)
     }
 
-    /// Writes a record in place of what [`LockedStripe::find`] found, if there is room; answers its version.
+    /// Writes a record in place of what [`LockedStripe::find`] found, if there is room; returns its version.
     pub(super) fn replace_found(
         &mut self,
         found: Option<FoundRecord<'t>>,
@@ -175,7 +175,7 @@ impl<'t> LockedStripe<'t> {
         let version = self.state.last_version + 1;
         let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
             .ok_or_else(|| self.no_memory())
-            // Once more: making room may have moved slots about, though never this key.
+            // Searched again: making room may have moved slots about, though never this key.
             .and_then(|record| {
                 let replaced = self.find(hash, key);
                 self.publish(hash, record, replaced, (None, &mut SpareBuckets::default()))
@@ -190,7 +190,7 @@ impl<'t> LockedStripe<'t> {
         if old > new {
             self.table.bytes.fetch_sub(old - new, Ordering::Relaxed);
         }
-        // What was evicted may have left a place.
+        // Eviction may have freed a slot.
         if bucket != 0 && !added {
             self.table.bytes.fetch_sub(bucket, Ordering::Relaxed);
         }
@@ -201,13 +201,13 @@ impl<'t> LockedStripe<'t> {
         Ok(version)
     }
 
-    /// Refuses to put anything while too much of the table's garbage waits for its readers.
+    /// Refuses every put while too much of the table's garbage waits for its readers.
     pub(super) fn check_garbage_limit(&mut self) -> Result<(), StoreError> {
         if self.table.garbage.bytes() > self.table.garbage_limit { self.reclaim_garbage() } else { Ok(()) }
     }
 
-    /// Has too many of the table's replaced and deleted records freed, if nobody reads them any more. Only writes that
-    /// put something are refused: what is deleted without them is bounded by what there is.
+    /// Frees the table's replaced and deleted records if they are too many, as far as no thread reads them any more.
+    /// Only writes that put something are refused: deletes alone are bounded by the table's content.
     #[cold]
     fn reclaim_garbage(&mut self) -> Result<(), StoreError> {
         self.participant.reclaim_early();
@@ -218,7 +218,7 @@ impl<'t> LockedStripe<'t> {
         Err(StoreError::ReclaimPressure)
     }
 
-    /// A record to be published under this lock, whose key `is_new` or not; `None` when memory is out.
+    /// Allocates a record to be published under this lock, whose key `is_new` or not; `None` when memory is out.
     pub(super) fn fresh(
         &mut self,
         (key, is_new): (&[u8], bool),
@@ -234,31 +234,31 @@ impl<'t> LockedStripe<'t> {
         Some(UnpublishedRecord { record, entry })
     }
 
-    /// Bytes that count against the quota, beside its own, for a new record of `hash`: those of an overflow bucket, if
-    /// it needs one more. Evictions from its chain only leave room.
+    /// Returns the bytes that a new record of `hash` is charged beside its own: those of an overflow bucket, if it
+    /// needs one more. Evictions from its chain only leave room.
     pub(super) fn bucket_charge(&self, hash: u64) -> u64 {
         if self.room(hash).adds_bucket_for(1) { BUCKET_BYTES as u64 } else { 0 }
     }
 
-    /// What the chain can take to which a new record of `hash` would be added.
+    /// Returns the room of the chain that a new record of `hash` would join.
     pub(super) fn room(&self, hash: u64) -> ChainCapacity {
         debug_assert_eq!(stripe_of(hash), self.index);
         // SAFETY: locked: see `LockedStripe`.
         unsafe { self.buckets.room(hash, self.moved()) }
     }
 
-    /// Whether there are too many records around `hash` for `inserts` more; looked at in a crowded stripe only.
+    /// Returns whether too many records surround `hash` for `inserts` more; checked in a crowded stripe only.
     pub(super) fn is_crowded(&self, hash: u64, inserts: usize) -> bool {
         // SAFETY: locked: see `LockedStripe`.
         self.state.crowded && unsafe { self.buckets.count_neighbourhood(hash) } + inserts > MAX_CHAIN_GROUP_RECORDS
     }
 
-    /// Buckets of this stripe that have been moved from the previous array.
+    /// Returns the buckets of this stripe that have been moved from the previous array.
     fn moved(&self) -> usize {
         if self.state.generation == self.buckets.generation { self.state.moved } else { 0 }
     }
 
-    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory; answers whether
+    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory; returns whether
     /// a bucket was added.
     pub(super) fn publish_prepared(
         &mut self,
@@ -275,7 +275,7 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Puts an allocated record into its slot, in place of `replaced`. Memory for its key in the index, and for further
-    /// buckets, was taken before, or is taken now. Answers whether a bucket was added, for which the caller accounts.
+    /// buckets, was taken before, or is taken now. Returns whether a bucket was added, for which the caller accounts.
     fn publish(
         &mut self,
         hash: u64,
@@ -379,8 +379,8 @@ impl<'t> LockedStripe<'t> {
         fits(self.table)
     }
 
-    /// Evicts one record of this stripe. Looks at a bounded number of entries; those of the second half have no second
-    /// chance.
+    /// Evicts one record of this stripe. It examines a bounded number of entries; those of the second half have no
+    /// second chance.
     pub(super) fn evict_one(&mut self, spared: u64) -> bool {
         for visit in 0..EVICTION_VISITS {
             let Some((hash, queue)) = self.state.queues.pop() else { return false };
@@ -405,7 +405,7 @@ impl<'t> LockedStripe<'t> {
         false
     }
 
-    /// Drops entries of deleted records when they are about to outnumber the others: two looks an insert.
+    /// Drops entries of deleted records when they are about to outnumber the others: two checks per insert.
     fn drop_stale_entries(&mut self) {
         if self.state.queues.len() as u64 <= 2 * self.stripe.records.get() + 64 {
             return;
@@ -482,10 +482,10 @@ impl<'t> LockedStripe<'t> {
             };
             // SAFETY: the lock of the stripe is held: see `LockedStripe`.
             let done = unsafe { self.buckets.rehash_bucket(self.index, self.state.moved, &mut moved, retire) };
-            // Whether it was done or not: what has moved lies there.
+            // In both cases the moved records lie there.
             self.state.crowded |= moved.longest > MAX_CHAIN_BUCKETS;
             self.table.account_buckets(moved.added, unlinked);
-            // Memory is out: what is left of the bucket stays where it is, where it is found as well.
+            // Memory is out: the rest of the bucket stays where it is, and is found there as well.
             let Ok(was_last) = done else { return false };
             self.state.moved += usize::from(!was_last);
             self.state.all_moved = was_last;

@@ -5,9 +5,9 @@
 //! moves a few buckets; meanwhile reads look in both. `buckets` says why that is right; `locked_stripe` writes.
 //!
 //! What this module guarantees: its safe functions are sound for every caller. A [`EpochGuard`] or a borrowed
-//! [`Participant`] of the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point
-//! happens while it is borrowed, so the arrays and records that are reached stay. What leaves the table is retired,
-//! never freed at once.
+//! [`Participant`] of the table's own epochs (checked) is what *protected* means in `buckets`. No quiescent point
+//! happens while it is borrowed, so the arrays and records that are reached stay. Everything that leaves the table is
+//! retired, never freed at once.
 #![allow(unsafe_code)]
 
 mod bucket_records;
@@ -61,41 +61,40 @@ use crate::limits::{
     SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
 
-/// Lines of a record that are asked for ahead of a read before anything is known of what is in the table.
+/// Lines of a record that are prefetched before anything is known of the table's records.
 const INITIAL_RECORD_LINES: usize = 2;
 
 /// One tenant's named map from keys to records.
 ///
-/// Calls take the key's hash, [`RecordTable::hash`], which callers compute once. A wrong one finds nothing, harms
-/// nobody.
+/// Calls take the key's hash, [`RecordTable::hash`], which callers compute once. A wrong one finds nothing and harms no
+/// other key.
 pub struct RecordTable {
     config: TableConfig,
     secrets: RapidSecrets,
     epochs: Arc<Epochs>,
     tablets: TabletSet,
     current: AtomicPtr<BucketArray>,
-    /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Whoever looks for a key of theirs waits, so
-    /// that it sees all of what the transaction writes or nothing. Beside `current`, so that looking here costs no
-    /// cache line.
+    /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Readers of their keys wait, so that they
+    /// see all of the transaction's writes or none. Beside `current`, so that reading it costs no cache line.
     commit_mask: CommitMask,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
     count: AtomicUsize,
-    /// Lines of a record that are worth asking for ahead of a read; see `prefetch`.
+    /// Lines of a record to prefetch ahead of a read; see `prefetch`.
     record_lines: AtomicUsize,
     stripes: Box<[TableStripe]>,
     growth: Mutex<()>,
     growths: AtomicU64,
-    /// Hash at which the next sweep goes on.
+    /// The hash at which the next sweep continues.
     sweep_cursor: AtomicU64,
-    /// The stripe to which writers lend a hand while the table grows.
+    /// The stripe whose buckets writers move while the table grows.
     rehash_stripe: AtomicUsize,
     bytes: CachePadded<AtomicU64>,
     /// The keys in order, of an ordered table.
     index: Option<KeyIndex>,
-    /// Bytes of what left the table and is not freed yet.
+    /// Bytes of garbage that left the table and is not freed yet.
     garbage: GarbageAccount,
-    /// What they may be before nothing is put any more.
+    /// The limit on these bytes, beyond which puts are refused.
     garbage_limit: u64,
     /// Absent keys that are watched; made by the first watch.
     absences: OnceLock<Arc<key_watch::KeyWatches>>,
@@ -108,12 +107,12 @@ impl std::fmt::Debug for RecordTable {
 }
 
 impl RecordTable {
-    /// An empty table with a random hash seed. Takes 12 KiB.
+    /// Makes an empty table with a random hash seed. Takes 12 KiB.
     pub fn new(config: TableConfig, epochs: Arc<Epochs>) -> RecordTable {
         RecordTable::with_seed(config, epochs, rand::random())
     }
 
-    /// An empty table with a given hash seed, for tests and figures that must repeat.
+    /// Makes an empty table with a given hash seed, for tests and figures that must repeat.
     pub fn with_seed(config: TableConfig, epochs: Arc<Epochs>, seed: u64) -> RecordTable {
         let buckets = RecordTable::initial_buckets(1);
         RecordTable {
@@ -142,24 +141,24 @@ impl RecordTable {
     fn initial_buckets(generation: u64) -> Box<BucketArray> {
         match BucketArray::new(STRIPES, generation, ptr::null_mut()) {
             Some(buckets) => buckets,
-            // As any other small allocation that fails.
+            // Fails like any other small allocation.
             None => std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; 64 * STRIPES]>()),
         }
     }
 
-    /// The table's keyed hash of a key; never 0.
+    /// Returns the table's keyed hash of a key; never 0.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         rapidhash_v3_seeded(key, &self.secrets).max(1)
     }
 
-    /// Whether this server owns the tablet in which `hash` lies.
+    /// Returns whether this server owns the tablet in which `hash` lies.
     #[inline]
     pub fn owns(&self, hash: u64) -> bool {
         self.tablets.owns(hash)
     }
 
-    /// The live record of `key`. `hash` is [`RecordTable::hash`] of the key.
+    /// Returns the live record of `key`. `hash` is [`RecordTable::hash`] of the key.
     #[inline]
     pub fn get<'g>(&'g self, guard: &'g EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
         self.check(guard.epochs());
@@ -167,7 +166,7 @@ impl RecordTable {
         unsafe { self.get_pinned(hash, key, now_ms) }
     }
 
-    /// The same for an invocation, without a guard.
+    /// As above for an invocation, without a guard.
     ///
     /// # Safety
     /// The caller holds a [`super::EpochPin`] of the table's epochs, and keeps it during 'a.
@@ -183,7 +182,7 @@ impl RecordTable {
         Some(record)
     }
 
-    /// The live record of `key` as it is at this moment, also in the middle of a commit.
+    /// Returns the live record of `key` as it is at this moment, also in the middle of a commit.
     ///
     /// # Safety
     /// As for [`RecordTable::get_pinned`].
@@ -193,7 +192,7 @@ impl RecordTable {
         unsafe { self.find_any(hash, key) }.filter(|record| !record.is_expired(now_ms))
     }
 
-    /// The same, expired or not.
+    /// As above, expired or not.
     ///
     /// # Safety
     /// As for [`RecordTable::get_pinned`].
@@ -216,7 +215,7 @@ impl RecordTable {
         }
     }
 
-    /// Writes a record; answers its version.
+    /// Writes a record; returns its version.
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`; `Conflict` if the condition does not hold; `OutOfMemory` at the
@@ -236,7 +235,7 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| locked.put(hash, key, value.into(), write, now_ms))
     }
 
-    /// Deletes the record of `key`; answers whether there was a live one.
+    /// Deletes the record of `key`; returns whether there was a live one.
     ///
     /// # Errors
     /// `Conflict` if the condition does not hold (`Always` holds without a record, too); `WrongServer`.
@@ -251,7 +250,7 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
     }
 
-    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; answers the sum and the new
+    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; returns the sum and the new
     /// version.
     ///
     /// # Errors
@@ -267,7 +266,7 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| locked.increment(hash, key, delta, now_ms))
     }
 
-    /// What all writes have in common: checks, the stripe's lock, and the growth of the table.
+    /// The common part of all writes: checks, the stripe's lock, and the growth of the table.
     fn write<'t, T>(
         &'t self,
         participant: &'t Participant,
@@ -309,7 +308,7 @@ impl RecordTable {
         }
     }
 
-    /// The same for who holds the lock of growth.
+    /// As above for a caller that holds the lock of growth.
     fn grow_locked(&self, participant: &Participant) {
         let guard = participant.guard();
         // SAFETY: protected by the guard.
@@ -336,9 +335,9 @@ impl RecordTable {
         self.current.store(Box::into_raw(buckets), Ordering::Release);
     }
 
-    /// Shows up to `limit` live records (at least one) from `cursor` on (0: the start); answers the next cursor, `None`
+    /// Shows up to `limit` live records (at least one) from `cursor` on (0: the start); returns the next cursor, `None`
     /// at the end. Records that stay unchanged during a whole scan are shown at least once, in the order of their
-    /// hashes, while other threads write and the table grows. Visits a bounded number of buckets, so a call may show
+    /// hashes, while other threads write and the table grows. It visits a bounded number of buckets, so a call may show
     /// fewer records than `limit`, or none, without being at the end.
     pub fn scan<'g>(
         &'g self,
@@ -374,7 +373,7 @@ impl RecordTable {
         Some(at)
     }
 
-    /// Collects the records from `first` to the end of its bucket; answers the end.
+    /// Collects the records from `first` to the end of its bucket; returns the end.
     fn fill_page(&self, _guard: &EpochGuard<'_>, first: u64, page: &mut BucketRecords) -> u128 {
         loop {
             // SAFETY: protected by the guard.
@@ -389,9 +388,9 @@ impl RecordTable {
         }
     }
 
-    /// Removes expired records among the next `slots` slots, going on where the last call ended and stopping at the end
-    /// of the table; answers how many. Parts of the table in which nothing will expire are skipped. A table that grows
-    /// is helped.
+    /// Removes expired records among the next `slots` slots, continuing where the last call ended and stopping at the
+    /// end of the table; returns how many. It skips parts of the table in which nothing will expire. It also moves a
+    /// growing table's buckets.
     pub fn sweep(&self, participant: &Participant, now_ms: u64, slots: usize) -> usize {
         if self.is_growing(&participant.guard()) {
             self.rehash_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
@@ -422,7 +421,7 @@ impl RecordTable {
         // SAFETY: protected, as all of `LockedStripe` is.
         unsafe { locked.buckets.collect(at, end, &mut |hash, record| page.push(hash, record)) };
         for (hash, record) in page.in_order() {
-            // SAFETY: nobody else removes records while the stripe is locked.
+            // SAFETY: no other thread removes records while the stripe is locked.
             let record: RecordRef<'_> = unsafe { record.as_ref() };
             if record.is_expired(now_ms)
                 && let Some(found) = locked.find(hash, record.key())
@@ -434,7 +433,7 @@ impl RecordTable {
         end
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> TableStats {
         let mut stats = TableStats {
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -455,46 +454,46 @@ impl RecordTable {
         stats
     }
 
-    /// Whether records are being moved to a larger bucket array.
+    /// Returns whether records are being moved to a larger bucket array.
     pub fn is_growing(&self, guard: &EpochGuard<'_>) -> bool {
         self.check(guard.epochs());
         // SAFETY: protected by the guard.
         unsafe { self.current() }.is_growing()
     }
 
-    /// Bytes of the previous array that went back, or wait to, before the rest of it.
+    /// Returns the bytes of the previous array that went back, or wait to, before the rest of it.
     #[cfg(test)]
     pub(super) fn released_bytes(&self, _guard: &EpochGuard<'_>) -> usize {
         // SAFETY: protected by the guard.
         unsafe { self.current().released_bytes() }
     }
 
-    /// Buckets of the longest chain.
+    /// Returns the buckets of the longest chain.
     #[cfg(test)]
     pub(super) fn longest_chain(&self, _guard: &EpochGuard<'_>) -> usize {
         // SAFETY: protected by the guard.
         unsafe { self.current().longest_chain() }
     }
 
-    /// Overflow buckets.
+    /// Returns the number of overflow buckets.
     #[cfg(test)]
     pub(super) fn overflow_buckets(&self, _guard: &EpochGuard<'_>) -> usize {
         // SAFETY: protected by the guard.
         unsafe { self.current().overflow_buckets() }
     }
 
-    /// What an overflow bucket counts that a new record of that hash would need; else 0.
+    /// Returns the charge of an overflow bucket if a new record of that hash would need one; else 0.
     #[cfg(test)]
     pub(super) fn bucket_charge(&self, participant: &Participant, hash: u64) -> u64 {
         self.lock_stripe(participant, stripe_of(hash)).bucket_charge(hash)
     }
 
-    /// Removes every record, at once for whoever looks; the memory is given back piece by piece.
+    /// Removes every record, at once for every reader; the memory is given back piece by piece.
     pub fn clear(&self, participant: &Participant) {
         self.exclusive(participant, StripeSet::ALL).clear();
     }
 
-    /// The same for who holds the locks of growth and of all stripes.
+    /// As above for a caller that holds the locks of growth and of all stripes.
     fn clear_locked<'s>(&self, participant: &Participant, states: impl Iterator<Item = &'s mut StripeState>) {
         let guard = participant.guard();
         self.check(guard.epochs());
@@ -521,13 +520,14 @@ impl RecordTable {
         if let Some(old) = NonNull::new(old) {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
             let discarded = DiscardedArray::new(unsafe { RetiredArray::new(old) }, bytes as usize);
-            // In part: who empties a full table fills it again at once. Who does so over and over is stopped.
+            // In part: a client that empties a full table fills it again at once. One that does so over and over is
+            // stopped.
             let charge = self.garbage.charge((discarded.bytes() as u64).min(self.garbage_limit / 4));
             participant.retire(Garbage::Incremental(Box::new(discarded)), charge);
         }
     }
 
-    /// The current array.
+    /// Returns the current array.
     ///
     /// # Safety
     /// The caller's thread is protected (a guard or a pin of the table's epochs) during 'a.
@@ -569,7 +569,7 @@ impl RecordTable {
         }
     }
 
-    /// Has a lock that is held for long see the array of now: another thread may have put a larger one in place.
+    /// Updates a lock that is held for long to the current array: another thread may have put a larger one in place.
     fn refresh<'t>(&'t self, locked: &mut LockedStripe<'t>) {
         debug_assert!(ptr::eq(self, locked.table));
         // SAFETY: protected by the participant that `locked_stripe` borrows during 't; a lock taken now would see this
@@ -588,8 +588,8 @@ impl Drop for RecordTable {
         let buckets = std::mem::replace(self.current.get_mut(), ptr::null_mut());
         let bytes = *self.bytes.get_mut() as usize;
         if let Some(buckets) = NonNull::new(buckets) {
-            // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach
-            // it.
+            // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so no new reader can
+            // reach it.
             let discarded = DiscardedArray::new(unsafe { RetiredArray::new(buckets) }, bytes);
             self.epochs.retire_unregistered(Garbage::Incremental(Box::new(discarded)));
         }

@@ -1,9 +1,9 @@
-//! Looking ahead: the cache lines that a read will touch, asked for in time, so that the misses of many reads overlap.
+//! Prefetching: a read's cache lines are requested in time, so that the misses of many reads overlap.
 //!
-//! A read misses its bucket, then its record; one in six to one in fifteen (by how full the table is) lies in an
-//! overflow bucket, which is a miss of its own between the two. So there are three steps, each to be taken when what
-//! the one before asked for has come: [`RecordTable::prefetch_bucket`], [`RecordTable::prefetch_record`], and
-//! [`RecordTable::prefetch_chained`] where that one says so.
+//! A read misses its bucket, then its record. One in six to one in fifteen (by how full the table is) lies in an
+//! overflow bucket, which is a miss of its own between the two. So there are three steps, each to be taken when the
+//! lines of the one before have arrived. They are [`RecordTable::prefetch_bucket`], [`RecordTable::prefetch_record`],
+//! and [`RecordTable::prefetch_chained`] where that one says so.
 //!
 //! What this module guarantees: nothing but what `buckets` guarantees; prefetches change nothing that a program could
 //! see.
@@ -18,10 +18,10 @@ use super::buckets::{BUCKET_BYTES, bucket_offset, prefetch};
 use crate::EpochGuard;
 use crate::limits::RECORD_CHARGE_BYTES;
 
-/// Lines of a record that are asked for at most: longer ones are read from front to back, which the processor foresees.
+/// Lines of a record that are requested at most: longer ones are read from front to back, which the processor foresees.
 const MAX_PREFETCH_LINES: u64 = 4;
 
-/// Records of a batch whose second look is kept in mind, a bit each.
+/// Records of a batch whose second look is remembered, a bit each.
 pub const PREFETCH_BATCH: usize = u64::BITS as usize;
 
 impl RecordTable {
@@ -33,9 +33,9 @@ impl RecordTable {
         prefetch(self.base.load(Ordering::Relaxed), bucket_offset(hash, count), 1);
     }
 
-    /// Asks the processor for the record of `hash`, if its bucket names it. Reads the bucket, so it is worth a call
-    /// once that has arrived. `true`: it may lie in another bucket, which was asked for instead; then
-    /// [`RecordTable::prefetch_chained`] is worth a call once that one has arrived.
+    /// Asks the processor for the record of `hash`, if its bucket names it. It reads the bucket, so call it once that
+    /// has arrived. `true`: the record may lie in another bucket, which was requested instead; then call
+    /// [`RecordTable::prefetch_chained`] once that one has arrived.
     #[inline]
     pub fn prefetch_record(&self, guard: &EpochGuard<'_>, hash: u64) -> bool {
         self.check(guard.epochs());
@@ -51,8 +51,8 @@ impl RecordTable {
         unsafe { self.prefetch_chained_pinned(hash) }
     }
 
-    /// Asks for the records of a batch of up to [`PREFETCH_BATCH`] hashes whose buckets have come; of what is beyond,
-    /// only for those that their own buckets name.
+    /// Asks for the records of a batch of up to [`PREFETCH_BATCH`] hashes whose buckets have come. Beyond that number,
+    /// it asks only for those that their own buckets name.
     #[inline]
     pub fn prefetch_records(&self, guard: &EpochGuard<'_>, hashes: impl Iterator<Item = u64> + Clone) {
         self.check(guard.epochs());
@@ -139,15 +139,15 @@ impl RecordTable {
         }
     }
 
-    /// Notes how many lines of a record are worth asking for, by what records take on average. The caller counts
-    /// `records` of them.
+    /// Notes how many lines of a record to prefetch, from the records' average size. The caller counts `records` of
+    /// them.
     pub(super) fn note_record_lines(&self, records: u64) {
         let bytes = self.bytes.load(Ordering::Relaxed) / records.max(1);
         self.record_lines.store(average_lines(bytes.saturating_sub(RECORD_CHARGE_BYTES)), Ordering::Relaxed);
     }
 }
 
-/// Lines that a record of so many bytes lies on, on average: records begin at any multiple of eight bytes.
+/// Returns the lines that a record of so many bytes touches on average: records begin at any multiple of eight bytes.
 fn average_lines(bytes: u64) -> usize {
     let line = BUCKET_BYTES as u64;
     ((bytes.saturating_sub(8) + line + line / 2) / line).clamp(1, MAX_PREFETCH_LINES) as usize
@@ -194,7 +194,7 @@ mod tests {
         let further = (0..RECORDS).filter(|n| table.prefetch_record(&guard, table.hash(&n.to_le_bytes()))).count();
         // By the load, which is between 1/2 and 3/4, one in 16 to one in 6 lies in an overflow bucket.
         assert!((RECORDS as usize / 40..RECORDS as usize / 4).contains(&further), "{further} of {RECORDS}");
-        // Those that came last.
+        // The ones that came last.
         let last = RECORDS - 2 * PREFETCH_BATCH as u64..RECORDS;
         let hashes: Vec<u64> = last.map(|n| table.hash(&n.to_le_bytes())).collect();
         looked_up::take();

@@ -1,6 +1,6 @@
 //! Ranges of an ordered table: the keys come from the index, each record from the hash table.
 //!
-//! What this module guarantees: as `mod.rs`; what is looked up is protected by the caller's guard or pin.
+//! What this module guarantees: as `mod.rs`; the caller's guard or pin protects the records that are looked up.
 #![allow(unsafe_code)]
 
 use arrayvec::ArrayVec;
@@ -20,16 +20,16 @@ use crate::{EpochGuard, Participant, RecordRef};
 #[error("the table is not ordered: ranges need one that was made with --ordered")]
 pub struct NotOrdered;
 
-/// How far a look at a range has come.
+/// The progress of a look at a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeProgress {
-    /// There may be more in what is left of the span.
+    /// There may be more in the rest of the span.
     More,
     /// There is nothing left.
     Finished,
 }
 
-/// The keys that ranges may look at, expired and vanished ones included, and those that they have.
+/// The limits on the keys that ranges may look at, expired and vanished ones included, and the keys looked at so far.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanBudget {
     max_keys: usize,
@@ -39,32 +39,32 @@ pub struct ScanBudget {
 }
 
 impl ScanBudget {
-    /// Of one call.
+    /// The limits of one call.
     pub const CALL: ScanBudget =
         ScanBudget { max_keys: RANGE_KEYS_PER_CALL, max_bytes: RANGE_CALL_KEY_BYTES, keys: 0, bytes: 0 };
-    /// Of all ranges of one message.
+    /// The limits of all ranges of one message.
     pub const MESSAGE: ScanBudget =
         ScanBudget { max_keys: RANGE_KEYS_PER_MESSAGE, max_bytes: RANGE_KEY_BYTES_PER_MESSAGE, keys: 0, bytes: 0 };
 
-    /// Keys that were looked at.
+    /// Returns the number of keys that were looked at.
     #[inline]
     pub fn keys(&self) -> usize {
         self.keys
     }
 
-    /// Whether there are none left.
+    /// Returns whether the limits are used up.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.keys >= self.max_keys || self.bytes >= self.max_bytes
     }
 
-    /// Whether so much has been looked at that nothing further of the message is.
+    /// Returns whether the limits are so far exceeded that the rest of the message is refused.
     #[inline]
     pub fn is_exceeded(&self) -> bool {
         self.bytes >= self.max_bytes + RANGE_KEY_BYTES_BEYOND
     }
 
-    /// What the next call may look at: some, however much was looked at before.
+    /// Returns the limits of the next call: some keys, however many were looked at before.
     #[inline]
     pub fn for_next_call(&self) -> ScanBudget {
         let keys = self.max_keys.saturating_sub(self.keys).clamp(RANGE_MIN_KEYS, RANGE_KEYS_PER_CALL);
@@ -72,13 +72,13 @@ impl ScanBudget {
         ScanBudget { max_keys: keys, max_bytes: bytes, keys: 0, bytes: 0 }
     }
 
-    /// Counts what a call has looked at.
+    /// Counts the keys of a call.
     #[inline]
     pub fn add(&mut self, call: &ScanBudget) {
         (self.keys, self.bytes) = (self.keys + call.keys, self.bytes + call.bytes);
     }
 
-    /// How many requests all of it is as much work as.
+    /// Returns the number of requests that all of it equals in work.
     #[inline]
     pub fn requests(&self) -> usize {
         self.keys + self.bytes / RANGE_KEY_BYTES_PER_REQUEST
@@ -86,25 +86,25 @@ impl ScanBudget {
 }
 
 impl RecordTable {
-    /// Whether the table is ordered.
+    /// Returns whether the table is ordered.
     #[inline]
     pub fn is_ordered(&self) -> bool {
         self.index.is_some()
     }
 
-    /// Bytes that a key counts in the table beside its record.
+    /// Returns the bytes that a key is charged in the table beside its record.
     pub(super) fn key_charge(&self, key_len: usize) -> u64 {
         if self.index.is_some() { super::index::index_charge(key_len) } else { 0 }
     }
 
-    /// Records that one write evicts at most.
+    /// Returns how many records one write evicts at most.
     pub(super) fn evictions_per_write(&self) -> usize {
         if self.index.is_some() { ORDERED_EVICTIONS_PER_WRITE } else { EVICTIONS_PER_WRITE }
     }
 
-    /// Shows up to `limit` live records of a span in its order, and takes what it has looked at away from the span.
-    /// Looks at a bounded number of keys and bytes of them, so a call may show fewer records, or none, though there are
-    /// more.
+    /// Shows up to `limit` live records of a span in its order, and removes the part that it has looked at from the
+    /// span. It looks at a bounded number of keys and of their bytes, so a call may show fewer records, or none, though
+    /// there are more.
     ///
     /// # Errors
     /// [`NotOrdered`].
@@ -120,7 +120,7 @@ impl RecordTable {
         self.range_within(guard, span, limit, now_ms, &mut { ScanBudget::CALL }, f)
     }
 
-    /// The same within what may be looked at, to which what was is added.
+    /// As above within given limits, to which it adds what it has looked at.
     ///
     /// # Errors
     /// [`NotOrdered`].
@@ -139,7 +139,7 @@ impl RecordTable {
         unsafe { self.range_pinned(span, limit, now_ms, looks, f) }
     }
 
-    /// The same for an invocation, without a guard.
+    /// As above for an invocation, without a guard.
     ///
     /// # Safety
     /// The caller holds a [`crate::EpochPin`] of the table's epochs, and keeps it during 'a.
@@ -177,8 +177,8 @@ impl RecordTable {
         Ok(if walk.is_finished() { RangeProgress::Finished } else { RangeProgress::More })
     }
 
-    /// Shows the first keys of a span in its order, `limit` and so many bytes as one call may look at, until `f`
-    /// answers `false`, which then has not taken its key. Looks for no records: of some there may be none.
+    /// Shows the first keys of a span in its order, within `limit` and the bytes of one call, until `f` returns
+    /// `false`; then `f` has not taken its key. It does not look for records: some keys may have none.
     ///
     /// # Errors
     /// [`NotOrdered`].
@@ -192,13 +192,13 @@ impl RecordTable {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
         let mut batch = KeyBatch::default();
         index.read(span, limit, RANGE_CALL_KEY_BYTES, &mut batch);
-        // Not under the index's lock: who takes them may be held up.
+        // Not under the index's lock: the receiver of the keys may be held up.
         let took_all = batch.keys().all(f);
         Ok(if took_all && batch.is_last { RangeProgress::Finished } else { RangeProgress::More })
     }
 
-    /// Shows the keys of a batch and their hashes until `f` answers `false`; whether it saw them all. The records are
-    /// asked for in groups, so that their cache misses overlap.
+    /// Shows the keys of a batch and their hashes until `f` returns `false`; returns whether it saw them all. The
+    /// records are prefetched in groups, so that their cache misses overlap.
     ///
     /// # Safety
     /// As for [`RecordTable::get_pinned`].
@@ -222,7 +222,7 @@ impl RecordTable {
         }
     }
 
-    /// The record of `key`, expired or not, after a commit that is writing to it.
+    /// Returns the record of `key`, expired or not, after a commit that is writing to it.
     ///
     /// # Safety
     /// As for [`RecordTable::get_pinned`].
@@ -236,8 +236,8 @@ impl RecordTable {
 }
 
 impl RecordTable {
-    /// Removes expired records of a span, a stripe at a time, as any writer would: as many as may be, and until it has
-    /// met more than `live` others.
+    /// Removes expired records of a span, a stripe at a time, as any writer would. It stops at the allowed number, or
+    /// once it has met more than `live` others.
     pub(crate) fn remove_expired(
         &self,
         participant: &Participant,
@@ -271,7 +271,7 @@ impl RecordTable {
         }
     }
 
-    /// Whether somebody has the right to write, alone.
+    /// Returns whether an exclusive writer is at work.
     #[cfg(test)]
     pub(crate) fn is_all_locked(&self) -> bool {
         self.growth.is_locked()
@@ -279,9 +279,9 @@ impl RecordTable {
 }
 
 impl ExclusiveStripes<'_> {
-    /// Whether a span holds exactly some records: `is_next` is shown key and version of each live one, in the span's
-    /// order, until it answers `false`. All stripes are held. Expired records that are met go; after so many of them,
-    /// and of their keys' bytes, as may still be, it answers `None`.
+    /// Returns whether a span holds exactly some records: `is_next` is shown key and version of each live one, in the
+    /// span's order, until it returns `false`. All stripes are locked. It removes the expired records that it meets;
+    /// beyond the allowed number of them, or of their keys' bytes, it returns `None`.
     pub(crate) fn contains_exactly(
         &mut self,
         span: &KeyRange<'_>,
@@ -305,7 +305,7 @@ impl ExclusiveStripes<'_> {
         holds
     }
 
-    /// Whether one key of a span fits to what it is to hold.
+    /// Returns whether one key of a span matches the expected records.
     fn meets(
         &mut self,
         hash: u64,
@@ -327,12 +327,12 @@ impl ExclusiveStripes<'_> {
     }
 }
 
-/// Goes along a span, whose keys the index copies out in batches.
+/// A walk along a span, whose keys the index copies out in batches.
 struct IndexCursor<'s> {
     span: KeyRange<'s>,
     batch: KeyBatch,
-    /// The last key of the batches so far. Keys without a record, which others are entering or removing at this moment,
-    /// are passed by within one walk; after it they are no step forward, as nothing keeps their bytes.
+    /// The last key of the batches so far. One walk skips keys without a record, which other threads are entering or
+    /// removing at this moment. After the walk they are no progress, as nothing keeps their bytes.
     passed: Option<Vec<u8>>,
 }
 
@@ -341,7 +341,7 @@ impl<'s> IndexCursor<'s> {
         IndexCursor { span, batch: KeyBatch::default(), passed: None }
     }
 
-    /// The next keys, as [`KeyIndex::read`] bounds them; `None` behind the last.
+    /// Returns the next keys, within the bounds of [`KeyIndex::read`]; `None` beyond the last.
     fn next(&mut self, index: &KeyIndex, keys: usize, bytes: usize) -> Option<&KeyBatch> {
         if self.batch.is_last {
             return None;
@@ -359,23 +359,23 @@ impl<'s> IndexCursor<'s> {
         Some(&self.batch)
     }
 
-    /// Whether nothing comes after the keys so far.
+    /// Returns whether nothing comes after the keys so far.
     fn is_finished(&self) -> bool {
         self.batch.is_last
     }
 }
 
-/// What a commit may still remove because its time is over.
+/// The limits on the expired records that a commit may still remove.
 pub(crate) struct ExpiryBudget {
     records: usize,
     key_bytes: usize,
 }
 
 impl ExpiryBudget {
-    /// While all stripes of a table are held.
+    /// The limits while all stripes of a table are locked.
     pub(crate) const WHILE_LOCKED: ExpiryBudget =
         ExpiryBudget { records: RANGE_EXPIRED_HELD, key_bytes: RANGE_EXPIRED_KEY_BYTES_HELD };
-    /// While nothing is.
+    /// The limits while none is.
     pub(crate) const AFTER_COMMIT: ExpiryBudget =
         ExpiryBudget { records: RANGE_EXPIRED_PER_COMMIT, key_bytes: RANGE_EXPIRED_KEY_BYTES_PER_COMMIT };
 
@@ -391,7 +391,7 @@ mod tests {
     use super::*;
     use crate::{Epochs, StripeSet, TableConfig, WriteOptions};
 
-    /// Shows what one call does: records, and how it ended.
+    /// Shows the result of one call: records, and how it ended.
     fn one_call(table: &RecordTable, guard: &EpochGuard<'_>, backward: bool) -> (usize, RangeProgress) {
         let (mut span, mut shown) = (KeyRange::new(b"", b"", backward), 0);
         let progress = table.range(guard, &mut span, 100, 0, &mut |_| shown += 1).expect("the table is ordered");
@@ -426,12 +426,12 @@ mod tests {
         let mut batch = KeyBatch::default();
         index.read(&KeyRange::new(&[204], b"", true), usize::MAX, RANGE_CALL_KEY_BYTES, &mut batch);
         assert_eq!((batch.keys().count(), batch.is_last), (1, false));
-        // A range that met a clear goes on in what is there now.
+        // A range that met a clear continues in the table's new content.
         drop(index.clear());
         enter(&middle);
         assert_eq!(one_call(&table, &guard, true), (1, RangeProgress::Finished));
     }
-    /// An ordered table with so many records, under their numbers.
+    /// Makes an ordered table with so many records, under their numbers.
     fn filled(epochs: &std::sync::Arc<Epochs>, records: u32, write: &WriteOptions) -> (RecordTable, Participant) {
         let config = TableConfig { ordered: true, ..TableConfig::default() };
         let (table, mut participant) = (RecordTable::with_seed(config, epochs.clone(), 1), epochs.register());
@@ -484,7 +484,7 @@ mod tests {
         drop(held);
         let mut left = RECORDS as usize - RANGE_EXPIRED_HELD;
         assert_eq!(records(), left);
-        // Behind more live ones than the range is said to have, none are looked for.
+        // Beyond more live ones than the range is said to have, none are looked for.
         for number in [500_u32, 510, 520] {
             let key = number.to_be_bytes();
             table.put(&participant, table.hash(&key), &key, b"", &WriteOptions::default(), 0).expect("room");

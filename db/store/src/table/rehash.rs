@@ -1,4 +1,4 @@
-//! Who moves records to a larger array: every write some, of the stripe whose turn it is, one stripe after the other.
+//! The moves of records to a larger array: every write moves some, of the current stripe, one stripe after the other.
 
 use std::sync::atomic::Ordering;
 
@@ -10,9 +10,9 @@ use crate::limits::{BUCKETS_MOVED_WHEN_FULL, STRIPES};
 const STRIPES_PROBED: usize = 4;
 
 impl RecordTable {
-    /// Moves buckets of the stripe whose turn it is: so that the front of the old array is empty soon, and goes back.
-    /// `false` where another thread is at it, or the caller holds that stripe's lock itself. Never waits for a lock,
-    /// since the caller may hold some.
+    /// Moves buckets of the current stripe, so that the front of the old array is empty soon, and goes back. `false`
+    /// where another thread is at it, or the caller holds that stripe's lock itself. It never waits for a lock, since
+    /// the caller may hold some.
     pub(super) fn help(&self, participant: &Participant, buckets: usize, is_held: impl Fn(usize) -> bool) -> bool {
         for _ in 0..STRIPES_PROBED {
             let rehash_stripe = self.rehash_stripe.load(Ordering::Relaxed);
@@ -28,7 +28,7 @@ impl RecordTable {
         false
     }
 
-    /// It is the next stripe's turn, if it is this one's: it has been moved, or cannot be.
+    /// Advances to the next stripe, if this one is current: it has been moved, or cannot be.
     pub(super) fn pass_on(&self, stripe: usize) {
         let rehash_stripe = self.rehash_stripe.load(Ordering::Relaxed);
         if rehash_stripe % STRIPES == stripe % STRIPES {
@@ -36,7 +36,7 @@ impl RecordTable {
         }
     }
 
-    /// Moves buckets of a table that grows though nobody writes to it any more, so that the old array does not stay.
+    /// Moves buckets of a table that grows though no thread writes to it any more, so that the old array does not stay.
     pub(super) fn rehash_idle(&self, participant: &Participant, buckets: usize) {
         for _ in 0..buckets.div_ceil(BUCKETS_MOVED_WHEN_FULL) {
             if !self.help(participant, BUCKETS_MOVED_WHEN_FULL, |_| false) {

@@ -24,17 +24,17 @@ pub(super) struct TableStripe {
     pub(super) no_memory_refusals: StripeCounter,
 }
 
-/// What the lock of a stripe guards beside its buckets.
+/// The state that the lock of a stripe guards beside its buckets.
 #[derive(Default)]
 pub(super) struct StripeState {
     /// The version given last. Never goes back, so versions of a key grow across delete and re-insert.
     pub(super) last_version: u64,
     /// The generation of the array that `moved` is about.
     pub(super) generation: u64,
-    /// Buckets of the previous array that have been moved.
+    /// Buckets that have been moved from the previous array.
     pub(super) moved: usize,
     pub(super) all_moved: bool,
-    /// A chain became longer than inserts make them, in this array or an earlier one: see `buckets::crowds`.
+    /// A chain became longer than inserts make them, in this array or an earlier one: see `buckets::chain_limits`.
     pub(super) crowded: bool,
     pub(super) queues: EvictionQueues,
 }

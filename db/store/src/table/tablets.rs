@@ -1,4 +1,4 @@
-//! Which part of the hash space this server owns.
+//! The part of the hash space that this server owns.
 
 /// A contiguous range of hashes, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +13,12 @@ pub struct Tablet {
 #[derive(Clone, Debug)]
 pub(super) struct TabletSet {
     list: Box<[Tablet]>,
-    /// One that covers all: there is nothing to look for then.
+    /// A single tablet covers all: then no search is needed.
     is_all: bool,
 }
 
 impl TabletSet {
-    /// A single server owns it all.
+    /// Makes the set of a single server, which owns all.
     pub(super) fn all() -> TabletSet {
         TabletSet::new(vec![Tablet { first: 0, last: u64::MAX }])
     }

@@ -1,10 +1,9 @@
-//! Read-modify-write: a function sees the record under the lock of its stripe and says what becomes of it. Append, add,
-//! expire, compare-and-set and the rest of what caches' protocols do to one key stand on [`RecordTable::update`]; what
-//! has to happen to several keys at once stands on [`RecordTable::exclusive`].
+//! Read-modify-write: a function sees the record under the lock of its stripe and returns the change. Append, add,
+//! expire, compare-and-set and the other single-key operations of caches' protocols use [`RecordTable::update`].
+//! Operations on several keys at once use [`RecordTable::exclusive`].
 //!
-//! Locks are taken in one order: growth, then stripes by number, tables by whatever order their callers keep (the redis
-//! half: by address). A write that makes room in a cache only tries further locks, so it never waits for one that it
-//! would deadlock with.
+//! Locks are taken in one order: growth, then stripes by number; callers order the tables (the redis half: by address).
+//! A write that makes room in a cache only tries further locks, so it never waits for one that it would deadlock with.
 
 use std::sync::atomic::Ordering;
 
@@ -21,12 +20,12 @@ use crate::{Participant, RecordMarks, RecordRef, StorageMode, StoreError, WriteO
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
-/// What becomes of a record, and what the caller is told.
+/// The change to a record, and the result for the caller.
 #[derive(Clone, Debug)]
 pub enum RecordUpdate<'a, R> {
-    /// It stays as it is.
+    /// The record stays as it is.
     Keep(R),
-    /// It is replaced, or made.
+    /// The record is replaced, or made.
     Put {
         /// The new value.
         value: UpdateValue<'a>,
@@ -34,10 +33,10 @@ pub enum RecordUpdate<'a, R> {
         flags: u32,
         /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
         expires_at_ms: u64,
-        /// What the caller is told if there was room.
+        /// The result for the caller if there was room.
         answer: R,
     },
-    /// It goes, if it is there.
+    /// The record is removed, if it is there.
     Delete(R),
 }
 
@@ -61,12 +60,12 @@ impl<'a> From<&'a [u8]> for UpdateValue<'a> {
 }
 
 impl<'a> UpdateValue<'a> {
-    /// The value that a record has already, for one that is to differ from it in something else. A large one is not
-    /// copied: the new record holds the old one's memory, and counts as much.
+    /// Returns the record's present value, for a new record that differs in something else. A large value is not
+    /// copied: the new record holds the old one's memory, and is charged as much.
     #[inline]
     pub fn unchanged(record: &RecordRef<'a>) -> UpdateValue<'a> {
         let value = record.value();
-        // What the old record has beside its value is kept, too, and counts for nobody: so it is to be little.
+        // The old record's memory beside its value is kept, too, and is not charged: so it must be little.
         let is_worth_it = value.len() >= HELD_VALUE_BYTES.max(record.key().len().saturating_mul(HELD_VALUE_PER_KEY));
         let held = if is_worth_it { record.hold() } else { None };
         held.map_or_else(|| value.into(), UpdateValue::InPlace)
@@ -74,7 +73,7 @@ impl<'a> UpdateValue<'a> {
 }
 
 impl UpdateValue<'_> {
-    /// Bytes that are copied when the value is written.
+    /// Returns the bytes that are copied when the value is written.
     #[inline]
     pub fn copied_bytes(&self) -> usize {
         match self {
@@ -90,7 +89,7 @@ impl UpdateValue<'_> {
         }
     }
 
-    /// The value's bytes, in parts.
+    /// Returns the value's bytes, in parts.
     #[inline]
     pub fn parts(&self) -> [&[u8]; VALUE_PARTS] {
         match self {
@@ -102,12 +101,12 @@ impl UpdateValue<'_> {
     }
 }
 
-/// The stripes whose writers are to be held off.
+/// The stripes whose writers are to be locked out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StripeSet(pub(crate) u64);
 
 impl StripeSet {
-    /// All of a table.
+    /// Returns all stripes of a table.
     pub const ALL: StripeSet = StripeSet(u64::MAX);
 
     /// Adds the stripe of a key's hash.
@@ -116,7 +115,7 @@ impl StripeSet {
         self.0 |= 1 << stripe_of(hash);
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -125,15 +124,15 @@ impl StripeSet {
         self.0 >> stripe & 1 == 1
     }
 
-    /// Whether the stripe of a key's hash is among them.
+    /// Returns whether the stripe of a key's hash is among them.
     pub(crate) fn has(self, hash: u64) -> bool {
         self.contains(stripe_of(hash))
     }
 }
 
 impl RecordTable {
-    /// As [`RecordTable::put`] for a value that stays where it is, which the record holds as long as it is there. It
-    /// counts as if it were copied.
+    /// As [`RecordTable::put`] for a value that stays at its address, which the record holds as long as it exists. It
+    /// is charged as if it were copied.
     ///
     /// # Errors
     /// As [`RecordTable::put`].
@@ -153,8 +152,9 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| locked.put(hash, key, ValueSource::External(value), write, now_ms))
     }
 
-    /// Shows `f` the live record of `key`, under the lock of its stripe, and does what it answers. Tells the answer,
-    /// and the version of the record that is there now (0: none). `f` must not call this table's writing functions.
+    /// Shows `f` the live record of `key`, under the lock of its stripe, and makes the change that it returns. Returns
+    /// the result, and the version of the record that is there now (0: none). `f` must not call this table's writing
+    /// functions.
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`, `OutOfMemory`, `StillRead`; nothing has changed then.
@@ -170,7 +170,7 @@ impl RecordTable {
         self.update_marked(participant, hash, key, now_ms, |found| (f(found), RecordMarks::default()))
     }
 
-    /// The same where what is written has marks. `f` may also change those of the record that it is shown, and keep it.
+    /// As above for a write with marks. `f` may also change those of the record that it is shown, and keep it.
     ///
     /// # Errors
     /// As [`RecordTable::update`].
@@ -191,8 +191,8 @@ impl RecordTable {
         })
     }
 
-    /// Holds off all writers of some stripes while what is answered lives. Readers go on, and see each change when it
-    /// is made. Who takes more than one table's takes them in one order everywhere, and waits for nothing else
+    /// Locks out all writers of some stripes while the returned value lives. Readers go on, and see each change when it
+    /// is made. A caller that locks several tables locks them in one order everywhere, and waits for nothing else
     /// meanwhile.
     #[must_use = "writers are held off only as long as this lives"]
     #[inline]
@@ -217,7 +217,7 @@ impl<R> RecordUpdate<'_, R> {
 }
 
 impl<'t> LockedStripe<'t> {
-    /// Makes a change to what was found under this lock; answers the version of what is there then.
+    /// Makes a change to the record that was found under this lock; returns the version that is there then.
     fn change<R>(
         &mut self,
         found: Option<FoundRecord<'t>>,
@@ -251,14 +251,14 @@ impl<'t> LockedStripe<'t> {
     }
 }
 
-/// The right to change the records of some stripes while nobody else writes them.
+/// The right to change the records of some stripes while no other thread writes them.
 pub struct ExclusiveStripes<'t> {
     pub(super) table: &'t RecordTable,
     pub(super) participant: &'t Participant,
     pub(super) stripes: StripeSet,
-    /// Of `stripes`, by number.
+    /// The locked stripes of `stripes`, by number.
     pub(super) locked: Vec<LockedStripe<'t>>,
-    /// Held if `stripes` are all.
+    /// Locked if `stripes` are all.
     growth: Option<MutexGuard<'t, ()>>,
 }
 
@@ -269,13 +269,13 @@ impl std::fmt::Debug for ExclusiveStripes<'_> {
 }
 
 impl<'t> ExclusiveStripes<'t> {
-    /// The table.
+    /// Returns the table.
     #[inline]
     pub fn table(&self) -> &'t RecordTable {
         self.table
     }
 
-    /// As [`RecordTable::update`], for a key of the stripes that are held.
+    /// As [`RecordTable::update`], for a key of the locked stripes.
     ///
     /// # Errors
     /// As [`RecordTable::update`]; `Conflict` for a key of another stripe, which is a mistake in the program.
@@ -305,7 +305,7 @@ impl<'t> ExclusiveStripes<'t> {
         result.map(|version| (change.answer(), version))
     }
 
-    /// Where in `locked` the stripe of a hash is; `None` for one that is not held, which is a mistake in the program.
+    /// Returns the index in `locked` of a hash's stripe; `None` for one that is not locked, a mistake in the program.
     pub(super) fn index_of(&self, hash: u64) -> Option<usize> {
         let stripe = stripe_of(hash);
         let held = self.stripes.contains(stripe);
@@ -315,7 +315,7 @@ impl<'t> ExclusiveStripes<'t> {
         (held && index < self.locked.len()).then_some(index)
     }
 
-    /// Lets go of all stripes but those.
+    /// Unlocks all stripes but those of `kept`.
     pub(crate) fn keep(&mut self, kept: StripeSet) {
         self.stripes.0 &= kept.0;
         self.locked.retain(|locked| kept.contains(locked.index));
@@ -324,7 +324,7 @@ impl<'t> ExclusiveStripes<'t> {
         }
     }
 
-    /// Removes every record, if all stripes are held; answers whether they are.
+    /// Removes every record, if all stripes are locked; returns whether they are.
     #[inline]
     pub fn clear(&mut self) -> bool {
         if self.growth.is_some() {
@@ -337,11 +337,11 @@ impl<'t> ExclusiveStripes<'t> {
         self.growth.is_some()
     }
 
-    /// Evicts from the stripes held here, which the write itself could not: it only tries locks, and these are taken.
+    /// Evicts from the stripes locked here, which the write itself could not: it only tries locks, and these are taken.
     fn make_room<R>(&mut self, change: &RecordUpdate<'_, R>, spared: u64, key_len: usize) -> bool {
         let config = &self.table.config;
         let RecordUpdate::Put { value, flags, expires_at_ms, .. } = change else { return false };
-        // Whatever the old record gives back left aside, and with the bucket that it may need.
+        // Without the bytes that the old record gives back, and with the bucket that it may need.
         let record = record_charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms);
         let needed = record + self.table.key_charge(key_len) + BUCKET_BYTES as u64;
         if config.mode != StorageMode::Cache || needed > config.quota_bytes {
@@ -361,7 +361,7 @@ impl<'t> ExclusiveStripes<'t> {
         left != most
     }
 
-    /// What a write does for the growth of the table, with the locks that are held.
+    /// Does a write's part of the growth of the table, with the locks that are held.
     pub(super) fn grow_after_write(&mut self, index: usize) {
         let locked = &mut self.locked[index];
         let is_full = locked.is_full();

@@ -1,12 +1,12 @@
 //! Zeroed memory for bucket arrays, given back piece by piece.
 //!
-//! Large arrays come straight from the kernel: fresh pages are zero without being touched, so that making a large array
-//! takes microseconds, and what lies in them goes back a piece at a time, so that freeing one stalls nobody. (The
+//! Large arrays come straight from the kernel: fresh pages are zero without being touched, so making a large array
+//! takes microseconds. Their memory goes back a piece at a time, so that freeing an array stalls no thread. (The
 //! allocator would clear recycled memory at once, and unmap everything at once.) They ask for huge pages. Small ones,
 //! and all under miri, come from the allocator.
 //!
 //! What this module guarantees: a [`ZeroedPages`] owns `bytes` readable and writable bytes that were zero when it was
-//! made, aligned to 64, until it is dropped; what of it was released reads as zero again, or as it did.
+//! made, aligned to 64, until it is dropped. Released parts read as zero again, or as before.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -25,7 +25,8 @@ const MIN_MAPPED_BYTES: usize = 1 << 20;
 /// Bytes of all arrays that came from the kernel and have not gone back.
 static MAPPED_TOTAL_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that the tables' larger bucket arrays have of the kernel. Of one that grows, with what has gone back already.
+/// Returns the bytes of the tables' larger bucket arrays, which come from the kernel. Of a growing one, the bytes that
+/// have gone back are included.
 #[inline]
 pub fn bucket_array_bytes() -> usize {
     MAPPED_TOTAL_BYTES.load(Relaxed)
@@ -46,7 +47,7 @@ unsafe impl Send for ZeroedPages {}
 unsafe impl Sync for ZeroedPages {}
 
 impl ZeroedPages {
-    /// Zeroed memory; `None` when there is none.
+    /// Makes zeroed memory; `None` when there is none.
     pub(super) fn new(bytes: usize) -> Option<ZeroedPages> {
         let mapped = bytes >= MIN_MAPPED_BYTES && cfg!(not(miri));
         let base = if mapped { map(bytes)? } else { allocate(bytes)? };
@@ -67,19 +68,19 @@ impl ZeroedPages {
         self.bytes
     }
 
-    /// The end of the last whole piece that lies before `end`, in bytes from the base: pieces begin where huge pages
-    /// do. None where nothing can be given back before all is.
+    /// Returns the end of the last whole piece before `end`, in bytes from the base: pieces begin where huge pages do.
+    /// None where nothing can be given back before all is.
     pub(super) fn releasable_end(&self, end: usize) -> usize {
         let address = self.base.as_ptr().addr();
         let end = (address + end.min(self.bytes)) & !(RELEASE_UNIT_BYTES - 1);
         if self.mapped { end.saturating_sub(address) } else { 0 }
     }
 
-    /// Gives the memory behind a part back to the kernel.
+    /// Gives the memory of a part back to the kernel.
     ///
     /// # Safety
-    /// The part lies within, begins and ends at pages (or at the end of all), and what it holds is of no use to anyone
-    /// any more.
+    /// The part lies within the memory, begins and ends at pages (or at the end of all), and no thread needs its
+    /// content any more.
     pub(super) unsafe fn release(&self, from: usize, end: usize) {
         if self.mapped && from < end {
             // SAFETY: the caller's promise.
@@ -90,7 +91,7 @@ impl ZeroedPages {
 
 impl Drop for ZeroedPages {
     fn drop(&mut self) {
-        // SAFETY: the owner is gone, so nobody uses the memory; it is given back as it was taken.
+        // SAFETY: the owner is gone, so no thread uses the memory; it is given back as it was taken.
         unsafe {
             if self.mapped {
                 MAPPED_TOTAL_BYTES.fetch_sub(self.bytes, Relaxed);
@@ -120,7 +121,7 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
 
 #[cfg(not(miri))]
 unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller gives back a mapping of `map` that nobody uses. A failure would leak it.
+    // SAFETY: the caller gives back a mapping of `map` that no thread uses. A failure would leak it.
     let _ = unsafe { rustix::mm::munmap(at.as_ptr().cast(), bytes) };
 }
 

@@ -1,11 +1,11 @@
-//! Several threads: what a reader sees is whole, never goes back, and is never missing while it is there.
+//! Several threads: each value that a reader sees is whole, never goes back, and is never missing while it is there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 use crate::{StoreCondition, StoreError};
 
-/// A value that tells when it is torn or of another record: key, number, length-dependent filling, checksum.
+/// A value that shows when it is torn or of another record: key, number, length-dependent filling, checksum.
 fn sealed(key: u64, number: u64) -> Vec<u8> {
     let mut value = Vec::with_capacity(160);
     value.extend(key.to_le_bytes());
@@ -20,7 +20,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Key and number of a sealed value.
+/// Returns key and number of a sealed value.
 fn unseal(value: &[u8]) -> (u64, u64) {
     let (body, sum) = value.split_at(value.len() - 8);
     assert_eq!(checksum(body).to_le_bytes(), sum, "a torn or freed value");
@@ -46,7 +46,7 @@ fn readers_see_whole_records_whose_versions_never_go_back() {
                 for number in 1..=writes {
                     let key = number.wrapping_mul(0x9e37_79b9) % (keys / 2) * 2 + half;
                     put(table, &participant, &key.to_le_bytes(), &sealed(key, number));
-                    // A stranger each time, so that the array grows under the readers.
+                    // A new key each time, so that the array grows under the readers.
                     put(table, &participant, &(1_000 + number * 2 + half).to_le_bytes(), b"stranger");
                     participant.quiescent();
                 }

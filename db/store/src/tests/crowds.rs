@@ -1,4 +1,4 @@
-//! Keys that a tenant chooses so that they meet: they are refused at a bound, and harm nobody else's.
+//! Keys that a tenant chooses so that they collide: they are refused at a bound, and harm no other key.
 
 use super::*;
 use crate::limits::{CHAIN_RECORDS, DOUBLING_BUCKETS, MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS};
@@ -6,7 +6,7 @@ use crate::slabs::scarce;
 use crate::transactions::{CommitError, KeyChange, NewRecord, commit};
 use crate::{StoreCondition, StoreError};
 
-/// A record whose hash is said, since callers say it: what finding a key of that hash would take some time for.
+/// A record whose hash is given, since callers give it: finding a key of that hash would take some time.
 fn put_at(table: &RecordTable, participant: &Participant, hash: u64) -> Result<u64, StoreError> {
     table.put(participant, hash, &hash.to_le_bytes(), b"value", &WriteOptions::default(), 0)
 }
@@ -15,12 +15,12 @@ fn is_at(table: &RecordTable, participant: &Participant, hash: u64) -> bool {
     table.get(&participant.guard(), hash, &hash.to_le_bytes(), 0).is_some_and(|record| record.value() == b"value")
 }
 
-/// Hashes in no order, none twice.
+/// Distinct hashes in no order.
 fn spread(number: u64) -> u64 {
     number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Such hashes whose first eight bits are as said: for a bucket with a crowd there is no room, whoever asks.
+/// Such hashes whose first eight bits are given: a bucket with a crowd has no room, for any writer.
 fn others(are: impl Fn(u64) -> bool) -> impl Iterator<Item = u64> {
     (0..u64::MAX).map(spread).filter(move |hash| are(hash >> 56))
 }
@@ -29,7 +29,7 @@ fn buckets(table: &RecordTable) -> u64 {
     table.stats().capacity / 4
 }
 
-/// Where bucket `index` of the table's array begins.
+/// The first hash of bucket `index` of the table's array.
 fn border(table: &RecordTable, index: u64) -> u64 {
     (u128::from(index) << 64).div_ceil(u128::from(buckets(table))) as u64
 }
@@ -45,7 +45,7 @@ fn chosen_keys_of_one_bucket_do_not_stop_growth() {
     first.iter().for_each(|key| {
         put(&table, &participant, key, b"chosen");
     });
-    // Others, of all stripes but theirs: for the bucket itself there is no room, whoever asks.
+    // Others, of all stripes but theirs: the bucket itself has no room, for any writer.
     let mut others = (0..u64::MAX).filter(|key| table.hash(&key.to_le_bytes()) >> 58 != 63);
     let (mut records, mut there) = (Vec::new(), first.to_vec());
     let mut put_another = |participant: &Participant| {
@@ -57,7 +57,7 @@ fn chosen_keys_of_one_bucket_do_not_stop_growth() {
         put_another(&participant);
     }
     for key in second {
-        // It may be refused, for good or until the bucket has moved; what is acknowledged is there.
+        // It may be refused, for good or until the bucket has moved; an acknowledged record is there.
         match table.put(&participant, table.hash(key), key, b"chosen", &WriteOptions::default(), 0) {
             Ok(_) => there.push(*key),
             Err(error) => assert_eq!(error, StoreError::OutOfMemory),
@@ -89,7 +89,7 @@ fn two_full_buckets_that_become_one_do_not_stop_growth() {
         put_at(&table, &participant, records[records.len() - 1]).expect("there is room");
         participant.quiescent();
     }
-    // Where an odd bucket begins there is a bucket's middle once the array is half as large again.
+    // The first hash of an odd bucket is a bucket's middle once the array is half as large again.
     let middle = border(&table, DOUBLING_BUCKETS as u64 - 7);
     for distance in 0..200 {
         for hash in [middle + distance, middle - 1 - distance] {
@@ -111,7 +111,8 @@ fn two_full_buckets_that_become_one_do_not_stop_growth() {
     assert_eq!(put_at(&table, &participant, middle + 1_000), Err(StoreError::OutOfMemory), "the crowd gets no larger");
 }
 
-/// Somebody who sees every array's borders and puts as much as is taken on both sides of some of them, all the time.
+/// An attacker that sees every array's borders and puts as much as is taken on both sides of some of them, all the
+/// time.
 #[test]
 #[cfg_attr(miri, ignore = "needs arrays that grow by half")]
 fn chains_are_bounded_whatever_is_put_where_buckets_meet() {
@@ -185,7 +186,7 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
     assert_eq!((table.stats().bytes, table.overflow_buckets(&participant.guard())), (0, 0));
 }
 
-/// Somebody who fills rows of buckets, and leaves one record in the last of each: cheap, if only records counted.
+/// An attacker that fills rows of buckets, and leaves one record in the last of each: cheap, if only records counted.
 #[test]
 fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
     const QUOTA: u64 = 8_000;
@@ -211,7 +212,7 @@ fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
     }
     assert!(refused, "the quota was reached");
     assert!(held(&participant).0 > QUOTA / 2, "by buckets: {:?}", held(&participant));
-    // What is left is deleted, and all of it is there again.
+    // The remaining records are deleted, and all of the room is there again.
     for index in 0..buckets(&table) {
         let last = border(&table, index) + CHAIN_RECORDS as u64;
         let _may_not_be_there = table.delete(&participant, last, &last.to_le_bytes(), StoreCondition::Always, 0);
@@ -219,7 +220,7 @@ fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
     assert_eq!((table.stats().bytes, held(&participant)), (0, (0, 0)));
 }
 
-/// What a record of [`put_at`] counts.
+/// Returns the charge of a record of [`put_at`].
 fn charge_of_one() -> u64 {
     let (epochs, table) = open_table();
     let participant = epochs.register();

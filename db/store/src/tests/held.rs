@@ -1,4 +1,4 @@
-//! Values that are held outlive their records, whatever becomes of these, and nothing outlives the last hold.
+//! Held values outlive their records, whatever happens to these, and nothing outlives the last hold.
 
 use super::super::record::COUNTED_HELD;
 use super::*;
@@ -10,14 +10,14 @@ use sandstorm_net::shared_bytes::SharedBytes;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-/// The tests look at one count of records.
+/// Serialises the tests, which share one count of records.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn key(number: u64) -> Vec<u8> {
     format!("held:{number}").into_bytes()
 }
 
-/// A value that belongs to a version of a key.
+/// Returns the value of a version of a key.
 fn value(seed: u64, len: usize) -> Vec<u8> {
     let mut random = SmallRng::seed_from_u64(seed);
     (0..len).map(|_| random.random()).collect()

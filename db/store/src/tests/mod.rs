@@ -1,4 +1,4 @@
-//! What the store promises: against a model, under concurrency, and that nothing is freed early or kept.
+//! The store's promises: against a model, under concurrency, and that nothing is freed early or kept.
 
 mod concurrent;
 mod crowds;
@@ -62,7 +62,7 @@ fn scan_all(table: &RecordTable, participant: &mut Participant, limit: usize, no
     }
 }
 
-/// The keys of a span, `limit` at most, read in as many calls as it takes.
+/// Returns the keys of a span, `limit` at most, read in as many calls as it takes.
 fn range_all(
     table: &RecordTable,
     guard: &EpochGuard<'_>,

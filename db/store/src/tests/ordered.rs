@@ -1,5 +1,5 @@
-//! Ordered tables while many threads write: nothing that stays is missed, nothing is shown twice or out of order, and
-//! the index holds what the table does in the end.
+//! Ordered tables while many threads write: no lasting key is missed, none is shown twice or out of order, and the
+//! index equals the table in the end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::{RecordUpdate, StoreCondition, StripeSet};
 const COMING: u32 = 400;
 const STAYING: u32 = 100;
 
-/// Says so when it is dropped, after a failure too: whoever waits for that ends as well.
+/// Signals when it is dropped, after a failure too, so that threads that wait for that end as well.
 struct Says<'a>(&'a AtomicBool);
 
 impl Drop for Says<'_> {
@@ -34,7 +34,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Writes one of a thread's own keys, or deletes it, by one of all the ways that there are.
+/// Writes one of a thread's own keys, or deletes it, in one of all the possible ways.
 fn step(table: &RecordTable, participant: &Participant, thread: u32, state: &mut u64) {
     let number = (random(state) as u32 % COMING) * 8 + thread;
     let key = key_of(number);
@@ -60,7 +60,7 @@ fn step(table: &RecordTable, participant: &Participant, thread: u32, state: &mut
     }
 }
 
-/// What a range must be, whoever writes meanwhile.
+/// Checks a range, whatever other threads write meanwhile.
 fn check(table: &RecordTable, participant: &Participant, backward: bool, threads: u32) {
     let guard = participant.guard();
     let mut keys = range_all(table, &guard, KeyRange::new(b"", b"", backward), usize::MAX, 0);
@@ -89,7 +89,7 @@ fn ranges_miss_nothing_that_stays_while_others_write_and_the_table_grows() {
             let (mut participant, mut state) = (epochs.register(), u64::from(thread));
             for round in 0..rounds as u32 {
                 step(table, &participant, thread, &mut state);
-                // Others that only ever come, so that the table grows under all of it.
+                // Other keys only ever come, so that the table grows under all of it.
                 put(table, &participant, &key_of((round + 10_000) * 64 + thread * 8 + 5), b"");
                 participant.quiescent();
             }
@@ -214,7 +214,7 @@ fn a_write_to_an_ordered_cache_evicts_a_bounded_number_and_one_under_all_locks_m
     let evicted = table.stats().evictions - before.evictions;
     assert!((1..=crate::limits::ORDERED_EVICTIONS_PER_WRITE as u64).contains(&evicted), "{evicted} were evicted");
     drop(table);
-    // Few records: most stripes have none, and those that a write finds in its own are no help.
+    // Few records: most stripes have none, and those in a write's own stripe are no help.
     let (epochs, table) = table_with(StorageMode::Cache, 100 << 10, true);
     let participant = epochs.register();
     let mut all = table.exclusive(&participant, StripeSet::ALL);

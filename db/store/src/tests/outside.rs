@@ -1,5 +1,5 @@
-//! Values that stay where they came, such as in a packet's buffer: records that hold them are like any others, and let
-//! go of them.
+//! Values that stay where they arrived, such as in a packet's buffer: records that hold them are like any others, and
+//! release them.
 
 use super::*;
 use crate::limits::{MAX_KEY_BYTES, ZERO_COPY_MIN_VALUE_BYTES};
@@ -7,7 +7,7 @@ use crate::{StoreCondition, StoreError};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_net::shared_bytes::SharedBytes;
 
-/// Where values come: each owner has more bytes than the value.
+/// The source of values: each owner has more bytes than the value.
 struct Buffers(Vec<Arc<Vec<u8>>>);
 
 impl Buffers {
@@ -17,7 +17,7 @@ impl Buffers {
         SharedBytes::of(buffer).into_slice(42..42 + value.len()).expect("it is there")
     }
 
-    /// Those that something holds.
+    /// The owners that are still held.
     fn held(&self) -> usize {
         self.0.iter().filter(|buffer| Arc::strong_count(buffer) > 1).count()
     }
@@ -79,7 +79,7 @@ fn a_value_is_let_go_of_when_its_record_goes_and_when_it_was_refused() {
     assert_eq!(put, Err(StoreError::OutOfMemory));
     drop((refused, large));
     assert_eq!(buffers.held(), 1);
-    // Replaced and deleted: it goes after who reads it.
+    // Replaced and deleted: it goes after its reader.
     assert_eq!(table.increment(&participant, table.hash(key), key, 1, 0), Err(StoreError::NotANumber));
     put_shared(&table, &participant, key, buffers.share(b"41"), &WriteOptions::default());
     assert_eq!(table.increment(&participant, table.hash(key), key, 1, 0).map(|(sum, _)| sum), Ok(42));

@@ -1,4 +1,4 @@
-//! Nothing is freed while someone may read it; nothing is kept once nobody can.
+//! Nothing is freed while a thread may read it; nothing is kept once no thread can.
 
 use super::super::record::COUNTED;
 use super::*;
@@ -139,7 +139,7 @@ fn what_is_replaced_is_bounded_though_a_reader_never_ends() {
     assert_eq!(try_put(&writer, &table, 0), Err(StoreError::ReclaimPressure));
     assert_eq!(table.stats().held_back, 2);
     assert!(epochs.is_crowded());
-    // Another table's writes do not suffer, and what only takes away is never refused.
+    // Another table's writes do not suffer, and removals are never refused.
     assert!(try_put(&writer, &other, 0).is_ok());
     assert_eq!(table.delete(&writer, table.hash(key(0)), key(0), StoreCondition::Always, 0), Ok(true));
     assert_eq!(get(&table, &writer, key(1)).map(|value| value.len()), Some(VALUE), "it is as it was");

@@ -1,4 +1,4 @@
-//! Limits, growth and eviction: what the table looks like after much work.
+//! Limits, growth and eviction: the shape of the table after much work.
 
 use super::*;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};

@@ -12,7 +12,7 @@ use crate::{RecordUpdate, StoreError, StripeSet, UpdateValue};
 enum Op {
     Keep,
     Delete,
-    /// Bytes before and after what is there.
+    /// Puts bytes before and after the present value.
     Surround {
         before: Vec<u8>,
         after: Vec<u8>,
@@ -42,7 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What an operation makes of an entry.
+/// Returns an entry after an operation.
 fn model(op: &Op, old: Option<&Entry>, now_ms: u64) -> Option<Entry> {
     match op {
         Op::Keep | Op::Wait { .. } => old.cloned(),
@@ -217,8 +217,8 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
                         |_| RecordUpdate::Put { value: b"v".as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
                     while held.update(hash, &key, 0, put).is_err() {
                         assert_ne!(stripes, StripeSet::ALL, "the table grows with what is put in");
-                        // Who clears the table has its growth in hand and waits for these stripes. What is written may
-                        // be gone then.
+                        // A thread that clears the table holds its growth lock and waits for these stripes. Written
+                        // records may be gone then.
                         drop(held);
                         written.clear();
                         std::thread::yield_now();

@@ -1,27 +1,27 @@
-//! What a transaction changes.
+//! The changes of a transaction.
 
 use super::super::RecordTable;
 
-/// What a transaction changes.
+/// One change of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyChange<'k> {
-    /// Where.
+    /// The table.
     pub table: &'k RecordTable,
     /// [`RecordTable::hash`] of the key.
     pub hash: u64,
     /// The key.
     pub key: &'k [u8],
-    /// The record that is to be there; `None`: there is to be none.
+    /// The record to write; `None`: the record is removed.
     pub becomes: Option<NewRecord<'k>>,
 }
 
-/// A record to be.
+/// A record to write.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRecord<'k> {
-    /// Its value.
+    /// The record's value.
     pub value: &'k [u8],
-    /// Its flags.
+    /// The record's flags.
     pub flags: u32,
-    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
+    /// The time from which on it counts as absent, in milliseconds since the Unix epoch; 0: never.
     pub expires_at_ms: u64,
 }

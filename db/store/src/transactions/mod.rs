@@ -1,31 +1,31 @@
-//! Transactions: any number of reads are found to hold and any number of changes are made at one moment, or nothing
+//! Transactions: any number of reads are confirmed and any number of changes are made at one moment, or nothing
 //! happens.
 //!
-//! Optimistic: whoever prepares a transaction reads without locks and notes the versions (0: no record). [`commit`]
-//! then
-//! 1. locks the stripes of what it changes and of what it found absent, tables by address, stripes by number: the order
-//!    of all who take several, so that none of them wait for each other in a ring;
-//! 2. looks at the ranges that it has read, with all stripes of their tables locked: nobody adds, removes or writes a
-//!    record there until they are let go in step 5, so what a range holds now is what it holds at the moment of the
+//! Optimistic: the caller that prepares a transaction reads without locks and notes the versions (0: no record).
+//! [`commit`] then
+//! 1. locks the stripes of its changes and of the keys that it found absent, tables by address, stripes by number.
+//!    Every thread that locks several uses this order, so that none of them wait for each other in a ring;
+//! 2. checks the ranges that it has read, with all stripes of their tables locked. No thread adds, removes or writes a
+//!    record there until they are unlocked in step 5. So a range's content now is its content at the moment of the
 //!    transaction. This takes as long as ranges are; writers of these tables wait for it, and readers do not;
-//! 3. has readers of the stripes that it changes wait (in [`RecordTable::get`]), so that they see all of the changes or
-//!    none;
-//! 4. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at
-//!    which the transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a
-//!    writer whose moment was before would have its lock still, or have installed everything. If one is, all that was
-//!    read is locked as well, once, and looked at again: so nobody is refused because of a neighbour in the same
-//!    stripe;
-//! 5. lets go of the stripes that it does not change: who may only read a table holds its writers off for a look at
-//!    most;
+//! 3. makes readers of the stripes that it changes wait (in [`RecordTable::get`]), so that they see all of the changes
+//!    or none;
+//! 4. checks the records that it has read: the versions must be those that were noted. Here, after the fence, is the
+//!    moment at which the transaction takes place. A stripe that it has not locked must not be locked by another thread
+//!    either: a writer whose moment was before would have its lock still, or have installed everything. If one is, all
+//!    stripes that were read are locked as well, once, and checked again. So no transaction is refused because of
+//!    another key in the same stripe;
+//! 5. unlocks the stripes that it does not change: a transaction that may only read a table locks its writers out for
+//!    one check at most;
 //! 6. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
-//! 7. installs them, and lets go;
+//! 7. installs the changes, and unlocks;
 //! 8. does the tables' growth that is due, as any write, with no lock but one.
 //!
-//! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and
-//! absence does not. Why it need not stay locked: who writes it after the look comes after this transaction, and
-//! whoever sees that write sees by then that readers have to wait for the changes, since that was announced before the
-//! lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it
-//! brings.
+//! Why an absent key is locked: it may come and go between the fence and the check, which a version would show and
+//! absence does not. Why it need not stay locked: a thread that writes it after the check comes after this transaction.
+//! Any thread that sees that write sees by then that readers have to wait for the changes, since that was announced
+//! before the lock was released. Expiry uses a clock that no commit sees go back ([`super::Epochs`]), whichever
+//! thread's time it brings.
 
 pub(crate) mod change;
 pub(crate) mod protocol;
@@ -45,10 +45,10 @@ pub use self::snapshot::snapshot;
 use super::table::{CommitAnnouncement, ExpiryBudget, PreparedWrites};
 use super::{ExclusiveStripes, KeyRange, Participant, RecordTable, StoreError, StripeSet};
 
-/// What a transaction has read.
+/// One read of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRead<'k> {
-    /// Where.
+    /// The table.
     pub table: &'k RecordTable,
     /// [`RecordTable::hash`] of the key.
     pub hash: u64,
@@ -61,21 +61,21 @@ pub struct KeyRead<'k> {
 /// A range of an ordered table that a transaction has read: these records and no others.
 #[derive(Clone, Debug)]
 pub struct RangeRead<'k> {
-    /// Where.
+    /// The table.
     pub table: &'k RecordTable,
-    /// Between which keys.
+    /// The bounds of the keys.
     pub span: KeyRange<'k>,
     /// Key and version of each record, in the order in which the span is read.
     pub rows: Vec<(&'k [u8], u64)>,
 }
 
-/// Why a transaction did not happen.
+/// The reason why a transaction did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// What it has read is no longer so.
+    /// A record or range that it has read has changed.
     #[error("records that the transaction read were changed by others: retry it")]
     Conflict,
-    /// A table does not take the changes.
+    /// A table refuses the changes.
     #[error(transparent)]
     Refused(#[from] StoreError),
     /// Two changes of one key.
@@ -83,8 +83,7 @@ pub enum CommitError {
     DuplicateKey,
 }
 
-/// Makes all changes at one moment at which everything that was read is so, or none. Puts the changes into its own
-/// order.
+/// Makes all changes at one moment at which everything that was read still holds, or none. Reorders the changes.
 ///
 /// # Errors
 /// See [`CommitError`]; nothing has changed then.
@@ -97,7 +96,7 @@ pub fn commit(
     commit_with_ranges(participant, reads, &[], changes, now_ms)
 }
 
-/// The same where ranges of ordered tables were read, too.
+/// As above where ranges of ordered tables were read, too.
 ///
 /// # Errors
 /// As [`commit`].
@@ -131,7 +130,7 @@ pub fn commit_with_ranges(
             Ok(()) => return Ok(()),
         }
     }
-    // With everything locked there is nothing to be unsure of; and what has expired goes within a few tries.
+    // With everything locked, nothing is uncertain; and expired records go within a few tries.
     Err(CommitError::Conflict)
 }
 
@@ -140,7 +139,7 @@ fn lock_order<'c>(change: &KeyChange<'c>) -> (usize, u64, &'c [u8]) {
     (ptr::from_ref(change.table).addr(), change.hash, change.key)
 }
 
-/// What is locked beside the stripes of changes and of absent keys.
+/// The stripes that are locked beside those of changes and of absent keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LockScope {
     Necessary,
@@ -148,21 +147,21 @@ enum LockScope {
 }
 
 enum AttemptFailure {
-    /// Somebody is writing to a stripe of what was read.
+    /// Another thread is writing to a stripe that was read.
     Contended,
-    /// More records of a range have expired than may be removed while all wait.
+    /// More records of a range have expired than may be removed while all writers wait.
     Expired,
     Final(CommitError),
 }
 
-/// What a transaction does with one table.
+/// A transaction's locks and changes in one table.
 struct TableLocks<'t> {
     table: &'t RecordTable,
-    /// To be locked.
+    /// The stripes to be locked.
     stripes: StripeSet,
-    /// Of them, those that are changed.
+    /// Those of them that are changed.
     changed: StripeSet,
-    /// Its changes among all.
+    /// The table's changes among all.
     changes: Range<usize>,
     held: Option<ExclusiveStripes<'t>>,
 }
@@ -207,17 +206,17 @@ impl<'t> TableLocks<'t> {
         &mut parts[index]
     }
 
-    /// Whether the stripe of what was read is to be locked.
+    /// Returns whether the stripe of a read is to be locked.
     fn locks(&self, read: &KeyRead<'_>) -> bool {
         ptr::eq(self.table, read.table) && self.stripes.has(read.hash)
     }
 
-    /// Whether it is locked for as long as changes are made.
+    /// Returns whether it is locked until the changes are made.
     fn keeps_read_locked(&self, read: &KeyRead<'_>) -> bool {
         ptr::eq(self.table, read.table) && self.changed.has(read.hash)
     }
 
-    /// Lets go of what is not changed.
+    /// Unlocks the stripes that are not changed.
     fn unlock_unchanged(&mut self) {
         match &mut self.held {
             Some(held) if !self.changed.is_empty() => held.keep(self.changed),
@@ -225,7 +224,7 @@ impl<'t> TableLocks<'t> {
         }
     }
 
-    /// Whether a read is so at this moment, and stays so or was not touched by an earlier commit.
+    /// Returns whether a read holds at this moment, and will hold or was not touched by an earlier commit.
     fn holds(&mut self, participant: &Participant, read: &KeyRead<'_>, now_ms: u64) -> Result<bool, AttemptFailure> {
         let noted = (read.version != 0).then_some(read.version);
         if self.locks(read)
@@ -262,7 +261,7 @@ impl<'a, 't> CommitAttempt<'a, 't> {
     ) -> CommitAttempt<'a, 't> {
         let parts = TableLocks::of(reads, ranges, changes, reach);
         let stays_locked = |read| parts.iter().any(|part| part.keeps_read_locked(read));
-        // Ranges are of a whole table, which is let go.
+        // Ranges are of a whole table, which is unlocked.
         let stay_locked = reads.iter().map(stays_locked).chain(ranges.iter().map(|_| false));
         let unannounced = needs_no_announcement(changes.len(), stay_locked);
         CommitAttempt { participant, reads, ranges, changes, parts, unannounced, now_ms }
@@ -286,9 +285,9 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
     type Announced = Vec<CommitAnnouncement<'t>>;
     type Failure = AttemptFailure;
 
-    /// Whether all ranges hold what they did.
+    /// Returns whether all ranges have the records that were read.
     fn check_locked(&mut self) -> Result<(), AttemptFailure> {
-        // With the locks, so that who wrote before has had the time of before, and who writes after has a later one.
+        // With the locks, so that an earlier writer has had an earlier time, and a later writer has a later one.
         self.now_ms = self.participant.epochs().commit_time(self.now_ms);
         #[cfg(test)]
         tests::pause::at_ranges();
@@ -313,7 +312,7 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
         announced.map(|part| part.table.announce(part.changed)).collect()
     }
 
-    /// Whether all records that were read are so at this moment.
+    /// Returns whether all records that were read are unchanged at this moment.
     fn check(&mut self) -> Result<(), AttemptFailure> {
         for read in self.reads {
             let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, read.table));

@@ -1,23 +1,25 @@
-//! Promise: a commit is seen whole or not at all, at one moment, and nothing that was written is lost. Loom tries every
-//! interleaving (up to so many preemptions) of two or three threads, stale reads included. A test program of its own
-//! (`cargo test -p sandstorm-store --test commits`): loom replaces the process's handlers of faults, which the tests of
+//! Promise: a commit is seen whole or not at all, at one moment, and no write is lost. Loom tries every interleaving
+//! (up to so many preemptions) of two or three threads, stale reads included. A test program of its own
+//! (`cargo test -p sandstorm-store --test commits`): loom replaces the process's fault handlers, which the tests of
 //! extensions need.
 //!
-//! *Real* here is `core.rs`, over loom's atomics: the order of a commit's steps and its fence, announcing and taking
-//! back, what a get waits for, when a stripe counts as written to, and when a commit need not be announced.
+//! *Real* here is `protocol.rs`, over loom's atomics: the order of a commit's steps and its fence, and announcing and
+//! taking back. So are a get's reason to wait, the test that a stripe is being written to, and the case of a commit
+//! without announcement.
 //!
-//! *Modelled*, as the real code does it: a stripe's lock (loom's mutex, and a word that tells whether it is held, read
-//! as relaxed as parking_lot does), a record (one word: its version; 0: none; stored with release under the lock and
-//! loaded with acquire, as a slot's pointer is), two keys in two tables, in one table, or in one stripe of it, what
-//! [`ModelCommit`] locks, in which order, and how it checks what it has read (`Part::of`, `Part::holds` and `commit` in
-//! `mod.rs`), a snapshot (`snapshot.rs`, without its last resort), and who retries. A range is one of a key: its stripe
-//! stands for all of its table's. There is no growth, no expiry and no quota.
+//! *Modelled*, as the real code does it: a stripe's lock (loom's mutex, and a word that tells whether it is locked,
+//! read as relaxed as parking_lot does). A record is one word: its version (0: none), stored with release under the
+//! lock and loaded with acquire, as a slot's pointer is. There are two keys in two tables, in one table, or in one
+//! stripe of it. Further modelled: the locks that [`ModelCommit`] takes and their order, and how it checks its reads
+//! (`TableLocks::of`, `TableLocks::holds` and `commit` in `mod.rs`). So are a snapshot (`snapshot.rs`, without its last
+//! resort), and the retries. A range is one of a key: its stripe stands for all of its table's. There is no growth, no
+//! expiry and no quota.
 //!
-//! Loom remembers who had a word last, not who else: a writer that looked at a word before it writes it would hide an
-//! earlier reader, and orders would not be tried. So who holds a word's lock looks at it by an exchange, which sees the
-//! same there.
+//! Loom remembers the last thread that used a word, and no other. A writer that loads a word before it writes it would
+//! hide an earlier reader, and orders would not be tried. So the holder of a word's lock reads it by an exchange, which
+//! sees the same there.
 //!
-//! Each promise has twins that leave out a step and must fail, so that the model is known to look at what it claims.
+//! Each promise has twins that leave out a step and must fail, so that the model is known to test what it claims.
 #![cfg(not(miri))]
 
 use std::cell::Cell;
@@ -33,7 +35,7 @@ mod sync {
 
     use super::{LEFT_OUT, OmittedStep};
 
-    /// A mutex that tells whether it is held. That word is all that who does not take it sees of it.
+    /// A mutex that tells whether it is locked. A thread that does not take it sees only that word.
     pub(super) struct Lock<T> {
         mutex: loom::sync::Mutex<()>,
         held: AtomicBool,
@@ -89,11 +91,11 @@ enum OmittedStep {
     Wait,
     /// Versions are not compared.
     Validation,
-    /// Nobody looks whether what was read is locked.
+    /// No commit checks whether the stripes that it read are locked.
     Writers,
-    /// A single change is announced only where something that was read was never locked.
+    /// A single change is announced only where a stripe that was read was never locked.
     UnlockReads,
-    /// The lock of a range is let go when it was looked at, before the changes are announced.
+    /// The lock of a range is released when it was checked, before the changes are announced.
     RangeLock,
 }
 
@@ -105,7 +107,7 @@ const KEYS: usize = 2;
 const X: usize = 0;
 const Y: usize = 1;
 
-/// Two keys: their versions, the locks of their stripes, and what is announced of their tables.
+/// Two keys: their versions, the locks of their stripes, and the announcements of their tables.
 struct ModelStore {
     announced: [CommitMask; KEYS],
     versions: [AtomicU64; KEYS],
@@ -113,7 +115,7 @@ struct ModelStore {
     place: KeyPlacement,
 }
 
-/// Where the keys are.
+/// The tables and stripes of the keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeyPlacement {
     TwoTables,
@@ -121,7 +123,7 @@ enum KeyPlacement {
     OneStripe,
 }
 
-/// A transaction: what it read (key, version), as records and as ranges, and what it writes (key, version).
+/// A transaction: its reads (key, version), as records and as ranges, and its writes (key, version).
 #[derive(Default)]
 struct ModelCommit {
     reads: Vec<(usize, u64)>,
@@ -138,7 +140,7 @@ enum ModelFailure {
 /// The locks that a commit holds, by stripe.
 type ModelLocks<'s> = [Option<ModelLockGuard<'s, ()>>; KEYS];
 
-/// What was announced; taken back when dropped.
+/// An announcement; taken back when dropped.
 struct ModelAnnouncement<'s>(&'s CommitMask, u64);
 
 impl<'s> ModelAnnouncement<'s> {
@@ -176,12 +178,12 @@ impl ModelStore {
         self.versions[key].load(Ordering::Acquire)
     }
 
-    /// The same for who holds the lock.
+    /// As above for the lock's holder.
     fn look_held(&self, key: usize) -> u64 {
         self.versions[key].fetch_or(0, Ordering::Acquire)
     }
 
-    /// `Table::get`.
+    /// `RecordTable::get`.
     fn get(&self, key: usize) -> u64 {
         if self.table(key).any() && LEFT_OUT.get() != OmittedStep::Wait {
             let stripe = self.stripe(key);
@@ -190,20 +192,20 @@ impl ModelStore {
         self.look(key)
     }
 
-    /// A plain write of one key: what becomes of its version.
+    /// A plain write of one key: `f` makes the new version of the old one.
     fn update(&self, key: usize, f: impl FnOnce(u64) -> u64) {
         let _lock = self.locks[self.stripe(key)].lock();
         self.versions[key].store(f(self.look_held(key)), Ordering::Release);
     }
 
-    /// All keys of one moment; `None` where others wrote meanwhile.
+    /// Returns all keys of one moment; `None` where other threads wrote meanwhile.
     fn snapshot(&self) -> Option<[u64; KEYS]> {
         let versions = [self.get(X), self.get(Y)];
         let reads = vec![(X, versions[X]), (Y, versions[Y])];
         self.commit(&ModelCommit { reads, ..ModelCommit::default() }).then_some(versions)
     }
 
-    /// Whether it was made.
+    /// Returns whether it was made.
     fn commit(&self, commit: &ModelCommit) -> bool {
         for all in [false, true] {
             match self.attempt(commit, all) {
@@ -229,7 +231,7 @@ impl ModelStore {
     }
 }
 
-/// `ModelAttempt` in `mod.rs`.
+/// `CommitAttempt` in `mod.rs`.
 struct ModelAttempt<'s> {
     store: &'s ModelStore,
     commit: &'s ModelCommit,
@@ -293,8 +295,8 @@ impl<'s> CommitSteps for ModelAttempt<'s> {
     }
 }
 
-/// Runs threads in every interleaving (of so many preemptions, where that is said), then looks at what has become of
-/// the store.
+/// Runs threads in every interleaving (of so many preemptions, where that is said), then checks the store's final
+/// state.
 fn explore(
     left_out: OmittedStep,
     preemptions: Option<usize>,
@@ -344,7 +346,7 @@ fn gets_y_first(store: &ModelStore) {
     assert!(y != 10 || x == 10, "the second change was seen, then not the first: {y} {x}");
 }
 
-/// Gets of both keys, one after the other: who has seen the commit sees all of it from then on.
+/// Gets of both keys, one after the other: a reader that has seen the commit sees all of it from then on.
 fn all_or_nothing_by_gets(left_out: OmittedStep, place: KeyPlacement) {
     let at_the_end = |store: &ModelStore| {
         assert_eq!([store.get(X), store.get(Y)], [10, 10]);
@@ -406,7 +408,7 @@ fn without_validation_a_snapshot_holds_half_a_commit() {
     all_or_nothing_by_snapshot(OmittedStep::Validation, false, KeyPlacement::TwoTables);
 }
 
-/// Adds one to a key, in a transaction that is begun anew where others wrote. Its one change is not announced.
+/// Adds one to a key, in a transaction that begins anew where others wrote. Its one change is not announced.
 fn adds_one(store: &ModelStore) {
     loop {
         let version = store.get(X);
@@ -443,7 +445,8 @@ fn without_validation_an_update_is_lost() {
     additions(OmittedStep::Validation);
 }
 
-/// Each reads what the other one writes, as records or as ranges: both cannot have found the other's as it was.
+/// Each reads the key that the other one writes, as a record or as a range: both cannot have found the other's
+/// unchanged.
 fn crossed(left_out: OmittedStep, place: KeyPlacement, before: u64, ranges: usize) {
     let threads: &[fn(&ModelStore)] = match ranges {
         0 => &[|store| crosses(store, X, Y, false), |store| crosses(store, Y, X, false)],
@@ -465,7 +468,7 @@ fn crossed(left_out: OmittedStep, place: KeyPlacement, before: u64, ranges: usiz
 
 fn crosses(store: &ModelStore, read: usize, written: usize, as_range: bool) {
     let version = store.get(read);
-    // What it met is no conflict if the other one's change was seen at once.
+    // Meeting it is no conflict if the other one's change was seen at once.
     if version != 10 {
         let (read, writes) = (vec![(read, version)], vec![(written, 10)]);
         let (ranges, reads) = if as_range { (read, Vec::new()) } else { (Vec::new(), read) };
@@ -493,7 +496,7 @@ fn without_looking_at_ranges_both_are_made() {
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_the_fence_both_are_made() {
-    // In two tables: in one, what is announced has one order itself.
+    // In two tables: in one, the announcements themselves have an order.
     crossed(OmittedStep::Fence, KeyPlacement::TwoTables, 1, 0);
 }
 
@@ -520,14 +523,14 @@ fn writes_y_without_a_range(store: &ModelStore) {
 fn writes_x_and_looks_for_y(store: &ModelStore) {
     store.update(X, |_| 5);
     let y = store.get(Y);
-    // What is there now was there then, for who came after X.
+    // A thread that came after X sees what was there then.
     thread::yield_now();
     assert_eq!(store.get(Y), y, "the transaction found X absent and was made after X was written");
 }
 
-/// A transaction has found X absent, or an empty range, and writes Y. Somebody writes X, and then looks for Y: the
-/// transaction was before, or it did not happen. Its one change has to be announced, since the lock of X is let go
-/// before it is made.
+/// A transaction has found X absent, or an empty range, and writes Y. Another thread writes X, and then looks for Y:
+/// the transaction was before, or it did not happen. Its one change has to be announced, since the lock of X is
+/// released before it is made.
 fn a_single_change(left_out: OmittedStep, place: KeyPlacement, as_range: bool) {
     let by_key: &[fn(&ModelStore)] = &[writes_y_without_x, writes_x_and_looks_for_y];
     let by_range: &[fn(&ModelStore)] = &[writes_y_without_a_range, writes_x_and_looks_for_y];

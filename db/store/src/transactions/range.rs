@@ -1,4 +1,4 @@
-//! The beginning of a range, in a bounded number of steps; on request as it was at one moment.
+//! The beginning of a range, in a bounded number of steps; on request, as it was at one moment.
 
 use super::{RangeRead, commit_with_ranges};
 use crate::limits::SNAPSHOT_TRIES;
@@ -6,12 +6,12 @@ use crate::{
     EpochGuard, KeyRange, NotOrdered, Participant, RangeProgress, RecordRef, RecordTable, ScanBudget, StripeSet,
 };
 
-/// What is asked for.
+/// A request for the beginning of a range.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeQuery<'g> {
-    /// Who asks.
+    /// The participant of the request.
     pub participant: &'g Participant,
-    /// Protects the records.
+    /// The guard that protects the records.
     pub guard: &'g EpochGuard<'g>,
     /// The table, which must be an ordered one.
     pub table: &'g RecordTable,
@@ -30,23 +30,23 @@ pub struct RangeSlice<'g> {
     pub records: Vec<RecordRef<'g>>,
     /// The key behind which it goes on; `None`: this was all of it, or not even the first record fits.
     pub on: Option<&'g [u8]>,
-    /// There is a further record, which is one too many or does not fit.
+    /// There is a further record, beyond the limit or the room.
     pub is_full: bool,
 }
 
 impl RangeSlice<'_> {
-    /// Whether there is no room even for the first record.
+    /// Returns whether there is no room even for the first record.
     #[inline]
     pub fn none_fits(&self) -> bool {
         self.is_full && self.records.is_empty()
     }
 }
 
-/// Tells of each record, by its place among those of the answer, whether there is room for it.
+/// Tells of each record, by its index in the answer, whether there is room for it.
 pub type FitPredicate<'f, 'g> = dyn FnMut(usize, &RecordRef<'g>) -> bool + 'f;
 
-/// Reads the first records of a range, as long as `fits` says of each that there is room for it. Ends before, too, when
-/// it has looked at as many keys as it may, of which many may have expired; what it looked at is counted.
+/// Reads the first records of a range, as long as `fits` says of each that there is room for it. It also ends once it
+/// has looked at as many keys as it may, of which many may have expired; the keys looked at are counted.
 ///
 /// # Errors
 /// [`NotOrdered`].
@@ -62,7 +62,7 @@ pub fn read_range<'g>(
     }
 }
 
-/// The same while nobody writes: every key has its record. The clock is read when nobody does any more.
+/// As above while no thread writes: every key has its record. The clock is read once no thread writes any more.
 fn read_locked<'g>(
     wanted: &RangeQuery<'g>,
     clock: &dyn Fn() -> u64,
@@ -76,7 +76,7 @@ fn read_locked<'g>(
     stretch.map(Option::unwrap_or_default)
 }
 
-/// `None`: it met nothing but keys that others were entering or removing, and there would be nowhere to go on from.
+/// `None`: it met only keys that other threads were entering or removing, and has no key to continue from.
 fn try_read_range<'g>(
     wanted: &RangeQuery<'g>,
     now_ms: u64,
@@ -87,7 +87,7 @@ fn try_read_range<'g>(
     let (mut left, mut records, mut is_full) = (span, Vec::new(), false);
     loop {
         let mut call = looks.for_next_call();
-        // One more than is asked for, which tells whether there is more.
+        // One more than requested, which tells whether there is more.
         let most = limit + 1 - records.len();
         let progress = table.range_within(guard, &mut left, most, now_ms, &mut call, &mut |record| {
             is_full = is_full || records.len() == limit || !fits(records.len(), &record);
@@ -103,7 +103,7 @@ fn try_read_range<'g>(
             break;
         }
     }
-    // What did not fit was looked at, and is still to come.
+    // A record that did not fit was looked at, and is still to come.
     let on = if is_full { records.last().map(|record| record.key()) } else { read_up_to(&span, &left) };
     if on.is_none() && !is_full {
         return Ok(None);
@@ -113,7 +113,7 @@ fn try_read_range<'g>(
     Ok(Some(RangeSlice { records, on: on.filter(|_| !at_start), is_full }))
 }
 
-/// The key up to which a span was looked at; `None` where nothing of it was.
+/// Returns the key up to which a span was looked at; `None` where nothing of it was.
 fn read_up_to<'k>(span: &KeyRange<'k>, left: &KeyRange<'k>) -> Option<&'k [u8]> {
     if span.backward {
         left.to.filter(|_| left.to != span.to)
@@ -122,7 +122,7 @@ fn read_up_to<'k>(span: &KeyRange<'k>, left: &KeyRange<'k>) -> Option<&'k [u8]> 
     }
 }
 
-/// The same with all records as they were at one moment.
+/// As above with all records as they were at one moment.
 ///
 /// # Errors
 /// [`NotOrdered`].
@@ -132,7 +132,7 @@ pub fn snapshot_range<'g>(
     fits: &mut FitPredicate<'_, 'g>,
 ) -> Result<RangeSlice<'g>, NotOrdered> {
     let RangeQuery { participant, table, span, .. } = *wanted;
-    // The clock of commits, as with the records of single keys.
+    // The clock of commits, as for the records of single keys.
     let clock = || participant.epochs().commit_time(wanted.now_ms);
     for _ in 0..SNAPSHOT_TRIES {
         let now_ms = clock();
@@ -150,7 +150,8 @@ pub fn snapshot_range<'g>(
     read_locked(wanted, &clock, looks, fits)
 }
 
-/// The part of a span up to a key, that included, from the end at which it is read; all of it where there is none.
+/// Returns the part of a span up to and including a key, from the end at which it is read; all of it where there is
+/// none.
 fn clip_to<'k>(span: &KeyRange<'k>, last: Option<&'k [u8]>) -> KeyRange<'k> {
     match last {
         None => *span,
@@ -195,7 +196,8 @@ mod tests {
         RangeQuery { participant, guard, table, span: KeyRange::new(b"", b"", false), limit: 10, now_ms: 0 }
     }
 
-    /// Else a commit that the locks are waited for may have found expired what is live by an earlier clock.
+    /// Otherwise a commit, for whose locks this waits, may have found a record expired that is live by an earlier
+    /// clock.
     #[test]
     fn the_clock_is_read_when_nobody_else_writes_any_more() {
         with_table(|table, participant| {

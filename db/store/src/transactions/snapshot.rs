@@ -4,7 +4,7 @@ use super::{KeyRead, commit};
 use crate::limits::SNAPSHOT_TRIES;
 use crate::{EpochGuard, Participant, RecordRef, RecordTable, StripeSet};
 
-/// The live records of some keys, given with their hashes, as they all were at one moment.
+/// Returns the live records of some keys, given with their hashes, as they all were at one moment.
 pub fn snapshot<'g>(
     participant: &'g Participant,
     guard: &'g EpochGuard<'_>,
@@ -13,7 +13,7 @@ pub fn snapshot<'g>(
     now_ms: u64,
 ) -> Vec<Option<RecordRef<'g>>> {
     let get = |now_ms| -> Vec<_> { keys.iter().map(|(hash, key)| table.get(guard, *hash, key, now_ms)).collect() };
-    // The clock of commits, for all of it: by the thread's own, records may live that an earlier transaction found
+    // The clock of commits, for all of it: by the thread's own, records may be live that an earlier transaction found
     // expired.
     let clock = || participant.epochs().commit_time(now_ms);
     for _ in 0..SNAPSHOT_TRIES {

@@ -1,4 +1,4 @@
-//! The program against an interpreter of its own, against what it is to decide, and in the kernel.
+//! Tests the program with an interpreter of its own, against its expected decisions, and in the kernel.
 
 use super::*;
 use crate::driver::{Burst, DatagramDriver, UdpDriver, UdpOptions};
@@ -7,9 +7,8 @@ use proptest::prelude::*;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Runs a program over a datagram's payload from `peer`, with a random word of the test's choice. What the kernel
-/// checks of a program before it takes it is asserted: jumps stay inside and lead forward, the last instruction
-/// returns.
+/// Runs a program over a datagram's payload from `peer`, with a random word of the test's choice. It asserts what the
+/// kernel checks of a program: jumps stay inside and lead forward, the last instruction returns.
 fn lets_in(program: &[BpfInstruction], peer: SocketAddr, payload: &[u8], random: u32) -> bool {
     let udp = [&peer.port().to_be_bytes()[..], &[0; 6], payload].concat();
     let network: Vec<u8> = match peer.ip() {
@@ -193,7 +192,7 @@ fn the_kernel_takes_the_program_and_decides_alike() {
             stranger.send_to(&datagram, server.local()).unwrap();
         }
         assert_eq!(collect(&mut server, &mut burst, 3), [plain(8), sealed(8), part()], "of the friend alone");
-        // The last one of the stranger may still be on its way.
+        // The last datagram of the unknown sender may still be under way.
         let end = Instant::now() + Duration::from_secs(20);
         while server.pressure().thrown_away < 7 {
             assert!(Instant::now() < end, "{:?}", server.pressure());
@@ -225,7 +224,7 @@ fn a_share_lets_in_about_as_much_in_the_kernel() {
         for _ in 0..100 {
             client.send_to(&plain(7), server.local()).unwrap();
         }
-        // The kernel hands datagrams over when it has time to: what is let in for certain comes after the others.
+        // The kernel hands datagrams over when it has time to: one that is surely let in comes after the others.
         client.send_to(&plain(8), server.local()).unwrap();
         let mut last = false;
         while !last {

@@ -114,7 +114,7 @@ opcodes! {
     GatKQ = 0x24 quiet of GatK,
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum BinaryStatus {
@@ -132,7 +132,7 @@ pub enum BinaryStatus {
     NotStored = 0x05,
     /// The value is no number.
     NotANumber = 0x06,
-    /// Who asks has not shown who it is, or may not do that.
+    /// The sender is not authenticated, or may not do that.
     Unauthorized = 0x20,
     /// SASL needs a further step.
     Continue = 0x21,
@@ -143,7 +143,7 @@ pub enum BinaryStatus {
 }
 
 impl BinaryStatus {
-    /// What memcached says beside it.
+    /// Returns memcached's text for it.
     pub fn text(self) -> &'static str {
         match self {
             BinaryStatus::Done | BinaryStatus::Continue => "",
@@ -167,11 +167,11 @@ pub struct BinaryResponseHeader<'a> {
     pub opcode: u8,
     /// The client's number of the request.
     pub opaque: u32,
-    /// How it ended.
+    /// The outcome.
     pub status: BinaryStatus,
     /// The record's number, or 0.
     pub cas: u64,
-    /// What stands before the key.
+    /// The extras, which stand before the key.
     pub extras: &'a [u8],
     /// The key, if it is named.
     pub key: &'a [u8],

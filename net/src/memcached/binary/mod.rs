@@ -1,8 +1,9 @@
 //! memcached's binary protocol: frames of a header of 24 bytes, extras, a key and a value. No sockets, no clocks, no
 //! allocation: a request borrows the bytes that it came in.
 //!
-//! [`parse`] takes one frame from the front of what has come. It decides by the header alone what a frame may be, so no
-//! more of a frame is waited for than a permitted command can need; what is too long is skipped and never kept.
+//! [`parse`] takes one frame from the front of the input. The header alone decides which frame is permitted, so the
+//! parser waits for no more of a frame than a permitted command can need. A frame that is too long is skipped and never
+//! kept.
 
 mod header;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -15,9 +16,9 @@ pub use header::{BinaryResponseHeader, BinaryStatus, HEADER_LEN, Opcode};
 use super::MAX_KEY_LEN;
 use super::text_request::{StoreMode, StoreRequest};
 
-/// With what requests begin.
+/// The first byte of requests.
 pub const MAGIC: u8 = 0x80;
-/// With what answers begin.
+/// The first byte of answers.
 pub const RESPONSE_MAGIC: u8 = 0x81;
 /// Longest body, bytes. A longer one ends the connection, as in memcached: a gigabyte is not worth to be skipped.
 pub const MAX_BODY_LEN: u32 = 1 << 30;
@@ -45,7 +46,7 @@ pub enum SaslMessage<'i> {
     },
 }
 
-/// What a frame asks for.
+/// The command of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryCommand<'i> {
     /// get, gat.
@@ -54,7 +55,7 @@ pub enum BinaryCommand<'i> {
         key: &'i [u8],
         /// A new time of expiry.
         exptime: Option<u32>,
-        /// Whether the answer names the key.
+        /// True if the answer names the key.
         with_key: bool,
     },
     /// touch.
@@ -64,19 +65,19 @@ pub enum BinaryCommand<'i> {
         /// The new time of expiry.
         exptime: u32,
     },
-    /// set, add, replace, append, prepend; with a number, which the record has to have, in the place of the first
-    /// three: [`StoreMode::Cas`].
+    /// set, add, replace, append, prepend. With a number, which the record has to have, the first three become
+    /// [`StoreMode::Cas`].
     Store {
-        /// What is stored, and how.
+        /// The value to be stored, and the mode.
         store: StoreRequest<'i>,
         /// The number that the record has to have which is appended to; 0: any.
         cas: u64,
     },
-    /// A value longer than can be stored. It is to be skipped, and told so; a `set` also ends what was there.
+    /// A value longer than can be stored. It is to be skipped, and refused; a `set` also ends what was there.
     TooLarge {
         /// The key.
         key: &'i [u8],
-        /// Whether it was a `set`.
+        /// True if it was a `set`.
         set: bool,
     },
     /// delete.
@@ -90,11 +91,11 @@ pub enum BinaryCommand<'i> {
     Arithmetic {
         /// The key.
         key: &'i [u8],
-        /// By so much.
+        /// The difference.
         delta: u64,
-        /// What is made where there is nothing.
+        /// The number that is stored where there is no record.
         initial: u64,
-        /// When that ends; all ones: nothing is made.
+        /// Time of expiry of such a record; all ones: none is made.
         exptime: u32,
         /// Up, or down.
         up: bool,
@@ -103,15 +104,15 @@ pub enum BinaryCommand<'i> {
     },
     /// flush.
     Flush {
-        /// When.
+        /// The delay.
         delay: u32,
     },
-    /// stat, of what the name says.
+    /// stat, of the named group.
     Stat {
         /// The name, empty for the general ones.
         name: &'i [u8],
     },
-    /// noop, and what else is taken and does nothing.
+    /// noop, and the other commands that are accepted and do nothing.
     Noop,
     /// version.
     Version,
@@ -121,8 +122,7 @@ pub enum BinaryCommand<'i> {
     Sasl(SaslMessage<'i>),
     /// No command; its body is skipped.
     Unknown,
-    /// A command whose parts have lengths that it cannot have. It is answered with this status, and the connection
-    /// ends.
+    /// A command whose parts have impossible lengths. It is answered with this status, and the connection ends.
     Malformed(BinaryStatus),
     /// A mechanism's name or credentials of a length that they cannot have; skipped, and answered with this status.
     Refused(BinaryStatus),
@@ -131,24 +131,24 @@ pub enum BinaryCommand<'i> {
 /// A frame that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BinaryFrame<'i> {
-    /// What it asks for.
+    /// The command.
     pub command: BinaryCommand<'i>,
     /// The command's number, which the answer has, too.
     pub opcode: u8,
     /// The client's own number of the request, which the answer has, too.
     pub opaque: u32,
-    /// Whether no answer is wanted where all is well. A quiet get is answered where there is something.
+    /// True if no answer is wanted on success. A quiet get is answered if there is a record.
     pub quiet: bool,
 }
 
-/// What stands at the front of what has come.
+/// The result of parsing the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryParse<'i> {
-    /// A part of a frame: it takes at least so many bytes.
+    /// A part of a frame: the whole takes at least so many bytes.
     Incomplete(usize),
     /// A frame.
     Frame {
-        /// What it asks for.
+        /// The frame.
         frame: BinaryFrame<'i>,
         /// Bytes that it takes of those that have come.
         used: usize,
@@ -159,7 +159,7 @@ pub enum BinaryParse<'i> {
     Fatal,
 }
 
-/// The lengths of a frame's parts, and what else its header says.
+/// The lengths of a frame's parts, and the rest of its header.
 #[derive(Clone, Copy)]
 struct BinaryFrameHeader {
     opcode: Option<Opcode>,
@@ -171,7 +171,7 @@ struct BinaryFrameHeader {
     cas: u64,
 }
 
-/// What a header permits.
+/// The bodies that a header permits.
 enum BodyPolicy {
     /// The frame is waited for.
     Read,
@@ -267,7 +267,7 @@ fn body_policy(head: &BinaryFrameHeader, max_value: usize) -> BodyPolicy {
     }
 }
 
-/// The command of a frame whose lengths are permitted and whose body is there.
+/// Decodes the command of a frame whose lengths are permitted and whose body is there.
 fn decode_command<'i>(head: &BinaryFrameHeader, body: &'i [u8]) -> BinaryCommand<'i> {
     let (extras, rest) = body.split_at(head.extras);
     let (key, value) = rest.split_at(head.key);

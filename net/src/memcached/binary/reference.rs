@@ -1,27 +1,27 @@
-//! The same reading once more, slow and simple: a table of what each command's parts may be, and the fields of the
-//! header by their places. To compare with.
+//! The same parser once more, slow and simple: a table of the permitted parts of each command, and the fields of the
+//! header by their offsets. For comparison.
 
 use super::{BinaryCommand, BinaryFrame, BinaryParse, BinaryStatus, SaslMessage, parse};
 
 /// Longest value of these readings.
 pub const MAX_VALUE: usize = 300;
 
-/// What the slow reading makes of a frame.
+/// The slow parser's result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BinaryReferenceParse {
-    /// Not all there: so many bytes are needed.
+    /// Not all of it has come: so many bytes are needed.
     Incomplete(usize),
-    /// Bytes that make a request, bytes to be skipped, what it asks for in words of its own.
+    /// Bytes of the request, bytes to be skipped, and the request as text.
     Complete(usize, u64, String),
     /// No request.
     Fatal,
 }
 
-/// What the parts of a command may be.
+/// The permitted parts of a command.
 type CommandSpec = (u8, &'static str, &'static [usize], u8, bool, bool);
 
-/// All commands: each one's number, its name, the lengths of its extras, whether it has a key (or may have one: 2),
-/// whether it has a value, whether it is quiet.
+/// All commands: each one's number, its name, the lengths of its extras, and three marks. These tell whether it has a
+/// key (or may have one: 2), whether it has a value, and whether it is quiet.
 const COMMANDS: &[CommandSpec] = &[
     (0x00, "get", &[0], 1, false, false),
     (0x01, "set", &[8], 1, true, false),
@@ -65,7 +65,7 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number * 256 + u64::from(*byte))
 }
 
-/// Reads what stands at the front of `input`.
+/// Parses the front of `input`.
 pub fn parse_reference(input: &[u8], max_value: usize) -> BinaryReferenceParse {
     if input.first().is_some_and(|first| *first != 0x80) {
         return BinaryReferenceParse::Fatal;
@@ -140,7 +140,7 @@ fn describe_command(name: &str, [extras, key, value]: [&[u8]; 3], cas: u64) -> S
     }
 }
 
-/// What the fast reading says, in the slow one's words.
+/// The fast parser's result in the slow one's terms.
 fn parse_fast(input: &[u8]) -> BinaryReferenceParse {
     let (frame, used, skip) = match parse(input, MAX_VALUE) {
         BinaryParse::Incomplete(needed) => {
@@ -187,7 +187,7 @@ fn parse_fast(input: &[u8]) -> BinaryReferenceParse {
 /// Holds the fast reading to the slow one.
 ///
 /// # Panics
-/// Where they differ.
+/// When they differ.
 pub fn assert_agrees(input: &[u8]) {
     assert_eq!(parse_fast(input), parse_reference(input, MAX_VALUE), "of {input:?}");
 }
@@ -195,7 +195,7 @@ pub fn assert_agrees(input: &[u8]) {
 /// Fuzzing: both readings of a stream, frame by frame.
 ///
 /// # Panics
-/// Where they differ.
+/// When they differ.
 pub fn fuzz(mut stream: &[u8]) {
     loop {
         assert_agrees(stream);

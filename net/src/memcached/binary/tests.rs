@@ -4,7 +4,7 @@ use super::reference::{self, assert_agrees};
 use super::*;
 use proptest::prelude::*;
 
-/// A frame whose lengths fit its command more often than chance would have it.
+/// A frame whose lengths fit its command more often than random ones.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let lengths = (
         prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()],

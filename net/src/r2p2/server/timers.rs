@@ -1,10 +1,10 @@
-//! What is due: responses to be sent again, and messages, responses and memory of answered requests that are given up.
+//! Timers: responses to be sent again, and messages, responses and memory of answered requests that are given up.
 
 use super::{DatagramSink, NEVER, OutgoingResponse, ServerEndpoint, TIMER_GRANULARITY_US};
 
 impl ServerEndpoint {
-    /// Resends what is due and gives up what is over. Costs one comparison when nothing is due. Returns the time of the
-    /// next timer, if there is one.
+    /// Resends what is due and gives up what has expired. Costs one comparison when nothing is due. Returns the time of
+    /// the next timer, if there is one.
     #[inline]
     pub fn poll_timers(&mut self, now_us: u64, tx: &mut impl DatagramSink) -> Option<u64> {
         if now_us >= self.due_us {
@@ -29,7 +29,7 @@ impl ServerEndpoint {
         }
         let due = |outgoing: &OutgoingResponse| outgoing.ends_us.min(outgoing.sender.due_us);
         over.extend(self.outgoing.iter().filter(|(_, outgoing)| due(outgoing) <= now_us).map(|(key, _)| *key));
-        // In order, so that what is sent does not depend on the table's hash seed.
+        // They are sorted, so that the sent packets do not depend on the table's hash seed.
         over.sort_unstable();
         over.retain(|key| {
             let Some(outgoing) = self.outgoing.get_mut(key) else { return false };

@@ -21,7 +21,7 @@ fn who_has_one_address_is_not_let_in_as_many() {
     (0..500).for_each(|session| guess(&mut pair, session));
     let counters = *pair.server.counters();
     assert_eq!((counters.bad_hello, counters.no_cookie), (100 + 20, 400), "{counters:?}");
-    // Another address gets in, in the same turn.
+    // A client at another address gets in, in the same turn.
     pair.client = ClientSeal::new(address(1), TENANT, TOKEN, 77_777, CLOCK_MS);
     let (mut sent, mut hello) = (Sent::new(), pair.hello());
     pair.server.receive(0, pair.at, &mut hello, &DOOR, &mut sent);

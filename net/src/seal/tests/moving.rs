@@ -1,4 +1,4 @@
-//! Clients whose address changes.
+//! Tests of clients that change their address.
 
 use super::limits::{PATH_QUEUE_BYTES, PATH_QUEUE_BYTES_TOTAL, PATH_QUEUE_PACKETS};
 use super::session_table::{PathQueue, QueuedBytes};

@@ -1,15 +1,15 @@
-//! Which Ethernet address a neighbour's IP address has: one table for all workers of an interface. Looking up takes no
+//! The Ethernet addresses of neighbours' IP addresses: one table for all workers of an interface. Look-ups take no
 //! lock.
 //!
-//! What others say cannot be proved, so it is weighed. A place is made by a question of ours, or by a neighbour's
-//! question for an address of ours (it wants to talk); whatever else is claimed makes none. An answer to a question of
-//! ours is believed for half a minute. A claim that contradicts it only raises a doubt: the neighbour is asked at its
-//! old address, and only if it is silent there is everybody asked, and the first answer taken. What a neighbour has
-//! said unasked is used until everybody was asked and one has answered: else who speaks first would have an address for
-//! good. The table is bounded, its buckets are keyed at random, and what nobody has confirmed gives way first.
+//! Claims of other hosts cannot be proved, so they are weighed. A slot is filled by a question of ours, or by a
+//! neighbour's question for an address of ours (it wants to talk); no other claim fills one. An answer to a question of
+//! ours is believed for half a minute. A claim that contradicts it only raises a doubt. The neighbour is then asked at
+//! its old address; if it is silent there, all hosts are asked, and the first answer is taken. An unsolicited address
+//! is used until all hosts were asked and one has answered; otherwise the first claim would own an address for good.
+//! The table is bounded, its buckets are keyed at random, and unconfirmed entries give way first.
 //!
-//! On a device that the kernel shares, nobody is asked, and no answer is heard: there the table has where each peer's
-//! last datagram came from.
+//! On a device that the kernel shares, the stack asks no question and hears no answer. There the table stores which
+//! Ethernet address each peer's last datagram came from.
 
 mod slot;
 #[cfg(test)]
@@ -29,44 +29,44 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the table says of an address.
+/// The result of looking an address up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NeighbourLookup {
-    /// Send there.
+    /// Send to this address.
     Reachable(MacAddress),
-    /// Send there, and [`NeighbourTable::ask`] whether it is still true.
+    /// Send to this address, and [`NeighbourTable::ask`] whether it is still true.
     Stale(MacAddress),
-    /// An answer is waited for until this time.
+    /// An answer may come until this time.
     Resolving(u64),
-    /// Nobody answered.
+    /// No host answered.
     Unreachable,
-    /// [`NeighbourTable::ask`].
+    /// Nothing is known: call [`NeighbourTable::ask`].
     Unknown,
 }
 
-/// What is to be done for an address.
+/// The next question for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeAction {
-    /// Ask everybody.
+    /// Ask all hosts.
     Broadcast,
-    /// Ask the one who had it.
+    /// Ask the neighbour that had the address.
     Unicast(MacAddress),
     /// Nothing now.
     Skip,
 }
 
-/// How a neighbour's address was heard.
+/// The message from which a neighbour's address is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NeighbourEvidence {
-    /// It answered who had asked.
+    /// It answered a question.
     Reply,
     /// It asked for an address of ours.
     Request,
-    /// It told everybody.
+    /// It announced its address to all hosts.
     Announcement,
 }
 
-/// What the table has counted.
+/// Counters of the neighbour table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NeighbourCounters {
     /// Questions sent.
@@ -77,7 +77,7 @@ pub struct NeighbourCounters {
     pub answers: u64,
     /// Claims that contradict what a neighbour has answered.
     pub contradictions: u64,
-    /// Addresses that nobody answered for.
+    /// Addresses that no host answered for.
     pub failures: u64,
     /// Addresses for which there was no room.
     pub no_room: u64,
@@ -89,15 +89,15 @@ struct ProbeState {
     counters: NeighbourCounters,
 }
 
-/// The table.
+/// The neighbour table.
 #[derive(Debug)]
 pub(super) struct NeighbourTable {
     slots: Box<[NeighbourSlot]>,
     /// Keys the buckets: two halves of an address are folded with them.
     keys: [u64; 2],
-    /// Whoever changes a slot has this.
+    /// Locked by every thread that changes a slot.
     book: Mutex<ProbeState>,
-    /// Grows when an address becomes known that somebody waits for.
+    /// Grows when an address becomes known that a datagram waits for.
     generation: AtomicU64,
     routers: Vec<u128>,
     /// See [`NeighbourTable::source_lock`].
@@ -105,7 +105,8 @@ pub(super) struct NeighbourTable {
 }
 
 impl NeighbourTable {
-    /// A table of at least so many places. Questions for `routers` have no rate, and their places are nobody else's.
+    /// Creates a table of at least so many slots. Questions for `routers` have no rate limit, and their slots are
+    /// reserved.
     pub(super) fn new(places: usize, routers: &[IpAddr]) -> NeighbourTable {
         let buckets = places.div_ceil(NEIGHBOURS_PER_BUCKET).next_power_of_two();
         let random = RandomState::new();
@@ -145,13 +146,13 @@ impl NeighbourTable {
         }
     }
 
-    /// Grows when an address becomes known that somebody waits for.
+    /// Grows when an address becomes known that a datagram waits for.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub(super) fn counters(&self) -> NeighbourCounters {
         self.lock().counters
     }
@@ -160,7 +161,7 @@ impl NeighbourTable {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What to do for an address that is not known, or in doubt, and is wanted now. Who is told to ask does.
+    /// Decides what to do for an address that is needed now and is unknown or in doubt. The caller sends the question.
     pub(super) fn ask(&self, now_us: u64, ip: IpAddr) -> ProbeAction {
         let ip = ip_key(ip);
         let mut book = self.lock();
@@ -171,7 +172,7 @@ impl NeighbourTable {
                 NeighbourLookup::Reachable(_) | NeighbourLookup::Resolving(_) | NeighbourLookup::Unreachable => {
                     return ProbeAction::Skip;
                 }
-                // It was given up once, or never asked: it begins anew.
+                // The address was given up, or never asked for: probing begins anew.
                 NeighbourLookup::Unknown
                     if matches!(entry.state, NeighbourState::Failed | NeighbourState::Reserved) =>
                 {
@@ -217,7 +218,7 @@ impl NeighbourTable {
         if one { ProbeAction::Unicast(entry.mac) } else { ProbeAction::Broadcast }
     }
 
-    /// Takes note of what a neighbour said. The caller has checked that it can be a neighbour's address.
+    /// Records a neighbour's claim of an address. The caller has checked that it can be a neighbour's address.
     pub(super) fn heard(&self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
         let ip = ip_key(ip);
         let mut book = self.lock();
@@ -241,7 +242,7 @@ impl NeighbourTable {
         };
         match (entry.state, how) {
             (NeighbourState::Empty | NeighbourState::Reserved, _) => {}
-            // From the one who was believed; or after a question to everybody.
+            // From the neighbour that was believed, or after a question to all hosts.
             (NeighbourState::Known | NeighbourState::Disputed, NeighbourEvidence::Reply)
                 if entry.mac == mac && entry.confirmed_us > 0 || entry.asked > NEIGHBOUR_UNICAST_PROBES =>
             {
@@ -261,7 +262,7 @@ impl NeighbourTable {
                 self.generation.fetch_add(1, Release);
             }
             (state, _) => {
-                // An answer to what was asked meanwhile still counts.
+                // An answer to a question that was sent meanwhile still counts.
                 let rounds = if state == NeighbourState::Probing { entry.asked } else { 0 };
                 slot.store(&unsolicited_entry(ip, mac, rounds, now_us));
                 self.generation.fetch_add(1, Release);
@@ -269,9 +270,9 @@ impl NeighbourTable {
         }
     }
 
-    /// Takes note of where a datagram came from, on an interface that hears no answers
-    /// ([`super::StackOptions::isolated`]). Who was heard last has the address: whoever forges it loses it to the next
-    /// datagram of its owner, whose answer is sent after that.
+    /// Records the source of a datagram, on an interface that hears no answers ([`super::StackOptions::isolated`]). The
+    /// last sender has the address. A forger loses it to the next datagram of the owner, whose answer is sent after
+    /// that.
     #[inline]
     pub(super) fn seen(&self, now_us: u64, ip: IpAddr, mac: MacAddress) {
         let ip = ip_key(ip);
@@ -288,8 +289,8 @@ impl NeighbourTable {
         let bucket = self.bucket(ip);
         let _nobody_else_changes_it = self.source_lock(bucket);
         let own = bucket.iter().find(|slot| slot.find(ip).is_some());
-        // Who was heard once gives way before who was heard again, as those of a flood are not; free places have the
-        // time 0.
+        // An address that was heard once, like those of a flood, gives way before one that was heard again. Free slots
+        // have the time 0.
         let rank = |slot: &&NeighbourSlot| {
             let NeighbourEntry { asked, confirmed_us, .. } = slot.load();
             let is_of_late = now_us.saturating_sub(confirmed_us) < NEIGHBOUR_REACHABLE_US;
@@ -308,31 +309,31 @@ impl NeighbourTable {
         }
     }
 
-    /// Where nobody is asked, each bucket has one of these locks, not all of them that of the book: every new sender
-    /// takes it.
+    /// Locks a bucket on an interface that asks no questions. Every new sender takes such a lock, so the buckets do not
+    /// all share the table's.
     fn source_lock(&self, bucket: &[NeighbourSlot]) -> MutexGuard<'_, ()> {
         let offset = bucket.as_ptr().addr().wrapping_sub(self.slots.as_ptr().addr());
         let number = offset / (size_of::<NeighbourSlot>() * NEIGHBOURS_PER_BUCKET) % self.seen.len();
         self.seen[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the last datagram of this address came from.
+    /// Returns the Ethernet address that the last datagram of this address came from.
     #[inline]
     pub(super) fn source_mac(&self, ip: IpAddr) -> Option<MacAddress> {
         let ip = ip_key(ip);
         let bucket = self.bucket(ip);
         let look = || bucket.iter().find_map(|slot| slot.find(ip)).map(|entry| entry.mac);
         look().or_else(|| {
-            // It may be changing just now.
+            // The entry may be changing just now.
             let _nobody_changes_it = self.source_lock(bucket);
             look()
         })
     }
 
-    /// A place in a bucket for a newcomer, `wanted` by us or else by itself. None if all others have more right to
-    /// theirs.
+    /// Returns a slot in a bucket for a newcomer, which is `wanted` by a datagram of ours or came by itself. None if no
+    /// other entry may be replaced.
     fn place<'b>(&self, bucket: &'b [NeighbourSlot], now_us: u64, wanted: bool) -> Option<&'b NeighbourSlot> {
-        // What has least right goes first; among equals, what was touched longest ago.
+        // The least valuable entry goes first; among equals, the one touched longest ago.
         let rank = |entry: &NeighbourEntry| {
             let idle_us = now_us.saturating_sub(entry.next_action_us.max(entry.confirmed_us));
             match entry.state {
@@ -342,7 +343,7 @@ impl NeighbourTable {
                 NeighbourState::Known if entry.confirmed_us == 0 && entry.asked <= NEIGHBOUR_UNICAST_PROBES => {
                     Some((2, entry.next_action_us))
                 }
-                // It was asked and has not answered.
+                // The neighbour was asked and has not answered.
                 NeighbourState::Known if entry.confirmed_us == 0 && wanted && now_us >= entry.next_action_us => {
                     Some((3, entry.next_action_us))
                 }
@@ -361,7 +362,7 @@ impl NeighbourTable {
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }
 
-    /// All neighbours that are known, with the time of their last answer (0: none yet).
+    /// Returns all known neighbours, with the time of their last answer (0: none yet).
     pub(super) fn list(&self) -> Vec<(IpAddr, MacAddress, u64)> {
         let _book = self.lock();
         let _seen: Vec<_> = self.seen.iter().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner)).collect();
@@ -374,7 +375,7 @@ impl NeighbourTable {
     }
 }
 
-/// Who has said unasked that it is at `mac`: used at once, and everybody asked, which was done `rounds` times.
+/// Returns the entry of a host that has claimed `mac` unasked. It is used at once; all hosts were asked `rounds` times.
 fn unsolicited_entry(ip: u128, mac: MacAddress, rounds: u8, now_us: u64) -> NeighbourEntry {
     NeighbourEntry {
         ip,
@@ -386,7 +387,7 @@ fn unsolicited_entry(ip: u128, mac: MacAddress, rounds: u8, now_us: u64) -> Neig
     }
 }
 
-/// What an entry says at this time.
+/// Returns what an entry means at this time.
 #[inline]
 fn lookup_result(now_us: u64, entry: &NeighbourEntry) -> NeighbourLookup {
     let quiet = now_us < entry.next_action_us;
@@ -408,7 +409,7 @@ fn lookup_result(now_us: u64, entry: &NeighbourEntry) -> NeighbourLookup {
     }
 }
 
-/// When the last question was asked.
+/// Returns the time of the last question.
 fn last_probe_us(entry: &NeighbourEntry) -> u64 {
     let round = usize::from(entry.asked.saturating_sub(1)).min(NEIGHBOUR_RETRIES_US.len() - 1);
     entry.next_action_us.saturating_sub(NEIGHBOUR_RETRIES_US.get(round).copied().unwrap_or(0))

@@ -1,44 +1,44 @@
-//! One place of the table: written under the table's lock, read by anybody without one.
+//! One slot of the table: written under the table's lock, read without one.
 
 use crate::stack::MacAddress;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-/// How far a neighbour is known.
+/// The state of a neighbour's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum NeighbourState {
-    /// The place is free.
+    /// The slot is free.
     #[default]
     Empty,
-    /// Everybody was asked.
+    /// The question was sent to all hosts.
     Probing,
-    /// Its Ethernet address is there.
+    /// Its Ethernet address is known.
     Known,
-    /// Nobody answered.
+    /// No host answered.
     Failed,
-    /// As known, but somebody else has claimed it.
+    /// As known, but another host has claimed the address.
     Disputed,
-    /// Nothing is known of it, but the place is kept for it.
+    /// Nothing is known of it, but the slot is reserved for it.
     Reserved,
 }
 
-/// What a place holds.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NeighbourEntry {
     pub(super) ip: u128,
     pub(super) mac: MacAddress,
     pub(super) state: NeighbourState,
-    /// Questions since it was last confirmed: the first [`crate::limits::NEIGHBOUR_UNICAST_PROBES`] of a known one to
-    /// itself, or left out if it never was.
+    /// Questions since it was last confirmed. The first [`crate::limits::NEIGHBOUR_UNICAST_PROBES`] of a known
+    /// neighbour go to itself; they are left out if it was never confirmed.
     pub(super) asked: u8,
-    /// When it last answered a question of ours; 0: never.
+    /// The time when it last answered a question of ours; 0: never.
     pub(super) confirmed_us: u64,
-    /// Nothing is to be done about it before.
+    /// The earliest time of the next action.
     pub(super) next_action_us: u64,
 }
 
-/// IPv4 addresses as IPv6 has them.
+/// Returns the key of an address: an IPv4 address is mapped to IPv6.
 pub(super) fn ip_key(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => u128::from(ip.to_ipv6_mapped()),
@@ -46,14 +46,14 @@ pub(super) fn ip_key(ip: IpAddr) -> u128 {
     }
 }
 
-/// The address of [`ip_key`].
+/// Returns the address of an [`ip_key`].
 pub(super) fn ip_from_key(number: u128) -> IpAddr {
     let ip = Ipv6Addr::from(number);
     ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
 }
 
-/// Words with a count of their changes, odd during one. A reader that has seen the same even count before and after has
-/// read one entry.
+/// Words with a count of their changes, which is odd during one. A reader that has seen the same even count before and
+/// after has read one entry.
 #[derive(Debug, Default)]
 pub(super) struct NeighbourSlot {
     changes: AtomicU64,
@@ -66,10 +66,10 @@ pub(super) struct NeighbourSlot {
 }
 
 impl NeighbourSlot {
-    /// The entry, if it is of `ip`. None also if it was being changed: look again, or under the lock.
+    /// Returns the entry, if it is of `ip`. None also if it was being changed: look again, or under the lock.
     #[inline]
     pub(super) fn find(&self, ip: u128) -> Option<NeighbourEntry> {
-        // Most places are of others: then one look is enough.
+        // Most slots are of other addresses: then one look is enough.
         if self.low.load(Relaxed) != ip as u64 {
             return None;
         }
@@ -83,7 +83,7 @@ impl NeighbourSlot {
             .then_some(entry)
     }
 
-    /// The entry. Whole only under the lock.
+    /// Returns the entry. It is consistent only under the lock.
     pub(super) fn load(&self) -> NeighbourEntry {
         let word = self.word.load(Relaxed);
         let [a, b, c, d, e, f, state, asked] = word.to_le_bytes();

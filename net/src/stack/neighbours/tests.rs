@@ -19,7 +19,7 @@ fn table() -> NeighbourTable {
     NeighbourTable::new(NEIGHBOURS, &[])
 }
 
-/// Asked for, and answered.
+/// Asks for a neighbour, which answers.
 fn learn(table: &NeighbourTable, now_us: u64, number: u32) {
     assert_eq!(table.ask(now_us, ip(number)), ProbeAction::Broadcast);
     table.heard(now_us, ip(number), mac(number), NeighbourEvidence::Reply);
@@ -47,7 +47,7 @@ fn who_asks_for_us_is_used_at_once_and_everybody_asked() {
     assert_eq!(table.find(START + SECOND, ip(1)), NeighbourLookup::Reachable(mac(1)));
 }
 
-/// A forger speaks first, by a question or while we ask, and goes on: the neighbour that answers our question is
+/// A forger speaks first, by a question or during our question, and goes on. The neighbour that answers our question is
 /// believed.
 #[test]
 fn who_speaks_first_does_not_own_an_address() {
@@ -61,7 +61,7 @@ fn who_speaks_first_does_not_own_an_address() {
             }
             table.heard(now, ip(1), mac(66), claim);
             if !while_asking {
-                // An answer to nothing.
+                // An answer without a question.
                 table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
                 assert_eq!(table.list(), [(ip(1), mac(66), 0)], "nobody was asked");
                 assert_eq!(table.find(now, ip(1)), NeighbourLookup::Stale(mac(66)));
@@ -71,7 +71,7 @@ fn who_speaks_first_does_not_own_an_address() {
             now += 1000;
             table.heard(now, ip(1), mac(1), NeighbourEvidence::Reply);
             assert_eq!(table.find(now, ip(1)), NeighbourLookup::Reachable(mac(1)), "{while_asking} {claim:?}");
-            // From now on it is asked alone, whatever the forger says.
+            // From now on the neighbour is asked alone, whatever the forger says.
             table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
             now += NEIGHBOUR_DISPUTE_US;
             assert_eq!(table.ask(now, ip(1)), ProbeAction::Unicast(mac(1)));
@@ -100,7 +100,7 @@ fn who_has_said_where_it_is_and_is_silent_then_is_given_up() {
     }
 }
 
-/// Whatever is claimed, and however often: a neighbour that answers at its address keeps it.
+/// A neighbour that answers at its address keeps it, whatever is claimed and however often.
 #[test]
 fn no_claim_takes_a_living_neighbours_address() {
     for seed in 0..200 {
@@ -117,7 +117,7 @@ fn no_claim_takes_a_living_neighbours_address() {
                 NeighbourLookup::Stale(found) => {
                     assert_eq!(found, mac(1));
                     match table.ask(now, ip(1)) {
-                        // It answers, but the forger is faster.
+                        // The neighbour answers, but the forger is faster.
                         ProbeAction::Unicast(asked) => {
                             assert_eq!(asked, mac(1));
                             questions += 1;
@@ -140,7 +140,7 @@ fn an_address_that_moves_is_found_at_its_new_place() {
     let (table, mut now) = (table(), START);
     learn(&table, now, 1);
     now += 2 * SECOND;
-    // The new owner tells everybody; the old one is gone.
+    // The new owner announces itself; the old one is gone.
     table.heard(now, ip(1), mac(2), NeighbourEvidence::Announcement);
     let mut asked = Vec::new();
     while now < START + 10 * SECOND {
@@ -175,7 +175,7 @@ fn a_silent_neighbour_is_asked_with_growing_waits_and_given_up_for_a_while() {
     assert_eq!(table.ask(now + NEIGHBOUR_FAILED_US, ip(1)), ProbeAction::Broadcast);
 }
 
-/// Strangers that ask for us from a million addresses, and datagrams that seem to come from as many.
+/// Hosts ask for us from a million forged addresses, and datagrams seem to come from as many.
 #[test]
 fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
     let (table, mut now) = (table(), START);
@@ -206,7 +206,7 @@ fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
     assert!(counters.probes_limited > 0);
 }
 
-/// The same, but each of the strangers is sent something, a refusal perhaps, so that it is asked for and silent.
+/// The same, but each forged sender is sent an answer, so that it is asked for and stays silent.
 #[test]
 fn forged_neighbours_that_are_asked_and_silent_give_way() {
     let (table, mut now) = (table(), START);
@@ -219,7 +219,7 @@ fn forged_neighbours_that_are_asked_and_silent_give_way() {
     for number in 0..100 {
         assert_eq!(table.find(now, ip(number)), NeighbourLookup::Reachable(mac(number)));
     }
-    // Wherever the flood has filled a bucket, those asked longest ago give way to who is wanted.
+    // Where the flood has filled a bucket, the neighbours asked longest ago give way to a wanted one.
     let (begin, failed) = (now, table.counters().no_room);
     for number in 0..1000 {
         now += 2000;
@@ -244,12 +244,12 @@ fn a_router_has_a_place_whoever_else_is_asked() {
     (1000..1900).for_each(|number| {
         table.ask(START, ip(number));
     });
-    // Nothing is known of it, and nothing believed, before it was asked or has asked itself.
+    // Nothing is known of the router, and no claim believed, before it was asked or has asked itself.
     table.heard(START, ip(7), mac(66), NeighbourEvidence::Announcement);
     table.heard(START, ip(7), mac(66), NeighbourEvidence::Reply);
     assert_eq!((table.find(START, ip(7)), table.list()), (NeighbourLookup::Unknown, Vec::new()));
     learn(&table, START, 7);
-    // Long after that, and wanted by nobody for so long, it still has its place.
+    // Long after that, although no datagram needed it, the router still has its slot.
     let now = START + 10 * NEIGHBOUR_REACHABLE_US;
     (2000..2900).for_each(|number| {
         table.ask(now, ip(number));
@@ -260,11 +260,11 @@ fn a_router_has_a_place_whoever_else_is_asked() {
     assert_eq!(table.find(START, ip(7)), NeighbourLookup::Stale(mac(7)));
 }
 
-/// Readers without a lock beside a writer: what they find is one entry, not halves of two.
+/// Readers without a lock run beside a writer: they find one entry, not halves of two.
 #[test]
 fn readers_never_see_a_mixture_of_two_entries() {
     let slot = NeighbourSlot::default();
-    // Which of them was written is in every word.
+    // Every word of the entry encodes which of the two was written.
     let entry = |which: u64| NeighbourEntry {
         ip: u128::from(which % 2),
         mac: mac(which as u32),
@@ -277,7 +277,7 @@ fn readers_never_see_a_mixture_of_two_entries() {
         let readers = [(); 2].map(|()| {
             scope.spawn(|| {
                 let mut found = 0;
-                // As long as it takes to find many of them while the writer runs.
+                // Runs as long as it takes to find many entries while the writer runs.
                 while found < 1_000_000 {
                     if let Some(one) = slot.find(1) {
                         assert_eq!(one, entry(one.confirmed_us), "a mixture");
@@ -304,8 +304,8 @@ fn a_claim_right_after_an_answer_is_looked_into_a_little_later() {
     assert_eq!(table.ask(START + NEIGHBOUR_DISPUTE_US, ip(1)), ProbeAction::Unicast(mac(1)));
 }
 
-/// Two workers hear one peer by two routers, others make places beside it, and a third looks where it is: always at one
-/// of both.
+/// Two workers hear one peer by two routers, others fill slots beside it, and a third looks it up. It always finds one
+/// of both routers.
 #[test]
 fn where_a_peer_was_seen_is_found_while_it_changes() {
     let table = NeighbourTable::new(8, &[]);

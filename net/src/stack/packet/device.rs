@@ -1,4 +1,4 @@
-//! A network interface of Linux with everything that a server's workers, or a client, need of it.
+//! A network interface of Linux with all that a server's workers, or a client, need of it.
 
 use super::{PacketError, PacketOptions, PacketPort, sys};
 use crate::driver::{AnyDriver, DriverFactory};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use thiserror::Error;
 
-/// Which interface, and how it is used.
+/// The interface and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceOptions {
     /// The interface's name, such as `eth1`.
@@ -23,23 +23,23 @@ pub struct InterfaceOptions {
     pub port: u16,
     /// Workers, a packet socket each.
     pub workers: usize,
-    /// How the sockets are opened.
+    /// The options of the sockets.
     pub packets: PacketOptions,
 }
 
-/// Why an interface cannot be used.
+/// The reason why an interface cannot be used.
 #[derive(Debug, Error)]
 pub enum InterfaceError {
-    /// No packet socket can be had.
+    /// No packet socket can be opened.
     #[error(transparent)]
     Packet(#[from] PacketError),
     /// The addresses cannot be used.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// Nothing comes or goes there.
+    /// No frame can come or go there.
     #[error("the network interface {0:?} is down: bring it up with `ip link set dev {0} up`")]
     Down(String),
-    /// The kernel would answer for it, too.
+    /// The kernel has the address, too, and would answer for it.
     #[error(
         "the kernel has the address {0} on {1}, and would answer for it, too: choose another of that network, or take it away with \
          `ip addr del`"
@@ -48,7 +48,7 @@ pub enum InterfaceError {
 }
 
 impl InterfaceOptions {
-    /// Opens packet sockets, and looks at what the kernel has on its interfaces.
+    /// Opens packet sockets, and checks the addresses that the kernel has on its interfaces.
     fn ports(&self, workers: usize) -> Result<Vec<PacketPort>, InterfaceError> {
         self.networks.iter().try_for_each(InterfaceNetwork::check)?;
         let ports = PacketPort::open_all(&self.interface, self.packets, self.port, workers)?;
@@ -68,11 +68,11 @@ impl InterfaceOptions {
     }
 }
 
-/// Opens an interface in the calling thread's network namespace, and gives a driver for each worker; and tells of it,
-/// in words.
+/// Opens an interface in the calling thread's network namespace. Returns a description of it in words, and a driver for
+/// each worker.
 ///
 /// # Errors
-/// [`InterfaceError`]: what is refused, and what to do.
+/// [`InterfaceError`]: the reason, and what to do.
 pub fn open_interface(options: &InterfaceOptions) -> Result<(String, Vec<StackDriver<PacketPort>>), InterfaceError> {
     let stack = options.stack()?;
     let ports = options.ports(options.workers)?;
@@ -94,7 +94,7 @@ pub struct ClientInterface {
 }
 
 impl ClientInterface {
-    /// A client at these addresses. `port` and `workers` of the options are of no meaning.
+    /// Creates a client at these addresses. `port` and `workers` of the options are ignored.
     ///
     /// # Errors
     /// As [`open_interface`].

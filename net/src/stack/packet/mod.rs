@@ -1,9 +1,9 @@
-//! A port over a packet socket of Linux: frames of an interface go past the kernel's own stack, which still sees them.
-//! The interface should have no address of the kernel's that is the stack's, too.
+//! A port over a packet socket of Linux: frames of an interface bypass the kernel's own stack, which still sees them.
+//! The interface should have no address that both the kernel and the stack use.
 //!
-//! What comes from the same machine (through veth) may have checksums that nobody has computed, and many datagrams in
-//! one frame: the kernel says so in a header of virtio's in front of each frame. Several workers share an interface by
-//! a program that gives each socket the frames for its worker's UDP port, and the first one all others.
+//! Frames from the same machine (through veth) may lack checksums, and may hold many datagrams. The kernel reports this
+//! in a virtio header in front of each frame. Several workers share an interface by a program that gives each socket
+//! the frames for its worker's UDP port, and the first one all others.
 
 mod device;
 mod sys;
@@ -26,13 +26,13 @@ use std::sync::Arc;
 use sys::{LinkAttributes, ReceivedPacket};
 use thiserror::Error;
 
-/// How to open a port.
+/// The options of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// Leave the checksums of what is sent to the kernel, which may leave them to hardware, or out where nothing leaves
-    /// the machine. Default: true.
+    /// Leave the checksums of sent frames to the kernel. It may leave them to hardware, or out where nothing leaves the
+    /// machine. Default: true.
     pub offload: bool,
-    /// Bytes of the kernel's buffer for what has come. Default [`SOCKET_BUFFER`].
+    /// Bytes of the kernel's receive buffer. Default [`SOCKET_BUFFER`].
     pub buffer: usize,
 }
 
@@ -42,10 +42,10 @@ impl Default for PacketOptions {
     }
 }
 
-/// Why a port could not be opened.
+/// The reason why a port could not be opened.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PacketError {
-    /// The process may not.
+    /// The process lacks the permission.
     #[error(
         "no permission to open a packet socket: run as root, or give the program the right with `setcap cap_net_raw+ep`"
     )]
@@ -53,7 +53,7 @@ pub enum PacketError {
     /// No such interface.
     #[error("there is no network interface {0:?} here: `ip link` lists those there are")]
     NoInterface(String),
-    /// It carries no Ethernet.
+    /// The interface carries no Ethernet.
     #[error("the network interface {0:?} does not carry Ethernet: choose one that does")]
     NotEthernet(String),
     /// Anything else.
@@ -63,15 +63,15 @@ pub enum PacketError {
 
 /// Bytes of virtio's header.
 const VNET_HEADER_LEN: usize = 10;
-/// Its flags: a checksum is to be computed; it was found good.
+/// The header's flags: a checksum is to be computed; it was found good.
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_VALID: u8 = 2;
-/// Its kind of segments: UDP datagrams.
+/// The header's kind of segments: UDP datagrams.
 const SEGMENTS_UDP: u8 = 5;
-/// Longest message: a packet of IP, the largest that there is, behind both headers.
+/// The longest message: the largest IP packet, behind both headers.
 const STRIDE: usize = (VNET_HEADER_LEN + ETHERNET_HEADER_LEN + 65_535).next_multiple_of(64);
 
-/// See the module.
+/// A port over a packet socket. See the module.
 #[derive(Debug)]
 pub struct PacketPort {
     socket: Arc<OwnedFd>,
@@ -79,7 +79,7 @@ pub struct PacketPort {
     offload: bool,
     bytes: Vec<u8>,
     arrived: Vec<ReceivedPacket>,
-    /// Frames to be sent, behind each other, and where each lies.
+    /// Frames to be sent, behind each other, and the range of each.
     out: Vec<u8>,
     places: Vec<Range<usize>>,
     pressure: ReceivePressure,
@@ -87,10 +87,10 @@ pub struct PacketPort {
 }
 
 impl PacketPort {
-    /// A port on the interface of this name.
+    /// Opens a port on the interface of this name.
     ///
     /// # Errors
-    /// [`PacketError`] says what to do.
+    /// [`PacketError`], with advice.
     pub fn open(name: &str, options: PacketOptions) -> Result<PacketPort, PacketError> {
         let explain = |error| match error {
             Errno::PERM | Errno::ACCESS => PacketError::Permission,
@@ -116,12 +116,12 @@ impl PacketPort {
         })
     }
 
-    /// Whether the interface was up when this was opened.
+    /// Returns whether the interface was up when this was opened.
     pub fn was_up(&self) -> bool {
         self.told.up
     }
 
-    /// Ports for `workers` workers, in their order, of which the first has UDP port `port`.
+    /// Opens ports for `workers` workers, in their order, of which the first has UDP port `port`.
     ///
     /// # Errors
     /// As [`PacketPort::open`].
@@ -134,7 +134,7 @@ impl PacketPort {
         let ports = (0..workers).map(|_| PacketPort::open(name, options)).collect::<Result<Vec<_>, _>>()?;
         if workers > 1 {
             let program = fanout_program(port, workers);
-            // The kernel chooses the group: in one that another server has, each would get the other's frames.
+            // The kernel chooses the group's number: two servers in one group would each get the other's frames.
             let mut group = None;
             for one in &ports {
                 let joined = sys::join_fanout(one.socket.as_fd(), group, &program);
@@ -145,7 +145,7 @@ impl PacketPort {
     }
 }
 
-/// Chooses a socket by a frame's UDP port. Loads are relative to the network header.
+/// Builds the program that chooses a socket by a frame's UDP port. Loads are relative to the network header.
 fn fanout_program(port: u16, workers: usize) -> Vec<BpfInstruction> {
     const NET: u32 = 0xFFF0_0000;
     const PROTOCOL: u32 = 0xFFFF_F000;
@@ -203,7 +203,7 @@ impl FramePort for PacketPort {
     }
 
     fn listen(&mut self, groups: &[MacAddress]) -> bool {
-        // Groups are joined for good: the stack's do not change.
+        // Groups are joined for good: the stack's groups do not change.
         groups.iter().all(|group| sys::join_group(self.socket.as_fd(), self.told.index, *group).is_ok())
     }
 
@@ -212,7 +212,7 @@ impl FramePort for PacketPort {
             match sys::receive(self.socket.as_fd(), &mut self.bytes, STRIDE, most.min(BURST), &mut self.arrived) {
                 Ok(()) => break,
                 Err(Errno::AGAIN) => return 0,
-                // An interface that went down says so once.
+                // An interface that goes down reports this once as an error.
                 Err(_) => {}
             }
         }
@@ -224,7 +224,7 @@ impl FramePort for PacketPort {
         let message = self.bytes.get(index * STRIDE..index * STRIDE + arrived.len)?;
         let (head, frame) = message.split_at_checked(VNET_HEADER_LEN)?;
         if arrived.truncated {
-            // It is told of, and short.
+            // A truncated frame is passed on as an empty one, so that it is counted as short.
             return Some(RxFrame::plain(&[]));
         }
         let &[flags, kind, _, _, low, high, ..] = head else { return None };

@@ -1,8 +1,8 @@
 //! The system calls of packet sockets.
 //!
-//! What it guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel
-//! points into a slice, array or structure that outlives the call and is as long as the length that goes with it; what
-//! the kernel wrote is read only as far as it says that it wrote.
+//! Guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a
+//! slice, array or structure that outlives the call and is as long as the length that goes with it. The kernel's output
+//! is read only as far as the kernel reports that it wrote.
 #![allow(unsafe_code)]
 
 use crate::driver::socket_filter::BpfInstruction;
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-/// Of Linux's if_packet.h.
+/// Constants of Linux's if_packet.h.
 mod packet {
     pub(super) const ADD_MEMBERSHIP: i32 = 1;
     pub(super) const STATISTICS: i32 = 6;
@@ -53,7 +53,7 @@ struct PacketAuxdata {
     vlan_kind: u16,
 }
 
-/// Room for one control message, aligned as the kernel wants it.
+/// Space for one control message, aligned as the kernel wants it.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct AuxdataBuffer([u8; 64]);
@@ -61,11 +61,11 @@ struct AuxdataBuffer([u8; 64]);
 /// One received message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceivedPacket {
-    /// Its bytes.
+    /// Bytes of the message.
     pub(super) len: usize,
-    /// It was longer than the buffer.
+    /// The message was longer than the buffer.
     pub(super) truncated: bool,
-    /// A VLAN tag was taken away.
+    /// The kernel removed a VLAN tag.
     pub(super) vlan: bool,
 }
 
@@ -87,7 +87,7 @@ fn set<T: Copy>(fd: BorrowedFd<'_>, name: i32, value: &T) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// What the kernel's options are made of: any bytes are a value of it.
+/// Types of the kernel's options: any bytes are a valid value.
 trait PlainOption: Copy + Default {}
 impl PlainOption for u32 {}
 impl PlainOption for [u32; 2] {}
@@ -103,7 +103,7 @@ fn get<T: PlainOption>(fd: BorrowedFd<'_>, name: i32) -> Result<T, Errno> {
     if result == 0 { Ok(value) } else { Err(last_error()) }
 }
 
-/// A packet socket that hears nothing until it is bound.
+/// Opens a packet socket that receives nothing until it is bound.
 pub(super) fn open() -> Result<OwnedFd, Errno> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: a call without pointers.
@@ -111,18 +111,18 @@ pub(super) fn open() -> Result<OwnedFd, Errno> {
     if fd < 0 {
         return Err(last_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What the kernel says of an interface.
+/// The kernel's attributes of an interface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkAttributes {
-    /// Its number.
+    /// The interface's number.
     pub(super) index: i32,
     pub(super) mac: MacAddress,
     pub(super) mtu: usize,
-    /// It was brought up.
+    /// The interface was brought up.
     pub(super) up: bool,
 }
 
@@ -162,7 +162,7 @@ pub(super) fn link_attributes(fd: BorrowedFd<'_>, name: &str) -> Result<LinkAttr
     Ok(LinkAttributes { index, mac: MacAddress(mac), mtu: usize::try_from(mtu).unwrap_or(0), up })
 }
 
-/// The kernel's own addresses, with the names of the interfaces that have them; none if it does not tell.
+/// Returns the kernel's own addresses, with the names of the interfaces that have them; none if it does not report any.
 pub(crate) fn kernel_addresses() -> Vec<(IpAddr, String)> {
     let mut first = ptr::null_mut();
     // SAFETY: `first` lives across the call, which sets it to a list that is given back below.
@@ -186,7 +186,7 @@ pub(crate) fn kernel_addresses() -> Vec<(IpAddr, String)> {
     found
 }
 
-/// The address of IPv4 or IPv6 in a socket address.
+/// Returns the address of IPv4 or IPv6 in a socket address.
 ///
 /// # Safety
 /// `address` is null or points to a socket address that is as long as its family says.
@@ -210,13 +210,13 @@ unsafe fn read_ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Sets what is common to all sockets of ours: frames come and go behind a header of virtio's, tags are told of,
-/// nothing that was sent comes back.
+/// Sets the common options of all these sockets: frames have a virtio header, VLAN tags are reported, and sent frames
+/// do not come back.
 pub(super) fn configure_socket(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     set(fd, packet::VNET_HDR, &1i32)?;
     set(fd, packet::AUXDATA, &1i32)?;
     set(fd, packet::IGNORE_OUTGOING, &1i32)?;
-    // Faster without a queue between; where it cannot be, there is one.
+    // Sending is faster without a queue in between; where the kernel refuses that, there is one.
     let _ = set(fd, packet::QDISC_BYPASS, &1i32);
     Ok(())
 }
@@ -288,7 +288,7 @@ pub(super) fn receive(
         count += 1;
     }
     // SAFETY: the first `count` headers are initialised; each points to a control buffer and a slice of `bytes` of the
-    // lengths given, all of which live across the call and are borrowed by nobody else.
+    // lengths given, all of which live across the call and are borrowed nowhere else.
     let result = unsafe {
         libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT, ptr::null_mut())
     };
@@ -304,7 +304,7 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// Whether the kernel says that it took a VLAN tag away.
+/// Returns whether the kernel reports that it removed a VLAN tag.
 ///
 /// # Safety
 /// `fields` was filled by the kernel, and its control buffer lives.

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What the kernel's machine does with the instructions that are used here, for a frame that begins at `net`.
+/// Runs a program as the kernel does, with the instructions that are used here, for a frame that begins at `net`.
 fn run(program: &[BpfInstruction], ethertype: u16, packet: &[u8]) -> u32 {
     let (mut at, mut sum) = (0, 0u32);
     let byte = |k: u32| u32::from(packet[(k - 0xFFF0_0000) as usize]);

@@ -1,5 +1,4 @@
-//! The order in which a port with interrupts is asked, looked at and slept on; and ports whose interrupts are not what
-//! they say.
+//! The order in which a port with interrupts is armed, polled and slept on; and ports whose interrupts are faulty.
 
 use super::*;
 use crate::driver::{DriverWaiter, ReceivePressure};
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 struct Bell {
     port: MemoryPort,
     event: Arc<OwnedFd>,
-    /// Whether it takes requests for one.
+    /// Whether it accepts requests for an interrupt.
     takes: bool,
     said: Vec<&'static str>,
     forgone: Option<InterruptFault>,
@@ -77,7 +76,7 @@ impl FramePort for Bell {
     }
 }
 
-/// A driver over such a port, somebody who sends to it, and their time.
+/// A driver over such a port, a port that sends to it, and their time.
 struct World {
     driver: StackDriver<Bell>,
     other: MemoryPort,
@@ -85,7 +84,7 @@ struct World {
 }
 
 impl World {
-    /// Nothing came or went for so long that the interrupt is worth it.
+    /// No datagram came or went for so long that the interrupt is worth it.
     fn new() -> World {
         let (net, time) = (network(), Time::new());
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
@@ -102,13 +101,13 @@ impl World {
         world
     }
 
-    /// What a worker does each turn.
+    /// Runs one turn of a worker.
     fn looks(&mut self) {
         let mut burst = self.driver.burst();
         self.driver.receive(&mut burst);
     }
 
-    /// A frame comes that is no datagram: the rest goes on.
+    /// Sends a frame that is no datagram.
     fn frame_comes(&self) {
         self.other.send_raw(&[[0xFF; 6], mac(2).0].concat());
     }
@@ -117,12 +116,12 @@ impl World {
         ring(&self.driver.port().event);
     }
 
-    /// What the port was asked since this was last called.
+    /// Returns the calls that the port received since this was last called.
     fn said(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.driver.port_mut().said)
     }
 
-    /// Goes all the way to sleep.
+    /// Takes all steps to sleep.
     fn goes_to_sleep(&mut self) {
         assert!(!self.driver.may_sleep(), "there is one more look before");
         self.looks();
@@ -135,7 +134,7 @@ fn ring(event: &OwnedFd) {
     write(event, &1u64.to_ne_bytes()).unwrap();
 }
 
-/// Whether a sleep is ended by the port, at once or at all.
+/// Returns whether the port ends a sleep, at once or later.
 fn is_woken(waiter: &DriverWaiter, max_sleep_us: u64) -> bool {
     waiter.wait(Some(max_sleep_us), false).unwrap().readable
 }
@@ -145,11 +144,11 @@ fn an_interrupt_is_asked_for_then_the_port_is_looked_at_then_slept_then_it_is_ca
     let mut world = World::new();
     world.goes_to_sleep();
     assert_eq!(world.said(), ["arm", "look"]);
-    // Its own time is up, or somebody else wakes it: it stays asked for.
+    // The time limit, or another thread, ends the sleep: the interrupt stays armed.
     world.looks();
     assert!(world.driver.may_sleep());
     assert_eq!(world.said(), ["look"]);
-    // It comes in the middle of the sleep.
+    // The interrupt comes in the middle of the sleep.
     let (waiter, event) = (world.driver.waiter(), Arc::clone(&world.driver.port().event));
     let begin = Instant::now();
     std::thread::scope(|scope| {
@@ -176,7 +175,7 @@ fn what_came_before_the_interrupt_was_asked_for_is_found_before_anybody_sleeps()
     assert!(!world.driver.may_sleep(), "not before the port was looked at");
     world.looks();
     assert_eq!(world.said(), ["arm", "look", "disarm"]);
-    // And one that comes behind the look has rung by the time of the sleep.
+    // An interrupt that comes after the poll has rung by the time of the sleep.
     world.goes_to_sleep();
     world.frame_comes();
     world.ring();
@@ -193,7 +192,7 @@ fn who_has_just_had_something_to_do_sleeps_by_the_clock() {
     assert!(world.driver.may_sleep());
     world.looks();
     assert_eq!((world.driver.max_sleep_us(), world.said()), (POLLED_SLEEP_US, vec!["look"]));
-    // One that comes when nobody waits for it any more ends no sleep, and no later one for nothing.
+    // An interrupt that comes when no thread waits for it any more ends no sleep, and no later one in vain.
     world.ring();
     assert!(!is_woken(&world.driver.waiter(), 1000));
     for _ in 0..10 {
@@ -248,7 +247,7 @@ fn a_port_whose_interrupts_come_for_nothing_is_looked_at_by_the_clock_again() {
         world.ring();
         world.looks();
     }
-    // A sleep that lasts says that it is not so.
+    // A sleep that lasts its whole time resets the count.
     world.goes_to_sleep();
     world.time.pass(ARMED_SLEEP_US);
     world.looks();

@@ -36,7 +36,7 @@ fn datagrams_of_all_lengths_arrive_over_both_families_with_and_without_offload()
                 send(&mut one, peers(2)[family], &datagram);
                 sent.push((peers(from)[family], datagram));
                 if sent.len() == 20 {
-                    // What waits for the neighbour's answer goes out with it.
+                    // Datagrams that wait for the neighbour's answer go out with it.
                     let got = settle(&mut [&mut one, &mut two]).remove(1);
                     assert_eq!(got, sent);
                     sent.clear();
@@ -68,7 +68,7 @@ fn a_damaged_frame_is_never_taken_for_another_datagram() {
             send(&mut one, peers(2)[round % 2], datagram);
             got.extend(receive(&mut two));
         }
-        // Bits of Ethernet's sender, and of IPv6's header but for addresses and lengths, are in no sum.
+        // No checksum covers Ethernet's sender address, or IPv6's header but for addresses and lengths.
         assert!(got.len() < 1000, "{} of 4000 arrived", got.len());
         for (from, bytes) in got {
             assert!(peers(1).contains(&from) && bytes == datagram, "{from} {bytes:?}");
@@ -89,7 +89,7 @@ fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up()
     time.pass(300_000);
     let got = settle(&mut [&mut one, &mut two]).remove(1);
     assert_eq!(got.len(), UNRESOLVED_PER_NEIGHBOUR, "asked again, it answers");
-    // Nobody has this address.
+    // No host has this address.
     send(&mut one, peers(3)[1], b"lost");
     for _ in 0..40 {
         time.pass(100_000);
@@ -106,7 +106,8 @@ fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up()
     assert_eq!(settle(&mut [&mut one, &mut three])[1], [(peers(1)[1], b"here at last".to_vec())]);
 }
 
-/// What waits for silent neighbours fills all the room there is: others are asked for, and found, all the same.
+/// Datagrams for silent neighbours fill all the room for waiting: other neighbours are asked for and found all the
+/// same.
 #[test]
 fn a_neighbour_is_asked_for_when_there_is_no_room_to_wait_for_it() {
     let (mut one, mut other, _time) = bench();
@@ -133,8 +134,8 @@ fn a_neighbour_is_asked_for_when_there_is_no_room_to_wait_for_it() {
     assert!(other.receive_raw().iter().any(|frame| frame.ends_with(b"arrives")));
 }
 
-/// Questions of others, as many as a burst holds, want more answers than may wait: ours leave all the same, and what
-/// did not is not counted.
+/// A burst full of questions from other hosts needs more answers than may wait. Our own questions leave all the same,
+/// and unsent ones are not counted.
 #[test]
 fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
     let (mut one, mut other, time) = bench();
@@ -165,7 +166,7 @@ fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
     );
 }
 
-/// A driver whose port says when a frame has come: nothing else has to end a sleep.
+/// Creates a driver whose port signals when a frame has come: nothing else has to end a sleep.
 fn told(net: &MemoryNetwork, time: &Time, number: u8) -> StackDriver<MemoryPort> {
     use rustix::event::{EventfdFlags, eventfd};
     let mut port = net.interface(mac(number), 1500, 1).remove(0);
@@ -174,7 +175,7 @@ fn told(net: &MemoryNetwork, time: &Time, number: u8) -> StackDriver<MemoryPort>
     StackDriver::new(interface, 0, port).unwrap()
 }
 
-/// Whether a driver lets who waits sleep for longer than any test.
+/// Returns whether a driver lets a waiting thread sleep for longer than any test.
 fn sleeps_long(driver: &StackDriver<MemoryPort>) -> bool {
     const LONG_US: u64 = 20_000_000;
     let begin = std::time::Instant::now();
@@ -186,11 +187,11 @@ fn sleeps_long(driver: &StackDriver<MemoryPort>) -> bool {
 #[test]
 fn an_idle_driver_says_when_it_has_to_be_called_again() {
     let (net, time) = (network(), Time::new());
-    // A port that says nothing is looked at often.
+    // A port without a descriptor is polled often.
     let mut polled = host(&net, &time, 1, options(1)).remove(0);
     nothing(&mut polled);
     assert!(!sleeps_long(&polled));
-    // One that does is not, but for what waits for a neighbour's answer, or for room.
+    // A port with one is not, but for datagrams that wait for a neighbour's answer, or for room.
     let mut waits = told(&net, &time, 2);
     send(&mut waits, peers(9)[0], b"waits");
     assert!(!sleeps_long(&waits));
@@ -228,13 +229,13 @@ fn a_port_that_says_nothing_is_looked_at_less_often_when_nothing_comes_or_goes()
         nothing(driver);
         assert_eq!(driver.max_sleep_us(), POLLED_DEEP_SLEEP_US);
     };
-    // So that they know each other.
+    // Both hosts learn each other's address.
     send(&mut one, peers(2)[0], b"x");
     settle(&mut [&mut one, &mut two]);
     rest(&mut one);
     nothing(&mut two);
     assert_eq!(two.max_sleep_us(), POLLED_DEEP_SLEEP_US);
-    // Who sends expects an answer soon; who is sent to, another datagram.
+    // A sender expects an answer soon; a receiver expects another datagram.
     send(&mut one, peers(2)[0], b"y");
     assert_eq!(receive(&mut two).len(), 1);
     rest(&mut one);
@@ -318,7 +319,7 @@ fn datagrams_reach_their_worker_whichever_queue_they_come_to() {
         assert_eq!(sent, got);
     }
     assert!(server.iter().all(|worker| worker.stack_counters().handed_over > 300));
-    // Each answers from its own port, whoever has heard the neighbour's answer.
+    // Each worker answers from its own port, whichever worker has heard the neighbour's answer.
     for (index, worker) in server.iter_mut().enumerate() {
         send(worker, peers(2)[1], b"hello");
         let got = receive(&mut client);
@@ -335,7 +336,7 @@ fn a_worker_that_sleeps_is_woken_by_what_another_one_hands_over() {
     server.iter_mut().for_each(nothing);
     let sleeps = server[0].waiter();
     let sleeper = std::thread::spawn(move || {
-        // As long as nobody wakes it: each sleep of a port without a descriptor is short.
+        // Sleeps again until it is woken: each sleep of a port without a descriptor is short.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while !sleeps.wait(None, false).unwrap().signal {
             assert!(std::time::Instant::now() < end, "nobody wakes it");
@@ -352,8 +353,8 @@ fn a_worker_that_sleeps_is_woken_by_what_another_one_hands_over() {
     assert!(server[1].stack_counters().handed_over > 0 && !receive(&mut server[0]).is_empty());
 }
 
-/// A flood that comes to the others' queues keeps a worker's inbox full: its own queue, where its neighbours speak, is
-/// read in each turn.
+/// A flood on the other workers' queues keeps a worker's inbox full. Its own queue, which carries its neighbours'
+/// answers, is read in each turn.
 #[test]
 fn what_others_hand_over_does_not_keep_a_worker_from_its_own_queue() {
     let (mut one, mut other, _time) = bench();
@@ -380,7 +381,7 @@ fn a_port_that_is_full_keeps_datagrams_in_the_outbox_once() {
     let (mut silent, mut nowhere, mut long) = (0, 0, 0);
     for _ in 0..400 {
         for _ in 0..dice.below(6) {
-            // Some to a neighbour that does not answer, some that have no way, between those that go out.
+            // Some go to a silent neighbour, some have no route, between those that go out.
             match dice.below(7) {
                 0 => {
                     outbox.send(peers(3)[0], &[b"silent"]);
@@ -400,7 +401,7 @@ fn a_port_that_is_full_keeps_datagrams_in_the_outbox_once() {
                 }
             }
         }
-        // Now and then the silent one is given up, and asked anew.
+        // Now and then the silent neighbour is given up, and asked again.
         time.pass(50_000);
         one.port_mut().room = dice.below(4) as usize;
         one.transmit(&mut outbox);
@@ -413,7 +414,7 @@ fn a_port_that_is_full_keeps_datagrams_in_the_outbox_once() {
     let numbers: Vec<_> = got.iter().map(|(_, bytes)| u32::from_be_bytes(bytes[..].try_into().unwrap())).collect();
     assert_eq!(numbers, (0..sent).collect::<Vec<_>>());
     assert!(one.counters().send_full > 10);
-    // However often they were looked at.
+    // However often the driver was polled.
     time.pass(5_000_000);
     nothing(&mut one);
     time.pass(5_000_000);
@@ -436,13 +437,13 @@ fn closed_ports_answer_if_they_are_to_and_never_faster_than_their_rate() {
             send(&mut two, closed[round % 2], b"anybody?");
             let before = two.stack_counters().refused(FrameDropReason::Ignored);
             settle(&mut [&mut one, &mut two]);
-            // An answer is a message of ICMP to which this stack pays no heed.
+            // Each answer is a message of ICMP that this stack ignores.
             answers += two.stack_counters().refused(FrameDropReason::Ignored) - before;
             time.pass(1000);
         }
         assert_eq!(one.stack_counters().refused(FrameDropReason::Port), 500);
         assert_eq!(answers, one.stack_counters().closed_answered);
-        // In half a second, and what was saved up.
+        // The rate for half a second, and the burst that was saved up.
         let rate = if answer_closed_ports { CLOSED_PORTS_PER_S } else { 0 };
         assert!((rate..=rate * 3 / 2).contains(&answers), "{answers}");
     }
@@ -489,14 +490,14 @@ fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
         kept.extend(share.and_then(|share| share.slice_ref(&bytes[100..900])));
     }
     assert!(burst.iter().map(|(_, bytes)| bytes.to_vec()).eq(lengths.map(datagram)));
-    // What is changed is a copy.
+    // The changed datagram is a copy.
     burst.open(2, |peer, bytes| {
         bytes[100..900].fill(0);
         Some((peer, 50..1001))
     });
     assert_eq!(burst.get(2).unwrap().1, [&datagram(1001)[50..100], &[0; 800], &datagram(1001)[900..]].concat());
     assert!(burst.share(2).is_none() && burst.share(1).is_some());
-    // Another burst holds what it takes over.
+    // Another burst holds the datagrams that it takes over.
     let mut pack = Burst::new(1, 3000);
     for index in [4, 1, 3] {
         let (peer, bytes) = burst.get(index).unwrap();
@@ -517,7 +518,7 @@ fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
     assert!(pack.iter().map(|(_, bytes)| bytes.to_vec()).eq([vec![9; 1400], datagram(1000), datagram(40)]));
     pack.clear();
     assert!(kept.iter().zip([1000, 1001, 1400]).all(|(kept, len)| **kept == datagram(len)[100..900]));
-    // A sealed one is opened where it stands.
+    // A sealed datagram is decrypted in its buffer.
     send(&mut one, to, &[&[crate::seal::MAGIC], &datagram(1200)[..]].concat());
     assert_eq!((two.receive(&mut burst), burst.share(0).is_some()), (1, false));
 }

@@ -1,4 +1,4 @@
-//! Promises about single frames: what is answered, and why others are dropped. The frames are made by another library.
+//! Promises about single frames: which are answered, and why others are dropped. Another library makes the frames.
 
 use super::super::wire::{EthernetHeader, arp::ArpPacket, ethertype, icmp::FrameRoute, nd};
 use super::*;
@@ -6,7 +6,7 @@ use etherparse::{PacketBuilder, PacketBuilderStep, UdpHeader, ip_number};
 
 type Host = StackDriver<MemoryPort>;
 
-/// A host and somebody who puts frames of any kind on its network.
+/// Creates a host and a port that puts frames of any kind on its network.
 pub(super) fn bench() -> (Host, MemoryPort, Time) {
     let (net, time) = (network(), Time::new());
     let mut one = host(&net, &time, 1, options(1)).remove(0);
@@ -131,7 +131,7 @@ fn malformed_frames() -> Vec<(FrameDropReason, Vec<u8>)> {
     ]
 }
 
-/// Sound frames that must not be served all the same, and wrong checksums.
+/// Sound frames that must not be served all the same, and frames with wrong checksums.
 fn unwanted_frames() -> Vec<(FrameDropReason, Vec<u8>)> {
     use FrameDropReason::*;
     let mut no_sum = good6();
@@ -179,7 +179,7 @@ fn a_frame_that_is_not_sound_is_dropped_and_counted_under_its_reason() {
     for (number, (why, frame)) in malformed_frames().into_iter().chain(unwanted_frames()).enumerate() {
         let before = *one.stack_counters();
         other.send_raw(&frame);
-        // What cannot even reach an interface is given to the stack by hand.
+        // A frame too short to reach an interface is passed to the stack directly.
         if frame.len() < 6 {
             one.worker.input(1_000_000, &RxFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
         }
@@ -207,7 +207,7 @@ fn whatever_a_port_says_of_vlans_and_checksums_is_believed() {
     assert_eq!(take(RxFrame { udp: ChecksumStatus::Invalid, ..RxFrame::plain(&good) }), 0);
     assert_eq!(take(RxFrame { ip: ChecksumStatus::Invalid, ..RxFrame::plain(&good) }), 0);
     assert_eq!(take(RxFrame { udp: ChecksumStatus::Valid, ..RxFrame::plain(&bad) }), 1, "it never left the machine");
-    // Over IPv6 there must be a checksum, and no port can find good what is not there.
+    // Over IPv6 a checksum is required, and a port cannot find a missing one good.
     let mut none = good6();
     assert_eq!(take(RxFrame { udp: ChecksumStatus::Valid, ..RxFrame::plain(&none) }), 1);
     none[60..62].fill(0);
@@ -340,7 +340,8 @@ fn arp_is_answered_for_our_address_alone_and_teaches_nothing_else() {
     assert_eq!((arp.sender_hw_addr(), arp.sender_protocol_addr()), (&mac(1).0[..], &[10, 0, 0, 1][..]));
     assert_eq!((arp.target_hw_addr(), arp.target_protocol_addr()), (&mac(2).0[..], &[10, 0, 0, 2][..]));
     assert_eq!(one.interface().neighbours(), [(ip("10.0.0.2"), mac(2), 0)], "it wants to talk");
-    // Who claims an address, or answers what nobody asked, makes no neighbour; nor do addresses of other networks.
+    // A host that claims an address, or answers without a question, makes no neighbour; nor do addresses of other
+    // networks.
     for (is_request, sender, to) in [
         (true, [10, 0, 0, 9], [10, 0, 0, 9]),
         (false, [10, 0, 0, 8], [10, 0, 0, 1]),
@@ -370,7 +371,7 @@ fn who_has_our_address_too_is_noticed_and_contradicted_now_and_then() {
         super::super::wire::ALL_NODES,
         &mut frames,
     );
-    // By ARP and by discovery, the latter from our address as who has it does.
+    // By ARP, and by discovery from our own address, as a host that has it sends it.
     for (kind, forged) in
         [(ethertype::ARP, &claim.frame(MacAddress::BROADCAST)[..]), (ethertype::IPV6_HEADER_LEN, &frames)]
     {
@@ -388,7 +389,7 @@ fn who_has_our_address_too_is_noticed_and_contradicted_now_and_then() {
         assert_eq!(own.count(), 1, "{kind:x}");
         time.pass(crate::limits::ADDRESS_DEFENCE_US);
     }
-    // An address that is ours is not one of a neighbour either.
+    // Our own address does not become a neighbour either.
     assert!(one.interface().neighbours().is_empty());
 }
 
@@ -412,7 +413,7 @@ fn neighbour_discovery_is_answered_to_who_asks_on_this_link() {
         assert_eq!(answer[..6], mac(2).0);
     }
     assert_eq!(one.interface().neighbours(), [(ip("fd00::2"), mac(2), 0)]);
-    // The same from behind a router, with another's address, or with options that contradict themselves.
+    // The same message from behind a router, with another host's address, or with options that contradict themselves.
     let mut routed = Vec::new();
     nd::write_solicitation(mac(2), asker, own, None, &mut routed);
     routed[21] = 254;
@@ -477,7 +478,7 @@ fn who_says_that_it_has_our_ethernet_address_is_not_answered() {
         arp.frame(MacAddress::BROADCAST).to_vec()
     };
     for mut frame in [discovery, arp([0; 4]), arp([10, 0, 0, 2])] {
-        // The frame itself is another's.
+        // The Ethernet frame itself comes from another host.
         frame[6..12].copy_from_slice(&mac(2).0);
         one.worker.input(1_000_000, &RxFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
         assert!(one.worker.queue.frames.is_empty());
@@ -557,7 +558,7 @@ fn the_groups_it_listens_to_are_reported_as_listener_discovery_wants_it() {
     let mut sum =
         super::super::wire::checksum::InternetChecksum::pseudo_header(parts.from, parts.to, 58, message.len());
     sum.add(message);
-    // Both addresses end alike, so that they are asked for in one group.
+    // Both addresses end alike, so one group serves for both.
     assert_eq!((sum.folded(), message[7]), (0xFFFF, 1));
 }
 

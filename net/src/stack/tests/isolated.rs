@@ -1,11 +1,11 @@
-//! Promises of a stack on a device that the kernel shares: it answers whom it has heard, where it has heard them, and
-//! says nothing else.
+//! Promises of a stack on a device that the kernel shares. It answers peers that it has heard, at the addresses that it
+//! heard them from, and sends nothing else.
 
 use super::super::wire::{EthernetHeader, arp::ArpPacket};
 use super::frames::{finish, v4, v6};
 use super::*;
 
-/// Others on the network, by the last byte of their Ethernet addresses.
+/// Other hosts on the network, by the last byte of their Ethernet addresses.
 struct Others([MemoryPort; 3]);
 
 const OTHERS: [u8; 3] = [3, 4, 7];
@@ -17,13 +17,13 @@ impl Others {
         self.0[0].send_raw(&frame);
     }
 
-    /// All that has come to them.
+    /// Returns all frames that have come to them.
     fn received(&mut self) -> Vec<Vec<u8>> {
         self.0.iter_mut().flat_map(MemoryPort::receive_raw).collect()
     }
 }
 
-/// A host whose address the kernel has as well, with so many places for peers.
+/// Creates a host whose address the kernel has as well, with so many slots for peers.
 fn shared(neighbours: usize) -> (StackDriver<MemoryPort>, Others, Time) {
     let (net, time) = (network(), Time::new());
     let networks =
@@ -40,7 +40,7 @@ fn request(source: [u8; 4]) -> Vec<u8> {
     finish(v4(source, [10, 0, 0, 1]).udp(5000, 7000), b"asked")
 }
 
-/// Where an answer to a peer goes; none: nowhere.
+/// Returns the Ethernet address that an answer to a peer goes to; none if it is not sent.
 fn answered(one: &mut StackDriver<MemoryPort>, others: &mut Others, peer: &str) -> Option<MacAddress> {
     send(one, PeerAddr::new(ip(peer), 5000), b"answer");
     nothing(one);
@@ -64,7 +64,7 @@ fn who_has_asked_is_answered_where_the_question_came_from_be_it_a_neighbour_or_b
         others.send(7, frame);
         assert_eq!(receive(&mut one), [(PeerAddr::new(ip(peer), 5000), b"asked".to_vec())]);
         assert_eq!(answered(&mut one, &mut others, peer), Some(mac(7)));
-        // However long an answer takes.
+        // The address is still known, however long an answer takes.
         time.pass(3_600_000_000);
         assert_eq!(answered(&mut one, &mut others, peer), Some(mac(7)));
     }
@@ -88,7 +88,7 @@ fn what_is_the_kernels_is_neither_answered_nor_believed() {
     let (mut echo, mut echo6) = (Vec::new(), Vec::new());
     v4([10, 0, 0, 2], [10, 0, 0, 1]).icmpv4_echo_request(7, 9).write(&mut echo, b"ping").unwrap();
     v6("fd00::2", "fd00::1").icmpv6_echo_request(7, 9).write(&mut echo6, b"ping").unwrap();
-    // Asked for; claimed by somebody else; echoes.
+    // A question for the address, a claim of it by another host, and echoes.
     let frames = [is_request([10, 0, 0, 2], [10, 0, 0, 1]), is_request([10, 0, 0, 1], [10, 0, 0, 1]), echo, echo6];
     for frame in frames {
         others.send(3, frame);
@@ -111,7 +111,7 @@ fn who_forges_an_address_has_it_until_its_owner_is_heard_again() {
     }
 }
 
-/// Sends what the kernel would, were the device to bring it, of so many senders that were never heard before.
+/// Sends datagrams of so many senders that were never heard before.
 fn flood(one: &mut StackDriver<MemoryPort>, others: &Others, next: &mut u32, senders: u32) {
     for _ in 0..senders {
         *next += 1;
@@ -132,7 +132,7 @@ fn a_flood_of_senders_drives_nobody_out_who_was_heard_before_and_again() {
     }
     for _ in 0..20 {
         flood(&mut one, &others, &mut next, 2000);
-        // Its answer, although it took a while.
+        // The peer's answer reaches it, although it took a while.
         assert_eq!(answered(&mut one, &mut others, "10.0.0.3"), Some(mac(3)));
         time.pass(1_000_000);
     }
@@ -154,7 +154,7 @@ fn who_comes_in_the_middle_of_a_flood_is_answered_at_once_and_gives_way_when_it_
     others.send(3, request([192, 0, 2, 3]));
     assert_eq!(receive(&mut one).len(), 1);
     assert_eq!(answered(&mut one, &mut others, "192.0.2.3"), Some(mac(3)));
-    // Nobody is heard for a long time; then the places are the newcomers'.
+    // No peer is heard for a long time; then newcomers take the slots.
     time.pass(3_600_000_000);
     flood(&mut one, &others, &mut next, 8);
     let known =

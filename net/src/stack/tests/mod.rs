@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// A time that stands still until it is told to go on.
+/// A clock that stands still until a test advances it.
 #[derive(Clone, Debug)]
 pub(super) struct Time(Arc<AtomicU64>);
 
@@ -45,7 +45,7 @@ pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Host `number` of the networks that the tests are in, with both families.
+/// The options of host `number` of the tests' networks, with both families.
 pub(super) fn options(number: u8) -> StackOptions {
     let v4 =
         InterfaceNetwork { address: IpAddr::from([10, 0, 0, number]), prefix: 24, gateway: Some(ip("10.0.0.254")) };
@@ -53,7 +53,7 @@ pub(super) fn options(number: u8) -> StackOptions {
     StackOptions { networks: vec![v4, v6], ..StackOptions::new(v4, 7000) }
 }
 
-/// Its drivers, one for each worker.
+/// Creates a host's drivers, one for each worker.
 pub(super) fn host(
     network: &MemoryNetwork,
     time: &Time,
@@ -63,7 +63,7 @@ pub(super) fn host(
     host_of(network, time, number, 1500, options)
 }
 
-/// The same with packets of up to so many bytes.
+/// The same, with packets of up to so many bytes.
 pub(super) fn host_of(
     network: &MemoryNetwork,
     time: &Time,
@@ -89,7 +89,7 @@ pub(super) fn send(driver: &mut StackDriver<MemoryPort>, to: PeerAddr, datagram:
     assert!(outbox.is_empty());
 }
 
-/// What has come.
+/// Returns the received datagrams.
 pub(super) fn receive(driver: &mut StackDriver<MemoryPort>) -> Vec<(PeerAddr, Vec<u8>)> {
     let mut burst = driver.burst();
     let mut all = Vec::new();
@@ -99,7 +99,7 @@ pub(super) fn receive(driver: &mut StackDriver<MemoryPort>) -> Vec<(PeerAddr, Ve
     all
 }
 
-/// Lets all drivers take and answer what is on the network until nothing is left, and returns the datagrams of each.
+/// Lets all drivers receive and answer until the network is empty, and returns the datagrams of each.
 pub(super) fn settle(drivers: &mut [&mut StackDriver<MemoryPort>]) -> Vec<Vec<(PeerAddr, Vec<u8>)>> {
     let mut got: Vec<Vec<_>> = drivers.iter().map(|_| Vec::new()).collect();
     for _ in 0..10 {
@@ -110,7 +110,7 @@ pub(super) fn settle(drivers: &mut [&mut StackDriver<MemoryPort>]) -> Vec<Vec<(P
     got
 }
 
-/// A burst for what is of no interest.
+/// Receives, and expects no datagram.
 pub(super) fn nothing(driver: &mut StackDriver<MemoryPort>) {
     assert_eq!(receive(driver), []);
 }

@@ -1,5 +1,5 @@
-//! Promises about ways that bear less than the interface: a router's word about a packet of ours is heeded, and nobody
-//! else's.
+//! Promises about paths with a smaller MTU than the interface: a router's message about a sent packet is accepted, and
+//! no other.
 
 use super::super::path_mtu::{PathMtuCache, QuotedPacket};
 use super::super::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
@@ -11,7 +11,7 @@ use crate::limits::{
 use crate::rate_limiter::{RateLimit, RateLimiter};
 use etherparse::{IcmpEchoHeader, Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4};
 
-/// A host with large packets, its peer, and a router that says what it likes.
+/// A host with large packets, its peer, and a router that can send any message.
 struct World {
     one: StackDriver<MemoryPort>,
     two: StackDriver<MemoryPort>,
@@ -26,7 +26,7 @@ fn world() -> World {
     let mut one = host_of(&net, &time, 1, 9000, options(1)).remove(0);
     let mut two = host_of(&net, &time, 2, 9000, options(2)).remove(0);
     let router = net.interface(mac(ROUTER), 9000, 1).remove(0);
-    // Both know each other.
+    // Both hosts learn each other's address.
     for peer in peers() {
         send(&mut one, peer, b"hello");
     }
@@ -38,7 +38,7 @@ fn peers() -> [PeerAddr; 2] {
     [PeerAddr::new(ip("10.0.0.2"), 7000), PeerAddr::new(ip("fd00::2"), 7000)]
 }
 
-/// The headers of a packet with so many bytes in all, as a router quotes them.
+/// Returns the headers of a packet with so many bytes in all, as a router quotes them.
 fn quote(from: PeerAddr, to: PeerAddr, len: usize) -> Vec<u8> {
     let mut packet = Vec::new();
     let header = if to.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
@@ -58,7 +58,7 @@ fn quote(from: PeerAddr, to: PeerAddr, len: usize) -> Vec<u8> {
     packet
 }
 
-/// A router's word that packets of `mtu` bytes are the most.
+/// Returns a router's message that packets of `mtu` bytes are the largest.
 fn too_big(v4: bool, mtu: u32, quoted: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     let builder = PacketBuilder::ethernet2(mac(ROUTER).0, mac(1).0);
@@ -112,7 +112,7 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
         let v4 = peer.is_ipv4();
         let headers = UDP_HEADER_LEN + if v4 { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
         send(&mut one, peer, &vec![1; 5000 - headers]);
-        // One that no way may refuse.
+        // A packet that every path has to bear.
         send(&mut one, peer, &[1; 100]);
         settle(&mut [&mut one, &mut two]);
         let (us, them) = (own(peer), peer);
@@ -153,7 +153,7 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
             assert_eq!(one.stack_counters().total_dropped(), before + 1, "number {number}");
         }
         assert_eq!(one.stack_counters().too_big_heard, 0);
-        // The least, and a router that does not say how much, as very old ones.
+        // The smallest MTU, and a router that does not report one, as very old ones.
         router.send_raw(&good(0));
         nothing(&mut one);
         assert_eq!(outbox.most(peer), least as usize - headers);
@@ -188,7 +188,7 @@ fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
     let (ways, time) = (ReducedMtuTable::new(), Time::new());
     let victim = ip("192.0.2.1");
     ways.reduce(time.now_us(), victim, 1400);
-    // Unless it shares its group, which nobody can choose.
+    // Except for a network in the same group, which no sender can choose.
     let mut others = (0..100).map(|number| IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (number << 64))));
     let network = others.find(|network| ways.group(*network) != ways.group(victim)).unwrap();
     let IpAddr::V6(network) = network else { unreachable!() };
@@ -203,7 +203,7 @@ fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
 #[test]
 fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first() {
     let (ways, time) = (ReducedMtuTable::new(), Time::new());
-    // Of one network: they share their room.
+    // Addresses of one network share their group's slots.
     let host = |number: u128| IpAddr::from(std::net::Ipv6Addr::from((0xFD00_u128 << 112) + number));
     for number in 0..3 * REDUCED_PATHS as u128 {
         time.pass(1);
@@ -215,8 +215,8 @@ fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first
     assert_eq!(ways.most(time.now_us(), host(2 * REDUCED_PATHS as u128)), Some(1400));
 }
 
-/// Answers to who has not shown who it is have no more bytes than these: a forger of senders, who can tell what is sent
-/// to them, and quote it.
+/// Answers to unauthenticated senders have no more bytes than these. A forger of senders knows what is sent to them,
+/// and can quote it.
 #[test]
 fn nothing_is_believed_of_what_a_forger_has_sent_to_others_and_a_peers_router_is_heard_all_the_same() {
     let (ways, from) = (PathMtuCache::new(), PeerAddr::new(ip("10.0.0.1"), 7000));
@@ -240,7 +240,7 @@ fn nothing_is_believed_of_what_a_forger_has_sent_to_others_and_a_peers_router_is
     }
 }
 
-/// An echo is no word of any router.
+/// An echo is not a router's message.
 #[test]
 fn other_messages_of_icmp_lower_nothing() {
     let World { mut one, mut two, router, .. } = world();

@@ -1,4 +1,4 @@
-//! Reading and writing, against another library's.
+//! The stack's reading and writing, compared with another library's.
 
 use super::super::wire::checksum::{InternetChecksum, checksum};
 use super::super::wire::{ETHERNET_HEADER_LEN, ip, udp};
@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The sum as its definition has it.
+/// The sum as its definition states it.
 fn plain_sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
     let sum: u32 = words.sum();
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!((datagram.from, datagram.port, datagram.payload), (from, to.port(), &payload[..]));
     }
 
-    /// Any bytes: no panic, and what is taken says of itself what the other library finds in it.
+    /// Any bytes: no panic, and the other library finds the same fields in accepted packets.
     #[test]
     fn nonsense_is_refused_or_read_alike(bytes in vec(any::<u8>(), 0..120), first in 0u8..4, next in 0u8..4) {
         let mut bytes = bytes;
@@ -107,7 +107,7 @@ proptest! {
         if let (1, Some(place)) = (first, bytes.get_mut(4..6)) {
             place[0] = 0;
         }
-        // The other library takes a length of nothing for one that is not told.
+        // The other library takes a length of zero for an unknown one.
         if let Ok(packet) = ip::read_ipv6(&bytes)
             && bytes[4..6] != [0, 0]
         {
@@ -126,7 +126,7 @@ proptest! {
 
 #[test]
 fn a_sum_of_zero_is_written_as_all_ones() {
-    // Found by trying: over IPv4 "no checksum" would be read from it.
+    // These bytes were found by trying: their checksum over IPv4 would be read as "no checksum".
     let (from, to): (SocketAddr, SocketAddr) = ("10.0.0.1:7000".parse().unwrap(), "10.0.0.2:7000".parse().unwrap());
     let mut seen = false;
     for number in 0..=u16::MAX {

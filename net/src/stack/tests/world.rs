@@ -1,5 +1,5 @@
-//! R2P2 over stacks on a network that loses, repeats, reorders and damages frames, in a time of its own: a run depends
-//! on its seed alone.
+//! R2P2 over stacks on a network that loses, repeats, reorders and damages frames, in simulated time. A run depends on
+//! its seed alone.
 
 use super::*;
 use crate::driver::Burst;
@@ -81,7 +81,7 @@ fn client_of(driver: StackDriver<MemoryPort>, server: PeerAddr, session: u64, le
     Client { side: Side::new(driver, endpoint), session, asked: None, left }
 }
 
-/// Runs a world to its end, and returns how long it took and what was received.
+/// Runs a world to its end, and returns how long it took and the values that were received.
 fn play(seed: u64) -> (u64, Vec<u64>) {
     let (mut dice, time) = (SeededRng::new(seed), Time::new());
     let faults = NetworkFaults {
@@ -89,7 +89,7 @@ fn play(seed: u64) -> (u64, Vec<u64>) {
         duplication: dice.below(12),
         reorder: dice.below(30),
         corruption: dice.below(5),
-        // Some networks lose what is long.
+        // Some networks lose long frames.
         longest: [0, 0, 1514, 4000][dice.below(4) as usize],
     };
     let net = MemoryNetwork::new(seed, faults, 200);
@@ -117,7 +117,7 @@ fn play(seed: u64) -> (u64, Vec<u64>) {
     (now(), frames.collect())
 }
 
-/// Lets a client ask and a server answer until something holds.
+/// Lets a client ask and a server answer until the condition is true.
 fn until(
     time: &Time,
     dice: &mut SeededRng,
@@ -146,7 +146,7 @@ fn datagrams_are_as_large_as_both_interfaces_and_the_network_let_through() {
         (9000, 1500, 0, 1452, 1452),
         (1500, 9000, 0, 1452, 1452),
         (9000, 9000, 1514, 1452, 1452),
-        // Half of what was tried, and half again.
+        // Sizes tried: half of the last one, and half again.
         (9000, 9000, 5000, 4476, 4986),
         (3000, 9000, 0, 2238, 2952),
     ] {
@@ -161,7 +161,7 @@ fn datagrams_are_as_large_as_both_interfaces_and_the_network_let_through() {
         until(&time, &mut dice, &mut client, &mut server, |_| time.now_us() > tried_us);
         let found = client.side.endpoint.datagram();
         assert!((least..=most).contains(&found), "{server_mtu} {client_mtu} {longest}: {found}");
-        // And the server knows: an answer that fits is one datagram.
+        // The server has learnt the size as well: an answer that fits is one datagram.
         let (before, size) = (server.driver.counters().sent, found - 8);
         let (header, mut message) = (header_of(&client), Vec::new());
         let value = vec![7; size - 64];
@@ -178,7 +178,7 @@ fn header_of(client: &Client) -> MessageHeader {
     MessageHeader { flags: 0, operations: 1, tenant: 1, session: client.session, sequence: 9999, acked: 0 }
 }
 
-/// Large datagrams are lost without a word from some moment on, and come through again later.
+/// Large datagrams are lost silently from some moment on, and come through again later.
 #[test]
 fn a_way_that_becomes_narrow_is_left_for_small_datagrams_and_taken_again() {
     let (time, mut dice) = (Time::new(), SeededRng::new(3));
@@ -192,7 +192,7 @@ fn a_way_that_becomes_narrow_is_left_for_small_datagrams_and_taken_again() {
     for _ in 0..3 {
         net.set_faults(NetworkFaults { longest: 1514, ..NetworkFaults::default() });
         until(&time, &mut dice, &mut client, &mut server, |client| size(client) < 1500);
-        // All are answered, requests and answers of whatever size, with none given up.
+        // All requests are answered, whatever the size of requests and responses, with none given up.
         let left = client.left;
         until(&time, &mut dice, &mut client, &mut server, |client| client.left < left - 50);
         net.set_faults(NetworkFaults::default());
@@ -202,7 +202,7 @@ fn a_way_that_becomes_narrow_is_left_for_small_datagrams_and_taken_again() {
     }
 }
 
-/// A server that has forgotten, or has begun anew, is told.
+/// A server that has forgotten, or has been restarted, is told again.
 #[test]
 fn a_server_that_has_forgotten_how_large_datagrams_may_be_is_told_again() {
     let (time, mut dice) = (Time::new(), SeededRng::new(4));
@@ -214,7 +214,7 @@ fn a_server_that_has_forgotten_how_large_datagrams_may_be_is_told_again() {
     let mut client = client_of(client, to, 1, u64::MAX);
     until(&time, &mut dice, &mut client, &mut server, |client| client.side.endpoint.datagram() > 8000);
     server.endpoint = ServerEndpoint::new(limits);
-    // It tells so once a second at most.
+    // The client reports it once a second at most.
     let told_us = time.now_us() + 2_000_000;
     until(&time, &mut dice, &mut client, &mut server, |_| time.now_us() > told_us);
     let left = client.left;

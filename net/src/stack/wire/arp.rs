@@ -7,19 +7,19 @@ use std::net::Ipv4Addr;
 /// Bytes of a frame with a packet of ARP.
 pub(in crate::stack) const ARP_FRAME_LEN: usize = super::ETHERNET_HEADER_LEN + 28;
 
-/// What a packet of ARP says.
+/// The fields of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stack) struct ArpPacket {
-    /// It asks; else it answers.
+    /// Whether it is a question; if not, it is an answer.
     pub(in crate::stack) is_request: bool,
     pub(in crate::stack) sender_mac: MacAddress,
-    /// Unspecified in a probe for an address that its sender would like to have.
+    /// The sender's address; unspecified in a probe for an address that its sender would like to have.
     pub(in crate::stack) sender: Ipv4Addr,
     pub(in crate::stack) target_mac: MacAddress,
     pub(in crate::stack) target: Ipv4Addr,
 }
 
-/// What all packets of ARP for IPv4 over Ethernet begin with.
+/// The first bytes of all ARP packets for IPv4 over Ethernet.
 const ARP_PREFIX: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
 impl ArpPacket {
@@ -39,7 +39,7 @@ impl ArpPacket {
         Ok(ArpPacket { is_request: operation == 1, sender_mac, sender, target_mac, target })
     }
 
-    /// A frame with this packet, to `to`.
+    /// Returns a frame with this packet, to `to`.
     pub(in crate::stack) fn frame(&self, to: MacAddress) -> [u8; ARP_FRAME_LEN] {
         let mut frame = [0; ARP_FRAME_LEN];
         let ethernet = EthernetHeader { to, from: self.sender_mac, ethertype: ethertype::ARP };

@@ -2,23 +2,23 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A sum under way.
+/// A sum in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::stack) struct InternetChecksum {
-    /// Words in the machine's order: the sum comes out in the machine's order then.
+    /// The sum of words in the machine's byte order: the result is in that order, too.
     total: u64,
     /// An odd number of bytes was added.
     odd: bool,
 }
 
 impl InternetChecksum {
-    /// Adds bytes behind those before.
+    /// Adds bytes that follow those before.
     #[inline]
     pub(in crate::stack) fn add(&mut self, bytes: &[u8]) {
         let mut total = 0u64;
         let mut words = bytes.chunks_exact(4);
         for word in &mut words {
-            // At most 2^16 words are in a packet: no overflow.
+            // A packet has at most 2^16 words: no overflow.
             total += u64::from(word.try_into().map_or(0, u32::from_ne_bytes));
         }
         let mut last = [0; 4];
@@ -27,7 +27,7 @@ impl InternetChecksum {
             place.copy_from_slice(rest);
         }
         total += u64::from(u32::from_ne_bytes(last));
-        // Bytes that begin within a word are summed as if they did not, and their sum is turned round.
+        // Bytes that begin within a word are summed as if they did not; then the sum's bytes are swapped.
         let folded = fold(total);
         self.total += u64::from(if self.odd { folded.swap_bytes() } else { folded });
         self.odd ^= bytes.len() % 2 == 1;
@@ -39,7 +39,7 @@ impl InternetChecksum {
         self.total += u64::from(number.to_be());
     }
 
-    /// The pseudo header of a payload of `len` bytes.
+    /// Starts a sum with the pseudo header of a payload of `len` bytes.
     #[inline]
     pub(in crate::stack) fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> InternetChecksum {
         match (from, to) {
@@ -80,13 +80,13 @@ impl InternetChecksum {
         sum
     }
 
-    /// The folded sum: all ones over bytes that contain their checksum.
+    /// Returns the folded sum: all ones over bytes that contain their checksum.
     #[inline]
     pub(in crate::stack) fn folded(self) -> u16 {
         u16::from_be(fold(self.total))
     }
 
-    /// The checksum to be written.
+    /// Returns the checksum to be written.
     #[inline]
     pub(in crate::stack) fn checksum(self) -> u16 {
         !self.folded()
@@ -103,7 +103,7 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// The checksum of bytes whose place for it holds zero.
+/// Returns the checksum of bytes whose checksum field holds zero.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::stack) fn checksum(bytes: &[u8]) -> u16 {
     let mut sum = InternetChecksum::default();
@@ -111,7 +111,7 @@ pub(in crate::stack) fn checksum(bytes: &[u8]) -> u16 {
     sum.checksum()
 }
 
-/// Whether bytes that contain their checksum have the right one.
+/// Returns whether bytes that contain their checksum have the right one.
 #[inline]
 pub(in crate::stack) fn is_valid(bytes: &[u8]) -> bool {
     let mut sum = InternetChecksum::default();

@@ -1,4 +1,4 @@
-//! ICMP and ICMPv6: echoes, and what is said of closed ports.
+//! ICMP and ICMPv6: echoes, and messages about closed ports.
 
 use super::checksum::{InternetChecksum, is_valid};
 use super::ip::{self, IpPacket};
@@ -9,12 +9,12 @@ use crate::stack::MacAddress;
 use crate::stack::path_mtu::QuotedPacket;
 use std::net::{IpAddr, SocketAddr};
 
-/// What a message is.
+/// The kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stack) enum IcmpMessage<'f> {
-    /// Somebody wants these bytes back (identifier and sequence included).
+    /// A request to return these bytes (identifier and sequence included).
     Echo(&'f [u8]),
-    /// A packet that was sent was too large for a link on its way, which bears so many bytes (0: it does not say).
+    /// A sent packet was too large for a link on its path, which bears so many bytes (0: the message does not say).
     TooBig(u32, QuotedPacket),
     /// A message of neighbour discovery, checked to have passed no router: its type and its body behind the checksum.
     Discovery(u8, &'f [u8]),
@@ -86,7 +86,7 @@ pub(in crate::stack) fn read<'f>(packet: &IpPacket<'f>) -> Result<IcmpMessage<'f
     }
 }
 
-/// What is quoted of a datagram that was sent over IPv4: its header and the ports.
+/// Returns the quoted fields of a datagram that was sent over IPv4, from its header and the ports.
 fn quoted_ipv4(packet: &[u8]) -> Option<QuotedPacket> {
     let first = packet.first()?;
     let udp = packet.get(usize::from(first & 15) * 4..)?;
@@ -96,7 +96,7 @@ fn quoted_ipv4(packet: &[u8]) -> Option<QuotedPacket> {
     is_udp.then_some(QuotedPacket { from, to, len: u16_at(packet, 2)?.into() })
 }
 
-/// The same over IPv6.
+/// Returns the same over IPv6.
 fn quoted_ipv6(packet: &[u8]) -> Option<QuotedPacket> {
     let udp = packet.get(IPV6_HEADER_LEN..)?;
     let is_udp = packet.first()? >> 4 == 6 && *packet.get(6)? == protocol::UDP_HEADER_LEN;
@@ -105,7 +105,7 @@ fn quoted_ipv6(packet: &[u8]) -> Option<QuotedPacket> {
     is_udp.then_some(QuotedPacket { from, to, len: IPV6_HEADER_LEN + usize::from(u16_at(packet, 4)?) })
 }
 
-/// Where a frame goes: the Ethernet addresses and the IP addresses, each from and to.
+/// The route of a frame: the Ethernet addresses and the IP addresses, each from and to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stack) struct FrameRoute {
     pub(in crate::stack) macs: (MacAddress, MacAddress),
@@ -146,14 +146,14 @@ impl FrameRoute {
         }
     }
 
-    /// The answer to an echo.
+    /// Writes the answer to an echo.
     pub(in crate::stack) fn write_echo_reply(&self, body: &[u8], frame: &mut Vec<u8>) {
         let kind = if self.to.is_ipv4() { kind::ECHO_REPLY } else { kind::V6_ECHO_REPLY };
         self.write(kind, 0, &[body], frame);
     }
 
-    /// That nobody listens at the port to which `packet` (the whole of it, IP header included) was sent. It is quoted
-    /// as far as is usual: the answer is no longer than 576 bytes, over IPv6 1280.
+    /// Writes a "port unreachable" message for `packet` (the whole of it, IP header included). It is quoted as far as
+    /// is usual: the answer is no longer than 576 bytes, over IPv6 1280.
     pub(in crate::stack) fn write_closed_port(&self, packet: &[u8], frame: &mut Vec<u8>) {
         let (kind, code, most) = match self.to {
             IpAddr::V4(_) => (kind::UNREACHABLE, kind::CLOSED_PORT, 576 - IPV4_HEADER_LEN - 8),

@@ -11,17 +11,17 @@ pub(in crate::stack) struct IpPacket<'f> {
     pub(in crate::stack) from: IpAddr,
     pub(in crate::stack) to: IpAddr,
     pub(in crate::stack) protocol: u8,
-    /// How many more routers it might pass: 255 if it has passed none.
+    /// The number of routers that it might still pass: 255 if it has passed none.
     pub(in crate::stack) hops: u8,
-    /// What the last header carries.
+    /// The payload behind the last header.
     pub(in crate::stack) payload: &'f [u8],
-    /// All of it, headers included.
+    /// The whole packet, headers included.
     pub(in crate::stack) whole: &'f [u8],
 }
 
-/// Extension headers in a packet, at most: no sound sender has more.
+/// The largest number of extension headers in a packet: no sound sender has more.
 const MAX_EXTENSIONS: usize = 4;
-/// Options in one extension header that are looked at.
+/// The number of options in one extension header that are read.
 const MAX_OPTIONS: usize = 16;
 
 /// Reads a packet of IPv4; bytes behind it (Ethernet fills short frames up) are left out.
@@ -57,7 +57,7 @@ pub(in crate::stack) fn read_ipv4(
     Ok(IpPacket { from: from.into(), to: to.into(), protocol: *protocol, hops: *hops, payload, whole })
 }
 
-/// Options of IPv4 are skipped, but for those that route.
+/// Checks the options of IPv4, which are skipped, but for source routes.
 fn check_ipv4_options(mut options: &[u8]) -> Result<(), FrameDropReason> {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
@@ -113,7 +113,7 @@ fn skip_extensions(mut next: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), FrameDr
         let len = (usize::from(*len) + 1) * 8;
         let header = rest.get(..len).ok_or(FrameDropReason::Short)?;
         match next {
-            // Places that are still to be visited: this is not the last.
+            // Hosts are still to be visited: this is not the last.
             protocol::ROUTING if header.get(3) != Some(&0) => return Err(FrameDropReason::SourceRoute),
             protocol::ROUTING => {}
             _ => check_ipv6_options(header.get(2..).unwrap_or_default())?,
@@ -124,7 +124,7 @@ fn skip_extensions(mut next: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), FrameDr
     Err(FrameDropReason::Options)
 }
 
-/// Options of IPv6 say themselves whether who does not know them may skip them.
+/// Checks the options of IPv6, each of which states whether a host that does not know it may skip it.
 fn check_ipv6_options(mut options: &[u8]) -> Result<(), FrameDropReason> {
     for _ in 0..MAX_OPTIONS {
         let Some((kind, rest)) = options.split_first() else { return Ok(()) };
@@ -138,15 +138,15 @@ fn check_ipv6_options(mut options: &[u8]) -> Result<(), FrameDropReason> {
         let len = usize::from(*rest.first().ok_or(FrameDropReason::Options)?);
         options = rest.get(1 + len..).ok_or(FrameDropReason::Options)?;
     }
-    // Padding of one byte each may be up to seven; longer rows are nonsense.
+    // Padding of one byte each may be up to seven; longer runs are malformed.
     if options.is_empty() { Ok(()) } else { Err(FrameDropReason::Options) }
 }
 
-/// Routers that a packet may pass.
+/// The number of routers that a packet may pass.
 const HOP_LIMIT: u8 = 64;
 
-/// Writes a header for `len` bytes of payload to the start of `place`. Returns its length; 0 if the addresses are of
-/// two families, or the length is none that IP has.
+/// Writes a header for `len` bytes of payload to the start of `place`. Returns its length, or 0 if the addresses are of
+/// two families, or IP does not allow the length.
 #[inline]
 pub(in crate::stack) fn write(
     place: &mut [u8],
@@ -163,12 +163,12 @@ pub(in crate::stack) fn write(
                 return 0;
             };
             let [a, b] = total.to_be_bytes();
-            // Not to be cut on the way: so it needs no identification (RFC 6864).
+            // The packet must not be fragmented, so it needs no identification (RFC 6864).
             header.copy_from_slice(&[0x45, 0, a, b, 0, 0, 0x40, 0, HOP_LIMIT, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
             header[12..16].copy_from_slice(&from.octets());
             header[16..20].copy_from_slice(&to.octets());
             if with_checksum {
-                // Of what was written, without reading it again.
+                // The sum of the fields as written, without reading them again.
                 let mut sum = InternetChecksum::pseudo_header_v4(from, to, protocol, usize::from(total));
                 [0x4500, 0x4000, u16::from(HOP_LIMIT) << 8].into_iter().for_each(|word| sum.add_u16(word));
                 header[10..12].copy_from_slice(&sum.checksum().to_be_bytes());
@@ -178,7 +178,7 @@ pub(in crate::stack) fn write(
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let (Ok(len), Some(header)) = (u16::try_from(len), place.get_mut(..IPV6_HEADER_LEN)) else { return 0 };
             let [a, b] = len.to_be_bytes();
-            // Neighbour discovery is heard only if it has passed no router.
+            // Neighbour discovery is accepted only if it has passed no router.
             let hops = if protocol == protocol::ICMPV6 { 255 } else { HOP_LIMIT };
             header[..8].copy_from_slice(&[0x60, 0, 0, 0, a, b, protocol, hops]);
             header[8..24].copy_from_slice(&from.octets());

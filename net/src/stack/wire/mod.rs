@@ -1,5 +1,5 @@
-//! Bytes of Ethernet, ARP, IPv4, IPv6, ICMP and UDP: reading what came, with every check, and writing what goes out.
-//! Free of state; no input panics.
+//! The wire formats of Ethernet, ARP, IPv4, IPv6, ICMP and UDP: reading with every check, and writing. The functions
+//! have no state, and no input panics.
 
 pub(super) mod arp;
 pub(super) mod checksum;
@@ -42,16 +42,16 @@ pub(super) mod protocol {
     pub(in crate::stack) const DESTINATION: u8 = 60;
 }
 
-/// Why a frame was dropped.
+/// The reason why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameDropReason {
-    /// Shorter than its headers.
+    /// A frame shorter than its headers.
     Short,
-    /// Of a VLAN.
+    /// A frame of a VLAN.
     Vlan,
-    /// Sent to, or from, an Ethernet address that cannot be meant.
+    /// An impossible Ethernet address of the sender or the receiver.
     EthernetAddress,
-    /// Of a protocol of Ethernet that is not spoken here.
+    /// An Ethernet protocol that the stack does not speak.
     EtherType,
     /// An IP header of the wrong version or an impossible length.
     IpHeader,
@@ -59,25 +59,26 @@ pub enum FrameDropReason {
     IpLength,
     /// A wrong checksum of an IPv4 header.
     IpChecksum,
-    /// A part of a packet: nothing is put together here.
+    /// A fragment of a packet: the stack reassembles none.
     Fragment,
-    /// It asks to be sent on along a route of its own.
+    /// A packet with a source route.
     SourceRoute,
-    /// Options or extension headers that are malformed, too many, or not to be skipped by who does not know them.
+    /// Options or extension headers that are malformed, too many, or not to be skipped by a host that does not know
+    /// them.
     Options,
-    /// Sent from an IP address that nobody can have.
+    /// An IP address of the sender that no host can have.
     IpSource,
-    /// Sent to an IP address that is not served here.
+    /// An IP address of the receiver that is not served here.
     IpDestination,
-    /// Of a protocol of IP that is not spoken here.
+    /// An IP protocol that the stack does not speak.
     Protocol,
     /// A UDP length that the packet does not have.
     UdpLength,
     /// A wrong checksum of UDP.
     UdpChecksum,
-    /// No checksum of UDP over IPv6.
+    /// A missing UDP checksum over IPv6.
     NoUdpChecksum,
-    /// To a UDP port where nobody listens, or from port 0.
+    /// A UDP port that no worker serves, or a datagram from port 0.
     Port,
     /// An ARP packet that contradicts itself.
     Arp,
@@ -89,7 +90,7 @@ pub enum FrameDropReason {
     Ignored,
     /// Answers to echoes and to closed ports beyond their rate, or beyond what may wait to be sent.
     RateLimited,
-    /// A datagram for another worker whose room for them was full.
+    /// A datagram for another worker whose inbox was full.
     HandoverFull,
     /// A datagram longer than the buffer for it.
     BufferTooSmall,
@@ -98,7 +99,7 @@ pub enum FrameDropReason {
 }
 
 impl FrameDropReason {
-    /// All of them, in the order of their numbers, with their names.
+    /// All reasons, in the order of their numbers, with their names.
     pub const ALL: [(FrameDropReason, &'static str); 25] = [
         (FrameDropReason::Short, "short"),
         (FrameDropReason::Vlan, "vlan"),
@@ -127,7 +128,7 @@ impl FrameDropReason {
         (FrameDropReason::Segments, "segments"),
     ];
 
-    /// Their names, in the same order.
+    /// The names of all reasons, in the same order.
     pub const NAMES: [&'static str; FrameDropReason::ALL.len()] = {
         let (mut names, mut at) = ([""; FrameDropReason::ALL.len()], 0);
         while at < names.len() {
@@ -137,8 +138,8 @@ impl FrameDropReason {
         names
     };
 
-    /// Whether a sound network and sound neighbours never send such frames. (What is merely not for this stack is not
-    /// malformed.)
+    /// Returns whether a sound network and sound neighbours never send such frames. (A frame that is merely not for
+    /// this stack is not malformed.)
     pub fn is_malformed(self) -> bool {
         use FrameDropReason::*;
         !matches!(
@@ -157,26 +158,26 @@ impl FrameDropReason {
     }
 }
 
-/// The two bytes at `at`, as a number.
+/// Returns the two bytes at `at`, as a number.
 #[inline]
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
 }
 
-/// The Ethernet address at `at`.
+/// Returns the Ethernet address at `at`.
 #[inline]
 pub(super) fn mac_at(bytes: &[u8], at: usize) -> Option<MacAddress> {
     bytes.get(at..at + 6)?.try_into().ok().map(MacAddress)
 }
 
-/// The IPv4 address at `at`.
+/// Returns the IPv4 address at `at`.
 #[inline]
 pub(super) fn ipv4_at(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
     let octets: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(Ipv4Addr::from(octets))
 }
 
-/// The IPv6 address at `at`.
+/// Returns the IPv6 address at `at`.
 #[inline]
 pub(super) fn ipv6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
     let octets: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
@@ -201,7 +202,7 @@ impl EthernetHeader {
         Ok((EthernetHeader { to, from, ethertype }, frame.get(ETHERNET_HEADER_LEN..).unwrap_or_default()))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub(super) fn bytes(&self) -> [u8; ETHERNET_HEADER_LEN] {
         let mut bytes = [0; ETHERNET_HEADER_LEN];
@@ -212,13 +213,13 @@ impl EthernetHeader {
     }
 }
 
-/// The group of Ethernet that stands for a multicast group of IPv6.
+/// Returns the Ethernet group that stands for a multicast group of IPv6.
 pub(super) fn multicast_mac(address: Ipv6Addr) -> MacAddress {
     let [.., a, b, c, d] = address.octets();
     MacAddress([0x33, 0x33, a, b, c, d])
 }
 
-/// The group in which an address is asked for.
+/// Returns the group in which hosts ask for an address.
 pub(super) fn solicited_node_group(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xFF, a, b, c])
@@ -227,7 +228,7 @@ pub(super) fn solicited_node_group(address: Ipv6Addr) -> Ipv6Addr {
 /// The group of all hosts.
 pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 1);
 
-/// Whether a host may have this address.
+/// Returns whether a host may have this address.
 #[inline]
 pub(super) fn is_host_address(address: IpAddr) -> bool {
     match address {
@@ -238,7 +239,7 @@ pub(super) fn is_host_address(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let segments = address.segments();
             let compatible = segments.iter().take(5).all(|segment| *segment == 0);
-            // ::, ::1, and IPv4 in IPv6's clothes.
+            // ::, ::1, and IPv4 addresses written as IPv6.
             !(address.is_multicast() || compatible && matches!(segments[5], 0 | 0xFFFF))
         }
     }

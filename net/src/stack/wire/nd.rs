@@ -1,4 +1,4 @@
-//! Neighbour discovery of IPv6: who has an address, and the groups in which that is asked.
+//! Neighbour discovery of IPv6: questions for an address, and the groups that they are sent to.
 
 use super::checksum::InternetChecksum;
 use super::icmp::FrameRoute;
@@ -9,12 +9,12 @@ use super::{
 use crate::stack::MacAddress;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stack) enum NeighbourDiscovery {
-    /// Who has `target`? The asker's Ethernet address, if told.
+    /// A question for the owner of `target`, with the asker's Ethernet address, if given.
     Solicitation { target: Ipv6Addr, mac: Option<MacAddress> },
-    /// `target` is at `mac`, said because it was asked, or for all to know.
+    /// `target` is at `mac`, as an answer or as an announcement.
     Advertisement { target: Ipv6Addr, mac: Option<MacAddress>, solicited: bool },
 }
 
@@ -24,11 +24,11 @@ const SOURCE_OPTION: u8 = 1;
 const TARGET_OPTION: u8 = 2;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
-/// Options in one message that are looked at.
+/// The number of options in one message that are read.
 const MAX_OPTIONS: usize = 16;
 
-/// Reads a message: its type, and its body behind the checksum. Those of routers are not acted on: routes are set by
-/// the operator.
+/// Reads a message: its type, and its body behind the checksum. Router messages are ignored: the operator sets the
+/// routes.
 pub(in crate::stack) fn read(
     kind: u8,
     body: &[u8],
@@ -46,7 +46,7 @@ pub(in crate::stack) fn read(
     }
     if kind == SOLICITATION {
         let mac = find_option(options, SOURCE_OPTION)?;
-        // Who has no address yet asks the group, and has nowhere to be answered.
+        // A host without an address asks the group, and cannot be answered alone.
         if from.is_unspecified() && (mac.is_some() || to != solicited_node_group(target)) {
             return Err(FrameDropReason::Discovery);
         }
@@ -59,7 +59,7 @@ pub(in crate::stack) fn read(
     Ok(NeighbourDiscovery::Advertisement { target, mac: find_option(options, TARGET_OPTION)?, solicited })
 }
 
-/// The Ethernet address in an option of this kind.
+/// Returns the Ethernet address in an option of this kind.
 fn find_option(mut options: &[u8], wanted: u8) -> Result<Option<MacAddress>, FrameDropReason> {
     let mut found = None;
     for _ in 0..MAX_OPTIONS {
@@ -79,8 +79,8 @@ fn find_option(mut options: &[u8], wanted: u8) -> Result<Option<MacAddress>, Fra
     if options.is_empty() { Ok(found) } else { Err(FrameDropReason::Discovery) }
 }
 
-/// Writes the question who has `target`: to the one who had it, or else to the group. `from` may be unspecified, to
-/// find out whether an address is free.
+/// Writes the question for `target`: to the host that had it, or else to the group. `from` may be unspecified, to find
+/// out whether an address is free.
 pub(in crate::stack) fn write_solicitation(
     mac: MacAddress,
     from: Ipv6Addr,
@@ -98,7 +98,7 @@ pub(in crate::stack) fn write_solicitation(
     way.write(SOLICITATION, 0, &[&[0; 4], &target.octets(), source], frame);
 }
 
-/// Writes that `target` is at `mac`, to who asked or to everybody.
+/// Writes that `target` is at `mac`, to the asker or to all hosts.
 pub(in crate::stack) fn write_advertisement(
     mac: MacAddress,
     target: Ipv6Addr,
@@ -116,11 +116,10 @@ fn link_option(kind: u8, mac: MacAddress) -> [u8; 8] {
     [kind, 1, a, b, c, d, e, f]
 }
 
-/// The routers that keep lists of who listens to which group.
+/// The group of the routers that keep the lists of each group's listeners.
 const LISTENER_REPORTS: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// Writes a report (MLDv2) of the groups that are listened to, for switches that pass a group's frames to listeners
-/// alone.
+/// Writes a report (MLDv2) of the joined groups, for switches that pass a group's frames to its listeners alone.
 pub(in crate::stack) fn write_group_report(mac: MacAddress, from: Ipv6Addr, groups: &[Ipv6Addr], frame: &mut Vec<u8>) {
     const REPORT: u8 = 143;
     /// "Excludes no sender".

@@ -32,8 +32,8 @@ pub(in crate::stack) fn read<'f>(
     let bytes = bytes.get(..usize::from(len)).ok_or(FrameDropReason::UdpLength)?;
     let payload = bytes.get(UDP_HEADER_LEN..).ok_or(FrameDropReason::UdpLength)?;
     match checked {
-        // Over IPv4 a sender may do without. A port may well have found that good; over IPv6, where no other sum has
-        // the addresses in it, that is nothing to go by.
+        // Over IPv4 a sender may leave the checksum out, and a port may report that as good. Over IPv6 no other sum
+        // covers the addresses, so that report is ignored.
         _ if sum == 0 && packet.to.is_ipv6() => return Err(FrameDropReason::NoUdpChecksum),
         ChecksumStatus::Valid => {}
         _ if sum == 0 => {}
@@ -57,7 +57,7 @@ pub(in crate::stack) struct DatagramHeaders {
     len: usize,
     /// Bytes of the IP header.
     pub(in crate::stack) ip: usize,
-    /// What the port has to compute.
+    /// The checksums that the port has to compute.
     pub(in crate::stack) fill: ChecksumFill,
 }
 
@@ -68,14 +68,14 @@ impl Default for DatagramHeaders {
 }
 
 impl DatagramHeaders {
-    /// The bytes.
+    /// Returns the headers' bytes.
     #[inline]
     pub(in crate::stack) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Headers for a payload, which is in two pieces. None if the addresses are of two families, or the payload longer
-    /// than UDP can say.
+    /// Writes the headers for a payload, which is in two pieces. None if the addresses are of two families, or the
+    /// payload is longer than UDP allows.
     #[inline]
     pub(in crate::stack) fn new(
         macs: (MacAddress, MacAddress),
@@ -111,7 +111,7 @@ impl DatagramHeaders {
     }
 }
 
-/// What stands in the place of the checksum: it, or the pseudo header's sum for a port that computes the rest.
+/// Returns the value of the checksum field: the checksum, or the pseudo header's sum for a port that computes the rest.
 #[inline]
 fn udp_checksum(from: IpAddr, to: IpAddr, header: &[u8], payload: [&[u8]; 2], by_port: bool) -> u16 {
     let len = header.len() + payload.map(<[u8]>::len).iter().sum::<usize>();
@@ -121,7 +121,7 @@ fn udp_checksum(from: IpAddr, to: IpAddr, header: &[u8], payload: [&[u8]; 2], by
     }
     sum.add(header);
     payload.iter().for_each(|piece| sum.add(piece));
-    // Zero would say that there is none.
+    // Zero would mean that there is no checksum.
     match sum.checksum() {
         0 => 0xFFFF,
         sum => sum,

@@ -1,4 +1,4 @@
-//! Lines of a body: declarations, blocks, statements and what ends a block.
+//! Parses lines of a body: declarations, blocks, statements and terminators.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::rvalue::{self, RvalueKind};
 use super::text::MirCursor;
 use super::{BasicBlock, MirEdge, MirPlace, MirStatement, PlaceAccess, UnknownMir};
 
-/// `bb3: {`, `bb3 (cleanup): {`: the blocks come in the order of their numbers.
+/// Parses `bb3: {`, `bb3 (cleanup): {`: the blocks come in the order of their numbers.
 pub(super) fn start(line: &str, expected: usize) -> Result<bool, UnknownMir> {
     let mut text = MirCursor::new(line);
     text.expect("bb")?;
@@ -19,7 +19,7 @@ pub(super) fn start(line: &str, expected: usize) -> Result<bool, UnknownMir> {
     if text.rest().is_empty() { Ok(cleanup) } else { Err(text.unknown()) }
 }
 
-/// `mut _3: Type; // …`: a local and its type.
+/// Parses `mut _3: Type; // …`: a local and its type.
 pub(super) fn declaration(line: &str) -> Result<(u32, &str), UnknownMir> {
     let mut text = MirCursor::new(line);
     text.eat("mut ");
@@ -31,7 +31,7 @@ pub(super) fn declaration(line: &str) -> Result<(u32, &str), UnknownMir> {
     Ok((local, kind))
 }
 
-/// The semicolon, and where the line comes from.
+/// Parses the semicolon, and the source location after it.
 fn statement_end<'a>(text: &mut MirCursor<'a>) -> Result<&'a str, UnknownMir> {
     text.expect(";")?;
     let rest = text.rest().trim_start();
@@ -41,7 +41,7 @@ fn statement_end<'a>(text: &mut MirCursor<'a>) -> Result<&'a str, UnknownMir> {
     Ok(rest.split_once(" at ").map(|(_, from)| from).unwrap_or_default())
 }
 
-/// Reads one statement into a block. Whether it ends the block.
+/// Parses one statement into a block; returns whether it ends the block.
 pub(super) fn statement(line: &str, block: &mut BasicBlock, locals: &HashMap<u32, String>) -> Result<bool, UnknownMir> {
     let mut text = MirCursor::new(line);
     let mut accesses = Vec::new();
@@ -76,7 +76,7 @@ enum StatementOutcome {
     EndsBlock,
 }
 
-/// Statements that are no assignment and end no block.
+/// Parses a statement that is no assignment and ends no block.
 fn simple_statement(
     text: &mut MirCursor<'_>,
     accesses: &mut Vec<(PlaceAccess, MirPlace)>,
@@ -122,7 +122,7 @@ fn simple_statement(
     Ok(StatementOutcome::Unrecognized)
 }
 
-/// What ends a block and is no assignment.
+/// Parses a terminator that is no assignment.
 fn terminator(
     text: &mut MirCursor<'_>,
     accesses: &mut Vec<(PlaceAccess, MirPlace)>,
@@ -187,8 +187,8 @@ fn block_name(text: &mut MirCursor<'_>) -> Result<usize, UnknownMir> {
     usize::try_from(text.number()?).map_err(|_| text.unknown())
 }
 
-/// ` -> [return: bb1, unwind: bb2]`, ` -> bb1`, ` -> unwind continue`. Whether one of them leads on: where a call has
-/// one way out and no name for it, that is cleanup.
+/// Parses ` -> [return: bb1, unwind: bb2]`, ` -> bb1`, ` -> unwind continue`. Returns whether one of them continues: a
+/// call with a single unnamed successor goes to cleanup.
 fn targets(text: &mut MirCursor<'_>, block: &mut BasicBlock, on: &[&str]) -> Result<bool, UnknownMir> {
     text.expect(" -> ")?;
     if text.starts("unwind") {
@@ -220,7 +220,7 @@ fn targets(text: &mut MirCursor<'_>, block: &mut BasicBlock, on: &[&str]) -> Res
     }
 }
 
-/// `unwind continue`, `unwind unreachable`, `unwind terminate(cleanup)`.
+/// Parses `unwind continue`, `unwind unreachable`, `unwind terminate(cleanup)`.
 fn unwinding(text: &mut MirCursor<'_>) -> Result<(), UnknownMir> {
     text.expect("unwind ")?;
     let known = ["continue", "unreachable", "terminate(cleanup)", "terminate(abi)"];

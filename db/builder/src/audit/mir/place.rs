@@ -1,15 +1,15 @@
-//! Places, by their structure: a local and the way from it.
+//! Places by their structure: a local and the projections from it.
 
 use super::UnknownMir;
 use super::text::MirCursor;
 
-/// Steps from a local to a place. Reaching it is a refusal.
+/// Most projections from a local to a place. Reaching the limit is a refusal.
 const MAX_PROJECTIONS: usize = 256;
 
-/// A step on the way to a place.
+/// One projection of a place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) enum PlaceProjection {
-    /// What a reference or box points at.
+    /// The target of a reference or box.
     Deref,
     /// A field, by its number.
     Field(u32),
@@ -17,34 +17,35 @@ pub(in super::super) enum PlaceProjection {
     Downcast(String),
     /// An element, by a local that holds its number.
     Index(u32),
-    /// An element that a pattern names: `[0 of 2]`, `[-1 of 2]`; of how many is left out, the element is the same.
+    /// An element that a pattern names: `[0 of 2]`, `[-1 of 2]`. The length is left out, because the element is the
+    /// same.
     ConstantIndex(String),
     /// A part of a slice that a pattern names: `[1:-1]`, `[1..3]`.
     Subslice(String),
 }
 
 impl PlaceProjection {
-    /// An element or a part of an array or slice.
+    /// Returns whether this is an element or a part of an array or slice.
     pub(in super::super) fn is_array_projection(&self) -> bool {
         matches!(self, PlaceProjection::Index(_) | PlaceProjection::ConstantIndex(_) | PlaceProjection::Subslice(_))
     }
 
-    /// What a pattern names of an array or slice.
+    /// Returns whether a pattern names this part of an array or slice.
     pub(in super::super) fn is_pattern_projection(&self) -> bool {
         matches!(self, PlaceProjection::ConstantIndex(_) | PlaceProjection::Subslice(_))
     }
 
-    /// Whether both steps, from the same place, may lead to memory that they share.
+    /// Returns whether both projections of the same place may lead to overlapping memory.
     fn meets(&self, other: &PlaceProjection) -> bool {
         match (self, other) {
             (PlaceProjection::Field(one), PlaceProjection::Field(other)) => one == other,
-            // Everything else either is the same step, or is not known to lead elsewhere.
+            // All other projections are either the same, or not known to lead elsewhere.
             _ => true,
         }
     }
 }
 
-/// A place: where it starts, and the way from there.
+/// A place: its local, and the projections from there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct MirPlace {
     pub(in super::super) local: u32,
@@ -56,35 +57,35 @@ impl MirPlace {
         MirPlace { local, way: Vec::new() }
     }
 
-    /// The place after so many steps of the way.
+    /// The place after so many projections.
     pub(in super::super) fn part(&self, steps: usize) -> MirPlace {
         MirPlace { local: self.local, way: self.way.iter().take(steps).cloned().collect() }
     }
 
-    /// What this, which is a pointer, points at.
+    /// The target of this place, which is a pointer.
     pub(in super::super) fn dereferenced(&self) -> MirPlace {
         let mut place = self.clone();
         place.way.push(PlaceProjection::Deref);
         place
     }
 
-    /// Whether the way to this place may be, or may start with, the way to the other.
+    /// Returns whether the other place may be this one, or a prefix of it.
     pub(in super::super) fn may_start_with(&self, start: &MirPlace) -> bool {
         self.way.len() >= start.way.len() && self.may_alias(start)
     }
 
-    /// Whether one of two places may lie on the way to the other. Elements of one array count as the same.
+    /// Returns whether one of two places may be a prefix of the other. Elements of one array count as the same.
     pub(in super::super) fn may_alias(&self, other: &MirPlace) -> bool {
         self.local == other.local && self.way.iter().zip(&other.way).all(|(one, other)| one.meets(other))
     }
 
-    /// Whether the way behind so many steps leads through a pointer.
+    /// Returns whether a projection after so many is a dereference.
     pub(in super::super) fn derefs_after(&self, steps: usize) -> bool {
         self.way.iter().skip(steps).any(|step| *step == PlaceProjection::Deref)
     }
 }
 
-/// What opens before a place is read, and is closed behind it.
+/// An opening bracket of a place, closed after it.
 enum OpenBracket {
     /// `(*` … `)`
     Pointer,
@@ -92,7 +93,7 @@ enum OpenBracket {
     Parenthesis,
 }
 
-/// Reads the place that stands here.
+/// Parses the place at the cursor.
 pub(super) fn place(text: &mut MirCursor<'_>) -> Result<MirPlace, UnknownMir> {
     let mut open: Vec<OpenBracket> = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What stands behind ` = `: values, borrows and calls.
+//! Parses the text after ` = `: values, borrows and calls.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::place::place;
 use super::text::MirCursor;
 use super::{MirPlace, PlaceAccess, UnknownMir};
 
-/// What was read.
+/// The kind of value that was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RvalueKind {
     Value,
@@ -14,10 +14,10 @@ pub(super) enum RvalueKind {
     Yield,
 }
 
-/// Numbers of discriminants.
+/// Types of discriminants.
 const INTEGERS: [&str; 12] = ["isize", "i8", "i16", "i32", "i64", "i128", "usize", "u8", "u16", "u32", "u64", "u128"];
 
-/// Borrows: how they start, and what they are. The longer first.
+/// Borrows: their prefixes and kinds, the longer first.
 const BORROWS: [(&str, PlaceAccess); 8] = [
     ("&raw const (fake) ", PlaceAccess::LengthPointer),
     ("&raw mut (fake) ", PlaceAccess::MutBorrow),
@@ -29,7 +29,7 @@ const BORROWS: [(&str, PlaceAccess); 8] = [
     ("&", PlaceAccess::SharedBorrow),
 ];
 
-/// Reads the right side of an assignment, up to its semicolon or, of a call, its targets.
+/// Parses the right side of an assignment, up to its semicolon or, for a call, its targets.
 pub(super) fn rvalue(
     text: &mut MirCursor<'_>,
     accesses: &mut Vec<(PlaceAccess, MirPlace)>,
@@ -62,7 +62,7 @@ pub(super) fn rvalue(
     if text.starts("(") || text.starts("[") {
         return list(text, accesses);
     }
-    // A struct of the tenant's may have one of these names; what it gives then is no integer.
+    // A struct of the tenant's may have one of these names; its value is then no integer.
     let kind = if target.way.is_empty() { locals.get(&target.local).map(String::as_str) } else { None };
     let integer = kind.is_some_and(|kind| INTEGERS.contains(&kind));
     if integer && (text.starts("discriminant(_") || text.starts("discriminant((")) {
@@ -89,7 +89,7 @@ fn value(text: &MirCursor<'_>) -> Result<RvalueKind, UnknownMir> {
     if text.starts(";") { Ok(RvalueKind::Value) } else { Err(text.unknown()) }
 }
 
-/// `;`, or ` as Type (Kind);`
+/// Parses `;`, or ` as Type (Kind);`
 fn cast(text: &mut MirCursor<'_>) -> Result<RvalueKind, UnknownMir> {
     if text.eat(" as ") {
         text.until(b";")?;
@@ -97,7 +97,7 @@ fn cast(text: &mut MirCursor<'_>) -> Result<RvalueKind, UnknownMir> {
     value(text)
 }
 
-/// `(move _1, copy _2)`, `[move _1; 3]`.
+/// Parses `(move _1, copy _2)`, `[move _1; 3]`.
 fn list(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -> Result<RvalueKind, UnknownMir> {
     let close = if text.eat("(") { b')' } else { b']' };
     if close == b']' {
@@ -107,10 +107,10 @@ fn list(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -
     value(text)
 }
 
-/// A value or call whose name stands first: `Some(copy _1)`, `Lt(move _1, const 2)`, `Path { field: copy _1 }`,
-/// `f(copy _1) -> …`.
+/// Parses a value or call that begins with its name: `Some(copy _1)`, `Lt(move _1, const 2)`, `Path { field: copy _1
+/// }`, `f(copy _1) -> …`.
 fn named(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -> Result<RvalueKind, UnknownMir> {
-    // A closure's or a future's type: `{closure@src/lib.rs:1:2: 3:4} { x: copy _1 }`.
+    // The type of a closure or future: `{closure@src/lib.rs:1:2: 3:4} { x: copy _1 }`.
     if text.starts("{") {
         text.expect("{")?;
         let kind = text.until(b"}")?;
@@ -140,12 +140,12 @@ fn named(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) 
             text.until(b"( ;{")?;
             continue;
         }
-        // A function that becomes a pointer, which another rule refuses.
+        // A function that is converted to a pointer, which another rule refuses.
         return cast(text);
     }
 }
 
-/// `x: copy _1, y: move _2 }`.
+/// Parses `x: copy _1, y: move _2 }`.
 fn fields(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>) -> Result<(), UnknownMir> {
     loop {
         let field = text.until(b":")?;
@@ -154,7 +154,7 @@ fn fields(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>)
         }
         text.expect(": ")?;
         operand(text, accesses, b",}")?;
-        // A constant goes on to the bracket.
+        // A constant extends to the bracket.
         text.eat(" ");
         if text.eat("}") {
             return Ok(());
@@ -163,7 +163,7 @@ fn fields(text: &mut MirCursor<'_>, accesses: &mut Vec<(PlaceAccess, MirPlace)>)
     }
 }
 
-/// Operands up to what closes them, which is read too.
+/// Parses operands up to and including the closing bracket.
 pub(super) fn operands(
     text: &mut MirCursor<'_>,
     accesses: &mut Vec<(PlaceAccess, MirPlace)>,
@@ -177,7 +177,7 @@ pub(super) fn operands(
         }
         operand(text, accesses, &stops)?;
         if text.eat("; ") {
-            // How often: a constant.
+            // The repeat count: a constant.
             text.until(&[close])?;
         } else if text.eat(",") {
             // `(copy _1,)` is a tuple of one.
@@ -188,7 +188,7 @@ pub(super) fn operands(
     }
 }
 
-/// One operand: a place that is copied or moved, or a constant, which ends at one of these bytes.
+/// Parses one operand: a place that is copied or moved, or a constant, which ends at one of these bytes.
 pub(super) fn operand(
     text: &mut MirCursor<'_>,
     accesses: &mut Vec<(PlaceAccess, MirPlace)>,

@@ -1,11 +1,11 @@
-//! Reads a text from its start, with brackets and quotes that close each other.
+//! A cursor over a text, which matches brackets and quotes.
 
 use super::UnknownMir;
 
-/// Brackets inside brackets in one text. Reaching it is a refusal.
+/// Deepest nesting of brackets in one text. Reaching the limit is a refusal.
 const MAX_NESTING: usize = 512;
 
-/// What is left to read.
+/// The text that is left to parse.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MirCursor<'a> {
     rest: &'a str,
@@ -38,7 +38,7 @@ impl<'a> MirCursor<'a> {
         if self.eat(expected) { Ok(()) } else { Err(self.unknown()) }
     }
 
-    /// What stands here is not known.
+    /// The error for an unknown text at the cursor.
     pub(super) fn unknown(&self) -> UnknownMir {
         UnknownMir::of(self.rest)
     }
@@ -51,7 +51,7 @@ impl<'a> MirCursor<'a> {
         Ok(number)
     }
 
-    /// The text up to the first of these bytes that is in no bracket and no quotes; that byte is left.
+    /// The text up to the first of these bytes outside of brackets and quotes; that byte is left.
     pub(super) fn until(&mut self, stops: &[u8]) -> Result<&'a str, UnknownMir> {
         let bytes = self.rest.as_bytes();
         let mut open: Vec<u8> = Vec::new();
@@ -85,7 +85,7 @@ impl<'a> MirCursor<'a> {
         Ok(found)
     }
 
-    /// The byte that closes a string which opens here.
+    /// The offset of the byte that closes the string which opens here.
     fn string_end(&self, start: usize) -> Result<usize, UnknownMir> {
         let bytes = self.rest.as_bytes();
         let mut at = start + 1;
@@ -99,7 +99,7 @@ impl<'a> MirCursor<'a> {
         Err(self.unknown())
     }
 
-    /// The last byte of a character in quotes, or the quote before a lifetime's name.
+    /// The offset of the last byte of a character in quotes, or of the quote before a lifetime's name.
     fn char_end(&self, start: usize) -> Result<usize, UnknownMir> {
         let rest = self.rest.get(start + 1..).unwrap_or_default();
         let mut characters = rest.char_indices();
@@ -116,8 +116,8 @@ impl<'a> MirCursor<'a> {
     }
 }
 
-/// A line without the comment that says where it comes from: what stands behind ` // ` that is in no quotes. A line
-/// whose quotes do not close is left as it is.
+/// A line without its trailing source location: the text after a ` // ` outside of quotes. A line with unclosed quotes
+/// is left as it is.
 pub(in super::super) fn without_comment(line: &str) -> &str {
     let text = MirCursor::new(line);
     let bytes = line.as_bytes();
@@ -137,7 +137,7 @@ pub(in super::super) fn without_comment(line: &str) -> &str {
     line
 }
 
-/// Whether a body begins with this line: none that says something of it.
+/// Returns whether a body begins with this line, rather than with a line about it.
 pub(in super::super) fn is_head(line: &str) -> bool {
     !line.is_empty() && !line.starts_with([' ', '}', '/', '|'])
 }

@@ -1,4 +1,4 @@
-//! Who may, and what becomes of those who may not: tokens old and wrong, junk, strangers.
+//! Permissions and rejections: old and wrong tokens, malformed requests, unauthenticated senders.
 
 use super::*;
 
@@ -54,15 +54,15 @@ fn a_replaced_operators_token_is_written_for_its_owner_alone() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 1, "nothing is left lying about");
 
-    // Where it cannot be written nothing changes: a token that nobody can read would lock the operator out.
+    // If the file cannot be written nothing changes: an unreadable token would lock the operator out.
     let gone = OperatorCredentials::new(&first, Some(state.path().join("gone")));
     assert!(gone.rotate(Duration::ZERO).is_err());
     let presented = |token: &str| sandstorm_accounts::TokenHash::of_presented(token.as_bytes()).unwrap();
     assert!(gone.shown(&presented(&first)).is_some() && operator.shown(&presented(&first)).is_none());
 }
 
-/// Sends bytes as they are; what comes back until the server closes. Without `whole`, the server is told that nothing
-/// more comes, and may close at once.
+/// Sends raw bytes. Returns the server's bytes until it closes. Without `whole`, the server is told that no more bytes
+/// come, and may close at once.
 fn exchange(address: SocketAddr, bytes: &[u8], whole: bool) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -77,7 +77,7 @@ fn exchange(address: SocketAddr, bytes: &[u8], whole: bool) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// A page whose own name resolves to this machine is no client, whatever it leaves out.
+/// A page whose own name resolves to this machine is no client, whichever headers it omits.
 #[test]
 fn a_plain_port_answers_to_its_own_names_alone_but_for_who_has_a_token() {
     let server = Server::without_builder();
@@ -204,8 +204,8 @@ fn answer(stream: &mut impl std::io::BufRead) -> String {
     status.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
-/// What is refused, or asks for no body, could be answered when the header has come. The HTTP server would then close
-/// the connection, and whatever is sent on it next would be lost.
+/// A refused request, or one that needs no body, could be answered after its header. The HTTP server would then close
+/// the connection, and the next request on it would be lost.
 #[test]
 fn a_connection_takes_further_requests_although_a_body_comes_after_its_answer_could_have_gone() {
     use std::io::{BufReader, Write};
@@ -225,7 +225,7 @@ fn a_connection_takes_further_requests_although_a_body_comes_after_its_answer_co
         write!(stream, "GET /v1/tenants/a HTTP/1.1\r\n{head}\r\n").unwrap();
         assert_eq!(answer(&mut reader), "200", "{route}");
     }
-    // One that is too long to be waited for says that the connection ends.
+    // For a body that is too long to wait for, the response states that the connection ends.
     let head = format!("host: x\r\nauthorization: Bearer {token}\r\ncontent-length: 100000\r\n\r\n");
     let told = exchange(server.admin.address(), format!("POST /v1/nowhere HTTP/1.1\r\n{head}").as_bytes(), true);
     assert!(told.starts_with("HTTP/1.1 404 ") && told.contains("connection: close\r\n"), "{told}");

@@ -1,4 +1,4 @@
-//! Promise: docs/control.md has the routes that there are, says who may, and which fields the bodies have.
+//! docs/control.md lists the routes that exist, their permissions, and the fields of their bodies.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn the_page_has_the_routes_and_methods_that_there_are() {
     for path in &paths {
         let there = path.replace(['{', '}'], "");
         for method in METHODS {
-            // Nobody is asked for a token where there is nothing to be had with one.
+            // A method that a route does not have is refused without a check of the token.
             let (status, text) = server.raw(method, &there, None, b"");
             let told = routes.iter().any(|(of, route, _)| (of, route) == (&method, path));
             let expected = match (told, *path) {

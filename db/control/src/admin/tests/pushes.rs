@@ -1,4 +1,4 @@
-//! Whose push is built when, and which artifacts are loaded.
+//! The order in which pushes are built, and the artifacts that are loaded.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::*;
 use sandstorm_builder::VerifyError;
 
-/// A builder that says when it begins a build, and ends it with a refusal when it is told to.
+/// A builder that reports the beginning of a build, and ends it with a refusal on request.
 struct Slow {
     begun: Mutex<Sender<u32>>,
     end: Mutex<Receiver<()>>,
@@ -34,7 +34,7 @@ impl ArtifactBuilder for Slow {
     }
 }
 
-/// Waits until so many wait in the queue.
+/// Waits until the queue has `waiting` pushes.
 fn until_waiting(server: &Server, waiting: usize) {
     let begun = std::time::Instant::now();
     while server.control.queue.load().1 != waiting {

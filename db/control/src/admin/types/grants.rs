@@ -11,7 +11,7 @@ use sandstorm_catalog::{GrantAccess, TenantView};
 pub struct CreateGrantRequest {
     /// The table.
     pub table: String,
-    /// Name of the tenant that gets it.
+    /// Name of the grantee.
     pub to: String,
     /// `read` or `read_write`.
     #[serde(default)]
@@ -21,9 +21,9 @@ pub struct CreateGrantRequest {
 /// `GET /v1/tenants/{tenant}/grants`.
 #[derive(Clone, Debug, Serialize)]
 pub struct GrantsResponse {
-    /// What the tenant granted to others.
+    /// The grants that the tenant gave.
     pub given: Vec<GivenGrantResponse>,
-    /// What others granted to it.
+    /// The grants that the tenant received.
     pub received: Vec<ReceivedGrantResponse>,
 }
 
@@ -34,10 +34,9 @@ pub struct GivenGrantResponse {
     pub table: String,
     /// Name of the tenant that it was granted to.
     pub to: String,
-    /// What it allows.
+    /// The access that it allows.
     pub access: GrantAccess,
-    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a
-    /// tenant.
+    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether the grantee exists.
     pub in_force: Option<bool>,
 }
 
@@ -50,12 +49,12 @@ pub struct ReceivedGrantResponse {
     pub id: u64,
     /// The table's owner.
     pub owner: String,
-    /// What it allows.
+    /// The access that it allows.
     pub access: GrantAccess,
 }
 
 impl GivenGrantResponse {
-    /// What is shown of a grant that was given: all of it only to the operator.
+    /// The response for a grant that was given: complete only for the operator.
     pub fn of(given: &tenants::IssuedGrant, to_operator: bool) -> GivenGrantResponse {
         GivenGrantResponse {
             table: given.table.to_string(),
@@ -65,7 +64,7 @@ impl GivenGrantResponse {
         }
     }
 
-    /// All that a tenant gave, of one table or of all, in the order in which it did.
+    /// All grants that a tenant gave, of one table or of all, in their order.
     pub fn all(view: &TenantView, table: Option<&str>, to_operator: bool) -> Vec<GivenGrantResponse> {
         let of_table = |given: &&tenants::IssuedGrant| table.is_none_or(|table| *given.table == *table);
         view.given.iter().filter(of_table).map(|given| GivenGrantResponse::of(given, to_operator)).collect()
@@ -73,7 +72,7 @@ impl GivenGrantResponse {
 }
 
 impl GrantsResponse {
-    /// What is shown of a tenant's grants: all of it only to the operator.
+    /// The response for a tenant's grants: complete only for the operator.
     pub fn of(view: &TenantView, to_operator: bool) -> GrantsResponse {
         let received = |grant: &std::sync::Arc<tenants::Grant>| {
             Some(ReceivedGrantResponse {

@@ -1,4 +1,4 @@
-//! The binary protocol on a tenant's tables: the same work as the text protocol's, told in frames. `sasl` lets in.
+//! The binary protocol on a tenant's tables: the same work as the text protocol's, in frames. `sasl` authenticates.
 
 pub(super) mod refusal;
 mod sasl;
@@ -22,7 +22,7 @@ use super::stats::{self, StatWriter};
 use super::{BatchEnd, InputState, MemcachedSession, SHUTTING_DOWN, run_plan};
 use crate::limits::protocols::{BATCH, MEMCACHED_VERSION};
 
-/// A time of expiry with which arithmetic makes nothing.
+/// A time of expiry with which arithmetic creates no record.
 const NO_CREATE_EXPTIME: u32 = u32::MAX;
 
 /// Appends the answer to a datagram that asks for too much.
@@ -32,7 +32,7 @@ pub(super) fn push_too_large(out: &mut Vec<u8>) {
         .push(status.text().as_bytes(), out);
 }
 
-/// Appends the answer to one whose right to be here has ended.
+/// Appends the answer to a client whose right to act for its tenant has ended.
 pub(super) fn push_closing(input: &[u8], text: &str, out: &mut Vec<u8>) {
     if let BinaryParse::Frame { frame, .. } = parse(input, 0) {
         let status = if text == SHUTTING_DOWN { BinaryStatus::OutOfMemory } else { BinaryStatus::Unauthorized };
@@ -41,7 +41,7 @@ pub(super) fn push_closing(input: &[u8], text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// What all answers to a frame have in common: that all is well.
+/// The header of a successful answer to a frame.
 fn answer(frame: &BinaryFrame<'_>) -> BinaryResponseHeader<'static> {
     BinaryResponseHeader {
         opcode: frame.opcode,
@@ -61,7 +61,7 @@ impl MemcachedSession {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> (usize, Option<NextAction>) {
-        // With where each ends.
+        // Each with its end.
         let mut plan: ArrayVec<(BinaryFrame<'_>, u64, usize), BATCH> = ArrayVec::new();
         let mut used = 0;
         let end = loop {
@@ -103,7 +103,7 @@ impl MemcachedSession {
         }
     }
 
-    /// Notes that so many bytes are to be skipped.
+    /// Notes that `bytes` are to be skipped.
     fn skip_bytes(&mut self, bytes: u64) {
         if bytes > 0 {
             self.state = InputState::SkipBytes(bytes);
@@ -111,13 +111,13 @@ impl MemcachedSession {
     }
 }
 
-/// Whether a frame is about who this is: such a one is looked at alone.
+/// Whether a frame authenticates: such a frame is processed alone.
 fn is_sasl(frame: &BinaryFrame<'_>) -> bool {
     matches!(frame.command, BinaryCommand::Sasl(_) | BinaryCommand::Refused(_))
 }
 
 impl<'w> MemcachedContext<'w> {
-    /// Hashes a frame's key and has its bucket fetched; 0: it has none.
+    /// Hashes a frame's key and prefetches its bucket; 0: it has no key.
     #[inline]
     fn prefetch_frame(&self, frame: &BinaryFrame<'_>) -> u64 {
         match &frame.command {
@@ -201,7 +201,7 @@ fn push_status(frame: &BinaryFrame<'_>, status: BinaryStatus, out: &mut Vec<u8>)
     BinaryResponseHeader { status, ..answer(frame) }.push(status.text().as_bytes(), out);
 }
 
-/// Appends a record that was asked for, with its key unless that is empty.
+/// Appends a record, with its key unless that is empty.
 #[inline]
 fn push_found(frame: &BinaryFrame<'_>, found: LookupResult<'_>, key: &[u8], out: &mut Vec<u8>) {
     let done = answer(frame);

@@ -7,11 +7,11 @@ use super::super::answers::{
     EXISTS, NO_TABLE, NO_TENANT, NOT_FOUND, NOT_NUMERIC, NOT_OWNER, NOT_STORED, READ_ONLY, UNAUTHENTICATED,
 };
 
-/// The beginning of texts for people, which stands in the status here.
+/// The prefix of texts for people; here the status carries its meaning.
 pub(super) const SERVER_ERROR: &str = "SERVER_ERROR ";
 
-/// What a text of the text protocol is here. The statuses are memcached's own, since clients close connections over
-/// others; what it has none for is told by the text behind it.
+/// The status for a text of the text protocol. Only memcached's own statuses are used, since clients close connections
+/// over others; the text that follows has the details.
 fn status_of(text: &str) -> BinaryStatus {
     match text {
         NOT_FOUND => BinaryStatus::NotFound,

@@ -1,5 +1,5 @@
-//! Who is it? In the binary protocol SASL with the mechanism PLAIN: its user is a tenant, or `tenant/table`, its
-//! password the tenant's token. Until that is shown nothing is answered but the version, and no value is waited for.
+//! Authentication in the binary protocol: SASL with the mechanism PLAIN. Its user is a tenant, or `tenant/table`, its
+//! password the tenant's token. Before that only the version is answered, and no value is awaited.
 
 use sandstorm_net::memcached::binary::{BinaryCommand, BinaryFrame, BinaryParse, BinaryStatus, SaslMessage, parse};
 
@@ -10,11 +10,11 @@ use crate::limits::protocols::MEMCACHED_VERSION;
 
 /// The mechanism.
 const PLAIN: &[u8] = b"PLAIN";
-/// What those are told who are let in.
+/// The answer to a client that has authenticated.
 const AUTHENTICATED: &[u8] = b"Authenticated";
 
 impl MemcachedSession {
-    /// Takes the frame at the front of `input`, from a client that has not shown who it is.
+    /// Processes the frame at the front of `input`, from an unauthenticated client.
     pub(in super::super) fn run_unauthenticated_frame(
         &mut self,
         context: &CommandContext<'_>,
@@ -54,7 +54,7 @@ impl MemcachedSession {
         }
     }
 
-    /// One step. Tells what is next, unless more frames are.
+    /// Runs one step. Returns the next action, unless more frames follow.
     pub(super) fn sasl(
         &mut self,
         context: &CommandContext<'_>,
@@ -62,7 +62,7 @@ impl MemcachedSession {
         out: &mut Vec<u8>,
     ) -> Option<NextAction> {
         if self.service.tenant.is_some() {
-            // As memcached without SASL: clients go on without it.
+            // As memcached without SASL: clients continue without it.
             push_status(frame, BinaryStatus::UnknownCommand, out);
             return None;
         }
@@ -86,7 +86,7 @@ impl MemcachedSession {
             answer(frame).push(AUTHENTICATED, out);
             return Some(NextAction::HandOver(identity.tenant()));
         }
-        // One that was let in before is not any more.
+        // A client that was authenticated before no longer is.
         self.identity = None;
         let refused =
             if let BinaryCommand::Refused(status) = frame.command { status } else { BinaryStatus::Unauthorized };
@@ -95,7 +95,8 @@ impl MemcachedSession {
     }
 }
 
-/// User and password of a message of PLAIN. Nobody acts for another here: whom to act for is left out, or is the user.
+/// User and password of a message of PLAIN. No client acts for another: the identity to act for is empty, or is the
+/// user.
 fn credentials(data: &[u8]) -> Option<(&str, &[u8])> {
     let mut parts = data.splitn(3, |byte| *byte == 0);
     let (acts_for, user, password) = (parts.next()?, parts.next()?, parts.next()?);

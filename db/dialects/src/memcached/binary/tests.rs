@@ -26,7 +26,7 @@ fn of_key(opcode: u8, key: &str) -> Vec<u8> {
     frame(opcode, 0, [b"", key.as_bytes(), b""])
 }
 
-/// An answer: the status, extras, key and value as text, and the number.
+/// An answer: the status, extras, key and value as text, and the CAS number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Heard {
     opcode: u8,
@@ -59,7 +59,7 @@ fn answers(mut bytes: &[u8]) -> Vec<Heard> {
 }
 
 impl Place {
-    /// The answers to what a client says, and what is to happen then.
+    /// The answers to a client's bytes, and the next action.
     fn frames(&self, client: &mut Client, said: &[u8]) -> (Vec<Heard>, NextAction) {
         client.input.extend_from_slice(said);
         let (mut out, mut used, mut last) = (Vec::new(), 0, NextAction::Yield);
@@ -80,14 +80,14 @@ impl Place {
         heard.remove(0)
     }
 
-    /// A client at a port where each shows who it is.
+    /// A client at a port where each client authenticates.
     fn stranger(&self) -> Client {
         let service = PortService { protocol: Protocol::Memcached, tenant: None, table: None, public: false };
         Client { session: MemcachedSession::new(&std::sync::Arc::new(service)), input: Vec::new() }
     }
 }
 
-/// A place with a closed tenant, which has two tables.
+/// A server with a closed tenant, which has two tables.
 fn with_closed_tenant() -> Place {
     let place = Place::new(GrantAccess::Read);
     let tenant = NewTenant { token: Some(TOKEN.into()), ..NewTenant::named("bank") };
@@ -255,7 +255,7 @@ fn a_stranger_is_told_the_version_and_asked_who_it_is() {
     let mut client = place.stranger();
     assert_eq!(place.frame(&mut client, &frame(0x0b, 0, [b"", b"", b""])).value(), MEMCACHED_VERSION);
     assert_eq!(place.frame(&mut client, &frame(0x20, 0, [b"", b"", b""])).value(), "PLAIN");
-    // A value that is not allowed is not waited for either.
+    // A forbidden value is not awaited either.
     let announced = &set("a", &[b'x'; 100_000], 0)[..40];
     for refused in [announced, &of_key(0, "a"), &frame(0x10, 0, [b"", b"", b""]), &frame(8, 0, [b"", b"", b""])] {
         let mut client = place.stranger();
@@ -280,7 +280,7 @@ fn who_shows_a_token_acts_for_its_tenant_until_it_shows_a_wrong_one() {
     let heard = place.frame(&mut client, &plain("bank/notes", TOKEN));
     assert_eq!((heard.status, heard.value()), (0, "Authenticated".into()));
     assert_eq!(place.frame(&mut client, &set("a", b"note", 0)).status, 0);
-    // In two steps, to the table that is used where none is named.
+    // In two steps, to the default table.
     let begin = frame(0x21, 0, [b"", b"PLAIN", b""]);
     assert_eq!(place.frame(&mut other, &begin).status, 0x21);
     let step = frame(0x22, 0, [b"", b"PLAIN", format!("\0bank\0{TOKEN}").as_bytes()]);
@@ -363,14 +363,14 @@ fn prometheus_exporter_finds_what_it_needs() {
         names
     };
     let (general, slabs) = (names(&mut text, "stats\r\n"), names(&mut text, "stats slabs\r\n"));
-    // Without these it says that memcached is down.
+    // Without these the exporter reports that memcached is down.
     for needed in ["cmd_set", "cas_misses", "cas_hits", "cas_badval"] {
         assert!(general.iter().any(|name| name == needed), "{needed}");
     }
     for needed in ["1:cmd_set", "1:cas_hits", "1:cas_badval"] {
         assert!(slabs.iter().any(|name| name == needed), "{needed}");
     }
-    // And where one is in both it takes it once for a counter and once for a gauge, and tells nothing at all.
+    // A name in both lists counts once as a counter and once as a gauge, and the exporter then reports nothing at all.
     for name in names(&mut text, "stats items\r\n") {
         let name = name.strip_prefix("items:").expect("an item");
         assert!(slabs.iter().all(|slab| slab != name), "{name}");

@@ -1,4 +1,4 @@
-//! The largest legal form of every request, and what a neighbour waits while it runs: one piece.
+//! The largest legal form of every request. Another tenant waits for one piece of it at most.
 
 use rustix::time::{ClockId, clock_gettime};
 use sandstorm_net::memcached::{TextParse, TextRequest, parse};
@@ -30,11 +30,11 @@ fn kind(request: &TextRequest<'_>) -> usize {
         TextRequest::Meta(_) => 13,
         TextRequest::MetaNoop => 14,
         TextRequest::Invalid { .. } => 15,
-        // A new one gets the next number, and a form below.
+        // A new kind gets the next number, and a form below.
     }
 }
 
-/// What a client says. Short requests come as many in one packet as there is room for.
+/// The requests. Short ones fill a whole packet.
 fn forms() -> Vec<Vec<u8>> {
     let len = MAX_VALUE_BYTES;
     let valued = |line: String, len: usize| [line.as_bytes(), b"\r\n", &vec![b'v'; len], b"\r\n"].concat();
@@ -75,7 +75,7 @@ fn forms() -> Vec<Vec<u8>> {
         let line = format!("{short}\r\n");
         forms.push(line.repeat(RECEIVE_BYTES / line.len()).into_bytes());
     }
-    // Last, since nothing is said behind it.
+    // Last, since nothing may follow it.
     forms.push(b"quit\r\n".to_vec());
     forms
 }
@@ -85,7 +85,7 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Has a client say this, as it comes from its connection. Tells the most work of one piece, and the most of a thread's
+/// Runs a client's bytes, as they come from its connection. Returns the most work of one piece, and the longest CPU
 /// time.
 fn watched(place: &Place, client: &mut Client, mut said: &[u8]) -> (u32, u64) {
     let (mut input, mut needed, mut most, mut longest_ns) = (Vec::new(), 1, 0, 0);
@@ -134,7 +134,7 @@ fn the_largest_form_of_every_request_is_run_in_pieces_of_a_slice_or_one_value() 
             covered[kind(&request)] = true;
         }
         let shown = String::from_utf8_lossy(&form[..form.len().min(30)]).replace("\r\n", " ");
-        // What others do to the machine is seen once, and hardly three times.
+        // Interference of other processes appears once, and hardly three times.
         let (mut most, mut longest_ns) = (0, u64::MAX);
         for _ in 0..3 {
             let mut place = Place::new(GrantAccess::Read);

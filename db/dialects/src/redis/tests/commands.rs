@@ -1,4 +1,4 @@
-//! By hand: who may what, transactions, bounds.
+//! Permissions, transactions and limits, by hand.
 
 use sandstorm_net::rpc::RpcStatus;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::InvocationResult;
 use crate::limits::protocols::AUTH_FAILURES;
 
-/// Lines that are typed one after the other, and what each is answered.
+/// Runs typed lines one after the other, and checks the answer of each.
 fn check(place: &mut Place, client: &mut Client, lines: &[(&str, &str)]) {
     for (line, expected) in lines {
         assert_eq!(place.typed(client, line), expected.replace('\n', "\r\n"), "{line}");
@@ -126,7 +126,7 @@ fn what_expires_is_gone_at_its_moment() {
             ("EXISTS a b", ":1\n"),
         ],
     );
-    // In the last millisecond it is still there: it was stored at some moment of the first one.
+    // It still exists in the last millisecond: it was stored at some moment of the first one.
     place.now_ms = Some(1_020_400);
     check(&mut place, &mut client, &[("GET a", "$1\n1\n"), ("PTTL a", ":0\n")]);
     place.now_ms = Some(1_020_401);
@@ -265,7 +265,8 @@ fn hostile_input_is_refused_within_bounds() {
     let (out, _) = place.say(&mut client, &encoded(&keys));
     assert!(out.starts_with(b"*1000000\r\n$-1\r\n") && out.len() == 10 + 5_000_000);
     place.say(&mut client, &encoded(&[b"SET", b"k", &vec![7; 4 << 20]]));
-    // As long as it is, an answer leaves as it comes about; in a transaction, where it cannot, it has an end.
+    // An answer of any length leaves as it is produced; in a transaction, which cannot stream it, its length is
+    // limited.
     let (out, _) = place.say(&mut client, &encoded(&keys[..21]));
     assert!(out.starts_with(b"*20\r\n$4194304\r\n") && out.len() > 80 << 20);
     let said = [encoded(&[b"MULTI"]), encoded(&keys[..21]), encoded(&[b"EXEC"])].concat();
@@ -323,7 +324,7 @@ fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
     assert!(still_read.starts_with("OOM ") && still_read.ends_with("write again in a moment"), "{still_read}");
 }
 
-/// A worker's time is old by up to a turn when a command comes: what is counted from now goes by the clock.
+/// A worker's time may be a turn old when a command comes: relative times count from the clock.
 #[test]
 fn a_time_from_now_is_counted_from_the_clock_not_from_a_turn_ago() {
     let mut place = Place::new();
@@ -348,15 +349,14 @@ fn a_time_from_now_is_counted_from_the_clock_not_from_a_turn_ago() {
     assert_eq!(past(&mut place, &mut client, "PEXPIRE a 0\nGET a", 3), ":1\r\n$-1\r\n");
 }
 
-/// Any write to a watched key, and its end, keep a transaction from running: a model of what Redis says, against
-/// chance.
+/// Any write to a watched key, and its expiry, prevent a transaction: a model of Redis, with random steps.
 #[test]
 fn a_transaction_runs_if_and_only_if_nothing_happened_to_what_it_watches() {
     const KEYS: [&str; 3] = ["a", "b", "c"];
     let (mut place, mut seen) = (Place::new(), [0, 0]);
     let (mut one, mut two) = (place.client(Some("shop")), place.client(Some("shop")));
     let mut random = StdRng::seed_from_u64(18);
-    // Of each key: changes so far, and when it ends, if it is there.
+    // For each key: changes so far, and its expiry, if it exists.
     let mut model: [(u64, Option<u64>); 3] = [(0, None); 3];
     let mut now_ms = 1_000_000;
     for round in 0..4_000 {
@@ -421,7 +421,7 @@ fn http_ends_a_connection_before_what_follows_it_is_run() {
         assert_eq!(place.typed(&mut other, "EXISTS stolen"), ":0\r\n", "{first}");
     }
     let mut client = place.client(Some("shop"));
-    // What a person may type, and any words in an array, are commands.
+    // Lines that a person may type, and any words in an array, are commands.
     assert_eq!(place.typed(&mut client, "SET /x 1\nGET /x\nGET HTTP/1.1"), "+OK\r\n$1\r\n1\r\n$-1\r\n");
     let (out, _) = place.say(&mut client, &encoded(&[b"GET", b"/x", b"HTTP/1.1"]));
     assert_eq!(String::from_utf8_lossy(&out), "-ERR wrong number of arguments for 'get' command\r\n");
@@ -548,7 +548,7 @@ fn what_would_take_long_is_refused_by_its_bound() {
     assert!(place.say(&mut client, &encoded(&many)).0.starts_with(b"-ERR BITFIELD takes 4096 operations"));
 }
 
-/// Clients with a cache of their own go on, and what they keep is never stale: they are told at once to forget it.
+/// Clients with a cache of their own work, and their cached values are never stale: each is invalidated at once.
 #[test]
 fn a_tracked_connection_is_told_to_forget_each_key_behind_its_answer() {
     let mut place = Place::new();

@@ -1,4 +1,4 @@
-//! The same commands to a real Redis, and the same answers byte by byte. Passes with a line where there is no
+//! Sends the same commands to a real Redis, and compares the answers byte by byte. Passes with a message if there is no
 //! `redis-server`.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -78,7 +78,7 @@ const VALUES: [&str; 14] = [
 ];
 const NUMBERS: [&str; 12] =
     ["0", "1", "-1", "5", "-3", "100", "1000000", "9223372036854775807", "-9223372036854775808", "x", "1.5", ""];
-/// Hours at least, and never two from now that are to be compared: either side has its own clock.
+/// Hours at least, and never two relative ones that are to be compared: each side has its own clock.
 const TIMES: [&str; 8] =
     ["100000000", "200000000", "-1", "0", "x", "9223372036854775807", "4102444800", "4102444800000"];
 /// Kinds of fields of BITFIELD, and where they are.
@@ -166,7 +166,7 @@ const SHAPES: &[&str] = &[
     "GET k k",
 ];
 
-/// What is seldom said, or wrong.
+/// Rare or wrong arguments.
 const RARE: &[&str] = &[
     "SET k",
     "SET k v FOO",
@@ -434,7 +434,7 @@ fn a_real_redis_gives_the_same_answers() {
     let mut place = Place::new();
     let mut client = place.client(Some("shop"));
     let (mut said, mut different) = (Vec::new(), Vec::new());
-    // More of them where somebody asks for it: REDIS_SEEDS=500.
+    // REDIS_SEEDS=500 runs more of them.
     let seeds = std::env::var("REDIS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
     for seed in 0..seeds {
         said.clear();
@@ -468,7 +468,7 @@ fn a_real_redis_gives_the_same_answers() {
                 }
             }
         }
-        // What is left of a transaction would be another conversation's.
+        // The rest of a transaction would belong to another conversation.
         for args in [&b"DISCARD"[..], b"UNWATCH"] {
             to.write_all(&encoded(&[args])).expect("sent");
             answer(&mut from, &mut Vec::new());
@@ -478,7 +478,7 @@ fn a_real_redis_gives_the_same_answers() {
     assert!(different.is_empty(), "{}", different.join("\n\n"));
 }
 
-/// What chance seldom says: one conversation after the other, on each side from an empty table on.
+/// Conversations that random commands seldom have, one after the other, on each side from an empty table on.
 const CONVERSATIONS: &[&[&str]] = &[
     &[
         "SET k abc",

@@ -1,4 +1,4 @@
-//! Who takes too much: time of the worker, memory, tries; and what a quota leaves of a transaction.
+//! Clients that take too much: time of the worker, memory, attempts; and quotas in transactions.
 
 use super::*;
 use crate::limits::protocols::AUTH_FAILURES;
@@ -7,13 +7,13 @@ use crate::limits::redis::{
 };
 use sandstorm_catalog::QuotaChanges;
 
-/// One turn of a worker: what is used up of these bytes, and what is to happen then.
+/// One turn of a worker: the used bytes, and the next action.
 pub(super) fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, NextAction, Vec<u8>) {
     let (used, next, out, _) = billed(place, client, input);
     (used, next, out)
 }
 
-/// The same, and what it costs its tenant, in requests.
+/// The same, with its cost for the tenant, in requests.
 fn billed(place: &Place, client: &mut Client, input: &[u8]) -> (usize, NextAction, Vec<u8>, u64) {
     let (snapshot, mut out) = (place.directory.snapshot(), Vec::new());
     let context = place.context(&snapshot);
@@ -245,7 +245,7 @@ fn several_values_are_stored_or_none_of_them() {
 
 #[test]
 fn what_took_long_is_told_to_its_tenant_alone() {
-    // Here everything that is timed counts as slow.
+    // Here each timed command counts as slow.
     let mut place = Place::new();
     place.directory.create_tenant(NewTenant::named("bank")).expect("a tenant");
     let mut client = place.client(Some("shop"));

@@ -1,5 +1,5 @@
-//! The largest legal form of every command, and what a neighbour waits while it runs: one piece. Whoever adds a command
-//! adds its form here.
+//! The largest legal form of every command. Another tenant waits for one piece of it at most. A new command needs its
+//! form here.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -11,7 +11,7 @@ use crate::limits::redis::{ATOMIC_KEYS, SINGLE_STEP_ARGS, TRANSACTION_WORK};
 use sandstorm_store::WriteOptions;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
-/// What one piece may take.
+/// The limit of one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     /// A slice and a step.
@@ -25,7 +25,7 @@ enum Bound {
 impl Bound {
     /// In plain requests.
     fn work(self) -> u32 {
-        // One of KEYS looks at 250 records, and tells of as many.
+        // A step of KEYS visits 250 records, and may return as many.
         const STEP: u32 = 1_250;
         let value = (MAX_VALUE_BYTES / crate::limits::protocols::BYTES_PER_REQUEST) as u32;
         match self {
@@ -44,7 +44,7 @@ fn cpu_ns() -> u64 {
 
 /// Records of the table.
 const RECORDS: usize = 20_000;
-/// Arguments of a command that may have as many as the protocol has.
+/// Arguments of a command without a limit of its own: as many as the protocol allows.
 const MANY: usize = 1_000_000;
 
 /// A table with many records, among them `large`, of the largest value, and one with the longest key.
@@ -71,7 +71,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A command with so many further arguments.
+/// A command with `count` further arguments.
 fn with(line: &str, count: usize, mut further: impl FnMut(usize) -> Vec<u8>) -> Vec<Vec<u8>> {
     let mut args = words(line);
     args.extend((0..count).map(&mut further));
@@ -86,7 +86,7 @@ fn value() -> Vec<u8> {
     vec![b'v'; MAX_VALUE_BYTES]
 }
 
-/// The largest forms of a command, what comes before them on the connection, and what they may take.
+/// The largest forms of a command, the preceding commands on the connection, and the limit.
 fn largest(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
     let long = || vec![b'a'; MAX_KEY_BYTES];
     let on_value = |line: &str| (vec![words(line)], Bound::Value);
@@ -189,8 +189,8 @@ fn largest_of_others(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
     }
 }
 
-/// Runs a command to its end. Tells the most work of one piece, the most of a thread's time that one took in
-/// nanoseconds, and how many there were.
+/// Runs a command to its end. Returns the most work of one piece, the longest CPU time of one in nanoseconds, and their
+/// number.
 fn watched(place: &mut Place, client: &mut Client, said: &[u8]) -> (u32, u64, usize) {
     let snapshot = place.directory.snapshot();
     let (mut used, mut most, mut longest_ns, mut pieces) = (0, 0, 0, 0);
@@ -221,7 +221,7 @@ fn the_largest_form_of_every_command_is_run_in_pieces_of_a_slice_or_one_value() 
             let said = encoded(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
             let time_ns = 20 * REQUEST_NS * u64::from(bound.work());
             let (mut most, mut longest_ns, mut pieces) = watched(&mut place, &mut client, &said);
-            // What others do to the machine is seen once, and hardly three times.
+            // Interference of other processes appears once, and hardly three times.
             for _ in 0..3 {
                 if longest_ns >= time_ns / 4 {
                     let again = watched(&mut place, &mut client, &said);
@@ -237,7 +237,7 @@ fn the_largest_form_of_every_command_is_run_in_pieces_of_a_slice_or_one_value() 
                 );
             }
             assert!(most <= bound.work(), "{}: {most} requests' work in one go, {bound:?}: {shown}", spec.name);
-            // What is not counted takes time all the same. Wide: machines differ, and others use them.
+            // Uncounted work takes time as well. The limit is wide: machines differ, and other processes use them.
             assert!(longest_ns < time_ns, "{}: {longest_ns} ns in one go, {bound:?}: {shown}", spec.name);
         }
     }

@@ -1,4 +1,4 @@
-//! What clients are answered: by hand, and beside a real Redis.
+//! The answers to clients: by hand, and beside a real Redis.
 
 mod commands;
 mod differential;
@@ -24,7 +24,7 @@ struct Place {
     participant: Participant,
     facts: ServerProperties,
     now_ms: Option<u64>,
-    /// What the clock itself shows, if that is not what the worker goes by.
+    /// The time of the clock itself, if it differs from the worker's time.
     clock_ms: Option<u64>,
     /// Work of one piece.
     budget: u32,
@@ -67,7 +67,7 @@ impl Place {
         Client { session: RedisSession::new(&Arc::new(service)), input: Vec::new() }
     }
 
-    /// What a session is given in one call.
+    /// The context of one call of a session.
     fn context<'a>(&'a self, snapshot: &'a Arc<DirectorySnapshot>) -> CommandContext<'a> {
         CommandContext {
             participant: &self.participant,
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// What a client is told that says this, and what is to happen then.
+    /// The answers to a client's bytes, and the next action.
     fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, NextAction) {
         client.input.extend_from_slice(bytes);
         let (snapshot, mut out, mut used) = (self.directory.snapshot(), Vec::new(), 0);
@@ -102,7 +102,7 @@ impl Place {
         (out, next)
     }
 
-    /// What a client is told that types these lines.
+    /// The answers to a client's typed lines.
     fn typed(&mut self, client: &mut Client, lines: &str) -> String {
         let (out, _) = self.say(client, (lines.replace('\n', "\r\n") + "\r\n").as_bytes());
         String::from_utf8_lossy(&out).into_owned()

@@ -1,4 +1,4 @@
-//! Commands in pieces answer what they would in one go, and end well when what they work on goes away in between.
+//! Commands in pieces answer as they would in one go, and end well if their tables disappear in between.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -7,7 +7,7 @@ use super::hostile::turn;
 use super::*;
 use sandstorm_catalog::GrantAccess;
 
-/// A place where others have their turn after each step, or never.
+/// A server in which sessions yield after each step, or never.
 fn place(budget: u32) -> Place {
     let mut place = Place { budget, ..Place::new() };
     place.now_ms = Some(1_000_000);
@@ -19,7 +19,7 @@ fn keys(random: &mut StdRng, most: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| format!("k{}", random.random_range(0..500)).into_bytes()).collect()
 }
 
-/// Some command, mostly one that is cut.
+/// A random command, mostly one that is cut.
 fn command(random: &mut StdRng) -> Vec<Vec<u8>> {
     let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
     let most = if random.random_range(0..3) == 0 { 5 } else { 400 };
@@ -57,7 +57,7 @@ fn commands_in_pieces_answer_what_they_do_in_one_go() {
             if random.random_range(0..3) == 0 {
                 continue;
             }
-            // The cut one is given the bytes in parts, too.
+            // The cut command gets its bytes in parts, too.
             let at = random.random_range(0..=said.len());
             let mut answer = cut.say(&mut one, &said[..at]).0;
             let (rest, next) = cut.say(&mut one, &said[at..]);
@@ -94,7 +94,7 @@ fn keys_are_listed_once_each_however_they_are_cut() {
 }
 
 /// Begins a command with some thousand keys and runs a few pieces of it; then something happens; then it runs to its
-/// end. Tells all that was answered, and how it ended.
+/// end. Returns all answers, and the last action.
 fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, NextAction) {
     let mut place = place(1);
     let (mut filler, mut client) = (place.client(Some("shop")), place.client(None));
@@ -132,7 +132,7 @@ fn a_command_ends_well_when_its_table_goes_away_midway() {
         assert!(answer.starts_with(b"-ERR there is no table to use"), "{}", String::from_utf8_lossy(&answer));
         assert!(answer.ends_with(b"+PONG\r\n") && matches!(next, NextAction::NeedMore(_)));
     }
-    // A part of this answer has left: nothing can stand in its place.
+    // A part of this answer has left: no error can replace it.
     let (answer, next) = disturbed(b"MGET", |place| {
         place.directory.drop_table("shop", "items").expect("dropped");
     });

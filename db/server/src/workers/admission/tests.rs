@@ -1,4 +1,4 @@
-//! How many requests a message counts as.
+//! The number of requests that a message counts as.
 
 use super::*;
 

@@ -15,8 +15,8 @@ use crate::limits::connections::ACCEPTS_PER_TURN;
 use crate::workers::context::WorkerContext;
 use crate::workers::shared::SharedWorkerState;
 
-/// Takes a place for a new connection: of a tenant, or of a client that has not authenticated. For the latter, returns
-/// its seat and the connection that is closed to make room for it, if any.
+/// Reserves one connection in the budget, for a tenant or for an unauthenticated client. For the latter, returns its
+/// seat and the connection that must be closed for it, if any.
 fn take_place(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
     if tenant != 0 {
         return shared.connection_budget.take(tenant).then_some((None, None));

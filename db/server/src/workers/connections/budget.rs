@@ -1,5 +1,4 @@
-//! The connections of the whole server: how many there are, by tenant, and of clients that have not authenticated by
-//! address.
+//! The connections of the whole server: their number, by tenant, and by address for unauthenticated clients.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +10,21 @@ use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use super::seat::{At, Origin, Seat};
 use crate::limits::connections::{MAX_CONNECTIONS, OTHER_FILES, STRANGERS_OF_ADDRESS, STRANGERS_OF_ADDRESS_ONE_IN};
 
-/// How many connections the server has, and may have.
+/// The number of connections of the server, and its limit.
 pub(in crate::workers) struct ConnectionBudget {
     counts: Mutex<ConnectionCounts>,
     limit: usize,
 }
 
-/// The counts of connections, at whichever worker they are or will be.
+/// The counts of connections, at any worker.
 #[derive(Default)]
 struct ConnectionCounts {
     live: usize,
     /// By tenant; 0: unauthenticated.
     of: HashMap<u32, usize>,
-    /// The unauthenticated ones by origin, and where each is, as soon as that is known.
+    /// The unauthenticated ones by origin, each with its worker and id as soon as these are known.
     seats: HashMap<Origin, BTreeMap<u64, Option<At>>>,
-    /// The same origins by the number of their connections, then by the age of the oldest: the last has most.
+    /// The same origins by the number of their connections, then by the age of the oldest. The last has most.
     most: BTreeSet<(usize, Reverse<u64>, Origin)>,
     seated: u64,
 }
@@ -69,7 +68,7 @@ impl ConnectionCounts {
         result
     }
 
-    /// Removes a seat; false: it was removed before.
+    /// Removes a seat. Returns false if it was removed before.
     fn leave(&mut self, seat: Seat) -> bool {
         let was_there = self.change(seat.origin, |seats| seats.remove(&seat.number).is_some());
         if was_there {
@@ -78,11 +77,11 @@ impl ConnectionCounts {
         was_there
     }
 
-    /// Removes the oldest seat of the origin that has most, if that has more than `own`.
+    /// Removes the oldest seat of the origin with most connections, if that has more than `own`.
     fn shed(&mut self, own: usize) -> Option<At> {
         let (_, _, origin) = *self.most.last().filter(|(count, ..)| *count > own)?;
         let seats = self.seats.get(&origin)?;
-        // A connection whose place is not known yet is passed by.
+        // A connection without a known worker and id is skipped.
         let (number, at) = seats.iter().find_map(|(number, at)| at.map(|at| (*number, at)))?;
         self.leave(Seat { origin, number });
         Some(at)
@@ -90,7 +89,7 @@ impl ConnectionCounts {
 }
 
 impl ConnectionBudget {
-    /// Room for as many as the process may have files open; the limit of those is raised as far as it can be.
+    /// Allows as many as the process may have files open; raises the limit of open files as far as possible.
     pub(in crate::workers) fn new() -> ConnectionBudget {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let files = getrlimit(Resource::Nofile);
@@ -103,7 +102,7 @@ impl ConnectionBudget {
         ConnectionBudget::of(ConnectionBudget::within(may))
     }
 
-    /// The limit where so many files may be open: at most half of them, where they are few.
+    /// The limit for a process with so many files: at most half of them if they are few.
     fn within(files: usize) -> usize {
         (files - OTHER_FILES.min(files / 2)).clamp(1, MAX_CONNECTIONS)
     }
@@ -117,7 +116,7 @@ impl ConnectionBudget {
         self.limit
     }
 
-    /// Takes a place for a connection of a tenant, if it may have one more.
+    /// Reserves a connection for a tenant, if it may have one more.
     pub(super) fn take(&self, tenant: u32) -> bool {
         let mut counts = self.counts.lock();
         let may = DynamicThreshold::of(self.limit).admits(counts.live, counts.of(tenant));
@@ -127,8 +126,8 @@ impl ConnectionBudget {
         may
     }
 
-    /// Takes a place for an unauthenticated connection, if its origin may have one more. If all places were taken, the
-    /// oldest connection of the origin that has most loses its place; it is returned, and counted no longer.
+    /// Reserves a seat for an unauthenticated connection, if its origin may have one more. At the limit, the oldest
+    /// connection of the origin with most loses its seat. It is returned, and no longer counted.
     pub(super) fn take_unauthenticated(&self, origin: Origin) -> Option<(Seat, Option<At>)> {
         let mut counts = self.counts.lock();
         let own = counts.seats.get(&origin).map_or(0, BTreeMap::len);
@@ -147,7 +146,7 @@ impl ConnectionBudget {
         Some((seat, displaced))
     }
 
-    /// Notes where the connection with a seat is.
+    /// Notes the worker and id of the connection with a seat.
     pub(super) fn seated(&self, seat: Seat, at: At) {
         let mut counts = self.counts.lock();
         if let Some(found) = counts.seats.get_mut(&seat.origin).and_then(|seats| seats.get_mut(&seat.number)) {
@@ -155,8 +154,8 @@ impl ConnectionBudget {
         }
     }
 
-    /// A connection has authenticated that was counted for `before`, or had a seat. Returns whether the tenant may have
-    /// one more; if not, it is counted as it was.
+    /// Counts a connection that has authenticated for its tenant; it was counted for `before` or had a seat. Returns
+    /// whether the tenant may have one more; if not, nothing changes.
     pub(super) fn pass(&self, before: u32, seat: Option<Seat>, tenant: u32) -> bool {
         let mut counts = self.counts.lock();
         let is_seated =
@@ -176,7 +175,7 @@ impl ConnectionBudget {
         may
     }
 
-    /// A connection of a tenant is gone, or one with a seat.
+    /// Releases a tenant's connection, or one with a seat.
     pub(super) fn leave(&self, tenant: u32, seat: Option<Seat>) {
         let mut counts = self.counts.lock();
         match seat {
@@ -234,14 +233,14 @@ mod tests {
             );
         }
         assert_eq!(room.counts.lock().live, 40, "two thirds are theirs");
-        // A newcomer takes the place of the oldest of an origin that has most. That one is counted no longer, however
-        // it ends.
+        // A newcomer takes the seat of the oldest connection of an origin with most. That one is no longer counted,
+        // however it ends.
         let (_, displaced) = come(&room, 9, 900).expect("a seat");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(0));
         assert_eq!(room.counts.lock().live, 40);
         room.leave(0, seats.first().copied());
         assert_eq!(room.counts.lock().live, 40);
-        // One that authenticates after it lost its seat counts for its tenant.
+        // A connection that authenticates after it lost its seat counts for its tenant.
         let (_, displaced) = come(&room, 9, 901).expect("a seat");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(200), "by turns");
         let (_, displaced) = come(&room, 9, 902).expect("a seat");
@@ -249,7 +248,7 @@ mod tests {
         assert!(room.pass(0, seats.get(1).copied(), 7));
         let counts = |counts: &ConnectionCounts| (counts.live, counts.of(7));
         assert_eq!(counts(&room.counts.lock()), (41, 1));
-        // The origin that has most waits for its own connections.
+        // An origin with most connections has to wait for its own.
         let all = std::iter::from_fn(|| come(&room, 9, 903)).count();
         assert!(all < 15 && room.counts.lock().live == 41, "{all}");
         let largest = room.counts.lock().seats.values().map(BTreeMap::len).max();

@@ -1,4 +1,4 @@
-//! One connection: its transport, its protocol session, its input that is not used up, its answers that have not left.
+//! One connection: its transport, its protocol session, its unused input and its unsent answers.
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
@@ -23,19 +23,19 @@ pub(in crate::workers) struct ClientConnection {
     pub(super) transport: ConnectionTransport,
     pub(super) session: ProtocolSession,
     pub(super) state: ConnectionPhase,
-    /// The input, from `used` on not used up. Without an allocation while there is none.
+    /// The input, unused from `used` on. It has no allocation while it is empty.
     pub(super) input: Vec<u8>,
     pub(super) used: usize,
-    /// How many bytes of input are needed to go on.
+    /// The number of bytes of input that are needed to go on.
     pub(super) needed: usize,
     /// Answers, from `sent` on not sent.
     out: Vec<u8>,
     sent: usize,
-    /// What the selector reports of it.
+    /// The events that the selector reports for it.
     pub(super) interest: SocketInterest,
-    /// Nothing is received: its handshake waits for its turn.
+    /// Whether its handshake waits for its turn; nothing is received then.
     pub(super) is_handshake_delayed: bool,
-    /// It is in the queue of those that have something to do.
+    /// Whether it is in the queue of ready connections.
     pub(super) is_queued: bool,
     /// The bytes of its buffers when they were last checked against the budget.
     pub(super) checked_bytes: usize,
@@ -43,7 +43,7 @@ pub(in crate::workers) struct ClientConnection {
     pub(super) tenant: u32,
     /// Its seat, until it has authenticated.
     pub(super) seat: Option<Seat>,
-    /// When it came, or last took a byte of its answers, in the workers' microseconds.
+    /// The time at which it came or last took a byte of its answers, in the workers' microseconds.
     pub(super) since_us: u64,
 }
 
@@ -74,7 +74,7 @@ impl ClientConnection {
         self.out.len() - self.sent + usize::from(self.transport.has_unsent())
     }
 
-    /// Bytes of its buffers, and of its session: a transaction that has only begun, for instance.
+    /// Bytes of its buffers and of its session, for instance of a transaction.
     pub(super) fn buffered(&self) -> usize {
         self.input.capacity() + self.out.capacity() + self.session.held_bytes() + self.transport.held_bytes()
     }
@@ -84,8 +84,8 @@ impl ClientConnection {
         self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES
     }
 
-    /// What the selector should report. Nothing, or the end alone, only where the connection goes on in another way: an
-    /// invocation ends, or a delayed handshake has its turn or its timeout.
+    /// The events that the selector should report. Nothing, or the end alone, only if the connection goes on otherwise:
+    /// when an invocation ends, or when a delayed handshake has its turn or its timeout.
     pub(super) fn wanted(&self) -> SocketInterest {
         if self.is_handshake_delayed && self.transport.is_handshaking() {
             // A client that has had an answer may have sent all it has, and waits for us.
@@ -125,8 +125,8 @@ impl ClientConnection {
         self.out.append(answers);
     }
 
-    /// Sends `answers` behind what waits; what there is no room for waits. `answers` is empty then. False: the
-    /// connection is broken.
+    /// Sends `answers` after the waiting ones; bytes that do not fit wait. `answers` is empty then. Returns false if
+    /// the connection is broken.
     pub(super) fn send(&mut self, answers: &mut Vec<u8>, now_us: u64) -> bool {
         if self.unsent() > 0 {
             self.out.append(answers);
@@ -163,7 +163,7 @@ impl ClientConnection {
         true
     }
 
-    /// Tells the client that the server is shutting down. The connection ends when that has been sent. False: it is
+    /// Tells the client that the server is shutting down. The connection ends after that. Returns false if it is
     /// broken.
     pub(super) fn turn_away(&mut self, received: &[u8], now_us: u64) -> bool {
         let mut answer = Vec::new();
@@ -173,8 +173,8 @@ impl ClientConnection {
         self.send(&mut answer, now_us)
     }
 
-    /// Sends what waits, as far as there is room, and as much as is given to the kernel in one turn. False: the
-    /// connection is broken.
+    /// Sends waiting bytes, as far as the kernel takes them and at most a turn's worth. Returns false if the connection
+    /// is broken.
     pub(super) fn flush(&mut self, now_us: u64) -> bool {
         let end = self.out.len().min(self.sent + SEND_BYTES);
         while self.sent < end || self.transport.has_unsent() {

@@ -5,5 +5,5 @@ use crate::workers::slot_map::SlotId;
 /// Identifies a connection of a worker. As one word it is the token of the selector, too.
 pub(in crate::workers) type ConnectionId = SlotId<ConnectionKind>;
 
-/// What a [`ConnectionId`] identifies.
+/// The kind of a [`ConnectionId`].
 pub(in crate::workers) enum ConnectionKind {}

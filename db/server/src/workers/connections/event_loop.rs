@@ -1,5 +1,5 @@
-//! A turn of a worker's connections, top to bottom: take what other workers sent, see which have something to say, let
-//! them receive, run and answer, by turns between tenants and for a limited time, and check the timeouts.
+//! A turn of a worker's connections, top to bottom. It takes messages of other workers, finds ready connections and
+//! lets them receive, run and answer, by turns between tenants and for a limited time. Then it checks the timeouts.
 
 use std::mem;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
 
 impl WorkerConnections {
-    /// Serves this worker's connections for a turn. Returns how many had something to do.
+    /// Serves this worker's connections for a turn. Returns how many were ready.
     pub(in crate::workers) fn turn(&mut self, executor: &mut RequestExecutor) -> usize {
         let shared = Arc::clone(&executor.context.shared);
         let mut done = 0;
@@ -43,7 +43,7 @@ impl WorkerConnections {
         let batches = if self.ready.len() <= FEW_READY { BATCHES_PER_TURN } else { 1 };
         let mut left = self.ready.len();
         self.pieces = 0;
-        // The time of ports is not taken from the connections: else a flood there would leave one connection served a
+        // The time of ports is not taken from the connections: otherwise a flood at a port would leave one connection a
         // turn.
         let begun = Instant::now();
         while left > 0
@@ -51,7 +51,7 @@ impl WorkerConnections {
         {
             (done, left) = (done + 1, left - 1);
             self.serve(id, batches, executor);
-            // Long commands get one slice in a turn, however many connections have them: others may have come
+            // A turn runs one slice of long commands, however many connections have them: new requests may have come
             // meanwhile.
             if begun.elapsed().as_nanos() as u64 > TURN_NS || self.pieces >= PIECE_WORK {
                 break;
@@ -62,7 +62,7 @@ impl WorkerConnections {
         done
     }
 
-    /// Asks the selector which connections have something to say, and queues them. Returns how many have.
+    /// Asks the selector for ready connections, and queues them. Returns how many there are.
     fn poll_selector(&mut self) -> usize {
         let mut found = 0;
         for _ in 0..SELECTS_PER_TURN {
@@ -115,7 +115,7 @@ impl WorkerConnections {
         }
     }
 
-    /// Serves a connection that has something to say, has room for answers, or goes on with what it has.
+    /// Serves a connection that has input, can send answers again, or continues its work.
     fn serve(&mut self, id: ConnectionId, batches: usize, executor: &mut RequestExecutor) {
         let Some(connection) = self.slots.get(id) else { return };
         connection.is_queued = false;
@@ -143,7 +143,7 @@ impl WorkerConnections {
                 }
                 outcome = match moved {
                     StreamProgress::Bytes(bytes) => {
-                        // A client that was told that a token or a tenant is gone must not find it here.
+                        // A client that was told of a deleted token or tenant must not find it here.
                         executor.refresh_snapshot();
                         self.run_input(id, Some(&received[..bytes]), batches, executor)
                     }

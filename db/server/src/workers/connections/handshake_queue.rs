@@ -1,5 +1,5 @@
-//! The budget of TLS handshakes: one in a turn, and no more of a worker's time than a tenth. Any client may ask for one
-//! before it has authenticated, so those that wait take turns by address.
+//! The budget of TLS handshakes: one in a turn, and at most a tenth of a worker's time. Any client may ask for one
+//! before it has authenticated, so waiting handshakes take turns by address.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,14 +9,14 @@ use super::ready_queue::ReadyQueue;
 use super::seat::Origin;
 use crate::limits::ports::{TLS_HANDSHAKES, TLS_HANDSHAKES_PER_TURN};
 
-/// The CPU time that handshakes may still take of a worker, and those that wait for it.
+/// The CPU time that handshakes of a worker may still take, and the connections that wait for it.
 pub(super) struct TlsHandshakeQueue {
     /// Connections that wait, by address.
     pub(super) ready: ReadyQueue,
     hashes: RandomState,
-    /// Limits the CPU time that they take.
+    /// Limits the CPU time of handshakes.
     limiter: RateLimiter,
-    /// Handshakes that were begun in this turn.
+    /// Handshakes that began in this turn.
     pub(super) begun: usize,
 }
 
@@ -33,13 +33,13 @@ impl TlsHandshakeQueue {
         self.limiter.has_some_left(&TLS_HANDSHAKES, now_us) && self.begun < TLS_HANDSHAKES_PER_TURN
     }
 
-    /// Charges one that has used so much CPU time.
+    /// Charges a handshake for the CPU time that it has used.
     pub(super) fn charge(&mut self, now_us: u64, ns: u64) {
         self.begun += 1;
         self.limiter.charge(&TLS_HANDSHAKES, now_us, ns);
     }
 
-    /// When those that wait may go on, if there are any.
+    /// The time at which waiting handshakes may go on, if there are any.
     pub(super) fn due_us(&self) -> Option<u64> {
         (self.ready.len() > 0).then(|| self.limiter.has_some_left_from_us(&TLS_HANDSHAKES))
     }

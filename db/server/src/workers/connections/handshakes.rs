@@ -13,7 +13,7 @@ use super::worker_connections::{WorkerConnections, count_refused};
 use crate::workers::executor::RequestExecutor;
 
 impl WorkerConnections {
-    /// Goes on with handshakes that had to wait. Returns how many.
+    /// Continues handshakes that had to wait. Returns how many.
     pub(super) fn resume_handshakes(&mut self, executor: &mut RequestExecutor) -> usize {
         self.handshakes.begun = 0;
         self.drop_closed_handshakes();
@@ -39,7 +39,7 @@ impl WorkerConnections {
         }
     }
 
-    /// Continues the handshake of a connection that has sent something: at once, or when its turn has come.
+    /// Continues the handshake of a connection that has sent something: at once, or in its turn.
     pub(super) fn continue_handshake(&mut self, id: ConnectionId, executor: &mut RequestExecutor) {
         let Some(connection) = self.slots.get(id) else { return };
         if connection.is_handshake_delayed {

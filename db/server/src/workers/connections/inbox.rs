@@ -1,5 +1,5 @@
-//! Messages from other workers to the connections of one: connections whose home it is, and results of invocations that
-//! ran elsewhere.
+//! Messages from other workers to one worker's connections: connections that it is the home of, and results of
+//! invocations that ran elsewhere.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -16,9 +16,9 @@ pub(in crate::workers) enum InboxMessage {
     Connection(Box<ClientConnection>),
     /// The result of an invocation that a connection waits for.
     InvocationResult { connection: ConnectionId, status: RpcStatus, number: u64, value: Vec<u8> },
-    /// Another connection of its tenant has killed that one.
+    /// Closes a connection that another connection of its tenant has killed.
     Close(ConnectionId),
-    /// Another connection has taken the seat of that one.
+    /// Closes a connection whose seat another one has taken.
     Shed(ConnectionId),
 }
 
@@ -31,7 +31,7 @@ pub(in crate::workers) struct WorkerInbox {
 }
 
 impl WorkerInbox {
-    /// Puts a message in. The worker is to be woken if it may sleep.
+    /// Adds a message. The caller wakes the worker if it may sleep.
     pub(in crate::workers) fn put(&self, message: InboxMessage) {
         self.messages.lock().push(message);
         self.has_messages.store(true, SeqCst);
@@ -47,7 +47,7 @@ impl WorkerInbox {
         if !self.has_messages() {
             return Vec::new();
         }
-        // Before the messages are taken: what comes in between is seen next time.
+        // The flag is cleared before the messages are taken: later ones are seen next time.
         self.has_messages.store(false, SeqCst);
         std::mem::take(&mut *self.messages.lock())
     }

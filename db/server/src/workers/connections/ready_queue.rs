@@ -1,5 +1,5 @@
-//! The queue of a worker's connections that have something to do: one of each tenant by turns. A tenant with thousands
-//! of busy connections keeps its own waiting, not the one of another tenant.
+//! The queue of a worker's ready connections: one of each tenant by turns. A tenant with thousands of busy connections
+//! delays its own, not another tenant's.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::connection_id::ConnectionId;
 
-/// Empty queues that are kept for their tenants' next request: a few kilobytes in all.
+/// Empty queues that stay for their tenants' next request: a few kilobytes in all.
 pub(super) const RETAINED_TENANT_QUEUES: usize = 64;
 
 /// Connections that wait for their turn.
@@ -36,7 +36,7 @@ impl ReadyQueue {
         self.len += 1;
     }
 
-    /// Keeps the connections that match.
+    /// Removes the connections that do not match.
     pub(super) fn retain(&mut self, mut matches: impl FnMut(ConnectionId) -> bool) {
         self.queues.values_mut().for_each(|queue| queue.retain(|id| matches(*id)));
         self.queues.retain(|_, queue| !queue.is_empty());
@@ -44,7 +44,7 @@ impl ReadyQueue {
         self.len = self.queues.values().map(VecDeque::len).sum();
     }
 
-    /// Takes the first connection of the tenant whose turn it is.
+    /// Takes the first connection of the next tenant in turn.
     pub(super) fn pop(&mut self) -> Option<ConnectionId> {
         let tenant = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&tenant)?;

@@ -7,9 +7,9 @@ const HEADER_BYTES: usize = 5;
 #[derive(Default)]
 pub(super) struct Records {
     header: [u8; HEADER_BYTES],
-    /// Bytes of the header that have come.
+    /// Received bytes of the header.
     there: usize,
-    /// Bytes of the record that have not come.
+    /// Missing bytes of the record.
     left: usize,
 }
 

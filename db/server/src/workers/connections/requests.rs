@@ -1,4 +1,4 @@
-//! Runs what a connection asks for, and decides whether the connection stays.
+//! Runs the requests of a connection, and decides whether the connection stays.
 
 use std::mem;
 
@@ -16,20 +16,20 @@ use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
 use crate::workers::tasks::ReplyTarget;
 
-/// What is to be done with a connection after it was served.
+/// The decision about a connection after it was served.
 pub(super) enum ServeOutcome {
     /// It stays.
     Keep,
-    /// It goes on by itself in the next turn.
+    /// It continues by itself in the next turn.
     Continue,
     /// It is closed.
     Close,
-    /// It moves to that worker.
+    /// It moves to the worker of this number.
     HandOver(usize),
 }
 
 impl WorkerConnections {
-    /// Runs what a connection asks for, from its kept input and what was received just now, and sends the answers.
+    /// Runs the requests in a connection's kept input and in the bytes received just now, and sends the answers.
     pub(super) fn run_input(
         &mut self,
         id: ConnectionId,
@@ -144,7 +144,7 @@ impl WorkerConnections {
     }
 }
 
-/// Runs up to so many batches of a connection's input, or a piece's work of them. Returns how many bytes were used up,
+/// Runs up to `batches` batches of a connection's input, or a piece's work of them. Returns the number of used bytes,
 /// and the outcome; adds to `worked`.
 fn run_batches(
     connection: &mut ClientConnection,
@@ -204,7 +204,7 @@ fn run_batches(
     }
 }
 
-/// Begins an invocation that a connection asks for. If it cannot begin, the session writes the answer.
+/// Begins an invocation for a connection. If it cannot begin, the session writes the answer.
 fn begin_invocation(
     connection: &mut ClientConnection,
     id: ConnectionId,

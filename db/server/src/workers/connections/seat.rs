@@ -1,4 +1,4 @@
-//! The place of an unauthenticated connection: where it comes from, and its number.
+//! The seat of an unauthenticated connection: its origin and its number.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use sandstorm_net::driver::StreamSocket;
 
 use super::connection_id::ConnectionId;
 
-/// Where a connection comes from: its client's address, of IPv6 the /64. All Unix sockets are one origin.
+/// The origin of a connection: its client's address, of IPv6 the /64. All Unix sockets are one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Origin(pub(super) Option<u128>);
 
@@ -20,7 +20,7 @@ impl Origin {
     }
 }
 
-/// The place of an unauthenticated connection. They are numbered as they come.
+/// The seat of an unauthenticated connection. Seats are numbered in the order of their connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
     pub(super) origin: Origin,

@@ -1,4 +1,4 @@
-//! The slots of a worker's connections, and how many connections and bytes of buffers each tenant has.
+//! The slots of a worker's connections, and the number of connections and bytes of buffers of each tenant.
 
 use hashbrown::HashMap;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
@@ -38,7 +38,7 @@ impl ConnectionSlots {
         self.by_tenant.get(&tenant).map_or(0, |usage| usage.connections)
     }
 
-    /// Whether the buffers of a tenant's connections are within its share.
+    /// Whether the buffers of a tenant's connections are within its part of the budget.
     pub(super) fn admits_buffers(&self, tenant: u32) -> bool {
         let own = self.by_tenant.get(&tenant).map_or(0, |usage| usage.bytes);
         DynamicThreshold::of(BUFFER_BYTES).admits(self.bytes, own)

@@ -29,25 +29,25 @@ pub(super) enum ConnectionTransport {
 pub(super) struct TlsTransport {
     stream: StreamSocket,
     session: ServerConnection,
-    /// Nothing more will come: the client has said so, has gone, or has sent what is no TLS.
+    /// Whether nothing more will come: the client has closed its side, has gone, or has sent bytes that are no TLS.
     ended: bool,
     /// Bytes that came before there were keys.
     handshake_bytes: usize,
     records: Records,
     /// Input that is not decrypted yet. Without an allocation while there is none.
     rest: Vec<u8>,
-    /// Bytes that came with keys since the last plaintext: the library may keep them.
+    /// Bytes received with keys since the last plaintext: the library may keep them.
     kept: usize,
-    /// Records that brought none, beyond what plaintext made up for.
+    /// Records without plaintext, beyond those that plaintext made up for.
     bare: usize,
-    /// Plaintext that has made up for none yet, bytes.
+    /// Plaintext that has not made up for a record yet, bytes.
     brought: usize,
-    /// Work of decryption since that was last asked, in plain requests.
+    /// Work of decryption since the last [`ConnectionTransport::take_work`], in plain requests.
     work: u32,
 }
 
 impl ConnectionTransport {
-    /// With TLS if there is a configuration for that. None: the library refuses it.
+    /// A transport, with TLS if there is a configuration for it. None if the library refuses it.
     pub(super) fn new(stream: StreamSocket, tls: Option<&Arc<ServerConfig>>) -> Option<ConnectionTransport> {
         let Some(config) = tls else { return Some(ConnectionTransport::Plain(stream)) };
         let mut session = ServerConnection::new(Arc::clone(config)).ok()?;
@@ -66,7 +66,7 @@ impl ConnectionTransport {
         })))
     }
 
-    /// Reads what has come, as far as there is room in `into`.
+    /// Reads received bytes, as many as fit into `into`.
     #[inline]
     pub(super) fn receive(&mut self, into: &mut [u8]) -> StreamProgress {
         match self {
@@ -75,8 +75,8 @@ impl ConnectionTransport {
         }
     }
 
-    /// Takes as much as there is room for of `bytes`, which may be none if there is something unsent. That no more
-    /// bytes were taken than 0 does not mean that nothing left.
+    /// Sends as much of `bytes` as fits; `bytes` may be empty if there are unsent bytes. A result of 0 bytes does not
+    /// mean that nothing left.
     #[inline]
     pub(super) fn send(&mut self, bytes: &[u8]) -> StreamProgress {
         match self {
@@ -85,30 +85,30 @@ impl ConnectionTransport {
         }
     }
 
-    /// Whether some of what was taken has not left.
+    /// Whether some of the accepted bytes have not left.
     #[inline]
     pub(super) fn has_unsent(&self) -> bool {
         matches!(self, ConnectionTransport::Tls(tls) if tls.session.wants_write())
     }
 
-    /// Whether it has ended, of which the selector may not tell again.
+    /// Whether it has ended; the selector may not report it again.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         matches!(self, ConnectionTransport::Tls(tls) if tls.ended)
     }
 
-    /// Whether something has come that waits to be decrypted, of which the selector does not tell.
+    /// Whether received bytes wait to be decrypted; the selector does not report them.
     #[inline]
     pub(super) fn has_rest(&self) -> bool {
         matches!(self, ConnectionTransport::Tls(tls) if !tls.rest.is_empty())
     }
 
-    /// Whether it was ended for records that bring nothing.
+    /// Whether it was ended because of records without plaintext.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self, ConnectionTransport::Tls(tls) if tls.is_refused())
     }
 
-    /// Work of the records that came since this was last asked, beside their bytes, in plain requests.
+    /// Takes the work of the records since the last call, beside their bytes, in plain requests.
     #[inline]
     pub(super) fn take_work(&mut self) -> u32 {
         match self {
@@ -117,19 +117,19 @@ impl ConnectionTransport {
         }
     }
 
-    /// Whether client and server have no keys yet.
+    /// Whether the handshake is not complete yet.
     #[inline]
     pub(super) fn is_handshaking(&self) -> bool {
         matches!(self, ConnectionTransport::Tls(tls) if tls.session.is_handshaking())
     }
 
-    /// Whether anything has come of its client.
+    /// Whether any bytes of its client have come.
     #[inline]
     pub(super) fn has_heard(&self) -> bool {
         !matches!(self, ConnectionTransport::Tls(tls) if tls.handshake_bytes == 0)
     }
 
-    /// Bytes that it may take, beside the kernel's.
+    /// Bytes that it may use, beside the kernel's.
     #[inline]
     pub(super) fn held_bytes(&self) -> usize {
         match self {
@@ -142,7 +142,7 @@ impl ConnectionTransport {
         }
     }
 
-    /// The work of so many bytes, as bytes that are copied.
+    /// The work of `bytes`, as bytes that are copied.
     pub(super) fn work(&self, bytes: usize) -> usize {
         match self {
             ConnectionTransport::Plain(_) => 0,
@@ -158,7 +158,7 @@ impl ConnectionTransport {
         }
     }
 
-    /// Tells the client that nothing more will come, if that can be told now.
+    /// Tells the client that nothing more will come, if that is possible now.
     pub(super) fn close(&mut self) {
         if let ConnectionTransport::Tls(tls) = self {
             tls.session.send_close_notify();
@@ -173,7 +173,7 @@ impl AsFd for ConnectionTransport {
     }
 }
 
-/// A socket, as the library wants it.
+/// A socket as a writer for the library.
 struct TlsSocketWriter<'s>(&'s StreamSocket);
 
 impl io::Write for TlsSocketWriter<'_> {
@@ -194,13 +194,13 @@ impl io::Write for TlsSocketWriter<'_> {
 }
 
 impl TlsTransport {
-    /// One read of the socket, or what the one before has left, decrypted for a slice of time at most. The end of
-    /// `into` is where it is read to, so that all of it, and what was there of a record, fits before.
+    /// Reads the socket once, or takes the rest of the last read, and decrypts for a slice of time at most. It reads to
+    /// the end of `into`, so that all of it, and the incomplete record, fits before.
     fn receive(&mut self, into: &mut [u8]) -> StreamProgress {
         if self.ended {
             return StreamProgress::Closed;
         }
-        // Handshake bytes that there was no room for before.
+        // Handshake bytes that did not fit before.
         if self.session.wants_write() && self.flush() == StreamProgress::Closed {
             self.ended = true;
             return StreamProgress::Closed;
@@ -239,8 +239,8 @@ impl TlsTransport {
         }
     }
 
-    /// Decrypts records, for a slice of time at most. Tells how many bytes of what came that were, and how many they
-    /// brought.
+    /// Decrypts records, for a slice of time at most. Returns the number of bytes that were decrypted, and of their
+    /// plaintext.
     fn feed(&mut self, came: &[u8], plain: &mut [u8]) -> (usize, usize) {
         let (mut fed, mut filled) = (0, 0);
         while let Some(rest) = came.get(fed..).filter(|rest| !rest.is_empty())
@@ -261,7 +261,7 @@ impl TlsTransport {
             }
             fed += len;
             if shakes {
-                // The library keeps what came of a message until it is whole.
+                // The library keeps an incomplete handshake message.
                 self.handshake_bytes += len;
                 self.ended |= self.handshake_bytes > TLS_HANDSHAKE_BYTES;
             } else {
@@ -292,7 +292,7 @@ impl TlsTransport {
         self.kept > TLS_KEPT_BYTES || self.bare > TLS_BARE_RECORDS
     }
 
-    /// Takes what was decrypted.
+    /// Takes decrypted bytes.
     fn take(&mut self, into: &mut [u8]) -> usize {
         let mut taken = 0;
         while let Some(room) = into.get_mut(taken..).filter(|room| !room.is_empty()) {
@@ -305,7 +305,7 @@ impl TlsTransport {
         taken
     }
 
-    /// Sends what is encrypted. `Bytes`: all has left.
+    /// Sends encrypted bytes. `Bytes`: all have left.
     fn flush(&mut self) -> StreamProgress {
         let mut left = 0;
         while self.session.wants_write() {

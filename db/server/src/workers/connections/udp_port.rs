@@ -13,13 +13,13 @@ use sandstorm_dialects::PortService;
 use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
 use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
 
-/// A socket of one worker, on an address that all workers have.
+/// A socket of one worker, on an address that all workers share.
 pub(in crate::workers) struct UdpPort {
     pub(super) driver: UdpDriver,
-    /// The session of all senders: each datagram stands for itself.
+    /// The session of all senders: the datagrams are independent.
     session: MemcachedSession,
     burst: Burst,
-    /// The first of its datagrams that was not answered yet.
+    /// The first of its datagrams without an answer.
     next: usize,
     /// Datagrams that were no requests.
     dropped: u64,
@@ -38,7 +38,7 @@ impl UdpPort {
         self.dropped + self.driver.counters().truncated
     }
 
-    /// Whether answers wait for room.
+    /// Whether answers wait for the socket.
     pub(super) fn is_full(&self) -> bool {
         !self.outbox.is_empty()
     }
@@ -48,7 +48,7 @@ impl UdpPort {
         self.next < self.burst.len()
     }
 
-    /// Answers requests, for a limited time, and sends what waits.
+    /// Answers requests, for a limited time, and sends waiting answers.
     pub(super) fn serve(&mut self, executor: &mut RequestExecutor) {
         if !self.has_requests() {
             self.driver.receive(&mut self.burst);
@@ -91,8 +91,8 @@ impl UdpPort {
     }
 }
 
-/// Whether a datagram begins as answers do. If answers were answered, two servers with forged addresses of each other
-/// would exchange errors for ever.
+/// Whether a datagram begins as answers do. Answers are never answered: else two servers with forged addresses of each
+/// other would exchange errors for ever.
 fn looks_like_response(said: &[u8]) -> bool {
     said.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
 }

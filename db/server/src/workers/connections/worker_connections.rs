@@ -1,4 +1,4 @@
-//! The connections of one worker: how they are kept, handed over and closed.
+//! The connections of one worker: their storage, hand-over and closing.
 
 use std::io;
 use std::mem;
@@ -27,11 +27,11 @@ pub(in crate::workers) struct WorkerConnections {
     pub(super) stream_ports: Vec<StreamPort>,
     pub(super) udp_ports: Vec<UdpPort>,
     pub(super) slots: ConnectionSlots,
-    /// Connections that have something to do.
+    /// Connections that are ready.
     pub(super) ready: ReadyQueue,
     /// Numbers of ports that the selector has reported: the stream ports, then the UDP ports.
     pub(super) ready_ports: Vec<u64>,
-    /// Connections that are broken, as the selector has reported.
+    /// Connections that the selector has reported as broken.
     pub(super) broken: Vec<ConnectionId>,
     /// The buffer into which all connections receive.
     pub(super) received: Vec<u8>,
@@ -39,9 +39,9 @@ pub(in crate::workers) struct WorkerConnections {
     pub(super) answers: Vec<u8>,
     /// TLS handshakes under way.
     pub(super) handshakes: TlsHandshakeQueue,
-    /// Connections with answers that wait.
+    /// Connections with waiting answers.
     pub(super) unsent: usize,
-    /// Work in this turn on commands that go on in the next, in plain requests.
+    /// Work of this turn on commands that continue in the next, in plain requests.
     pub(super) pieces: u32,
     /// When the timeouts were last checked.
     pub(super) timeouts_checked_us: u64,
@@ -50,7 +50,7 @@ pub(in crate::workers) struct WorkerConnections {
 }
 
 impl WorkerConnections {
-    /// With these ports, and no connection yet.
+    /// The connections of a worker with these ports; none yet.
     pub(in crate::workers) fn new(
         stream_ports: Vec<StreamPort>,
         udp_ports: Vec<UdpPort>,
@@ -89,27 +89,27 @@ impl WorkerConnections {
         self.udp_ports.iter().map(UdpPort::dropped).sum()
     }
 
-    /// What to wait for besides packets.
+    /// The selector that an idle worker waits on besides packets.
     pub(in crate::workers) fn selector(&self) -> &EpollSelector {
         &self.selector
     }
 
-    /// When a turn is needed though nothing comes, in the workers' microseconds.
+    /// The time at which a turn is needed without any event, in the workers' microseconds.
     pub(in crate::workers) fn timer_us(&self) -> Option<u64> {
         let look = self.unsent > 0 || self.slots.connections_of(0) > 0;
         let look_us = look.then(|| self.timeouts_checked_us + crate::limits::connections::TIMEOUT_CHECK_US);
         [look_us, self.accept_paused_until_us, self.handshakes.due_us()].into_iter().flatten().min()
     }
 
-    /// Whether some have something to do without the selector reporting it.
+    /// Whether some are ready without a report of the selector.
     pub(in crate::workers) fn has_work(&self) -> bool {
         self.ready.len() > 0 || self.udp_ports.iter().any(UdpPort::has_requests)
     }
 
-    /// Puts a connection into a slot, and its socket into the selector. None if the kernel has no room for that.
+    /// Puts a connection into a slot, and its socket into the selector. None if the kernel has no memory for that.
     pub(super) fn admit(&mut self, mut connection: Box<ClientConnection>) -> Option<ConnectionId> {
         self.unsent += usize::from(connection.unsent() > 0);
-        // Not what the worker before had the selector look for: it changes only with what the connection does here.
+        // Not the last worker's interest: it changes only with the connection's actions here.
         connection.interest = connection.wanted();
         let interest = connection.interest;
         let id = self.slots.insert(connection);
@@ -129,7 +129,7 @@ impl WorkerConnections {
         Some(connection)
     }
 
-    /// Queues a connection that has something to do.
+    /// Queues a ready connection.
     pub(super) fn queue(&mut self, id: ConnectionId) {
         if let Some(connection) = self.slots.get(id)
             && !std::mem::replace(&mut connection.is_queued, true)
@@ -144,7 +144,7 @@ impl WorkerConnections {
         !self.slots.which(|connection| connection.state == ConnectionPhase::Invoking).is_empty()
     }
 
-    /// Takes in what another worker has sent.
+    /// Handles a message of another worker.
     pub(super) fn take_message(&mut self, message: InboxMessage, context: &WorkerContext) {
         match message {
             InboxMessage::Connection(connection) => {
@@ -162,7 +162,7 @@ impl WorkerConnections {
                             }
                             connection.session.placed(location, || stream.addresses());
                             if connection.session.is_killed() {
-                                // Killed while it was on its way.
+                                // It was killed on its way here.
                                 return self.end(id, context);
                             }
                         }
@@ -211,18 +211,18 @@ impl WorkerConnections {
         self.answers = answers;
     }
 
-    /// Has the selector report what the connection waits for.
+    /// Makes the selector report the events that the connection waits for.
     pub(super) fn watch(&mut self, id: ConnectionId) {
         let Some(connection) = self.slots.get(id) else { return };
         let wanted = connection.wanted();
         if wanted != connection.interest {
             connection.interest = wanted;
-            // It was added when it came; if the kernel has lost it, its timeout ends it.
+            // It was added at its arrival; if the kernel has lost it, its timeout ends it.
             let _changed = self.selector.change(&connection.transport, id.word(), wanted);
         }
     }
 
-    /// Gives a connection to its home worker.
+    /// Hands a connection over to its home worker.
     pub(super) fn hand_over(&mut self, id: ConnectionId, home: usize, context: &WorkerContext) {
         if let Some(mut connection) = self.release(id) {
             // The worker there has a buffer budget of its own.
@@ -234,7 +234,7 @@ impl WorkerConnections {
         }
     }
 
-    /// Publishes how many connections a tenant has here.
+    /// Publishes the number of a tenant's connections here.
     pub(super) fn publish_count(&self, tenant: u32, context: &WorkerContext) {
         if let Some(view) = context.snapshot.tenant(tenant) {
             view.tenant.usage.worker(context.index).connections.set(self.slots.connections_of(tenant) as u64);
@@ -253,27 +253,27 @@ impl WorkerConnections {
         }
     }
 
-    /// Closes a connection, and counts why.
+    /// Closes a connection, and counts the reason.
     pub(super) fn refuse(&mut self, id: ConnectionId, reason: ConnectionReason, context: &WorkerContext) {
         count_refused(&context.counters, reason);
         self.end(id, context);
     }
 
-    /// Closes a connection whose place another one has taken, unless it has authenticated meanwhile.
+    /// Closes a connection whose seat another one has taken, unless it has authenticated meanwhile.
     pub(super) fn shed(&mut self, id: ConnectionId, context: &WorkerContext) {
         if self.slots.get(id).is_some_and(|connection| connection.seat.is_some()) {
             self.refuse(id, ConnectionReason::Full, context);
         }
     }
 
-    /// Accepts nothing for a while.
+    /// Pauses accepting.
     pub(super) fn pause(&mut self, now_us: u64) {
         self.accept_paused_until_us = Some(now_us + ACCEPT_PAUSE_US);
         self.stream_ports.iter().for_each(|stream_port| self.selector.remove(&stream_port.listener));
     }
 }
 
-/// Counts why a connection was closed, or not accepted.
+/// Counts the reason for closing or refusing a connection.
 pub(super) fn count_refused(counters: &WorkerCounters, reason: ConnectionReason) {
     counters.connections_refused[reason as usize].add(1);
 }

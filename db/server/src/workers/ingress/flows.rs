@@ -1,4 +1,4 @@
-//! Flows: the datagrams that wait of each tenant, whose turn it is, and what it is charged.
+//! Flows: the waiting datagrams of each tenant, the order of the flows, and their charges.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,7 +19,7 @@ pub(super) enum BufferId {
     Pack(u16),
 }
 
-/// Datagrams of one flow that lie behind each other.
+/// Adjacent datagrams of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DatagramRange {
     pub(super) buffer: BufferId,
@@ -33,14 +33,14 @@ impl DatagramRange {
     }
 }
 
-/// What has happened to a flow since its window began.
+/// The counts of a flow since its window began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::workers) struct FlowStats {
     pub(in crate::workers) arrived: u64,
     pub(in crate::workers) served: u64,
     /// Of these, messages rejected because the tenant is over its rate, or the sender is unauthenticated.
     pub(in crate::workers) refused: u64,
-    /// Dropped for lack of room.
+    /// Dropped because buffers were full.
     pub(in crate::workers) shed: u64,
     /// Dropped here, on arrival, since the kernel cannot; not among those that arrived.
     pub(in crate::workers) dropped_early: u64,
@@ -50,7 +50,7 @@ pub(in crate::workers) struct FlowStats {
 pub(in crate::workers) struct IngressFlow {
     pub(super) ranges: VecDeque<DatagramRange>,
     pub(super) waiting: usize,
-    /// Messages that were admitted and are not at their end, the oldest first.
+    /// Messages that were admitted and have not finished, the oldest first.
     postponed: VecDeque<PostponedMessage>,
     postponed_bytes: usize,
     /// Virtual time: CPU time used, by weight, as if the flow had always been waiting. The least is next.
@@ -60,7 +60,7 @@ pub(in crate::workers) struct IngressFlow {
     /// Quarters of a tenant's usual slice.
     weight: u64,
     pub(in crate::workers) window: FlowStats,
-    /// The fraction of its datagrams that is let in.
+    /// The fraction of its datagrams that is admitted.
     pub(in crate::workers) admit_fraction: f64,
 }
 
@@ -105,7 +105,7 @@ impl IngressFlow {
         self.postponed.push_front(message);
     }
 
-    /// The oldest messages that wait to go on, as many as are served at once.
+    /// Takes the oldest messages that wait to continue, as many as are served at once.
     pub(super) fn take_postponed(&mut self) -> Vec<PostponedMessage> {
         let count = self.postponed.len().min(BURST);
         let taken: Vec<PostponedMessage> = self.postponed.drain(..count).collect();
@@ -134,7 +134,7 @@ impl IngressFlow {
         }
     }
 
-    /// Charges the flow for a slice of it, so many rejected messages among it, that took so much time.
+    /// Charges the flow for a slice of it that took `took_ns`, with `refused` rejected messages.
     pub(super) fn served(&mut self, took_ns: u64, slice: &FlowSlice, refused: u64) {
         let count = u64::from(slice.count);
         self.datagram_cost_ns = (3 * self.datagram_cost_ns + took_ns / count.max(1)) / 4;
@@ -145,12 +145,12 @@ impl IngressFlow {
     }
 }
 
-/// What one flow has in a batch: datagrams, or messages that go on.
+/// The slice of one flow in a batch: datagrams, or messages that continue.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::workers) struct FlowSlice {
     pub(in crate::workers) key: FlowKey,
     pub(in crate::workers) count: u16,
-    /// They are messages that go on, and no datagrams.
+    /// Whether they are messages that continue, and no datagrams.
     pub(in crate::workers) is_resumed: bool,
 }
 
@@ -202,7 +202,7 @@ impl BatchCosts {
 #[derive(Default)]
 pub(super) struct ActiveFlows {
     pub(super) heap: BinaryHeap<Reverse<(u64, u64, FlowKey)>>,
-    /// How many were put in so far: orders flows of equal virtual time.
+    /// Number of insertions so far: orders flows of equal virtual time.
     insertions: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Lanes, parts, shedding, and what the kernel is told, over a driver that is a queue.
+//! Flows, batches, shedding, and the kernel's filter, with a queue as the driver.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::*;
 use crate::limits::OVERLOAD_WINDOW_US;
 use sandstorm_catalog::{Directory, NewTenant};
 
-/// A socket of a test's: what is put in comes out, or is filtered, in its order.
+/// A socket of a test: it returns or filters datagrams in their order.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(PeerAddr, Vec<u8>)>,
     programs: usize,
     program: usize,
     refuses_programs: bool,
-    /// Where datagrams stay; none: they are copied.
+    /// The budget of buffers in which datagrams stay; none: they are copied.
     rx_budget: Option<Arc<RxBufferBudget>>,
 }
 
-/// A datagram that stays where it came.
+/// A datagram that stays in its buffer.
 struct Buffer {
     bytes: Vec<u8>,
     rx_budget: Arc<RxBufferBudget>,
@@ -102,7 +102,7 @@ fn peer(port: u16) -> PeerAddr {
     ([127, 0, 0, 1], port).into()
 }
 
-/// A get of a tenant's; `number` tells it from others.
+/// A get of a tenant; `number` tells it from others.
 fn get(tenant: u32, number: u64) -> Vec<u8> {
     let header = MessageHeader { flags: 0, operations: 1, tenant, session: 1, sequence: number, acked: 0 };
     let mut message = vec![0xCC, 8, 0, 0xC0, 0, 0, 0, 1];
@@ -120,12 +120,12 @@ struct Port {
     sent: u64,
 }
 
-/// A closed tenant at each of the names; tenant number n is known at port n.
+/// A closed tenant for each of the names; tenant number n is verified at port n.
 fn port(tenants: &[&str]) -> (Port, Vec<u32>) {
     port_of(tenants, 100)
 }
 
-/// The same, where so many addresses are known at most.
+/// The same, with a limit of verified addresses.
 fn port_of(tenants: &[&str], addresses: usize) -> (Port, Vec<u32>) {
     let directory = Directory::new(sandstorm_store::Epochs::new());
     let mut known = VerifiedPeers::new(addresses);
@@ -155,13 +155,12 @@ impl Port {
         self.ingress.receive(&mut self.queue, classifier, true);
     }
 
-    /// Serves one part, at a microsecond each; tells whose it was, and how many of each.
+    /// Serves one batch, at a microsecond each. Returns the number of datagrams of each flow.
     fn part(&mut self) -> Option<Vec<(FlowKey, usize)>> {
         self.part_of(|_| 0, 1000)
     }
 
-    /// Serves one part, of which a datagram of a class is so much more work than one of others; each unit of work takes
-    /// so long.
+    /// Serves one batch. `more` is the additional work of a flow's datagrams, and each unit of work takes `unit_ns`.
     fn part_of(&mut self, more: impl Fn(FlowKey) -> u32, unit_ns: u64) -> Option<Vec<(FlowKey, usize)>> {
         if !self.ingress.next_batch() {
             return None;
@@ -179,8 +178,8 @@ impl Port {
         Some(if shares.is_empty() { vec![(None, count)] } else { shares })
     }
 
-    /// Turns of receiving and serving for so many microseconds each, until nothing waits or there were so many; what
-    /// was served.
+    /// Receives and serves in turns of `serve_us` microseconds, until nothing waits or `turns` have passed. Returns the
+    /// served datagrams of each flow.
     fn turns(&mut self, turns: usize, serve_us: usize) -> BTreeMap<FlowKey, usize> {
         let mut served = BTreeMap::new();
         for _ in 0..turns {
@@ -212,7 +211,7 @@ fn who_floods_leaves_buffers_to_others_whose_datagrams_wait_and_strangers_have_n
         }
         kept.waiting() - before
     };
-    // From an address that has shown nothing.
+    // From an unverified address.
     assert_eq!(waiting(&mut port, 40_000, ids[0], 500), 0, "they wait as copies");
     let flood = waiting(&mut port, ids[0] as u16, ids[0], 500);
     assert!((64..=100).contains(&flood), "about two thirds of half of them: {flood}");
@@ -278,7 +277,7 @@ fn lanes_share_by_time_and_strangers_have_the_least() {
     for _ in 0..2_000 {
         port.send(a as u16, a, 40);
         port.send(b as u16, b, 10);
-        // A forged name, and an address that showed a token, but another's.
+        // A forged name, and an address that is verified for another tenant.
         port.send(9_999, a, 20);
         port.send(a as u16, b, 10);
         for (class, count) in port.turns(1, 27) {
@@ -438,13 +437,13 @@ fn whose_messages_are_more_work_has_fewer_of_them_served() {
     assert!((0.8..1.25).contains(&ratio), "and theirs is alike: {served:?}");
 }
 
-/// A message of a tenant's that waits for its turn.
+/// A message of a tenant that waits for its turn.
 fn waiting(port: &Port, tenant: u32, number: u64) -> PostponedMessage {
     let snapshot = port.directory.snapshot();
     PostponedMessage::unbegun(snapshot.tenant(tenant).unwrap(), get(tenant, number).split_off(8))
 }
 
-/// What is served next: datagrams of these classes, or so many messages that go on, which cost this much.
+/// The next batch, at this cost: datagrams of these flows, or messages that continue.
 fn next_costing(port: &mut Port, cost_ns: u64, again: usize) -> Option<(Vec<FlowKey>, usize, usize)> {
     if !port.ingress.next_batch() {
         return None;

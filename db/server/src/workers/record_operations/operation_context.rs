@@ -1,4 +1,4 @@
-//! What the operations of a message need besides the table.
+//! The context of a message's operations besides the table.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use sandstorm_store::{Participant, ScanBudget};
 
 use crate::workers::rx_zero_copy::ZeroCopyPacket;
 
-/// What a plain operation needs besides the table.
+/// The context of a plain operation besides the table.
 pub(crate) struct OperationContext<'w> {
     pub(crate) participant: &'w Participant,
     pub(crate) now_ms: u64,
@@ -17,7 +17,7 @@ pub(crate) struct OperationContext<'w> {
     pub(crate) packet: Option<ZeroCopyPacket<'w>>,
 }
 
-/// What the ranges of one message have scanned, and the requests that this and its writes cost beyond the usual.
+/// The scan work of one message's ranges, and the requests that ranges and writes cost beyond the usual.
 pub(crate) struct RangeWork {
     pub(super) scan_budget: Cell<ScanBudget>,
     /// Requests beyond those that admission has counted: for what ranges have scanned, and what writes have evicted.
@@ -40,7 +40,7 @@ impl RangeWork {
         self.owed.get()
     }
 
-    /// The same; they are billed now.
+    /// Takes the owed requests, which are billed now.
     pub(crate) fn take_owed(&self) -> u32 {
         self.owed.take()
     }

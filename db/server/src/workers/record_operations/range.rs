@@ -13,7 +13,7 @@ use sandstorm_dialects::limits::MULTIGET_KEYS;
 use sandstorm_store::transactions::{RangeQuery, RangeSlice, read_range, snapshot_range};
 use sandstorm_store::{KeyRange, NotOrdered, RecordRef, RecordTable};
 
-/// Reads the beginning of a range: as much as is asked for, as fits, and as may be answered in one go.
+/// Reads the beginning of a range: as much as is requested, as fits, and as one answer may have.
 pub(super) fn run(
     context: &OperationContext<'_>,
     table: &RecordTable,

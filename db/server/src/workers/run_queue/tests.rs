@@ -1,11 +1,12 @@
-//! The run queue against an ideal share, by simulation: costs are drawn from seeds, time is what polls cost.
+//! The run queue compared with ideal shares, by simulation: costs are drawn from seeds, and the time is the cost of the
+//! polls.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
 use super::*;
 
-/// What a tenant's tasks do.
+/// The behaviour of a tenant's tasks.
 #[derive(Clone, Debug)]
 struct Habit {
     weight: u32,
@@ -58,7 +59,7 @@ impl Simulation {
         self.queue.push(tenant as u32, self.habits[tenant].weight, (tenant, 0));
     }
 
-    /// One poll, as the worker does it; tells whose.
+    /// Runs one poll as the worker does. Returns its tenant.
     fn step(&mut self) -> usize {
         let mut turn = self.queue.next().expect("there are always tasks");
         let tenant = turn.task.0;
@@ -88,7 +89,7 @@ impl Simulation {
         f64::from(self.habits[tenant].weight) / f64::from(weights)
     }
 
-    /// What the module's documentation promises.
+    /// The bound of the module's documentation.
     fn bound_ns(&self, tenant: usize) -> f64 {
         let longest: u64 = self.habits.iter().map(|habit| habit.cost_ns.1).sum();
         let weight = f64::from(self.habits[tenant].weight);
@@ -103,7 +104,7 @@ fn config() -> Config {
 proptest! {
     #![proptest_config(config())]
 
-    /// In any stretch of time, a tenant that always has work gets its share less the bound, whatever the others do.
+    /// In any interval, a tenant that always has work gets its share less the bound, whatever the others do.
     #[test]
     fn shares_are_ideal_within_the_bound(habits in prop::collection::vec(habit(), 2..8), seed: u64) {
         let mut simulation = Simulation::new(habits, seed);
@@ -264,7 +265,7 @@ fn queues_of_tenants_that_left_are_used_again() {
     assert!(queue.queues.len() <= MAX_TENANT_QUEUES);
 }
 
-/// What happens to a task.
+/// An event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Look(usize),
@@ -299,7 +300,7 @@ fn each_task_is_looked_at_ahead_of_each_of_its_polls_and_again_if_it_lies_furthe
                 Event::Look(of) | Event::LastLook(of) | Event::Poll(of) => of == task,
             };
             let mut its: Vec<Event> = events.iter().copied().filter(is_of_task).collect();
-            // Some had their first poll before anybody looked.
+            // Some tasks had their first poll before any prefetch.
             let first = its.iter().position(|event| matches!(event, Event::Poll(_))).expect("it was polled");
             its.drain(..=first);
             let last = its.iter().rposition(|event| matches!(event, Event::Poll(_))).expect("and again");
@@ -327,7 +328,7 @@ fn in_a_full_ring_looks_are_as_many_polls_ahead_as_the_limits_say() {
             Event::Poll(_) => continue,
         };
         let Some(polled) = (at..events.len()).find(|at| events[*at] == Event::Poll(task)) else { continue };
-        // The one that is about to be polled, and those between.
+        // The task that is about to be polled, and those between.
         assert_eq!(polls(at, polled), ahead + 1, "{event:?}");
         seen += 1;
     }
@@ -337,7 +338,7 @@ fn in_a_full_ring_looks_are_as_many_polls_ahead_as_the_limits_say() {
 #[test]
 fn a_look_ahead_is_charged_to_the_tenant_of_its_task() {
     let mut queue = RunQueue::new();
-    // In turns, so that every look of the one's poll is at the other.
+    // In turns, so that each poll of one tenant visits the other.
     for task in 0..MAX_INTERLEAVED {
         queue.push(task as u32 % 2, 1, task % 2);
     }

@@ -6,15 +6,15 @@ use super::*;
 use sandstorm_metrics::WorkerCounters;
 use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
 
-/// Bytes of the largest packet, and of a value that is worth its buffer.
+/// Bytes of the largest packet, and of a value that is large enough for its buffer.
 const PACKET: usize = 8192;
 const VALUE: usize = 3000;
 
-/// A queue's buffers, of which values may stay in so many, and the tenants that put values.
+/// A queue's buffers with a limit of stored values, and the tenants that write values.
 struct Queue {
     kept: Arc<RxBufferBudget>,
     tenants: Vec<Arc<TenantUsage>>,
-    /// Held once here, and once more by who keeps it.
+    /// One reference is here, and one more for each owner.
     buffers: Vec<Arc<Vec<u8>>>,
 }
 
@@ -24,7 +24,7 @@ impl Queue {
         Queue { kept: Arc::new(RxBufferBudget::new(most, PACKET)), tenants, buffers: Vec::new() }
     }
 
-    /// A packet, and what is done with it for a tenant.
+    /// Runs `run` with a packet of a tenant.
     fn packet<R>(&mut self, tenant: usize, run: impl FnOnce(&ZeroCopyPacket<'_>, &[u8]) -> R) -> R {
         let buffer = Arc::new(vec![tenant as u8; PACKET]);
         self.buffers.push(Arc::clone(&buffer));
@@ -45,19 +45,19 @@ impl Queue {
         self.packet(tenant, |packet, bytes| packet.hold(&bytes[100..100 + VALUE]))
     }
 
-    /// Holds all that the tenant may, one after the other.
+    /// Stores as many values as the tenant may.
     fn fill(&mut self, tenant: usize) -> Vec<SharedBytes> {
         std::iter::from_fn(|| self.hold(tenant)).collect()
     }
 
-    /// Places that each tenant holds, and all together.
+    /// The buffers of each tenant, and of all together.
     fn held(&self) -> (Vec<u32>, u32) {
         let other: u32 = self.tenants.iter().map(|usage| usage.kept(0).get()).sum();
         assert_eq!(other, 0, "of another queue");
         (self.tenants.iter().map(|usage| usage.kept(1).get()).collect(), self.kept.stored())
     }
 
-    /// Buffers that something keeps.
+    /// Buffers with other references.
     fn kept(&self) -> usize {
         self.buffers.iter().filter(|buffer| Arc::strong_count(buffer) > 1).count()
     }
@@ -73,12 +73,12 @@ fn a_tenant_that_takes_all_it_can_get_leaves_places_for_the_next() {
     assert!(queue.hold(0).is_none() && queue.hold(1).is_none());
     let refused: Vec<u64> = queue.tenants.iter().map(|usage| usage.worker(0).rx_copied.get()).collect();
     assert_eq!(refused, [2, 2, 1], "and each is told of its own alone");
-    // What the first gives back is for all.
+    // The buffers that the first tenant releases are free for all.
     drop(first);
     assert!(queue.hold(1).is_some() && queue.held().0[0] == 0);
     drop((second, third));
     assert_eq!((queue.held(), queue.kept()), ((vec![0, 0, 0], 0), 0));
-    // In turns they get even parts.
+    // In turns they get equal parts.
     let mut all = Vec::new();
     while let Some(shares) = (0..3).map(|tenant| queue.hold(tenant)).collect::<Option<Vec<_>>>() {
         all.extend(shares);
@@ -141,7 +141,7 @@ fn a_place_comes_back_when_nobody_reads_the_value_any_more_and_not_when_its_reco
     let answer = record(&participant).expect("it is large");
     put(&mut queue, &participant);
     assert_eq!((queue.held(), queue.kept()), ((vec![2], 2), 2), "one is replaced");
-    // With a value whose record is gone the tenant has its part: what comes now is copied, and takes no place.
+    // The tenant's limit includes a value whose record is gone: further values are copied, and take no buffer.
     put(&mut queue, &participant);
     assert_eq!((queue.held(), queue.tenants[0].worker(0).rx_copied.get()), ((vec![2], 2), 1));
     let settle = |participant: &mut Participant| (0..100).for_each(|_| participant.quiescent());

@@ -1,4 +1,4 @@
-//! How long an offer stands, and how much is offered.
+//! The duration and the size of an offer.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn an_offer_of_long_ones_waits_for_a_thief_while_there_is_something_else_to_do()
     }
     assert!(offer.should_reclaim(&queue), "nothing else is left to do");
     assert!((0..STEAL_OFFER_TURNS).all(|_| !offer.has_expired()) && offer.has_expired());
-    // Short ones: only those beyond the places are offered, and come back when a place is free.
+    // Short ones: only those beyond the run queue's slots are offered, and come back when a slot is free.
     assert_eq!(offer.begin(MAX_INTERLEAVED, false), 0);
     assert_eq!(offer.begin(MAX_INTERLEAVED + 5, false), 5);
     assert!(offer.should_reclaim(&queue));

@@ -1,23 +1,22 @@
-//! How long chains become, whatever keys a tenant chooses.
+//! The limits on the length of chains, whatever keys a tenant chooses.
 //!
 //! An insert finds at most [`MAX_CHAIN_BUCKETS`] in a row, which hold [`CHAIN_RECORDS`]. A move may not be refused, or
 //! chosen keys could keep a table from growing: a bucket of the larger array takes over the records of a part of two
-//! buckets. So that chains do not grow with every growth of the table, the following holds for what lies in both arrays
-//! together:
+//! buckets. So that chains do not grow with every growth of the table, the following rule covers both arrays together:
 //!
 //! > As many hashes in a row as the current array's buckets have hold at most [`MAX_CHAIN_GROUP_RECORDS`] = 4 *
 //! > [`CHAIN_RECORDS`] records.
 //!
-//! - In a stripe in which no chain ever was longer than an insert allows, this is so because that many hashes meet at
-//!   most two buckets of the array and two of the previous one, whose buckets are larger.
-//! - Once a chain is longer, the stripe is called *crowded*, for good, and each insert there looks: its bucket and the
-//!   two beside it, which contain all such ranges that the new hash is in, must hold fewer than that.
+//! - In a stripe in which no chain ever was longer than an insert allows, the rule holds by itself. That many hashes
+//!   meet at most two buckets of the array and two of the previous one, whose buckets are larger.
+//! - Once a chain is longer, the stripe is called *crowded*, for good, and each insert there checks: its bucket and the
+//!   two beside it, which contain all such ranges of the new hash, must hold fewer than that.
 //! - A move changes nothing, and a larger array has smaller buckets.
 //!
 //! So a chain has [`MAX_MOVED_CHAIN_BUCKETS`] at most. Without chosen keys, no stripe is ever crowded.
 //!
 //! What this module guarantees: spares are the only owners of memory for a bucket each, and free it once. The unsafe
-//! functions ask for what `buckets` calls *locked*.
+//! functions require what `buckets` calls *locked*.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -31,7 +30,7 @@ use crate::slabs;
 const _: () = assert!(CHAIN_RECORDS == MAX_CHAIN_BUCKETS * (SLOTS_PER_BUCKET - 1) + 1);
 const _: () = assert!(MAX_MOVED_CHAIN_BUCKETS * (SLOTS_PER_BUCKET - 1) + 1 >= MAX_CHAIN_GROUP_RECORDS);
 
-/// Memory for overflow buckets: that of a commit is taken before its first change.
+/// Memory for overflow buckets: a commit takes its own before its first change.
 #[derive(Default)]
 pub(in crate::table) struct SpareBuckets(Vec<OwnedBucket>);
 
@@ -42,12 +41,12 @@ impl SpareBuckets {
         place.map(|place| self.0.push(place)).is_some()
     }
 
-    /// How many are left.
+    /// Returns how many are left.
     pub(in crate::table) fn left(&self) -> usize {
         self.0.len()
     }
 
-    /// Memory for a bucket, of the spares or anew.
+    /// Returns memory for a bucket, a spare or new memory.
     pub(super) fn take(&mut self) -> Option<NonNull<Bucket>> {
         match self.0.pop() {
             Some(spare) => Some(std::mem::ManuallyDrop::new(spare).0),
@@ -56,10 +55,10 @@ impl SpareBuckets {
     }
 }
 
-/// What a chain can take.
+/// The number of records that a chain can take.
 #[derive(Clone, Copy)]
 pub(in crate::table) struct ChainCapacity {
-    /// Which chain: whether it is one of the previous array, and the bucket's index.
+    /// The chain: whether it is one of the previous array, and the bucket's index.
     pub(in crate::table) chain: (bool, usize),
     /// Records that find a slot.
     pub(in crate::table) empty: usize,
@@ -68,12 +67,12 @@ pub(in crate::table) struct ChainCapacity {
 }
 
 impl ChainCapacity {
-    /// Whether `inserts` records fit.
+    /// Returns whether `inserts` records fit.
     pub(in crate::table) fn takes(&self, inserts: usize) -> bool {
         inserts <= self.empty + self.growable
     }
 
-    /// Whether the last of `inserts` records needs a bucket to be added.
+    /// Returns whether the last of `inserts` records needs another bucket.
     pub(in crate::table) fn adds_bucket_for(&self, inserts: usize) -> bool {
         // Each further bucket takes over the record whose slot becomes the link to it.
         inserts > self.empty && (inserts - self.empty - 1).is_multiple_of(SLOTS_PER_BUCKET - 1)
@@ -81,7 +80,7 @@ impl ChainCapacity {
 }
 
 impl BucketArray {
-    /// What the chain can take to which a new record of `hash` would be added. `moved` as for [`BucketArray::target`].
+    /// Returns the room of the chain that a new record of `hash` would join. `moved` as for [`BucketArray::target`].
     ///
     /// # Safety
     /// Locked.
@@ -90,7 +89,7 @@ impl BucketArray {
         let target = unsafe { self.target(hash, moved) };
         let (mut slots, mut empty) = (0, 0);
         let count = |slot: &BucketSlot| -> Option<()> {
-            // Inserts do not look behind the longest chain that they may make.
+            // Inserts do not search beyond the longest chain that they may make.
             empty += usize::from(slots < MAX_CHAIN_BUCKETS * SLOTS_PER_BUCKET && slot.is_empty());
             slots += 1;
             None
@@ -101,8 +100,8 @@ impl BucketArray {
         ChainCapacity { chain: (!std::ptr::eq(self, target), target.index_of(hash)), empty, growable }
     }
 
-    /// Records in the bucket of `hash` and the two beside it, as far as they are of its stripe, in this array and the
-    /// previous one.
+    /// Returns the number of records in the bucket of `hash` and the two beside it, in this array and the previous one.
+    /// It counts the records of the hash's stripe only.
     ///
     /// # Safety
     /// Locked.
@@ -119,7 +118,7 @@ impl BucketArray {
         records
     }
 
-    /// Buckets of the longest chain of this array and the previous one.
+    /// Returns the buckets of the longest chain of this array and the previous one.
     ///
     /// # Safety
     /// Protected.
@@ -141,7 +140,7 @@ impl BucketArray {
         longest.max(unsafe { self.previous() }.map_or(0, |previous| unsafe { previous.longest_chain() }))
     }
 
-    /// Overflow buckets of this array and the previous one.
+    /// Returns the overflow buckets of this array and the previous one.
     ///
     /// # Safety
     /// Protected.
@@ -203,12 +202,12 @@ mod tests {
             (done.map_err(|_| ()), moved.longest, moved.added, unlinked.len())
         };
         assert_eq!(move_bucket(0, usize::MAX), (Ok(false), MAX_CHAIN_BUCKETS, 6, 6));
-        // The one bucket that there is memory for makes the chain too long; the other, which none is left for, is
+        // The one bucket that there is memory for makes the chain too long; the other chain, for which none is left, is
         // short.
         assert_eq!(move_bucket(1, 1), (Err(()), MAX_CHAIN_BUCKETS + 1, 1, 0));
         assert_eq!(move_bucket(1, 1), (Ok(true), 2, 1, 1));
         for record in records {
-            // SAFETY: nobody else knows it, and it is freed once; arrays free no records.
+            // SAFETY: no other thread knows it, and it is freed once; arrays free no records.
             unsafe { record.free() };
         }
         drop(larger);

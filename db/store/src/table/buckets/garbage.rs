@@ -1,9 +1,8 @@
-//! What leaves a table with its buckets: arrays, parts of them, overflow buckets. Each is freed as garbage, in bounded
-//! steps.
+//! The garbage of a table's buckets: arrays, parts of them, overflow buckets. Each is freed in bounded steps.
 //!
 //! What this module guarantees: each of these is the only owner of what it names, and frees it once, when it is dropped
-//! or step by step; that nobody reads it then is what garbage waits for. Making one is the unsafe part, or takes what
-//! it owns from where it was.
+//! or step by step. Garbage waits until no thread reads it. Making one is the unsafe part, or moves the owned memory
+//! out of its former owner.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -18,7 +17,7 @@ use crate::table::zeroed_pages::{RELEASE_UNIT_BYTES, ZeroedPages};
 /// An overflow bucket that was unlinked, or memory for one that is not linked yet; freed when it is dropped.
 pub(in crate::table) struct OwnedBucket(pub(super) NonNull<Bucket>);
 
-// SAFETY: the only owner of a bucket that nobody new can reach.
+// SAFETY: the only owner of a bucket that no new reader can reach.
 unsafe impl Send for OwnedBucket {}
 
 impl Drop for OwnedBucket {
@@ -38,7 +37,7 @@ impl IncrementalDrop for OwnedBucket {
     }
 }
 
-/// An array that nobody new can reach, owned. A pointer, not a box: readers may still be in it, until it is freed as
+/// An owned array that no new reader can reach. A pointer, not a box: readers may still be in it, until it is freed as
 /// garbage. Its memory goes back piece by piece.
 pub(in crate::table) struct RetiredArray(pub(super) NonNull<BucketArray>);
 
@@ -60,7 +59,7 @@ impl RetiredArray {
 
 impl Drop for RetiredArray {
     fn drop(&mut self) {
-        // SAFETY: garbage is dropped when nobody reads it any more; it came from Box::into_raw and is owned once.
+        // SAFETY: garbage is dropped when no thread reads it any more; it came from Box::into_raw and is owned once.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -75,7 +74,7 @@ impl IncrementalDrop for RetiredArray {
             return 0;
         }
         buckets.released.store(end, Ordering::Release);
-        // SAFETY: garbage is freed when nobody reads it any more; pieces begin and end at pages.
+        // SAFETY: garbage is freed when no thread reads it any more; pieces begin and end at pages.
         unsafe { buckets.pages.release(from, end) };
         usize::MAX
     }
@@ -103,8 +102,8 @@ impl ReleasedRange {
 
 impl Drop for ReleasedRange {
     fn drop(&mut self) {
-        // SAFETY: dropped when nobody looks at what has been moved any more: whoever began later sees that it has been.
-        // Nobody writes there either: a stripe is moved once. The part is of whole pieces.
+        // SAFETY: dropped when no thread looks at the moved part any more: readers that began later see that it has
+        // been moved. No thread writes there either: a stripe is moved once. The part is of whole pieces.
         unsafe { self.pages.release(self.from, self.end) };
     }
 }
@@ -127,7 +126,7 @@ impl IncrementalDrop for ReleasedRange {
     }
 }
 
-/// An array with all its records, which go with it.
+/// An array with all its records, which are freed with it.
 pub(in crate::table) struct DiscardedArray {
     array: RetiredArray,
     next: usize,
@@ -135,7 +134,7 @@ pub(in crate::table) struct DiscardedArray {
 }
 
 impl DiscardedArray {
-    /// `bytes` is what the records hold. The array is counted as well, with the one from which they were being moved.
+    /// `bytes` is the size of the records. The array is counted as well, with the one from which they were being moved.
     pub(in crate::table) fn new(array: RetiredArray, bytes: usize) -> DiscardedArray {
         // SAFETY: the array is owned, and with it that one.
         let previous = unsafe { array.buckets().previous() }.map_or(0, |previous| previous.pages.bytes());
@@ -151,7 +150,7 @@ impl DiscardedArray {
                 SlotPointer::Record(record) => {
                     slot.empty();
                     freed += 1;
-                    // SAFETY: garbage: nobody reads it any more, and the slot was its only owner.
+                    // SAFETY: garbage: no thread reads it any more, and the slot was its only owner.
                     unsafe { record.free() };
                 }
                 SlotPointer::Link(overflow) => {
@@ -182,7 +181,7 @@ impl IncrementalDrop for DiscardedArray {
             return used;
         }
         if let Some(previous) = self.array.buckets().take_previous() {
-            // What has not moved yet lies in the previous array: its turn now.
+            // Records that have not moved yet lie in the previous array, which comes next.
             self.array = previous;
             self.next = 0;
             return units.max(1);

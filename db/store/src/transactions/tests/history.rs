@@ -1,8 +1,9 @@
-//! Histories of concurrent transactions, checked for serialisability: what each read and wrote is recorded, with
-//! versions; then the graph of who must have come before whom (wrote what the other read, was overwritten by the other,
-//! read what the other overwrote, or ended before the other of the same thread began) must have no cycle.
+//! Histories of concurrent transactions, checked for serialisability. The reads and writes of each are recorded, with
+//! versions. Then the graph of necessary precedence must have no cycle. One precedes another if it wrote what the other
+//! read, was overwritten by the other, read what the other overwrote, or ended before the other of the same thread
+//! began.
 //!
-//! A range is a read of every key that it may hold, absent ones included: who made one of them came after.
+//! A range is a read of every key that it may contain, absent ones included: the maker of one of them came after.
 //!
 //! Each value names the transaction that wrote it. A key's versions, as reads have seen them, give the order of its
 //! writes. Keys of one kind are only ever made, so that an absent read comes before the one that made the key.
@@ -63,7 +64,7 @@ fn transaction(tables: &[RecordTable], participant: &Participant, random: &mut R
         }
     }
     for (key, version, _) in &done.reads {
-        // What is made once is made by who has seen that it is not there; some only look.
+        // A transaction makes such a key only after it has seen that it is absent; some only look.
         if if *key >= KEYS { *version == 0 && random.below(3) != 0 } else { random.below(2) == 0 } {
             done.writes.push(*key);
         }
@@ -72,7 +73,7 @@ fn transaction(tables: &[RecordTable], participant: &Participant, random: &mut R
     if random.below(3) == 0 && !done.writes.contains(&blind) {
         done.writes.push(blind);
     }
-    // Keys that are made once are made by who has seen in a range that they are not there, too.
+    // Such keys are also made after a range has shown that they are absent.
     for _ in 0..if in_range.is_empty() { 0 } else { random.below(3) } {
         let (key, version, _) = in_range[random.below(in_range.len())];
         if (key < KEYS || version == 0) && !done.writes.contains(&key) {
@@ -95,7 +96,7 @@ fn transaction(tables: &[RecordTable], participant: &Participant, random: &mut R
     }
 }
 
-/// What a range of a table shows of each key that it may hold.
+/// Returns what a range of a table shows of each key that it may contain.
 fn seen_in(tables: usize, table: usize, keys: Range<usize>, records: &[RecordRef<'_>]) -> Vec<(usize, u64, u64)> {
     let of_table = keys.filter(|key| key % tables == table && *key < KEYS + MADE_ONCE);
     let found = |key: &usize| records.iter().find(|record| record.key() == name(*key));
@@ -106,7 +107,7 @@ fn seen_in(tables: usize, table: usize, keys: Range<usize>, records: &[RecordRef
     seen.collect()
 }
 
-/// A single write, or reads of one moment, by who knows nothing of transactions.
+/// A single write, or reads of one moment, of a client that does not use transactions.
 fn plain(tables: &[RecordTable], participant: &Participant, random: &mut Random, id: u64) -> Done {
     let key = random.below(KEYS);
     let mut done = Done { id, ..Done::default() };
@@ -160,13 +161,13 @@ fn run(seed: u64, threads: u64, each: u64) -> Vec<Vec<Done>> {
     })
 }
 
-/// Who must have come before whom, by number; 0 made what was there at first.
+/// The necessary precedences, by number; 0 made the initial records.
 fn graph(history: &[Vec<Done>]) -> HashMap<u64, Vec<u64>> {
     let mut before: HashMap<u64, Vec<u64>> = HashMap::new();
     let mut versions: HashMap<usize, BTreeMap<u64, u64>> = HashMap::new();
     for (key, version, writer) in history.iter().flatten().flat_map(|done| &done.reads) {
         let known = versions.entry(*key).or_default();
-        // Absent is what a key that is made once was before.
+        // Absent is the earlier state of a key that is made once.
         assert_eq!(*known.entry(*version).or_insert(*writer), *writer, "two wrote one version of a key");
     }
     for order in versions.values() {
@@ -191,7 +192,7 @@ fn graph(history: &[Vec<Done>]) -> HashMap<u64, Vec<u64>> {
     before
 }
 
-/// A transaction on a cycle, if there is one: what is left when all without predecessors are taken away, again and
+/// Returns a transaction on a cycle, if there is one: a remainder when all without predecessors are removed, again and
 /// again.
 fn cycle(before: &HashMap<u64, Vec<u64>>) -> Option<u64> {
     let mut predecessors: HashMap<u64, usize> = before.keys().map(|id| (*id, 0)).collect();

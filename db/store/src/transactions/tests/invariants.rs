@@ -1,4 +1,4 @@
-//! Several threads: sums that never change, whoever looks, and a token that is always in one place.
+//! Several threads: sums that no reader ever sees changed, and a token that is always in exactly one of its slots.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -76,7 +76,7 @@ fn whoever_looks_finds_the_sum() {
     assert!(sum_by_reads(&tables, &participant), "nobody writes any more");
 }
 
-/// Reads all accounts, checks that they were so at one moment and what they add up to; whether they were.
+/// Reads all accounts, checks that they were so at one moment and what they add up to; returns whether they were.
 fn sum_by_reads(tables: &[RecordTable], participant: &Participant) -> bool {
     let accounts: Vec<_> = (0..ACCOUNTS).map(|index| account(tables, index)).collect();
     let found: Vec<_> = accounts.iter().map(|(table, key)| get(table, participant, key, 0)).collect();
@@ -126,8 +126,8 @@ fn a_snapshot_finds_the_sum_every_time() {
     });
 }
 
-/// A token moves from place to place by a delete and a put; plain gets never find two of it one after the other in the
-/// wrong order: who has seen number n somewhere finds nothing older anywhere.
+/// A token moves between slots by a delete and a put. Plain gets never find two of it one after the other in the wrong
+/// order: a reader that has seen number n in one slot finds nothing older in any.
 #[test]
 fn plain_gets_see_all_of_a_commit_or_nothing() {
     let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
@@ -167,8 +167,8 @@ fn plain_gets_see_all_of_a_commit_or_nothing() {
     });
 }
 
-/// Two may be on call, one must: each looks at both and leaves if the other is there (write skew); or, where nobody is,
-/// each comes if the other is absent (two absent reads).
+/// Two may be on call, one must: each reads both and leaves if the other is there (write skew). Where neither is, each
+/// comes if the other is absent (two absent reads).
 #[test]
 fn write_skew_is_refused() {
     let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);

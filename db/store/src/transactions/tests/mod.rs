@@ -1,4 +1,4 @@
-//! What transactions promise: all or nothing, at one moment, whoever writes meanwhile.
+//! The promises of transactions: all or nothing, at one moment, whatever other threads write meanwhile.
 
 mod history;
 mod invariants;
@@ -17,7 +17,7 @@ use crate::{
     TableConfig, WriteOptions,
 };
 
-/// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of
+/// A test's action in the middle of its thread's next commit: between its check and its changes, when it has unlocked
 /// what it only reads.
 pub(super) mod pause {
     use std::cell::Cell;
@@ -27,7 +27,7 @@ pub(super) mod pause {
         static RANGES: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
     }
 
-    /// Where ranges are looked at.
+    /// The point where ranges are checked.
     pub(in crate::transactions) fn at_ranges() {
         if let Some(f) = RANGES.take() {
             f();
@@ -54,7 +54,7 @@ const fn scaled(work: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { work }
 }
 
-/// Histories and rounds are as many times as many where `SANDSTORM_DEEP` is set.
+/// Multiplies histories and rounds where `SANDSTORM_DEEP` is set.
 fn deep(rounds: usize) -> usize {
     if std::env::var_os("SANDSTORM_DEEP").is_some() { rounds * 25 } else { rounds }
 }
@@ -71,13 +71,13 @@ fn put(table: &RecordTable, participant: &Participant, key: &[u8], value: &[u8])
     table.put(participant, table.hash(key), key, value, &WriteOptions::default(), 0).expect("there is room")
 }
 
-/// Value and version of the record of `key`.
+/// Returns value and version of the record of `key`.
 fn get(table: &RecordTable, participant: &Participant, key: &[u8], now_ms: u64) -> Option<(Vec<u8>, u64)> {
     let guard = participant.guard();
     table.get(&guard, table.hash(key), key, now_ms).map(|record| (record.value().to_vec(), record.version()))
 }
 
-/// All records of a span, read as a transaction reads them: in turns, while others write.
+/// Returns all records of a span, read as a transaction reads them: in turns, while others write.
 fn read_all<'g>(guard: &'g EpochGuard<'_>, table: &'g RecordTable, span: KeyRange<'g>) -> Vec<RecordRef<'g>> {
     let (mut left, mut records) = (span, Vec::new());
     while table.range(guard, &mut left, 3, 0, &mut |record| records.push(record)) == Ok(RangeProgress::More) {
@@ -86,7 +86,7 @@ fn read_all<'g>(guard: &'g EpochGuard<'_>, table: &'g RecordTable, span: KeyRang
     records
 }
 
-/// The beginning of a span as it was at one moment.
+/// Returns the beginning of a span as it was at one moment.
 fn at_once<'g>(
     participant: &'g Participant,
     guard: &'g EpochGuard<'g>,

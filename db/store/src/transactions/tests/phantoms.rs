@@ -1,5 +1,5 @@
-//! What a transaction has read of a range is so when it is committed: nobody has added to it, taken from it, or changed
-//! it.
+//! A range that a transaction has read is unchanged when it is committed: no thread has added to it, removed from it,
+//! or changed it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ use super::*;
 /// Records that there may be between the two ends, at most.
 const SEATS: usize = 3;
 
-/// One of those that run, until it is dropped, after a failure too.
+/// One of the running threads, until it is dropped, after a failure too.
 struct Leaves<'a>(&'a AtomicUsize);
 
 impl Drop for Leaves<'_> {
@@ -17,8 +17,8 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Takes a seat if one is free, or gives one back: whether that was committed. Alone, it never lets there be too many;
-/// two that each see the last free seat and take different ones would.
+/// Takes a seat if one is free, or gives one back; returns whether that was committed. Alone, it never lets there be
+/// too many; two that each see the last free seat and take different ones would.
 fn sit(table: &RecordTable, participant: &Participant, random: &mut Random) -> bool {
     let guard = participant.guard();
     let span = KeyRange::new(b"b", b"y", random.below(2) == 0);
@@ -47,7 +47,7 @@ fn no_two_take_the_last_seat() {
     let (table, rounds) = (&tables[0], scaled(4_000, 20));
     let (running, committed) = (AtomicUsize::new(3), AtomicUsize::new(0));
     let first = epochs.register();
-    // What is beside the range plays no part in it.
+    // Records beside the range play no part in it.
     put(table, &first, b"a", b"");
     put(table, &first, b"y", b"");
     drop(first);
@@ -103,7 +103,7 @@ fn what_is_committed_against_a_range_is_refused_when_a_row_has_come_gone_or_chan
     }
 }
 
-/// Others may come and go between two looks: what is there again has another version.
+/// Other records may come and go between two checks: a record that is there again has another version.
 #[test]
 fn a_row_that_went_and_came_again_is_another() {
     let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
@@ -143,7 +143,7 @@ fn a_range_full_of_expired_records_is_got_through_in_several_tries() {
     assert_eq!(table.stats().records, 0);
 }
 
-/// Says so when it is dropped, after a failure too: whoever waits for that ends as well.
+/// Signals when it is dropped, after a failure too, so that threads that wait for that end as well.
 struct Says<'a>(&'a AtomicBool);
 
 impl Drop for Says<'_> {
@@ -191,7 +191,7 @@ fn a_snapshot_of_a_range_shows_both_records_of_a_commit_or_none() {
     });
 }
 
-/// A range of many rows takes long to look at; who gets a key that the transaction changes does not wait for that.
+/// A range of many rows takes long to check; a reader of a key that the transaction changes does not wait for that.
 #[test]
 fn who_reads_a_change_does_not_wait_until_ranges_were_looked_at() {
     let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);

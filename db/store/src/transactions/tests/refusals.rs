@@ -1,4 +1,4 @@
-//! What a commit refuses, and that nothing has happened then.
+//! The refusals of a commit, after which nothing has happened.
 
 use super::*;
 use crate::limits::COMMIT_AHEAD_MS;
@@ -19,7 +19,7 @@ fn what_was_read_must_be_so_and_what_is_changed_is_changed_everywhere() {
     assert!(value == b"2" && newer > version, "{newer} after {version}");
     assert_eq!(get(two, &participant, b"b", 0).expect("it was made").0, b"3");
     assert_eq!(get(two, &participant, b"gone", 0), None);
-    // What was read is no longer so: for either reason nothing happens.
+    // A read no longer holds: for either reason nothing happens.
     for reads in [[read(one, b"a", version), read(two, b"gone", 0)], [read(one, b"a", newer), read(two, b"b", 0)]] {
         let mut changes = [writes(one, b"a", b"lost"), writes(two, b"gone", b"lost")];
         assert_eq!(commit(&participant, &reads, &mut changes, 0), Err(CommitError::Conflict));
@@ -55,7 +55,7 @@ fn expiry_is_a_change_too_and_time_does_not_go_back_for_commits() {
     assert_eq!(commit(&participant, &[read(table, b"key", version)], &mut [], 99), Ok(()));
     assert_eq!(commit(&participant, &[read(table, b"key", version)], &mut [], 100), Err(CommitError::Conflict));
     assert_eq!(commit(&participant, &[read(table, b"key", 0)], &mut [], 100), Ok(()));
-    // Another thread's clock is behind: what was found expired stays so.
+    // Another thread's clock is behind: a record that was found expired stays so.
     assert_eq!(commit(&participant, &[read(table, b"key", version)], &mut [], 60), Err(CommitError::Conflict));
     assert_eq!(commit(&participant, &[read(table, b"key", 0)], &mut [writes(table, b"key", b"w")], 60), Ok(()));
     assert_eq!(get(table, &participant, b"key", 200).expect("it was made").0, b"w");
@@ -161,7 +161,7 @@ fn a_commit_that_does_not_fit_is_refused_whole() {
     assert_eq!(get(one, &participant, b"a", 0).expect("it is there").0, b"1");
     assert_eq!((one.stats().records, two.stats().records), (1, 1));
     assert_eq!((one.stats().bytes, two.stats().bytes), before);
-    // What the commit itself deletes makes room.
+    // The commit's own deletes make room.
     let mut changes = [deletes(two, b"full"), writes(two, b"b", &large), writes(one, b"b", &large)];
     assert_eq!(commit(&participant, &[], &mut changes, 0), Ok(()));
     let mut changes = [deletes(two, b"b"), deletes(one, b"b"), deletes(one, b"a")];

@@ -1,12 +1,12 @@
-//! A commit of one change is not announced to readers where nobody could tell the moment of its look from that of its
-//! change; else it is.
+//! A commit of one change is not announced to readers where no thread could tell the moment of its check from that of
+//! its change; otherwise it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Waits until something is so, for as long as a machine that stands still may take.
+/// Waits until a condition holds, for as long as a machine that stands still may take.
 fn await_that(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -23,8 +23,8 @@ fn elsewhere(table: &RecordTable, of: &[u8]) -> [u8; 1] {
 }
 
 /// One has found X absent and writes Y; meanwhile another one writes X and then looks for Y. The first must have been
-/// before, so the other one finds Y: it has to wait for it, since the lock of X was let go before Y is written. Were
-/// the change made by itself because X was locked at the look, the other one would find neither.
+/// before, so the other one finds Y: it has to wait for it, since the lock of X was released before Y is written. If
+/// the change were made by itself because X was locked at the check, the other one would find neither.
 #[test]
 #[cfg_attr(miri, ignore = "waits by the clock")]
 fn a_change_beside_an_absence_that_was_let_go_is_waited_for() {
@@ -58,7 +58,7 @@ fn a_change_beside_an_absence_that_was_let_go_is_waited_for() {
     assert!(thread.join().expect("no panic"), "who wrote X after it was found absent has not found Y");
 }
 
-/// The same where X is in the stripe of Y: its writer waits, nobody is between, and nothing is announced.
+/// The same where X is in the stripe of Y: its writer waits, no thread is between, and nothing is announced.
 #[test]
 fn a_change_beside_what_stays_locked_is_made_by_itself() {
     let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);

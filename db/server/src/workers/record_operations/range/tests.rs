@@ -14,14 +14,14 @@ use sandstorm_store::{Epochs, Participant, TableConfig, WriteOptions};
 
 const NOW_MS: u64 = 10;
 
-/// An ordered table, and somebody who asks.
+/// An ordered table, and a client of it.
 struct World {
     table: RecordTable,
     participant: Participant,
     metrics: Arc<ServerMetrics>,
 }
 
-/// One answer: how many records, and the key behind which it goes on.
+/// One answer: the number of records, and the key behind which it continues.
 #[derive(Debug, PartialEq, Eq)]
 struct Answered {
     status: RpcStatus,
@@ -78,13 +78,13 @@ fn the_ranges_of_one_message_look_at_so_many_keys_together_however_many_have_exp
         let ranges = RangeWork::new();
         for number in 0..MAX_OPERATIONS {
             let answered = world.ask(&ranges, &Operation::range(1, b"", b"", 1, backward));
-            // Nothing, but there may be more: it says where, further on than nowhere.
+            // No record, but there may be more: the answer has the position, which is further on.
             assert!(answered.found == 0 && answered.on.is_some_and(|on| on.len() == 4), "range {number}");
         }
         let looks = ranges.scan_budget.get().keys();
         let most = RANGE_KEYS_PER_MESSAGE + RANGE_KEYS_PER_CALL + MAX_OPERATIONS * RANGE_MIN_KEYS;
         assert!((RANGE_KEYS_PER_MESSAGE..=most).contains(&looks), "{looks} looks");
-        // The door has counted each range as the record that it may answer, and each has one more look.
+        // Admission has counted each range as the records that it may return, and each has one more look.
         assert!(looks - ranges.owed() as usize <= 2 * MAX_OPERATIONS, "{looks} looks, {} billed", ranges.owed());
     }
 }
