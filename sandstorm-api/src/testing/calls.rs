@@ -1,7 +1,7 @@
 //! The host's functions over a [`TestStore`].
 //!
 //! Guarantees: each reads what its pointers tell only during the call, and what it hands out is held by
-//! [`TestInvocation`] until the invocation ends.
+//! `TestInvocation` until the invocation ends.
 #![allow(unsafe_code)]
 
 use alloc::sync::Arc;
