@@ -40,7 +40,8 @@ pub struct PortOptions {
     /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as
     /// many more. Default: 0.
     pub kept_buffers: u32,
-    /// If the device reads memory by itself, have it send from that of tables ([`DpdkPort::dma`]). Default: false.
+    /// If the device reads memory by itself, have it send from that of tables ([`super::DpdkPort::dma`]).
+    /// Default: false.
     pub dma_from_tables: bool,
     /// Have receive queues interrupt where the driver can, once [`crate::stack::FramePort::arm`] asks for it. Default:
     /// false.

@@ -1,6 +1,6 @@
 //! The host's functions over a [`TestStore`].
 //!
-//! Guarantees: each reads what its pointers point to only during the call, and [`TestInvocation`] keeps what it hands
+//! Guarantees: each reads what its pointers point to only during the call, and `TestInvocation` keeps what it hands
 //! out until the invocation ends.
 #![allow(unsafe_code)]
 
