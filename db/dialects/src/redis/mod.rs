@@ -7,7 +7,7 @@
 //! - `long_commands`: commands that can take long and are run in pieces
 //! - `transactions`, `stripe_locks`: MULTI and EXEC, and other changes of several keys at once
 //! - `functions`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest; `unsupported`:
-//! missing commands, and their alternatives
+//!   missing commands, and their alternatives
 
 mod bits;
 mod clients;
