@@ -565,7 +565,7 @@ fn bytes_that_are_cut_off_the_journal_are_kept_and_the_log_says_both_that_may_be
     let [kept] = &cut_files()[..] else { panic!("one file: {:?}", cut_files()) };
     assert_eq!(fs::read(kept).unwrap(), &whole[last..last + 100]);
     assert_eq!(fs::metadata(kept).unwrap().permissions().mode() & 0o777, 0o600);
-    for part in ["100 bytes", "was not acknowledged", "cut or damaged", "holds again", &kept.display().to_string()] {
+    for part in ["100 bytes", "was not acknowledged", "cut or damaged", "is valid again", &kept.display().to_string()] {
         assert!(said.contains(part), "{part:?}: {said}");
     }
 
