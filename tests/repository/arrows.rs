@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
-}
+use crate::{packages, root};
 
 /// The dependencies on our own crates that a manifest names, development ones included.
 fn own_dependencies(manifest: &Path) -> Vec<String> {
@@ -105,15 +103,7 @@ fn the_tests_know_every_feature() {
     let mut listed: Vec<&str> = listed.trim_end_matches(')').split(',').collect();
     listed.sort_unstable();
     let mut all = Vec::new();
-    let crates = "store metrics accounts extension catalog runtime dialects server builder control instance terminal";
-    let crates = crates.split(' ').map(|name| format!("db/{name}"));
-    for folder in ["sandstorm-api", "net", "net/dpdk-sys", "client", "db", "benches/experiments", "tests"]
-        .map(String::from)
-        .into_iter()
-        .chain(crates)
-    {
-        let text = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a readable manifest");
-        let manifest: toml::Table = text.parse().expect("a TOML manifest");
+    for (_, manifest, _) in packages() {
         let package = manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str()).unwrap_or_default();
         let features = manifest.get("features").and_then(|s| s.as_table()).into_iter().flatten();
         // These two need DPDK, which may be missing.

@@ -7,14 +7,12 @@ use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
+use crate::root;
+
 /// Most lines of a source file: as much as a reader can keep in mind.
 const FILE_LINES_LIMIT: usize = 600;
 /// Most lines of a function: one screen.
 const FUNCTION_LINES_LIMIT: usize = 70;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
-}
 
 fn sources() -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
