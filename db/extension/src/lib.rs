@@ -7,6 +7,7 @@ mod extension;
 mod library;
 pub mod limits;
 mod load_error;
+mod sandbox_module;
 
 pub use extension::{
     Budget, BudgetOverride, CallThrottle, ExtensionCounters, InvocationOutcome, InvocationTotals, LoadedExtension,
@@ -14,6 +15,7 @@ pub use extension::{
 };
 pub use library::{ExtensionLibrary, LibraryVtable};
 pub use load_error::LoadError;
+pub use sandbox_module::SandboxModule;
 pub use sandstorm_net::rpc::KillCause;
 
 /// Checks a library's file, without loading it.

@@ -10,17 +10,22 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandstorm_api::abi;
 
 use super::elf;
 use super::load_error::LoadError;
+use super::sandbox_module::SandboxModule;
 use crate::limits::{FUTURE_MAX_ALIGN_BYTES, FUTURE_MAX_BYTES};
 
 /// A loaded library: its code stays mapped as long as this lives.
 #[derive(Debug)]
 pub struct ExtensionLibrary {
     vtable: LibraryVtable,
+    /// Grows with every library of the process: no two have the same.
+    number: u64,
+    module: Option<SandboxModule>,
     // Fields drop in this order: the library goes before the descriptor that its file name depends on.
     _library: Option<libloading::os::unix::Library>,
     _file: Option<File>,
@@ -65,14 +70,60 @@ impl ExtensionLibrary {
         // SAFETY: the check saw a whole vtable at this address, inside the library's data, which is mapped now and
         // readable.
         let vtable = check_vtable(unsafe { &*vtable }, base, &checked.code, api_fingerprint)?;
-        Ok(Arc::new(ExtensionLibrary { vtable, _library: Some(library), _file: Some(sealed) }))
+        Ok(Arc::new(ExtensionLibrary {
+            vtable,
+            number: next_number(),
+            module: None,
+            _library: Some(library),
+            _file: Some(sealed),
+        }))
+    }
+
+    /// Verifies and maps a sandboxed extension's image.
+    ///
+    /// # Errors
+    /// See [`LoadError`]; the server and what it has loaded stay as they were.
+    pub fn load_sandboxed(image: &[u8], api_fingerprint: u64) -> Result<Arc<ExtensionLibrary>, LoadError> {
+        let module = SandboxModule::load(image, api_fingerprint)?;
+        let (start, poll) = module.entries();
+        type Entry = unsafe extern "C" fn(*mut u8, *mut abi::InvocationHeader) -> u32;
+        // SAFETY: both are addresses of verified code that takes two numbers and returns one. The runtime enters it only
+        // with gs at the invocation's memory, and passes addresses of that memory.
+        let (start, poll) = unsafe {
+            (
+                std::mem::transmute::<*const (), Entry>(std::ptr::with_exposed_provenance(start)),
+                std::mem::transmute::<*const (), Entry>(std::ptr::with_exposed_provenance(poll)),
+            )
+        };
+        let layout = module.layout();
+        let (future_size, future_align) = (layout.future_size as usize, layout.future_align.max(1) as usize);
+        let vtable = LibraryVtable { future_size, future_align, start, poll };
+        Ok(Arc::new(ExtensionLibrary {
+            vtable,
+            number: next_number(),
+            module: Some(module),
+            _library: None,
+            _file: None,
+        }))
+    }
+
+    /// The library's number in this process, which no other one has or will have.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The module of a sandboxed extension; `None`: it is native.
+    #[inline]
+    pub fn module(&self) -> Option<&SandboxModule> {
+        self.module.as_ref()
     }
 
     /// Functions of this program that stand in for a library's.
     #[cfg(any(test, feature = "testing"))]
     #[inline]
     pub fn of_this_program(vtable: LibraryVtable) -> Arc<ExtensionLibrary> {
-        Arc::new(ExtensionLibrary { vtable, _library: None, _file: None })
+        Arc::new(ExtensionLibrary { vtable, number: next_number(), module: None, _library: None, _file: None })
     }
 
     /// A library that does nothing when it is called, for tests that do not call it.
@@ -101,6 +152,12 @@ impl ExtensionLibrary {
     pub fn vtable(&self) -> &LibraryVtable {
         &self.vtable
     }
+}
+
+/// The number of a new library.
+fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// Returns the file's bytes in memory that can no longer change.

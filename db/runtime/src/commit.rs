@@ -55,12 +55,7 @@ pub(super) unsafe extern "C" fn commit(
 ) -> u32 {
     // SAFETY: the library's lists, and the keys, rows and values that they name, outlive the call.
     let commit = |body: &mut InvocationState, participant: &Participant| unsafe {
-        if body.transaction.committed {
-            // Otherwise it would be reported as failed, or killed, though something was written.
-            return abi::STATUS_INVALID;
-        }
-        body.transaction.tried = true;
-        let only_looks = changes.is_null();
+        let only_checks = changes.is_null();
         let reads = match guest_list(reads, reads_len, TRANSACTION_READS) {
             Ok(reads) => reads,
             Err(status) => return status,
@@ -71,24 +66,51 @@ pub(super) unsafe extern "C" fn commit(
         };
         let changes = match guest_list(changes, changes_len, TRANSACTION_WRITES) {
             Ok(changes) => changes,
-            Err(_) if only_looks => &[],
+            Err(_) if only_checks => &[],
             Err(status) => return status,
         };
-        match run_commit(body, participant, reads, ranges, changes) {
-            Ok(()) => {
-                body.transaction.committed = !only_looks;
-                abi::STATUS_OK
-            }
-            Err(abi::STATUS_CONFLICT) => {
-                body.transaction.conflicts += 1;
-                let again = body.transaction.conflicts < TRANSACTION_TRIES;
-                if again { abi::STATUS_CONFLICT } else { abi::STATUS_CONTENDED }
-            }
-            Err(status) => status,
-        }
+        commit_lists(body, participant, &TransactionLists { reads, ranges, changes, only_checks })
     };
     // SAFETY: this is a host function.
     unsafe { call(invocation, commit) }
+}
+
+/// What a transaction has read and wants to change.
+pub(super) struct TransactionLists<'a> {
+    pub(super) reads: &'a [RawRead],
+    pub(super) ranges: &'a [RawRangeRead],
+    pub(super) changes: &'a [RawChange],
+    /// Nothing is to be changed: it only checks whether all reads still hold.
+    pub(super) only_checks: bool,
+}
+
+/// Commits a transaction; returns its status.
+///
+/// # Safety
+/// The keys, rows and values that the lists name outlive the call.
+pub(super) unsafe fn commit_lists(
+    body: &mut InvocationState,
+    participant: &Participant,
+    lists: &TransactionLists<'_>,
+) -> u32 {
+    if body.transaction.committed {
+        // Otherwise it would be reported as failed, or killed, though something was written.
+        return abi::STATUS_INVALID;
+    }
+    body.transaction.tried = true;
+    // SAFETY: this function's contract.
+    match unsafe { run_commit(body, participant, lists.reads, lists.ranges, lists.changes) } {
+        Ok(()) => {
+            body.transaction.committed = !lists.only_checks;
+            abi::STATUS_OK
+        }
+        Err(abi::STATUS_CONFLICT) => {
+            body.transaction.conflicts += 1;
+            let again = body.transaction.conflicts < TRANSACTION_TRIES;
+            if again { abi::STATUS_CONFLICT } else { abi::STATUS_CONTENDED }
+        }
+        Err(status) => status,
+    }
 }
 
 /// Returns the list that the library names, if it is not longer than the limit.

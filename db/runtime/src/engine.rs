@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::Watchdog;
 use super::cpu_meter::{CpuMeter, OverdueRule};
+use super::guest_memory_pool::GuestMemoryPool;
 use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
 use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
@@ -44,6 +45,7 @@ pub enum PollOutcome {
 #[derive(Debug)]
 pub struct Engine {
     side: GuestRunner,
+    memories: GuestMemoryPool,
     worker: usize,
     idle: Vec<InvocationHandle>,
     /// Ended invocations whose memory has yet to go back to the kernel.
@@ -66,7 +68,16 @@ impl Engine {
         let side = GuestRunner::new(watchdog)?;
         let meter = CpuMeter::new(side.cpu_clock());
         let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
-        Ok(Engine { side, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
+        Ok(Engine {
+            side,
+            memories: GuestMemoryPool::default(),
+            worker,
+            idle,
+            soiled,
+            generation: None,
+            meter,
+            longest_slice_ns: u64::MAX,
+        })
     }
 
     /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates
@@ -86,7 +97,15 @@ impl Engine {
             Some(idle) => idle,
             None => InvocationHandle::idle()?,
         };
-        if let Err(error) = invocation.begin(view, extension, args, budget) {
+        let begun = match extension.library.module() {
+            None => invocation.begin(view, extension, args, budget),
+            Some(_) => self
+                .memories
+                .take(view.tenant.serial)
+                .map_err(BeginError::Memory)
+                .and_then(|memory| invocation.begin_in(memory, view, extension, args, budget)),
+        };
+        if let Err(error) = begun {
             self.keep_idle(invocation);
             return Err(error);
         }
@@ -212,7 +231,8 @@ impl Engine {
                 return Some(kill(body, KillCause::OutOfMemory, STACK_QUOTA_TEXT.as_bytes()));
             }
         }
-        let bytes = self.side.preempted_stack_bytes(context);
+        let deep = body.guest_memory.as_ref().map_or(0, |memory| memory.deep_stack_bytes());
+        let bytes = self.side.preempted_stack_bytes(context) + deep;
         if !body.charge_stack(bytes) {
             return Some(refuse_stack(body));
         }
@@ -259,6 +279,12 @@ impl Engine {
                 held.extension.stats.transaction(self.worker, transactions);
             }
         }
+        if let Some(mut memory) = body.guest_memory.take() {
+            self.side.forget_guest_memory();
+            memory.ended_well =
+                matches!(body.stage, InvocationStage::Ended(InvocationOutcome::Done | InvocationOutcome::Failed));
+            self.memories.keep(memory, body.guest_hot_len());
+        }
         let outdated = self.generation.is_none() || body.generation != self.generation;
         invocation.end();
         if outdated {
@@ -279,7 +305,7 @@ impl Engine {
     /// Returns whether there was any. Call it once a loop turn.
     pub fn tidy(&mut self) -> bool {
         self.meter.interrupted();
-        self.reclaim_last(RECLAIM_BYTES_PER_TURN)
+        self.memories.reclaim(RECLAIM_BYTES_PER_TURN) || self.reclaim_last(RECLAIM_BYTES_PER_TURN)
     }
 
     /// Gives up to so many bytes of the invocation that was put aside last back; returns whether there is one.
@@ -317,10 +343,17 @@ impl Engine {
     /// As [`GuestRunner::announce_only`].
     #[cfg(test)]
     pub(super) fn announce_only(&self, first: impl FnOnce()) {
-        let (participant, invocation) = (std::ptr::null(), std::ptr::null_mut());
-        let (tenant, proven, limit_ns, left_ns) = (0, false, 0, 0);
-        let terms =
-            PollLimits { participant, invocation, tenant, proven, limit_ns, left_ns, started: super::clock::ticks() };
+        let terms = PollLimits {
+            participant: std::ptr::null(),
+            invocation: std::ptr::null_mut(),
+            guest_memory: std::ptr::null_mut(),
+            guest_invocation: std::ptr::null_mut(),
+            tenant: 0,
+            proven: false,
+            limit_ns: 0,
+            left_ns: 0,
+            started: super::clock::ticks(),
+        };
         self.side.announce_only(&terms, first);
     }
 
@@ -406,6 +439,9 @@ fn next_poll(
     {
         return Ok(NextPoll::Resume(parked));
     }
+    if let Some(memory) = &body.guest_memory {
+        body.set_guest_clock(memory);
+    }
     Ok(match body.stage {
         InvocationStage::Begun | InvocationStage::Retrying => NextPoll::Call(vtable.start, body.slot),
         _ => NextPoll::Call(vtable.poll, body.slot),
@@ -447,7 +483,19 @@ fn poll_limits(
 ) -> PollLimits {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
     let limit_ns = body.slice_ns.min(longest_ns).min(left_ns);
-    PollLimits { participant, invocation, tenant: body.owner, proven: body.proven, limit_ns, left_ns, started }
+    let guest_memory =
+        body.guest_memory.as_deref().map_or(std::ptr::null_mut(), |memory| std::ptr::from_ref(memory).cast_mut());
+    PollLimits {
+        participant,
+        invocation,
+        guest_memory,
+        guest_invocation: std::ptr::without_provenance_mut(body.guest_header as usize),
+        tenant: body.owner,
+        proven: body.proven,
+        limit_ns,
+        left_ns,
+        started,
+    }
 }
 
 /// Returns the result of a poll that took so long.

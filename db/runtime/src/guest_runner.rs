@@ -11,7 +11,9 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use sandstorm_api::abi;
 
+use super::guest_memory::GuestMemory;
 use super::guest_stacks::{GuestStack, GuestStackPool};
+use super::sandbox_switch::{enter_sandboxed, resume_sandboxed};
 use super::signals::SignalGuard;
 use super::stack_quota::StackPermit;
 use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, TRAPPED};
@@ -36,7 +38,11 @@ pub(super) enum GuestExit {
 
 /// The address where a switched-out function continues, on the stack that it ran on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SavedContext(*mut u8);
+pub(super) struct SavedContext {
+    at: *mut u8,
+    /// It was switched out in sandboxed code, with gs at its memory.
+    in_guest: bool,
+}
 
 /// The code to run.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +58,10 @@ pub(super) enum GuestEntry {
 pub(super) struct PollLimits {
     pub(super) participant: *const Participant,
     pub(super) invocation: *mut abi::InvocationHeader,
+    /// The memory of sandboxed code; null: the code is native.
+    pub(super) guest_memory: *mut GuestMemory,
+    /// What sandboxed code is given as its invocation.
+    pub(super) guest_invocation: *mut abi::InvocationHeader,
     /// The tenant's serial number.
     pub(super) tenant: u64,
     /// The extension has had no long poll for thousands of calls.
@@ -99,22 +109,49 @@ impl GuestRunner {
         if changes {
             self.choose(terms.tenant);
         }
+        if self.block.guest_memory.load(Ordering::Relaxed) != terms.guest_memory {
+            self.set_guest_memory(terms.guest_memory);
+        }
         self.announce(terms);
         // SAFETY: this function's contract; this thread is armed and in host state, since `&mut self` excludes that
         // this is called from a host call of a call under way. A switched-out function's registers are all its own.
         let answer = unsafe {
             match step {
+                GuestEntry::Call(function, slot) if !terms.guest_memory.is_null() => {
+                    enter_sandboxed(function, slot, terms.guest_invocation)
+                }
                 GuestEntry::Call(function, slot) if changes => {
                     stack_switch::enter_clean(function, slot, terms.invocation)
                 }
                 GuestEntry::Call(function, slot) => stack_switch::enter(function, slot, terms.invocation),
-                GuestEntry::Resume(context) => stack_switch::resume(context.0),
+                GuestEntry::Resume(context) if context.in_guest => resume_sandboxed(context.at),
+                GuestEntry::Resume(context) => stack_switch::resume(context.at),
             }
         };
         self.over();
         match answer.checked_sub(TRAPPED) {
             None => GuestExit::Returned(answer),
             Some(number) => self.left(number),
+        }
+    }
+
+    /// Names the memory of the code that runs next, and this worker in it.
+    fn set_guest_memory(&self, memory: *mut GuestMemory) {
+        let block = &*self.block;
+        // SAFETY: null, or the memory of the invocation that is about to run, which its engine holds alone.
+        let base = unsafe { memory.as_ref() }.map_or(0, |memory| {
+            memory.set_worker(Arc::as_ptr(&self.block).expose_provenance());
+            memory.base()
+        });
+        block.guest_base.store(base, Ordering::Relaxed);
+        block.guest_memory.store(memory, Ordering::Relaxed);
+    }
+
+    /// Forgets the memory of code that ran here: it may go, or run elsewhere.
+    #[inline]
+    pub(super) fn forget_guest_memory(&self) {
+        if !self.block.guest_memory.load(Ordering::Relaxed).is_null() {
+            self.set_guest_memory(std::ptr::null_mut());
         }
     }
 
@@ -163,8 +200,10 @@ impl GuestRunner {
             unsafe { std::arch::asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C")) };
         }
         let context = self.block.context.swap(0, Ordering::Relaxed);
+        let in_guest = self.block.context_in_guest.swap(0, Ordering::Relaxed) != 0;
         if number == SWITCHED_OUT - TRAPPED && context != 0 {
-            return GuestExit::Preempted(SavedContext(std::ptr::with_exposed_provenance_mut(context)));
+            let at = std::ptr::with_exposed_provenance_mut(context);
+            return GuestExit::Preempted(SavedContext { at, in_guest });
         }
         let cause = u8::try_from(number).ok().and_then(KillCause::from_byte);
         GuestExit::Trapped(cause.unwrap_or(KillCause::IllegalInstruction))
@@ -185,7 +224,7 @@ impl GuestRunner {
     /// Returns the bytes of the current stack that stay in memory if it is parked with a switched-out function, whole
     /// pages.
     pub(super) fn preempted_stack_bytes(&self, context: SavedContext) -> usize {
-        let used = self.block.stack_top.load(Ordering::Relaxed).saturating_sub(context.0.addr());
+        let used = self.block.stack_top.load(Ordering::Relaxed).saturating_sub(context.at.addr());
         used.max(SUSPENDED_STACK_BYTES).next_multiple_of(MEMORY_UNIT_BYTES)
     }
 

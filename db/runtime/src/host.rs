@@ -190,7 +190,7 @@ impl InvocationState {
 
     /// Returns the tenant's table of that id, for writing.
     #[inline(always)]
-    fn table_to_write(&mut self, id: u64) -> Result<&RecordTable, u32> {
+    pub(super) fn table_to_write(&mut self, id: u64) -> Result<&RecordTable, u32> {
         self.reach::<true>(id)
     }
 
@@ -252,11 +252,17 @@ pub(super) fn raw_record(record: &RecordRef<'_>) -> RawRecord {
 }
 
 fn condition(how: &RawWrite) -> Result<StoreCondition, u32> {
-    match how.condition {
+    condition_of(how.condition, how.version)
+}
+
+/// The condition of a write by its number.
+#[inline(always)]
+pub(super) fn condition_of(condition: u32, version: u64) -> Result<StoreCondition, u32> {
+    match condition {
         abi::CONDITION_ALWAYS => Ok(StoreCondition::Always),
         abi::CONDITION_ABSENT => Ok(StoreCondition::Absent),
         abi::CONDITION_PRESENT => Ok(StoreCondition::Present),
-        abi::CONDITION_VERSION => Ok(StoreCondition::Version(how.version)),
+        abi::CONDITION_VERSION => Ok(StoreCondition::Version(version)),
         _ => Err(abi::STATUS_INVALID),
     }
 }

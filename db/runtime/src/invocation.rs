@@ -14,6 +14,7 @@ use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
 use super::commit::TransactionState;
+use super::guest_memory::{GuestAddress, GuestMemory};
 use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::host::HOST_CALLS;
@@ -127,6 +128,18 @@ pub(super) struct InvocationState {
     pub(super) over_tenant_quota: bool,
     pub(super) pin: Option<EpochPin>,
     pub(super) transaction: TransactionState,
+    /// The memory of sandboxed code; `None`: the code is native, or has not begun.
+    pub(super) guest_memory: Option<Box<GuestMemory>>,
+    /// Where the parts of a sandboxed invocation lie in its memory: arguments, header, future, the arena's first free
+    /// byte, its end and its limit.
+    pub(super) guest_args: GuestAddress,
+    pub(super) guest_header: GuestAddress,
+    pub(super) guest_slot: GuestAddress,
+    pub(super) guest_first_free: GuestAddress,
+    pub(super) guest_end: GuestAddress,
+    pub(super) guest_limit: GuestAddress,
+    /// Bytes of memory of a module from elsewhere.
+    pub(super) guest_module_bytes: u32,
     // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
@@ -209,6 +222,14 @@ impl InvocationHandle {
             over_tenant_quota: false,
             pin: None,
             transaction: TransactionState::default(),
+            guest_memory: None,
+            guest_args: 0,
+            guest_header: 0,
+            guest_slot: 0,
+            guest_first_free: 0,
+            guest_end: 0,
+            guest_limit: 0,
+            guest_module_bytes: 0,
             arena: GuardedMapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
             dirty_bytes: 0,
@@ -334,7 +355,6 @@ impl InvocationHandle {
             return Err(BeginError::OverQuota);
         }
         body.charged = beyond;
-        body.over_tenant_quota = false;
         let base = body.arena.low().wrapping_add(cache_colour);
         // SAFETY: the arena holds `quota` bytes from there, of which the arguments are the first; they come from
         // elsewhere.
@@ -347,17 +367,25 @@ impl InvocationHandle {
         body.first_free = abi.arena.next;
         body.slot = base.wrapping_add(slot);
         body.dirty_bytes = body.dirty_bytes.max(cache_colour + used);
-        body.stage = InvocationStage::Begun;
-        body.hold(view, extension);
-        body.reply_limit = budget.reply_bytes;
-        body.reply_charged = REPLY_FIRST_BYTES;
-        body.slice_ns = budget.slice_us.saturating_mul(1000);
-        body.total_ns = budget.total_us.saturating_mul(1000);
-        body.spent_ns = 0;
-        body.late_polls = 0;
-        body.asked.1 = 0;
-        body.abi.transaction = 0;
-        body.transaction = TransactionState::default();
+        body.start(view, extension, &budget);
+        Ok(())
+    }
+
+    /// As [`InvocationHandle::begin`], for sandboxed code that runs in `memory`.
+    pub(super) fn begin_in(
+        &mut self,
+        memory: Box<GuestMemory>,
+        view: &Arc<TenantView>,
+        extension: &Arc<LoadedExtension>,
+        args: &[u8],
+        budget: Budget,
+    ) -> Result<(), BeginError> {
+        let body = self.body_mut();
+        body.prepare_arena(view.tenant.serial, 0)?;
+        body.begin_sandboxed(memory, view, extension, args, &budget)?;
+        body.abi.arena.next = body.first_free;
+        body.slot = std::ptr::without_provenance_mut(body.guest_slot as usize);
+        body.start(view, extension, &budget);
         Ok(())
     }
 
@@ -437,6 +465,7 @@ impl InvocationState {
     /// Forgets all but the arguments, so that the invocation can begin anew.
     #[cold]
     pub(super) fn restart(&mut self) {
+        self.restart_sandboxed();
         self.forget_arena();
         self.abi.arena.next = self.first_free;
         self.abi.transaction = 0;
@@ -549,6 +578,27 @@ impl InvocationState {
             self.dirty_bytes = 0;
         }
         Ok(())
+    }
+
+    /// Sets what every invocation begins with.
+    fn start(&mut self, view: &Arc<TenantView>, extension: &Arc<LoadedExtension>, budget: &Budget) {
+        self.stage = InvocationStage::Begun;
+        self.hold(view, extension);
+        self.over_tenant_quota = false;
+        self.reply_limit = budget.reply_bytes;
+        self.reply_charged = REPLY_FIRST_BYTES;
+        self.slice_ns = budget.slice_us.saturating_mul(1000);
+        self.total_ns = budget.total_us.saturating_mul(1000);
+        self.spent_ns = 0;
+        self.late_polls = 0;
+        self.asked.1 = 0;
+        self.abi.transaction = 0;
+        self.transaction = TransactionState::default();
+    }
+
+    /// Notes the memory units that the tenant is charged for.
+    pub(super) fn set_charged(&mut self, units: u32) {
+        self.charged = units;
     }
 
     /// Takes the references that the invocation needs, if it does not have them from an earlier one.

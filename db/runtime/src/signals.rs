@@ -19,6 +19,7 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 use super::clock;
 use super::mapping::GuardedMapping;
+use super::sandbox_switch::{gs_base, restart_point, set_gs_base};
 use super::stack_switch::{RED_ZONE_BYTES, SIGNAL_FRAME_BYTES, SWITCH_BYTES, TRAPPED, landing_pad, switched_out};
 use super::worker_block::{STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use crate::limits::{SIGNAL_STACK_BYTES, STACK_GUARD_BYTES, SWITCH_SIGNAL_OFFSET};
@@ -145,13 +146,15 @@ unsafe fn switch_context(block: &WorkerBlock, context: *mut ucontext_t) -> bool 
     if !stack.contains(&pointer) || room < SWITCH_BYTES + block.xstate_bytes {
         return false;
     }
+    // SAFETY: this function's contract.
+    let continues_at = unsafe { leave_guest(block, registers[libc::REG_RIP as usize] as usize) };
     let frame = pointer - RED_ZONE_BYTES - SIGNAL_FRAME_BYTES;
     let words = std::ptr::with_exposed_provenance_mut::<i64>(frame);
     // SAFETY: within the stack, as just checked, and below what the interrupted code uses of it. The frame may not be
     // aligned where that code is not.
     unsafe {
         words.write_unaligned(registers[libc::REG_EFL as usize]);
-        words.add(1).write_unaligned(registers[libc::REG_RIP as usize]);
+        words.add(1).write_unaligned(continues_at as i64);
     }
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
@@ -159,6 +162,27 @@ unsafe fn switch_context(block: &WorkerBlock, context: *mut ucontext_t) -> bool 
     registers[libc::REG_RIP as usize] = switched_out as *const () as i64;
     registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;
     true
+}
+
+/// Makes gs name the worker's block where sandboxed code was interrupted, and notes that it was; returns the address at
+/// which the interrupted code is to continue.
+///
+/// # Safety
+/// As for [`on_preempt_signal`]; tenant state.
+unsafe fn leave_guest(block: &WorkerBlock, interrupted_at: usize) -> usize {
+    if block.guest_base.load(Ordering::Relaxed) == 0 {
+        return interrupted_at;
+    }
+    let own = std::ptr::from_ref(block).addr();
+    // SAFETY: sandboxed code was loaded, so the instructions are there; the block is this thread's.
+    unsafe {
+        if gs_base() == own {
+            return interrupted_at;
+        }
+        set_gs_base(own);
+    }
+    block.context_in_guest.store(1, Ordering::Relaxed);
+    restart_point(interrupted_at)
 }
 
 /// Counts how long a poll has continued that could not be switched out; returns whether that is all that its invocation
@@ -185,7 +209,14 @@ unsafe fn on_fault(block: Option<&WorkerBlock>, signal: c_int, info: *mut siginf
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     // Codes above 0 are the kernel's own: a real fault of this thread, not a signal that a process sent.
     if let Some(block) = block.filter(|block| code > 0 && block.state.load(Ordering::Relaxed) == STATE_GUEST) {
+        // SAFETY: null, or the memory of the invocation that this thread polls.
+        let memory = unsafe { block.guest_memory.load(Ordering::Relaxed).as_ref() };
+        if signal == libc::SIGSEGV && memory.is_some_and(|memory| memory.grow_stack(address)) {
+            // The instruction is executed again.
+            return;
+        }
         let cause = match signal {
+            libc::SIGSEGV if memory.is_some_and(|memory| memory.is_stack_overflow(address)) => KillCause::StackOverflow,
             libc::SIGFPE => KillCause::DivisionByZero,
             libc::SIGILL | libc::SIGTRAP => KillCause::IllegalInstruction,
             _ if is_in_stack_guard(block, address) => KillCause::StackOverflow,
@@ -224,6 +255,10 @@ const CLEARED_FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
 unsafe fn trap_context(block: &WorkerBlock, context: *mut ucontext_t, cause: KillCause) {
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
+    if block.guest_base.load(Ordering::Relaxed) != 0 {
+        // SAFETY: sandboxed code was loaded, so the instruction is there; the block is this thread's.
+        unsafe { set_gs_base(std::ptr::from_ref(block).addr()) };
+    }
     // SAFETY: the context is ours to change until the handler returns.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     registers[libc::REG_RIP as usize] = landing_pad as *const () as i64;

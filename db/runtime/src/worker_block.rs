@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use sandstorm_api::abi;
 
 use super::clock::TickLength;
+use super::guest_memory::GuestMemory;
 use super::mapping::GuardedMapping;
 use super::xstate::XState;
 use crate::limits::HOST_CALL_STACK_BYTES;
@@ -76,6 +77,15 @@ pub(super) struct WorkerBlock {
     pub(super) refused_for: AtomicU64,
     pub(super) refused_ticks: AtomicU64,
     pub(super) refused_at: AtomicU64,
+    /// The base of the memory of the sandboxed code that is polled; 0: the code is native. Written by the worker, as is the
+    /// next.
+    pub(super) guest_base: AtomicUsize,
+    /// That memory.
+    pub(super) guest_memory: AtomicPtr<GuestMemory>,
+    /// The module's stack pointer during a host call. Written by the stubs.
+    pub(super) guest_rsp: AtomicUsize,
+    /// 1: the code that was switched out had gs at its memory. Written by the handler, cleared by the worker.
+    pub(super) context_in_guest: AtomicU32,
     /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
     pub(super) xstate_mask: u64,
     pub(super) xstate_bytes: usize,
@@ -122,6 +132,10 @@ impl WorkerBlock {
             refused_for: AtomicU64::new(0),
             refused_ticks: AtomicU64::new(0),
             refused_at: AtomicU64::new(0),
+            guest_base: AtomicUsize::new(0),
+            guest_memory: AtomicPtr::default(),
+            guest_rsp: AtomicUsize::new(0),
+            context_in_guest: AtomicU32::new(0),
             xstate_mask: xstate.mask,
             xstate_bytes: xstate.bytes,
             initial: xstate.initial,

@@ -1,0 +1,434 @@
+//! The memory of one sandboxed invocation: the addresses that its code can reach, of which it may use what it was granted.
+//!
+//! Guarantees: all addresses that verified code can name lie within one reservation of this process that holds nothing
+//! else. Parts that were not granted are inaccessible. Memory that one tenant's code may have written is zero before
+//! another tenant's runs in it. Slices and copies are only made of granted memory.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sandstorm_api::abi;
+use sandstorm_extension::SandboxModule;
+use sandstorm_sandbox::layout::{
+    CONTROL_AT, MAX_VARIABLES, PAGE_BYTES, RECORDS_AT, RECORDS_END, RESERVED_BELOW_BYTES, RESERVED_BYTES,
+    VARIABLE_BYTES, VARIABLES_AT,
+};
+use sandstorm_sandbox::{HostFunction, ModuleLayout};
+
+use super::sandbox_switch::host_stub;
+use crate::limits::{GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST_SLACK_BYTES};
+
+/// Where the address of the worker's block lies in the control page, relative to the base. Only the host's own code
+/// reads it.
+pub(super) const BLOCK_AT: i32 = CONTROL_AT + PAGE_BYTES as i32 - 8;
+
+/// An address in a module's memory.
+pub(super) type GuestAddress = u32;
+
+/// A type whose every value is made of any bytes, and that has no padding.
+///
+/// # Safety
+/// The implementing type is `repr(C)`, of integers alone, without padding.
+pub(super) unsafe trait GuestValue: Copy {}
+
+macro_rules! guest_values {
+    ($($name:ty),* $(,)?) => {
+        $(
+            // SAFETY: integers alone; the structs have no padding (their sizes are asserted where they are declared).
+            unsafe impl GuestValue for $name {}
+        )*
+    };
+}
+
+guest_values!(
+    u32,
+    u64,
+    i64,
+    sandstorm_sandbox::guest_types::GuestHeader,
+    sandstorm_sandbox::guest_types::GuestRecord,
+    sandstorm_sandbox::guest_types::GuestKey,
+    sandstorm_sandbox::guest_types::GuestWrite,
+    sandstorm_sandbox::guest_types::GuestCursor,
+    sandstorm_sandbox::guest_types::GuestRange,
+    sandstorm_sandbox::guest_types::GuestKeys,
+    sandstorm_sandbox::guest_types::GuestRow,
+    sandstorm_sandbox::guest_types::GuestRangeRead,
+    sandstorm_sandbox::guest_types::GuestRead,
+    sandstorm_sandbox::guest_types::GuestChange,
+);
+
+/// One reservation, and what of it is granted.
+#[derive(Debug)]
+pub(super) struct GuestMemory {
+    reservation: NonNull<u8>,
+    base: NonNull<u8>,
+    /// The tenant that may have left content in it, by its serial number; 0: none.
+    pub(super) owner: u64,
+    /// The module whose data it holds, by its number; 0: none.
+    module: u64,
+    /// Whether that module was made by the server's own builder, whose allocator expects no zeroes.
+    is_ours: bool,
+    /// Its last invocation ended as its code wanted: constants are as they were.
+    pub(super) ended_well: bool,
+    /// Where the granted part of the stack begins: it grows down when it is touched.
+    stack_low: AtomicUsize,
+    /// Where it begins at first.
+    stack_high: usize,
+    /// The end of the granted part of the module's memory.
+    memory_len: usize,
+    /// Granted bytes of the record window, and those in use.
+    records_len: usize,
+    records_used: usize,
+    /// When it was kept, in a count of its pool's.
+    pub(super) kept_at: u64,
+}
+
+// SAFETY: plain memory that the value owns alone.
+unsafe impl Send for GuestMemory {}
+
+impl GuestMemory {
+    /// Reserves the addresses; nothing is granted but the variables.
+    pub(super) fn new() -> io::Result<Box<GuestMemory>> {
+        let len = RESERVED_BELOW_BYTES + RESERVED_BYTES;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel chooses.
+        let start = unsafe { libc::mmap(null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        let reservation = NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED);
+        let Some(reservation) = reservation else { return Err(io::Error::last_os_error()) };
+        // SAFETY: within the reservation.
+        let base = unsafe { reservation.add(RESERVED_BELOW_BYTES) };
+        let memory = Box::new(GuestMemory {
+            reservation,
+            base,
+            owner: 0,
+            module: 0,
+            is_ours: false,
+            ended_well: false,
+            stack_low: AtomicUsize::new(0),
+            stack_high: 0,
+            memory_len: 0,
+            records_len: 0,
+            records_used: 0,
+            kept_at: 0,
+        });
+        memory.protect(VARIABLES_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
+        for (number, function) in HostFunction::ALL.iter().enumerate() {
+            // SAFETY: in the control page, which is granted now; aligned.
+            unsafe { memory.at(function.address_at() as isize).cast::<usize>().write(host_stub(number)) };
+        }
+        Ok(memory)
+    }
+
+    /// The base of all of its addresses.
+    #[inline]
+    pub(super) fn base(&self) -> usize {
+        self.base.addr().get()
+    }
+
+    fn at(&self, offset: isize) -> NonNull<u8> {
+        // SAFETY: callers name offsets within the reservation.
+        unsafe { self.base.offset(offset) }
+    }
+
+    /// Names the worker that is about to run its code.
+    #[inline]
+    pub(super) fn set_worker(&self, block: usize) {
+        // SAFETY: the last word of the control page.
+        unsafe { self.at(BLOCK_AT as isize).cast::<usize>().write(block) };
+    }
+
+    fn protect(&self, from: isize, len: usize, access: libc::c_int) -> io::Result<()> {
+        // SAFETY: whole pages of our own reservation.
+        match unsafe { libc::mprotect(self.at(from).as_ptr().cast(), len, access) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Grants bytes, which are zero.
+    fn grant(&self, from: usize, to: usize) -> io::Result<()> {
+        if from < to { self.protect(from as isize, to - from, libc::PROT_READ | libc::PROT_WRITE) } else { Ok(()) }
+    }
+
+    /// Takes bytes back: their pages go to the kernel, and nothing can reach them.
+    fn revoke(&self, from: usize, to: usize) -> io::Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        self.protect(from as isize, to - from, libc::PROT_NONE)?;
+        self.discard(from, to)
+    }
+
+    /// Gives granted pages to the kernel: they read as zero afterwards.
+    fn discard(&self, from: usize, to: usize) -> io::Result<()> {
+        // SAFETY: whole pages of our own reservation, of which no slice is alive.
+        match unsafe { libc::madvise(self.at(from as isize).as_ptr().cast(), to - from, libc::MADV_DONTNEED) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Makes everything that a tenant may have written zero. What is granted stays so.
+    pub(super) fn wipe(&mut self) -> io::Result<()> {
+        if self.owner == 0 {
+            return Ok(());
+        }
+        let low = self.stack_low.load(Ordering::Relaxed);
+        if low < self.memory_len {
+            self.discard(low, self.memory_len)?;
+        }
+        if self.records_len > 0 {
+            self.discard(RECORDS_AT, RECORDS_AT + self.records_len)?;
+        }
+        // SAFETY: the page of the variables.
+        unsafe { self.at(VARIABLES_AT as isize).write_bytes(0, PAGE_BYTES) };
+        (self.owner, self.module) = (0, 0);
+        Ok(())
+    }
+
+    /// Makes the memory as the module's is at the start, with `len` bytes of it granted.
+    pub(super) fn prepare(&mut self, tenant: u64, number: u64, module: &SandboxModule, len: usize) -> io::Result<()> {
+        let layout = module.layout();
+        let is_ours = layout.api_fingerprint != 0;
+        let other = self.module != number;
+        if self.owner != tenant || !is_ours || (other && !self.is_ours) {
+            self.wipe()?;
+        }
+        let is_restored = self.module == number && self.ended_well;
+        (self.owner, self.module, self.is_ours, self.ended_well) = (tenant, number, is_ours, false);
+        self.records_used = 0;
+        if other {
+            self.shape(layout)?;
+        }
+        self.set_memory_len(len)?;
+        for segment in layout.segments.iter().filter(|segment| segment.writable || !is_restored) {
+            // SAFETY: the layout was checked: segments lie within the module's first bytes of memory, which are granted
+            // (`len` is no less than the end of the data).
+            unsafe {
+                let to = self.at(segment.address as isize).as_ptr();
+                to.copy_from_nonoverlapping(segment.bytes.as_ptr(), segment.bytes.len());
+            }
+        }
+        let zeroed = layout.zeroed.start as usize..layout.zeroed.end as usize;
+        // SAFETY: as above.
+        unsafe { self.at(zeroed.start as isize).write_bytes(0, zeroed.len()) };
+        for (index, value) in layout.variables.iter().enumerate().take(MAX_VARIABLES) {
+            // SAFETY: in the page of the variables.
+            unsafe { self.at(VARIABLES_AT as isize).cast::<u64>().add(index).write(*value) };
+        }
+        Ok(())
+    }
+
+    /// Grants what a module needs, where another one was.
+    fn shape(&mut self, layout: &ModuleLayout) -> io::Result<()> {
+        let stack_end = stack_bytes(layout);
+        let high = stack_end.saturating_sub(GUEST_SHADOW_STACK_HOT_BYTES) / PAGE_BYTES * PAGE_BYTES;
+        let low = self.stack_low.load(Ordering::Relaxed);
+        if self.memory_len > 0 && low != high {
+            self.revoke(low, high.min(self.memory_len))?;
+            self.grant(high, low.min(self.memory_len))?;
+        }
+        self.stack_high = high;
+        self.stack_low.store(high, Ordering::Relaxed);
+        self.memory_len = self.memory_len.max(high);
+        Ok(())
+    }
+
+    /// Grants the module's memory up to `len` bytes, and no more than a little beyond.
+    pub(super) fn set_memory_len(&mut self, len: usize) -> io::Result<()> {
+        let len = len.next_multiple_of(PAGE_BYTES);
+        if len > self.memory_len {
+            self.grant(self.memory_len, len)?;
+            self.memory_len = len;
+        } else if self.memory_len - len > GUEST_SLACK_BYTES {
+            self.revoke(len, self.memory_len)?;
+            self.memory_len = len;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the module's memory that are granted.
+    pub(super) fn memory_len(&self) -> usize {
+        self.memory_len
+    }
+
+    /// Grants more of the stack if an address lies in its part that is not granted yet; returns whether it does. Called by
+    /// the handler of faults too.
+    pub(super) fn grow_stack(&self, address: usize) -> bool {
+        let low = self.stack_low.load(Ordering::Relaxed);
+        let Some(offset) = address.checked_sub(self.base()).filter(|offset| *offset < low) else { return false };
+        let from = (offset / GUEST_SHADOW_STACK_HOT_BYTES) * GUEST_SHADOW_STACK_HOT_BYTES;
+        if self.grant(from, low).is_err() {
+            return false;
+        }
+        self.stack_low.store(from, Ordering::Relaxed);
+        true
+    }
+
+    /// Returns whether an address is what the stack pointer of a module becomes that goes below 0.
+    pub(super) fn is_stack_overflow(&self, address: usize) -> bool {
+        /// A frame that is larger than this, and overflows the stack, is taken for another fault.
+        const FRAME: usize = 256 << 20;
+        let top = self.base() + (1 << 32);
+        (top - FRAME..top + FRAME).contains(&address)
+    }
+
+    /// Bytes of the stack in use beyond what every memory has.
+    pub(super) fn deep_stack_bytes(&self) -> usize {
+        self.stack_high - self.stack_low.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that have to go back to the kernel before the memory is used again.
+    pub(super) fn unreclaimed_bytes(&self, hot_len: usize) -> usize {
+        let records = self.records_len.saturating_sub(GUEST_RECORDS_HOT_BYTES);
+        let memory = self.memory_len.saturating_sub(hot_len + GUEST_SLACK_BYTES);
+        self.deep_stack_bytes() + records + memory
+    }
+
+    /// Gives up to `bytes` of them back.
+    pub(super) fn reclaim(&mut self, hot_len: usize, bytes: usize) -> io::Result<()> {
+        let pages = bytes.max(PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
+        let low = self.stack_low.load(Ordering::Relaxed);
+        if low < self.stack_high {
+            let to = (low + pages).min(self.stack_high);
+            self.revoke(low, to)?;
+            self.stack_low.store(to, Ordering::Relaxed);
+        } else if self.records_len > GUEST_RECORDS_HOT_BYTES {
+            let from = self.records_len.saturating_sub(pages).max(GUEST_RECORDS_HOT_BYTES);
+            self.revoke(RECORDS_AT + from, RECORDS_AT + self.records_len)?;
+            self.records_len = from;
+        } else if self.memory_len > hot_len + GUEST_SLACK_BYTES {
+            let hot = hot_len.next_multiple_of(PAGE_BYTES);
+            let from = self.memory_len.saturating_sub(pages).max(hot);
+            self.revoke(from, self.memory_len)?;
+            self.memory_len = from;
+        }
+        Ok(())
+    }
+
+    /// Returns whether bytes of the record window are granted already, where so many more are used.
+    #[inline]
+    pub(super) fn has_record_bytes(&self, more: usize) -> bool {
+        self.records_used + more <= self.records_len
+    }
+
+    /// Bytes by which the window has to grow for so many more; `None`: it cannot.
+    pub(super) fn record_growth(&self, more: usize) -> Option<usize> {
+        let wanted = self.records_used.checked_add(more)?.checked_next_multiple_of(GUEST_RECORDS_HOT_BYTES)?;
+        (wanted <= RECORDS_END - RECORDS_AT).then(|| wanted.saturating_sub(self.records_len))
+    }
+
+    /// Grants so many more bytes of the record window.
+    pub(super) fn grow_records(&mut self, more: usize) -> io::Result<()> {
+        let from = RECORDS_AT + self.records_len;
+        self.grant(from, from + more)?;
+        self.records_len += more;
+        Ok(())
+    }
+
+    /// Copies bytes into the record window, where [`GuestMemory::has_record_bytes`] is true of them.
+    #[inline]
+    pub(super) fn copy_to_records(&mut self, bytes: &[u8]) -> GuestAddress {
+        let at = RECORDS_AT + self.records_used;
+        // SAFETY: the caller has seen that so many bytes of the window are granted; they come from elsewhere.
+        unsafe { self.at(at as isize).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.records_used += bytes.len();
+        at as GuestAddress
+    }
+
+    /// Aligns what is copied next.
+    #[inline]
+    pub(super) fn align_records(&mut self) {
+        self.records_used = self.records_used.next_multiple_of(16).min(self.records_len);
+    }
+
+    /// Returns where `len` bytes at an address lie, if all of them are granted.
+    #[inline]
+    fn granted(&self, address: GuestAddress, len: usize) -> Result<NonNull<u8>, u32> {
+        let (first, end) = (address as usize, address as usize + len);
+        let in_memory = end <= self.memory_len && first >= self.stack_low.load(Ordering::Relaxed);
+        if in_memory || (first >= RECORDS_AT && end <= RECORDS_AT + self.records_len) || self.reaches_stack(first, end)
+        {
+            return Ok(self.at(first as isize));
+        }
+        Err(abi::STATUS_INVALID)
+    }
+
+    /// Grants the stack down to an address that the module names before it has touched it.
+    #[cold]
+    fn reaches_stack(&self, first: usize, end: usize) -> bool {
+        end <= self.memory_len && self.grow_stack(self.base() + first)
+    }
+
+    /// The bytes at an address.
+    ///
+    /// # Safety
+    /// Nothing writes there while the slice is used: no code of the module runs, and the host writes no result.
+    #[inline]
+    pub(super) unsafe fn bytes<'a>(&self, address: GuestAddress, len: u32) -> Result<&'a [u8], u32> {
+        let first = self.granted(address, len as usize)?;
+        // SAFETY: granted; this function's contract.
+        Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), len as usize) })
+    }
+
+    /// Reads a value.
+    #[inline]
+    pub(super) fn read<T: GuestValue>(&self, address: GuestAddress) -> Result<T, u32> {
+        let first = self.granted(address, size_of::<T>())?;
+        // SAFETY: granted; any bytes are a value.
+        Ok(unsafe { first.cast::<T>().read_unaligned() })
+    }
+
+    /// Writes a value.
+    #[inline]
+    pub(super) fn write<T: GuestValue>(&self, address: GuestAddress, value: T) -> Result<(), u32> {
+        let first = self.granted(address, size_of::<T>())?;
+        // SAFETY: granted; no slice of these bytes is used any more.
+        unsafe { first.cast::<T>().write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Copies the host's bytes to an address.
+    pub(super) fn write_bytes(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), u32> {
+        let first = self.granted(address, bytes.len())?;
+        // SAFETY: granted; the bytes are the host's, so they lie elsewhere.
+        unsafe { first.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies within the memory; the ranges may overlap.
+    pub(super) fn copy_within(&self, to: GuestAddress, from: GuestAddress, len: u32) -> Result<(), u32> {
+        let (from, to) = (self.granted(from, len as usize)?, self.granted(to, len as usize)?);
+        // SAFETY: both granted.
+        unsafe { to.as_ptr().copy_from(from.as_ptr(), len as usize) };
+        Ok(())
+    }
+
+    /// Fills bytes.
+    pub(super) fn fill(&self, to: GuestAddress, byte: u8, len: u32) -> Result<(), u32> {
+        let to = self.granted(to, len as usize)?;
+        // SAFETY: granted.
+        unsafe { to.as_ptr().write_bytes(byte, len as usize) };
+        Ok(())
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        // SAFETY: our own reservation, in which no thread runs code any more.
+        unsafe { libc::munmap(self.reservation.as_ptr().cast(), RESERVED_BELOW_BYTES + RESERVED_BYTES) };
+    }
+}
+
+/// Bytes of the stack at the bottom of a module's memory; 0 where it is not known to be there.
+fn stack_bytes(layout: &ModuleLayout) -> usize {
+    let is_ours = layout.api_fingerprint != 0;
+    let data = layout.segments.iter().map(|segment| segment.address).min().unwrap_or(layout.heap_base);
+    // The linker makes the stack pointer the first variable, and puts the stack below all data.
+    let pointer = layout.variables.first().copied().unwrap_or(0);
+    if is_ours && pointer <= u64::from(data.min(layout.heap_base)) { pointer as usize } else { 0 }
+}
+
+const _: () = assert!(VARIABLE_BYTES * MAX_VARIABLES <= PAGE_BYTES);

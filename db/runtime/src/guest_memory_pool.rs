@@ -1,0 +1,121 @@
+//! The memories of sandboxed invocations that an engine keeps, each for the tenant that ran in it: that tenant's next call
+//! finds its pages in place and needs no clearing.
+
+use std::io;
+
+use hashbrown::HashMap;
+
+use super::guest_memory::GuestMemory;
+use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_RECENT, MAX_DIRTY_INVOCATIONS};
+
+/// A memory that is larger than an idle one may be, and how much of it may stay.
+#[derive(Debug)]
+struct DirtyMemory {
+    memory: Box<GuestMemory>,
+    hot_len: usize,
+}
+
+/// An engine's memories.
+#[derive(Debug, Default)]
+pub(super) struct GuestMemoryPool {
+    /// Those that were used last.
+    recent: Vec<Box<GuestMemory>>,
+    /// Others, by tenant.
+    kept: HashMap<u64, Vec<Box<GuestMemory>>>,
+    kept_len: usize,
+    dirty: Vec<DirtyMemory>,
+    /// The counter of kept memories.
+    clock: u64,
+}
+
+impl GuestMemoryPool {
+    /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
+    pub(super) fn take(&mut self, tenant: u64) -> io::Result<Box<GuestMemory>> {
+        if let Some(own) = self.recent.iter().rposition(|memory| memory.owner == tenant) {
+            return Ok(self.recent.swap_remove(own));
+        }
+        if let Some(own) = self.dirty.iter().rposition(|dirty| dirty.memory.owner == tenant) {
+            return Ok(self.dirty.swap_remove(own).memory);
+        }
+        if let Some(own) = self.kept.get_mut(&tenant).and_then(Vec::pop) {
+            self.kept_len -= 1;
+            if self.kept.get(&tenant).is_some_and(Vec::is_empty) {
+                self.kept.remove(&tenant);
+            }
+            return Ok(own);
+        }
+        if self.kept_len + self.recent.len() < GUEST_MEMORIES_CACHED
+            && let Ok(new) = GuestMemory::new()
+        {
+            return Ok(new);
+        }
+        let mut other = match self.evict().or_else(|| self.recent.pop()) {
+            Some(other) => other,
+            None => GuestMemory::new()?,
+        };
+        other.wipe()?;
+        Ok(other)
+    }
+
+    /// Keeps a memory for its tenant's next call. What exceeds an idle memory goes back to the kernel in
+    /// [`GuestMemoryPool::reclaim`]: megabytes at a time would delay the worker.
+    pub(super) fn keep(&mut self, mut memory: Box<GuestMemory>, hot_len: usize) {
+        if memory.unreclaimed_bytes(hot_len) > 0 {
+            if self.dirty.len() >= MAX_DIRTY_INVOCATIONS {
+                self.reclaim(usize::MAX);
+            }
+            self.dirty.push(DirtyMemory { memory, hot_len });
+            return;
+        }
+        self.clock += 1;
+        memory.kept_at = self.clock;
+        if self.recent.len() >= GUEST_MEMORIES_RECENT {
+            for older in self.recent.drain(..GUEST_MEMORIES_RECENT / 2) {
+                self.kept.entry(older.owner).or_default().push(older);
+                self.kept_len += 1;
+            }
+            while self.kept_len > GUEST_MEMORIES_CACHED {
+                drop(self.evict());
+            }
+        }
+        self.recent.push(memory);
+    }
+
+    /// Gives up to `bytes` of the memory that was put aside last back to the kernel; returns whether there was one.
+    pub(super) fn reclaim(&mut self, bytes: usize) -> bool {
+        let Some(mut dirty) = self.dirty.pop() else { return false };
+        let mut left = bytes;
+        while left > 0 {
+            let before = dirty.memory.unreclaimed_bytes(dirty.hot_len);
+            if before == 0 {
+                break;
+            }
+            if dirty.memory.reclaim(dirty.hot_len, left).is_err() {
+                // The kernel has no memory to split its own bookkeeping: the whole reservation goes.
+                return true;
+            }
+            let done = before.saturating_sub(dirty.memory.unreclaimed_bytes(dirty.hot_len));
+            left = left.saturating_sub(done.max(1));
+        }
+        if dirty.memory.unreclaimed_bytes(dirty.hot_len) > 0 {
+            self.dirty.push(dirty);
+        } else {
+            self.keep(dirty.memory, dirty.hot_len);
+        }
+        true
+    }
+
+    /// Takes the one kept longest out.
+    #[cold]
+    fn evict(&mut self) -> Option<Box<GuestMemory>> {
+        let oldest = |memories: &Vec<Box<GuestMemory>>| memories.iter().map(|memory| memory.kept_at).min();
+        let tenant = *self.kept.iter().min_by_key(|(_, memories)| oldest(memories)).map(|(tenant, _)| tenant)?;
+        let memories = self.kept.get_mut(&tenant)?;
+        let memory = memories.pop();
+        if memories.is_empty() {
+            self.kept.remove(&tenant);
+        }
+        self.kept_len -= usize::from(memory.is_some());
+        memory
+    }
+}

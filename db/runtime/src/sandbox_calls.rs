@@ -1,0 +1,542 @@
+//! The host's functions as sandboxed code calls them: with addresses of its own memory, each of which is checked.
+//!
+//! Guarantees: nothing of the module's is believed. Addresses and lengths are bounded before they are used; values are
+//! copied out before they are looked at; no slice of the module's memory is used after something was written there.
+//! Records are copied into the record window, and charged. Tables are those of the invocation's own tenant and those
+//! granted to it at this moment. A trap leaves no lock held and nothing with a destructor alive.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+
+use sandstorm_api::abi::{self, MAX_CALL_KEYS, MAX_CALL_RECORDS};
+use sandstorm_extension::KillCause;
+use sandstorm_sandbox::guest_types::{GuestCursor, GuestKey, GuestKeys, GuestRange, GuestRecord, GuestWrite};
+use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES};
+use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use sandstorm_store::{
+    KeyRange, Participant, RangeProgress, RecordRef, ScanBudget, StoreCondition, WriteOptions, expiry_ms,
+};
+
+use super::guest_memory::{GuestAddress, GuestMemory};
+use super::host::{condition_of, store_error_status};
+use super::invocation::InvocationState;
+use super::stack_switch::trap;
+use super::worker_block::WorkerBlock;
+use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
+
+/// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
+const MAX_BOUND_BYTES: usize = MAX_KEY_BYTES + 1;
+
+/// The end of an invocation that a call asks for: the cause.
+#[derive(Clone, Copy, Debug)]
+struct Trap(KillCause);
+
+/// How a call fails: with a status for the module, or with the end of the invocation.
+enum CallError {
+    Status(u32),
+    Trap(Trap),
+}
+
+impl From<u32> for CallError {
+    fn from(status: u32) -> CallError {
+        CallError::Status(status)
+    }
+}
+
+type CallResult<T> = Result<T, CallError>;
+
+/// Runs the host's function of this number. Called by the stubs alone, on the worker's stack.
+///
+/// # Safety
+/// The calling thread is in `STATE_HOST_CALL` state; its block names the invocation under way, which is sandboxed, and
+/// `parameters` are the seven registers on the module's stack.
+pub(super) unsafe extern "C" fn host_function(number: u32, parameters: *const [u64; 7]) -> u64 {
+    // SAFETY: a worker with an engine, in call state.
+    let block = unsafe { WorkerBlock::here() };
+    // SAFETY: this function's contract. The engine holds the invocation alone; the participant outlives the poll.
+    let ended = unsafe {
+        let body = &mut *block.current.load(Ordering::Relaxed).cast::<InvocationState>();
+        let participant = &*block.participant.load(Ordering::Relaxed);
+        let parameters = *parameters;
+        let Some(function) = HostFunction::by_number(number as usize) else {
+            trap(block, KillCause::IllegalInstruction);
+        };
+        run(function, body, participant, &parameters)
+    };
+    match ended {
+        Ok(result) => result,
+        // SAFETY: in call state on the worker's own stack; nothing with a destructor is alive.
+        Err(Trap(cause)) => unsafe { trap(block, cause) },
+    }
+}
+
+fn run(
+    function: HostFunction,
+    body: &mut InvocationState,
+    participant: &Participant,
+    parameters: &[u64; 7],
+) -> Result<u64, Trap> {
+    let Some(memory) = body.guest_memory.as_deref_mut().map(std::ptr::from_mut) else {
+        return Err(Trap(KillCause::IllegalInstruction));
+    };
+    // SAFETY: the memory belongs to the body, which is not moved or changed in that respect during the call; no other
+    // reference to it is used meanwhile.
+    let memory = unsafe { &mut *memory };
+    let mut call = SandboxCall { body, participant, memory };
+    let [first, second, third, fourth, fifth, sixth, seventh] = *parameters;
+    // Addresses and lengths are 32 bits long; whatever else the registers hold is cut off.
+    let narrow = |value: u64| value as u32;
+    let (b, c, d, e, f, g) =
+        (narrow(second), narrow(third), narrow(fourth), narrow(fifth), narrow(sixth), narrow(seventh));
+    let a = narrow(first);
+    let result = match function {
+        HostFunction::Prefetch => call.prefetch(first, b, c, d),
+        HostFunction::PrefetchRecord => call.prefetch_record(first, second),
+        HostFunction::Get => call.get(first, second, c, d, e),
+        HostFunction::Put => call.put(first, (b, c), (d, e), f, g),
+        HostFunction::Delete => call.delete(first, b, c, d),
+        HostFunction::Increment => call.increment(first, b, c, fourth as i64, e),
+        HostFunction::Scan => call.scan(first, b, c, d, e),
+        HostFunction::TableByName => call.table_by_name(a, b, c),
+        HostFunction::Reply => call.reply(a, b),
+        HostFunction::Fail => call.fail(a, b, c),
+        HostFunction::Abort => return Err(call.abort(a, b, c)),
+        HostFunction::Grow => call.grow(a),
+        HostFunction::PrefetchMany => call.prefetch_many(first, b, c, d),
+        HostFunction::PrefetchRecords => call.prefetch_records(first, b, c),
+        HostFunction::GetMany => call.get_many(first, b, c, d, e),
+        HostFunction::Commit => return Ok(u64::from(call.commit((a, b), (c, d), (e, f)))),
+        HostFunction::Range => call.range(first, b, c, d, e),
+        HostFunction::RangeKeys => call.range_keys(first, b, c),
+        HostFunction::ArgsLen => return Ok(u64::from(call.body.abi.args_len as u32)),
+        HostFunction::ArgsCopy => call.args_copy(a),
+        HostFunction::NowMs => return Ok(call.body.abi.now_ms),
+        HostFunction::MemoryCopy if c <= MEMORY_PIECE_BYTES => call.own_memory(call.memory.copy_within(a, b, c)),
+        HostFunction::MemoryFill if c <= MEMORY_PIECE_BYTES => call.own_memory(call.memory.fill(a, b as u8, c)),
+        HostFunction::MemoryCopy | HostFunction::MemoryFill => return Err(Trap(KillCause::MemoryFault)),
+        HostFunction::MemorySize => return Ok(u64::from(call.body.module_pages())),
+        HostFunction::MemoryGrow => return Ok(u64::from(call.body.grow_module_memory(call.memory, a))),
+    };
+    match result {
+        Ok(()) => Ok(u64::from(abi::STATUS_OK)),
+        Err(CallError::Status(status)) => Ok(u64::from(status)),
+        Err(CallError::Trap(end)) => Err(end),
+    }
+}
+
+/// A call under way.
+struct SandboxCall<'a> {
+    body: &'a mut InvocationState,
+    participant: &'a Participant,
+    memory: &'a mut GuestMemory,
+}
+
+impl SandboxCall<'_> {
+    /// The bytes that the module names, if they are not more than the limit. Used before the host writes to its memory.
+    fn bytes<'b>(&self, first: GuestAddress, len: u32, limit: usize) -> Result<&'b [u8], u32> {
+        if len as usize > limit {
+            return Err(abi::STATUS_TOO_LARGE);
+        }
+        if first == 0 && len != 0 {
+            return Err(abi::STATUS_INVALID);
+        }
+        // SAFETY: no code of the module runs during the call; callers use the slice before they write results.
+        unsafe { self.memory.bytes(first, len) }
+    }
+
+    fn key<'b>(&self, first: GuestAddress, len: u32) -> Result<&'b [u8], u32> {
+        self.bytes(first, len, MAX_KEY_BYTES)
+    }
+
+    /// What is wrong with an access that a module's own instruction makes ends it.
+    fn own_memory(&self, done: Result<(), u32>) -> CallResult<()> {
+        done.map_err(|_| CallError::Trap(Trap(KillCause::MemoryFault)))
+    }
+
+    fn prefetch(&mut self, table: u64, key: GuestAddress, len: u32, hash: GuestAddress) -> CallResult<()> {
+        let key = self.key(key, len)?;
+        let found = self.body.table(table)?;
+        let of_key = found.hash(key);
+        found.prefetch_bucket(of_key);
+        self.body.asked = (table, of_key);
+        Ok(self.memory.write(hash, of_key)?)
+    }
+
+    fn prefetch_record(&mut self, table: u64, hash: u64) -> CallResult<()> {
+        // SAFETY: the invocation's pin is the protection that the bucket needs.
+        unsafe { self.body.table(table)?.prefetch_chained_pinned(hash) };
+        Ok(())
+    }
+
+    fn get(&mut self, table: u64, hash: u64, key: GuestAddress, len: u32, out: GuestAddress) -> CallResult<()> {
+        let key = self.key(key, len)?;
+        match self.find(table, hash, key)? {
+            Some(record) => {
+                let record = self.hand_out(&record)?;
+                Ok(self.memory.write(out, record)?)
+            }
+            None => Err(CallError::Status(abi::STATUS_NOT_FOUND)),
+        }
+    }
+
+    /// The record under a key. `hash` is the module's, which names another bucket at worst.
+    fn find<'b>(&mut self, table: u64, hash: u64, key: &[u8]) -> Result<Option<RecordRef<'b>>, u32> {
+        let now_ms = self.body.abi.now_ms;
+        let table = self.body.table(table)?;
+        let hash = if hash == 0 { table.hash(key) } else { hash };
+        if !table.owns(hash) {
+            return Err(abi::STATUS_WRONG_SERVER);
+        }
+        // SAFETY: the record stays until the invocation's pin ends, and the table as long as its view: both outlast the
+        // call, for which the answer is used.
+        unsafe {
+            let table: *const sandstorm_store::RecordTable = table;
+            Ok((*table).get_pinned(hash, key, now_ms))
+        }
+    }
+
+    /// Copies a record into the window.
+    #[inline]
+    fn hand_out(&mut self, record: &RecordRef<'_>) -> CallResult<GuestRecord> {
+        let (key, value) = record.key_and_value();
+        self.memory.align_records();
+        let bytes = key.len() + value.len();
+        if !self.memory.has_record_bytes(bytes) {
+            self.grow_records(bytes)?;
+        }
+        let key_at = self.memory.copy_to_records(key);
+        let value_at = self.memory.copy_to_records(value);
+        Ok(GuestRecord {
+            value: value_at,
+            value_len: value.len() as u32,
+            key: key_at,
+            key_len: key.len() as u32,
+            version: record.version(),
+            flags: record.flags(),
+            reserved: 0,
+        })
+    }
+
+    /// Grows the record window; an invocation whose tenant has no memory for that ends.
+    #[cold]
+    fn grow_records(&mut self, bytes: usize) -> CallResult<()> {
+        const TEXT: &str = "no memory for copies of the records that it has read";
+        let grown = self
+            .memory
+            .record_growth(bytes)
+            .is_some_and(|more| self.body.charge(more) && self.memory.grow_records(more).is_ok());
+        if grown {
+            return Ok(());
+        }
+        self.body.set_text(TEXT.as_bytes());
+        self.body.append_quota_name();
+        Err(CallError::Trap(Trap(KillCause::OutOfMemory)))
+    }
+
+    fn put(
+        &mut self,
+        table: u64,
+        (key, key_len): (GuestAddress, u32),
+        (value, value_len): (GuestAddress, u32),
+        how: GuestAddress,
+        version: GuestAddress,
+    ) -> CallResult<()> {
+        let (key, value) = (self.key(key, key_len)?, self.bytes(value, value_len, MAX_VALUE_BYTES)?);
+        let now_ms = self.body.abi.now_ms;
+        let options = match how {
+            0 => WriteOptions::default(),
+            how => {
+                let how: GuestWrite = self.memory.read(how)?;
+                WriteOptions {
+                    condition: condition_of(how.condition, how.version)?,
+                    flags: how.flags,
+                    expires_at_ms: if how.ttl_ms == 0 { 0 } else { expiry_ms(now_ms, how.ttl_ms) },
+                }
+            }
+        };
+        let participant = self.participant;
+        let table = self.body.table_to_write(table)?;
+        let written = table.put(participant, table.hash(key), key, value, &options, now_ms);
+        Ok(self.memory.write(version, written.map_err(store_error_status)?)?)
+    }
+
+    fn delete(&mut self, table: u64, key: GuestAddress, len: u32, how: GuestAddress) -> CallResult<()> {
+        let key = self.key(key, len)?;
+        let condition = match how {
+            0 => StoreCondition::Always,
+            how => {
+                let how: GuestWrite = self.memory.read(how)?;
+                condition_of(how.condition, how.version)?
+            }
+        };
+        let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
+        let table = self.body.table_to_write(table)?;
+        match table.delete(participant, table.hash(key), key, condition, now_ms).map_err(store_error_status)? {
+            true => Ok(()),
+            false => Err(CallError::Status(abi::STATUS_NOT_FOUND)),
+        }
+    }
+
+    fn increment(&mut self, table: u64, key: GuestAddress, len: u32, by: i64, sum: GuestAddress) -> CallResult<()> {
+        let key = self.key(key, len)?;
+        let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
+        let table = self.body.table_to_write(table)?;
+        let sums = table.increment(participant, table.hash(key), key, by, now_ms).map_err(store_error_status)?;
+        Ok(self.memory.write(sum, sums.0)?)
+    }
+
+    fn scan(
+        &mut self,
+        table: u64,
+        cursor: GuestAddress,
+        out: GuestAddress,
+        limit: u32,
+        filled: GuestAddress,
+    ) -> CallResult<()> {
+        let mut at: GuestCursor = self.memory.read(cursor)?;
+        let limit = (limit as usize).min(SCAN_CALL_RECORDS);
+        let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
+        let mut count = 0;
+        let mut failed = Ok(());
+        if limit > 0 && at.finished == 0 {
+            let table = self.own_table(table)?;
+            let mut add = |record: RecordRef<'_>| {
+                if count < limit && failed.is_ok() {
+                    failed = self.put_record(out, count, Some(&record));
+                    count += 1;
+                }
+            };
+            let guard = participant.guard();
+            match table.scan(&guard, at.position, limit, now_ms, &mut add) {
+                Some(next) => at.position = next,
+                None => at.finished = 1,
+            }
+        } else {
+            self.body.table(table)?;
+        }
+        failed?;
+        self.memory.write(cursor, at)?;
+        Ok(self.memory.write(filled, count as u32)?)
+    }
+
+    /// A table of the invocation's, beside further uses of it.
+    fn own_table<'b>(&mut self, table: u64) -> Result<&'b sandstorm_store::RecordTable, u32> {
+        let table: *const sandstorm_store::RecordTable = self.body.table(table)?;
+        // SAFETY: the invocation's view keeps its tables, and a grant's view the granted ones, until the call is over.
+        Ok(unsafe { &*table })
+    }
+
+    /// Writes a record, or that there is none, as one of a list.
+    fn put_record(&mut self, out: GuestAddress, index: usize, record: Option<&RecordRef<'_>>) -> CallResult<()> {
+        let record = match record {
+            Some(record) => self.hand_out(record)?,
+            None => GuestRecord { key: 1, ..GuestRecord::default() },
+        };
+        let at = out.checked_add((index * size_of::<GuestRecord>()) as u32).ok_or(abi::STATUS_INVALID)?;
+        Ok(self.memory.write(at, record)?)
+    }
+
+    fn table_by_name(&mut self, name: GuestAddress, len: u32, table: GuestAddress) -> CallResult<()> {
+        let name = std::str::from_utf8(self.key(name, len)?).map_err(|_| abi::STATUS_NOT_FOUND)?;
+        let held = self.body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
+        let id = held.view.id_of(name).ok_or(abi::STATUS_NOT_FOUND)?;
+        Ok(self.memory.write(table, id)?)
+    }
+
+    fn reply(&mut self, first: GuestAddress, len: u32) -> CallResult<()> {
+        const TEXT: &str = "no memory for a longer reply";
+        let room = self.body.reply_limit.saturating_sub(self.body.reply.len());
+        let bytes = self.bytes(first, len, room)?;
+        if !self.body.grow_reply(bytes.len()) {
+            self.body.set_text(TEXT.as_bytes());
+            self.body.append_quota_name();
+            return Err(CallError::Trap(Trap(KillCause::OutOfMemory)));
+        }
+        self.body.reply.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn text<'b>(&self, first: GuestAddress, len: u32) -> Result<&'b [u8], u32> {
+        const READ: usize = ERROR_TEXT_BYTES + 1;
+        self.bytes(first, len.min(READ as u32), READ)
+    }
+
+    fn fail(&mut self, code: u32, text: GuestAddress, len: u32) -> CallResult<()> {
+        let text = self.text(text, len)?;
+        self.body.reply.clear();
+        self.body.code = code;
+        self.body.set_text(text);
+        Ok(())
+    }
+
+    fn abort(&mut self, cause: u32, text: GuestAddress, len: u32) -> Trap {
+        if let Ok(text) = self.text(text, len) {
+            self.body.set_text(text);
+        }
+        let cause = if cause == abi::ABORT_OUT_OF_MEMORY { KillCause::OutOfMemory } else { KillCause::Panic };
+        if cause == KillCause::OutOfMemory {
+            self.body.append_quota_name();
+        }
+        Trap(cause)
+    }
+
+    fn grow(&mut self, bytes: u32) -> CallResult<()> {
+        if self.body.grow_guest_arena(self.memory, bytes) { Ok(()) } else { Err(abi::STATUS_OUT_OF_MEMORY.into()) }
+    }
+
+    fn prefetch_many(&mut self, table: u64, keys: GuestAddress, count: u32, hashes: GuestAddress) -> CallResult<()> {
+        let (count, table) = (count_of(count)?, self.own_table(table)?);
+        for index in 0..count {
+            let key: GuestKey = self.read_at(keys, index)?;
+            let hash = table.hash(self.key(key.first, key.len)?);
+            table.prefetch_bucket(hash);
+            self.write_at(hashes, index, hash)?;
+        }
+        Ok(())
+    }
+
+    fn prefetch_records(&mut self, table: u64, hashes: GuestAddress, count: u32) -> CallResult<()> {
+        let (count, table) = (count_of(count)?, self.own_table(table)?);
+        let mut copied = [0_u64; MAX_CALL_KEYS];
+        for (index, hash) in copied.iter_mut().enumerate().take(count) {
+            *hash = self.read_at(hashes, index)?;
+        }
+        // SAFETY: the invocation's pin is the protection that the buckets need.
+        unsafe { table.prefetch_records_pinned(copied.iter().copied().take(count)) };
+        Ok(())
+    }
+
+    fn get_many(
+        &mut self,
+        table: u64,
+        keys: GuestAddress,
+        hashes: GuestAddress,
+        count: u32,
+        out: GuestAddress,
+    ) -> CallResult<()> {
+        for index in 0..count_of(count)? {
+            let (key, hash): (GuestKey, u64) = (self.read_at(keys, index)?, self.read_at(hashes, index)?);
+            let key = self.key(key.first, key.len)?;
+            let found = self.find(table, hash, key)?;
+            self.put_record(out, index, found.as_ref())?;
+        }
+        Ok(())
+    }
+
+    fn read_at<T: super::guest_memory::GuestValue>(&self, list: GuestAddress, index: usize) -> Result<T, u32> {
+        let at = list.checked_add((index * size_of::<T>()) as u32).ok_or(abi::STATUS_INVALID)?;
+        self.memory.read(at)
+    }
+
+    fn write_at<T: super::guest_memory::GuestValue>(
+        &self,
+        list: GuestAddress,
+        index: usize,
+        value: T,
+    ) -> Result<(), u32> {
+        let at = list.checked_add((index * size_of::<T>()) as u32).ok_or(abi::STATUS_INVALID)?;
+        self.memory.write(at, value)
+    }
+
+    fn commit(&mut self, reads: (u32, u32), ranges: (u32, u32), changes: (u32, u32)) -> u32 {
+        super::sandbox_commit::commit(self.body, self.participant, self.memory, reads, ranges, changes)
+    }
+
+    /// The rest of a range as a span of keys.
+    fn span<'b>(&self, asked: &GuestRange) -> Result<KeyRange<'b>, u32> {
+        let (from, to) = (
+            self.bytes(asked.from, asked.from_len, MAX_BOUND_BYTES)?,
+            self.bytes(asked.to, asked.to_len, MAX_BOUND_BYTES)?,
+        );
+        Ok(KeyRange { past: asked.past != 0, ..KeyRange::new(from, to, asked.backward != 0) })
+    }
+
+    fn range(
+        &mut self,
+        table: u64,
+        range: GuestAddress,
+        out: GuestAddress,
+        limit: u32,
+        filled: GuestAddress,
+    ) -> CallResult<()> {
+        self.memory.write(filled, 0_u32)?;
+        let (now_ms, table) = (self.body.abi.now_ms, self.own_table(table)?);
+        let asked: GuestRange = self.memory.read(range)?;
+        // What is written below may lie where the ends do.
+        let ends = self.span(&asked)?;
+        let (from, to) = (ends.from.to_vec(), ends.to.map(<[u8]>::to_vec));
+        let mut span = KeyRange { from: &from, to: to.as_deref(), ..ends };
+        let limit = if asked.finished == 0 { (limit as usize).min(MAX_CALL_RECORDS) } else { 0 };
+        let mut failed = Ok(());
+        let mut count = 0;
+        let mut add = |record: RecordRef<'_>| {
+            if failed.is_ok() {
+                failed = self.put_record(out, count, Some(&record));
+                count += 1;
+            }
+        };
+        // SAFETY: the records stay until the invocation's pin ends.
+        let progress = unsafe { table.range_pinned(&mut span, limit, now_ms, &mut { ScanBudget::CALL }, &mut add) };
+        failed?;
+        let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        // Before the empty key there is nothing, and as an end it would stand for none.
+        let at_start = span.backward && span.to.is_some_and(<[u8]>::is_empty);
+        let finished = asked.finished != 0 || progress == RangeProgress::Finished || at_start;
+        let (past, moved) = (u32::from(span.past), (span.from, span.to.unwrap_or_default()));
+        let (from_at, from_len) = self.bound(&from, moved.0, asked.from, asked.from_len)?;
+        let (to_at, to_len) = self.bound(to.as_deref().unwrap_or_default(), moved.1, asked.to, asked.to_len)?;
+        let finished = u32::from(finished);
+        let left = GuestRange { from: from_at, from_len, to: to_at, to_len, past, finished, ..asked };
+        self.memory.write(range, left)?;
+        Ok(self.memory.write(filled, count as u32)?)
+    }
+
+    /// Where an end of a range lies: where it was, or in the record window if it has moved.
+    fn bound(&mut self, was: &[u8], is: &[u8], at: GuestAddress, len: u32) -> CallResult<(GuestAddress, u32)> {
+        if std::ptr::eq(was, is) {
+            return Ok((at, len));
+        }
+        if !self.memory.has_record_bytes(is.len()) {
+            self.grow_records(is.len())?;
+        }
+        Ok((self.memory.copy_to_records(is), is.len() as u32))
+    }
+
+    fn range_keys(&mut self, table: u64, range: GuestAddress, out: GuestAddress) -> CallResult<()> {
+        let (room, asked): (GuestKeys, GuestRange) = (self.memory.read(out)?, self.memory.read(range)?);
+        let table = self.own_table(table)?;
+        let span = self.span(&asked)?;
+        let (from, to) = (span.from.to_vec(), span.to.map(<[u8]>::to_vec));
+        let span = KeyRange { from: &from, to: to.as_deref(), ..span };
+        let limit = if asked.finished == 0 { (room.ends_len as usize).min(MAX_CALL_RECORDS) } else { 0 };
+        let (mut count, mut used, mut failed) = (0_usize, 0_u32, Ok(()));
+        let mut add = |key: &[u8]| {
+            let fits = failed.is_ok() && key.len() <= (room.bytes_len - used) as usize;
+            if fits {
+                let end = used + key.len() as u32;
+                let at = room.bytes.checked_add(used).ok_or(abi::STATUS_INVALID);
+                failed = at
+                    .and_then(|at| self.memory.write_bytes(at, key))
+                    .and_then(|()| self.write_at(room.ends, count, end));
+                (used, count) = (end, count + 1);
+            }
+            fits
+        };
+        let progress = table.range_keys(&span, limit, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        failed?;
+        self.memory.write(out, GuestKeys { filled: count as u32, ..room })?;
+        let finished = u32::from(asked.finished != 0 || progress == RangeProgress::Finished);
+        Ok(self.memory.write(range, GuestRange { finished, ..asked })?)
+    }
+
+    fn args_copy(&mut self, to: GuestAddress) -> CallResult<()> {
+        let (from, len) = (self.body.guest_args, self.body.abi.args_len as u32);
+        let done = self.memory.copy_within(to, from, len);
+        self.own_memory(done)
+    }
+}
+
+/// The number of keys of a call, if it is not more than one takes.
+fn count_of(count: u32) -> Result<usize, u32> {
+    if count as usize > MAX_CALL_KEYS { Err(abi::STATUS_INVALID) } else { Ok(count as usize) }
+}

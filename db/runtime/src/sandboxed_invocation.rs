@@ -1,0 +1,196 @@
+//! What is different about an invocation whose code is sandboxed: its arguments, future and arena lie in its own memory.
+//!
+//! ```text
+//!  0            stack      data      heap base        arguments  future  arena ...          limit
+//!  |<- 1 MiB -->|<-------->|         |<- header ->|   |          |       |      |           |
+//! ```
+
+use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES};
+use sandstorm_accounts::memory_units;
+use sandstorm_catalog::TenantView;
+use sandstorm_extension::{Budget, LoadedExtension, SandboxModule};
+use sandstorm_sandbox::guest_types::{ARENA_CLASSES, GuestHeader};
+use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, WASM_PAGE_BYTES};
+
+use super::guest_memory::{GuestAddress, GuestMemory};
+use super::invocation::{BeginError, InvocationState};
+
+/// Alignment of the header, the arguments and the arena.
+const MIN_ALIGN: usize = 16;
+
+/// What `memory.grow` answers when there is no more.
+const GROW_FAILED: u32 = u32::MAX;
+
+/// Where the parts of an invocation lie in its memory.
+#[derive(Clone, Copy, Debug)]
+struct GuestParts {
+    header: usize,
+    args: usize,
+    slot: usize,
+    first_free: usize,
+    end: usize,
+    limit: usize,
+}
+
+impl GuestParts {
+    fn new(module: &SandboxModule, args_len: usize, budget: &Budget) -> Result<GuestParts, BeginError> {
+        let layout = module.layout();
+        let is_ours = layout.api_fingerprint != 0;
+        let (data_end, align) = (layout.heap_base as usize, layout.future_align.max(1) as usize);
+        // A module from elsewhere has an allocator of its own behind its data: the rest lies behind its memory.
+        let base = if is_ours { data_end } else { layout.memory_bytes as usize };
+        let header = base.next_multiple_of(MIN_ALIGN);
+        let args = (header + size_of::<GuestHeader>()).next_multiple_of(MIN_ALIGN);
+        let slot = (args + args_len).next_multiple_of(align.max(MIN_ALIGN));
+        let first_free = (slot + layout.future_size as usize).next_multiple_of(MIN_ALIGN);
+        let quota = budget.memory_bytes.min(MEMORY_MAX_BYTES.saturating_sub(args));
+        let used = first_free - args;
+        if used > quota {
+            return Err(BeginError::TooLarge { needed: used, quota });
+        }
+        let first = used.next_multiple_of(ARENA_CHUNK_BYTES).min(quota);
+        Ok(GuestParts { header, args, slot, first_free, end: args + first, limit: args + quota })
+    }
+}
+
+impl InvocationState {
+    /// Makes the memory as the module's is at the start, and puts the arguments there. `memory` becomes the body's.
+    pub(super) fn begin_sandboxed(
+        &mut self,
+        mut memory: Box<GuestMemory>,
+        view: &TenantView,
+        extension: &LoadedExtension,
+        args: &[u8],
+        budget: &Budget,
+    ) -> Result<(), BeginError> {
+        let library = &extension.library;
+        let Some(module) = library.module() else { return Err(BeginError::OverQuota) };
+        let parts = GuestParts::new(module, args.len(), budget)?;
+        let others = if module.layout().api_fingerprint == 0 { module.layout().memory_bytes as usize } else { 0 };
+        let beyond = memory_units((parts.end - parts.args + others).saturating_sub(ARENA_CHUNK_BYTES));
+        if beyond > 0 && !view.tenant.charge_memory(beyond) {
+            return Err(BeginError::OverQuota);
+        }
+        let prepared = memory.prepare(view.tenant.serial, library.number(), module, parts.end);
+        let put = prepared.map_err(BeginError::Memory).and_then(|()| {
+            let put = memory.write_bytes(parts.args as GuestAddress, args);
+            put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })
+        });
+        if let Err(error) = put {
+            view.tenant.uncharge_memory(beyond);
+            return Err(error);
+        }
+        self.set_charged(beyond);
+        self.abi.args_len = args.len();
+        self.guest_args = parts.args as GuestAddress;
+        self.guest_header = parts.header as GuestAddress;
+        self.guest_slot = parts.slot as GuestAddress;
+        self.guest_first_free = parts.first_free as GuestAddress;
+        self.guest_end = parts.end as GuestAddress;
+        self.guest_limit = parts.limit as GuestAddress;
+        self.guest_module_bytes = others as u32;
+        self.write_header(&memory);
+        self.guest_memory = Some(memory);
+        Ok(())
+    }
+
+    /// Writes the header of an invocation that has not run.
+    fn write_header(&self, memory: &GuestMemory) {
+        let header = GuestHeader {
+            args: self.guest_args,
+            args_len: self.abi.args_len as u32,
+            arena_next: self.guest_first_free,
+            arena_end: self.guest_end,
+            arena_limit: self.guest_limit,
+            arena_free: [0; ARENA_CLASSES],
+            ..GuestHeader::default()
+        };
+        // The header lies in the granted part: `begin_sandboxed` has seen to that.
+        let _written = memory.write(self.guest_header, header);
+    }
+
+    /// Sets what changes from one poll to the next.
+    #[inline]
+    pub(super) fn set_guest_clock(&self, memory: &GuestMemory) {
+        let at = |offset: usize| self.guest_header + offset as GuestAddress;
+        let _written = memory.write(at(std::mem::offset_of!(GuestHeader, now_ms)), self.abi.now_ms);
+        let _written = memory.write(at(std::mem::offset_of!(GuestHeader, interleave)), self.abi.interleave);
+    }
+
+    /// Makes the memory as it was at the beginning, but for the arguments.
+    #[cold]
+    pub(super) fn restart_sandboxed(&mut self) {
+        let Some(mut memory) = self.guest_memory.take() else { return };
+        if let Some(held) = &self.held
+            && let Some(module) = held.extension.library.module()
+        {
+            let (owner, number) = (memory.owner, held.extension.library.number());
+            let len = memory.memory_len();
+            // A conflict is an end that the code has asked for: constants are as they were.
+            memory.ended_well = true;
+            let _prepared = memory.prepare(owner, number, module, len);
+            self.write_header(&memory);
+        }
+        self.guest_memory = Some(memory);
+    }
+
+    /// Moves the arena's end up until `bytes` lie between its first free byte and it, as [`InvocationState::grow_arena`]
+    /// does natively. What the module says of its arena is not believed.
+    pub(super) fn grow_guest_arena(&mut self, memory: &mut GuestMemory, bytes: u32) -> bool {
+        let at = |offset: usize| self.guest_header + offset as GuestAddress;
+        let next_at = at(std::mem::offset_of!(GuestHeader, arena_next));
+        let end_at = at(std::mem::offset_of!(GuestHeader, arena_end));
+        self.over_tenant_quota = false;
+        let Ok(next) = memory.read::<u32>(next_at) else { return false };
+        let wanted = next.checked_add(bytes).filter(|wanted| *wanted <= self.guest_limit);
+        let Some(wanted) = wanted else { return false };
+        if wanted > self.guest_end {
+            let more = ((wanted - self.guest_end) as usize).next_multiple_of(ARENA_CHUNK_BYTES);
+            let more = more.min((self.guest_limit - self.guest_end) as usize);
+            let end = self.guest_end as usize + more;
+            if !self.charge(more) {
+                return false;
+            }
+            if memory.set_memory_len(end.max(memory.memory_len())).is_err() {
+                self.uncharge(more);
+                return false;
+            }
+            self.guest_end = end as GuestAddress;
+        }
+        memory.write(end_at, self.guest_end).is_ok()
+    }
+
+    /// Pages of WebAssembly that a module from elsewhere has: the answer to `memory.size`.
+    pub(super) fn module_pages(&self) -> u32 {
+        self.guest_module_bytes / WASM_PAGE_BYTES as u32
+    }
+
+    /// Grows the memory of a module from elsewhere: `memory.grow`.
+    pub(super) fn grow_module_memory(&mut self, memory: &mut GuestMemory, pages: u32) -> u32 {
+        let before = self.module_pages();
+        let more = (pages as usize).saturating_mul(WASM_PAGE_BYTES);
+        let is_allowed = |held: &super::invocation::InvocationRefs| {
+            let layout = held.extension.library.module().map(SandboxModule::layout);
+            let end = self.guest_module_bytes as usize + more;
+            layout.is_some_and(|layout| layout.api_fingerprint == 0 && end <= layout.memory_max_bytes as usize)
+        };
+        let within_quota = self.guest_module_bytes as usize + more <= (self.guest_limit - self.guest_args) as usize;
+        if !self.held.as_ref().is_some_and(is_allowed) || !within_quota || !self.charge(more) {
+            return GROW_FAILED;
+        }
+        let end = self.guest_module_bytes as usize + more;
+        if memory.set_memory_len(end.max(memory.memory_len())).is_err() {
+            self.uncharge(more);
+            return GROW_FAILED;
+        }
+        self.guest_module_bytes = end as u32;
+        before
+    }
+
+    /// How much of its memory may stay with it for the next call.
+    pub(super) fn guest_hot_len(&self) -> usize {
+        self.guest_args as usize + ARENA_CHUNK_BYTES
+    }
+}
+
+const _: () = assert!(MEMORY_UNIT_BYTES <= ARENA_CHUNK_BYTES);

@@ -1,0 +1,19 @@
+//! Limits of this crate: name, default, unit, reason. What a module may ask of the compiler is bounded here; the compiler's
+//! own limits bound the rest.
+
+/// Bytes of a module. Its code is written down as Rust ten times as long, and compiled.
+pub const MODULE_MAX_BYTES: usize = 4 << 20;
+/// Bytes of all functions together: the compiler takes about a second for 100 KiB.
+pub const CODE_MAX_BYTES: usize = 1 << 20;
+/// Bytes of one function: the compiler's time grows faster than a function does.
+pub const FUNCTION_MAX_BYTES: usize = 128 << 10;
+/// Functions of a module.
+pub const FUNCTIONS_MAX: usize = 10_000;
+/// Local variables of a function.
+pub const LOCALS_MAX: usize = 2_000;
+/// Parameters of a function.
+pub const PARAMETERS_MAX: usize = 32;
+/// Blocks within each other: each is a level of nesting in Rust.
+pub const NESTING_MAX: usize = 500;
+/// Entries of the table of functions that can be called indirectly.
+pub const TABLE_MAX: usize = 10_000;
