@@ -1,4 +1,4 @@
-//! The binary interface between the server and an extension's library, version 6.
+//! The binary interface between the server and an extension: its library, version 6, or its WebAssembly module.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions
 //! of [`ExtensionVtable`]. The library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it
@@ -14,12 +14,61 @@
 //! [`HostCalls::get_many`]. Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
 //! Version 5: ranges of ordered tables ([`HostCalls::range`]), and their checks in a commit.
 //! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]).
+//!
+//! # Modules
+//!
+//! A module of the sandboxed tier is for wasm32, and speaks version [`SANDBOX_ABI_VERSION`] of its own:
+//! - It imports the fields of [`HostCalls`] as functions of the module [`SANDBOX_IMPORTS`], without their first
+//!   parameter. Pointers and `usize` are i32.
+//! - It exports its memory, the global `__heap_base`, and the functions [`START_EXPORT`] and [`POLL_EXPORT`], which take
+//!   the slot and the invocation and answer a `POLL_*`. A start stands for `create` and `poll` of [`ExtensionVtable`].
+//! - Its custom section [`MODULE_SECTION`] has [`MODULE_SECTION_BYTES`]: see [`module_section`].
+//! - Its [`InvocationHeader`] lies at `__heap_base`, rounded up to [`MODULE_INVOCATION_ALIGN`]; the field `host` is null.
+//! - All structs have the layout that `repr(C)` gives them on wasm32, little-endian. The end of this file asserts it.
 
 /// Version of the structs in this module. The server refuses a library built for any other.
 pub const ABI_VERSION: u32 = 6;
 
 /// The name under which a library exports its [`ExtensionVtable`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
+
+/// Version of the interface of modules (see the [module's documentation](self)).
+pub const SANDBOX_ABI_VERSION: u32 = 1;
+
+/// The name of the module of which a module imports the host's functions.
+pub const SANDBOX_IMPORTS: &str = "sandstorm";
+
+/// The export of a module that builds the future and polls it once.
+pub const START_EXPORT: &str = "sandstorm_start";
+
+/// The export of a module that polls the future once more.
+pub const POLL_EXPORT: &str = "sandstorm_poll";
+
+/// The name of the custom section that describes a module.
+pub const MODULE_SECTION: &str = "sandstorm";
+
+/// Length of the custom section that describes a module, in bytes.
+pub const MODULE_SECTION_BYTES: usize = 24;
+
+/// Alignment of the invocation header in a module's memory, in bytes.
+pub const MODULE_INVOCATION_ALIGN: usize = 16;
+
+/// The content of [`MODULE_SECTION`], little-endian: [`SANDBOX_ABI_VERSION`], size and alignment of the extension's
+/// future in bytes, zero (u32 each), and the fingerprint of the API source (u64, as in [`ExtensionVtable`]).
+pub const fn module_section(future: (usize, usize), api_fingerprint: u64) -> [u8; MODULE_SECTION_BYTES] {
+    let (size, align) = future;
+    // A type of wasm32 has fewer than 2^32 bytes, so nothing is cut off.
+    let words = [SANDBOX_ABI_VERSION.to_le_bytes(), (size as u32).to_le_bytes(), (align as u32).to_le_bytes()];
+    let fingerprint = api_fingerprint.to_le_bytes();
+    let mut section = [0; MODULE_SECTION_BYTES];
+    let mut at = 0;
+    while at < 4 {
+        (section[at], section[4 + at], section[8 + at]) = (words[0][at], words[1][at], words[2][at]);
+        (section[16 + at], section[20 + at]) = (fingerprint[at], fingerprint[4 + at]);
+        at += 1;
+    }
+    section
+}
 
 /// `poll`/`start` answered: not ready, poll again.
 pub const POLL_PENDING: u32 = 0;
@@ -458,3 +507,29 @@ pub struct HostCalls {
     pub range_keys:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, range: *mut RawRange, out: *mut RawKeys) -> u32,
 }
+
+/// The layout of modules, which the host reads and writes from outside: sizes in bytes, and the places of the fields
+/// that the host fills.
+#[cfg(target_arch = "wasm32")]
+const _: () = {
+    use core::mem::{offset_of, size_of};
+
+    assert!(size_of::<InvocationHeader>() == 144 && align_of::<InvocationHeader>() == 8);
+    assert!(offset_of!(InvocationHeader, host) == 0 && offset_of!(InvocationHeader, args) == 4);
+    assert!(offset_of!(InvocationHeader, args_len) == 8 && offset_of!(InvocationHeader, now_ms) == 16);
+    assert!(offset_of!(InvocationHeader, interleave) == 24 && offset_of!(InvocationHeader, transaction) == 28);
+    assert!(offset_of!(InvocationHeader, arena) == 32 && offset_of!(InvocationHeader, notes) == 140);
+    assert!(size_of::<InvocationArena>() == 108 && align_of::<InvocationArena>() == 4);
+    assert!(offset_of!(InvocationArena, next) == 0 && offset_of!(InvocationArena, end) == 4);
+    assert!(offset_of!(InvocationArena, limit) == 8 && offset_of!(InvocationArena, free) == 12);
+    assert!(size_of::<RawRecord>() == 32 && offset_of!(RawRecord, version) == 16);
+    assert!(size_of::<RawKey>() == 8);
+    assert!(size_of::<RawWrite>() == 24 && offset_of!(RawWrite, version) == 8);
+    assert!(size_of::<RawCursor>() == 16);
+    assert!(size_of::<RawRange>() == 32 && offset_of!(RawRange, backward) == 16);
+    assert!(size_of::<RawKeys>() == 20);
+    assert!(size_of::<RawRow>() == 16 && offset_of!(RawRow, version) == 8);
+    assert!(size_of::<RawRangeRead>() == 40 && offset_of!(RawRangeRead, rows) == 24);
+    assert!(size_of::<RawRead>() == 32 && offset_of!(RawRead, version) == 24);
+    assert!(size_of::<RawChange>() == 40 && offset_of!(RawChange, expires_at_ms) == 24);
+};

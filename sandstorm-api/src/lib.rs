@@ -36,6 +36,7 @@ pub mod abi;
 mod db;
 mod error;
 mod host;
+mod imports;
 mod invocation_bytes;
 mod keys;
 pub mod limits;

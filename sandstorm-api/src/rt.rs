@@ -1,4 +1,5 @@
-//! The runtime of the generated wrapper around a tenant's crate: the vtable, the allocator, the panic handler.
+//! The runtime of the generated wrapper around a tenant's crate: the vtable of a library or the exports of a module, the
+//! allocator, the panic handler.
 //!
 //! Guarantees: tenant code is only entered with a live [`InvocationHeader`] and a slot of the future's own size and
 //! alignment. The allocator hands out only memory of the running invocation's arena. A panic, and an allocation that
@@ -12,11 +13,14 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
+#[cfg(target_arch = "wasm32")]
+use crate::abi::MODULE_INVOCATION_ALIGN;
 use crate::abi::{
     ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, InvocationArena, InvocationHeader, POLL_AGAIN, POLL_DONE,
     POLL_FAILED, POLL_PENDING, STATUS_CONFLICT, STATUS_CONTENDED, STATUS_OK,
 };
 use crate::host::HostHandle;
+use crate::imports::host_calls;
 use crate::{Db, Error};
 
 /// The database of a live invocation.
@@ -52,7 +56,7 @@ pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocat
         Err(error) => {
             let text = error.text();
             // SAFETY: a live invocation; the text outlives the call.
-            unsafe { ((*(*invocation).host).fail)(invocation, error.kind() as u32, text.as_ptr(), text.len()) };
+            unsafe { (host_calls(invocation).fail)(invocation, error.kind() as u32, text.as_ptr(), text.len()) };
             POLL_FAILED
         }
     };
@@ -101,11 +105,22 @@ fn commit_transaction(host: HostHandle<'_>, outcome: Result<(), Error>) -> Optio
 }
 
 /// The invocation that this worker is running: the first word of the worker's block, which `gs` points to.
+#[cfg(not(target_arch = "wasm32"))]
 fn current_invocation() -> *mut InvocationHeader {
     let invocation: *mut InvocationHeader;
     // SAFETY: library code only runs on a worker, whose gs base is its block; this reads the block's first word.
     unsafe { core::arch::asm!("mov {}, gs:[0]", out(reg) invocation, options(nostack, readonly, preserves_flags)) };
     invocation
+}
+
+/// The module's one invocation, which lies behind the module's own data: the linker knows where those end.
+#[cfg(target_arch = "wasm32")]
+fn current_invocation() -> *mut InvocationHeader {
+    unsafe extern "C" {
+        static __heap_base: u8;
+    }
+    let behind_data = &raw const __heap_base;
+    behind_data.map_addr(|end| end.next_multiple_of(MODULE_INVOCATION_ALIGN)).cast_mut().cast()
 }
 
 /// Allocates from the running invocation's arena: power-of-two size classes over a bump pointer, so an extension that
@@ -145,7 +160,7 @@ unsafe fn grow_arena(arena: *mut InvocationArena, to: usize) -> bool {
     // SAFETY: this function's contract; library code only runs with a live current invocation.
     unsafe {
         let (invocation, bytes) = (current_invocation(), to - (*arena).next.addr());
-        ((*(*invocation).host).grow)(invocation, bytes) == STATUS_OK
+        (host_calls(invocation).grow)(invocation, bytes) == STATUS_OK
     }
 }
 
@@ -315,10 +330,11 @@ pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let cause = if exhausted { ABORT_OUT_OF_MEMORY } else { ABORT_PANIC };
     let invocation = current_invocation();
     // SAFETY: library code only runs with a live current invocation; `abort` does not return.
-    unsafe { ((*(*invocation).host).abort)(invocation, cause, text.bytes.as_ptr(), text.len) }
+    unsafe { (host_calls(invocation).abort)(invocation, cause, text.bytes.as_ptr(), text.len) }
 }
 
-/// Exports the vtable of an extension: `sandstorm_api::export!(tenant::run, 0x0123_4567_89ab_cdef);`.
+/// Exports an extension, as a library by its vtable, as a module of wasm32 by its functions and the section that
+/// describes it: `sandstorm_api::export!(tenant::run, 0x0123_4567_89ab_cdef);`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! export {
@@ -347,6 +363,7 @@ macro_rules! export {
             // SAFETY: `create` put an `F` into the slot.
             unsafe { $crate::rt::poll::<F>(slot, invocation) }
         }
+        #[cfg(not(target_arch = "wasm32"))]
         fn drop_as<F>(_: fn(*mut $crate::abi::InvocationHeader) -> F, slot: *mut u8) {
             // SAFETY: `create` put an `F` into the slot, and the host drops it once.
             unsafe { ::core::ptr::drop_in_place(slot.cast::<F>()) }
@@ -359,19 +376,24 @@ macro_rules! export {
             // SAFETY: the host gives a slot of the exported size and alignment.
             unsafe { slot.cast::<F>().write(make(invocation)) }
         }
+        #[cfg(not(target_arch = "wasm32"))]
         unsafe extern "C" fn create(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) {
             create_as(entry, slot, invocation)
         }
+        #[cfg(not(target_arch = "wasm32"))]
         unsafe extern "C" fn poll(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) -> u32 {
             poll_as(entry, slot, invocation)
         }
+        #[cfg(not(target_arch = "wasm32"))]
         unsafe extern "C" fn drop(slot: *mut u8) {
             drop_as(entry, slot)
         }
+        #[cfg(not(target_arch = "wasm32"))]
         unsafe extern "C" fn start(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) -> u32 {
             create_as(entry, slot, invocation);
             poll_as(entry, slot, invocation)
         }
+        #[cfg(not(target_arch = "wasm32"))]
         #[unsafe(no_mangle)]
         static SANDSTORM_EXTENSION: $crate::abi::ExtensionVtable = $crate::abi::ExtensionVtable {
             abi_version: $crate::abi::ABI_VERSION,
@@ -384,6 +406,24 @@ macro_rules! export {
             drop,
             start,
         };
+        #[cfg(target_arch = "wasm32")]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn sandstorm_start(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) -> u32 {
+            create_as(entry, slot, invocation);
+            poll_as(entry, slot, invocation)
+        }
+        #[cfg(target_arch = "wasm32")]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn sandstorm_poll(slot: *mut u8, invocation: *mut $crate::abi::InvocationHeader) -> u32 {
+            poll_as(entry, slot, invocation)
+        }
+        #[cfg(target_arch = "wasm32")]
+        #[used]
+        #[unsafe(link_section = "sandstorm")]
+        static SANDSTORM_MODULE: [u8; $crate::abi::MODULE_SECTION_BYTES] = $crate::abi::module_section(
+            layout_of(&(entry as fn(*mut $crate::abi::InvocationHeader) -> _)),
+            $api_fingerprint,
+        );
     };
 }
 

@@ -201,13 +201,13 @@ impl CompilerLauncher {
         let source = folder.path().join("probe.rs");
         std::fs::write(&source, "#![no_std]\n").map_err(|error| BuildError::io("writing a scratch file", error))?;
         let limits = CompileLimits::default();
-        let mut arguments: Vec<OsString> = vec!["--sysroot".into(), toolchain.root.clone().into()];
+        let mut arguments: Vec<OsString> = vec!["--sysroot".into(), toolchain.native().root.clone().into()];
         arguments.extend(["--edition=2024", "--crate-type=rlib", "probe.rs"].map(OsString::from));
         let run = ConfinedCommand {
             program: &toolchain.rustc.program,
             arguments,
             folder: folder.path(),
-            readable: vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()],
+            readable: vec![toolchain.rustc.sysroot.clone(), toolchain.native().root.clone()],
             limits: &limits,
             cpu: limits.cpu,
             wall: limits.wall,

@@ -12,6 +12,7 @@ mod build_queue;
 mod builder_config;
 pub mod check;
 mod compile;
+mod compiler_run;
 mod confined_command;
 mod diagnostic;
 mod embedded;
@@ -20,6 +21,8 @@ mod hostile_tests;
 mod launcher;
 pub mod limits;
 mod manifest;
+#[cfg(test)]
+mod module_tests;
 mod mounts;
 pub mod offline;
 #[cfg(test)]
@@ -43,12 +46,14 @@ mod tests;
 pub mod token_file;
 #[cfg(test)]
 mod variant_tests;
+mod wasm_module;
 
 pub use artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
 pub use build_queue::{BuildPermit, BuildQueue, QueueRefusal, QueueTicket};
 pub use builder_config::BuilderConfig;
 pub use check::check;
-pub use compile::{BuiltLibrary, CompileJob, build_library, compile};
+pub use compile::{BuiltLibrary, build_library, compile};
+pub use compiler_run::CompileJob;
 pub use diagnostic::{Diagnostic, Severity};
 pub use embedded::{api_fingerprint, checker_fingerprint};
 pub use launcher::{CompilerLauncher, ConfinementOptions};

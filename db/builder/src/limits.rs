@@ -29,6 +29,9 @@ pub const RENDERED_BYTES: usize = 8 << 10;
 /// a megabyte of source makes some 10 MiB; more is refused.
 pub const MIR_BYTES: u64 = 128 << 20;
 
+/// Bytes of a module's stack, which begins at address 0 of its memory: as much as a native extension's.
+pub const MODULE_STACK_BYTES: u64 = 1 << 20;
+
 /// Highest version of an extension: what JSON's numbers carry exactly. Versions grow by one with each push, so none is
 /// ever short of a successor.
 pub const MAX_VERSION: u64 = 1 << 53;
@@ -52,7 +55,7 @@ pub const REMOTE_HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Builds of one tenant that wait at a builder's own service: its servers have queues of their own before it.
 pub const MAX_SERVICE_WAITING: u32 = 4;
 
-/// What one build (three runs of the compiler) may use. Defaults leave room for honest extensions (0.3 s of CPU time,
+/// What one build (two or three runs of the compiler) may use. Defaults leave room for honest extensions (0.3 s of CPU time,
 /// 150 MB; on a virtual machine beside busy neighbours the largest here took more than 10 s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

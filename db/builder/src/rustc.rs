@@ -5,8 +5,11 @@ use std::process::Command;
 
 use super::BuildError;
 
-/// Target that extensions are built for: the wrapper reads the worker's block through `gs`.
+/// Target of native extensions, and of the compiler: the wrapper reads the worker's block through `gs`.
 pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Target of the modules of sandboxed extensions.
+pub(super) const MODULE_TARGET: &str = "wasm32-unknown-unknown";
 
 const INSTALL: &str = "install Rust (https://rustup.rs), or name the compiler with --rustc FILE or rustc = \"FILE\" under \
                        [builder]; `rustc --print sysroot` prints the folder that has it as bin/rustc";
@@ -67,9 +70,9 @@ impl Rustc {
         digest.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
     }
 
-    /// Folder of the compiled standard library.
-    pub(super) fn target_libraries(&self) -> PathBuf {
-        self.sysroot.join("lib/rustlib").join(TARGET).join("lib")
+    /// Folder of the compiled standard library for a target.
+    pub(super) fn target_libraries(&self, target: &str) -> PathBuf {
+        self.sysroot.join("lib/rustlib").join(target).join("lib")
     }
 }
 

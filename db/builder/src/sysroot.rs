@@ -1,8 +1,9 @@
-//! A sysroot of our own: core, alloc and compiler_builtins of the real one, the extension API and the vetted libraries.
-//! Nothing else exists for a tenant's crate: `std` cannot be named because it is not there.
+//! Sysroots of our own, one for each target: core, alloc and compiler_builtins of the real one, the extension API and the
+//! vetted libraries. Nothing else exists for a tenant's crate: `std` cannot be named because it is not there.
 //!
-//! It is stored under `<state>/sysroot-<fingerprint>/`. It is built in a temporary folder and renamed into place, so a
-//! reader never sees half of one. Two builders that make it at once do no harm.
+//! They are stored under `<state>/sysroot-<fingerprint>/` and `<state>/sysroot-wasm32-<fingerprint>/`. Each is built in a
+//! temporary folder and renamed into place, so a reader never sees half of one. Two builders that make it at once do no
+//! harm.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use std::process::Command;
 use data_encoding::HEXLOWER;
 
 use super::artifact::Sha256;
-use super::rustc::{Rustc, TARGET};
+use super::rustc::{MODULE_TARGET, Rustc, TARGET};
 use super::{BuildError, Diagnostic, MANIFEST_FILE, PushedSource, ScratchDir, embedded};
 
 /// Changes when the layout of the sysroot or the flags of its crates do.
@@ -22,26 +23,63 @@ const LAYOUT: u32 = 1;
 /// The standard crates that a tenant may link to. Those two need compiler_builtins, which cannot be named.
 const STANDARD: [&str; 3] = ["libcore-", "liballoc-", "libcompiler_builtins-"];
 
-/// Flags of every crate that ends up in an extension's library.
+/// What extensions are compiled for.
+#[derive(Debug)]
+pub(super) struct BuildTarget {
+    /// The compiler's name of it.
+    pub(super) triple: &'static str,
+    /// Beginning of the names of its sysroots' folders.
+    folder: &'static str,
+    /// Flags of every crate that ends up in an extension.
+    pub(super) codegen: &'static [&'static str],
+}
+
+/// Libraries of the native tier.
 ///
 /// The compiler's optimisations of its intermediate form are off. This compiler's miscompile safe code (rust-lang issue
 /// 158206: the one answer of a comparison is yes and no), and no audit looks at their output. LLVM does the inlining
 /// and simplification in their place. That option is unstable, so the compiler is set to allow no unstable features as
 /// well.
-pub(super) const CODEGEN: [&str; 12] = [
-    "--target",
-    TARGET,
-    "-Copt-level=3",
-    "-Cpanic=abort",
-    "-Ccodegen-units=1",
-    "-Cdebuginfo=0",
-    "-Cembed-bitcode=no",
-    "-Coverflow-checks=off",
-    "-Crelocation-model=pic",
-    "-Csymbol-mangling-version=v0",
-    "-Zmir-opt-level=0",
-    "-Zallow-features=",
-];
+static NATIVE: BuildTarget = BuildTarget {
+    triple: TARGET,
+    folder: "sysroot",
+    codegen: &[
+        "--target",
+        TARGET,
+        "-Copt-level=3",
+        "-Cpanic=abort",
+        "-Ccodegen-units=1",
+        "-Cdebuginfo=0",
+        "-Cembed-bitcode=no",
+        "-Coverflow-checks=off",
+        "-Crelocation-model=pic",
+        "-Csymbol-mangling-version=v0",
+        "-Zmir-opt-level=0",
+        "-Zallow-features=",
+    ],
+};
+
+/// Modules of the sandboxed tier.
+///
+/// The compiler optimises its intermediate form as it does by default: a miscompiled extension harms nobody but itself.
+/// There is no link-time optimisation, which takes half as much CPU time again and makes modules no smaller. A module is
+/// compiled once more, to machine code, as a whole: what it would bring is done there.
+static MODULE: BuildTarget = BuildTarget {
+    triple: MODULE_TARGET,
+    folder: "sysroot-wasm32",
+    codegen: &[
+        "--target",
+        MODULE_TARGET,
+        "-Copt-level=3",
+        "-Cpanic=abort",
+        "-Ccodegen-units=1",
+        "-Cdebuginfo=0",
+        "-Cembed-bitcode=no",
+        "-Coverflow-checks=off",
+        "-Csymbol-mangling-version=v0",
+        "-Zallow-features=",
+    ],
+};
 
 /// The environment variable that lets a compiler accept such options.
 pub(super) const ENVIRONMENT: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
@@ -70,13 +108,35 @@ pub struct VettedLibrary {
     pub version: String,
 }
 
-/// A compiler with its own sysroot, ready to compile extensions.
+/// A sysroot of ours.
+#[derive(Clone, Debug)]
+pub(super) struct Sysroot {
+    /// Its folder.
+    pub(super) root: PathBuf,
+    /// What it compiles for.
+    pub(super) target: &'static BuildTarget,
+}
+
+impl Sysroot {
+    /// Folder of our own crates.
+    pub(super) fn crates(&self) -> PathBuf {
+        self.root.join("crates")
+    }
+
+    /// The rlib of one of our own crates.
+    pub(super) fn rlib(&self, crate_name: &str) -> PathBuf {
+        self.crates().join(format!("lib{crate_name}.rlib"))
+    }
+}
+
+/// A compiler with its own sysroots, ready to compile extensions.
 #[derive(Clone, Debug)]
 pub struct Toolchain {
     /// The compiler.
     pub rustc: Rustc,
-    /// Our sysroot.
-    pub root: PathBuf,
+    native: Sysroot,
+    /// The compiler may come without what modules need: then the reason, for those who push one.
+    module: Result<Sysroot, BuildError>,
     /// Folder for the scratch files of builds.
     pub scratch: ScratchDir,
     /// The vetted libraries, by package name.
@@ -93,7 +153,8 @@ struct LibrarySource {
 }
 
 impl Toolchain {
-    /// Finds the compiler and makes the sysroot if there is none yet (about a second).
+    /// Finds the compiler and makes the sysroots if there are none yet (about a second for each). Without the standard
+    /// library for modules it says so, and makes libraries only.
     ///
     /// # Errors
     /// `Toolchain` when there is no usable compiler or a library does not compile; `Internal` for files.
@@ -103,31 +164,36 @@ impl Toolchain {
         fs::create_dir_all(&config.state).map_err(|error| io("creating", &config.state, error))?;
         let scratch = ScratchDir::open(&config.state)?;
         let state = config.state.canonicalize().map_err(|error| io("resolving", &config.state, error))?;
-        let root = state.join(format!("sysroot-{}", fingerprint(&rustc, &sources)));
-        let libraries = sources
-            .iter()
-            .map(|(package, source)| {
-                let crate_name = package.replace('-', "_");
-                (
-                    package.clone(),
-                    VettedLibrary { package: package.clone(), crate_name, version: source.version.clone() },
-                )
-            })
-            .collect();
-        let toolchain = Toolchain { rustc, root, scratch, libraries, sources };
-        if !toolchain.root.is_dir() {
-            if let Some(said) = config.said {
-                said(&format!(
-                    "preparing the standard library for extensions, once for rustc {}: a few seconds",
-                    toolchain.rustc.release
-                ));
+        let maker = SysrootMaker { rustc: &rustc, sources: &sources, state: &state, scratch: &scratch };
+        let native = maker.sysroot(&NATIVE, config.said)?;
+        let module = match maker.sysroot(&MODULE, config.said) {
+            Err(BuildError::Toolchain(why)) => {
+                if let Some(said) = config.said {
+                    said(&format!("sandboxed extensions cannot be built: {why}"));
+                }
+                Err(BuildError::Toolchain(why))
             }
-            toolchain.make(&state)?;
-        }
-        // Compilers that run as another user read it; it contains no secrets.
-        let readable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(&toolchain.root, readable).map_err(|error| io("opening", &toolchain.root, error))?;
-        Ok(toolchain)
+            made => Ok(made?),
+        };
+        let library = |(package, source): (&String, &LibrarySource)| {
+            let crate_name = package.replace('-', "_");
+            (package.clone(), VettedLibrary { package: package.clone(), crate_name, version: source.version.clone() })
+        };
+        let libraries = sources.iter().map(library).collect();
+        Ok(Toolchain { rustc, native, module, scratch, libraries, sources })
+    }
+
+    /// The sysroot of libraries.
+    pub(super) fn native(&self) -> &Sysroot {
+        &self.native
+    }
+
+    /// The sysroot of modules.
+    ///
+    /// # Errors
+    /// `Toolchain`: one line that says what is missing and what to install.
+    pub(super) fn module(&self) -> Result<&Sysroot, BuildError> {
+        self.module.as_ref().map_err(BuildError::clone)
     }
 
     /// Names in Rust of the libraries that a source names.
@@ -148,52 +214,72 @@ impl Toolchain {
         Diagnostic::refused(MANIFEST_FILE, "", 0..0, "libraries", &message)
     }
 
-    /// Folder of our own crates in the sysroot.
-    pub(super) fn crates(&self) -> PathBuf {
-        self.root.join("crates")
-    }
-
-    /// The rlib of one of our own crates.
-    pub(super) fn rlib(&self, crate_name: &str) -> PathBuf {
-        self.crates().join(format!("lib{crate_name}.rlib"))
-    }
-
     /// The source of a library, for builds that need it for another purpose: crate name, edition, files.
     pub(super) fn library_source(&self, package: &str) -> Option<(&str, &[(String, String)])> {
         self.sources.get(package).map(|source| (source.edition.as_str(), source.files.as_slice()))
     }
+}
 
-    fn make(&self, state: &Path) -> Result<(), BuildError> {
+/// Makes the sysroots of one compiler.
+struct SysrootMaker<'a> {
+    rustc: &'a Rustc,
+    sources: &'a BTreeMap<String, LibrarySource>,
+    state: &'a Path,
+    scratch: &'a ScratchDir,
+}
+
+impl SysrootMaker<'_> {
+    /// Returns the sysroot of a target; makes it if there is none.
+    fn sysroot(&self, target: &'static BuildTarget, said: Option<fn(&str)>) -> Result<Sysroot, BuildError> {
+        let name = format!("{}-{}", target.folder, fingerprint(self.rustc, self.sources, target));
+        let sysroot = Sysroot { root: self.state.join(name), target };
+        if !sysroot.root.is_dir() {
+            if let Some(said) = said {
+                said(&format!(
+                    "preparing the standard library for extensions, once for rustc {} and {}: a few seconds",
+                    self.rustc.release, target.triple
+                ));
+            }
+            self.make(&sysroot)?;
+        }
+        // Compilers that run as another user read it; it contains no secrets.
+        let readable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&sysroot.root, readable).map_err(|error| io("opening", &sysroot.root, error))?;
+        Ok(sysroot)
+    }
+
+    fn make(&self, sysroot: &Sysroot) -> Result<(), BuildError> {
+        let (state, triple) = (self.state, sysroot.target.triple);
         let fresh = tempfile::Builder::new()
             .prefix("making-")
             .tempdir_in(state)
             .map_err(|error| io("creating a folder in", state, error))?;
-        let target = fresh.path().join("lib/rustlib").join(TARGET).join("lib");
-        let crates = fresh.path().join("crates");
-        for folder in [&target, &crates] {
+        let making = Sysroot { root: fresh.path().to_owned(), target: sysroot.target };
+        let standard = making.root.join("lib/rustlib").join(triple).join("lib");
+        for folder in [&standard, &making.crates()] {
             fs::create_dir_all(folder).map_err(|error| io("creating", folder, error))?;
         }
-        copy_standard(&self.rustc.target_libraries(), &target)?;
+        copy_standard(&self.rustc.target_libraries(triple), &standard, triple)?;
         let api: Vec<(&str, &str)> = embedded::API.to_vec();
-        self.compile_crate(fresh.path(), "sandstorm_api", "2024", &api)?;
-        for (package, source) in &self.sources {
+        self.compile_crate(&making, "sandstorm_api", "2024", &api)?;
+        for (package, source) in self.sources {
             let files: Vec<(&str, &str)> =
                 source.files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-            self.compile_crate(fresh.path(), &package.replace('-', "_"), &source.edition, &files)?;
+            self.compile_crate(&making, &package.replace('-', "_"), &source.edition, &files)?;
         }
-        let fresh = fresh.keep();
-        match fs::rename(&fresh, &self.root) {
+        let (fresh, root) = (fresh.keep(), &sysroot.root);
+        match fs::rename(&fresh, root) {
             Ok(()) => Ok(()),
             // Another builder was first; its result is the same.
-            Err(_) if self.root.is_dir() => fs::remove_dir_all(&fresh).map_err(|error| io("removing", &fresh, error)),
-            Err(error) => Err(io("renaming to", &self.root, error)),
+            Err(_) if root.is_dir() => fs::remove_dir_all(&fresh).map_err(|error| io("removing", &fresh, error)),
+            Err(error) => Err(io("renaming to", root, error)),
         }
     }
 
     /// Compiles a trusted crate into `<sysroot>/crates`.
     fn compile_crate(
         &self,
-        sysroot: &Path,
+        sysroot: &Sysroot,
         crate_name: &str,
         edition: &str,
         files: &[(&str, &str)],
@@ -204,20 +290,21 @@ impl Toolchain {
             .env(ENVIRONMENT.0, ENVIRONMENT.1)
             .current_dir(folder.path())
             .arg("--sysroot")
-            .arg(sysroot)
+            .arg(&sysroot.root)
             .args(["--crate-name", crate_name, "--crate-type=rlib", "--edition", edition, "--cap-lints=allow"])
-            .args(CODEGEN)
+            .args(sysroot.target.codegen)
             .arg(format!("--remap-path-prefix=src={crate_name}/src"))
             .arg("--out-dir")
-            .arg(sysroot.join("crates"))
+            .arg(sysroot.crates())
             .arg("src/lib.rs")
             .output()
             .map_err(|error| io("running", &self.rustc.program, error))?;
         if output.status.success() {
             return Ok(());
         }
+        let (release, triple) = (&self.rustc.release, sysroot.target.triple);
         let text = String::from_utf8_lossy(&output.stderr);
-        Err(BuildError::Toolchain(format!("{} {} cannot compile {crate_name}:\n{text}", "rustc", self.rustc.release)))
+        Err(BuildError::Toolchain(format!("rustc {release} cannot compile {crate_name} for {triple}:\n{text}")))
     }
 }
 
@@ -245,10 +332,15 @@ fn io(what: &str, path: &Path, error: std::io::Error) -> BuildError {
     BuildError::io(&format!("{what} {}", path.display()), error)
 }
 
-/// Copies the standard crates: there must be exactly one of each.
-fn copy_standard(from: &Path, to: &Path) -> Result<(), BuildError> {
+/// Copies the standard crates of a target: there must be exactly one of each.
+fn copy_standard(from: &Path, to: &Path, triple: &str) -> Result<(), BuildError> {
     let mut copied = [0_usize; STANDARD.len()];
-    for entry in fs::read_dir(from).map_err(|error| io("reading", from, error))? {
+    let entries = match fs::read_dir(from) {
+        // The target is not installed.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        read => Some(read.map_err(|error| io("reading", from, error))?),
+    };
+    for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(|error| io("reading", from, error))?;
         let name = entry.file_name();
         let text = name.to_string_lossy();
@@ -261,7 +353,7 @@ fn copy_standard(from: &Path, to: &Path) -> Result<(), BuildError> {
     match copied.iter().position(|count| *count != 1) {
         None => Ok(()),
         Some(index) => Err(BuildError::Toolchain(format!(
-            "the builder needs the standard library for {TARGET}: {} files {}*.rlib in {}; run `rustup target add {TARGET}`",
+            "the builder needs the standard library for {triple}: {} files {}*.rlib in {}; run `rustup target add {triple}`",
             copied[index],
             STANDARD[index],
             from.display()
@@ -330,12 +422,12 @@ fn read_files(folder: &Path, inside: &str, files: &mut Vec<(String, String)>) ->
 }
 
 /// A fingerprint of the sysroot's inputs: 16 hexadecimal digits.
-fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>) -> String {
+fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>, target: &BuildTarget) -> String {
     let mut hasher = Sha256::new();
     let mut add = |text: &str| hasher.update_with_length(text.as_bytes());
     add(&LAYOUT.to_string());
     add(&rustc.verbose);
-    CODEGEN.iter().for_each(|flag| add(flag));
+    target.codegen.iter().for_each(|flag| add(flag));
     embedded::API.iter().for_each(|(path, text)| {
         add(path);
         add(text);
@@ -349,4 +441,31 @@ fn fingerprint(rustc: &Rustc, sources: &BTreeMap<String, LibrarySource>) -> Stri
         });
     }
     HEXLOWER.encode(&hasher.finish()[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{source, toolchain};
+    use super::*;
+
+    #[test]
+    fn a_compiler_that_cannot_make_modules_says_what_is_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Toolchain { rustc, scratch, sources, .. } = toolchain().clone();
+        let rustc = Rustc { sysroot: folder.path().to_owned(), ..rustc };
+        let maker = SysrootMaker { rustc: &rustc, sources: &sources, state: folder.path(), scratch: &scratch };
+        let missing = maker.sysroot(&MODULE, None).map(|_| ()).expect_err("there is none");
+        let toolchain = Toolchain { module: Err(missing), ..toolchain().clone() };
+        let Err(BuildError::Toolchain(why)) = toolchain.module() else { panic!("{:?}", toolchain.module) };
+        assert!(why.contains("run `rustup target add wasm32-unknown-unknown`") && !why.contains('\n'), "{why}");
+        let source = source(
+            "#![no_std]\npub async fn run(_: sandstorm_api::Db<'_>, _: &[u8]) -> Result<(), sandstorm_api::Error> { Ok(()) }",
+        );
+        let job = super::super::tests::job();
+        super::super::compile(&toolchain, &source, &job).unwrap_or_else(|error| panic!("libraries: {error}"));
+        assert!(matches!(
+            super::super::wasm_module::build_module(&toolchain, &source, &job),
+            Err(BuildError::Toolchain(_))
+        ));
+    }
 }

@@ -66,7 +66,7 @@ pub(super) fn source(text: &str) -> PushedSource {
 }
 
 /// The extensions of this repository: name and source.
-fn extensions() -> Vec<(String, PushedSource)> {
+pub(super) fn extensions() -> Vec<(String, PushedSource)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ext");
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("ext/") {
@@ -79,6 +79,19 @@ fn extensions() -> Vec<(String, PushedSource)> {
     found.sort_by(|a, b| a.0.cmp(&b.0));
     assert!(found.len() >= 10, "{}", found.len());
     found
+}
+
+/// The files of `tests/ordinary`: path and source. Each is a crate of many small extensions.
+pub(super) fn ordinary() -> Vec<(String, PushedSource)> {
+    const RUN: &str =
+        "pub async fn run(_: sandstorm_api::Db<'_>, _: &[u8]) -> Result<(), sandstorm_api::Error> { Ok(()) }";
+    let entries = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ordinary")).expect("the folder");
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("text");
+        (path.display().to_string(), source(&format!("{text}\n{RUN}\n")))
+    };
+    entries.map(read).collect()
 }
 
 #[test]

@@ -1,0 +1,52 @@
+//! Compiles a checked source to a WebAssembly module, the first half of the sandboxed tier: the tenant's crate, then the
+//! generated wrapper around it. What the module does is confined by what is made of it later, so nothing is audited
+//! here.
+
+use super::compiler_run::{BuildRun, CompileJob};
+use super::diagnostic::Diagnostic;
+use super::sysroot::Toolchain;
+use super::{BuildError, PushedSource, limits};
+
+/// A module and the compiler's warnings about its source.
+#[derive(Clone, Debug)]
+pub(crate) struct BuiltModule {
+    /// The module.
+    pub(crate) wasm: Vec<u8>,
+    /// The compiler's warnings.
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// The linked module.
+const MODULE_FILE: &str = "wrapper.wasm";
+
+/// Flags of the wrapper's compilation that choose the linker, and lay out the module's memory.
+///
+/// The stack comes first, so that its overflow is an access below zero and not a change of data. Debug information goes,
+/// the names stay: the next step tells read-only segments by theirs.
+const LINKING: [&str; 6] = [
+    "-Clinker-flavor=wasm-ld",
+    "-Clinker=rust-lld",
+    "-Clink-arg=--threads=1",
+    "-Clink-arg=--stack-first",
+    "-Clink-arg=--export=__heap_base",
+    "-Cstrip=debuginfo",
+];
+
+/// Compiles a source that the checker has passed for the sandboxed tier, and returns the module and the warnings.
+///
+/// # Errors
+/// `Compile` with the compiler's messages; `Limit` when it exceeds a limit; `Refused` for an unknown library; `Toolchain`
+/// when the compiler cannot make modules; `Sandbox` and `Internal` when the compiler could not be run.
+pub(crate) fn build_module(
+    toolchain: &Toolchain,
+    source: &PushedSource,
+    job: &CompileJob,
+) -> Result<BuiltModule, BuildError> {
+    let build = BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?;
+    let warnings = build.tenant()?;
+    let stack = format!("-Clink-arg=-zstack-size={}", limits::MODULE_STACK_BYTES);
+    let linking: Vec<&str> = LINKING.into_iter().chain([stack.as_str()]).collect();
+    build.wrapper(&linking, MODULE_FILE)?;
+    let wasm = build.output(MODULE_FILE, "module")?;
+    Ok(BuiltModule { wasm, warnings })
+}
