@@ -41,7 +41,7 @@ pub fn build_library(
     let warnings = build.tenant()?;
     audit(&build)?;
     build.wrapper(&LINKING, LIBRARY_FILE)?;
-    let elf = build.output(LIBRARY_FILE, "library")?;
+    let elf = build.session.output(LIBRARY_FILE, "library")?;
     Ok(BuiltLibrary { elf, warnings })
 }
 
@@ -70,7 +70,7 @@ fn audit(build: &BuildRun<'_>) -> Result<(), BuildError> {
     let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];
     arguments.extend(bodies.map(OsString::from));
     arguments.push(format!("-Zdump-mir-dir={MIR_FOLDER}").into());
-    build.rustc(arguments)?;
+    build.session.rustc(arguments)?;
     let text = read_text(&build.folder().join("tenant.mir"), limits::MIR_BYTES)?;
     let forms = audit::MirDump { text, bodies: read_bodies(&build.folder().join(MIR_FOLDER))? };
     let parameters = type_parameters(build.source)?;

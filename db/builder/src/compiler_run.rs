@@ -24,15 +24,20 @@ pub struct CompileJob {
     pub limits: CompileLimits,
 }
 
-/// One build: a few runs of the compiler, whose CPU and wall time count together.
-pub(super) struct BuildRun<'a> {
+/// A few runs of the compiler in one scratch folder, whose CPU and wall time count together.
+pub(super) struct CompilerSession<'a> {
     toolchain: &'a Toolchain,
     sysroot: &'a Sysroot,
-    pub(super) source: &'a PushedSource,
     job: &'a CompileJob,
     folder: TempDir,
-    externs: Vec<(String, PathBuf)>,
     left: Cell<RemainingBudget>,
+}
+
+/// The build of a tenant's crate and of the wrapper around it.
+pub(super) struct BuildRun<'a> {
+    pub(super) session: CompilerSession<'a>,
+    pub(super) source: &'a PushedSource,
+    externs: Vec<(String, PathBuf)>,
 }
 
 /// The limits that are left for the following runs.
@@ -62,25 +67,24 @@ impl<'a> BuildRun<'a> {
     ) -> Result<BuildRun<'a>, BuildError> {
         source.validate()?;
         let externs = externs(toolchain, sysroot, source)?;
-        let folder = toolchain.scratch.folder("build-")?;
-        write_files(folder.path(), source, &wrapper(items))?;
-        let left = Cell::new(RemainingBudget::of(&job.limits));
-        Ok(BuildRun { toolchain, sysroot, source, job, folder, externs, left })
+        let session = CompilerSession::begin(toolchain, sysroot, job)?;
+        write_files(session.folder(), source, &wrapper(items))?;
+        Ok(BuildRun { session, source, externs })
     }
 
     /// The scratch folder.
     pub(super) fn folder(&self) -> &Path {
-        self.folder.path()
+        self.session.folder()
     }
 
     /// The moment at which the build must have ended.
     pub(super) fn until(&self) -> Instant {
-        self.left.get().until
+        self.session.left.get().until
     }
 
     /// The flags of every compilation of the tenant's crate.
     pub(super) fn tenant_arguments(&self) -> Vec<OsString> {
-        let mut arguments = arguments(self.sysroot, "tenant", "rlib", &self.externs);
+        let mut arguments = arguments(self.session.sysroot, "tenant", "rlib", &self.externs);
         arguments.extend(["-Funsafe_code", ROOT_FILE].map(OsString::from));
         arguments
     }
@@ -89,7 +93,7 @@ impl<'a> BuildRun<'a> {
     pub(super) fn tenant(&self) -> Result<Vec<Diagnostic>, BuildError> {
         let mut arguments = self.tenant_arguments();
         arguments.push("--emit=link=libtenant.rlib,dep-info=tenant.d".into());
-        let messages = self.rustc(arguments)?;
+        let messages = self.session.rustc(arguments)?;
         let read = fs::read_to_string(self.folder().join("tenant.d"))
             .map_err(|error| BuildError::io("reading tenant.d", error))?;
         check_dependencies(&read, self.source)?;
@@ -100,13 +104,41 @@ impl<'a> BuildRun<'a> {
     pub(super) fn wrapper(&self, linking: &[&str], output: &str) -> Result<(), BuildError> {
         let mut externs = self.externs.clone();
         externs.push(("tenant".to_owned(), self.folder().join("libtenant.rlib")));
-        let mut arguments = arguments(self.sysroot, "wrapper", "cdylib", &externs);
+        let mut arguments = arguments(self.session.sysroot, "wrapper", "cdylib", &externs);
         arguments.extend(linking.iter().map(OsString::from));
         arguments.extend([format!("--emit=link={output}"), WRAPPER_FILE.to_owned()].map(OsString::from));
-        match self.rustc(arguments) {
+        match self.session.rustc(arguments) {
             Err(BuildError::Compile(diagnostics)) => Err(BuildError::Compile(explain_wrapper(diagnostics))),
             other => other.map(|_| ()),
         }
+    }
+}
+
+impl<'a> CompilerSession<'a> {
+    /// Makes a scratch folder; the job's limits count from now on.
+    pub(super) fn begin(
+        toolchain: &'a Toolchain,
+        sysroot: &'a Sysroot,
+        job: &'a CompileJob,
+    ) -> Result<CompilerSession<'a>, BuildError> {
+        let folder = toolchain.scratch.folder("build-")?;
+        Ok(CompilerSession { toolchain, sysroot, job, folder, left: Cell::new(RemainingBudget::of(&job.limits)) })
+    }
+
+    /// Makes another scratch folder, for another target, under what is left of the limits.
+    pub(super) fn next(&self, sysroot: &'a Sysroot) -> Result<CompilerSession<'a>, BuildError> {
+        let folder = self.toolchain.scratch.folder("build-")?;
+        Ok(CompilerSession { sysroot, folder, left: self.left.clone(), ..*self })
+    }
+
+    /// The scratch folder.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Flags of a crate of our own that needs nothing but core.
+    pub(super) fn arguments(&self, crate_name: &str, kind: &str) -> Vec<OsString> {
+        arguments(self.sysroot, crate_name, kind, &[])
     }
 
     /// Reads a linked file, which `what` names in messages.
@@ -126,7 +158,7 @@ impl<'a> BuildRun<'a> {
 
     /// Runs the compiler; returns its warnings.
     pub(super) fn rustc(&self, arguments: Vec<OsString>) -> Result<Vec<Diagnostic>, BuildError> {
-        let BuildRun { toolchain, sysroot, job, .. } = *self;
+        let CompilerSession { toolchain, sysroot, job, .. } = *self;
         let folder = self.folder();
         let readable = vec![toolchain.rustc.sysroot.clone(), sysroot.root.clone()];
         let RemainingBudget { cpu, until } = self.left.get();

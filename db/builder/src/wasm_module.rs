@@ -2,18 +2,19 @@
 //! generated wrapper around it. What the module does is confined by what is made of it later, so nothing is audited
 //! here.
 
-use super::compiler_run::{BuildRun, CompileJob};
+use super::compiler_run::{BuildRun, CompileJob, CompilerSession};
 use super::diagnostic::Diagnostic;
 use super::sysroot::Toolchain;
 use super::{BuildError, PushedSource, limits};
 
-/// A module and the compiler's warnings about its source.
-#[derive(Clone, Debug)]
-pub(crate) struct BuiltModule {
+/// A module, the compiler's warnings about its source, and the session that it was built in, for what follows.
+pub(crate) struct BuiltModule<'a> {
     /// The module.
     pub(crate) wasm: Vec<u8>,
     /// The compiler's warnings.
     pub(crate) warnings: Vec<Diagnostic>,
+    /// The runs of the compiler so far.
+    pub(crate) session: CompilerSession<'a>,
 }
 
 /// The linked module.
@@ -37,16 +38,16 @@ const LINKING: [&str; 6] = [
 /// # Errors
 /// `Compile` with the compiler's messages; `Limit` when it exceeds a limit; `Refused` for an unknown library; `Toolchain`
 /// when the compiler cannot make modules; `Sandbox` and `Internal` when the compiler could not be run.
-pub(crate) fn build_module(
-    toolchain: &Toolchain,
-    source: &PushedSource,
-    job: &CompileJob,
-) -> Result<BuiltModule, BuildError> {
+pub(crate) fn build_module<'a>(
+    toolchain: &'a Toolchain,
+    source: &'a PushedSource,
+    job: &'a CompileJob,
+) -> Result<BuiltModule<'a>, BuildError> {
     let build = BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?;
     let warnings = build.tenant()?;
     let stack = format!("-Clink-arg=-zstack-size={}", limits::MODULE_STACK_BYTES);
     let linking: Vec<&str> = LINKING.into_iter().chain([stack.as_str()]).collect();
     build.wrapper(&linking, MODULE_FILE)?;
-    let wasm = build.output(MODULE_FILE, "module")?;
-    Ok(BuiltModule { wasm, warnings })
+    let wasm = build.session.output(MODULE_FILE, "module")?;
+    Ok(BuiltModule { wasm, warnings, session: build.session })
 }

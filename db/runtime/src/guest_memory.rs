@@ -267,12 +267,9 @@ impl GuestMemory {
         true
     }
 
-    /// Returns whether an address is what the stack pointer of a module becomes that goes below 0.
+    /// Returns whether an address is one that a module's stack pointer reaches below 0: above everything that there is.
     pub(super) fn is_stack_overflow(&self, address: usize) -> bool {
-        /// A frame that is larger than this, and overflows the stack, is taken for another fault.
-        const FRAME: usize = 256 << 20;
-        let top = self.base() + (1 << 32);
-        (top - FRAME..top + FRAME).contains(&address)
+        (self.base() + RECORDS_END..self.base() + RESERVED_BYTES).contains(&address)
     }
 
     /// Bytes of the stack in use beyond what every memory has.

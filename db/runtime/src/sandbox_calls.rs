@@ -111,8 +111,10 @@ fn run(
         HostFunction::ArgsLen => return Ok(u64::from(call.body.abi.args_len as u32)),
         HostFunction::ArgsCopy => call.args_copy(a),
         HostFunction::NowMs => return Ok(call.body.abi.now_ms),
-        HostFunction::MemoryCopy if c <= MEMORY_PIECE_BYTES => call.own_memory(call.memory.copy_within(a, b, c)),
-        HostFunction::MemoryFill if c <= MEMORY_PIECE_BYTES => call.own_memory(call.memory.fill(a, b as u8, c)),
+        HostFunction::MemoryCopy if c <= MEMORY_PIECE_BYTES => {
+            call.own_memory(call.memory.copy_within(a, b, c), a.max(b))
+        }
+        HostFunction::MemoryFill if c <= MEMORY_PIECE_BYTES => call.own_memory(call.memory.fill(a, b as u8, c), a),
         HostFunction::MemoryCopy | HostFunction::MemoryFill => return Err(Trap(KillCause::MemoryFault)),
         HostFunction::MemorySize => return Ok(u64::from(call.body.module_pages())),
         HostFunction::MemoryGrow => return Ok(u64::from(call.body.grow_module_memory(call.memory, a))),
@@ -149,8 +151,10 @@ impl SandboxCall<'_> {
     }
 
     /// What is wrong with an access that a module's own instruction makes ends it.
-    fn own_memory(&self, done: Result<(), u32>) -> CallResult<()> {
-        done.map_err(|_| CallError::Trap(Trap(KillCause::MemoryFault)))
+    fn own_memory(&self, done: Result<(), u32>, address: GuestAddress) -> CallResult<()> {
+        let is_overflow = self.memory.is_stack_overflow(self.memory.base() + address as usize);
+        let cause = if is_overflow { KillCause::StackOverflow } else { KillCause::MemoryFault };
+        done.map_err(|_| CallError::Trap(Trap(cause)))
     }
 
     fn prefetch(&mut self, table: u64, key: GuestAddress, len: u32, hash: GuestAddress) -> CallResult<()> {
@@ -532,7 +536,7 @@ impl SandboxCall<'_> {
     fn args_copy(&mut self, to: GuestAddress) -> CallResult<()> {
         let (from, len) = (self.body.guest_args, self.body.abi.args_len as u32);
         let done = self.memory.copy_within(to, from, len);
-        self.own_memory(done)
+        self.own_memory(done, to)
     }
 }
 

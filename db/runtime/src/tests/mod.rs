@@ -18,6 +18,7 @@ mod naps;
 mod parking;
 mod preempt;
 mod ranges;
+mod sandboxed;
 mod transactions;
 
 use std::path::PathBuf;
@@ -153,17 +154,30 @@ fn compile(name: &str, text: &str) -> Vec<u8> {
 }
 
 fn try_compile(name: &str, text: &str) -> Result<Vec<u8>, builder::BuildError> {
+    builder::compile(toolchain(), &source(name, text), &job())
+}
+
+fn toolchain() -> &'static builder::Toolchain {
     static TOOLCHAIN: OnceLock<builder::Toolchain> = OnceLock::new();
-    let toolchain = TOOLCHAIN.get_or_init(|| {
+    TOOLCHAIN.get_or_init(|| {
         let state = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/extension-tests");
         builder::Toolchain::prepare(&builder::ToolchainConfig { state, ..Default::default() }).unwrap()
-    });
+    })
+}
+
+fn source(name: &str, text: &str) -> builder::PushedSource {
     let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
     let file = builder::SourceFile { path: "src/lib.rs".into(), text: text.into() };
-    let source = builder::PushedSource::new(&manifest, vec![file]).unwrap();
-    let job = builder::CompileJob {
-        launcher: builder::CompilerLauncher::Unsandboxed,
-        limits: builder::CompileLimits::default(),
-    };
-    builder::compile(toolchain, &source, &job)
+    builder::PushedSource::new(&manifest, vec![file]).unwrap()
+}
+
+fn job() -> builder::CompileJob {
+    builder::CompileJob { launcher: builder::CompilerLauncher::Unsandboxed, limits: builder::CompileLimits::default() }
+}
+
+/// As [`compiled`], for the sandboxed tier.
+fn sandboxed(name: &str, text: &str) -> Arc<LoadedExtension> {
+    let image = builder::build_sandboxed(toolchain(), &source(name, text), &job()).unwrap().elf;
+    let library = ExtensionLibrary::load_sandboxed(&image, builder::api_fingerprint()).unwrap();
+    Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()))
 }
