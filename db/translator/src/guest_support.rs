@@ -250,7 +250,7 @@ truncate!(truncate_f64_i64, f64, i64, u64, -9223372036854777856.0, 9223372036854
 truncate!(truncate_f64_u64, f64, u64, u64, -1.0, 18446744073709551616.0);
 
 // Copies up to so many bytes by itself; more are the host's business.
-const SMALL_BYTES: u32 = 64;
+const SMALL_BYTES: u32 = 128;
 
 #[inline(never)]
 unsafe fn copy_memory(to: u32, from: u32, len: u32) {
@@ -265,13 +265,17 @@ unsafe fn copy_memory(to: u32, from: u32, len: u32) {
                     store_u64::<0>(to.wrapping_add(at), load_u64::<0>(from.wrapping_add(at)));
                     at += 8;
                 }
-                // The rest has been read already where the ranges overlap.
-                if at < len {
-                    copy_tail(to.wrapping_add(at), from.wrapping_add(at), len - at);
-                }
+                copy_tail(to.wrapping_add(at), from.wrapping_add(at), len - at);
                 return;
             }
-            return copy_many(to, from, len);
+            // The ranges overlap, and the last bytes come first.
+            let mut left = len;
+            while left >= 8 {
+                left -= 8;
+                store_u64::<0>(to.wrapping_add(left), load_u64::<0>(from.wrapping_add(left)));
+            }
+            copy_tail(to, from, left);
+            return;
         }
         copy_tail(to, from, len)
     }

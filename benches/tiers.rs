@@ -1,0 +1,232 @@
+//! Both tiers of code side by side: the same sources as native libraries and as sandboxed images, by turns in one run. Run:
+//! `cargo bench -p sandstorm-experiments --bench tiers`. Ratios within one run are what counts.
+//!
+//! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native / sandboxed
+//! with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sandstorm_builder as builder;
+use sandstorm_builder::{
+    CompileJob, CompileLimits, CompilerLauncher, PushedSource, SourceFile, Toolchain, ToolchainConfig,
+};
+use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_runtime::{Engine, InvocationHandle, PollOutcome, Watchdog};
+use sandstorm_store::{Epochs, Participant, WriteOptions};
+
+const ROUNDS: usize = 9;
+/// Records of the table: more than the processor's caches hold.
+const RECORDS: u64 = 1_000_000;
+
+const EMPTY: &str = "#![no_std]
+use sandstorm_api::prelude::*;
+
+/// Does nothing.
+pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    Ok(())
+}
+";
+
+/// Arithmetic without a read: what compilers make of it.
+const KERNELS: &str = include_str!("kernels.rs");
+
+/// The same code in both tiers.
+struct Pair {
+    native: Arc<LoadedExtension>,
+    sandboxed: Arc<LoadedExtension>,
+}
+
+struct TierBench {
+    engine: Engine,
+    participant: Participant,
+    views: Vec<Arc<TenantView>>,
+    toolchain: Toolchain,
+    running: VecDeque<InvocationHandle>,
+}
+
+impl TierBench {
+    fn new() -> TierBench {
+        let watchdog = Watchdog::spawn().expect("a watchdog");
+        let epochs = Epochs::new();
+        let directory = Directory::new(Arc::clone(&epochs));
+        let participant = epochs.register();
+        for name in ["one", "other"] {
+            directory.create_tenant(NewTenant::named(name)).expect("a tenant");
+            let table = NewTable { quota_bytes: Some(2 << 30), ..NewTable::named("records") };
+            directory.create_table(name, table).expect("a table");
+        }
+        let snapshot = directory.snapshot();
+        let views: Vec<_> = ["one", "other"].iter().map(|name| Arc::clone(snapshot.by_name(name).expect("it"))).collect();
+        let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/extension-tests");
+        let toolchain = Toolchain::prepare(&ToolchainConfig { state, ..Default::default() }).expect("a toolchain");
+        let engine = Engine::new(&watchdog, 0).expect("an engine");
+        TierBench { engine, participant, views, toolchain, running: VecDeque::new() }
+    }
+
+    fn pair(&self, name: &str, text: &str, libraries: &str) -> Pair {
+        let manifest = format!("name = \"{name}\"\nlibraries = [{libraries}]\n");
+        let files = vec![SourceFile { path: "src/lib.rs".into(), text: text.into() }];
+        let source = PushedSource::new(&manifest, files).expect("a source");
+        let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
+        let fingerprint = builder::api_fingerprint();
+        let elf = builder::compile(&self.toolchain, &source, &job).expect("a library");
+        let image = builder::build_sandboxed(&self.toolchain, &source, &job).expect("an image").elf;
+        let native = ExtensionLibrary::load(&elf, fingerprint).expect("it loads");
+        let sandboxed = ExtensionLibrary::load_sandboxed(&image, fingerprint).expect("it loads");
+        let loaded = |library| Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()));
+        Pair { native: loaded(native), sandboxed: loaded(sandboxed) }
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) {
+        let table = &self.views[0].table_by_name("records").expect("the table").table;
+        table.put(&self.participant, table.hash(key), key, value, &WriteOptions::default(), 0).expect("room");
+    }
+
+    /// Runs calls of one tenant, so many at once, or of two tenants by turns; returns nanoseconds a call.
+    fn calls(&mut self, extension: &Arc<LoadedExtension>, case: &Case<'_>, number: u64) -> f64 {
+        let budget = Budget { total_us: 60_000_000, slice_us: 60_000_000, ..Budget::default() };
+        let started = Instant::now();
+        let mut begun = 0;
+        self.engine.turn();
+        while begun < number || !self.running.is_empty() {
+            while begun < number && self.running.len() < case.at_once {
+                let view = &self.views[if case.two_tenants { begun as usize % 2 } else { 0 }];
+                let args = (case.args)(begun);
+                self.running.push_back(self.engine.begin(view, extension, &args, budget).expect("it fits"));
+                begun += 1;
+            }
+            let Some(mut invocation) = self.running.pop_front() else { break };
+            let interleave = !self.running.is_empty();
+            match self.engine.poll(&self.participant, &mut invocation, 0, interleave) {
+                PollOutcome::Pending | PollOutcome::Preempted => self.running.push_back(invocation),
+                PollOutcome::Done => {
+                    black_box(invocation.reply());
+                    self.engine.finish(&self.participant, invocation);
+                }
+                other => panic!("{other:?}: {}", String::from_utf8_lossy(invocation.text())),
+            }
+            self.engine.tidy();
+        }
+        started.elapsed().as_nanos() as f64 / number as f64
+    }
+
+    fn compare(&mut self, pair: &Pair, case: &Case<'_>) {
+        let (mut native, mut sandboxed, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..=ROUNDS {
+            let one = self.calls(&pair.native, case, case.number);
+            let other = self.calls(&pair.sandboxed, case, case.number);
+            // The first round warms up.
+            if round > 0 {
+                native.push(one);
+                sandboxed.push(other);
+                ratios.push(one / other);
+            }
+        }
+        let [native, sandboxed, ratio] = [&mut native, &mut sandboxed, &mut ratios].map(|list| {
+            list.sort_by(f64::total_cmp);
+            list[list.len() / 2]
+        });
+        println!(
+            "{:<34} {:>3} {native:>12.0} {sandboxed:>12.0}   {ratio:.2} ({:.2} to {:.2})",
+            case.name,
+            case.at_once,
+            ratios[0],
+            ratios[ratios.len() - 1]
+        );
+    }
+}
+
+struct Case<'a> {
+    name: &'a str,
+    at_once: usize,
+    two_tenants: bool,
+    number: u64,
+    args: &'a dyn Fn(u64) -> Vec<u8>,
+}
+
+fn key_of(number: u64) -> Vec<u8> {
+    format!("key-{number:026}").into_bytes()
+}
+
+/// A permutation of the records' numbers that looks random.
+fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % RECORDS
+}
+
+fn main() {
+    let mut bench = TierBench::new();
+    let table_id = bench.views[0].table_by_name("records").expect("the table").id;
+    for number in 0..RECORDS {
+        let next = key_of(scattered(number + 1));
+        let mut value = vec![next.len() as u8];
+        value.extend(next);
+        value.resize(100, 7);
+        bench.put(&key_of(number), &value);
+    }
+    const LISTS: u64 = 10_000;
+    for list in 0..LISTS {
+        let mut value = Vec::new();
+        for index in 0..32 {
+            let key = key_of(scattered(list * 32 + index));
+            value.extend((key.len() as u16).to_le_bytes());
+            value.extend(key);
+        }
+        bench.put(format!("list-{list}").as_bytes(), &value);
+    }
+    let tree = decision_tree(6);
+    bench.put(b"tree", &tree);
+    let with_key = |rest: Vec<u8>| [table_id.to_le_bytes().to_vec(), rest].concat();
+    let list_of = |number: u64| format!("list-{}", number % LISTS).into_bytes();
+    println!("{:<34} {:>3} {:>12} {:>12}   native / sandboxed", "case", "n", "native ns", "sandboxed ns");
+
+    let empty = bench.pair("empty", EMPTY, "");
+    let none = |_: u64| Vec::new();
+    for (name, two_tenants) in [("empty call, same tenant", false), ("empty call, two tenants by turns", true)] {
+        bench.compare(&empty, &Case { name, at_once: 1, two_tenants, number: 200_000, args: &none });
+    }
+    let get = bench.pair("get", include_str!("../ext/get/src/lib.rs"), "");
+    let get_args = |number: u64| with_key(key_of(scattered(number)));
+    let chain = bench.pair("chain", include_str!("../ext/chain/src/lib.rs"), "");
+    let chain_args = |number: u64| with_key([8_u32.to_le_bytes().to_vec(), key_of(scattered(number))].concat());
+    let sum = bench.pair("aggregate", include_str!("../ext/aggregate/src/lib.rs"), "");
+    let sum_args = |number: u64| with_key([0_u32.to_le_bytes().to_vec(), list_of(number)].concat());
+    for at_once in [1, 32] {
+        let case = |name, number, args| Case { name, at_once, two_tenants: false, number, args };
+        bench.compare(&get, &case("one get", 100_000, &get_args));
+        bench.compare(&chain, &case("chain of 8", 50_000, &chain_args));
+        bench.compare(&sum, &case("sum of 32", 20_000, &sum_args));
+    }
+    let digest = bench.pair("checksum", include_str!("../ext/checksum/src/lib.rs"), "\"hmac-sha256\"");
+    let digest_args = |number: u64| with_key(list_of(number));
+    bench.compare(&digest, &Case { name: "checksum", at_once: 8, two_tenants: false, number: 5_000, args: &digest_args });
+    let analysis = bench.pair("analysis", include_str!("../ext/analysis/src/lib.rs"), "");
+    let analysis_args = |number: u64| {
+        let parts = [table_id.to_le_bytes().to_vec(), 4_u16.to_le_bytes().to_vec(), b"tree".to_vec(), list_of(number)];
+        with_key(parts.concat())
+    };
+    bench.compare(&analysis, &Case { name: "analysis", at_once: 8, two_tenants: false, number: 10_000, args: &analysis_args });
+    let kernels = bench.pair("kernels", KERNELS, "");
+    for (index, name) in ["hash loop", "dependent walk", "matrix product 64x64", "numbers parsed", "sorted map"].iter().enumerate() {
+        let args = move |_: u64| vec![index as u8];
+        bench.compare(&kernels, &Case { name, at_once: 1, two_tenants: false, number: 50, args: &args });
+    }
+}
+
+/// A whole tree of so many levels, as `ext/analysis` reads it.
+fn decision_tree(levels: u32) -> Vec<u8> {
+    let inner = (1_u16 << levels) - 1;
+    let mut bytes = Vec::new();
+    for node in 0..2 * inner + 1 {
+        let (feature, left, right) = if node < inner { (node % 12, 2 * node + 1, 2 * node + 2) } else { (u16::MAX, 0, 0) };
+        for field in [feature, left, right, node % 5] {
+            bytes.extend(field.to_le_bytes());
+        }
+        bytes.extend(i64::from(node).wrapping_mul(0x0101_0101_0101).to_le_bytes());
+    }
+    bytes
+}
