@@ -9,11 +9,11 @@ use super::{BuildError, PushedSource, limits};
 
 /// A module and the compiler's warnings about its source.
 #[derive(Clone, Debug)]
-pub(crate) struct BuiltModule {
+pub struct BuiltModule {
     /// The module.
-    pub(crate) wasm: Vec<u8>,
+    pub wasm: Vec<u8>,
     /// The compiler's warnings.
-    pub(crate) warnings: Vec<Diagnostic>,
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// The linked module.
@@ -37,11 +37,7 @@ const LINKING: [&str; 6] = [
 /// # Errors
 /// `Compile` with the compiler's messages; `Limit` when it exceeds a limit; `Refused` for an unknown library; `Toolchain`
 /// when the compiler cannot make modules; `Sandbox` and `Internal` when the compiler could not be run.
-pub(crate) fn build_module(
-    toolchain: &Toolchain,
-    source: &PushedSource,
-    job: &CompileJob,
-) -> Result<BuiltModule, BuildError> {
+pub fn build_module(toolchain: &Toolchain, source: &PushedSource, job: &CompileJob) -> Result<BuiltModule, BuildError> {
     let build = BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?;
     let warnings = build.tenant()?;
     let stack = format!("-Clink-arg=-zstack-size={}", limits::MODULE_STACK_BYTES);
