@@ -1,5 +1,7 @@
 //! Hostile sources, each with the answer that it must get.
 
+use sandstorm_net::CodeTier;
+
 use super::tests::{job, sandboxed, source, toolchain};
 use super::{BuildError, CompileJob, CompileLimits, PushedSource, check, compile};
 
@@ -32,7 +34,7 @@ fn tight() -> CompileJob {
 fn answered(text: &str, answer: &Answer) {
     let source = whole(text);
     let shown: String = text.chars().take(120).collect();
-    let checked = check(&source, &["hmac_sha256".to_owned()]);
+    let checked = check(&source, &["hmac_sha256".to_owned()], CodeTier::Native);
     if let Rule(rule) = answer {
         let Err(BuildError::Refused(found)) = &checked else { panic!("`{shown}` passed the checker: {checked:?}") };
         assert!(found.iter().any(|one| one.rule.as_deref() == Some(*rule)), "`{shown}`: {found:?}");
@@ -279,11 +281,14 @@ fn whatever_nests_without_bound_is_refused_before_it_is_parsed() {
     }
     // The longest rows that pass, nested in each other.
     let rows = format!("fn f() {{ {}1{}; }}", "!(-".repeat(100), ")".repeat(100));
-    assert!(matches!(check(&whole(&rows), &[]), Ok(())), "{rows}");
+    assert!(matches!(check(&whole(&rows), &[], CodeTier::Native), Ok(())), "{rows}");
     let wide = format!("fn f() {{ let x = [{}]; }}", "a < b, |c, d| c | d, A::<u8, u8>::new(), ".repeat(50));
-    assert!(matches!(check(&whole(&wide), &[]), Ok(())), "long lists are fine");
+    assert!(matches!(check(&whole(&wide), &[], CodeTier::Native), Ok(())), "long lists are fine");
     let arms: String = (0..3_000).map(|arm| format!("A | B if x < {arm} => {{}}\n")).collect();
-    assert!(matches!(check(&whole(&format!("fn f() {{ match x {{ {arms} }} }}")), &[]), Ok(())), "many arms are fine");
+    assert!(
+        matches!(check(&whole(&format!("fn f() {{ match x {{ {arms} }} }}")), &[], CodeTier::Native), Ok(())),
+        "many arms are fine"
+    );
 }
 
 /// Long sources without deep nesting, as people and their generators write them.
@@ -299,7 +304,7 @@ fn what_is_long_and_shallow_is_no_refusal() {
         format!("fn f() {{ x == 0{alternatives} }}"),
         format!("fn f() {{ b{calls}; }}"),
     ] {
-        check(&whole(&text), &[]).unwrap_or_else(|error| panic!("{error}: {text}"));
+        check(&whole(&text), &[], CodeTier::Native).unwrap_or_else(|error| panic!("{error}: {text}"));
     }
     // A chain counts one for each link only where nothing follows it.
     let sums =

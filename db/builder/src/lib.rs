@@ -1,7 +1,8 @@
 //! The builder: takes a tenant's source, checks it, compiles it, signs the library.
 //!
 //! [`PushedSource`] is what a tenant pushes. [`Toolchain`] is the compiler with a sysroot of our own: core, alloc, the
-//! extension API and the vetted libraries, nothing else. [`compile()`] makes a library of a checked source.
+//! extension API and the vetted libraries, nothing else. [`compile()`] makes a library of a checked source, and
+//! [`build_module`] a WebAssembly module.
 #![deny(unsafe_code)]
 
 mod artifact;
@@ -44,6 +45,8 @@ mod supervise;
 mod sysroot;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tier_tests;
 pub mod token_file;
 #[cfg(test)]
 mod variant_tests;
@@ -70,6 +73,7 @@ pub use scratch::ScratchDir;
 pub use signing_key::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
 pub use sysroot::{Toolchain, ToolchainConfig, VettedLibrary};
 pub use token_file::TOKEN_FILE;
+pub use wasm_module::{BuiltModule, build_module};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
+use sandstorm_net::CodeTier;
+
 use super::sysroot::write_sources;
+use super::wasm_module::build_module;
 use super::{
     BuildError, BuilderConfig, CompileJob, CompileLimits, CompilerLauncher, Diagnostic, MANIFEST_FILE, Manifest,
     PushedSource, ROOT_FILE, Toolchain, ToolchainConfig, build_library, check, embedded,
@@ -60,22 +63,43 @@ pub fn new_extension(folder: &Path, name: &str) -> Result<(), BuildError> {
 /// The source of a new extension.
 const TEMPLATE: &str = include_str!("template/lib.rs.txt");
 
-/// Checks and compiles the extension in a folder as a server does; returns the compiler's warnings. The compiler runs
-/// unconfined: the source is the caller's own.
+/// The answer to a source in one tier.
+#[derive(Clone, Debug)]
+pub struct TierAnswer {
+    /// The tier.
+    pub tier: CodeTier,
+    /// The compiler's warnings, or what stands against the source: `Refused`, `Compile` or `Limit`.
+    pub outcome: Result<Vec<Diagnostic>, BuildError>,
+}
+
+/// Checks and compiles the extension in a folder as a server does, for the sandboxed and for the native tier. The
+/// compiler runs unconfined: the source is the caller's own.
 ///
 /// # Errors
-/// The errors with which a server would answer a push.
+/// `Refused` for a source that no tier would read; the errors that are not the source's fault.
 pub fn check_dir(
     folder: &Path,
     config: Option<&BuilderConfig>,
     said: Option<fn(&str)>,
-) -> Result<Vec<Diagnostic>, BuildError> {
+) -> Result<[TierAnswer; 2], BuildError> {
     let source = PushedSource::read(folder)?;
     let toolchain = toolchain(config, said)?;
-    check(&source, &toolchain.crate_names(&source)?)?;
+    let libraries = toolchain.crate_names(&source)?;
     let limits = config.map_or_else(CompileLimits::default, |config| config.limits);
-    build_library(&toolchain, &source, &CompileJob { launcher: CompilerLauncher::Unsandboxed, limits })
-        .map(|built| built.warnings)
+    let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits };
+    let answer = |tier| {
+        let outcome = check(&source, &libraries, tier).and_then(|()| match tier {
+            CodeTier::Sandboxed => build_module(&toolchain, &source, &job).map(|built| built.warnings),
+            CodeTier::Native => build_library(&toolchain, &source, &job).map(|built| built.warnings),
+        });
+        match outcome {
+            Ok(_) | Err(BuildError::Refused(_) | BuildError::Compile(_) | BuildError::Limit(_)) => {
+                Ok(TierAnswer { tier, outcome })
+            }
+            Err(error) => Err(error),
+        }
+    };
+    Ok([answer(CodeTier::Sandboxed)?, answer(CodeTier::Native)?])
 }
 
 /// Runs the tests of the extension in a folder against the in-memory stand-in of the store. The tests' output goes to

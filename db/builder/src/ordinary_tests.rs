@@ -1,5 +1,7 @@
 //! Tests that ordinary extensions pass the checker and compile without a warning that the builder causes.
 
+use sandstorm_net::CodeTier;
+
 use super::tests::{job, ordinary, source, toolchain};
 use super::{check, compile};
 
@@ -256,7 +258,7 @@ fn ordinary_extensions_pass_and_compile() {
     for (path, source) in ordinary() {
         let text = &source.files[0].text;
         modules += text.lines().filter(|line| line.starts_with("pub mod ")).count();
-        check(&source, &[]).unwrap_or_else(|error| panic!("{path}: {error}"));
+        check(&source, &[], CodeTier::Native).unwrap_or_else(|error| panic!("{path}: {error}"));
         compile(toolchain(), &source, &job()).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
     assert!(modules >= LEAST_MODULES, "{modules} modules: the corpus has shrunk");
@@ -265,6 +267,6 @@ fn ordinary_extensions_pass_and_compile() {
 #[test]
 fn ordinary_rust_passes_and_compiles() {
     let source = source(ORDINARY);
-    check(&source, &[]).unwrap_or_else(|error| panic!("{error}"));
+    check(&source, &[], CodeTier::Native).unwrap_or_else(|error| panic!("{error}"));
     compile(toolchain(), &source, &job()).unwrap_or_else(|error| panic!("{error}"));
 }

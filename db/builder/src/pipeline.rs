@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use sandstorm_api::abi::ABI_VERSION;
+use sandstorm_net::CodeTier;
 
 use super::artifact::{Artifact, ArtifactHeader};
 use super::builder_config::BuilderConfig;
@@ -65,7 +66,7 @@ impl InProcessBuilder {
         source: &PushedSource,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         source.validate()?;
-        check::check(source, &self.toolchain.crate_names(source)?)?;
+        check::check(source, &self.toolchain.crate_names(source)?, CodeTier::Native)?;
         let built = self.library(tenant, source)?;
         let header = ArtifactHeader {
             tenant,

@@ -15,7 +15,7 @@ use super::compile::BuiltLibrary;
 use super::compiler_run::{CompileJob, CompilerSession};
 use super::diagnostic::Diagnostic;
 use super::sysroot::Toolchain;
-use super::wasm_module::build_module;
+use super::wasm_module::build_module_in_session;
 use super::{BuildError, PushedSource};
 
 /// The file with the module, written down as Rust.
@@ -38,14 +38,14 @@ const MACHINE_CODE: [&str; 7] = [
 /// Compiles a source that the checker has passed for the sandboxed tier, and returns the image and the warnings.
 ///
 /// # Errors
-/// As for [`build_module`]; `Refused` with what the translator or the verifier has found.
+/// As for [`build_module`](super::build_module()); `Refused` with what the translator or the verifier has found.
 pub fn build_sandboxed(
     toolchain: &Toolchain,
     source: &PushedSource,
     job: &CompileJob,
 ) -> Result<BuiltLibrary, BuildError> {
-    let module = build_module(toolchain, source, job)?;
-    let session = module.session.next(toolchain.native())?;
+    let (module, session) = build_module_in_session(toolchain, source, job)?;
+    let session = session.next(toolchain.native())?;
     let elf = image_of(&session, &module.wasm)?;
     Ok(BuiltLibrary { elf, warnings: module.warnings })
 }

@@ -165,12 +165,17 @@ impl Toolchain {
         let scratch = ScratchDir::open(&config.state)?;
         let state = config.state.canonicalize().map_err(|error| io("resolving", &config.state, error))?;
         let maker = SysrootMaker { rustc: &rustc, sources: &sources, state: &state, scratch: &scratch };
-        let native = maker.sysroot(&NATIVE, config.said)?;
-        let module = match maker.sysroot(&MODULE, config.said) {
+        let say = |line: &str| config.said.iter().for_each(|said| said(line));
+        if [&NATIVE, &MODULE].into_iter().any(|target| maker.is_to_make(target)) {
+            say(&format!(
+                "preparing the standard library for extensions, once for rustc {}: a few seconds",
+                rustc.release
+            ));
+        }
+        let native = maker.sysroot(&NATIVE)?;
+        let module = match maker.sysroot(&MODULE) {
             Err(BuildError::Toolchain(why)) => {
-                if let Some(said) = config.said {
-                    said(&format!("sandboxed extensions cannot be built: {why}"));
-                }
+                say(&format!("sandboxed extensions cannot be built: {why}"));
                 Err(BuildError::Toolchain(why))
             }
             made => Ok(made?),
@@ -229,17 +234,19 @@ struct SysrootMaker<'a> {
 }
 
 impl SysrootMaker<'_> {
+    fn folder(&self, target: &BuildTarget) -> PathBuf {
+        self.state.join(format!("{}-{}", target.folder, fingerprint(self.rustc, self.sources, target)))
+    }
+
+    /// Returns whether there is no sysroot of a target, and the compiler has what it needs for one.
+    fn is_to_make(&self, target: &BuildTarget) -> bool {
+        !self.folder(target).is_dir() && self.rustc.target_libraries(target.triple).is_dir()
+    }
+
     /// Returns the sysroot of a target; makes it if there is none.
-    fn sysroot(&self, target: &'static BuildTarget, said: Option<fn(&str)>) -> Result<Sysroot, BuildError> {
-        let name = format!("{}-{}", target.folder, fingerprint(self.rustc, self.sources, target));
-        let sysroot = Sysroot { root: self.state.join(name), target };
+    fn sysroot(&self, target: &'static BuildTarget) -> Result<Sysroot, BuildError> {
+        let sysroot = Sysroot { root: self.folder(target), target };
         if !sysroot.root.is_dir() {
-            if let Some(said) = said {
-                said(&format!(
-                    "preparing the standard library for extensions, once for rustc {} and {}: a few seconds",
-                    self.rustc.release, target.triple
-                ));
-            }
             self.make(&sysroot)?;
         }
         // Compilers that run as another user read it; it contains no secrets.
@@ -454,7 +461,8 @@ mod tests {
         let Toolchain { rustc, scratch, sources, .. } = toolchain().clone();
         let rustc = Rustc { sysroot: folder.path().to_owned(), ..rustc };
         let maker = SysrootMaker { rustc: &rustc, sources: &sources, state: folder.path(), scratch: &scratch };
-        let missing = maker.sysroot(&MODULE, None).map(|_| ()).expect_err("there is none");
+        assert!(!maker.is_to_make(&MODULE), "nobody is told to wait for it");
+        let missing = maker.sysroot(&MODULE).map(|_| ()).expect_err("there is none");
         let toolchain = Toolchain { module: Err(missing), ..toolchain().clone() };
         let Err(BuildError::Toolchain(why)) = toolchain.module() else { panic!("{:?}", toolchain.module) };
         assert!(why.contains("run `rustup target add wasm32-unknown-unknown`") && !why.contains('\n'), "{why}");

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::OnceLock;
 
+use sandstorm_net::CodeTier;
+
 use super::*;
 
 pub(super) fn state() -> std::path::PathBuf {
@@ -99,7 +101,7 @@ fn every_extension_here_passes_the_checker_and_becomes_a_library() {
     let job = sandboxed().unwrap_or_else(job);
     for (name, source) in extensions() {
         let libraries = toolchain().crate_names(&source).expect("known libraries");
-        check(&source, &libraries).unwrap_or_else(|error| panic!("{name}: {error}"));
+        check(&source, &libraries, CodeTier::Native).unwrap_or_else(|error| panic!("{name}: {error}"));
         let started = std::time::Instant::now();
         let built = build_library(toolchain(), &source, &job).unwrap_or_else(|error| panic!("{name}: {error}"));
         eprintln!("{name}: {:?}, {} bytes, {} warnings", started.elapsed(), built.elf.len(), built.warnings.len());
@@ -145,7 +147,7 @@ pub fn bad(x: &u64) -> usize {
     core::mem::size_of_val(&f) + (*x as usize)
 }
 ";
-    check(&source(text), &[]).expect("no syntax shows it");
+    check(&source(text), &[], CodeTier::Native).expect("no syntax shows it");
     let found = match compile(toolchain(), &source(text), &job()) {
         Err(BuildError::Refused(found)) => found,
         other => panic!("{other:?}"),
@@ -160,8 +162,9 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     let folder = folder.path().join("visits");
     offline::new_extension(&folder, "visits").expect("written");
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
-    let warnings = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
-    assert!(warnings.is_empty(), "{warnings:?}");
+    let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(answers.iter().map(|answer| answer.tier).collect::<Vec<_>>(), [CodeTier::Sandboxed, CodeTier::Native]);
+    assert!(answers.iter().all(|answer| answer.outcome.as_ref().is_ok_and(Vec::is_empty)), "{answers:?}");
     assert!(offline::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
     assert!(offline::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
@@ -169,6 +172,27 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     // Its output is discarded: it would read as if a test of this project had failed.
     let failing = offline::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
     assert!(!failing.expect("run").success(), "a failing test is seen");
+}
+
+/// What passes in no tier but the sandboxed one, and what passes in none.
+#[test]
+fn a_check_tells_the_tiers_in_which_a_source_passes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("own");
+    offline::new_extension(&folder, "own").expect("written");
+    let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
+    let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
+    let answers = |added: &str| {
+        std::fs::write(folder.join(ROOT_FILE), format!("{text}{added}")).expect("written");
+        let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
+        answers.map(|answer| match answer.outcome {
+            Ok(warnings) => format!("{} warnings", warnings.len()),
+            Err(error) => error.diagnostics()[0].rule.clone().expect("a rule"),
+        })
+    };
+    assert_eq!(answers("pub static LIMIT: u32 = 5;\n"), ["0 warnings", "static"]);
+    assert_eq!(answers("pub fn wrong() -> u32 { \"\" }\n"), ["E0308", "E0308"]);
+    assert_eq!(answers("pub fn wrong() { unsafe {} }\n"), ["unsafe", "unsafe"]);
 }
 
 #[test]

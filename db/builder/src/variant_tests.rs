@@ -2,6 +2,8 @@
 //! function, each is refused by the syntax check, and by the audit alone. They come in the same order each time;
 //! `SANDSTORM_DEEP=1` makes many more.
 
+use sandstorm_net::CodeTier;
+
 use super::tests::{job, source, toolchain};
 use super::{BuildError, PushedSource, check, compile};
 
@@ -140,7 +142,8 @@ fn every_form_of_a_changing_guard_is_refused_by_the_audit_alone() {
         // The same guard without the forbidden action passes: it was not refused for its form.
         let text = program(&shape, "at > 3", &mut numbers);
         let fine = source(&text);
-        let answer = check(&fine, &[]).map_err(|error| error.to_string()).and_then(|()| audited(&fine));
+        let answer =
+            check(&fine, &[], CodeTier::Native).map_err(|error| error.to_string()).and_then(|()| audited(&fine));
         assert_eq!(answer, Ok(()), "\n{text}");
     }
     assert!(by_audit * 2 > count, "the compiler refuses most of these itself: {by_audit} of {count}");
@@ -172,7 +175,9 @@ fn programs_of_the_corpus_are_refused_in_every_form() {
         }
         for (form, text) in forms(&text) {
             let source = source(&text);
-            let answer = check(&source, &[]).map_err(|error| error.to_string()).and_then(|()| audited(&source));
+            let answer = check(&source, &[], CodeTier::Native)
+                .map_err(|error| error.to_string())
+                .and_then(|()| audited(&source));
             assert!(answer.is_err(), "{} as {form} was built:\n{text}", path.display());
         }
     }

@@ -7,14 +7,13 @@ use super::diagnostic::Diagnostic;
 use super::sysroot::Toolchain;
 use super::{BuildError, PushedSource, limits};
 
-/// A module, the compiler's warnings about its source, and the session that it was built in, for what follows.
-pub(crate) struct BuiltModule<'a> {
+/// A module and the compiler's warnings about its source.
+#[derive(Clone, Debug)]
+pub struct BuiltModule {
     /// The module.
-    pub(crate) wasm: Vec<u8>,
+    pub wasm: Vec<u8>,
     /// The compiler's warnings.
-    pub(crate) warnings: Vec<Diagnostic>,
-    /// The runs of the compiler so far.
-    pub(crate) session: CompilerSession<'a>,
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// The linked module.
@@ -38,16 +37,21 @@ const LINKING: [&str; 6] = [
 /// # Errors
 /// `Compile` with the compiler's messages; `Limit` when it exceeds a limit; `Refused` for an unknown library; `Toolchain`
 /// when the compiler cannot make modules; `Sandbox` and `Internal` when the compiler could not be run.
-pub(crate) fn build_module<'a>(
+pub fn build_module(toolchain: &Toolchain, source: &PushedSource, job: &CompileJob) -> Result<BuiltModule, BuildError> {
+    build_module_in_session(toolchain, source, job).map(|(module, _)| module)
+}
+
+/// As [`build_module()`]; also returns the session that it was built in, whose limits go on in what follows.
+pub(super) fn build_module_in_session<'a>(
     toolchain: &'a Toolchain,
     source: &'a PushedSource,
     job: &'a CompileJob,
-) -> Result<BuiltModule<'a>, BuildError> {
+) -> Result<(BuiltModule, CompilerSession<'a>), BuildError> {
     let build = BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?;
     let warnings = build.tenant()?;
     let stack = format!("-Clink-arg=-zstack-size={}", limits::MODULE_STACK_BYTES);
     let linking: Vec<&str> = LINKING.into_iter().chain([stack.as_str()]).collect();
     build.wrapper(&linking, MODULE_FILE)?;
     let wasm = build.session.output(MODULE_FILE, "module")?;
-    Ok(BuiltModule { wasm, warnings, session: build.session })
+    Ok((BuiltModule { wasm, warnings }, build.session))
 }

@@ -6,9 +6,10 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use sandstorm_builder::offline::{check_dir, new_extension, test_dir};
-use sandstorm_builder::{Artifact, BuildError, MANIFEST_FILE, PushedSource};
+use sandstorm_builder::offline::{TierAnswer, check_dir, new_extension, test_dir};
+use sandstorm_builder::{Artifact, BuildError, Diagnostic, MANIFEST_FILE, PushedSource};
 use sandstorm_client::control::{Budget, ExtensionSource, ExtensionSourceFile, ExtensionStatus, PushOutcome};
+use sandstorm_net::CodeTier;
 use serde_json::json;
 
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
@@ -26,7 +27,7 @@ pub(super) enum ExtCommand {
         #[arg(long)]
         name: Option<String>,
     },
-    /// Check and compile an extension as a server would; needs rustc, and no server
+    /// Check and compile an extension as a server would, and tell in which tiers it passes; needs rustc, and no server
     Check(FolderArg),
     /// Run an extension's own tests against a stand-in of the store; needs rustc, and no server
     Test {
@@ -173,11 +174,35 @@ fn progress_printer(out: &OutputPrinter) -> Option<fn(&str)> {
 
 fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     let started = Instant::now();
-    let warnings = check_dir(folder, None, progress_printer(out))?;
-    let ms = started.elapsed().as_millis();
-    out.show(&json!({"ok": true, "diagnostics": warnings, "ms": ms as u64}), |_| {
-        let text: String = warnings.iter().map(|warning| format!("{}\n", warning.rendered.trim_end())).collect();
-        format!("{text}ok: it checks and compiles ({ms} ms)\n")
+    let [sandboxed, native] = check_dir(folder, None, progress_printer(out))?;
+    let ms = started.elapsed().as_millis() as u64;
+    let (passed, failed): (Vec<_>, Vec<_>) = [&sandboxed, &native].into_iter().partition(|one| one.outcome.is_ok());
+    // What passes in no tier has one answer: that of the tier which refuses less.
+    let Some(TierAnswer { outcome: Ok(warnings), .. }) = passed.first() else {
+        return sandboxed.outcome.map(|_| ()).map_err(CliError::from);
+    };
+    let against = |answer: &&TierAnswer| {
+        let error = answer.outcome.as_ref().err()?.clone();
+        let diagnostics = error.diagnostics().to_vec();
+        Some((answer.tier, CliError::from(error).message, diagnostics))
+    };
+    let tiers: Vec<CodeTier> = passed.iter().map(|answer| answer.tier).collect();
+    let against: Vec<_> = failed.iter().filter_map(against).collect();
+    let shown: Vec<_> = against
+        .iter()
+        .map(|(tier, message, diagnostics)| json!({"tier": tier, "error": message, "diagnostics": diagnostics}))
+        .collect();
+    out.show(&json!({"ok": true, "tiers": tiers, "diagnostics": warnings, "against": shown, "ms": ms}), |_| {
+        let lines = |found: &[Diagnostic]| -> String {
+            found.iter().map(|one| format!("{}\n", one.rendered.trim_end())).collect()
+        };
+        let mut text = lines(warnings);
+        for (tier, message, diagnostics) in &against {
+            text.push_str(&format!("{}against the {tier} tier: {message}\n", lines(diagnostics)));
+        }
+        let names: Vec<&str> = tiers.iter().map(|tier| tier.name()).collect();
+        let tiers = if names.len() == 1 { "tier" } else { "tiers" };
+        format!("{text}ok: it checks and compiles for the {tiers} {} ({ms} ms)\n", names.join(" and "))
     })
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use sandstorm_builder::check::check;
 use sandstorm_builder::{BuildError, PushedSource, ROOT_FILE, SourceFile};
+use sandstorm_net::CodeTier;
 
 /// Time limit of the checker for one source on a busy machine. It takes milliseconds; more than this is a hang.
 const HANG: Duration = Duration::from_secs(120);
@@ -181,24 +182,34 @@ pub(crate) fn mutant(bases: &[Base], bytes: &[u8]) -> Option<PushedSource> {
     print(&nodes, &mut text);
     let files = vec![SourceFile { path: ROOT_FILE.to_owned(), text }];
     let source = PushedSource::new("name = \"mutant\"\n", files).ok()?;
+    let sandboxed = passes(&source, CodeTier::Sandboxed);
+    let native = passes(&source, CodeTier::Native);
+    assert!(sandboxed || !native, "passed in the native tier alone:\n{}", source.files[0].text);
+    native.then_some(source)
+}
+
+/// Checks a source by the rules of a tier.
+fn passes(source: &PushedSource, tier: CodeTier) -> bool {
+    let text = &source.files[0].text;
     let begun = Instant::now();
-    let checked = check(&source, &[]);
-    assert!(begun.elapsed() < HANG, "the checker took {:?}:\n{}", begun.elapsed(), source.files[0].text);
+    let checked = check(source, &[], tier);
+    assert!(begun.elapsed() < HANG, "the checker took {:?}:\n{text}", begun.elapsed());
     match checked {
-        Ok(()) => {}
+        Ok(()) => {
+            never_passed(text, tier);
+            true
+        }
         Err(BuildError::Refused(found)) => {
             assert!(!found.is_empty(), "refused without a reason");
-            return None;
+            false
         }
-        Err(other) => panic!("{other}:\n{}", source.files[0].text),
+        Err(other) => panic!("{other}:\n{text}"),
     }
-    never_passed(&source.files[0].text);
-    Some(source)
 }
 
 /// Checks that a passed source contains no forbidden word in any spelling. Tests of the tenant's own are never
 /// compiled.
-fn never_passed(text: &str) {
+fn never_passed(text: &str, tier: CodeTier) {
     let tokens = TokenStream::from_str(text).expect("what passed is tokens");
     if text.contains("cfg") {
         return;
@@ -209,14 +220,15 @@ fn never_passed(text: &str) {
         for token in tokens {
             let word = token.to_string();
             let keyword = matches!(token, TokenTree::Ident(_));
+            let native = tier == CodeTier::Native;
+            let is_a_use = !matches!(before.as_str(), "fn" | "mod" | "struct") && keyword && before != ".";
             let forbidden = match word.as_str() {
-                "unsafe" | "macro_rules" | "asm" | "global_asm" | "naked_asm" | "include_str" | "leak" | "as_ptr" => {
-                    !matches!(before.as_str(), "fn" | "mod" | "struct") && keyword && before != "."
-                }
-                "static" => keyword && before != "'",
+                "unsafe" | "asm" | "global_asm" | "naked_asm" | "include_str" => is_a_use,
+                "macro_rules" | "leak" | "as_ptr" => is_a_use && native,
+                "static" => keyword && before != "'" && native,
                 _ => false,
             };
-            let called = before == "." && matches!(word.as_str(), "leak" | "as_ptr");
+            let called = native && before == "." && matches!(word.as_str(), "leak" | "as_ptr");
             assert!(!called && (!forbidden || is_a_name(&word)), "`{before} {word}` passed in:\n{text}");
             // An attribute contains words, not code: `forbid(static)` names a lint that does not exist.
             let attribute = before == "#" || (before == "!" && two_before == "#");

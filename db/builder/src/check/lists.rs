@@ -1,8 +1,6 @@
 //! The allow-lists.
 
-/// Macros whose arguments are expressions, all of which are walked. Not `pin!`: it coerces through a `Deref` of the
-/// tenant's own, and the value that it claims to pin can then move (rust-lang issue 153438). `Box::pin` and `.await`
-/// serve instead.
+/// Macros whose arguments are expressions, all of which are walked.
 pub(super) const MACROS: [&str; 16] = [
     "assert",
     "assert_eq",
@@ -21,6 +19,18 @@ pub(super) const MACROS: [&str; 16] = [
     "vec",
     "matches",
 ];
+
+/// Such macros in the sandboxed tier alone. `pin!` coerces through a `Deref` of the tenant's own, and the value that it
+/// claims to pin can then move (rust-lang issue 153438): `Box::pin` and `.await` serve instead in the native tier.
+pub(super) const SANDBOXED_MACROS: [&str; 2] = ["concat", "pin"];
+
+/// Macros that are called only from macros of the tenant's own, whose arguments nobody walks.
+pub(super) const TOKEN_MACROS: [&str; 2] = ["compile_error", "stringify"];
+
+/// Words that cannot stand in a macro of the tenant's own, besides [`NEVER_IMPORTED`]: they begin what the checker
+/// refuses by its form, or name what is not open to extensions. `use` could give a crate another name.
+pub(super) const NEVER_IN_MACROS: [&str; 12] =
+    ["abi", "arch", "extern", "intrinsics", "macro", "mod", "proc_macro", "rt", "std", "union", "unsafe", "use"];
 
 /// Macros that read files or the environment, contain machine code or make other macros: they may not even be imported.
 pub(super) const NEVER_IMPORTED: [&str; 18] = [
@@ -51,6 +61,9 @@ pub(super) const DERIVES: [&str; 9] =
 /// Attributes without arguments.
 pub(super) const PLAIN_ATTRIBUTES: [&str; 9] =
     ["cold", "default", "deprecated", "ignore", "inline", "must_use", "non_exhaustive", "test", "track_caller"];
+
+/// Such attributes in the sandboxed tier alone.
+pub(super) const SANDBOXED_ATTRIBUTES: [&str; 1] = ["macro_use"];
 
 /// Layouts that `repr` may ask for.
 pub(super) const REPRS: [&str; 14] =
@@ -105,10 +118,17 @@ pub(super) const CORE: [&str; 45] = [
     "usize",
 ];
 
-/// Modules of alloc that may be named. Not `task`: `Wake` turns a value into a `Waker`, whose type does not show the
-/// value's (rust-lang issue 84366).
+/// Modules of core that may be named in the sandboxed tier alone: for objects of any type, addresses, and statics that
+/// change.
+pub(super) const SANDBOXED_CORE: [&str; 6] = ["any", "concat", "ffi", "panic", "ptr", "sync"];
+
+/// Modules of alloc that may be named.
 pub(super) const ALLOC: [&str; 11] =
     ["borrow", "boxed", "collections", "fmt", "format", "rc", "slice", "str", "string", "sync", "vec"];
+
+/// Modules of alloc that may be named in the sandboxed tier alone. `Wake` of `task` turns a value into a `Waker`, whose
+/// type does not show the value's (rust-lang issue 84366).
+pub(super) const SANDBOXED_ALLOC: [&str; 2] = ["ffi", "task"];
 
 /// Functions that return addresses. The audit of the compiler's intermediate form finds all others.
 pub(super) const ADDRESSES: [&str; 5] = ["as_ptr", "as_mut_ptr", "as_ptr_range", "as_mut_ptr_range", "into_raw"];

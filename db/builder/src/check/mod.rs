@@ -1,12 +1,14 @@
 //! The checker: allow-lists over the syntax tree decide what a tenant's source may contain.
 //!
-//! [`rules`] is the table of refusals and their reasons; `walk` finds them in the tree. A source is parsed in a thread
+//! [`rules`] is the table of refusals, their tiers and their reasons; `walk` finds them in the tree, and `macros` in the
+//! tokens of macros, which are none. A source is parsed in a thread
 //! with a large stack, after its tokens have shown how deep the tree can become.
 
 mod depth;
 mod guards;
 mod jumps;
 mod lists;
+mod macros;
 mod names;
 mod projections;
 pub mod rules;
@@ -23,6 +25,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::str::FromStr;
 
 use proc_macro2::TokenStream;
+use sandstorm_net::CodeTier;
 
 use super::diagnostic::Diagnostic;
 use super::{BuildError, PushedSource, ROOT_FILE, SourceFile, limits};
@@ -33,12 +36,12 @@ use walk::{SyntaxWalk, TraitNames};
 /// Stack of the parsing thread, bytes: the depth that `depth` allows, several times over.
 const STACK_BYTES: usize = 256 << 20;
 
-/// Checks a whole source; `libraries` are the crate names that it may use besides the API.
+/// Checks a whole source by the rules of a tier; `libraries` are the crate names that it may use besides the API.
 ///
 /// # Errors
 /// `Refused` with every refused place, in the order of files and lines; `Internal` when no thread can be started.
-pub fn check(source: &PushedSource, libraries: &[String]) -> Result<(), BuildError> {
-    let found = with_a_deep_stack(|| SourceCheck::new(source, libraries).run())?;
+pub fn check(source: &PushedSource, libraries: &[String], tier: CodeTier) -> Result<(), BuildError> {
+    let found = with_a_deep_stack(|| SourceCheck::new(source, libraries, tier).run())?;
     if found.is_empty() { Ok(()) } else { Err(BuildError::Refused(found)) }
 }
 
@@ -59,7 +62,7 @@ pub(super) fn type_parameters(source: &PushedSource) -> Result<HashSet<String>, 
             // reach hides none.
             parameters.extend(tokens::type_parameters(&tokens));
             if let Ok(parsed) = syn::parse2::<syn::File>(tokens) {
-                let mut walk = SyntaxWalk::new(&[], false, false);
+                let mut walk = SyntaxWalk::new(CodeTier::Native, &[], false, false);
                 walk.file(&parsed);
                 parameters.extend(walk.finish().2.parameters);
             }
@@ -97,6 +100,7 @@ pub(super) struct ModuleDeclaration {
 }
 
 struct SourceCheck<'a> {
+    tier: CodeTier,
     files: HashMap<&'a str, &'a SourceFile>,
     order: Vec<&'a str>,
     libraries: &'a [String],
@@ -108,15 +112,26 @@ struct SourceCheck<'a> {
     held: Vec<(&'a str, Vec<names::Held>)>,
     /// `dyn E`, by file.
     objects: Vec<(&'a str, String, std::ops::Range<usize>)>,
+    /// Called macros that must be the tenant's own, by file.
+    called: Vec<(&'a str, String, std::ops::Range<usize>)>,
 }
 
 impl<'a> SourceCheck<'a> {
-    fn new(source: &'a PushedSource, libraries: &'a [String]) -> SourceCheck<'a> {
+    fn new(source: &'a PushedSource, libraries: &'a [String], tier: CodeTier) -> SourceCheck<'a> {
         let files: HashMap<&str, &SourceFile> = source.files.iter().map(|file| (file.path.as_str(), file)).collect();
         let mut order: Vec<&str> = files.keys().copied().collect();
         order.sort_unstable();
-        let (names, objects) = (TraitNames::default(), Vec::new());
-        SourceCheck { files, order, libraries, refused: HashMap::new(), names, held: Vec::new(), objects }
+        SourceCheck {
+            tier,
+            files,
+            order,
+            libraries,
+            refused: HashMap::new(),
+            names: TraitNames::default(),
+            held: Vec::new(),
+            objects: Vec::new(),
+            called: Vec::new(),
+        }
     }
 
     fn run(mut self) -> Vec<Diagnostic> {
@@ -128,10 +143,12 @@ impl<'a> SourceCheck<'a> {
                 continue;
             }
             let Some(file) = self.files.get(path).copied() else { continue };
-            let (mut refusals, modules, names) = check_file(file, self.libraries, test);
+            let (mut refusals, modules, names) = check_file(file, self.libraries, self.tier, test);
             self.names.renamed.extend(names.renamed);
             self.names.others.extend(names.others);
             self.names.types.add(names.types);
+            self.names.macros.extend(names.macros);
+            self.called.extend(names.called.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
             self.held.push((file.path.as_str(), names.held));
             self.objects.extend(names.objects.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
             for module in modules {
@@ -154,6 +171,7 @@ impl<'a> SourceCheck<'a> {
         }
         self.check_objects();
         self.check_held();
+        self.check_called();
         self.report()
     }
 
@@ -161,19 +179,37 @@ impl<'a> SourceCheck<'a> {
     fn check_objects(&mut self) {
         for (path, name, span) in std::mem::take(&mut self.objects) {
             if !self.names.renamed.contains(&name) || self.names.others.contains(&name) {
-                let refusal = RuleViolation { rule: &rules::DYN, span, remark: String::new() };
-                self.refused.entry(path).or_default().push(refusal);
+                self.refuse(path, RuleViolation { rule: &rules::DYN, span, remark: String::new() });
             }
         }
     }
 
     /// Checks the types that must hide no lifetime, by the declarations of their names in all files.
     fn check_held(&mut self) {
-        for (path, held) in &self.held {
-            for one in self.names.types.refused(held.iter(), self.libraries) {
-                let refusal = RuleViolation { rule: one.rule, span: one.span.clone(), remark: one.remark.to_owned() };
-                self.refused.entry(path).or_default().push(refusal);
+        for (path, held) in std::mem::take(&mut self.held) {
+            let refused: Vec<RuleViolation> = self
+                .names
+                .types
+                .refused(held.iter(), self.libraries)
+                .into_iter()
+                .map(|one| RuleViolation { rule: one.rule, span: one.span.clone(), remark: one.remark.to_owned() })
+                .collect();
+            refused.into_iter().for_each(|violation| self.refuse(path, violation));
+        }
+    }
+
+    /// Checks that macros which are not on the list are the tenant's own, by the definitions in all files.
+    fn check_called(&mut self) {
+        for (path, name, span) in std::mem::take(&mut self.called) {
+            if !self.names.macros.contains(&name) {
+                self.refuse(path, RuleViolation { rule: &rules::MACRO, span, remark: String::new() });
             }
+        }
+    }
+
+    fn refuse(&mut self, path: &'a str, violation: RuleViolation) {
+        if violation.rule.applies(self.tier) {
+            self.refused.entry(path).or_default().push(violation);
         }
     }
 
@@ -219,6 +255,7 @@ impl<'a> SourceCheck<'a> {
 fn check_file(
     file: &SourceFile,
     libraries: &[String],
+    tier: CodeTier,
     test: bool,
 ) -> (Vec<RuleViolation>, Vec<ModuleDeclaration>, TraitNames) {
     let refuse = |rule, span, remark| (vec![RuleViolation { rule, span, remark }], Vec::new(), TraitNames::default());
@@ -242,7 +279,7 @@ fn check_file(
         Ok(parsed) => parsed,
         Err(error) => return refuse(&rules::SYNTAX, error.span().byte_range(), error.to_string()),
     };
-    let mut walk = SyntaxWalk::new(libraries, file.path == ROOT_FILE, test);
+    let mut walk = SyntaxWalk::new(tier, libraries, file.path == ROOT_FILE, test);
     walk.file(&parsed);
     walk.finish()
 }

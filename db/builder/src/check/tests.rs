@@ -1,7 +1,7 @@
 //! Tests of every rule against its own examples.
 
 use super::super::tests::{job, source, toolchain};
-use super::super::{BuildError, compile};
+use super::super::{BuildError, build_module, compile};
 use super::rules::{RULES, Rule};
 use super::*;
 
@@ -24,8 +24,8 @@ fn example(text: &str) -> PushedSource {
     ))
 }
 
-fn refusals(text: &str) -> Vec<String> {
-    match check(&example(text), &["hmac_sha256".to_owned()]) {
+fn refusals(text: &str, tier: CodeTier) -> Vec<String> {
+    match check(&example(text), &["hmac_sha256".to_owned()], tier) {
         Ok(()) => Vec::new(),
         Err(BuildError::Refused(found)) => found.into_iter().filter_map(|one| one.rule).collect(),
         Err(other) => panic!("{other}"),
@@ -40,27 +40,37 @@ fn audited(text: &str) -> Vec<String> {
     }
 }
 
-fn checked(rule: &Rule) -> Result<(), String> {
-    let found = match refusals(rule.refused) {
-        found if found.is_empty() => audited(rule.refused),
+fn checked(rule: &Rule, tier: CodeTier) -> Result<(), String> {
+    let source = example(rule.passes);
+    let found = match refusals(rule.refused, tier) {
+        found if found.is_empty() && tier == CodeTier::Native => audited(rule.refused),
         found => found,
     };
-    if !found.iter().any(|id| id == rule.id) {
-        return Err(format!("{}: `{}` is refused by {found:?}", rule.id, rule.refused));
+    if found.iter().any(|id| id == rule.id) != rule.applies(tier) {
+        return Err(format!("{}, {tier}: `{}` is refused by {found:?}", rule.id, rule.refused));
     }
-    let found = refusals(rule.passes);
+    if tier == CodeTier::Native && !rule.applies(tier) {
+        return Ok(());
+    }
+    let found = refusals(rule.passes, tier);
     if !found.is_empty() {
-        return Err(format!("{}: `{}` must pass, but is refused by {found:?}", rule.id, rule.passes));
+        return Err(format!("{}, {tier}: `{}` must pass, but is refused by {found:?}", rule.id, rule.passes));
     }
-    compile(toolchain(), &example(rule.passes), &job())
-        .map(|_| ())
-        .map_err(|error| format!("{}: `{}` must compile: {error}", rule.id, rule.passes))
+    let built = match tier {
+        CodeTier::Sandboxed => build_module(toolchain(), &source, &job()).map(|_| ()),
+        CodeTier::Native => compile(toolchain(), &source, &job()).map(|_| ()),
+    };
+    built.map_err(|error| format!("{}, {tier}: `{}` must compile: {error}", rule.id, rule.passes))
 }
 
+/// A rule that does not apply to the sandboxed tier refuses nothing there, and what passes in the native tier passes
+/// there, too.
 #[test]
 fn every_rule_refuses_its_example_and_passes_the_one_near_it() {
-    let wrong: Vec<String> = RULES.iter().filter_map(|rule| checked(rule).err()).collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for tier in [CodeTier::Native, CodeTier::Sandboxed] {
+        let wrong: Vec<String> = RULES.iter().filter_map(|rule| checked(rule, tier).err()).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
 }
 
 /// The page for readers, made from the table.
@@ -71,14 +81,19 @@ fn page() -> String {
          the_checker_page` writes it anew.\n\n\
          A push is read as a syntax tree, whole, before any compiler runs. What the lists of harmless attributes, macros,\n\
          items, types and paths (`lists.rs`) do not name is refused, with file, line and the offending text. Items under\n\
-         `#[cfg(test)]` are left alone: the server never compiles them. After the tree, the compiler's own intermediate\n\
-         form is looked through (`db/builder/src/audit.rs`) for what no syntax shows: function pointers, addresses, objects\n\
-         made of type parameters, what indexes do to the places they stand in, and places that are used after they changed.\n",
+         `#[cfg(test)]` are left alone: the server never compiles them.\n\n\
+         Each rule says in which tiers it applies. Rules of both protect the builder, or keep to what an extension is given.\n\
+         Rules of the native tier alone are there because the compiler's word is all that keeps a native extension from what\n\
+         is not its tenant's, and safe Rust has holes ([unsound.md](unsound.md)). In that tier, after the tree, the compiler's\n\
+         own intermediate form is looked through (`db/builder/src/audit.rs`) for what no syntax shows: function pointers,\n\
+         addresses, objects made of type parameters, what indexes do to the places they stand in, and places that are used\n\
+         after they changed. A sandboxed extension is confined whatever its source does, so nothing is audited there.\n",
     );
     for rule in RULES {
         page.push_str(&format!(
-            "\n## {}\n\n{}.\n\n```rust\n// refused\n{}\n\n// passes\n{}\n```\n",
+            "\n## {}\n\nTiers: {}. {}.\n\n```rust\n// refused\n{}\n\n// passes\n{}\n```\n",
             rule.id,
+            rule.tiers.iter().map(|tier| tier.name()).collect::<Vec<_>>().join(", "),
             capital(rule.reason),
             rule.refused,
             rule.passes
@@ -122,19 +137,21 @@ fn modules_in_several_files_are_followed() {
         ]
     };
     let source = |files| PushedSource::new("name = \"test\"", files).expect("a source");
-    check(&source(files("pub fn area() {}")), &[]).unwrap_or_else(|error| panic!("{error}"));
-    let Err(BuildError::Refused(found)) = check(&source(files("static X: u8 = 1;")), &[]) else { panic!("passed") };
+    check(&source(files("pub fn area() {}")), &[], CodeTier::Native).unwrap_or_else(|error| panic!("{error}"));
+    let Err(BuildError::Refused(found)) = check(&source(files("static X: u8 = 1;")), &[], CodeTier::Native) else {
+        panic!("passed")
+    };
     assert_eq!((found[0].file.as_str(), found[0].rule.as_deref()), ("src/shapes/circle.rs", Some("static")));
     let mut lost = files("");
     lost.push(file("src/lost.rs", "pub fn f() {}"));
-    let Err(BuildError::Refused(found)) = check(&source(lost), &[]) else { panic!("passed") };
+    let Err(BuildError::Refused(found)) = check(&source(lost), &[], CodeTier::Native) else { panic!("passed") };
     assert_eq!((found[0].file.as_str(), found[0].rule.as_deref()), ("src/lost.rs", Some("module-file")));
 }
 
 #[test]
 fn every_refusal_is_reported_with_its_text() {
     let text = "static A: u8 = 1;\nfn f(x: *const u8) { unsafe {} }\n";
-    let Err(BuildError::Refused(found)) = check(&example(text), &[]) else { panic!("passed") };
+    let Err(BuildError::Refused(found)) = check(&example(text), &[], CodeTier::Native) else { panic!("passed") };
     let rules: Vec<&str> = found.iter().filter_map(|one| one.rule.as_deref()).collect();
     assert_eq!(rules, ["static", "raw-pointer", "unsafe"]);
     assert!(
@@ -153,7 +170,7 @@ fn names_of_types_are_looked_up_in_all_files() {
             "#![no_std]\nmod other;\nuse sandstorm_api::prelude::*;\ntrait Own: Sized {{ fn own(self, of: {used}); }}\nstruct Pair<T>(T);\n"
         );
         let source = PushedSource::new("name = \"test\"", vec![file("src/lib.rs", &root), file("src/other.rs", other)]);
-        match check(&source.expect("a source"), &[]) {
+        match check(&source.expect("a source"), &[], CodeTier::Native) {
             Ok(()) => String::new(),
             Err(BuildError::Refused(found)) => found.into_iter().filter_map(|one| one.rule).collect(),
             Err(other) => panic!("{other}"),

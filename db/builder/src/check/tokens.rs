@@ -49,7 +49,7 @@ impl SyntaxWalk<'_> {
             (["allow" | "warn" | "deny" | "forbid" | "expect"], meta @ Meta::List(_)) => !has_macro(meta),
             (["should_panic" | "ignore" | "must_use" | "deprecated"], meta) => !has_macro(meta),
             (["rustfmt", "skip"], Meta::Path(_)) => true,
-            ([word], Meta::Path(_)) => is_one_of(&lists::PLAIN_ATTRIBUTES, word),
+            ([word], Meta::Path(_)) => self.is_listed(&lists::PLAIN_ATTRIBUTES, &lists::SANDBOXED_ATTRIBUTES, word),
             _ => false,
         };
         if !harmless {
@@ -73,13 +73,16 @@ impl SyntaxWalk<'_> {
     pub(super) fn check_macro(&mut self, found: &syn::Macro) {
         let segments: Vec<String> = found.path.segments.iter().map(|segment| name(&segment.ident)).collect();
         let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let listed = |word| self.is_listed(&lists::MACROS, &lists::SANDBOXED_MACROS, word).then_some(word);
         let known = match words.as_slice() {
-            [word] => is_one_of(&lists::MACROS, word).then_some(*word),
-            ["core" | "alloc", word] => is_one_of(&lists::MACROS, word).then_some(*word),
+            [word] | ["core" | "alloc", word] => listed(*word),
+            ["core", "pin", word @ "pin"] => listed(*word),
             _ => None,
         };
         let Some(known) = known else {
-            self.refuse(&rules::MACRO, &found.path, "");
+            if !self.check_own_call(found) {
+                self.refuse(&rules::MACRO, &found.path, "");
+            }
             return;
         };
         if let Some(span) = forbidden_keyword(&found.tokens) {

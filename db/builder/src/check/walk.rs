@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use sandstorm_net::CodeTier;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, TypeParamBound};
@@ -14,6 +15,8 @@ use super::syntax::{is_known_trait, is_one_of, name};
 use super::{ModuleDeclaration, RuleViolation, lists};
 
 pub(super) struct SyntaxWalk<'a> {
+    /// The tier whose rules are applied.
+    pub(super) tier: CodeTier,
     libraries: &'a [String],
     is_root: bool,
     /// Whether this file has only tests: nothing is refused.
@@ -50,6 +53,10 @@ pub(super) struct TraitNames {
     pub(super) held: Vec<Held>,
     /// All type parameters.
     pub(super) parameters: HashSet<String>,
+    /// Macros of the tenant's own.
+    pub(super) macros: HashSet<String>,
+    /// Names of called macros that must be among those, and their positions.
+    pub(super) called: Vec<(String, Range<usize>)>,
 }
 
 /// Returns whether `#[cfg(test)]` is among the attributes: the compiler strips such an item before it parses it
@@ -80,9 +87,10 @@ fn attributes_of(item: &Item) -> &[syn::Attribute] {
 }
 
 impl<'a> SyntaxWalk<'a> {
-    pub(super) fn new(libraries: &'a [String], is_root: bool, test: bool) -> SyntaxWalk<'a> {
+    pub(super) fn new(tier: CodeTier, libraries: &'a [String], is_root: bool, test: bool) -> SyntaxWalk<'a> {
         let (modules, type_parameters) = (Vec::new(), Vec::new());
         SyntaxWalk {
+            tier,
             libraries,
             is_root,
             test,
@@ -107,7 +115,7 @@ impl<'a> SyntaxWalk<'a> {
     }
 
     fn refuse_bytes(&mut self, rule: &'static Rule, span: Range<usize>, remark: String) {
-        if !self.test {
+        if !self.test && rule.applies(self.tier) {
             self.refused.push(RuleViolation { rule, span, remark });
         }
     }
@@ -129,8 +137,18 @@ impl<'a> SyntaxWalk<'a> {
         }
     }
 
+    /// Returns whether this is a source of the sandboxed tier.
+    pub(super) fn is_sandboxed(&self) -> bool {
+        self.tier == CodeTier::Sandboxed
+    }
+
+    /// Returns whether a name is in the list of both tiers, or in that of the sandboxed tier and this is it.
+    pub(super) fn is_listed(&self, list: &[&str], sandboxed: &[&str], text: &str) -> bool {
+        is_one_of(list, text) || (self.is_sandboxed() && is_one_of(sandboxed, text))
+    }
+
     /// Returns whether a path's first name is a crate's.
-    fn is_crate(&self, first: &str) -> bool {
+    pub(super) fn is_crate(&self, first: &str) -> bool {
         is_one_of(&lists::CRATES, first) || self.libraries.iter().any(|library| library == first)
     }
 
@@ -141,8 +159,10 @@ impl<'a> SyntaxWalk<'a> {
                 self.refuse(&rules::STD, at, "");
                 return;
             }
-            ("core", Some(second)) => is_one_of(&lists::CORE, second) || is_one_of(&lists::MACROS, second),
-            ("alloc", Some(second)) => is_one_of(&lists::ALLOC, second),
+            ("core", Some(second)) => {
+                self.is_listed(&lists::CORE, &lists::SANDBOXED_CORE, second) || is_one_of(&lists::MACROS, second)
+            }
+            ("alloc", Some(second)) => self.is_listed(&lists::ALLOC, &lists::SANDBOXED_ALLOC, second),
             ("sandstorm_api", Some(second)) => !is_one_of(&lists::API_HIDDEN, second) && second != "*",
             _ => true,
         };
@@ -219,13 +239,15 @@ impl<'a> SyntaxWalk<'a> {
         if is_one_of(&lists::NEVER_IMPORTED, &used) && before.first().is_some_and(|first| self.is_crate(first)) {
             self.refuse(&rules::IMPORT, ident, "this macro is not allowed");
         }
-        if rename.is_some() && is_one_of(&lists::KNOWN, &used) {
+        if rename.is_some() && !self.is_sandboxed() && is_one_of(&lists::KNOWN, &used) {
             self.refuse(&rules::IMPORT, ident, "this name is looked for by the checker and must stay");
         }
         if let Some(rename) = rename {
             let renamed = name(rename);
+            // In both tiers: what passes in the native one passes in the other.
             let reserved = is_one_of(&lists::MACROS, &renamed)
-                || is_known_trait(&renamed)
+                || is_one_of(&lists::SANDBOXED_MACROS, &renamed)
+                || (!self.is_sandboxed() && is_known_trait(&renamed))
                 || self.is_crate(&renamed)
                 || renamed == "std";
             if reserved {
@@ -244,13 +266,20 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
         let before = self.test;
         self.test |= only_for_tests(attributes_of(item));
         match item {
-            Item::Static(found) => self.refuse(&rules::STATIC, &found.static_token, ""),
+            Item::Static(found) => {
+                self.refuse(&rules::STATIC, &found.static_token, "");
+                visit::visit_item(self, item);
+            }
             Item::Union(found) => self.refuse(&rules::UNION, &found.union_token, ""),
             Item::ForeignMod(found) => self.refuse(&rules::EXTERN, &found.abi, ""),
-            Item::Macro(found) if found.ident.is_some() || found.mac.path.is_ident("macro_rules") => {
-                self.refuse(&rules::MACRO_DEFINITION, &found.mac.path, "");
+            Item::Macro(found) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                if found.ident.is_some() || found.mac.path.is_ident("macro_rules") {
+                    self.check_definition(found.ident.as_ref(), &found.mac);
+                } else {
+                    self.check_macro_for(&found.mac, "items");
+                }
             }
-            Item::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for items"),
             Item::TraitAlias(found) => self.refuse(&rules::SPECIAL, &found.trait_token, "a trait alias"),
             Item::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             _ => visit::visit_item(self, item),
@@ -328,7 +357,10 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
 
     fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
         match item {
-            syn::ImplItem::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for items"),
+            syn::ImplItem::Macro(found) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.check_macro_for(&found.mac, "items");
+            }
             syn::ImplItem::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             syn::ImplItem::Fn(found) => {
                 self.with_generics(&found.sig.generics, |walk| visit::visit_impl_item(walk, item));
@@ -344,7 +376,8 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
     fn visit_trait_item(&mut self, item: &'ast syn::TraitItem) {
         match item {
             syn::TraitItem::Macro(found) => {
-                self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for items");
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.check_macro_for(&found.mac, "items");
             }
             syn::TraitItem::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             syn::TraitItem::Fn(found) => {
@@ -375,7 +408,8 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
 
     fn visit_stmt_macro(&mut self, found: &'ast syn::StmtMacro) {
         if found.mac.path.is_ident("macro_rules") {
-            self.refuse(&rules::MACRO_DEFINITION, &found.mac.path, "");
+            found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+            self.check_definition(None, &found.mac);
         } else {
             visit::visit_stmt_macro(self, found);
         }
@@ -421,7 +455,10 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
     fn visit_pat(&mut self, pattern: &'ast syn::Pat) {
         match pattern {
             syn::Pat::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
-            syn::Pat::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for patterns"),
+            syn::Pat::Macro(found) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.check_macro_for(&found.mac, "patterns");
+            }
             syn::Pat::Guard(found) => {
                 found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
                 self.visit_pat(&found.pat);
@@ -433,9 +470,21 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
 
     fn visit_type(&mut self, found: &'ast syn::Type) {
         match found {
-            syn::Type::FnPtr(pointer) => self.refuse(&rules::FN_POINTER, pointer, ""),
-            syn::Type::Ptr(pointer) => self.refuse(&rules::RAW_POINTER, pointer, ""),
-            syn::Type::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for types"),
+            syn::Type::FnPtr(pointer) => {
+                self.refuse(&rules::FN_POINTER, pointer, "");
+                if pointer.unsafety.is_some() {
+                    self.refuse(&rules::UNSAFE, &pointer.unsafety, "");
+                }
+                visit::visit_type(self, found);
+            }
+            syn::Type::Ptr(pointer) => {
+                self.refuse(&rules::RAW_POINTER, pointer, "");
+                visit::visit_type(self, found);
+            }
+            syn::Type::Macro(found) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.check_macro_for(&found.mac, "types");
+            }
             syn::Type::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             syn::Type::Path(path) => {
                 self.check_projection(path);
@@ -451,6 +500,7 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
 
     fn visit_bound_lifetimes(&mut self, found: &'ast syn::BoundLifetimes) {
         self.refuse(&rules::FOR_LIFETIMES, found, "");
+        visit::visit_bound_lifetimes(self, found);
     }
 
     fn visit_type_param(&mut self, parameter: &'ast syn::TypeParam) {

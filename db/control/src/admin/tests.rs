@@ -16,6 +16,7 @@ use sandstorm_builder::{
     PublicKey, PushedSource, Toolchain, ToolchainConfig, api_fingerprint, check, checker_fingerprint, compile,
 };
 use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges};
+use sandstorm_net::CodeTier;
 use sandstorm_store::Epochs;
 
 mod page;
@@ -46,7 +47,7 @@ impl ArtifactBuilder for TestBuilder {
         version: u64,
         source: &PushedSource,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        check(source, &[])?;
+        check(source, &[], CodeTier::Native)?;
         let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
         let elf = compile(&self.toolchain, source, &job)?;
         let header = ArtifactHeader {
