@@ -5,9 +5,11 @@
 //! Ethernet frames. [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory that a device can
 //! read, [`rx_budget`] counts the packet buffers of a receive queue. [`rate_limiter`] bounds how often something
 //! happens, and [`dynamic_threshold`] how much of a pool each owner may hold. `trust` is for clients of a port that
-//! speaks HTTPS. All but `trust`, [`driver`] and [`stack`] are free of sockets and clocks.
+//! speaks HTTPS. [`code_tier`] names the tiers of tenants' code. All but `trust`, [`driver`] and [`stack`] are free of
+//! sockets and clocks.
 #![deny(unsafe_code)]
 
+pub mod code_tier;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod driver;
@@ -30,3 +32,5 @@ pub mod sim;
 pub mod stack;
 #[cfg(feature = "trust")]
 pub mod trust;
+
+pub use code_tier::{CodePolicy, CodeTier};
