@@ -1,6 +1,7 @@
 //! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
+use sandstorm_net::CodePolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -48,6 +49,9 @@ pub struct TenantSpec {
     /// Its home worker; left out: the server's choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_worker: Option<u32>,
+    /// The code that it may push and call; left out: the server's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodePolicy>,
     /// Quotas that differ from the defaults.
     pub quotas: QuotaMap,
 }
@@ -62,6 +66,9 @@ pub struct TenantPatch {
     /// Its home worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_worker: Option<u32>,
+    /// The code that it may push and call; its extensions are moved to that tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodePolicy>,
     /// Quotas.
     pub quotas: QuotaMap,
 }
@@ -78,6 +85,8 @@ pub struct TenantStatus {
     pub open: bool,
     /// The worker that serves it.
     pub home_worker: u32,
+    /// The code that it may push and call; `None`: the server is older than tiers, and runs it natively.
+    pub code: Option<CodePolicy>,
     /// Its quotas, with the defaults filled in.
     pub quotas: QuotaMap,
     /// Number of its tables.
@@ -462,10 +471,10 @@ const HIDDEN: &str = "(hidden)";
 impl std::fmt::Debug for TenantSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let token = self.token.as_ref().map(|_| HIDDEN);
-        let TenantSpec { name, open, id, home_worker, quotas, .. } = self;
+        let TenantSpec { name, open, id, home_worker, code, quotas, .. } = self;
         let mut shown = f.debug_struct("CreateTenant");
         shown.field("name", name).field("open", open).field("id", id).field("token", &token);
-        shown.field("home_worker", home_worker).field("quotas", quotas).finish()
+        shown.field("home_worker", home_worker).field("code", code).field("quotas", quotas).finish()
     }
 }
 

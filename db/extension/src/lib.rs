@@ -15,6 +15,7 @@ pub use extension::{
 pub use library::{ExtensionLibrary, LibraryVtable};
 pub use load_error::LoadError;
 pub use sandstorm_net::rpc::KillCause;
+pub use sandstorm_net::{CodePolicy, CodeTier};
 
 /// Checks a library's file, without loading it.
 ///

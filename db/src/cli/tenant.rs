@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use sandstorm_client::control::{QuotaMap, TenantPatch, TenantSpec, TenantStatus};
+use sandstorm_net::CodePolicy;
 
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
 use super::session::CliSession;
@@ -25,6 +26,10 @@ pub(super) enum TenantCommand {
         /// Number of the worker that serves it, from 0 [default: assigned by turns]
         #[arg(long, value_name = "WORKER")]
         home: Option<u32>,
+        /// The code that it may push and call: sandboxed; native, for authors that you trust not to look for holes in
+        /// the compiler; or none [default: the server's, sandboxed unless configured]
+        #[arg(long, value_name = "TIER")]
+        code: Option<CodePolicy>,
         /// A quota, such as memory_bytes=1GB; may be repeated. `sandstorm tenant show` lists all of them
         #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
         quotas: Vec<(String, u64)>,
@@ -46,6 +51,10 @@ pub(super) enum TenantCommand {
         /// Number of the worker that serves it, from 0
         #[arg(long, value_name = "WORKER")]
         home: Option<u32>,
+        /// The code that it may push and call: sandboxed, native or none. Its extensions are built for that tier while
+        /// the old ones serve; those that cannot be are suspended, and listed
+        #[arg(long, value_name = "TIER")]
+        code: Option<CodePolicy>,
         /// A quota, such as total_us=20000; may be repeated. `sandstorm tenant show` lists all of them
         #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
         quotas: Vec<(String, u64)>,
@@ -107,9 +116,9 @@ pub(super) fn size_argument(text: &str) -> Result<u64, String> {
 pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let control = session.control();
     match command {
-        TenantCommand::Create { name, open, id, home, quotas } => {
+        TenantCommand::Create { name, open, id, home, code, quotas } => {
             let quotas: QuotaMap = quotas.into_iter().collect();
-            let new = TenantSpec { name, open, id, home_worker: home, quotas, ..TenantSpec::default() };
+            let new = TenantSpec { name, open, id, home_worker: home, code, quotas, ..TenantSpec::default() };
             let created = control.create_tenant(&new)?;
             let kept = session.save_token(&created.tenant.name, &created.token);
             out.show(&created, |created| {
@@ -122,8 +131,8 @@ pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrin
         }
         TenantCommand::List => out.show(&control.tenants()?, |tenants| list(tenants)),
         TenantCommand::Show { name } => out.show(&control.tenant(&name)?, show),
-        TenantCommand::Set { name, open, home, quotas } => {
-            let change = TenantPatch { open, home_worker: home, quotas: quotas.into_iter().collect() };
+        TenantCommand::Set { name, open, home, code, quotas } => {
+            let change = TenantPatch { open, home_worker: home, code, quotas: quotas.into_iter().collect() };
             out.show(&control.change_tenant(&name, &change)?, show)
         }
         TenantCommand::Delete { name } => {
@@ -157,6 +166,7 @@ fn list(tenants: &[TenantStatus]) -> String {
             tenant.id.to_string(),
             if tenant.open { "yes" } else { "no" }.to_owned(),
             tenant.home_worker.to_string(),
+            code(tenant),
             tenant.tables.to_string(),
             tenant.extensions.to_string(),
             format_bytes(tenant.memory_bytes),
@@ -164,7 +174,12 @@ fn list(tenants: &[TenantStatus]) -> String {
         ]
     };
     let rows: Vec<_> = tenants.iter().map(row).collect();
-    columns(&["NAME", "ID", "OPEN", "HOME", "TABLES", "EXTENSIONS", "MEMORY", "RUNNING"], &rows)
+    columns(&["NAME", "ID", "OPEN", "HOME", "CODE", "TABLES", "EXTENSIONS", "MEMORY", "RUNNING"], &rows)
+}
+
+/// The tenant's code policy; servers that do not name it have one tier.
+fn code(tenant: &TenantStatus) -> String {
+    tenant.code.map_or("native", CodePolicy::name).to_owned()
 }
 
 fn show(tenant: &TenantStatus) -> String {
@@ -173,6 +188,7 @@ fn show(tenant: &TenantStatus) -> String {
         ("id", tenant.id.to_string()),
         ("open", tenant.open.to_string()),
         ("home worker", tenant.home_worker.to_string()),
+        ("code", code(tenant)),
         ("tables", tenant.tables.to_string()),
         ("extensions", tenant.extensions.to_string()),
         ("grants given", tenant.grants_given.to_string()),

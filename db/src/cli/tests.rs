@@ -252,6 +252,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         name: "a".into(),
         open: true,
         home_worker: 1,
+        code: sandstorm_net::CodePolicy::Native,
         quotas: Default::default(),
         tables: 1,
         extensions: 1,
@@ -367,11 +368,14 @@ fn the_server_takes_what_the_client_sends() {
         id: Some(1),
         token: Some("t".into()),
         home_worker: Some(1),
+        code: Some(sandstorm_net::CodePolicy::None),
         quotas: quotas.clone(),
     });
     assert_eq!((created.quotas.slice_us, created.quotas.weight), (Some(500), Some(2)));
     takes::<server::CreateTenantRequest>(client::TenantSpec::default());
-    takes::<server::ChangeTenantRequest>(client::TenantPatch { open: Some(true), home_worker: Some(1), quotas });
+    let code = Some(sandstorm_net::CodePolicy::Sandboxed);
+    let patch = client::TenantPatch { open: Some(true), home_worker: Some(1), code, quotas };
+    assert_eq!(takes::<server::ChangeTenantRequest>(patch).code, code);
     takes::<server::CreateTableRequest>(client::TableSpec {
         name: "t".into(),
         id: Some(1),

@@ -27,7 +27,7 @@ use super::{
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::{BuildPermit, QueueRefusal};
-use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantView, format_utc};
+use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantChange, TenantView, format_utc};
 use sandstorm_server::workers::ListenerConfig;
 
 /// The routes, with the address of each sender. A port without TLS answers only to names of its own.
@@ -106,7 +106,7 @@ async fn create_tenant(
     JsonBody(new): JsonBody<CreateTenantRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     caller.operator()?;
-    let CreateTenantRequest { name, id, open, token, home_worker, quotas } = new;
+    let CreateTenantRequest { name, id, open, token, home_worker, code, quotas } = new;
     if let Some(token) = &token {
         let operator = TokenHash::of_presented(token.as_bytes()).and_then(|hash| control.operator.shown(&hash));
         if operator.is_some() || control.directory.snapshot().by_token(token.as_bytes()).is_some() {
@@ -120,6 +120,7 @@ async fn create_tenant(
         token,
         quotas,
         home_worker,
+        code,
         ..NewTenant::default()
     })?;
     Ok((StatusCode::CREATED, axum::Json(CreateTenantResponse { tenant: TenantResponse::of(&view), token })))
@@ -141,7 +142,8 @@ async fn change_tenant(
 ) -> ApiResult<TenantResponse> {
     caller.operator()?;
     let directory = &control.directory;
-    directory.update_tenant(&tenant, change.open, change.home_worker, &change.quotas)?;
+    let ChangeTenantRequest { open, home_worker, code, quotas } = change;
+    directory.update_tenant(&tenant, &TenantChange { open, home_worker, code, quotas })?;
     Ok(axum::Json(TenantResponse::of(directory.snapshot().find(&tenant)?)))
 }
 

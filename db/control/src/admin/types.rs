@@ -10,6 +10,7 @@ use sandstorm_builder::{Diagnostic, SourceFile};
 use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, InvocationTotals};
 use sandstorm_metrics as metrics;
+use sandstorm_net::CodePolicy;
 use sandstorm_store::StorageMode;
 
 mod grants;
@@ -56,6 +57,9 @@ pub struct CreateTenantRequest {
     /// Its home worker; assigned if not given.
     #[serde(default)]
     pub home_worker: Option<u32>,
+    /// The code that it may have; the server's default if not given.
+    #[serde(default)]
+    pub code: Option<CodePolicy>,
     /// Quotas that differ from the server's.
     #[serde(default)]
     pub quotas: QuotaChanges,
@@ -71,6 +75,9 @@ pub struct ChangeTenantRequest {
     /// Its home worker.
     #[serde(default)]
     pub home_worker: Option<u32>,
+    /// The code that it may have; its extensions are moved to that tier.
+    #[serde(default)]
+    pub code: Option<CodePolicy>,
     /// Quotas.
     #[serde(default)]
     pub quotas: QuotaChanges,
@@ -87,6 +94,8 @@ pub struct TenantResponse {
     pub open: bool,
     /// The worker that serves it.
     pub home_worker: u32,
+    /// The code that it may have.
+    pub code: CodePolicy,
     /// Its quotas.
     pub quotas: Quotas,
     /// Number of its tables.
@@ -117,6 +126,7 @@ impl TenantResponse {
             name: tenant.name.clone(),
             open: tenant.open,
             home_worker: tenant.home_worker,
+            code: tenant.code.policy(),
             quotas: tenant.quotas.clone(),
             tables: view.tables.len() as u64,
             extensions: view.extensions.len() as u64,
