@@ -1,7 +1,7 @@
 //! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
-use sandstorm_net::CodePolicy;
+use sandstorm_net::{CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -312,6 +312,8 @@ pub struct ExtensionStatus {
     pub name: String,
     /// The version that runs now; grows by one with each push.
     pub version: u64,
+    /// The tier that it runs in; `None`: the server is older than tiers, and runs it natively.
+    pub tier: Option<CodeTier>,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// Digest of its source, hexadecimal.
@@ -356,6 +358,8 @@ pub struct Budget {
 pub struct ExtensionVersion {
     /// Its number.
     pub version: u64,
+    /// The tier that it was built for; `None`: as above.
+    pub tier: Option<CodeTier>,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// Digest of its source, hexadecimal.

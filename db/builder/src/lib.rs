@@ -34,6 +34,7 @@ mod rustc;
 mod sandbox;
 #[cfg(test)]
 mod sandbox_tests;
+mod sandboxed;
 mod scratch;
 mod signing_key;
 mod supervise;
@@ -59,6 +60,7 @@ pub use process::{BuilderHandle, process_mode, run_process};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
 pub use rustc::{CompilerSearch, Rustc};
 pub use sandbox::sandbox_exec;
+pub use sandboxed::build_sandboxed;
 pub use scratch::ScratchDir;
 pub use signing_key::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
 pub use sysroot::{Toolchain, ToolchainConfig, VettedLibrary};

@@ -26,6 +26,8 @@ mod suspending;
 mod suspension;
 mod tenant_code;
 mod tenant_ref;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod token_match;
 mod token_rotation;
 mod versions;

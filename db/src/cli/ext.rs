@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use sandstorm_builder::offline::{check_dir, new_extension, test_dir};
 use sandstorm_builder::{Artifact, BuildError, MANIFEST_FILE, PushedSource};
 use sandstorm_client::control::{Budget, ExtensionSource, ExtensionSourceFile, ExtensionStatus, PushOutcome};
+use sandstorm_net::CodeTier;
 use serde_json::json;
 
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
@@ -232,6 +233,7 @@ fn list(extensions: &[ExtensionStatus]) -> String {
         vec![
             extension.name.clone(),
             extension.version.to_string(),
+            tier(extension.tier).to_owned(),
             state(extension),
             stats.invocations.to_string(),
             stats.ok.to_string(),
@@ -241,7 +243,12 @@ fn list(extensions: &[ExtensionStatus]) -> String {
         ]
     };
     let rows: Vec<_> = extensions.iter().map(row).collect();
-    columns(&["NAME", "VERSION", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
+    columns(&["NAME", "VERSION", "TIER", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
+}
+
+/// The tier's name; servers that do not name it have one.
+fn tier(tier: Option<CodeTier>) -> &'static str {
+    tier.map_or("native", CodeTier::name)
 }
 
 fn state(extension: &ExtensionStatus) -> String {
@@ -259,6 +266,7 @@ fn show(extension: &ExtensionStatus) -> String {
     let mut text = fields(&[
         ("name", extension.name.clone()),
         ("version", format!("{} (manifest {})", extension.version, extension.manifest_version)),
+        ("tier", tier(extension.tier).to_owned()),
         ("state", state(extension)),
         ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),
         ("source", format!("sha256 {}", extension.source_digest)),
@@ -278,6 +286,7 @@ fn show(extension: &ExtensionStatus) -> String {
     let row = |version: &sandstorm_client::control::ExtensionVersion| {
         vec![
             version.version.to_string(),
+            tier(version.tier).to_owned(),
             version.state.clone(),
             version.manifest_version.clone(),
             version.source_digest.chars().take(12).collect(),
@@ -286,6 +295,6 @@ fn show(extension: &ExtensionStatus) -> String {
     };
     let rows: Vec<_> = extension.versions.iter().map(row).collect();
     text.push('\n');
-    text.push_str(&columns(&["VERSION", "STATE", "MANIFEST", "SOURCE", "LIBRARY"], &rows));
+    text.push_str(&columns(&["VERSION", "TIER", "STATE", "MANIFEST", "SOURCE", "LIBRARY"], &rows));
     text
 }

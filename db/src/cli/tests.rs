@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use clap::CommandFactory;
 use sandstorm_catalog::GrantAccess;
+use sandstorm_net::{CodePolicy, CodeTier};
 
 use super::byte_args::{fields, for_people, parse, parse_all, printable};
 use super::output::{CliError, columns, format_bytes, summarize_names};
@@ -27,6 +28,9 @@ fn every_command_of_the_manual_parses() {
         "serve --config F --data 127.0.0.1:1 --control 127.0.0.1:2 --workers 3 --no-pin --poll --allow-open --no-builder",
         "stop",
         "health --json",
+        "serve --code native",
+        "tenant create a --code sandboxed",
+        "tenant set a --code none",
         "tenant create a --open --id 7 --home 0 --quota slice_us=500 --quota memory_bytes=1GiB",
         "tenant list",
         "tenant show a",
@@ -252,7 +256,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         name: "a".into(),
         open: true,
         home_worker: 1,
-        code: sandstorm_net::CodePolicy::Native,
+        code: CodePolicy::Native,
         quotas: Default::default(),
         tables: 1,
         extensions: 1,
@@ -305,6 +309,7 @@ fn client_and_server_have_the_same_extensions() {
     use sandstorm_control::admin::types as server;
     let version = server::VersionResponse {
         version: 1,
+        tier: CodeTier::Native,
         manifest_version: "1".into(),
         source_digest: "d".into(),
         library_bytes: 1,
@@ -314,6 +319,7 @@ fn client_and_server_have_the_same_extensions() {
     let extension = server::ExtensionResponse {
         name: "x".into(),
         version: 1,
+        tier: CodeTier::Sandboxed,
         manifest_version: "1".into(),
         source_digest: "d".into(),
         library_bytes: 1,
@@ -368,12 +374,12 @@ fn the_server_takes_what_the_client_sends() {
         id: Some(1),
         token: Some("t".into()),
         home_worker: Some(1),
-        code: Some(sandstorm_net::CodePolicy::None),
+        code: Some(CodePolicy::None),
         quotas: quotas.clone(),
     });
     assert_eq!((created.quotas.slice_us, created.quotas.weight), (Some(500), Some(2)));
     takes::<server::CreateTenantRequest>(client::TenantSpec::default());
-    let code = Some(sandstorm_net::CodePolicy::Sandboxed);
+    let code = Some(CodePolicy::Sandboxed);
     let patch = client::TenantPatch { open: Some(true), home_worker: Some(1), code, quotas };
     assert_eq!(takes::<server::ChangeTenantRequest>(patch).code, code);
     takes::<server::CreateTableRequest>(client::TableSpec {

@@ -14,7 +14,8 @@ use crate::config::{ConfigError, write_private};
 use sandstorm_accounts::PolicyEvent;
 use sandstorm_builder::{Artifact, ArtifactRequirements, api_fingerprint, checker_fingerprint};
 use sandstorm_catalog::{Directory, DirectorySnapshot, LoadedVersion, TenantView};
-use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_net::CodeTier;
 
 /// Name of the folder in the state directory.
 const FOLDER: &str = "extensions";
@@ -77,7 +78,8 @@ impl ArtifactStore {
         let snapshot = directory.snapshot();
         self.sweep(&snapshot);
         let mut reloaded = Vec::new();
-        for view in snapshot.iter() {
+        // A tenant that may have no code keeps its files for another policy.
+        for view in snapshot.iter().filter(|view| view.check_code().is_ok()) {
             for (name, loaded) in view.versions.loaded() {
                 match self.reload_one(view, name, loaded, pushing) {
                     Ok(found) if directory.reload_extension(found.tenant, found.extension.clone()).is_ok() => {
@@ -109,14 +111,17 @@ impl ArtifactStore {
         let artifact = Artifact::decode(&bytes).map_err(|error| error.to_string())?;
         // Exactly the version that was loaded, neither an older one nor a newer.
         let highest = loaded.version.checked_sub(1);
-        artifact.verify(&pushing.keys(), &pushing.expected(view, name, highest)).map_err(|error| error.to_string())?;
+        let tier = view.tier_of(name).ok_or_else(|| "the tenant may have no code".to_owned())?;
+        let expected = pushing.expected(view, name, tier, highest);
+        artifact.verify(&pushing.keys(), &expected).map_err(|error| error.to_string())?;
         let header = &artifact.header;
         if header.version != loaded.version {
             return Err(format!("the artifact is version {}, but {} was loaded", header.version, loaded.version));
         }
-        let library = ExtensionLibrary::load(&artifact.elf, api_fingerprint()).map_err(|error| error.to_string())?;
+        let library = (pushing.loader)(&artifact).map_err(|error| error.to_string())?;
         let about = VersionMetadata::of(&artifact, &loaded.manifest_version, loaded.loaded_at_ms);
-        let extension = Arc::new(LoadedExtension::new(name, loaded.version, library, BudgetOverride::default()));
+        let extension = LoadedExtension::new(name, loaded.version, library, BudgetOverride::default());
+        let extension = Arc::new(extension.in_tier(header.tier));
         Ok(ReloadedExtension { tenant, extension, about })
     }
 
@@ -146,11 +151,18 @@ impl ArtifactSources {
         own.iter().chain(&self.own_key).chain(&self.trusted_keys).copied().collect()
     }
 
-    /// The requirements on an artifact of that name for a tenant, whose highest version so far is `highest`.
-    pub(super) fn expected(&self, view: &TenantView, name: &str, highest: Option<u64>) -> ArtifactRequirements {
+    /// The requirements on an artifact of that name and tier for a tenant, whose highest version so far is `highest`.
+    pub(super) fn expected(
+        &self,
+        view: &TenantView,
+        name: &str,
+        tier: CodeTier,
+        highest: Option<u64>,
+    ) -> ArtifactRequirements {
         ArtifactRequirements {
             tenant: view.tenant.id,
             name: name.to_owned(),
+            tier,
             compiler: self.builder.as_ref().ok().and_then(|builder| builder.compiler()),
             api_fingerprint: api_fingerprint(),
             checker: checker_fingerprint(),

@@ -67,7 +67,8 @@ impl RestoredExtensions {
                 None => Ok(config.beside_workers(|| start_builder(builder)).map_err(ControlStartError::Builder)?),
             },
         };
-        let artifact_sources = ArtifactSources { builder, trusted_keys: config.builder.trusted_keys.clone(), own_key };
+        let trusted_keys = config.builder.trusted_keys.clone();
+        let artifact_sources = ArtifactSources { trusted_keys, own_key, ..ArtifactSources::from(builder) };
         let artifacts = if config.ephemeral { ArtifactStore::default() } else { ArtifactStore::open(&config.state)? };
         let reloaded = artifacts.reload(directory, &artifact_sources);
         Ok(RestoredExtensions { artifact_sources, artifacts, reloaded })

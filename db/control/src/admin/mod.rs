@@ -16,6 +16,7 @@ mod deferred_builder;
 mod error;
 mod grants;
 mod host_header;
+mod library_loader;
 mod operator_credentials;
 mod push;
 mod response;
@@ -43,6 +44,7 @@ use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
+pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 pub use push::{ArtifactBuilder, ArtifactSources};
 use sandstorm_builder::BuildQueue;

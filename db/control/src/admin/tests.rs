@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use super::*;
 use sandstorm_accounts::limits::{CHANGES_BURST, CHANGES_PER_S};
 use sandstorm_accounts::token;
+use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{
     Artifact, ArtifactHeader, BuildError, BuilderKey, CompileJob, CompileLimits, CompilerLauncher, Diagnostic,
     PublicKey, PushedSource, Toolchain, ToolchainConfig, api_fingerprint, check, checker_fingerprint, compile,
 };
-use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges};
+use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges, testing};
 use sandstorm_store::Epochs;
 
 mod page;
@@ -40,24 +41,21 @@ fn test_builder() -> Arc<TestBuilder> {
 }
 
 impl ArtifactBuilder for TestBuilder {
-    fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+    fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        let BuildRequest { tenant, version, source, tier } = request;
         check(source, &[])?;
         let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
         let elf = compile(&self.toolchain, source, &job)?;
         let header = ArtifactHeader {
-            tenant,
+            tenant: *tenant,
             abi_version: sandstorm_api::abi::ABI_VERSION,
-            version,
+            version: *version,
             compiler: 7,
             api_fingerprint: api_fingerprint(),
             checker: checker_fingerprint(),
             source_digest: source.digest(),
             elf_digest: [0; 32],
+            tier: *tier,
             name: source.manifest.name.clone(),
         };
         Ok((Artifact::sign(&self.key, header, elf), Vec::new()))
@@ -86,8 +84,8 @@ struct Server {
 
 impl Server {
     fn start(builder: Result<Arc<dyn ArtifactBuilder>, String>) -> Server {
-        let directory =
-            Directory::with_options(Epochs::new(), DirectoryOptions { workers: 2, ..DirectoryOptions::default() });
+        let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Epochs::new(), options);
         let operator = token::generate();
         let stops = Arc::new(AtomicUsize::new(0));
         let stopped = stops.clone();

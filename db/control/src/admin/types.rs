@@ -10,7 +10,7 @@ use sandstorm_builder::{Diagnostic, SourceFile};
 use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, InvocationTotals};
 use sandstorm_metrics as metrics;
-use sandstorm_net::CodePolicy;
+use sandstorm_net::{CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
 mod grants;
@@ -296,6 +296,8 @@ pub struct ExtensionResponse {
     pub name: String,
     /// The version that runs now.
     pub version: u64,
+    /// The tier that it runs in.
+    pub tier: CodeTier,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// SHA-256 of its source, hexadecimal.
@@ -416,6 +418,8 @@ impl ExtensionStatsResponse {
 pub struct VersionResponse {
     /// Its number.
     pub version: u64,
+    /// The tier that it was built for.
+    pub tier: CodeTier,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// SHA-256 of its source, hexadecimal.
