@@ -106,6 +106,47 @@ pub struct TenantStatus {
     pub old_token_until_ms: Option<u64>,
     /// The used part of each quota, by name.
     pub used: BTreeMap<String, u64>,
+    /// The rebuild that a change of its code has begun: see [`Control::rebuild`](super::Control::rebuild).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<u64>,
+}
+
+/// `GET /v1/rebuilds/{id}`: extensions that the server builds again from the sources that it keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RebuildStatus {
+    /// Its number.
+    pub id: u64,
+    /// Its cause, for people.
+    pub reason: String,
+    /// Its beginning, in milliseconds since 1970.
+    pub started_at_ms: u64,
+    /// True if it is over.
+    pub done: bool,
+    /// Extensions whose turn has not come.
+    pub waiting: u64,
+    /// What became of the others.
+    pub results: Vec<RebuiltExtension>,
+    /// Results that are not listed, because there are too many.
+    pub unlisted: u64,
+}
+
+/// What became of an extension in a rebuild.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RebuiltExtension {
+    /// The tenant.
+    pub tenant: String,
+    /// The extension.
+    pub extension: String,
+    /// Its version, which a rebuild does not change.
+    pub version: u64,
+    /// `unchanged`, `rebuilt`, `confined`, `suspended`, `not_loaded` or `gone`.
+    pub result: String,
+    /// The tier in which it runs, or would have to; `None` if the tenant may have no code.
+    pub tier: Option<CodeTier>,
+    /// The reason, for people; empty if there is nothing to say.
+    pub text: String,
 }
 
 /// The answer to creating a tenant: the only time that its token is shown (and at `rotate`).
@@ -318,6 +359,8 @@ pub struct ExtensionStatus {
     pub manifest_version: String,
     /// Digest of its source, hexadecimal.
     pub source_digest: String,
+    /// True if the server keeps its source, and can build it again for another tier.
+    pub source_kept: bool,
     /// Bytes of its library.
     pub library_bytes: u64,
     /// True if it is suspended (calls are refused).

@@ -140,8 +140,13 @@ mod tests {
         directory.put_extension("a", version(2, CodeTier::Native)).expect_err("it was built for the other tier");
         directory.reload_extension("a", version(1, CodeTier::Native)).expect_err("nor after a restart");
         // The same version, built for the other tier.
-        directory.put_extension("a", version(1, CodeTier::Sandboxed)).unwrap();
+        directory.reinstall_extension("a", version(2, CodeTier::Sandboxed)).expect_err("it is another version");
+        directory.reinstall_extension("a", version(1, CodeTier::Native)).expect_err("it was built for the other tier");
+        let replaced = directory.reinstall_extension("a", version(1, CodeTier::Sandboxed)).unwrap();
+        assert_eq!(replaced.map(|replaced| replaced.tier), Some(CodeTier::Native));
         assert_eq!(directory.snapshot().by_name("a").unwrap().extension("e").unwrap().tier, CodeTier::Sandboxed);
+        directory.remove_extension("a", "e").unwrap();
+        directory.reinstall_extension("a", version(1, CodeTier::Sandboxed)).expect_err("it was unloaded meanwhile");
     }
 
     #[test]

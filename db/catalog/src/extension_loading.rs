@@ -76,6 +76,33 @@ impl Directory {
         })
     }
 
+    /// Loads a version again that was built anew, for another tier or under other rules: the number and what else is
+    /// known of it stay. Returns what it replaces, if that was loaded. Running invocations of it go on and end there.
+    ///
+    /// # Errors
+    /// No such tenant; another version was loaded since, or it was unloaded; another tier than the tenant's.
+    pub fn reinstall_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: Arc<LoadedExtension>,
+    ) -> Result<Option<Arc<LoadedExtension>>, DirectoryError> {
+        let name = extension.name.clone();
+        self.change_view(tenant, |_, view| {
+            let known = view.versions.loaded().find(|(loaded, _)| *loaded == &*name).map(|(_, loaded)| loaded.version);
+            match known {
+                Some(version) if version == extension.version => {}
+                Some(current) => {
+                    let (extension, version) = (name.to_string(), extension.version);
+                    return Err(DirectoryError::OldVersion { extension, version, current });
+                }
+                None => return Err(unknown_extension(view, &name)),
+            }
+            view.check_tier(&extension)?;
+            view.lift_until_replaced(&name);
+            Ok(view.extensions.insert(name, extension))
+        })
+    }
+
     /// Unloads an extension, and returns it. Running invocations go on.
     ///
     /// # Errors

@@ -270,6 +270,15 @@ fn show(extension: &ExtensionStatus) -> String {
         ("state", state(extension)),
         ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),
         ("source", format!("sha256 {}", extension.source_digest)),
+        (
+            "source kept",
+            if extension.source_kept {
+                "yes"
+            } else {
+                "no (it was uploaded as an artifact, or pushed to an earlier server)"
+            }
+            .to_owned(),
+        ),
         ("library", format_bytes(extension.library_bytes)),
         ("slice_us", number(budget.slice_us)),
         ("total_us", number(budget.total_us)),

@@ -5,8 +5,10 @@ use std::time::Duration;
 use clap::Subcommand;
 use sandstorm_client::control::{QuotaMap, TenantPatch, TenantSpec, TenantStatus};
 use sandstorm_net::CodePolicy;
+use serde_json::json;
 
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
+use super::rebuild;
 use super::session::CliSession;
 use super::token::{describe_old_token, describe_time_left, grace};
 
@@ -133,7 +135,12 @@ pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrin
         TenantCommand::Show { name } => out.show(&control.tenant(&name)?, show),
         TenantCommand::Set { name, open, home, code, quotas } => {
             let change = TenantPatch { open, home_worker: home, code, quotas: quotas.into_iter().collect() };
-            out.show(&control.change_tenant(&name, &change)?, show)
+            let changed = control.change_tenant(&name, &change)?;
+            let Some(id) = changed.rebuild else { return out.show(&changed, show) };
+            let rebuild = rebuild::wait(control, id)?;
+            out.show(&json!({"tenant": changed, "rebuild": rebuild}), |_| {
+                format!("tenant {name} has code = {}\n{}", code_of(&changed), rebuild::describe(&rebuild))
+            })
         }
         TenantCommand::Delete { name } => {
             control.delete_tenant(&name)?;
@@ -166,7 +173,7 @@ fn list(tenants: &[TenantStatus]) -> String {
             tenant.id.to_string(),
             if tenant.open { "yes" } else { "no" }.to_owned(),
             tenant.home_worker.to_string(),
-            code(tenant),
+            code_of(tenant),
             tenant.tables.to_string(),
             tenant.extensions.to_string(),
             format_bytes(tenant.memory_bytes),
@@ -178,7 +185,7 @@ fn list(tenants: &[TenantStatus]) -> String {
 }
 
 /// The tenant's code policy; servers that do not name it have one tier.
-fn code(tenant: &TenantStatus) -> String {
+fn code_of(tenant: &TenantStatus) -> String {
     tenant.code.map_or("native", CodePolicy::name).to_owned()
 }
 
@@ -188,7 +195,7 @@ fn show(tenant: &TenantStatus) -> String {
         ("id", tenant.id.to_string()),
         ("open", tenant.open.to_string()),
         ("home worker", tenant.home_worker.to_string()),
-        ("code", code(tenant)),
+        ("code", code_of(tenant)),
         ("tables", tenant.tables.to_string()),
         ("extensions", tenant.extensions.to_string()),
         ("grants given", tenant.grants_given.to_string()),

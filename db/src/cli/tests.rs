@@ -266,6 +266,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         running: 1,
         old_token_until_ms: Some(1),
         used: [("tables".to_owned(), 1)].into(),
+        rebuild: Some(1),
     };
     let given = || server::GivenGrantResponse {
         table: "t".into(),
@@ -322,6 +323,7 @@ fn client_and_server_have_the_same_extensions() {
         tier: CodeTier::Sandboxed,
         manifest_version: "1".into(),
         source_digest: "d".into(),
+        source_kept: true,
         library_bytes: 1,
         suspended: true,
         slowed_to_per_s: 10,
@@ -340,6 +342,23 @@ fn client_and_server_have_the_same_extensions() {
         message: "m".into(),
         hint: Some("h".into()),
         diagnostics: vec![remark],
+    });
+    let rebuilt = server::RebuiltExtensionResponse {
+        tenant: "a".into(),
+        extension: "x".into(),
+        version: 1,
+        result: server::RebuildResult::Suspended,
+        tier: Some(CodeTier::Sandboxed),
+        text: "t".into(),
+    };
+    mirrors::<client::RebuildStatus>(server::RebuildResponse {
+        id: 1,
+        reason: "r".into(),
+        started_at_ms: 1,
+        done: true,
+        waiting: 1,
+        results: vec![rebuilt],
+        unlisted: 1,
     });
     let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
     mirrors::<client::ServerStats>(server::StatResponse {

@@ -21,7 +21,7 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, stat,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, rebuild, stat,
     token_rotation,
 };
 use crate::http_listener::HttpPeer;
@@ -64,6 +64,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/operator/old-token", delete(token_rotation::revoke_old_operator))
         .route("/v1/tenants/{tenant}", get(show_tenant).patch(change_tenant).delete(delete_tenant))
         .route("/v1/tenants", get(list_tenants).post(create_tenant))
+        .route("/v1/rebuilds/{id}", get(rebuild::show))
         .route("/v1/kills", get(all_kills))
         .route("/v1/stat", get(show_stat))
         .route("/v1/workers", get(show_workers))
@@ -141,10 +142,10 @@ async fn change_tenant(
     JsonBody(change): JsonBody<ChangeTenantRequest>,
 ) -> ApiResult<TenantResponse> {
     caller.operator()?;
-    let directory = &control.directory;
     let ChangeTenantRequest { open, home_worker, code, quotas } = change;
-    directory.update_tenant(&tenant, &TenantChange { open, home_worker, code, quotas })?;
-    Ok(axum::Json(TenantResponse::of(directory.snapshot().find(&tenant)?)))
+    let change = TenantChange { open, home_worker, code, quotas };
+    let rebuild = rebuild::change_tenant(&control, &tenant, &change)?;
+    Ok(axum::Json(TenantResponse { rebuild, ..TenantResponse::of(control.directory.snapshot().find(&tenant)?) }))
 }
 
 async fn delete_tenant(

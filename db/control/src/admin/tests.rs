@@ -21,6 +21,7 @@ use sandstorm_store::Epochs;
 
 mod page;
 mod pushes;
+mod rebuilds;
 
 /// A builder in this process, without the sandbox, which needs a program of its own.
 struct TestBuilder {
@@ -84,15 +85,25 @@ struct Server {
 
 impl Server {
     fn start(builder: Result<Arc<dyn ArtifactBuilder>, String>) -> Server {
+        Server::start_from(ArtifactSources::from(builder).into())
+    }
+
+    /// A server whose extensions come from there, with an empty directory.
+    fn start_from(extensions: RestoredExtensions) -> Server {
         let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
         let directory = Directory::with_options(Epochs::new(), options);
+        Server::start_with(directory, extensions)
+    }
+
+    /// The same with this directory.
+    fn start_with(directory: Arc<Directory>, extensions: RestoredExtensions) -> Server {
         let operator = token::generate();
         let stops = Arc::new(AtomicUsize::new(0));
         let stopped = stops.clone();
         let data = "127.0.0.1:7400".parse().unwrap();
         let keys = OperatorCredentials::new(&operator, None);
         let served = DataPlaneView { directory, metrics: ServerMetrics::new(2), data, listen: Vec::new() };
-        let control = ControlState::new(served, builder, keys, move || {
+        let control = ControlState::new(served, extensions, keys, move || {
             stopped.fetch_add(1, Ordering::Relaxed);
         });
         let admin = AdminServer::start("127.0.0.1:0".parse().unwrap(), control.clone(), None).unwrap();
@@ -169,6 +180,8 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/tenants/a/extensions/x/resume", "", [404, 404, 403, 401]),
     ("PUT", "/v1/tenants/a/extensions/x/budget", r#"{"slice_us":100}"#, [200, 403, 403, 401]),
     ("GET", "/v1/tenants/a/kills", "", [200, 200, 403, 401]),
+    ("PATCH", "/v1/tenants/a", r#"{"code":"none"}"#, [200, 403, 403, 401]),
+    ("GET", "/v1/rebuilds/7", "", [404, 403, 403, 401]),
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),
     ("POST", "/v1/tenants/a/rotate", "", [200, 200, 403, 401]),
     ("DELETE", "/v1/tenants/a", "", [200, 403, 403, 401]),

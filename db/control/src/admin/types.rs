@@ -14,8 +14,10 @@ use sandstorm_net::{CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
 mod grants;
+mod rebuild;
 
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
+pub use rebuild::{RebuildResponse, RebuildResult, RebuiltExtensionResponse};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]
@@ -115,6 +117,9 @@ pub struct TenantResponse {
     pub old_token_until_ms: Option<u64>,
     /// The use of the quotas, by their names.
     pub used: BTreeMap<String, u64>,
+    /// The rebuild that a change of its code has begun; omitted otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<u64>,
 }
 
 impl TenantResponse {
@@ -136,6 +141,7 @@ impl TenantResponse {
             running: tenant.usage.running(),
             old_token_until_ms: tenant.old_token().map(|old| old.until_ms()),
             used: view.used(super::now_ms()).into_iter().map(|(name, used)| (name.to_owned(), used)).collect(),
+            rebuild: None,
         }
     }
 }
@@ -302,6 +308,8 @@ pub struct ExtensionResponse {
     pub manifest_version: String,
     /// SHA-256 of its source, hexadecimal.
     pub source_digest: String,
+    /// Whether the server keeps its source, and can build it again for another tier.
+    pub source_kept: bool,
     /// Bytes of its library.
     pub library_bytes: u64,
     /// Whether calls are refused.

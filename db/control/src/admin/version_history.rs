@@ -24,17 +24,25 @@ pub(super) struct VersionMetadata {
     pub(super) library_bytes: u64,
     pub(super) tier: CodeTier,
     pub(super) loaded_at_ms: u64,
+    /// Whether the source is kept.
+    pub(super) has_source: bool,
 }
 
 impl VersionMetadata {
     /// The metadata of a loaded artifact.
-    pub(super) fn of(artifact: &Artifact, manifest_version: &str, loaded_at_ms: u64) -> VersionMetadata {
+    pub(super) fn of(
+        artifact: &Artifact,
+        manifest_version: &str,
+        loaded_at_ms: u64,
+        has_source: bool,
+    ) -> VersionMetadata {
         VersionMetadata {
             manifest_version: manifest_version.to_owned(),
             source_digest: HEXLOWER.encode(&artifact.header.source_digest),
             library_bytes: artifact.elf.len() as u64,
             tier: artifact.header.tier,
             loaded_at_ms,
+            has_source,
         }
     }
 }
@@ -140,6 +148,9 @@ impl VersionHistory {
         }
         stats.add(&extension.stats.read());
         let current = versions.iter().find(|version| version.state == "current").cloned();
+        let source_kept = pushed
+            .and_then(|pushed| pushed.versions.iter().find(|(version, _)| *version == extension.version))
+            .is_some_and(|(_, about)| about.has_source);
         let (manifest_version, source_digest, library_bytes) = current
             .map(|version| (version.manifest_version, version.source_digest, version.library_bytes))
             .unwrap_or_default();
@@ -149,6 +160,7 @@ impl VersionHistory {
             tier: extension.tier,
             manifest_version,
             source_digest,
+            source_kept,
             library_bytes,
             suspended: view.is_suspended(&extension.name),
             slowed_to_per_s: extension.throttle.calls_per_s(),
