@@ -109,6 +109,11 @@ impl Control {
         self.send(self.agent.patch(self.url(&format!("/v1/tenants/{}", path_segment(tenant)))), change)
     }
 
+    /// The state of a rebuild of extensions, by the number that [`Control::change_tenant`] answers.
+    pub fn rebuild(&self, id: u64) -> Result<RebuildStatus, ControlError> {
+        self.get(&format!("/v1/rebuilds/{id}"))
+    }
+
     /// Deletes a tenant with all that it has.
     pub fn delete_tenant(&self, tenant: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}", path_segment(tenant)))

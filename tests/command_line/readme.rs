@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use sandstorm_catalog::testing::code;
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -84,7 +85,8 @@ impl Terminal {
     /// Opens a terminal with its state in this folder, and these options.
     fn open_in(folder: tempfile::TempDir, options: &[&str]) -> Terminal {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm-under-test"));
-        command.args(["serve", "--json", "--no-pin", "--workers", "1"]).args(options).env_remove("SANDSTORM_STATE");
+        command.args(["serve", "--json", "--no-pin", "--workers", "1", "--code", code().name()]).args(options);
+        command.env_remove("SANDSTORM_STATE");
         command.args(["--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state"]).arg(folder.path().join("state"));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();

@@ -15,14 +15,16 @@ use std::time::Duration;
 
 use sandstorm_builder::{
     CompileJob, CompileLimits, CompilerLauncher, PushedSource, SourceFile, Toolchain, ToolchainConfig, api_fingerprint,
-    compile,
+    build_sandboxed, compile,
 };
+use sandstorm_catalog::testing::code;
 use sandstorm_catalog::{NewTable, NewTenant, QuotaChanges};
 use sandstorm_control::config::{CliOverrides, ServerSettings};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
 use sandstorm_instance::DataPlane;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_metrics::text::flat;
+use sandstorm_net::CodeTier;
 use sandstorm_net::rpc::{KillCause, MessageHeader, OpKind, Operation, RpcStatus, encode_message};
 
 /// R2P2's header of a request, or response, of one packet.
@@ -59,6 +61,7 @@ fn overrides() -> CliOverrides {
         control: Some(([127, 0, 0, 1], 0).into()),
         state: Some(state),
         ephemeral: Some(true),
+        code: Some(code()),
         ..CliOverrides::default()
     }
 }
@@ -110,9 +113,24 @@ pub fn library_of(name: &str, text: &str) -> Arc<ExtensionLibrary> {
     ExtensionLibrary::load(&elf, api_fingerprint()).expect("a library")
 }
 
+/// The library of a source in the tier of [`code`].
 fn compiled_source(source: &PushedSource) -> Vec<u8> {
     let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
-    compile(toolchain(), source, &job).unwrap_or_else(|error| panic!("{}: {error}", source.manifest.name))
+    let built = match tier() {
+        CodeTier::Native => compile(toolchain(), source, &job),
+        CodeTier::Sandboxed => build_sandboxed(toolchain(), source, &job).map(|built| built.elf),
+    };
+    built.unwrap_or_else(|error| panic!("{}: {error}", source.manifest.name))
+}
+
+/// The tier of the extensions that [`library`] and [`library_of`] compile.
+pub fn tier() -> CodeTier {
+    code().tier().expect("the suites call extensions")
+}
+
+/// A version that has not run yet, of such a library.
+pub fn loaded(name: &str, version: u64, library: Arc<ExtensionLibrary>, budget: BudgetOverride) -> LoadedExtension {
+    LoadedExtension::new(name, version, library, budget).in_tier(tier())
 }
 
 /// Loads `ext/name` for a tenant.
@@ -122,7 +140,7 @@ pub fn load(plane: &DataPlane, tenant: &str, name: &str, version: u64) {
 
 /// As [`load`], with budgets of its own.
 pub fn load_with(plane: &DataPlane, tenant: &str, name: &str, version: u64, budget: BudgetOverride) {
-    let extension = LoadedExtension::new(name, version, library(name), budget);
+    let extension = loaded(name, version, library(name), budget);
     plane.directory.put_extension(tenant, Arc::new(extension)).expect("an extension is loaded");
 }
 

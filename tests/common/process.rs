@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
+use sandstorm_catalog::testing::code;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -44,7 +45,7 @@ pub fn binary_in(namespace: Option<&str>) -> Command {
 /// `serve` with these options, in a network namespace or the test's own, with its state in that folder.
 pub fn serve(namespace: Option<&str>, folder: &Path, options: &[&str]) -> Command {
     let mut command = binary_in(namespace);
-    command.args(["serve", "--json", "--control", "127.0.0.1:0"]).args(options);
+    command.args(["serve", "--json", "--control", "127.0.0.1:0", "--code", code().name()]).args(options);
     command.arg("--state").arg(folder.join("state"));
     command
 }

@@ -12,7 +12,7 @@ use proptest::strategy::ValueTree;
 use sandstorm_catalog::{GrantAccess, GrantIssuer, NewTable};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error, KeyedRecord, PutOptions};
-use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{Operation, RpcStatus};
 use sandstorm_store::StorageMode;
@@ -248,7 +248,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 #[test]
 fn a_range_of_one_moment_never_shows_half_of_a_transaction() {
     let (plane, ada) = world();
-    let moves = LoadedExtension::new("moves", 1, library_of("moves", MOVES), BudgetOverride::default());
+    let moves = crate::common::loaded("moves", 1, library_of("moves", MOVES), BudgetOverride::default());
     plane.directory.put_extension("ada", Arc::new(moves)).expect("an extension is loaded");
     let records = 24_u8;
     (0..records).for_each(|number| put(&ada, &[number * 10], &[1]));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::common;
 use crate::common::{Answer, Wire, await_nothing_charged, data_plane, load, load_with, tenant, tenant_with};
 use sandstorm_catalog::{NewTable, QuotaChanges, Quotas};
-use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{KillCause, OpKind, Operation, RpcStatus, encode_message};
 
@@ -135,7 +135,7 @@ fn reach_in_directory(plane: &DataPlane, name: &str) {
         }
         "extensions" => {
             limited(plane, name, 1);
-            let other = LoadedExtension::new("other", 1, common::library("get"), BudgetOverride::default());
+            let other = common::loaded("other", 1, common::library("get"), BudgetOverride::default());
             denied(plane.directory.put_extension(name, Arc::new(other)), name);
         }
         "pushes_per_hour" => {

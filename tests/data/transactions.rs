@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{Wire, await_nothing_charged, client, client_at, data_plane, library_of, load, tenant};
 use sandstorm_client::{Error, PutOptions};
-use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{Operation, RpcStatus};
 
@@ -54,7 +54,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 
 fn load_text(plane: &DataPlane, name: &str, text: &str, total_us: u64) {
     let budget = BudgetOverride { total_us: Some(total_us), ..BudgetOverride::default() };
-    let extension = LoadedExtension::new(name, 1, library_of(name, text), budget);
+    let extension = crate::common::loaded(name, 1, library_of(name, text), budget);
     plane.directory.put_extension("bank", Arc::new(extension)).expect("an extension is loaded");
 }
 

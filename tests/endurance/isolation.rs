@@ -16,7 +16,7 @@ use crate::common::{Answer, Stop, Wire, data_plane, library, library_of};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_catalog::{FIRST_GRANTED_ID, GrantAccess, GrantIssuer, NewTable, NewTenant, TableEntry};
-use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_extension::{BudgetOverride, ExtensionLibrary};
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{MultiGetEntries, OpKind, Operation, RpcStatus, push_key};
 use sandstorm_store::{Participant, WriteOptions};
@@ -253,7 +253,7 @@ impl Changer<'_> {
         }
         let budget = BudgetOverride { slice_us: Some(100_000), total_us: Some(1_000_000), ..BudgetOverride::default() };
         for (name_of, library) in &self.extensions {
-            let extension = LoadedExtension::new(*name_of, 1, Arc::clone(library), budget);
+            let extension = crate::common::loaded(name_of, 1, Arc::clone(library), budget);
             self.plane.directory.put_extension(id, Arc::new(extension)).expect("an extension is loaded");
         }
         self.tables.insert(id, BTreeMap::new());

@@ -11,7 +11,7 @@ use crate::common::{Stop, await_nothing_charged, client, client_at, data_plane, 
 use sandstorm_catalog::NewTable;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error, KeyedRecord};
-use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_store::TableStats;
 
@@ -143,7 +143,7 @@ fn hotel(plane: &DataPlane) -> u32 {
     plane.directory.create_table("hotel", sorted).expect("a table");
     for (name, text, total_us) in [("pairs", PAIRS, 10_000_000), ("culprit", CULPRIT, 1_000)] {
         let budget = BudgetOverride { total_us: Some(total_us), ..BudgetOverride::default() };
-        let extension = LoadedExtension::new(name, 1, library_of(name, text), budget);
+        let extension = crate::common::loaded(name, 1, library_of(name, text), budget);
         plane.directory.put_extension("hotel", Arc::new(extension)).expect("an extension is loaded");
     }
     id

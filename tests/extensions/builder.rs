@@ -5,12 +5,17 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use sandstorm_api::abi::ABI_VERSION;
+use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{
     ArtifactRequirements, BuildError, BuilderConfig, BuilderHandle, CompileLimits, PushedSource, RemoteBuilder,
     RemoteCertificate, RemoteConfig, SourceFile, TOKEN_FILE, api_fingerprint, checker_fingerprint,
 };
 use sandstorm_control::builder_service::BuilderServer;
 use sandstorm_control::config::PortTls;
+use sandstorm_net::CodeTier;
+
+/// The tier that these tests build for: what they are about is the same in each.
+const TIER: CodeTier = CodeTier::Native;
 
 fn config() -> BuilderConfig {
     BuilderConfig {
@@ -30,6 +35,11 @@ fn source(body: &str) -> PushedSource {
     PushedSource::new("name = \"test\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text }]).expect("a source")
 }
 
+/// What a server sends to a builder on another host.
+fn request(tenant: u32, version: u64, body: &str) -> BuildRequest {
+    BuildRequest { tenant, version, source: source(body), tier: TIER }
+}
+
 /// Serialises operations that only one test may do: all tests share one state folder, which is under test, too.
 fn handle() -> Arc<BuilderHandle> {
     BuilderHandle::start(config()).unwrap_or_else(|error| panic!("{error}"))
@@ -39,10 +49,11 @@ fn handle() -> Arc<BuilderHandle> {
 fn a_build_is_signed_for_its_tenant_and_compiler() {
     let builder = handle();
     let source = source("db.reply(args)");
-    let artifact = builder.build(7, 42, &source).unwrap_or_else(|error| panic!("{error}"));
+    let artifact = builder.build(7, 42, &source, TIER).unwrap_or_else(|error| panic!("{error}"));
     let expected = ArtifactRequirements {
         tenant: 7,
         name: "test".to_owned(),
+        tier: TIER,
         compiler: Some(builder.compiler()),
         api_fingerprint: api_fingerprint(),
         checker: checker_fingerprint(),
@@ -58,14 +69,14 @@ fn a_build_is_signed_for_its_tenant_and_compiler() {
 #[test]
 fn what_is_wrong_with_a_source_comes_back_and_the_builder_goes_on() {
     let builder = handle();
-    match builder.build(1, 1, &source("unsafe { db.reply(args) }")) {
+    match builder.build(1, 1, &source("unsafe { db.reply(args) }"), TIER) {
         Err(BuildError::Refused(found)) => {
             assert_eq!((found[0].file.as_str(), found[0].line, found[0].column), ("src/lib.rs", 4, 5));
             assert!(found[0].rendered.contains("4 |     unsafe { db.reply(args) }"), "{}", found[0].rendered);
         }
         other => panic!("{other:?}"),
     }
-    match builder.build(1, 1, &source("db.answer(args)")) {
+    match builder.build(1, 1, &source("db.answer(args)"), TIER) {
         Err(BuildError::Compile(found)) => {
             assert_eq!((found[0].file.as_str(), found[0].line), ("src/lib.rs", 4));
             let told = format!("{found:?}");
@@ -76,27 +87,27 @@ fn what_is_wrong_with_a_source_comes_back_and_the_builder_goes_on() {
     let mut wrong = source("db.reply(args)");
     wrong.files[0].text =
         wrong.files[0].text.replace("args: &[u8]", "args: &str").replace("reply(args)", "reply(b\"\")");
-    match builder.build(1, 1, &wrong) {
+    match builder.build(1, 1, &wrong, TIER) {
         Err(BuildError::Compile(found)) => assert!(found[0].message.contains("pub async fn run"), "{found:?}"),
         other => panic!("{other:?}"),
     }
     wrong = source("db.reply(args)");
     wrong.manifest.libraries.push("serde".to_owned());
-    match builder.build(1, 1, &wrong) {
+    match builder.build(1, 1, &wrong, TIER) {
         Err(BuildError::Refused(found)) => assert!(found[0].message.contains("allowed: hmac-sha256"), "{found:?}"),
         other => panic!("{other:?}"),
     }
-    builder.build(1, 1, &source("db.reply(args)")).expect("it goes on");
+    builder.build(1, 1, &source("db.reply(args)"), TIER).expect("it goes on");
 }
 
 #[test]
 fn a_builder_that_dies_is_replaced() {
     let builder = handle();
-    builder.build(1, 1, &source("db.reply(args)")).expect("built");
+    builder.build(1, 1, &source("db.reply(args)"), TIER).expect("built");
     builder.end_processes();
-    let first = builder.build(1, 2, &source("db.reply(args)"));
+    let first = builder.build(1, 2, &source("db.reply(args)"), TIER);
     assert!(matches!(first, Ok(_) | Err(BuildError::Internal(_))), "{first:?}");
-    builder.build(1, 3, &source("db.reply(args)")).expect("a new process builds");
+    builder.build(1, 3, &source("db.reply(args)"), TIER).expect("a new process builds");
 }
 
 #[test]
@@ -107,7 +118,7 @@ fn many_builds_at_once_all_get_an_answer() {
             let builder = &builder;
             scope.spawn(move || {
                 let source = source(&format!("let _n = {number}; db.reply(args)"));
-                let artifact = builder.build(1, number, &source).expect("built");
+                let artifact = builder.build(1, number, &source, TIER).expect("built");
                 assert_eq!(artifact.header.version, number);
             });
         }
@@ -122,7 +133,7 @@ fn a_source_that_takes_too_much_is_a_limit() {
     hungry.files[0].text.push_str(
         "#[allow(long_running_const_eval)]\nconst X: u64 = { let mut n = 0_u64; while n < u64::MAX { n += 1 } n };\n",
     );
-    let answer = builder.build(1, 1, &hungry);
+    let answer = builder.build(1, 1, &hungry, TIER);
     assert!(matches!(answer, Err(BuildError::Limit(_))), "{answer:?}");
 }
 
@@ -274,7 +285,7 @@ fn without_namespaces_landlock_and_seccomp_serve() {
         Err(error) => return eprintln!("skipped: {error}"),
     };
     assert!(builder.confinement().starts_with("Landlock, seccomp"), "{}", builder.confinement());
-    builder.build(1, 1, &source("db.reply(args)")).expect("it builds");
+    builder.build(1, 1, &source("db.reply(args)"), TIER).expect("it builds");
 }
 
 #[test]
@@ -289,17 +300,18 @@ fn with_neither_the_builder_refuses_and_says_how_to_allow_it() {
     }
     let allowed = without(&calls, BuilderConfig { compilers: 1, ..config() }).expect("the operator allows it");
     assert_eq!(allowed.confinement(), "compilers are not confined");
-    allowed.build(1, 1, &source("db.reply(args)")).expect("it builds");
+    allowed.build(1, 1, &source("db.reply(args)"), TIER).expect("it builds");
 }
 
 #[test]
 fn the_same_source_again_is_signed_anew_for_its_version() {
     let builder = BuilderHandle::start(BuilderConfig { compilers: 1, ..config() }).expect("a builder");
     let source = source("db.reply(args)");
-    let (first, second) = (builder.build(1, 1, &source).expect("built"), builder.build(1, 2, &source).expect("built"));
+    let (first, second) =
+        (builder.build(1, 1, &source, TIER).expect("built"), builder.build(1, 2, &source, TIER).expect("built"));
     assert_eq!((first.elf == second.elf, first.header.version, second.header.version), (true, 1, 2));
     assert_ne!(first.signature, second.signature);
-    assert_eq!(builder.build(2, 1, &source).expect("built for another tenant").header.tenant, 2);
+    assert_eq!(builder.build(2, 1, &source, TIER).expect("built for another tenant").header.tenant, 2);
 }
 
 #[test]
@@ -311,8 +323,8 @@ fn a_long_compilation_holds_up_no_other() {
         "#[allow(long_running_const_eval)]\nconst X: u64 = { let mut n = 0_u64; while n < u64::MAX { n += 1 } n };\n",
     );
     std::thread::scope(|scope| {
-        let hungry = scope.spawn(|| builder.build(1, 1, &endless));
-        builder.build(2, 1, &source("db.reply(args)")).expect("built");
+        let hungry = scope.spawn(|| builder.build(1, 1, &endless, TIER));
+        builder.build(2, 1, &source("db.reply(args)"), TIER).expect("built");
         assert!(!hungry.is_finished(), "the other one was built meanwhile");
         let ended = hungry.join().expect("no panic");
         assert!(matches!(ended, Err(BuildError::Limit(_) | BuildError::Busy(_))), "{ended:?}");
@@ -336,10 +348,11 @@ fn a_builder_elsewhere_builds_for_who_has_its_token() {
     let remote = RemoteConfig { url: url.clone(), token_file, certificate: RemoteCertificate::Public };
     let builder = RemoteBuilder::open(&remote, &own).expect("a remote builder");
     assert!(builder.compiler().is_some());
-    let artifact = builder.build(7, 3, &source("db.reply(args)")).expect("built").0;
+    let artifact = builder.answer(&request(7, 3, "db.reply(args)")).expect("built").0;
     let expected = ArtifactRequirements {
         tenant: 7,
         name: "test".to_owned(),
+        tier: TIER,
         compiler: builder.compiler().map(|(fingerprint, _)| fingerprint),
         api_fingerprint: api_fingerprint(),
         checker: checker_fingerprint(),
@@ -347,7 +360,7 @@ fn a_builder_elsewhere_builds_for_who_has_its_token() {
         highest: None,
     };
     assert_eq!(artifact.verify(&[key], &expected), Ok(()));
-    let refused = builder.build(7, 4, &source("unsafe {}"));
+    let refused = builder.answer(&request(7, 4, "unsafe {}"));
     assert!(matches!(refused, Err(BuildError::Refused(_))), "{refused:?}");
 
     let wrong = state.path().join("wrong-token");
@@ -357,10 +370,10 @@ fn a_builder_elsewhere_builds_for_who_has_its_token() {
     let stranger =
         RemoteBuilder::open(&RemoteConfig { url, token_file: wrong, certificate: RemoteCertificate::Public }, &own)
             .expect("opened");
-    let refused = stranger.build(7, 4, &source("db.reply(args)")).expect_err("not its token").to_string();
+    let refused = stranger.answer(&request(7, 4, "db.reply(args)")).expect_err("not its token").to_string();
     assert!(refused.contains("does not take the token"), "{refused}");
     stop.notify_one();
     service.join().expect("no panic");
-    let gone = builder.build(7, 4, &source("db.reply(args)"));
+    let gone = builder.answer(&request(7, 4, "db.reply(args)"));
     assert!(matches!(gone, Err(BuildError::Toolchain(_))), "{gone:?}");
 }

@@ -13,6 +13,7 @@ use sandstorm_builder::{
 };
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, KillCause, LoadedExtension};
+use sandstorm_net::CodeTier;
 use sandstorm_runtime as extensions;
 use sandstorm_runtime::{Engine, PollOutcome, Watchdog};
 use sandstorm_store::{Epochs, Participant, WriteOptions};
@@ -138,7 +139,7 @@ struct End {
 /// The builder's result for a program: a library, or the end.
 fn push(program: &Program) -> Result<Artifact, End> {
     let source = PushedSource::new(&program.manifest, program.files.clone());
-    match source.and_then(|source| builder().build(1, 1, &source)) {
+    match source.and_then(|source| builder().build(1, 1, &source, CodeTier::Native)) {
         Ok((artifact, _)) => Ok(artifact),
         Err(error) => {
             let word = match &error {
@@ -210,7 +211,7 @@ impl Tenant {
 impl World {
     fn new(watchdog: &Watchdog) -> World {
         let source = PushedSource::read(&folder("ext/get")).expect("ext/get");
-        let (artifact, _) = builder().build(1, 1, &source).expect("ext/get builds");
+        let (artifact, _) = builder().build(1, 1, &source, CodeTier::Native).expect("ext/get builds");
         let library = ExtensionLibrary::load(&artifact.elf, api_fingerprint()).expect("ext/get loads");
         let good = Arc::new(LoadedExtension::new("get", 1, library, BudgetOverride::default()));
         World { engine: Engine::new(watchdog, 0).expect("an engine"), good }
@@ -324,7 +325,7 @@ fn every_extension_of_ours_passes() {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             let source = PushedSource::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let built = builder().build(1, 1, &source);
+            let built = builder().build(1, 1, &source, CodeTier::Native);
             assert!(
                 built.is_ok(),
                 "{}: {}",

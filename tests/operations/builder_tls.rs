@@ -10,8 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common;
+use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{BuilderConfig, PushedSource, RemoteBuilder, RemoteCertificate, RemoteConfig, SourceFile};
 use sandstorm_control::config::{CliOverrides, ServerSettings};
+use sandstorm_net::CodeTier;
 use serde_json::Value;
 
 /// A builder of the test's own; asked to end, and waited for, when dropped.
@@ -53,7 +55,7 @@ impl Service {
         let token_file = self.state.join("builder/builder-token");
         let remote = RemoteConfig { url: url.to_owned(), token_file, certificate };
         let builder = RemoteBuilder::open(&remote, &BuilderConfig::default()).expect("a remote builder");
-        builder.build(7, 1, &source()).err().map(|error| error.to_string())
+        builder.answer(&request()).err().map(|error| error.to_string())
     }
 
     fn signal(&self, name: &str) {
@@ -69,11 +71,12 @@ impl Drop for Service {
     }
 }
 
-fn source() -> PushedSource {
+fn request() -> BuildRequest {
     let text = "#![no_std]\nuse sandstorm_api::prelude::*;\n\
                 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {\n    db.reply(args)\n}\n";
-    PushedSource::new("name = \"test\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text: text.into() }])
-        .expect("a source")
+    let file = SourceFile { path: "src/lib.rs".to_owned(), text: text.into() };
+    let source = PushedSource::new("name = \"test\"", vec![file]).expect("a source");
+    BuildRequest { tenant: 7, version: 1, source, tier: CodeTier::Native }
 }
 
 /// A certificate and its key, as options of the command line.
@@ -110,7 +113,7 @@ fn a_server_builds_at_a_builder_whose_certificate_it_was_told_and_at_no_other() 
         certificate: RemoteCertificate::Public,
     };
     let plain = RemoteBuilder::open(&plain, &BuilderConfig::default()).expect("a remote builder");
-    let said = plain.build(7, 1, &source()).expect_err("it speaks TLS").to_string();
+    let said = plain.answer(&request()).expect_err("it speaks TLS").to_string();
     assert!(said.contains("it speaks TLS; say https://") && said.contains("remote_fingerprint"), "{said}");
     drop(service);
     let again = Service::start(folder.path(), &["--tls"]);

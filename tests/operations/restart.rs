@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use sandstorm_catalog::testing::code;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{
     Control, ControlError, ExtensionSource, ExtensionSourceFile, GrantSpec, TableAccess, TableSpec, TenantPatch,
@@ -49,6 +50,8 @@ fn command(folder: &Path, config: &str, options: &[&str]) -> Command {
         "127.0.0.1:0",
         "--control",
         "127.0.0.1:0",
+        "--code",
+        code().name(),
     ]);
     command.args(options).arg("--config").arg(file).arg("--state").arg(state(folder));
     command.env_remove("RUST_LOG").stdout(Stdio::piped());

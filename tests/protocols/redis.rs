@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common;
 use crate::common::{data_plane_with, load, root, within_a_minute};
 use sandstorm_catalog::QuotaChanges;
-use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_metrics::text::flat;
 
@@ -256,7 +256,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 
 fn put_called(plane: &DataPlane) {
     let library = common::library_of("called", CALLED);
-    let extension = LoadedExtension::new("called", 1, library, BudgetOverride::default());
+    let extension = common::loaded("called", 1, library, BudgetOverride::default());
     plane.directory.put_extension("shop", Arc::new(extension)).expect("loaded");
 }
 

@@ -16,7 +16,7 @@ use model::{Answer, ENDS, Edge, Graph, Model, Op, Random, TYPES};
 use sandstorm_catalog::NewTable;
 use sandstorm_client::tao::{Assoc, Fields, Placement, Tables, Tao, codec};
 use sandstorm_client::{Error, blocking};
-use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 
 const PLACEMENTS: [Placement; 3] = [Placement::Client, Placement::Invocation, Placement::Combined];
@@ -233,7 +233,7 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
     let plane = data_plane(2);
     let id = graph(&plane);
     let budget = BudgetOverride { total_us: Some(1_000), ..BudgetOverride::default() };
-    let culprit = LoadedExtension::new("culprit", 1, library_of("culprit", CULPRIT), budget);
+    let culprit = crate::common::loaded("culprit", 1, library_of("culprit", CULPRIT), budget);
     plane.directory.put_extension("friends", culprit.into()).expect("an extension is loaded");
     let mut graph = Placed::new(&plane, id, Placement::Combined);
     graph.declare();

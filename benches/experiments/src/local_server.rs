@@ -12,6 +12,7 @@ use sandstorm_client::{Config as ClientConfig, control::ControlError};
 use sandstorm_control::admin::ControlPlane;
 use sandstorm_control::config::{CliOverrides, ServerSettings};
 use sandstorm_instance::DataPlane;
+use sandstorm_net::CodePolicy;
 use sandstorm_server::limits::INVOCATIONS_PER_WORKER;
 
 use sandstorm_terminal::output::CliError;
@@ -91,6 +92,8 @@ pub struct LocalServer {
     _folder: LockedFolder,
 }
 
+/// The code of the server's tenants.
+const LOCAL_CODE: CodePolicy = CodePolicy::Native;
 /// Longest time for an answer. A machine with other work beside a demo or measurement is slow, not broken.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Prefix of the names of such servers' folders.
@@ -147,6 +150,7 @@ impl LocalServer {
             data: Some(([127, 0, 0, 1], 0).into()),
             control: Some(([127, 0, 0, 1], 0).into()),
             ephemeral: Some(true),
+            code: Some(LOCAL_CODE),
             state: Some(folder.folder.path().join("state")),
             ..CliOverrides::default()
         };

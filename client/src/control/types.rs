@@ -1,6 +1,7 @@
 //! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
+use sandstorm_net::{CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -48,6 +49,9 @@ pub struct TenantSpec {
     /// Its home worker; left out: the server's choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_worker: Option<u32>,
+    /// The code that it may push and call; left out: the server's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodePolicy>,
     /// Quotas that differ from the defaults.
     pub quotas: QuotaMap,
 }
@@ -62,6 +66,9 @@ pub struct TenantPatch {
     /// Its home worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_worker: Option<u32>,
+    /// The code that it may push and call; its extensions are moved to that tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodePolicy>,
     /// Quotas.
     pub quotas: QuotaMap,
 }
@@ -78,6 +85,8 @@ pub struct TenantStatus {
     pub open: bool,
     /// The worker that serves it.
     pub home_worker: u32,
+    /// The code that it may push and call; `None`: the server is older than tiers, and runs it natively.
+    pub code: Option<CodePolicy>,
     /// Its quotas, with the defaults filled in.
     pub quotas: QuotaMap,
     /// Number of its tables.
@@ -97,6 +106,47 @@ pub struct TenantStatus {
     pub old_token_until_ms: Option<u64>,
     /// The used part of each quota, by name.
     pub used: BTreeMap<String, u64>,
+    /// The rebuild that a change of its code has begun: see [`Control::rebuild`](super::Control::rebuild).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<u64>,
+}
+
+/// `GET /v1/rebuilds/{id}`: extensions that the server builds again from the sources that it keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RebuildStatus {
+    /// Its number.
+    pub id: u64,
+    /// Its cause, for people.
+    pub reason: String,
+    /// Its beginning, in milliseconds since 1970.
+    pub started_at_ms: u64,
+    /// True if it is over.
+    pub done: bool,
+    /// Extensions whose turn has not come.
+    pub waiting: u64,
+    /// What became of the others.
+    pub results: Vec<RebuiltExtension>,
+    /// Results that are not listed, because there are too many.
+    pub unlisted: u64,
+}
+
+/// What became of an extension in a rebuild.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RebuiltExtension {
+    /// The tenant.
+    pub tenant: String,
+    /// The extension.
+    pub extension: String,
+    /// Its version, which a rebuild does not change.
+    pub version: u64,
+    /// `unchanged`, `rebuilt`, `confined`, `suspended`, `not_loaded` or `gone`.
+    pub result: String,
+    /// The tier in which it runs, or would have to; `None` if the tenant may have no code.
+    pub tier: Option<CodeTier>,
+    /// The reason, for people; empty if there is nothing to say.
+    pub text: String,
 }
 
 /// The answer to creating a tenant: the only time that its token is shown (and at `rotate`).
@@ -303,10 +353,14 @@ pub struct ExtensionStatus {
     pub name: String,
     /// The version that runs now; grows by one with each push.
     pub version: u64,
+    /// The tier that it runs in; `None`: the server is older than tiers, and runs it natively.
+    pub tier: Option<CodeTier>,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// Digest of its source, hexadecimal.
     pub source_digest: String,
+    /// True if the server keeps its source, and can build it again for another tier.
+    pub source_kept: bool,
     /// Bytes of its library.
     pub library_bytes: u64,
     /// True if it is suspended (calls are refused).
@@ -347,6 +401,8 @@ pub struct Budget {
 pub struct ExtensionVersion {
     /// Its number.
     pub version: u64,
+    /// The tier that it was built for; `None`: as above.
+    pub tier: Option<CodeTier>,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// Digest of its source, hexadecimal.
@@ -462,10 +518,10 @@ const HIDDEN: &str = "(hidden)";
 impl std::fmt::Debug for TenantSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let token = self.token.as_ref().map(|_| HIDDEN);
-        let TenantSpec { name, open, id, home_worker, quotas, .. } = self;
+        let TenantSpec { name, open, id, home_worker, code, quotas, .. } = self;
         let mut shown = f.debug_struct("CreateTenant");
         shown.field("name", name).field("open", open).field("id", id).field("token", &token);
-        shown.field("home_worker", home_worker).field("quotas", quotas).finish()
+        shown.field("home_worker", home_worker).field("code", code).field("quotas", quotas).finish()
     }
 }
 

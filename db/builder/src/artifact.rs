@@ -1,17 +1,39 @@
 //! The builder's output: a library with a signed header that names its tenant, its source and the tools that made it.
 //!
 //! Bytes, little-endian: magic (8), length of the header (u32), header, signature (64), length of the library (u64),
-//! library. The header holds the library's digest, so the signature covers all of it.
+//! library. The header holds the library's digest, so the signature covers all of it. It covers the magic, too, since
+//! the third version of the format: a header cannot be passed off as one of another version.
 
 use ring::digest::{Context, SHA256};
+use sandstorm_net::CodeTier;
 
 use super::limits;
 use super::signing_key::{BuilderKey, PublicKey};
 
 /// First bytes of every artifact; the last is the format's version.
-const MAGIC: [u8; 8] = *b"sandart\x02";
+const MAGIC: [u8; 8] = *b"sandart\x03";
+/// The first bytes of the format before there were tiers: its headers name none, and its libraries are native.
+const TIERLESS_MAGIC: [u8; 8] = *b"sandart\x02";
 /// The first bytes of formats that are no longer read: their headers do not say by which rules the source was checked.
 const OLD_MAGIC: [u8; 8] = *b"sandart\x01";
+
+/// The version of an artifact's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArtifactFormat {
+    /// Without a tier.
+    Tierless,
+    /// The one that is written.
+    Current,
+}
+
+impl ArtifactFormat {
+    fn magic(self) -> [u8; 8] {
+        match self {
+            ArtifactFormat::Tierless => TIERLESS_MAGIC,
+            ArtifactFormat::Current => MAGIC,
+        }
+    }
+}
 
 /// The tenant, name, versions and digests of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +54,8 @@ pub struct ArtifactHeader {
     pub source_digest: [u8; 32],
     /// SHA-256 of the library.
     pub elf_digest: [u8; 32],
+    /// The tier that the library was built for.
+    pub tier: CodeTier,
     /// The extension's name.
     pub name: String,
 }
@@ -47,6 +71,8 @@ pub struct Artifact {
     pub signature: [u8; 64],
     /// The library.
     pub elf: Vec<u8>,
+    /// The format that it was read from.
+    format: ArtifactFormat,
 }
 
 /// The server's requirements on an artifact, checked before any byte of it is mapped.
@@ -56,6 +82,8 @@ pub struct ArtifactRequirements {
     pub tenant: u32,
     /// The name under which it is loaded.
     pub name: String,
+    /// The tier in which the extension of that name runs.
+    pub tier: CodeTier,
     /// Fingerprint of the compiler of the server's builder. `None`: the server has no builder to compare with, and
     /// relies on the keys that it trusts.
     pub compiler: Option<u64>,
@@ -97,6 +125,14 @@ pub enum VerifyError {
         found: String,
         /// Asked for.
         expected: String,
+    },
+    /// Built for another tier.
+    #[error("the artifact is of the {found} tier, and this server asks for {expected}")]
+    WrongTier {
+        /// In the header.
+        found: CodeTier,
+        /// Asked for.
+        expected: CodeTier,
     },
     /// Built by another compiler.
     #[error(
@@ -158,6 +194,7 @@ impl VerifyError {
             VerifyError::Tampered => "artifact_tampered",
             VerifyError::WrongTenant { .. } => "artifact_other_tenant",
             VerifyError::WrongName { .. } => "artifact_other_name",
+            VerifyError::WrongTier { .. } => "artifact_other_tier",
             VerifyError::WrongCompiler { .. } => "artifact_stale_compiler",
             VerifyError::WrongAbi { .. } => "artifact_stale_abi",
             VerifyError::WrongApi { .. } => "artifact_stale_api",
@@ -177,6 +214,10 @@ impl VerifyError {
             VerifyError::Tampered => "copy the file again from where it was built",
             VerifyError::WrongTenant { .. } => "build it with --tenant ID, the id that `sandstorm tenant show` prints",
             VerifyError::WrongName { .. } => "upload it under the name in its manifest",
+            VerifyError::WrongTier { .. } => {
+                "build it with the --code that `sandstorm tenant show` prints, or push the source; the operator may \
+                 change the policy (`sandstorm tenant set NAME --code TIER`)"
+            }
             VerifyError::WrongCompiler { .. } | VerifyError::WrongAbi { .. } | VerifyError::WrongApi { .. } => {
                 "build it anew with the server's compiler and sandstorm, or push the source"
             }
@@ -190,8 +231,19 @@ impl VerifyError {
     }
 }
 
+/// The tiers by their bytes in a header.
+const TIER_BYTES: [(u8, CodeTier); 2] = [(1, CodeTier::Native), (2, CodeTier::Sandboxed)];
+
+fn tier_byte(tier: CodeTier) -> u8 {
+    TIER_BYTES.iter().find(|(_, one)| *one == tier).map_or(0, |(byte, _)| *byte)
+}
+
+fn tier_of(byte: u8) -> Option<CodeTier> {
+    TIER_BYTES.iter().find(|(one, _)| *one == byte).map(|(_, tier)| *tier)
+}
+
 impl ArtifactHeader {
-    fn encode(&self, key_id: [u8; 8]) -> Vec<u8> {
+    fn encode(&self, key_id: [u8; 8], format: ArtifactFormat) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.name.len());
         out.extend(key_id);
         out.extend(self.tenant.to_le_bytes());
@@ -202,11 +254,23 @@ impl ArtifactHeader {
         out.extend(self.checker.to_le_bytes());
         out.extend(self.source_digest);
         out.extend(self.elf_digest);
+        if format == ArtifactFormat::Current {
+            out.push(tier_byte(self.tier));
+        }
         out.extend(self.name.as_bytes());
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<([u8; 8], ArtifactHeader)> {
+    /// The bytes that are signed.
+    fn signed(&self, key_id: [u8; 8], format: ArtifactFormat) -> Vec<u8> {
+        let header = self.encode(key_id, format);
+        match format {
+            ArtifactFormat::Tierless => header,
+            ArtifactFormat::Current => [&MAGIC[..], &header].concat(),
+        }
+    }
+
+    fn decode(bytes: &[u8], format: ArtifactFormat) -> Option<([u8; 8], ArtifactHeader)> {
         let mut rest = bytes;
         let key_id = take_array(&mut rest)?;
         let header = ArtifactHeader {
@@ -218,6 +282,10 @@ impl ArtifactHeader {
             checker: u64::from_le_bytes(take_array(&mut rest)?),
             source_digest: take_array(&mut rest)?,
             elf_digest: take_array(&mut rest)?,
+            tier: match format {
+                ArtifactFormat::Tierless => CodeTier::Native,
+                ArtifactFormat::Current => tier_of(u8::from_le_bytes(take_array(&mut rest)?))?,
+            },
             name: String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?,
         };
         // Later versions need room above this one.
@@ -266,18 +334,28 @@ impl Sha256 {
 
 impl Artifact {
     /// Signs a library. `header.elf_digest` is set here.
-    pub fn sign(key: &BuilderKey, mut header: ArtifactHeader, elf: Vec<u8>) -> Artifact {
+    pub fn sign(key: &BuilderKey, header: ArtifactHeader, elf: Vec<u8>) -> Artifact {
+        Artifact::sign_as(key, header, elf, ArtifactFormat::Current)
+    }
+
+    /// As builders signed that knew no tiers.
+    #[cfg(test)]
+    pub(super) fn sign_without_tier(key: &BuilderKey, header: ArtifactHeader, elf: Vec<u8>) -> Artifact {
+        Artifact::sign_as(key, header, elf, ArtifactFormat::Tierless)
+    }
+
+    fn sign_as(key: &BuilderKey, mut header: ArtifactHeader, elf: Vec<u8>, format: ArtifactFormat) -> Artifact {
         header.elf_digest = sha256(&elf);
         let key_id = key.public().id();
-        let signature = key.sign(&header.encode(key_id));
-        Artifact { header, key_id, signature, elf }
+        let signature = key.sign(&header.signed(key_id, format));
+        Artifact { header, key_id, signature, elf, format }
     }
 
     /// The artifact as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let header = self.header.encode(self.key_id);
+        let header = self.header.encode(self.key_id, self.format);
         let mut out = Vec::with_capacity(MAGIC.len() + 4 + header.len() + 64 + 8 + self.elf.len());
-        out.extend(MAGIC);
+        out.extend(self.format.magic());
         out.extend(u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes());
         out.extend(header);
         out.extend(self.signature);
@@ -293,18 +371,19 @@ impl Artifact {
     pub fn decode(bytes: &[u8]) -> Result<Artifact, VerifyError> {
         let cut = VerifyError::Malformed("it is cut short");
         let mut rest = bytes;
-        match take_array(&mut rest) {
-            Some(MAGIC) => {}
+        let format = match take_array(&mut rest) {
+            Some(MAGIC) => ArtifactFormat::Current,
+            Some(TIERLESS_MAGIC) => ArtifactFormat::Tierless,
             Some(OLD_MAGIC) => return Err(VerifyError::Malformed("it is of an older format: push the source again")),
             _ => return Err(VerifyError::Malformed("it does not start as one")),
-        }
+        };
         let header_len = u32::from_le_bytes(take_array(&mut rest).ok_or(cut.clone())?) as usize;
         if header_len > rest.len() {
             return Err(cut);
         }
         let (header, mut rest) = rest.split_at(header_len);
         let (key_id, header) =
-            ArtifactHeader::decode(header).ok_or(VerifyError::Malformed("its header is unreadable"))?;
+            ArtifactHeader::decode(header, format).ok_or(VerifyError::Malformed("its header is unreadable"))?;
         let signature = take_array(&mut rest).ok_or(cut.clone())?;
         let elf_len = u64::from_le_bytes(take_array(&mut rest).ok_or(cut.clone())?);
         match elf_len.cmp(&(rest.len() as u64)) {
@@ -312,7 +391,7 @@ impl Artifact {
             std::cmp::Ordering::Less => return Err(VerifyError::Malformed("bytes follow its end")),
             std::cmp::Ordering::Equal => {}
         }
-        Ok(Artifact { header, key_id, signature, elf: rest.to_vec() })
+        Ok(Artifact { header, key_id, signature, elf: rest.to_vec(), format })
     }
 
     /// Checks key, signature and digest, and then the header against the server's requirements. `keys` are those that
@@ -326,7 +405,7 @@ impl Artifact {
         if named.peek().is_none() {
             return Err(VerifyError::WrongKey);
         }
-        let signed = header.encode(self.key_id);
+        let signed = header.signed(self.key_id, self.format);
         if !named.any(|key| key.verifies(&signed, &self.signature)) || sha256(&self.elf) != header.elf_digest {
             return Err(VerifyError::Tampered);
         }
@@ -335,6 +414,9 @@ impl Artifact {
         }
         if header.name != expected.name {
             return Err(VerifyError::WrongName { found: header.name.clone(), expected: expected.name.clone() });
+        }
+        if header.tier != expected.tier {
+            return Err(VerifyError::WrongTier { found: header.tier, expected: expected.tier });
         }
         if header.abi_version != expected.abi_version {
             return Err(VerifyError::WrongAbi { found: header.abi_version, expected: expected.abi_version });

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
 use super::signing_key::{BuilderKey, KEY_FILE, PublicKey};
+use sandstorm_net::CodeTier;
 
 fn key(seed: u8) -> BuilderKey {
     BuilderKey::from_seed([seed; 32])
@@ -19,6 +20,7 @@ fn header() -> ArtifactHeader {
         checker: 0x3333,
         source_digest: [5; 32],
         elf_digest: [0; 32],
+        tier: CodeTier::Sandboxed,
         name: "sum".to_owned(),
     }
 }
@@ -27,6 +29,7 @@ fn expected() -> ArtifactRequirements {
     ArtifactRequirements {
         tenant: 7,
         name: "sum".to_owned(),
+        tier: CodeTier::Sandboxed,
         compiler: Some(0x1111),
         api_fingerprint: 0x2222,
         checker: 0x3333,
@@ -49,6 +52,10 @@ fn each_reason_has_its_own_error() {
         good.verify(&key, &asked).expect_err("must be refused")
     };
     assert!(matches!(wrong(|asked| asked.tenant = 8), VerifyError::WrongTenant { found: 7, expected: 8 }));
+    let (found, expected_tier) = (CodeTier::Sandboxed, CodeTier::Native);
+    let other_tier = wrong(|asked| asked.tier = CodeTier::Native);
+    assert_eq!(other_tier, VerifyError::WrongTier { found, expected: expected_tier });
+    assert!(other_tier.hint().contains("--code") && other_tier.to_string().contains("sandboxed tier"));
     assert!(matches!(wrong(|asked| asked.compiler = Some(1)), VerifyError::WrongCompiler { .. }));
     assert!(matches!(wrong(|asked| asked.abi_version = 2), VerifyError::WrongAbi { found: 1, expected: 2 }));
     assert!(matches!(wrong(|asked| asked.api_fingerprint = 1), VerifyError::WrongApi { .. }));
@@ -67,10 +74,52 @@ fn each_reason_has_its_own_error() {
     promoted.header.tenant = 8;
     assert_eq!(promoted.verify(&key, &ArtifactRequirements { tenant: 8, ..expected() }), Err(VerifyError::Tampered));
     assert!(matches!(Artifact::decode(b"\x7fELF"), Err(VerifyError::Malformed(_))));
+    let mut native = good.clone();
+    native.header.tier = CodeTier::Native;
+    let asked = ArtifactRequirements { tier: CodeTier::Native, ..expected() };
+    assert_eq!(native.verify(&key, &asked), Err(VerifyError::Tampered), "the tier is signed");
     let mut old = good.encode();
     old[7] = 1;
     let refused = Artifact::decode(&old).expect_err("headers of that format name no rules").to_string();
     assert!(refused.contains("older format"), "{refused}");
+}
+
+#[test]
+fn an_artifact_that_names_no_tier_is_native_and_stays_as_it_was_signed() {
+    let native = ArtifactHeader { tier: CodeTier::Native, ..header() };
+    let old = Artifact::sign_without_tier(&key(1), native.clone(), b"\x7fELF".to_vec());
+    let bytes = old.encode();
+    assert_eq!(bytes[..8], *b"sandart\x02");
+    let read = Artifact::decode(&bytes).expect("servers before this one wrote it");
+    assert_eq!((read.header.tier, read.encode() == bytes), (CodeTier::Native, true));
+    let asked = ArtifactRequirements { tier: CodeTier::Native, ..expected() };
+    assert_eq!(read.verify(&[key(1).public()], &asked), Ok(()));
+    assert!(matches!(read.verify(&[key(1).public()], &expected()), Err(VerifyError::WrongTier { .. })));
+
+    // What was signed in one format is not taken in the other, whatever its name holds.
+    let mut promoted = Artifact::sign(&key(1), native, b"\x7fELF".to_vec()).encode();
+    promoted[7] = 2;
+    let read = Artifact::decode(&promoted).expect("the tier's byte is part of the name");
+    let asked = ArtifactRequirements { name: read.header.name.clone(), ..asked };
+    assert_eq!(read.verify(&[key(1).public()], &asked), Err(VerifyError::Tampered));
+    let mut named = header();
+    named.name = "\u{1}sum".to_owned();
+    let mut demoted = Artifact::sign_without_tier(&key(1), named, b"\x7fELF".to_vec()).encode();
+    demoted[7] = 3;
+    let read = Artifact::decode(&demoted).expect("the name's first byte is the tier");
+    let asked = ArtifactRequirements { tier: CodeTier::Native, ..expected() };
+    assert_eq!(read.verify(&[key(1).public()], &asked), Err(VerifyError::Tampered));
+}
+
+#[test]
+fn an_unknown_tier_is_no_header() {
+    let bytes = artifact().encode();
+    let at = bytes.windows(3).position(|three| three == b"sum").expect("the name") - 1;
+    for byte in (0..=u8::MAX).filter(|byte| ![1, 2].contains(byte)) {
+        let mut other = bytes.clone();
+        other[at] = byte;
+        assert!(matches!(Artifact::decode(&other), Err(VerifyError::Malformed(_))), "tier {byte}");
+    }
 }
 
 #[test]
@@ -109,15 +158,16 @@ fn no_cut_passes() {
 proptest! {
     #[test]
     fn an_artifact_comes_back_as_it_was(
-        tenant: u32, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, checker: u64, source_digest: [u8; 32],
+        tenant: u32, native: bool, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, checker: u64, source_digest: [u8; 32],
         name in "[a-z0-9_-]{1,64}", elf in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
-        let header = ArtifactHeader { tenant, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
+        let tier = if native { CodeTier::Native } else { CodeTier::Sandboxed };
+        let header = ArtifactHeader { tenant, tier, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
         let made = Artifact::sign(&key(9), header, elf);
         let read = Artifact::decode(&made.encode()).expect("its own bytes");
         prop_assert_eq!(&read, &made);
         let highest = Some(version - 1);
-        let asked = ArtifactRequirements { tenant, name, compiler: Some(compiler), api_fingerprint, checker, abi_version: 1, highest };
+        let asked = ArtifactRequirements { tenant, tier, name, compiler: Some(compiler), api_fingerprint, checker, abi_version: 1, highest };
         prop_assert_eq!(read.verify(&[key(9).public()], &asked), Ok(()));
     }
 

@@ -8,11 +8,12 @@ use sandstorm_net::CodeTier;
 
 use super::artifact::{Artifact, ArtifactHeader};
 use super::builder_config::BuilderConfig;
+use super::protocol::BuildRequest;
 use super::signing_key::{BuilderKey, PublicKey, prepare_folder};
 use super::{
     BuildError, BuiltLibrary, CompileJob, CompilerLauncher, Diagnostic, PushedSource, Toolchain, ToolchainConfig,
 };
-use super::{api_fingerprint, build_library, check, checker_fingerprint};
+use super::{api_fingerprint, build_library, build_sandboxed, check, checker_fingerprint};
 
 /// Prints a line to standard error.
 fn print_to_stderr(line: &str) {
@@ -25,7 +26,16 @@ pub struct InProcessBuilder {
     toolchain: Toolchain,
     key: BuilderKey,
     job: CompileJob,
-    built: Mutex<VecDeque<(u32, [u8; 32], BuiltLibrary)>>,
+    built: Mutex<VecDeque<RecentBuild>>,
+}
+
+/// A library that was built a moment ago, for whom, and of what.
+#[derive(Debug)]
+struct RecentBuild {
+    tenant: u32,
+    source_digest: [u8; 32],
+    tier: CodeTier,
+    library: BuiltLibrary,
 }
 
 /// Libraries that are remembered, so that the same source pushed again is only signed again. This covers a few seconds
@@ -55,7 +65,7 @@ impl InProcessBuilder {
         Ok(InProcessBuilder { toolchain, key, job, built: Mutex::default() })
     }
 
-    /// Checks, compiles and signs a source; also returns the compiler's warnings.
+    /// Checks, compiles and signs a source for that tier; also returns the compiler's warnings.
     ///
     /// # Errors
     /// The errors of the source, or the reason why it could not be compiled.
@@ -64,38 +74,54 @@ impl InProcessBuilder {
         tenant: u32,
         version: u64,
         source: &PushedSource,
+        tier: CodeTier,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        self.answer(&BuildRequest { tenant, version, source: source.clone(), tier })
+    }
+
+    /// As [`InProcessBuilder::build`], for a request as servers send it.
+    ///
+    /// # Errors
+    /// As for [`InProcessBuilder::build`].
+    pub fn answer(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        let BuildRequest { tenant, version, source, tier } = request;
         source.validate()?;
-        check::check(source, &self.toolchain.crate_names(source)?, CodeTier::Native)?;
-        let built = self.library(tenant, source)?;
+        let libraries = self.toolchain.crate_names(source)?;
+        check::check(source, &libraries, *tier)?;
+        let built = self.library(*tenant, source, *tier)?;
         let header = ArtifactHeader {
-            tenant,
+            tenant: *tenant,
             abi_version: ABI_VERSION,
-            version,
+            version: *version,
             compiler: self.compiler(),
             api_fingerprint: api_fingerprint(),
             checker: checker_fingerprint(),
             source_digest: source.digest(),
             elf_digest: [0; 32],
+            tier: *tier,
             name: source.manifest.name.clone(),
         };
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
     }
 
-    /// Compiles a checked source, unless it is one of this tenant's last builds. Builds of other tenants do not count:
+    /// Compiles a checked source, unless it is one of this tenant's last builds for that tier. Builds of other tenants do not count:
     /// the duration of a push must not reveal what they have pushed. Compiler, API and libraries stay the same for as
     /// long as this process runs.
-    fn library(&self, tenant: u32, source: &PushedSource) -> Result<BuiltLibrary, BuildError> {
-        let digest = source.digest();
-        let known = |(whose, what, _): &&(u32, [u8; 32], BuiltLibrary)| *whose == tenant && *what == digest;
-        if let Some((_, _, built)) = self.built.lock().iter().find(known) {
-            return Ok(built.clone());
+    fn library(&self, tenant: u32, source: &PushedSource, tier: CodeTier) -> Result<BuiltLibrary, BuildError> {
+        let source_digest = source.digest();
+        let known =
+            |recent: &&RecentBuild| (recent.tenant, recent.source_digest, recent.tier) == (tenant, source_digest, tier);
+        if let Some(recent) = self.built.lock().iter().find(known) {
+            return Ok(recent.library.clone());
         }
-        let built = build_library(&self.toolchain, source, &self.job)?;
+        let library = match tier {
+            CodeTier::Native => build_library(&self.toolchain, source, &self.job)?,
+            CodeTier::Sandboxed => build_sandboxed(&self.toolchain, source, &self.job)?,
+        };
         let mut remembered = self.built.lock();
-        remembered.push_front((tenant, digest, built.clone()));
+        remembered.push_front(RecentBuild { tenant, source_digest, tier, library: library.clone() });
         remembered.truncate(MAX_RECENT_BUILDS);
-        Ok(built)
+        Ok(library)
     }
 
     /// The public key that servers must trust.

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use sandstorm_net::CodeTier;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +74,7 @@ fn serve(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
     };
     write_frame(out, &Ok::<BuilderHello, BuildError>(hello), &[])?;
     while let Some((request, _)) = read_frame::<BuildRequest>(input)? {
-        match builder.build(request.tenant, request.version, &request.source) {
+        match builder.answer(&request) {
             Ok((artifact, warnings)) => {
                 write_frame(out, &Ok::<BuildReply, BuildError>(BuildReply { warnings }), &artifact.encode())?;
             }
@@ -204,28 +205,28 @@ impl BuilderHandle {
         }))
     }
 
-    /// Checks, compiles and signs a source. Blocks the calling thread meanwhile: not for workers.
+    /// Checks, compiles and signs a source for that tier. Blocks the calling thread meanwhile: not for workers.
     ///
     /// # Errors
     /// The errors of the source; `Internal` when the builder died (the next call has a new one).
-    pub fn build(&self, tenant: u32, version: u64, source: &PushedSource) -> Result<Artifact, BuildError> {
-        self.build_with_warnings(tenant, version, source).map(|(artifact, _)| artifact)
+    pub fn build(
+        &self,
+        tenant: u32,
+        version: u64,
+        source: &PushedSource,
+        tier: CodeTier,
+    ) -> Result<Artifact, BuildError> {
+        self.answer(&BuildRequest { tenant, version, source: source.clone(), tier }).map(|(artifact, _)| artifact)
     }
 
     /// As [`BuilderHandle::build`], with the compiler's warnings.
     ///
     /// # Errors
     /// As for [`BuilderHandle::build`].
-    pub fn build_with_warnings(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+    pub fn answer(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         let mut process = self.take()?;
-        let request = BuildRequest { tenant, version, source: source.clone() };
         // The wall limit covers all runs of the compiler together.
-        let asked = process.ask::<BuildReply>(&request, self.config.limits.wall + CHECK_ALLOWANCE);
+        let asked = process.ask::<BuildReply>(request, self.config.limits.wall + CHECK_ALLOWANCE);
         let read = asked.and_then(|(answer, blob)| {
             let artifact = Artifact::decode(&blob).map_err(|error| protocol_error("reading the artifact", error))?;
             Ok((artifact, answer.warnings))

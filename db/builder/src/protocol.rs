@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Diagnostic, PushedSource};
+use sandstorm_net::CodeTier;
 
 /// JSON of one frame, bytes: a source of the largest size, escaped.
 pub const MAX_JSON_BYTES: usize = 16 << 20;
@@ -14,7 +15,10 @@ pub const MAX_JSON_BYTES: usize = 16 << 20;
 pub(super) const MAX_BLOB_BYTES: usize = 64 << 20;
 
 /// A source to build.
-#[derive(Serialize, Deserialize)]
+///
+/// Unknown fields are refused: a builder that knows less than its server must not leave out what it was asked for. A
+/// field with the value that older servers meant is not sent, and taken for that value where it is missing.
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BuildRequest {
     /// Id of the tenant that pushes, on its server.
@@ -23,6 +27,17 @@ pub struct BuildRequest {
     pub version: u64,
     /// The source to build.
     pub source: PushedSource,
+    /// The tier to build for. Servers that do not name it have only the native one.
+    #[serde(default = "native", skip_serializing_if = "is_native")]
+    pub tier: CodeTier,
+}
+
+fn native() -> CodeTier {
+    CodeTier::Native
+}
+
+fn is_native(tier: &CodeTier) -> bool {
+    *tier == CodeTier::Native
 }
 
 /// A builder's description of itself.
@@ -84,4 +99,37 @@ pub fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Opti
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(Some((serde_json::from_slice(&json)?, blob)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SourceFile;
+
+    fn request(tier: CodeTier) -> BuildRequest {
+        let text = "#![no_std]".to_owned();
+        let source = PushedSource::new("name = \"x\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text }]);
+        BuildRequest { tenant: 1, version: 2, source: source.expect("a source"), tier }
+    }
+
+    #[test]
+    fn a_server_without_tiers_means_the_native_one_and_a_builder_without_them_is_asked_as_before() {
+        let sent = serde_json::to_value(request(CodeTier::Native)).expect("JSON");
+        let fields: Vec<&str> = sent.as_object().expect("an object").keys().map(String::as_str).collect();
+        assert_eq!(fields, ["source", "tenant", "version"], "all that older builders know");
+        let read: BuildRequest = serde_json::from_value(sent).expect("a request of an older server");
+        assert_eq!(read.tier, CodeTier::Native);
+    }
+
+    #[test]
+    fn a_builder_that_knows_less_refuses_what_it_is_asked() {
+        let mut sent = serde_json::to_value(request(CodeTier::Sandboxed)).expect("JSON");
+        assert_eq!(sent["tier"], "sandboxed", "an older builder refuses the unknown field");
+        sent["later"] = true.into();
+        let refused = serde_json::from_value::<BuildRequest>(sent).err().expect("an unknown field").to_string();
+        assert!(refused.contains("unknown field `later`"), "{refused}");
+        let mut sent = serde_json::to_value(request(CodeTier::Sandboxed)).expect("JSON");
+        sent["tier"] = "process".into();
+        assert!(serde_json::from_value::<BuildRequest>(sent).is_err(), "an unknown tier");
+    }
 }

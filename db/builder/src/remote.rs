@@ -13,7 +13,7 @@ use super::limits::{REMOTE_BUILD_TIMEOUT, REMOTE_HELLO_TIMEOUT};
 use super::protocol::{
     BuildReply, BuildRequest, BuilderHello, MAX_BLOB_BYTES, MAX_JSON_BYTES, read_frame, write_frame,
 };
-use super::{BuildError, BuilderConfig, Diagnostic, PushedSource};
+use super::{BuildError, BuilderConfig, Diagnostic};
 
 /// The address of another host's builder, and its credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,15 +129,9 @@ impl RemoteBuilder {
     ///
     /// # Errors
     /// The builder's own; `Toolchain` when it cannot be reached or its answer is malformed.
-    pub fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+    pub fn answer(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         let mut body = Vec::new();
-        write_frame(&mut body, &BuildRequest { tenant, version, source: source.clone() }, &[])
-            .map_err(|error| self.broken(&error))?;
+        write_frame(&mut body, request, &[]).map_err(|error| self.broken(&error))?;
         let request = self.agent.post(format!("{}/v1/build", self.url));
         let request = request.header("authorization", format!("Bearer {}", self.token));
         let request = request.config().timeout_global(Some(REMOTE_BUILD_TIMEOUT)).build();

@@ -26,7 +26,8 @@ pub(super) fn log_changes(before: &DirectorySnapshot, after: &DirectorySnapshot)
             None => {
                 let tenant = &view.tenant;
                 let (origin, open, home_worker) = (tenant.origin.name(), tenant.open, tenant.home_worker);
-                info!(tenant = &*tenant.name, id, origin, open, home_worker, "tenant created");
+                let code = tenant.code.policy().name();
+                info!(tenant = &*tenant.name, id, origin, open, home_worker, code, "tenant created");
             }
         }
     }
@@ -60,6 +61,10 @@ fn settings(old: &TenantView, new: &TenantView) {
     }
     if before.open != now.open {
         info!(tenant, open = now.open, "tenant opened or closed");
+    }
+    if before.code.policy() != now.code.policy() {
+        let (code, was) = (now.code.policy().name(), before.code.policy().name());
+        info!(tenant, code, was, "tenant has another code policy");
     }
     if before.home_worker != now.home_worker {
         info!(tenant, home_worker = now.home_worker, "tenant has another home worker");
@@ -111,8 +116,15 @@ fn extensions(old: &TenantView, new: &TenantView) {
         let before = old.extensions.get(name);
         if before.is_none_or(|before| !Arc::ptr_eq(before, extension)) {
             let replaced = before.map(|before| before.version);
-            info!(tenant, extension = &**name, version = extension.version, replaced, "extension loaded");
+            let tier = extension.tier.name();
+            info!(tenant, extension = &**name, version = extension.version, replaced, tier, "extension loaded");
         }
+    }
+    for (name, why) in new.confined.iter().filter(|(name, _)| !old.confined.contains_key(*name)) {
+        info!(tenant, extension = &**name, why = &**why, "extension confined to the sandboxed tier");
+    }
+    for name in old.confined.keys().filter(|name| !new.confined.contains_key(*name)) {
+        info!(tenant, extension = &**name, "extension no longer confined");
     }
     for (name, why) in new.suspended.iter().filter(|(name, _)| !old.suspended.contains_key(*name)) {
         info!(tenant, extension = &**name, by_operator = why.binding, "extension suspended");
@@ -199,8 +211,8 @@ mod tests {
             directory.delete_tenant("shop").unwrap();
         });
         let expected = [
-            "INFO tenant created tenant=\"shop\" id=1 origin=\"made\" open=false home_worker=0",
-            "INFO tenant created tenant=\"reports\" id=2 origin=\"made\" open=false home_worker=0",
+            "INFO tenant created tenant=\"shop\" id=1 origin=\"made\" open=false home_worker=0 code=\"sandboxed\"",
+            "INFO tenant created tenant=\"reports\" id=2 origin=\"made\" open=false home_worker=0 code=\"sandboxed\"",
             "INFO table created tenant=\"shop\" table=\"carts\" id=1 mode=\"cache\" ordered=false quota_bytes=1073741824",
             "INFO quotas changed tenant=\"shop\" changed=\"requests_per_s 0 -> 50, weight 1 -> 2\"",
             "INFO table granted tenant=\"shop\" table=\"carts\" to=\"reports\" access=\"read_write\"",
@@ -217,6 +229,30 @@ mod tests {
         };
         assert_eq!(sorted(lines.clone()), sorted(expected.map(str::to_owned).to_vec()));
         assert!(tokens.iter().all(|token| token.len() >= 20 && !lines.concat().contains(token.as_str())));
+    }
+
+    #[test]
+    fn tenants_of_a_journal_without_tiers_are_named_in_one_line_at_the_usual_level() {
+        let tenant = |id: u32, code: &str| {
+            let text = format!(
+                r#"{{"id":{id},"name":"t{id}","origin":"made","open":true,"home_worker":0,"quotas":{{}},{code}
+                "token":"","budgets":{{}},"tables":[],"next_table":1,"given":[],"received":[],"next_granted":1,
+                "suspended":{{}},"versions":{{"loaded":{{}},"unloaded":{{}},"floor":0}}}}"#
+            );
+            let mut tenant: crate::journal::JournalTenant = serde_json::from_str(&text).unwrap();
+            tenant.token = crate::journal::JournalToken::of(
+                &sandstorm_accounts::TokenHash::of_chosen("a-token-of-twenty-letters").unwrap(),
+            );
+            (id, tenant)
+        };
+        let old = (1..=12).map(|id| tenant(id, ""));
+        let tenants = old.chain([tenant(13, r#""code":"none","#)]).collect();
+        let kept = crate::journal::DirectoryImage { tenants, next_tenant: 14, next_home: 0 };
+        let directory = Directory::new(Epochs::new());
+        let lines = logged(Level::WARN, || directory.restore(&kept).unwrap());
+        let [line] = lines.as_slice() else { panic!("one line: {lines:?}") };
+        assert!(line.starts_with("WARN 12 tenants of an earlier version keep code = native"), "{line}");
+        assert!(line.contains("t1, t2") && line.contains("t10 and 2 more)") && line.contains("--code sandboxed"));
     }
 
     #[test]

@@ -17,14 +17,29 @@ use super::journal::{Journal, TenantOrigin};
 use super::options::{DirectoryOptions, NewTable, NewTenant};
 use super::quotas::{QuotaChanges, Quotas};
 use super::snapshot::DirectorySnapshot;
+use super::tenant_code::TenantCode;
 use super::tenant_ref::TenantRef;
 use super::{TableEntry, TenantAccount, TenantView};
 use crate::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::token::{self, TokenHash};
+use sandstorm_extension::CodePolicy;
 use sandstorm_store::{Epochs, RecordTable, TableConfig};
 
 type ChangeWaker = Box<dyn Fn() + Send + Sync>;
+
+/// Changes of a tenant's settings; what is not given stays.
+#[derive(Clone, Debug, Default)]
+pub struct TenantChange {
+    /// Whether it is reached without a token.
+    pub open: Option<bool>,
+    /// Its home worker.
+    pub home_worker: Option<u32>,
+    /// The code that it may have. What is loaded stays as it is; the caller moves it to the other tier.
+    pub code: Option<CodePolicy>,
+    /// Its quotas.
+    pub quotas: QuotaChanges,
+}
 
 /// All tenants of a server.
 pub struct Directory {
@@ -247,6 +262,7 @@ impl Directory {
                 open: new.open,
                 quotas,
                 said: new.quotas,
+                code: TenantCode::of(new.code.unwrap_or(self.options.code), &new.name),
                 budgets: HashMap::new(),
                 home_worker,
                 credential: next.credential(),
@@ -292,7 +308,7 @@ impl Directory {
         tenant: impl Into<TenantRef<'a>>,
         changes: &QuotaChanges,
     ) -> Result<Quotas, DirectoryError> {
-        self.update_tenant(tenant, None, None, changes)
+        self.update_tenant(tenant, &TenantChange { quotas: changes.clone(), ..TenantChange::default() })
     }
 
     /// Opens or closes a tenant. Closing ends the sessions that presented no token.
@@ -300,7 +316,7 @@ impl Directory {
     /// # Errors
     /// No such tenant; open if that is not allowed.
     pub fn set_open<'a>(&self, tenant: impl Into<TenantRef<'a>>, open: bool) -> Result<(), DirectoryError> {
-        self.update_tenant(tenant, Some(open), None, &QuotaChanges::default()).map(|_| ())
+        self.update_tenant(tenant, &TenantChange { open: Some(open), ..TenantChange::default() }).map(|_| ())
     }
 
     /// Moves a tenant's home.
@@ -308,7 +324,7 @@ impl Directory {
     /// # Errors
     /// No such tenant or worker.
     pub fn set_home_worker<'a>(&self, tenant: impl Into<TenantRef<'a>>, home: u32) -> Result<(), DirectoryError> {
-        self.update_tenant(tenant, None, Some(home), &QuotaChanges::default()).map(|_| ())
+        self.update_tenant(tenant, &TenantChange { home_worker: Some(home), ..TenantChange::default() }).map(|_| ())
     }
 
     /// Changes several settings at once, or none if one of them is refused. Returns the quotas.
@@ -318,10 +334,9 @@ impl Directory {
     pub fn update_tenant<'a>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
-        open: Option<bool>,
-        home_worker: Option<u32>,
-        changes: &QuotaChanges,
+        change: &TenantChange,
     ) -> Result<Quotas, DirectoryError> {
+        let TenantChange { open, home_worker, code, quotas: changes } = change;
         home_worker.map_or(Ok(()), |home| self.check_home_worker(home))?;
         self.change_tenant(tenant, |next, tenant| {
             let quotas = changes.apply(&tenant.quotas)?;
@@ -331,6 +346,9 @@ impl Directory {
             tenant.quotas = quotas.clone();
             tenant.said = tenant.said.and(changes);
             tenant.home_worker = home_worker.unwrap_or(tenant.home_worker);
+            if let Some(code) = *code {
+                tenant.code = TenantCode::of(code, &tenant.name);
+            }
             if let Some(open) = open.filter(|open| *open != tenant.open) {
                 self.check_open(&tenant.name, open)?;
                 tenant.open = open;

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::quotas::QuotaError;
 use super::{TenantAccount, TenantView};
+use sandstorm_extension::CodeTier;
 
 /// The kind of a refusal, for a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum DirectoryErrorKind {
     Conflict,
     /// A quota or limit is reached.
     OverQuota,
+    /// The tenant's code policy does not allow it.
+    CodePolicy,
     /// The request is malformed.
     Invalid,
 }
@@ -156,6 +159,19 @@ pub enum DirectoryError {
     /// A quota outside of its range.
     #[error(transparent)]
     Quota(#[from] QuotaError),
+    /// The tenant may have no code.
+    #[error("the code policy of tenant {0:?} is none: it may neither push nor call extensions")]
+    NoCode(String),
+    /// An extension of another tier than the tenant's policy names.
+    #[error("extension {extension:?} is of the {found} tier, and the tenant's code policy asks for {expected}")]
+    WrongTier {
+        /// The extension.
+        extension: String,
+        /// Its tier.
+        found: CodeTier,
+        /// The tier in which it has to run.
+        expected: CodeTier,
+    },
     /// A token that is too weak.
     #[error("the token is not allowed: it needs 20 to 256 printable ASCII characters without blanks")]
     InvalidToken,
@@ -193,6 +209,7 @@ impl DirectoryError {
             E::TooManyTenants(_) | E::OverQuota { .. } | E::RecordMemory { .. } | E::TooManyGrants { .. } => {
                 DirectoryErrorKind::OverQuota
             }
+            E::NoCode(_) | E::WrongTier { .. } => DirectoryErrorKind::CodePolicy,
             E::JournalUnavailable(_) => DirectoryErrorKind::Unavailable,
             E::ZeroId(_)
             | E::NoIdLeft(_)
@@ -241,6 +258,8 @@ impl DirectoryError {
             }
             E::TableTooSmall { .. } => "give the table a larger quota",
             E::Quota(_) => "choose a value in its range, and a slice no longer than the total",
+            E::NoCode(_) => "the operator allows code: `sandstorm tenant set NAME --code sandboxed`",
+            E::WrongTier { .. } => "push its source: the server builds it for the tier that the policy asks for",
             E::InvalidToken => "leave the token out to have one generated",
             E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
             E::JournalUnavailable(_) => "see whether the disk of the state directory is full or broken, and try again",

@@ -11,7 +11,7 @@ impl Directory {
     /// Counts a push, and checks that the tenant may load an extension of that name. It is called before compiling.
     ///
     /// # Errors
-    /// No such tenant; a name that is not allowed; a quota that is reached.
+    /// No such tenant; a name that is not allowed; a quota that is reached; a tenant that may have no code.
     pub fn admit_push<'a>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
@@ -20,6 +20,7 @@ impl Directory {
     ) -> Result<Arc<TenantView>, DirectoryError> {
         check_name("extension", extension)?;
         let view = self.snapshot().find(tenant)?.clone();
+        view.check_code()?;
         check_extension_quota(&view, extension)?;
         let limit = view.tenant.quotas.pushes_per_hour;
         if !view.tenant.usage.admit_push(now_ms, limit) {
@@ -36,7 +37,7 @@ impl Directory {
     /// one; running invocations of the old one go on and end there.
     ///
     /// # Errors
-    /// No such tenant; a newer version is loaded; too many extensions.
+    /// No such tenant; a newer version is loaded; too many extensions; another tier than the tenant's.
     pub fn put_extension<'a>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
@@ -60,6 +61,7 @@ impl Directory {
         check_name("extension", &name)?;
         self.change_view(tenant, |_, view| {
             check_extension_quota(view, &name)?;
+            view.check_tier(&extension)?;
             if let Some(current) = view.extensions.get(&name).filter(|current| current.version > extension.version) {
                 return Err(DirectoryError::OldVersion {
                     extension: name.into(),
@@ -69,6 +71,34 @@ impl Directory {
             }
             let (version, manifest_version) = (extension.version, manifest_version.to_owned());
             Arc::make_mut(&mut view.versions).load(&name, LoadedVersion { version, manifest_version, loaded_at_ms });
+            view.lift_until_replaced(&name);
+            Ok(view.extensions.insert(name, extension))
+        })
+    }
+
+    /// Loads a version again that was built anew, for another tier or under other rules: the number and what else is
+    /// known of it stay. Returns what it replaces, if that was loaded. Running invocations of it go on and end there.
+    ///
+    /// # Errors
+    /// No such tenant; another version was loaded since, or it was unloaded; another tier than the tenant's.
+    pub fn reinstall_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: Arc<LoadedExtension>,
+    ) -> Result<Option<Arc<LoadedExtension>>, DirectoryError> {
+        let name = extension.name.clone();
+        self.change_view(tenant, |_, view| {
+            let known = view.versions.loaded().find(|(loaded, _)| *loaded == &*name).map(|(_, loaded)| loaded.version);
+            match known {
+                Some(version) if version == extension.version => {}
+                Some(current) => {
+                    let (extension, version) = (name.to_string(), extension.version);
+                    return Err(DirectoryError::OldVersion { extension, version, current });
+                }
+                None => return Err(unknown_extension(view, &name)),
+            }
+            view.check_tier(&extension)?;
+            view.lift_until_replaced(&name);
             Ok(view.extensions.insert(name, extension))
         })
     }
@@ -86,6 +116,7 @@ impl Directory {
             if !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
                 view.suspended.remove(extension);
             }
+            view.confined.remove(extension);
             let removed = view.extensions.remove(extension).ok_or_else(|| unknown_extension(view, extension))?;
             Arc::make_mut(&mut view.versions).unload(extension);
             Ok(removed)
@@ -95,13 +126,14 @@ impl Directory {
     /// Restores an extension that was loaded before a restart: nothing is written for it.
     ///
     /// # Errors
-    /// No such tenant.
+    /// No such tenant; another tier than the tenant's.
     pub fn reload_extension<'a>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
         extension: Arc<LoadedExtension>,
     ) -> Result<(), DirectoryError> {
         self.change_view(tenant, |_, view| {
+            view.check_tier(&extension)?;
             view.extensions.insert(extension.name.clone(), extension);
             Ok(())
         })

@@ -18,7 +18,7 @@ use super::suspension::Suspension;
 use super::{Directory, Quotas, TenantView};
 use crate::limits::{KILL_POLICY_INTERVAL_MS, KILLS_ONE_IN, SLOWED_CALLS_PER_S};
 use sandstorm_accounts::PolicyEvent;
-use sandstorm_extension::{InvocationTotals, LoadedExtension};
+use sandstorm_extension::{CodeTier, InvocationTotals, LoadedExtension};
 use sandstorm_metrics::cause_name;
 
 /// Calls that ended within one step of the window.
@@ -55,6 +55,7 @@ impl WindowSlot {
 #[derive(Debug, Default)]
 struct KillWindow {
     version: u64,
+    tier: CodeTier,
     seen: WindowSlot,
     steps: VecDeque<WindowSlot>,
     /// Kills before this time do not count for a suspension: the extension was resumed then.
@@ -77,10 +78,11 @@ fn finished_calls(counts: &InvocationTotals) -> WindowSlot {
 
 impl KillWindow {
     /// Adds the calls that ended since the last check.
-    fn look(&mut self, version: u64, now: WindowSlot, now_ms: u64, window_s: u32) {
+    fn look(&mut self, (version, tier): (u64, CodeTier), now: WindowSlot, now_ms: u64, window_s: u32) {
         let first = self.version == 0;
-        if self.version != version {
-            (self.version, self.seen) = (version, WindowSlot::default());
+        // A version that is built again, for another tier or under other rules, counts from 0.
+        if (self.version, self.tier) != (version, tier) || now.calls < self.seen.calls {
+            (self.version, self.tier, self.seen) = (version, tier, WindowSlot::default());
         }
         let mut more =
             WindowSlot { at_ms: now_ms, calls: now.calls.saturating_sub(self.seen.calls), ..WindowSlot::default() };
@@ -142,7 +144,7 @@ impl KillPolicy {
                 return false;
             };
             let now = finished_calls(&extension.stats.read());
-            window.look(extension.version, now, now_ms, view.tenant.quotas.kill_window_s);
+            window.look((extension.version, extension.tier), now, now_ms, view.tenant.quotas.kill_window_s);
             decide(directory, view, extension, window, now_ms);
             true
         });
@@ -232,7 +234,12 @@ mod tests {
     fn one_bad_call_in_ten_thousand_never_counts_at_whatever_rate() {
         let mut window = KillWindow::default();
         for look in 1..2_000u64 {
-            window.look(1, counted(look * 10_000_000, look * 1_000), look * KILL_POLICY_INTERVAL_MS, WINDOW_S);
+            window.look(
+                (1, CodeTier::Native),
+                counted(look * 10_000_000, look * 1_000),
+                look * KILL_POLICY_INTERVAL_MS,
+                WINDOW_S,
+            );
             // The first check cannot know the age of the calls: its kills count, up to one check's worth.
             assert!(!window.since(0).reaches(1_001), "look {look}");
         }
@@ -242,14 +249,14 @@ mod tests {
     #[test]
     fn kills_count_while_they_are_a_noticeable_part_and_within_the_window() {
         let mut window = KillWindow::default();
-        window.look(1, counted(1_000_000, 5), 1_000, WINDOW_S);
+        window.look((1, CodeTier::Native), counted(1_000_000, 5), 1_000, WINDOW_S);
         assert!(window.since(0).reaches(5) && !window.since(0).reaches(6), "all before were good");
-        window.look(1, counted(1_000_100, 105), 2_000, WINDOW_S);
+        window.look((1, CodeTier::Native), counted(1_000_100, 105), 2_000, WINDOW_S);
         assert!(window.since(0).reaches(105));
         assert_eq!(window.since(0).main_cause(), "panic");
-        window.look(1, counted(1_000_100, 105), 61_000, WINDOW_S);
+        window.look((1, CodeTier::Native), counted(1_000_100, 105), 61_000, WINDOW_S);
         assert!(window.since(0).reaches(100) && !window.since(0).reaches(101), "the first five are too old");
-        window.look(1, counted(1_000_100, 105), 62_000, WINDOW_S);
+        window.look((1, CodeTier::Native), counted(1_000_100, 105), 62_000, WINDOW_S);
         assert!(!window.since(0).reaches(1), "and all of them");
         assert!(!window.since(0).reaches(0), "0 is never");
     }
@@ -257,14 +264,24 @@ mod tests {
     #[test]
     fn a_new_version_goes_on_where_the_old_one_was_and_a_resumed_one_begins_anew() {
         let mut window = KillWindow::default();
-        window.look(1, counted(0, 50), 1_000, WINDOW_S);
-        window.look(2, counted(0, 60), 2_000, WINDOW_S);
+        window.look((1, CodeTier::Native), counted(0, 50), 1_000, WINDOW_S);
+        window.look((2, CodeTier::Native), counted(0, 60), 2_000, WINDOW_S);
         assert!(window.since(0).reaches(110), "pushing again does not help");
         window.resumed_ms = 2_000;
         assert!(!window.since(window.resumed_ms).reaches(1));
-        window.look(2, counted(0, 70), 2_100, WINDOW_S);
+        window.look((2, CodeTier::Native), counted(0, 70), 2_100, WINDOW_S);
         assert!(window.since(window.resumed_ms).reaches(10) && !window.since(window.resumed_ms).reaches(11));
         assert!(window.since(0).reaches(120), "it stays slow for a while");
+    }
+
+    #[test]
+    fn a_version_that_is_built_again_is_counted_from_its_first_call() {
+        let mut window = KillWindow::default();
+        window.look((1, CodeTier::Native), counted(0, 50), 1_000, WINDOW_S);
+        window.look((1, CodeTier::Sandboxed), counted(0, 50), 2_000, WINDOW_S);
+        assert!(window.since(0).reaches(100), "another tier");
+        window.look((1, CodeTier::Sandboxed), counted(0, 10), 3_000, WINDOW_S);
+        assert!(window.since(0).reaches(110), "the same tier");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod change_log;
+mod code_policy;
 mod directory;
 mod directory_state;
 mod error;
@@ -21,8 +22,12 @@ mod options;
 mod persistence;
 mod quotas;
 mod snapshot;
+mod suspending;
 mod suspension;
+mod tenant_code;
 mod tenant_ref;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod token_match;
 mod token_rotation;
 mod versions;
@@ -40,7 +45,7 @@ use sandstorm_accounts::{TenantUsage, TokenHash};
 use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
 use sandstorm_store::{Participant, RecordTable, StorageMode};
 
-pub use directory::Directory;
+pub use directory::{Directory, TenantChange};
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
 pub use grant::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
 pub use journal::TenantOrigin;
@@ -51,6 +56,7 @@ pub use quotas::QuotaDeclaration;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
+pub use tenant_code::TenantCode;
 pub use tenant_ref::TenantRef;
 pub use token_match::TokenMatch;
 pub use token_rotation::OldToken;
@@ -76,6 +82,8 @@ pub struct TenantAccount {
     pub quotas: Quotas,
     /// The quotas that were set; for the others the server's defaults hold.
     pub said: QuotaChanges,
+    /// The code that it may push and call.
+    pub code: TenantCode,
     /// Budgets that the operator set for single extensions, by name.
     pub budgets: HashMap<Box<str>, BudgetOverride>,
     /// The worker that its requests should go to.
@@ -152,6 +160,8 @@ pub struct TenantView {
     pub versions: Arc<ExtensionVersions>,
     /// Names of extensions whose calls are refused until they are resumed.
     pub suspended: HashMap<Box<str>, Arc<Suspension>>,
+    /// Names of extensions that run in the sandboxed tier although the tenant is native, each with the reason.
+    pub confined: HashMap<Box<str>, Box<str>>,
     /// Other tenants' tables that it may use, by the ids that it has for them.
     pub granted: HashMap<u64, Arc<Grant>>,
     /// Those ids by name (`owner/table`).

@@ -4,6 +4,7 @@ use super::journal::TenantOrigin;
 use super::quotas::{QuotaChanges, Quotas};
 use crate::limits::TENANTS;
 use sandstorm_accounts::token::TokenHash;
+use sandstorm_extension::CodePolicy;
 use sandstorm_store::StorageMode;
 
 /// The options that hold for all tenants of a server.
@@ -17,6 +18,8 @@ pub struct DirectoryOptions {
     pub allow_open: bool,
     /// Quotas of a tenant for which none are given.
     pub quotas: Quotas,
+    /// The code of a new tenant for which nothing else is given.
+    pub code: CodePolicy,
     /// Longest key of every table in bytes.
     pub max_key_len: usize,
     /// Longest value of every table in bytes.
@@ -30,6 +33,7 @@ impl Default for DirectoryOptions {
             max_tenants: TENANTS,
             allow_open: true,
             quotas: Quotas::default(),
+            code: CodePolicy::default(),
             max_key_len: sandstorm_net::rpc::MAX_KEY_LEN,
             max_value_len: sandstorm_net::rpc::MAX_VALUE_LEN,
         }
@@ -53,6 +57,8 @@ pub struct NewTenant {
     pub quotas: QuotaChanges,
     /// Its home worker; assigned if not given.
     pub home_worker: Option<u32>,
+    /// The code that it may have; the server's default if not given.
+    pub code: Option<CodePolicy>,
     /// Its origin.
     pub origin: TenantOrigin,
 }

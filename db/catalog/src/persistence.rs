@@ -13,10 +13,34 @@ use super::journal::{
 };
 use super::snapshot::DirectorySnapshot;
 use super::suspension::Suspension;
+use super::tenant_code::TenantCode;
 use super::token_rotation::{ClockReading, OldToken};
 use super::{Directory, TableEntry, TenantAccount, TenantView, change_log, grants};
 use sandstorm_accounts::TenantUsage;
+use sandstorm_extension::CodePolicy;
 use sandstorm_store::{RecordTable, TableConfig};
+
+/// The code of tenants in journals that do not say it: servers that wrote these ran it so.
+const CODE_OF_OLD_JOURNALS: CodePolicy = CodePolicy::Native;
+/// Names of tenants in a line of the log, at most.
+const LOGGED_NAMES: usize = 10;
+
+/// Logs that tenants of an older journal keep the native tier: one line.
+fn log_old_tenants(kept: &DirectoryImage) {
+    let old = kept.tenants.values().filter(|tenant| tenant.code.is_none());
+    let names: Vec<&str> = old.map(|tenant| tenant.name.as_str()).collect();
+    if names.is_empty() {
+        return;
+    }
+    let (shown, more) = (names.len().min(LOGGED_NAMES), names.len().saturating_sub(LOGGED_NAMES));
+    tracing::warn!(
+        "{} tenants of an earlier version keep code = native, in which they ran ({}{}); new tenants have the \
+         configured default; `sandstorm tenant set NAME --code sandboxed` moves one",
+        names.len(),
+        names[..shown].join(", "),
+        if more > 0 { format!(" and {more} more") } else { String::new() }
+    );
+}
 
 impl Directory {
     /// Writes the current state, and every later change, to that journal: a change is on the disk before it is visible.
@@ -87,6 +111,9 @@ impl Directory {
             kept.tenants.values().for_each(|tenant| grants::restore_grants(snapshot, &kept.tenants, tenant));
             Ok(())
         });
+        if restored.is_ok() {
+            log_old_tenants(kept);
+        }
         if !kept.tenants.is_empty() {
             self.restored.store(true, std::sync::atomic::Ordering::Release);
         }
@@ -118,6 +145,7 @@ impl Directory {
             open: kept.open,
             quotas,
             said: kept.quotas.clone(),
+            code: TenantCode::of(kept.code.unwrap_or(CODE_OF_OLD_JOURNALS), &kept.name),
             budgets: kept.budgets.iter().map(|(name, budget)| (name.as_str().into(), *budget)).collect(),
             // There may be fewer workers than before.
             home_worker: kept.home_worker % workers,
@@ -128,8 +156,10 @@ impl Directory {
         };
         let mut view = TenantView::of(tenant);
         view.versions = Arc::new(kept.versions.clone());
-        for (name, JournalSuspension { since_ms, text, binding }) in &kept.suspended {
-            let suspension = Suspension { since_ms: *since_ms, text: text.as_str().into(), binding: *binding };
+        view.confined = kept.confined.iter().map(|(name, why)| (name.as_str().into(), why.as_str().into())).collect();
+        for (name, JournalSuspension { since_ms, text, binding, until_replaced }) in &kept.suspended {
+            let (since_ms, text) = (*since_ms, text.as_str().into());
+            let suspension = Suspension { since_ms, text, binding: *binding, until_replaced: *until_replaced };
             view.suspended.insert(name.as_str().into(), Arc::new(suspension));
         }
         for table in &kept.tables {
@@ -212,6 +242,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
         since_ms: suspension.since_ms,
         text: suspension.text.to_string(),
         binding: suspension.binding,
+        until_replaced: suspension.until_replaced,
     };
     let (given, received) = grants::journal_grants(view);
     JournalTenant {
@@ -221,6 +252,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
         configured_token: tenant.configured_token.clone(),
         open: tenant.open,
         home_worker: tenant.home_worker,
+        code: Some(tenant.code.policy()),
         quotas: tenant.said.clone(),
         token: JournalToken::of(&tenant.token),
         old_token: tenant.old.as_ref().map(OldToken::kept),
@@ -231,6 +263,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
         received,
         next_granted: next.granted.get(&tenant.id).copied().unwrap_or(FIRST_GRANTED_ID),
         suspended: view.suspended.iter().map(|(name, why)| (name.to_string(), suspension(why))).collect(),
+        confined: view.confined.iter().map(|(name, why)| (name.to_string(), why.to_string())).collect(),
         versions: view.versions.as_ref().clone(),
     }
 }
@@ -245,6 +278,7 @@ impl TenantView {
             extensions: HashMap::new(),
             versions: Arc::default(),
             suspended: HashMap::new(),
+            confined: HashMap::new(),
             granted: HashMap::new(),
             granted_names: HashMap::new(),
             given: Vec::new(),

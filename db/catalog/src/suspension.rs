@@ -1,14 +1,8 @@
-//! Extensions whose calls are refused until they are resumed, and the texts for their callers.
-
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+//! The reason that calls of an extension are refused, and the text for their callers.
 
 use jiff::Timestamp;
 
-use super::error::DirectoryError;
-use super::extension_loading::unknown_extension;
-use super::tenant_ref::TenantRef;
-use super::{Directory, TenantView};
+use super::TenantView;
 
 /// The reason and beginning of a suspension: calls of the extension are answered `Suspended`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +13,9 @@ pub struct Suspension {
     pub text: Box<str>,
     /// Whether only the operator lifts it; it also survives an unload and a new push.
     pub binding: bool,
+    /// Whether the loaded version is the reason, so that the next version that is loaded lifts it, and an unload. The
+    /// operator can lift it too, and the tenant cannot.
+    pub until_replaced: bool,
 }
 
 impl Suspension {
@@ -27,26 +24,43 @@ impl Suspension {
         let since = format_utc(since_ms);
         let text =
             format!("the extension is suspended since {since} UTC: {why}; `sandstorm ext resume {extension}` lifts it");
-        Suspension { since_ms, text: text.into(), binding: false }
+        Suspension { since_ms, text: text.into(), binding: false, until_replaced: false }
     }
 
     /// A suspension by the operator, which only the operator lifts.
     pub fn binding(since_ms: u64) -> Suspension {
         let since = format_utc(since_ms);
         let text = format!("the operator has suspended the extension since {since} UTC; only the operator lifts that");
-        Suspension { since_ms, text: text.into(), binding: true }
+        Suspension { since_ms, text: text.into(), binding: true, until_replaced: false }
     }
-}
 
-fn insert_suspension(view: &mut TenantView, extension: &str, suspension: Suspension) -> Result<(), DirectoryError> {
-    if !view.extensions.contains_key(extension) {
-        return Err(unknown_extension(view, extension));
+    /// A suspension of the loaded version; `why` is the rest of a sentence.
+    pub fn until_replaced(since_ms: u64, why: &str) -> Suspension {
+        let since = format_utc(since_ms);
+        let text = format!(
+            "the extension is suspended since {since} UTC: {why}; a new version that passes lifts that: push it again"
+        );
+        Suspension { since_ms, text: text.into(), binding: false, until_replaced: true }
     }
-    let binds_more = |old: &Arc<Suspension>| suspension.binding && !old.binding;
-    if view.suspended.get(extension).is_none_or(binds_more) {
-        view.suspended.insert(extension.into(), Arc::new(suspension));
+
+    /// What stands for a suspension of all extensions of a tenant that may have no code.
+    pub(super) fn by_code_policy(tenant: &str) -> Suspension {
+        let text = format!(
+            "the tenant's code policy is none: its extensions are not called; the operator changes that with \
+             `sandstorm tenant set {tenant} --code sandboxed`"
+        );
+        Suspension { since_ms: 0, text: text.into(), binding: true, until_replaced: false }
     }
-    Ok(())
+
+    /// Whether a tenant may lift it.
+    pub(super) fn is_tenants(&self) -> bool {
+        !self.binding && !self.until_replaced
+    }
+
+    /// Which of two suspensions of one extension counts: the larger.
+    pub(super) fn strength(&self) -> (bool, bool) {
+        (self.binding, self.until_replaced)
+    }
 }
 
 impl TenantView {
@@ -59,67 +73,18 @@ impl TenantView {
     /// The suspension of the extension of that name, if there is one.
     #[inline]
     pub fn suspension(&self, name: &str) -> Option<&Suspension> {
+        if let Some(refusal) = self.tenant.code.refusal() {
+            return Some(refusal);
+        }
         // Checked on every call; mostly no extension is suspended, and then no name needs hashing.
         if self.suspended.is_empty() { None } else { self.suspended.get(name).map(|suspension| &**suspension) }
     }
-}
 
-impl Directory {
-    /// Suspends an extension (its calls are answered `Suspended` from now on) or resumes it. A suspension by the
-    /// operator stays when any other caller resumes it.
-    ///
-    /// # Errors
-    /// No such tenant or extension.
-    pub fn set_suspended<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: &str,
-        suspended: bool,
-        by_operator: bool,
-    ) -> Result<(), DirectoryError> {
-        if suspended {
-            let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            let suspension = match by_operator {
-                true => Suspension::binding(now_ms),
-                false => Suspension::new(extension, now_ms, "the tenant asked for that"),
-            };
-            return self.suspend(tenant, extension, suspension);
+    /// Lifts a suspension of the version that was loaded.
+    pub(super) fn lift_until_replaced(&mut self, extension: &str) {
+        if self.suspended.get(extension).is_some_and(|suspension| suspension.until_replaced) {
+            self.suspended.remove(extension);
         }
-        self.change_view(tenant, |_, view| {
-            if !view.extensions.contains_key(extension) {
-                return Err(unknown_extension(view, extension));
-            }
-            if by_operator || !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
-                view.suspended.remove(extension);
-            }
-            Ok(())
-        })
-    }
-
-    /// Suspends an extension. An older suspension stays, with its reason, unless it is less binding.
-    ///
-    /// # Errors
-    /// No such tenant or extension.
-    pub fn suspend<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: &str,
-        suspension: Suspension,
-    ) -> Result<(), DirectoryError> {
-        self.change_view(tenant, |_, view| insert_suspension(view, extension, suspension))
-    }
-
-    /// The same for a suspension by the server: whether or not it can be persisted.
-    ///
-    /// # Errors
-    /// No such tenant or extension.
-    pub(super) fn suspend_by_policy<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: &str,
-        suspension: Suspension,
-    ) -> Result<(), DirectoryError> {
-        self.restrict_view(tenant, |_, view| insert_suspension(view, extension, suspension))
     }
 }
 

@@ -218,7 +218,7 @@ async fn build(State(service): State<Arc<BuilderService>>, _: AuthorizedRequest,
     let Ok(turn) = place.turn().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     let built = tokio::task::spawn_blocking(move || {
         let _held = turn;
-        service.builder.build_with_warnings(request.tenant, request.version, &request.source)
+        service.builder.answer(&request)
     });
     match built.await {
         Ok(Ok((artifact, warnings))) => framed_response(&Ok(BuildReply { warnings }), &artifact.encode()),

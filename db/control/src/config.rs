@@ -4,6 +4,7 @@
 //! data = "127.0.0.1:7400"      # first worker's port; worker i serves the port after it by i
 //! control = "127.0.0.1:7399"
 //! workers = 3
+//! code = "sandboxed"           # of every new tenant, where it does not say otherwise
 //!
 //! [quotas]                     # of every tenant, where it does not say otherwise
 //! slice_us = 500
@@ -21,17 +22,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use sandstorm_accounts::TokenHash;
 use sandstorm_builder::BuilderConfig;
-use sandstorm_catalog::limits::{MIN_TABLE_BYTES, TENANTS};
-use sandstorm_catalog::{
-    Directory, DirectoryError, DirectoryOptions, GrantAccess, GrantIssuer, NewTable, NewTenant, QuotaChanges, Quotas,
-    TenantOrigin, check_name,
-};
+use sandstorm_catalog::limits::TENANTS;
+use sandstorm_catalog::{Directory, DirectoryError, DirectoryOptions, GrantIssuer, QuotaChanges, Quotas};
 use sandstorm_metrics::limits::MAX_WORKERS;
+use sandstorm_net::CodePolicy;
 use sandstorm_server::cpu_affinity;
 use sandstorm_server::workers::ListenerConfig;
-use sandstorm_store::StorageMode;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 mod builder;
@@ -44,6 +41,7 @@ mod protocol_ports;
 mod reference;
 mod restore;
 mod state_dir;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -65,6 +63,7 @@ pub use state_dir::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
 };
+pub use tenants::{GrantSettings, TableModeSetting, TableSettings, TenantSettings};
 
 /// Default address of the first worker's data port.
 pub const DEFAULT_DATA: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7400));
@@ -115,6 +114,8 @@ pub struct ServerSettings {
     pub limits: CapacityLimits,
     /// Quotas of a tenant for which none are given.
     pub quotas: Quotas,
+    /// The code that a new tenant may have if nothing else is said of it.
+    pub code: CodePolicy,
     /// The builder.
     pub builder: BuilderSettings,
     /// Tenants that are there from the start.
@@ -134,86 +135,6 @@ pub struct CapacityLimits {
     pub value_bytes: usize,
     /// Tenants.
     pub tenants: usize,
-}
-
-/// A tenant that is there from the start.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TenantSettings {
-    /// Its name.
-    pub name: String,
-    /// Its id; assigned if not given.
-    pub id: Option<u32>,
-    /// Its token. It is generated, and never shown, if neither this nor `token_hash` is given (`sandstorm tenant token`
-    /// makes a new one).
-    pub token: Option<String>,
-    /// The stored form of its token, as `sandstorm token hash` prints it: instead of the token.
-    pub token_hash: Option<String>,
-    /// Whether it is reached without a token.
-    #[serde(default)]
-    pub open: bool,
-    /// The worker that serves it; assigned if not given.
-    pub home_worker: Option<u32>,
-    /// The quotas that differ from the server's.
-    #[serde(default)]
-    pub quotas: QuotaChanges,
-    /// Its tables.
-    #[serde(default)]
-    pub tables: Vec<TableSettings>,
-    /// The grants of its tables to other tenants.
-    #[serde(default)]
-    pub grants: Vec<GrantSettings>,
-}
-
-/// A grant that is there from the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GrantSettings {
-    /// The table.
-    pub table: String,
-    /// The tenant that may use it.
-    pub to: String,
-    /// The access: `read`, or `read_write`.
-    #[serde(default)]
-    pub access: GrantAccess,
-}
-
-/// A table that is there from the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TableSettings {
-    /// Its name.
-    pub name: String,
-    /// Its id; assigned if not given.
-    pub id: Option<u64>,
-    /// Its behaviour at its quota.
-    #[serde(default)]
-    pub mode: TableModeSetting,
-    /// Its quota in bytes.
-    pub quota_bytes: Option<u64>,
-    /// Whether its keys are kept in order as well, for ranges.
-    #[serde(default)]
-    pub ordered: bool,
-}
-
-/// A table's mode, as text has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TableModeSetting {
-    /// Refuses writes.
-    #[default]
-    Store,
-    /// Evicts.
-    Cache,
-}
-
-impl From<TableModeSetting> for StorageMode {
-    fn from(name: TableModeSetting) -> StorageMode {
-        match name {
-            TableModeSetting::Store => StorageMode::Store,
-            TableModeSetting::Cache => StorageMode::Cache,
-        }
-    }
 }
 
 /// The options of the command line, which override the file.
@@ -251,6 +172,8 @@ pub struct CliOverrides {
     pub port_tls: TlsOverrides,
     /// See [`ServerSettings::net`].
     pub net: NetOverrides,
+    /// See [`ServerSettings::code`].
+    pub code: Option<CodePolicy>,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
     /// See [`BuilderSettings::enabled`].
@@ -271,6 +194,7 @@ struct ConfigFile {
     state: Option<PathBuf>,
     ephemeral: Option<bool>,
     allow_open: Option<bool>,
+    code: Option<CodePolicy>,
     limits: LimitsSection,
     quotas: QuotaChanges,
     builder: BuilderSection,
@@ -354,6 +278,7 @@ impl ServerSettings {
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,
             quotas,
+            code: over.code.or(file.code).unwrap_or_default(),
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,
             tenants: file.tenants,
             warnings: Vec::new(),
@@ -388,6 +313,7 @@ impl ServerSettings {
             max_tenants: self.limits.tenants,
             allow_open: self.allows_open_tenants(),
             quotas: self.quotas.clone(),
+            code: self.code,
             max_key_len: self.limits.key_bytes,
             max_value_len: self.limits.value_bytes,
         }
@@ -486,96 +412,6 @@ impl ServerSettings {
             .at(&[format!("tenants.{number}.open")]));
         }
         Ok(())
-    }
-}
-
-impl TenantSettings {
-    /// Checks what needs no server. `number` is its index in the file, `quotas` are those of every tenant.
-    fn check(&self, number: usize, quotas: &Quotas) -> Result<(), ConfigError> {
-        let name = &self.name;
-        let at = |key: &str| vec![format!("tenants.{number}.{key}")];
-        check_name("tenant", name).map_err(|error| self.refused(&error).at(&at("name")))?;
-        if let Err(error) = self.quotas.apply(quotas) {
-            let keys = error.keys(&format!("tenants.{number}.quotas"));
-            return Err(self.refused(&error.into()).at(&keys));
-        }
-        for (table, TableSettings { name, quota_bytes, .. }) in self.tables.iter().enumerate() {
-            let at = |key: &str| at(&format!("tables.{table}.{key}"));
-            check_name("table", name).map_err(|error| self.refused(&error).at(&at("name")))?;
-            if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
-                let error = DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES };
-                return Err(self.refused(&error).at(&at("quota_bytes")));
-            }
-        }
-        if self.token.as_ref().is_some_and(|token| TokenHash::of_chosen(token).is_none()) {
-            return Err(self.refused(&DirectoryError::InvalidToken).at(&at("token")));
-        }
-        let Some(hash) = &self.token_hash else { return Ok(()) };
-        if self.token.is_some() {
-            let text = format!("tenant {name:?} has both token and token_hash; leave token out");
-            return Err(ConfigError::new(text).at(&at("token")));
-        }
-        if TokenHash::from_text(hash).is_none() {
-            return Err(ConfigError::new(format!(
-                "tenant {name:?}: token_hash is not what `sandstorm token hash` prints; run it, and copy the whole line"
-            ))
-            .at(&at("token_hash")));
-        }
-        Ok(())
-    }
-
-    /// The error for a setting that the directory refuses.
-    fn refused(&self, error: &DirectoryError) -> ConfigError {
-        ConfigError::new(format!("configured tenant {:?}: {error}; {}", self.name, error.hint()))
-    }
-
-    /// The key whose value the directory refuses.
-    fn key_of(&self, number: usize, error: &DirectoryError) -> String {
-        let key = match error {
-            DirectoryError::TenantIdTaken(..) | DirectoryError::ZeroId(_) => "id",
-            DirectoryError::OpenRefused(_) => "open",
-            DirectoryError::HomeWorker { .. } => "home_worker",
-            _ => "name",
-        };
-        format!("tenants.{number}.{key}")
-    }
-
-    fn create(&self, directory: &Directory) -> Result<(), DirectoryError> {
-        directory.create_tenant(NewTenant {
-            name: self.name.clone(),
-            id: self.id,
-            open: self.open,
-            token: self.token.clone(),
-            token_hash: self.token_hash.as_deref().and_then(TokenHash::from_text),
-            quotas: self.quotas.clone(),
-            home_worker: self.home_worker,
-            origin: TenantOrigin::Configured,
-        })?;
-        Ok(())
-    }
-
-    /// Creates the missing tables. An error comes with the index of its table.
-    fn create_tables(&self, directory: &Directory) -> Result<(), (usize, DirectoryError)> {
-        let known = directory.snapshot().find(&self.name).map_err(|error| (0, error))?.clone();
-        let is_new = |(_, table): &(usize, &TableSettings)| !known.table_names.contains_key(table.name.as_str());
-        for (number, table) in self.tables.iter().enumerate().filter(is_new) {
-            let new = NewTable {
-                name: table.name.clone(),
-                id: table.id,
-                mode: table.mode.into(),
-                quota_bytes: table.quota_bytes,
-                ordered: table.ordered,
-            };
-            directory.create_table(&self.name, new).map_err(|error| (number, error))?;
-        }
-        Ok(())
-    }
-}
-
-impl std::fmt::Debug for TenantSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the token: this gets into logs.
-        f.debug_struct("TenantSettings").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
     }
 }
 

@@ -54,3 +54,16 @@ pub const MADE_CERTIFICATE_YEARS: i32 = 20;
 pub const CERTIFICATE_CHECK_MS: u64 = 1_000;
 /// Default grace period of an old token: time to tell every client of a small fleet.
 pub const OLD_TOKEN_GRACE: std::time::Duration = std::time::Duration::from_secs(3600);
+/// Rebuilds of extensions under way at a time: an operator moves a few tenants at once, and each has one turn among the
+/// pushes.
+pub const REBUILDS_RUNNING: usize = 8;
+/// Rebuilds that are remembered, ended ones included: enough for an operator to look at the last few.
+pub const REBUILDS_KEPT: usize = 32;
+/// Results that a rebuild lists, at most (2 MiB): more than an operator reads. The others are counted, and logged.
+pub const REBUILD_RESULTS: usize = 10_000;
+/// Builds of one extension that are tried while the machine is too busy.
+pub const REBUILD_ATTEMPTS: u32 = 3;
+/// Pause between two of them.
+pub const REBUILD_PAUSE: Duration = Duration::from_secs(1);
+/// Pause of a rebuild that found the queue of pushes full: pushes go first.
+pub const QUEUE_RETRY: Duration = Duration::from_millis(200);

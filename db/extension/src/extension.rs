@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 use sandstorm_net::rpc::KillCause;
 
-use super::ExtensionLibrary;
+use super::{CodeTier, ExtensionLibrary};
 use crate::limits::{ARENA_BYTES, CALLS_BURST_NS, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
 use sandstorm_metrics::cause_index;
 
@@ -65,6 +65,8 @@ pub struct LoadedExtension {
     pub name: Box<str>,
     /// The extension's version, which grows with every push.
     pub version: u64,
+    /// The tier of the extension's code.
+    pub tier: CodeTier,
     /// The extension's code.
     pub library: Arc<ExtensionLibrary>,
     /// The extension's own budget where it differs from its tenant's.
@@ -106,7 +108,7 @@ impl CallThrottle {
 }
 
 impl LoadedExtension {
-    /// Makes a version of an extension that has not run yet.
+    /// Makes a version of an extension that has not run yet, of the native tier.
     #[inline]
     pub fn new(
         name: impl Into<Box<str>>,
@@ -117,11 +119,18 @@ impl LoadedExtension {
         LoadedExtension {
             name: name.into(),
             version,
+            tier: CodeTier::Native,
             library,
             budget,
             stats: ExtensionCounters::default(),
             throttle: CallThrottle::default(),
         }
+    }
+
+    /// The same of another tier, which has to be that of its library.
+    #[inline]
+    pub fn in_tier(self, tier: CodeTier) -> LoadedExtension {
+        LoadedExtension { tier, ..self }
     }
 }
 

@@ -421,6 +421,7 @@ pub const SERVER_METRICS: &[MetricSpec] = &[
     gauge("tenants", "Tenants."),
     gauge("tables", "Tables of all tenants."),
     gauge("extensions", "Extensions loaded for all tenants."),
+    gauge("extensions_sandboxed", "Those of them that run in the sandboxed tier; the others are native."),
     gauge("extensions_suspended", "Extensions whose calls are refused until they are resumed."),
     gauge("extensions_slowed", "Extensions whose calls are admitted at a bounded rate because they keep being killed."),
     gauge("records", "Records in all tables."),

@@ -8,6 +8,7 @@ use data_encoding::HEXLOWER;
 use sandstorm_builder::{BuilderConfig, BuilderKey, InProcessBuilder, PushedSource, TOKEN_FILE, prepare_folder};
 use sandstorm_control::builder_service::BuilderServer;
 use sandstorm_control::config::{CliOverrides, ServerSettings, TlsOverrides, prepare_state_dir};
+use sandstorm_net::CodeTier;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -71,6 +72,9 @@ pub(super) struct BuildArgs {
     /// Version number that the server gives it; has to be above every version loaded there before
     #[arg(long = "version", value_name = "N", id = "number", value_parser = clap::value_parser!(u64).range(1..=(1 << 53)))]
     number: u64,
+    /// The tier to build for, as the tenant's policy asks for it: sandboxed or native
+    #[arg(long, value_name = "TIER", default_value_t)]
+    code: CodeTier,
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -157,7 +161,7 @@ fn build(global: &GlobalArgs, args: &BuildArgs, out: &OutputPrinter) -> Result<(
     })?;
     let source = PushedSource::read(&args.folder)?;
     let builder = InProcessBuilder::open(&settings(global, &args.config)?.1)?;
-    let (artifact, warnings) = builder.build(tenant, args.number, &source)?;
+    let (artifact, warnings) = builder.build(tenant, args.number, &source, args.code)?;
     write(&args.output, &artifact.encode())?;
     let header = &artifact.header;
     let digest = HEXLOWER.encode(&header.source_digest);
@@ -165,16 +169,17 @@ fn build(global: &GlobalArgs, args: &BuildArgs, out: &OutputPrinter) -> Result<(
         "file": args.output, "name": header.name, "tenant": tenant, "version": header.version, "source_digest": digest,
         "compiler": format!("{:016x}", header.compiler), "api": format!("{:016x}", header.api_fingerprint),
         "rules": format!("{:016x}", header.checker),
-        "abi": header.abi_version, "library_bytes": artifact.elf.len(), "public_key": builder.public_key().to_hex(),
+        "tier": header.tier, "abi": header.abi_version, "library_bytes": artifact.elf.len(), "public_key": builder.public_key().to_hex(),
         "diagnostics": warnings,
     });
     out.show(&shown, |_| {
         let remarks: String = warnings.iter().map(|warning| format!("{}\n", warning.rendered.trim_end())).collect();
         format!(
-            "{remarks}wrote {}: {} version {} for tenant {tenant} ({})\nnext: sandstorm ext push --artifact {}\n",
+            "{remarks}wrote {}: {} version {} for tenant {tenant} ({}, {})\nnext: sandstorm ext push --artifact {}\n",
             args.output.display(),
             header.name,
             header.version,
+            header.tier,
             format_bytes(artifact.elf.len() as u64),
             args.output.display()
         )

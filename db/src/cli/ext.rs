@@ -257,6 +257,7 @@ fn list(extensions: &[ExtensionStatus]) -> String {
         vec![
             extension.name.clone(),
             extension.version.to_string(),
+            tier(extension.tier).to_owned(),
             state(extension),
             stats.invocations.to_string(),
             stats.ok.to_string(),
@@ -266,7 +267,12 @@ fn list(extensions: &[ExtensionStatus]) -> String {
         ]
     };
     let rows: Vec<_> = extensions.iter().map(row).collect();
-    columns(&["NAME", "VERSION", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
+    columns(&["NAME", "VERSION", "TIER", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
+}
+
+/// The tier's name; servers that do not name it have one.
+fn tier(tier: Option<CodeTier>) -> &'static str {
+    tier.map_or("native", CodeTier::name)
 }
 
 fn state(extension: &ExtensionStatus) -> String {
@@ -284,9 +290,19 @@ fn show(extension: &ExtensionStatus) -> String {
     let mut text = fields(&[
         ("name", extension.name.clone()),
         ("version", format!("{} (manifest {})", extension.version, extension.manifest_version)),
+        ("tier", tier(extension.tier).to_owned()),
         ("state", state(extension)),
         ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),
         ("source", format!("sha256 {}", extension.source_digest)),
+        (
+            "source kept",
+            if extension.source_kept {
+                "yes"
+            } else {
+                "no (it was uploaded as an artifact, or pushed to an earlier server)"
+            }
+            .to_owned(),
+        ),
         ("library", format_bytes(extension.library_bytes)),
         ("slice_us", number(budget.slice_us)),
         ("total_us", number(budget.total_us)),
@@ -303,6 +319,7 @@ fn show(extension: &ExtensionStatus) -> String {
     let row = |version: &sandstorm_client::control::ExtensionVersion| {
         vec![
             version.version.to_string(),
+            tier(version.tier).to_owned(),
             version.state.clone(),
             version.manifest_version.clone(),
             version.source_digest.chars().take(12).collect(),
@@ -311,6 +328,6 @@ fn show(extension: &ExtensionStatus) -> String {
     };
     let rows: Vec<_> = extension.versions.iter().map(row).collect();
     text.push('\n');
-    text.push_str(&columns(&["VERSION", "STATE", "MANIFEST", "SOURCE", "LIBRARY"], &rows));
+    text.push_str(&columns(&["VERSION", "TIER", "STATE", "MANIFEST", "SOURCE", "LIBRARY"], &rows));
     text
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod ext;
 mod grant;
 mod load;
+mod rebuild;
 mod serve;
 mod session;
 mod stat;

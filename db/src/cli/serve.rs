@@ -12,6 +12,7 @@ use sandstorm_control::config::{
 };
 use sandstorm_dialects::Protocol;
 use sandstorm_instance::DataPlane;
+use sandstorm_net::CodePolicy;
 use sandstorm_server::workers::{ListenerConfig, PortAddress};
 use sandstorm_terminal::EscapedLogWriter;
 use serde_json::json;
@@ -114,6 +115,9 @@ pub(super) struct ServeArgs {
     /// their data
     #[arg(long)]
     allow_open: bool,
+    /// The code that new tenants may push: sandboxed, native (for authors that you trust) or none [default: sandboxed]
+    #[arg(long, value_name = "TIER")]
+    code: Option<CodePolicy>,
     /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
     #[arg(long)]
     no_builder: bool,
@@ -165,6 +169,7 @@ impl ServeArgs {
                 isolate: self.isolate.then_some(true),
                 ..net
             },
+            code: self.code,
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }

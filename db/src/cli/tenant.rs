@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use sandstorm_client::control::{QuotaMap, TenantPatch, TenantSpec, TenantStatus};
+use sandstorm_net::CodePolicy;
+use serde_json::json;
 
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
+use super::rebuild;
 use super::session::CliSession;
 use super::token::{describe_old_token, describe_time_left, grace};
 
@@ -25,6 +28,10 @@ pub(super) enum TenantCommand {
         /// Number of the worker that serves it, from 0 [default: assigned by turns]
         #[arg(long, value_name = "WORKER")]
         home: Option<u32>,
+        /// The code that it may push and call: sandboxed; native, for authors that you trust not to look for holes in
+        /// the compiler; or none [default: the server's, sandboxed unless configured]
+        #[arg(long, value_name = "TIER")]
+        code: Option<CodePolicy>,
         /// A quota, such as memory_bytes=1GB; may be repeated. `sandstorm tenant show` lists all of them
         #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
         quotas: Vec<(String, u64)>,
@@ -46,6 +53,10 @@ pub(super) enum TenantCommand {
         /// Number of the worker that serves it, from 0
         #[arg(long, value_name = "WORKER")]
         home: Option<u32>,
+        /// The code that it may push and call: sandboxed, native or none. Its extensions are built for that tier while
+        /// the old ones serve; those that cannot be are suspended, and listed
+        #[arg(long, value_name = "TIER")]
+        code: Option<CodePolicy>,
         /// A quota, such as total_us=20000; may be repeated. `sandstorm tenant show` lists all of them
         #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
         quotas: Vec<(String, u64)>,
@@ -107,9 +118,9 @@ pub(super) fn size_argument(text: &str) -> Result<u64, String> {
 pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let control = session.control();
     match command {
-        TenantCommand::Create { name, open, id, home, quotas } => {
+        TenantCommand::Create { name, open, id, home, code, quotas } => {
             let quotas: QuotaMap = quotas.into_iter().collect();
-            let new = TenantSpec { name, open, id, home_worker: home, quotas, ..TenantSpec::default() };
+            let new = TenantSpec { name, open, id, home_worker: home, code, quotas, ..TenantSpec::default() };
             let created = control.create_tenant(&new)?;
             let kept = session.save_token(&created.tenant.name, &created.token);
             out.show(&created, |created| {
@@ -122,9 +133,14 @@ pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrin
         }
         TenantCommand::List => out.show(&control.tenants()?, |tenants| list(tenants)),
         TenantCommand::Show { name } => out.show(&control.tenant(&name)?, show),
-        TenantCommand::Set { name, open, home, quotas } => {
-            let change = TenantPatch { open, home_worker: home, quotas: quotas.into_iter().collect() };
-            out.show(&control.change_tenant(&name, &change)?, show)
+        TenantCommand::Set { name, open, home, code, quotas } => {
+            let change = TenantPatch { open, home_worker: home, code, quotas: quotas.into_iter().collect() };
+            let changed = control.change_tenant(&name, &change)?;
+            let Some(id) = changed.rebuild else { return out.show(&changed, show) };
+            let rebuild = rebuild::wait(control, id)?;
+            out.show(&json!({"tenant": changed, "rebuild": rebuild}), |_| {
+                format!("tenant {name} has code = {}\n{}", code_of(&changed), rebuild::describe(&rebuild))
+            })
         }
         TenantCommand::Delete { name } => {
             control.delete_tenant(&name)?;
@@ -157,6 +173,7 @@ fn list(tenants: &[TenantStatus]) -> String {
             tenant.id.to_string(),
             if tenant.open { "yes" } else { "no" }.to_owned(),
             tenant.home_worker.to_string(),
+            code_of(tenant),
             tenant.tables.to_string(),
             tenant.extensions.to_string(),
             format_bytes(tenant.memory_bytes),
@@ -164,7 +181,12 @@ fn list(tenants: &[TenantStatus]) -> String {
         ]
     };
     let rows: Vec<_> = tenants.iter().map(row).collect();
-    columns(&["NAME", "ID", "OPEN", "HOME", "TABLES", "EXTENSIONS", "MEMORY", "RUNNING"], &rows)
+    columns(&["NAME", "ID", "OPEN", "HOME", "CODE", "TABLES", "EXTENSIONS", "MEMORY", "RUNNING"], &rows)
+}
+
+/// The tenant's code policy; servers that do not name it have one tier.
+fn code_of(tenant: &TenantStatus) -> String {
+    tenant.code.map_or("native", CodePolicy::name).to_owned()
 }
 
 fn show(tenant: &TenantStatus) -> String {
@@ -173,6 +195,7 @@ fn show(tenant: &TenantStatus) -> String {
         ("id", tenant.id.to_string()),
         ("open", tenant.open.to_string()),
         ("home worker", tenant.home_worker.to_string()),
+        ("code", code_of(tenant)),
         ("tables", tenant.tables.to_string()),
         ("extensions", tenant.extensions.to_string()),
         ("grants given", tenant.grants_given.to_string()),

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use clap::CommandFactory;
 use sandstorm_catalog::GrantAccess;
+use sandstorm_net::{CodePolicy, CodeTier};
 
 use super::byte_args::{fields, for_people, parse, parse_all, printable};
 use super::output::{CliError, columns, format_bytes, summarize_names};
@@ -27,6 +28,9 @@ fn every_command_of_the_manual_parses() {
         "serve --config F --data 127.0.0.1:1 --control 127.0.0.1:2 --workers 3 --no-pin --poll --allow-open --no-builder",
         "stop",
         "health --json",
+        "serve --code native",
+        "tenant create a --code sandboxed",
+        "tenant set a --code none",
         "tenant create a --open --id 7 --home 0 --quota slice_us=500 --quota memory_bytes=1GiB",
         "tenant list",
         "tenant show a",
@@ -252,6 +256,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         name: "a".into(),
         open: true,
         home_worker: 1,
+        code: CodePolicy::Native,
         quotas: Default::default(),
         tables: 1,
         extensions: 1,
@@ -261,6 +266,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         running: 1,
         old_token_until_ms: Some(1),
         used: [("tables".to_owned(), 1)].into(),
+        rebuild: Some(1),
     };
     let given = || server::GivenGrantResponse {
         table: "t".into(),
@@ -304,6 +310,7 @@ fn client_and_server_have_the_same_extensions() {
     use sandstorm_control::admin::types as server;
     let version = server::VersionResponse {
         version: 1,
+        tier: CodeTier::Native,
         manifest_version: "1".into(),
         source_digest: "d".into(),
         library_bytes: 1,
@@ -313,8 +320,10 @@ fn client_and_server_have_the_same_extensions() {
     let extension = server::ExtensionResponse {
         name: "x".into(),
         version: 1,
+        tier: CodeTier::Sandboxed,
         manifest_version: "1".into(),
         source_digest: "d".into(),
+        source_kept: true,
         library_bytes: 1,
         suspended: true,
         slowed_to_per_s: 10,
@@ -333,6 +342,23 @@ fn client_and_server_have_the_same_extensions() {
         message: "m".into(),
         hint: Some("h".into()),
         diagnostics: vec![remark],
+    });
+    let rebuilt = server::RebuiltExtensionResponse {
+        tenant: "a".into(),
+        extension: "x".into(),
+        version: 1,
+        result: server::RebuildResult::Suspended,
+        tier: Some(CodeTier::Sandboxed),
+        text: "t".into(),
+    };
+    mirrors::<client::RebuildStatus>(server::RebuildResponse {
+        id: 1,
+        reason: "r".into(),
+        started_at_ms: 1,
+        done: true,
+        waiting: 1,
+        results: vec![rebuilt],
+        unlisted: 1,
     });
     let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
     mirrors::<client::ServerStats>(server::StatResponse {
@@ -367,11 +393,14 @@ fn the_server_takes_what_the_client_sends() {
         id: Some(1),
         token: Some("t".into()),
         home_worker: Some(1),
+        code: Some(CodePolicy::None),
         quotas: quotas.clone(),
     });
     assert_eq!((created.quotas.slice_us, created.quotas.weight), (Some(500), Some(2)));
     takes::<server::CreateTenantRequest>(client::TenantSpec::default());
-    takes::<server::ChangeTenantRequest>(client::TenantPatch { open: Some(true), home_worker: Some(1), quotas });
+    let code = Some(CodePolicy::Sandboxed);
+    let patch = client::TenantPatch { open: Some(true), home_worker: Some(1), code, quotas };
+    assert_eq!(takes::<server::ChangeTenantRequest>(patch).code, code);
     takes::<server::CreateTableRequest>(client::TableSpec {
         name: "t".into(),
         id: Some(1),

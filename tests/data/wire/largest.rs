@@ -10,7 +10,6 @@ use sandstorm_api::limits::RANGE_LIMIT;
 use sandstorm_catalog::NewTable;
 use sandstorm_dialects::limits::MULTIGET_KEYS;
 use sandstorm_dialects::limits::protocols::PIECE_WORK;
-use sandstorm_extension::LoadedExtension;
 use sandstorm_extension::limits::ARENA_MAX_BYTES;
 use sandstorm_net::rpc::{
     MAX_BODY_LEN, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_VALUE_LEN, OP_FLAG_SNAPSHOT, RangeEntries, encode_operation,
@@ -352,7 +351,7 @@ fn tenants(plane: &DataPlane) -> (u32, u32) {
     plane.directory.create_table("mallory", ordered).expect("a table");
     let memory_bytes = Some(ARENA_MAX_BYTES);
     let budget = BudgetOverride { total_us: Some(5_000_000), memory_bytes, ..BudgetOverride::default() };
-    let extension = LoadedExtension::new("sums", 1, library_of("sums", SOURCE), budget);
+    let extension = crate::common::loaded("sums", 1, library_of("sums", SOURCE), budget);
     plane.directory.put_extension("mallory", std::sync::Arc::new(extension)).expect("an extension is loaded");
     let (alice, _) = tenant(plane, "alice", true);
     client(plane, alice).put(TABLE, b"key", b"alice's", &PutOptions::default()).expect("a put");

@@ -48,7 +48,18 @@ impl TenantProcess {
         let (first, state) = (bench_server::first_processor().to_string(), folder.path().join("state"));
         let mut command = Command::new("taskset");
         command.args(["-c", &first]).arg(std::env::current_exe()?);
-        command.args(["serve", "--json", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--workers", "1"]);
+        command.args([
+            "serve",
+            "--json",
+            "--data",
+            "127.0.0.1:0",
+            "--control",
+            "127.0.0.1:0",
+            "--workers",
+            "1",
+            "--code",
+            "native",
+        ]);
         command.args(["--ephemeral", "--no-builder", "--config"]).arg(&file).arg("--state").arg(state);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let child = child.map_err(|error| CliError::new(format!("cannot start a server under taskset: {error}")))?;

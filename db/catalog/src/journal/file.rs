@@ -352,7 +352,7 @@ fn check_private(path: &Path) -> Result<(), JournalError> {
 }
 
 /// The part of a line before its JSON.
-fn line_head(json: &[u8]) -> String {
+pub(super) fn line_head(json: &[u8]) -> String {
     let checksum = HEXLOWER.encode(&digest(&SHA256, json).as_ref()[..CHECKSUM_DIGITS / 2]);
     format!("{checksum} {:0LENGTH_DIGITS$x} ", json.len())
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::versions::ExtensionVersions;
 use super::super::{GrantAccess, QuotaChanges, TokenHash};
-use sandstorm_extension::BudgetOverride;
+use sandstorm_extension::{BudgetOverride, CodePolicy};
 use sandstorm_store::StorageMode;
 
 /// The origin of a tenant.
@@ -124,6 +124,9 @@ pub struct JournalSuspension {
     pub text: String,
     /// Whether only the operator lifts it.
     pub binding: bool,
+    /// Whether the next version lifts it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub until_replaced: bool,
 }
 
 /// The persisted state of a tenant.
@@ -143,6 +146,9 @@ pub struct JournalTenant {
     pub open: bool,
     /// Its home worker.
     pub home_worker: u32,
+    /// The code that it may have. Journals of servers that had one tier do not say it: theirs was the native one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodePolicy>,
     /// The quotas that were set; for the others the server's defaults hold.
     pub quotas: QuotaChanges,
     /// The stored form of its token.
@@ -164,6 +170,9 @@ pub struct JournalTenant {
     pub next_granted: u64,
     /// Suspended extensions.
     pub suspended: BTreeMap<String, JournalSuspension>,
+    /// Extensions that are confined to the sandboxed tier, with the reasons.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub confined: BTreeMap<String, String>,
     /// Versions of its extensions.
     pub versions: ExtensionVersions,
 }

@@ -10,9 +10,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Directory, DirectoryError, DirectoryOptions, GrantAccess, GrantIssuer, NewTable, NewTenant, QuotaChanges,
-    Suspension, TenantView,
+    Suspension, TenantChange, TenantView,
 };
-use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_accounts::TokenHash;
+use sandstorm_extension::{BudgetOverride, CodePolicy, CodeTier, ExtensionLibrary, LoadedExtension};
 use sandstorm_store::{Epochs, StorageMode};
 
 /// A directory with a journal in `folder`, and its persisted state.
@@ -34,14 +35,15 @@ enum Change {
     DropTable { tenant: u8, table: u8 },
     Rotate { name: u8, grace_s: u64 },
     Revoke { name: u8 },
-    Set { name: u8, open: Option<bool>, home: Option<u32>, tables: Option<u32> },
+    Set { name: u8, open: Option<bool>, home: Option<u32>, code: Option<CodePolicy>, tables: Option<u32> },
+    Confine { name: u8, extension: u8, confined: bool },
     Grant { owner: u8, table: u8, to: u8, access: GrantAccess },
     Withdraw { owner: u8, table: u8, to: u8 },
     GiveUp { name: u8, owner: u8, table: u8 },
     Budget { name: u8, total_us: Option<u64> },
     Load { name: u8, extension: u8 },
     Unload { name: u8, extension: u8 },
-    Suspend { name: u8, extension: u8, binding: bool },
+    Suspend { name: u8, extension: u8, binding: bool, until_replaced: bool },
     Resume { name: u8, extension: u8 },
     Restart,
 }
@@ -58,19 +60,26 @@ fn change() -> impl Strategy<Value = Change> {
         1 => (n(), few()).prop_map(|(tenant, table)| Change::DropTable { tenant, table }),
         1 => (n(), prop_oneof![Just(0u64), Just(3600)]).prop_map(|(name, grace_s)| Change::Rotate { name, grace_s }),
         1 => n().prop_map(|name| Change::Revoke { name }),
-        1 => (n(), any::<Option<bool>>(), prop::option::of(0u32..3), prop::option::of(1u32..9))
-            .prop_map(|(name, open, home, tables)| Change::Set { name, open, home, tables }),
+        2 => (n(), any::<Option<bool>>(), prop::option::of(0u32..3), prop::option::of(code()), prop::option::of(1u32..9))
+            .prop_map(|(name, open, home, code, tables)| Change::Set { name, open, home, code, tables }),
+        1 => (n(), few(), any::<bool>())
+            .prop_map(|(name, extension, confined)| Change::Confine { name, extension, confined }),
         3 => (n(), few(), n(), access).prop_map(|(owner, table, to, access)| Change::Grant { owner, table, to, access }),
         1 => (n(), few(), n()).prop_map(|(owner, table, to)| Change::Withdraw { owner, table, to }),
         1 => (n(), n(), few()).prop_map(|(name, owner, table)| Change::GiveUp { name, owner, table }),
         1 => (n(), prop::option::of(1_000u64..9_000)).prop_map(|(name, total_us)| Change::Budget { name, total_us }),
         2 => (n(), few()).prop_map(|(name, extension)| Change::Load { name, extension }),
         1 => (n(), few()).prop_map(|(name, extension)| Change::Unload { name, extension }),
-        2 => (n(), few(), any::<bool>())
-            .prop_map(|(name, extension, binding)| Change::Suspend { name, extension, binding }),
+        2 => (n(), few(), any::<bool>(), any::<bool>()).prop_map(|(name, extension, binding, until_replaced)| {
+            Change::Suspend { name, extension, binding, until_replaced }
+        }),
         1 => (n(), few()).prop_map(|(name, extension)| Change::Resume { name, extension }),
         2 => Just(Change::Restart),
     ]
+}
+
+fn code() -> impl Strategy<Value = CodePolicy> {
+    prop_oneof![Just(CodePolicy::Sandboxed), Just(CodePolicy::Native), Just(CodePolicy::None)]
 }
 
 /// The working tokens of a tenant, as its clients remember them.
@@ -82,8 +91,9 @@ struct Tokens {
 }
 
 /// An extension that no client calls.
-fn nothing(name: &str, version: u64) -> Arc<LoadedExtension> {
-    Arc::new(LoadedExtension::new(name, version, ExtensionLibrary::of_nothing(), BudgetOverride::default()))
+fn nothing(name: &str, version: u64, tier: CodeTier) -> Arc<LoadedExtension> {
+    let library = ExtensionLibrary::of_nothing();
+    Arc::new(LoadedExtension::new(name, version, library, BudgetOverride::default()).in_tier(tier))
 }
 
 /// All that a client can see of a tenant, except for the parts that a restart drops.
@@ -94,13 +104,14 @@ fn seen(view: &TenantView) -> String {
     let received: Vec<_> = view.sorted_granted().iter().map(|g| (g.id, g.name.clone(), g.access())).collect();
     let suspended: BTreeMap<_, _> = view.suspended.iter().map(|(name, why)| (name.clone(), why.clone())).collect();
     let budgets: BTreeMap<_, _> = tenant.budgets.iter().collect();
+    let code = (tenant.code.policy(), view.confined.iter().collect::<BTreeMap<_, _>>());
     let quotas = tenant.quotas.list();
     let versions: Vec<_> = (0..3).map(|n| view.versions.highest(&format!("e{n}"))).collect();
     let old = tenant.old_token().map(|old| old.recorded_ends_ms);
     let (id, name, origin, open, home) = (tenant.id, &tenant.name, tenant.origin, tenant.open, tenant.home_worker);
     format!(
         "{:?}",
-        ((id, name, origin, open, home, old), quotas, budgets, tables, given, received, suspended, versions)
+        ((id, name, origin, open, home, old, code), quotas, budgets, tables, given, received, suspended, versions)
     )
 }
 
@@ -148,10 +159,15 @@ fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &
             let known = tokens.entry(tenant(name)).or_default();
             known.void.extend(known.old.take());
         }
-        Change::Set { name, open, home, tables } => {
+        Change::Set { name, open, home, code, tables } => {
             let quotas = QuotaChanges { tables, ..QuotaChanges::default() };
-            directory.update_tenant(&tenant(name), open, home, &quotas)?;
+            let change = TenantChange { open, home_worker: home, code, quotas };
+            directory.update_tenant(&tenant(name), &change)?;
         }
+        Change::Confine { name, extension: of, confined: true } => {
+            directory.confine_extension(&tenant(name), &extension(of), "it was asked for")?;
+        }
+        Change::Confine { name, extension: of, .. } => directory.release_extension(&tenant(name), &extension(of))?,
         Change::Grant { owner, table, to, access } => {
             directory.grant(&tenant(owner), &tenant(table), &tenant(to), access, GrantIssuer::Owner)?;
         }
@@ -163,14 +179,17 @@ fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &
             directory.set_budget(&tenant(name), "e0", BudgetOverride { total_us, ..BudgetOverride::default() })?;
         }
         Change::Load { name, extension: of } => {
-            let version = directory.snapshot().find(&tenant(name))?.versions.next(&extension(of));
-            directory.put_extension(&tenant(name), nothing(&extension(of), version))?;
+            let view = directory.snapshot().find(&tenant(name))?.clone();
+            let tier = view.tier_of(&extension(of)).unwrap_or_default();
+            let version = view.versions.next(&extension(of));
+            directory.put_extension(&tenant(name), nothing(&extension(of), version, tier))?;
         }
         Change::Unload { name, extension: of } => drop(directory.remove_extension(&tenant(name), &extension(of))?),
-        Change::Suspend { name, extension: of, binding } => {
-            let why = match binding {
-                true => Suspension::binding(1_000),
-                false => Suspension::new(&extension(of), 2_000, "it was asked for"),
+        Change::Suspend { name, extension: of, binding, until_replaced } => {
+            let why = match (binding, until_replaced) {
+                (true, _) => Suspension::binding(1_000),
+                (false, false) => Suspension::new(&extension(of), 2_000, "it was asked for"),
+                (false, true) => Suspension::until_replaced(3_000, "its source does not pass"),
             };
             directory.suspend(&tenant(name), &extension(of), why)?;
         }
@@ -194,7 +213,11 @@ fn restart(folder: &Path, directory: Arc<Directory>) -> Arc<Directory> {
     drop(directory);
     let again = open(folder);
     for (tenant, extension) in loaded {
-        again.reload_extension(tenant, extension).expect("its tenant is there");
+        match again.reload_extension(tenant, extension) {
+            // The tenant was moved, and nothing was built for its new tier.
+            Ok(()) | Err(DirectoryError::NoCode(_) | DirectoryError::WrongTier { .. }) => {}
+            Err(error) => panic!("its tenant is there: {error}"),
+        }
     }
     again
 }
@@ -259,6 +282,43 @@ fn ids_are_not_given_out_again_after_a_restart() {
     let directory = restart(folder.path(), directory);
     assert!(directory.create_tenant(NewTenant::named("c")).unwrap().0.tenant.id > first.tenant.id + 1);
     assert!(directory.create_table("b", NewTable::named("u")).unwrap().id > table);
+}
+
+/// The journal of a server that had no tiers: two tenants, of which one has an extension.
+const JOURNAL_WITHOUT_TIERS: &str = concat!(
+    r#"{"line":1,"next_tenant":3,"next_home":0,"put":[],"gone":[]}"#,
+    "\n",
+    r#"{"line":2,"next_tenant":3,"next_home":0,"put":[{"id":1,"name":"old","origin":"made","open":true,"home_worker":0,"#,
+    r#""quotas":{},"token":"TOKEN","budgets":{},"tables":[],"next_table":1,"given":[],"received":[],"#,
+    r#""next_granted":281474976710656,"suspended":{"e0":{"since_ms":1,"text":"slow","binding":true}},"#,
+    r#""versions":{"loaded":{"e0":{"version":4,"manifest_version":"1","loaded_at_ms":5}},"unloaded":{},"floor":0}}],"#,
+    r#""gone":[]}"#,
+    "\n",
+);
+
+#[test]
+fn tenants_of_a_journal_without_tiers_stay_native_and_later_journals_say_so() {
+    let token = JournalToken::of(&TokenHash::of_chosen("a-token-of-the-old-server").unwrap());
+    let token = serde_json::to_string(&token).unwrap();
+    let text = JOURNAL_WITHOUT_TIERS.replace("\"TOKEN\"", &token);
+    let lines = std::iter::once(r#"{"sandstorm_directory":1}"#).chain(text.lines());
+    let written: Vec<String> = lines.map(|json| format!("{}{json}\n", file::line_head(json.as_bytes()))).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(JOURNAL_FILE);
+    std::fs::write(&path, written.concat()).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    for start in 1..=2 {
+        let directory = open(folder.path());
+        let snapshot = directory.snapshot();
+        let view = snapshot.by_name("old").expect("it is there");
+        assert_eq!((view.tenant.code.policy(), view.tier_of("e0")), (CodePolicy::Native, Some(CodeTier::Native)));
+        directory.reload_extension("old", nothing("e0", 4, CodeTier::Native)).expect("as it ran");
+        assert_eq!(directory.snapshot().by_name("old").unwrap().suspension("e0").unwrap().text.as_ref(), "slow");
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert!(kept.contains(r#""code":"native""#), "start {start}: {kept}");
+        let (new, _) = directory.create_tenant(NewTenant::named(&format!("new{start}"))).unwrap();
+        assert_eq!(new.tenant.code.policy(), CodePolicy::Sandboxed, "the default of new ones");
+    }
 }
 
 #[test]
@@ -343,7 +403,7 @@ fn on_a_full_disk_a_server_starts_refuses_changes_and_still_takes_rights_away_by
     let folder = tempfile::tempdir().unwrap();
     let directory = open(folder.path());
     directory.create_tenant(NewTenant::named("a")).unwrap();
-    directory.put_extension("a", nothing("e0", 1)).unwrap();
+    directory.put_extension("a", nothing("e0", 1, CodeTier::Sandboxed)).unwrap();
     let old = directory.rotate_with_grace("a", Duration::from_secs(3600)).unwrap();
     directory.rotate_with_grace("a", Duration::from_millis(1)).unwrap();
     let file = folder.path().join(JOURNAL_FILE);
@@ -359,7 +419,7 @@ fn on_a_full_disk_a_server_starts_refuses_changes_and_still_takes_rights_away_by
         directory.start_journal(journal).map(|()| directory)
     };
     let directory = start(true).expect("it goes on with what is there");
-    directory.reload_extension("a", nothing("e0", 1)).unwrap();
+    directory.reload_extension("a", nothing("e0", 1, CodeTier::Sandboxed)).unwrap();
     let (since_ms, why) = directory.not_kept().expect("it says so");
     assert!(since_ms > 1_700_000_000_000 && why.contains(&file.display().to_string()), "{why}");
     let refused = directory.set_home_worker("a", 2).expect_err("it could not be kept");

@@ -6,22 +6,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sandstorm_api::abi::ABI_VERSION;
-
+use super::artifact_builder::ArtifactSources;
+use super::source_store::SourceStore;
 use super::version_history::VersionMetadata;
-use super::{ArtifactSources, MAX_ARTIFACT_BYTES, now_ms};
+use super::{MAX_ARTIFACT_BYTES, now_ms, remove_file};
 use crate::config::{ConfigError, write_private};
 use sandstorm_accounts::PolicyEvent;
-use sandstorm_builder::{Artifact, ArtifactRequirements, api_fingerprint, checker_fingerprint};
+use sandstorm_builder::{Artifact, PushedSource};
 use sandstorm_catalog::{Directory, DirectorySnapshot, LoadedVersion, TenantView};
-use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_extension::{BudgetOverride, LoadedExtension};
 
 /// Name of the folder in the state directory.
 const FOLDER: &str = "extensions";
 
-/// The folder of the artifacts; none if nothing is persisted.
-#[derive(Clone, Debug, Default)]
-pub struct ArtifactStore(Option<PathBuf>);
+/// The folder of the artifacts, none if nothing is persisted, and the sources that they were built from.
+#[derive(Debug, Default)]
+pub struct ArtifactStore {
+    folder: Option<PathBuf>,
+    sources: SourceStore,
+}
 
 /// An extension that was loaded again after a restart.
 pub(super) struct ReloadedExtension {
@@ -40,31 +43,36 @@ impl ArtifactStore {
         let folder = state.join(FOLDER);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(|error| ConfigError::new(format!("cannot create {}: {error}", folder.display())))?;
-        Ok(ArtifactStore(Some(folder)))
+        Ok(ArtifactStore { sources: SourceStore::in_folder(folder.clone()), folder: Some(folder) })
     }
 
     fn path(&self, tenant: u32, name: &str, version: u64) -> Option<PathBuf> {
-        self.0.as_ref().map(|folder| folder.join(format!("{tenant}-{version}-{name}.artifact")))
+        self.folder.as_ref().map(|folder| folder.join(format!("{tenant}-{version}-{name}.artifact")))
     }
 
-    /// Writes an artifact. It is on the disk when this returns.
-    pub(super) fn keep(&self, artifact: &Artifact) -> Result<(), ConfigError> {
+    /// Writes an artifact and the source that it was built from, if that is known. They are on the disk when this
+    /// returns.
+    pub(super) fn keep(&self, artifact: &Artifact, source: Option<&PushedSource>) -> Result<(), ConfigError> {
         let header = &artifact.header;
+        if let Some(source) = source {
+            self.sources.keep(header.tenant, header.version, source)?;
+        }
         match self.path(header.tenant, &header.name, header.version) {
             Some(path) => write_private(&path, &artifact.encode()),
             None => Ok(()),
         }
     }
 
-    /// Removes an artifact that is no longer loaded. If that fails, the next start removes it.
+    /// The sources of the loaded versions.
+    pub(super) fn sources(&self) -> &SourceStore {
+        &self.sources
+    }
+
+    /// Removes an artifact that is no longer loaded, and its source. If that fails, the next start removes them.
     pub(super) fn forget(&self, tenant: u32, name: &str, version: u64) {
+        self.sources.forget(tenant, name, version);
         let Some(path) = self.path(tenant, name, version) else { return };
-        if let Err(error) = fs::remove_file(&path).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
-        }) {
-            tracing::warn!(%error, "cannot remove {}; the next start tries again", path.display());
-        }
+        remove_file(&path);
     }
 
     /// Removes the artifacts of a deleted tenant.
@@ -77,7 +85,8 @@ impl ArtifactStore {
         let snapshot = directory.snapshot();
         self.sweep(&snapshot);
         let mut reloaded = Vec::new();
-        for view in snapshot.iter() {
+        // A tenant that may have no code keeps its files for another policy.
+        for view in snapshot.iter().filter(|view| view.check_code().is_ok()) {
             for (name, loaded) in view.versions.loaded() {
                 match self.reload_one(view, name, loaded, pushing) {
                     Ok(found) if directory.reload_extension(found.tenant, found.extension.clone()).is_ok() => {
@@ -85,14 +94,22 @@ impl ArtifactStore {
                     }
                     // The tenant was deleted meanwhile.
                     Ok(_) => {}
-                    Err(why) => record_skipped(view, name, loaded.version, &why),
+                    Err(why) => {
+                        let tenant = view.tenant.id;
+                        let again = pushing.builder.is_ok() && self.sources.has(tenant, name, loaded.version);
+                        record_skipped(view, name, loaded.version, &why, again);
+                    }
                 }
             }
         }
         reloaded
     }
 
-    fn reload_one(
+    /// Loads one artifact again. Nothing is published yet.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub(super) fn reload_one(
         &self,
         view: &TenantView,
         name: &str,
@@ -109,24 +126,31 @@ impl ArtifactStore {
         let artifact = Artifact::decode(&bytes).map_err(|error| error.to_string())?;
         // Exactly the version that was loaded, neither an older one nor a newer.
         let highest = loaded.version.checked_sub(1);
-        artifact.verify(&pushing.keys(), &pushing.expected(view, name, highest)).map_err(|error| error.to_string())?;
+        let tier = view.tier_of(name).ok_or_else(|| "the tenant may have no code".to_owned())?;
+        let expected = pushing.expected(view, name, tier, highest);
+        artifact.verify(&pushing.keys(), &expected).map_err(|error| error.to_string())?;
         let header = &artifact.header;
         if header.version != loaded.version {
             return Err(format!("the artifact is version {}, but {} was loaded", header.version, loaded.version));
         }
-        let library = ExtensionLibrary::load(&artifact.elf, api_fingerprint()).map_err(|error| error.to_string())?;
-        let about = VersionMetadata::of(&artifact, &loaded.manifest_version, loaded.loaded_at_ms);
-        let extension = Arc::new(LoadedExtension::new(name, loaded.version, library, BudgetOverride::default()));
+        let library = (pushing.loader)(&artifact).map_err(|error| error.to_string())?;
+        let has_source = self.sources.has(tenant, name, loaded.version);
+        let about = VersionMetadata::of(&artifact, &loaded.manifest_version, loaded.loaded_at_ms, has_source);
+        let extension = LoadedExtension::new(name, loaded.version, library, BudgetOverride::default());
+        let extension = Arc::new(extension.in_tier(header.tier));
         Ok(ReloadedExtension { tenant, extension, about })
     }
 
-    /// Removes artifacts that no tenant has loaded: interrupted pushes, replaced versions, deleted tenants.
+    /// Removes artifacts and sources of what no tenant has loaded: interrupted pushes, replaced versions, deleted tenants.
     fn sweep(&self, snapshot: &DirectorySnapshot) {
-        let Some(folder) = &self.0 else { return };
+        let Some(folder) = &self.folder else { return };
         let used: std::collections::HashSet<PathBuf> = snapshot
             .iter()
             .flat_map(|view| {
-                view.versions.loaded().filter_map(|(name, loaded)| self.path(view.tenant.id, name, loaded.version))
+                view.versions.loaded().flat_map(|(name, loaded)| {
+                    let (tenant, version) = (view.tenant.id, loaded.version);
+                    [self.path(tenant, name, version), self.sources.path(tenant, name, version)].into_iter().flatten()
+                })
             })
             .collect();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -139,29 +163,10 @@ impl ArtifactStore {
     }
 }
 
-impl ArtifactSources {
-    /// The keys whose artifacts are loaded.
-    pub(super) fn keys(&self) -> Vec<sandstorm_builder::PublicKey> {
-        let own = self.builder.as_ref().ok().and_then(|builder| builder.key());
-        own.iter().chain(&self.own_key).chain(&self.trusted_keys).copied().collect()
-    }
-
-    /// The requirements on an artifact of that name for a tenant, whose highest version so far is `highest`.
-    pub(super) fn expected(&self, view: &TenantView, name: &str, highest: Option<u64>) -> ArtifactRequirements {
-        ArtifactRequirements {
-            tenant: view.tenant.id,
-            name: name.to_owned(),
-            compiler: self.builder.as_ref().ok().and_then(|builder| builder.compiler()),
-            api_fingerprint: api_fingerprint(),
-            checker: checker_fingerprint(),
-            abi_version: ABI_VERSION,
-            highest,
-        }
-    }
-}
-
-fn record_skipped(view: &TenantView, name: &str, version: u64, why: &str) {
-    let text = format!("not loaded after the restart: {why}; push it again");
+/// Tells the tenant that an extension was left out, and whether the server builds it `again` by itself.
+fn record_skipped(view: &TenantView, name: &str, version: u64, why: &str, again: bool) {
+    let next = if again { "it is built again from its source, which was kept" } else { "push it again" };
+    let text = format!("not loaded after the restart: {why}; {next}");
     tracing::warn!(tenant = %view.tenant.name, extension = name, version, "extension {text}");
     view.tenant.usage.record_policy_event(PolicyEvent {
         extension: name.to_owned(),

@@ -67,10 +67,20 @@ impl RestoredExtensions {
                 None => Ok(config.beside_workers(|| start_builder(builder)).map_err(ControlStartError::Builder)?),
             },
         };
-        let artifact_sources = ArtifactSources { builder, trusted_keys: config.builder.trusted_keys.clone(), own_key };
+        let trusted_keys = config.builder.trusted_keys.clone();
+        let artifact_sources = ArtifactSources { trusted_keys, own_key, ..ArtifactSources::from(builder) };
         let artifacts = if config.ephemeral { ArtifactStore::default() } else { ArtifactStore::open(&config.state)? };
+        Ok(RestoredExtensions::read(artifacts, artifact_sources, directory))
+    }
+
+    /// Loads the stored artifacts.
+    pub(super) fn read(
+        artifacts: ArtifactStore,
+        artifact_sources: ArtifactSources,
+        directory: &Directory,
+    ) -> RestoredExtensions {
         let reloaded = artifacts.reload(directory, &artifact_sources);
-        Ok(RestoredExtensions { artifact_sources, artifacts, reloaded })
+        RestoredExtensions { artifact_sources, artifacts, reloaded }
     }
 }
 

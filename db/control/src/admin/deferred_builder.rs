@@ -7,9 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::ArtifactBuilder;
-use sandstorm_builder::{
-    Artifact, BuildError, BuilderConfig, BuilderHandle, BuilderKey, Diagnostic, PublicKey, PushedSource,
-};
+use sandstorm_builder::protocol::BuildRequest;
+use sandstorm_builder::{Artifact, BuildError, BuilderConfig, BuilderHandle, BuilderKey, Diagnostic, PublicKey};
 
 /// See the head of this file.
 pub(super) struct DeferredBuilder {
@@ -61,13 +60,8 @@ fn disk_accepts_writes(config: &BuilderConfig) -> bool {
 const PROBE_BYTES: usize = 64 << 10;
 
 impl ArtifactBuilder for DeferredBuilder {
-    fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        self.handle()?.build_with_warnings(tenant, version, source)
+    fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        self.handle()?.answer(request)
     }
 
     fn key(&self) -> Option<PublicKey> {

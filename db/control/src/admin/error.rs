@@ -107,6 +107,7 @@ impl From<DirectoryError> for ApiError {
         let (status, code) = match error.refusal() {
             DirectoryErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             DirectoryErrorKind::Conflict => (StatusCode::CONFLICT, "exists"),
+            DirectoryErrorKind::CodePolicy => (StatusCode::FORBIDDEN, "code_policy"),
             DirectoryErrorKind::OverQuota => (StatusCode::CONFLICT, "over_quota"),
             DirectoryErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "not_kept"),
             DirectoryErrorKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),

@@ -8,6 +8,7 @@
 //! body. Bytes that are no HTTP get a bare status, and the connection is closed. A request with an `Origin` comes from
 //! a page in a browser and is refused.
 
+mod artifact_builder;
 mod artifact_store;
 mod body;
 mod caller;
@@ -16,10 +17,13 @@ mod deferred_builder;
 mod error;
 mod grants;
 mod host_header;
+mod library_loader;
 mod operator_credentials;
 mod push;
+mod rebuild;
 mod response;
 mod routes;
+mod source_store;
 mod stat;
 mod token_rotation;
 mod totals;
@@ -29,8 +33,10 @@ mod version_history;
 #[cfg(test)]
 mod tests;
 
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -40,11 +46,13 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::CONTROL_PORT;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
+pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
+pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
-pub use push::{ArtifactBuilder, ArtifactSources};
+use rebuild::RebuildJobs;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
@@ -90,6 +98,7 @@ pub struct ControlState {
     artifacts: ArtifactStore,
     /// The queue of pushes.
     queue: BuildQueue,
+    rebuilds: RebuildJobs,
 }
 
 impl ControlState {
@@ -120,6 +129,7 @@ impl ControlState {
             history,
             artifacts,
             queue: BuildQueue::new(slots, MAX_PUSHES),
+            rebuilds: RebuildJobs::default(),
         })
     }
 
@@ -213,6 +223,7 @@ async fn serve(
         }
     };
     let settling = tokio::spawn(housekeeping_loop(control.clone()));
+    rebuild::after_start(&control);
     let last_requests = Arc::new(Notify::new());
     let draining = last_requests.clone();
     let graceful = async move {
@@ -240,6 +251,17 @@ async fn housekeeping_loop(control: Arc<ControlState>) {
         let control = control.clone();
         // It is cancelled only together with the whole runtime.
         let _cancelled = tokio::task::spawn_blocking(move || control.settle()).await;
+    }
+}
+
+/// Removes a file that may be gone already. What cannot be removed is removed at the next start.
+fn remove_file(path: &Path) {
+    let removed = fs::remove_file(path).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    });
+    if let Err(error) = removed {
+        tracing::warn!(%error, "cannot remove {}; the next start tries again", path.display());
     }
 }
 

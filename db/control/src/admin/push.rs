@@ -8,134 +8,11 @@ use super::error::ApiError;
 use super::types::{PushRequest, PushResponse};
 use super::version_history::VersionMetadata;
 use super::{ControlState, now_ms};
-use sandstorm_builder::{
-    Artifact, BuildError, BuilderHandle, Diagnostic, InProcessBuilder, PublicKey, PushedSource, RemoteBuilder,
-    VerifyError, api_fingerprint,
-};
-use sandstorm_catalog::TenantView;
-use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadError, LoadedExtension};
-
-/// Makes a signed library from a source: the builder's processes, a builder in this process, or one on another host.
-pub trait ArtifactBuilder: Send + Sync {
-    /// Checks, compiles and signs. Returns the compiler's warnings as well.
-    ///
-    /// # Errors
-    /// The errors in the source, or the reason that it could not be compiled.
-    fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError>;
-
-    /// The key that signs, if the server trusts it without configuration.
-    fn key(&self) -> Option<PublicKey>;
-
-    /// The fingerprint of the compiler, if it is known.
-    fn compiler(&self) -> Option<u64>;
-
-    /// The compiler's version, for people.
-    fn release(&self) -> String;
-
-    /// Builds that may run at the same time.
-    fn slots(&self) -> usize {
-        1
-    }
-}
-
-impl ArtifactBuilder for BuilderHandle {
-    fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        self.build_with_warnings(tenant, version, source)
-    }
-
-    fn key(&self) -> Option<PublicKey> {
-        Some(self.public_key())
-    }
-
-    fn compiler(&self) -> Option<u64> {
-        Some(BuilderHandle::compiler(self))
-    }
-
-    fn release(&self) -> String {
-        format!("{}; {}", BuilderHandle::release(self), self.confinement())
-    }
-
-    fn slots(&self) -> usize {
-        BuilderHandle::slots(self)
-    }
-}
-
-impl ArtifactBuilder for InProcessBuilder {
-    fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        InProcessBuilder::build(self, tenant, version, source)
-    }
-
-    fn key(&self) -> Option<PublicKey> {
-        Some(self.public_key())
-    }
-
-    fn compiler(&self) -> Option<u64> {
-        Some(InProcessBuilder::compiler(self))
-    }
-
-    fn release(&self) -> String {
-        self.toolchain().rustc.release.clone()
-    }
-}
-
-impl ArtifactBuilder for RemoteBuilder {
-    fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        RemoteBuilder::build(self, tenant, version, source)
-    }
-
-    fn key(&self) -> Option<PublicKey> {
-        None
-    }
-
-    fn compiler(&self) -> Option<u64> {
-        RemoteBuilder::compiler(self).map(|(fingerprint, _)| fingerprint)
-    }
-
-    fn release(&self) -> String {
-        RemoteBuilder::compiler(self)
-            .map_or_else(|| "unreachable".to_owned(), |(_, release)| format!("remote {release}"))
-    }
-
-    fn slots(&self) -> usize {
-        RemoteBuilder::slots(self)
-    }
-}
-
-/// The sources of libraries.
-pub struct ArtifactSources {
-    /// The builder, or the reason that there is none.
-    pub builder: Result<Arc<dyn ArtifactBuilder>, String>,
-    /// Keys of other hosts' builders whose artifacts are loaded too.
-    pub trusted_keys: Vec<PublicKey>,
-    /// The key of this server's own builder if it was not started: artifacts that it has signed are still loaded.
-    pub own_key: Option<PublicKey>,
-}
-
-impl From<Result<Arc<dyn ArtifactBuilder>, String>> for ArtifactSources {
-    fn from(builder: Result<Arc<dyn ArtifactBuilder>, String>) -> ArtifactSources {
-        ArtifactSources { builder, trusted_keys: Vec::new(), own_key: None }
-    }
-}
+use sandstorm_builder::protocol::BuildRequest;
+use sandstorm_builder::{Artifact, BuildError, Diagnostic, PushedSource, VerifyError};
+use sandstorm_catalog::{DirectoryError, TenantView};
+use sandstorm_extension::{BudgetOverride, LoadError, LoadedExtension};
+use sandstorm_net::CodeTier;
 
 /// Builds and loads a push that the directory has admitted; `view` is the tenant at that time.
 pub(super) fn push(
@@ -152,19 +29,19 @@ pub(super) fn push(
         let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
         return Err(ApiError::invalid(message).hint("push it under the name in extension.toml"));
     }
-    let id = view.tenant.id;
     let version = view.versions.next(name);
-    let (artifact, diagnostics) = builder.build(id, version, &source).map_err(|error| {
-        let remarks = error.diagnostics().len();
-        tracing::info!(tenant = &*view.tenant.name, extension = name, version, remarks, "extension not built");
+    let request = BuildRequest { tenant: view.tenant.id, version, source, tier: tier_of(view, name)? };
+    let (artifact, diagnostics) = builder.build(&request).map_err(|error| {
+        let (tier, remarks) = (request.tier.name(), error.diagnostics().len());
+        tracing::info!(tenant = &*view.tenant.name, extension = name, version, tier, remarks, "extension not built");
         ApiError::build(&error)
     })?;
-    verify_artifact(control, view, name, &artifact).map_err(|error| match error {
+    verify_artifact(control, view, name, request.tier, &artifact).map_err(|error| match error {
         VerifyError::WrongKey => ApiError::no_builder("it signs with a key that this server does not trust")
             .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
         error => ApiError::internal(format!("the builder's artifact: {error}")),
     })?;
-    load_artifact(control, view, &artifact, &source.manifest.version, diagnostics, started)
+    load_artifact(control, view, &artifact, Some(&request.source), diagnostics, started)
 }
 
 /// Loads an artifact that a trusted builder has made elsewhere.
@@ -176,9 +53,15 @@ pub(super) fn upload(
 ) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
     tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed, built elsewhere");
+    let tier = tier_of(view, name)?;
     let artifact = Artifact::decode(bytes).map_err(|error| ApiError::artifact(&error))?;
-    verify_artifact(control, view, name, &artifact).map_err(|error| ApiError::artifact(&error))?;
-    load_artifact(control, view, &artifact, "", Vec::new(), started)
+    verify_artifact(control, view, name, tier, &artifact).map_err(|error| ApiError::artifact(&error))?;
+    load_artifact(control, view, &artifact, None, Vec::new(), started)
+}
+
+/// The tier in which the extension of that name runs.
+fn tier_of(view: &TenantView, name: &str) -> Result<CodeTier, ApiError> {
+    Ok(view.tier_of(name).ok_or_else(|| DirectoryError::NoCode(view.tenant.name.clone()))?)
 }
 
 /// Checks all that must be true before one byte of the library is mapped.
@@ -186,27 +69,29 @@ fn verify_artifact(
     control: &ControlState,
     view: &TenantView,
     name: &str,
+    tier: CodeTier,
     artifact: &Artifact,
 ) -> Result<(), VerifyError> {
-    let artifact_sources = &control.artifact_sources;
-    artifact.verify(&artifact_sources.keys(), &artifact_sources.expected(view, name, view.versions.highest(name)))
+    let sources = &control.artifact_sources;
+    artifact.verify(&sources.keys(), &sources.expected(view, name, tier, view.versions.highest(name)))
 }
 
 fn load_artifact(
     control: &ControlState,
     view: &TenantView,
     artifact: &Artifact,
-    manifest_version: &str,
+    source: Option<&PushedSource>,
     diagnostics: Vec<Diagnostic>,
     started: Instant,
 ) -> Result<PushResponse, ApiError> {
-    let library = ExtensionLibrary::load(&artifact.elf, api_fingerprint()).map_err(|error| load_failure(&error))?;
+    let library = (control.artifact_sources.loader)(artifact).map_err(|error| load_failure(&error))?;
     let header = &artifact.header;
-    let extension =
-        Arc::new(LoadedExtension::new(header.name.as_str(), header.version, library, BudgetOverride::default()));
-    let about = VersionMetadata::of(artifact, manifest_version, now_ms());
-    // The file is written before the directory publishes the extension: a restart looks for it.
-    control.artifacts.keep(artifact).map_err(|error| ApiError::internal(error.to_string()))?;
+    let extension = LoadedExtension::new(header.name.as_str(), header.version, library, BudgetOverride::default());
+    let extension = Arc::new(extension.in_tier(header.tier));
+    let manifest_version = source.map_or("", |source| &source.manifest.version);
+    let about = VersionMetadata::of(artifact, manifest_version, now_ms(), source.is_some());
+    // The files are written before the directory publishes the extension: a restart looks for them.
+    control.artifacts.keep(artifact, source).map_err(|error| ApiError::internal(error.to_string()))?;
     let shown = install_extension(control, view, extension, about).inspect_err(|_| {
         control.artifacts.forget(header.tenant, &header.name, header.version);
     })?;

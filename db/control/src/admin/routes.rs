@@ -21,13 +21,13 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, stat,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, rebuild, stat,
     token_rotation,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::{BuildPermit, QueueRefusal};
-use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantView, format_utc};
+use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantChange, TenantView, format_utc};
 use sandstorm_server::workers::ListenerConfig;
 
 /// The routes, with the address of each sender. A port without TLS answers only to names of its own.
@@ -64,6 +64,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/operator/old-token", delete(token_rotation::revoke_old_operator))
         .route("/v1/tenants/{tenant}", get(show_tenant).patch(change_tenant).delete(delete_tenant))
         .route("/v1/tenants", get(list_tenants).post(create_tenant))
+        .route("/v1/rebuilds/{id}", get(rebuild::show))
         .route("/v1/kills", get(all_kills))
         .route("/v1/stat", get(show_stat))
         .route("/v1/workers", get(show_workers))
@@ -106,7 +107,7 @@ async fn create_tenant(
     JsonBody(new): JsonBody<CreateTenantRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     caller.operator()?;
-    let CreateTenantRequest { name, id, open, token, home_worker, quotas } = new;
+    let CreateTenantRequest { name, id, open, token, home_worker, code, quotas } = new;
     if let Some(token) = &token {
         let operator = TokenHash::of_presented(token.as_bytes()).and_then(|hash| control.operator.shown(&hash));
         if operator.is_some() || control.directory.snapshot().by_token(token.as_bytes()).is_some() {
@@ -120,6 +121,7 @@ async fn create_tenant(
         token,
         quotas,
         home_worker,
+        code,
         ..NewTenant::default()
     })?;
     Ok((StatusCode::CREATED, axum::Json(CreateTenantResponse { tenant: TenantResponse::of(&view), token })))
@@ -140,9 +142,10 @@ async fn change_tenant(
     JsonBody(change): JsonBody<ChangeTenantRequest>,
 ) -> ApiResult<TenantResponse> {
     caller.operator()?;
-    let directory = &control.directory;
-    directory.update_tenant(&tenant, change.open, change.home_worker, &change.quotas)?;
-    Ok(axum::Json(TenantResponse::of(directory.snapshot().find(&tenant)?)))
+    let ChangeTenantRequest { open, home_worker, code, quotas } = change;
+    let change = TenantChange { open, home_worker, code, quotas };
+    let rebuild = rebuild::change_tenant(&control, &tenant, &change)?;
+    Ok(axum::Json(TenantResponse { rebuild, ..TenantResponse::of(control.directory.snapshot().find(&tenant)?) }))
 }
 
 async fn delete_tenant(

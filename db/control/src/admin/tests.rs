@@ -11,16 +11,18 @@ use serde_json::{Value, json};
 use super::*;
 use sandstorm_accounts::limits::{CHANGES_BURST, CHANGES_PER_S};
 use sandstorm_accounts::token;
+use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{
     Artifact, ArtifactHeader, BuildError, BuilderKey, CompileJob, CompileLimits, CompilerLauncher, Diagnostic,
     PublicKey, PushedSource, Toolchain, ToolchainConfig, api_fingerprint, check, checker_fingerprint, compile,
 };
-use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges};
+use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges, testing};
 use sandstorm_net::CodeTier;
 use sandstorm_store::Epochs;
 
 mod page;
 mod pushes;
+mod rebuilds;
 
 /// A builder in this process, without the sandbox, which needs a program of its own.
 struct TestBuilder {
@@ -41,24 +43,21 @@ fn test_builder() -> Arc<TestBuilder> {
 }
 
 impl ArtifactBuilder for TestBuilder {
-    fn build(
-        &self,
-        tenant: u32,
-        version: u64,
-        source: &PushedSource,
-    ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+    fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        let BuildRequest { tenant, version, source, tier } = request;
         check(source, &[], CodeTier::Native)?;
         let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
         let elf = compile(&self.toolchain, source, &job)?;
         let header = ArtifactHeader {
-            tenant,
+            tenant: *tenant,
             abi_version: sandstorm_api::abi::ABI_VERSION,
-            version,
+            version: *version,
             compiler: 7,
             api_fingerprint: api_fingerprint(),
             checker: checker_fingerprint(),
             source_digest: source.digest(),
             elf_digest: [0; 32],
+            tier: *tier,
             name: source.manifest.name.clone(),
         };
         Ok((Artifact::sign(&self.key, header, elf), Vec::new()))
@@ -87,15 +86,25 @@ struct Server {
 
 impl Server {
     fn start(builder: Result<Arc<dyn ArtifactBuilder>, String>) -> Server {
-        let directory =
-            Directory::with_options(Epochs::new(), DirectoryOptions { workers: 2, ..DirectoryOptions::default() });
+        Server::start_from(ArtifactSources::from(builder).into())
+    }
+
+    /// A server whose extensions come from there, with an empty directory.
+    fn start_from(extensions: RestoredExtensions) -> Server {
+        let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Epochs::new(), options);
+        Server::start_with(directory, extensions)
+    }
+
+    /// The same with this directory.
+    fn start_with(directory: Arc<Directory>, extensions: RestoredExtensions) -> Server {
         let operator = token::generate();
         let stops = Arc::new(AtomicUsize::new(0));
         let stopped = stops.clone();
         let data = "127.0.0.1:7400".parse().unwrap();
         let keys = OperatorCredentials::new(&operator, None);
         let served = DataPlaneView { directory, metrics: ServerMetrics::new(2), data, listen: Vec::new() };
-        let control = ControlState::new(served, builder, keys, move || {
+        let control = ControlState::new(served, extensions, keys, move || {
             stopped.fetch_add(1, Ordering::Relaxed);
         });
         let admin = AdminServer::start("127.0.0.1:0".parse().unwrap(), control.clone(), None).unwrap();
@@ -172,6 +181,8 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/tenants/a/extensions/x/resume", "", [404, 404, 403, 401]),
     ("PUT", "/v1/tenants/a/extensions/x/budget", r#"{"slice_us":100}"#, [200, 403, 403, 401]),
     ("GET", "/v1/tenants/a/kills", "", [200, 200, 403, 401]),
+    ("PATCH", "/v1/tenants/a", r#"{"code":"none"}"#, [200, 403, 403, 401]),
+    ("GET", "/v1/rebuilds/7", "", [404, 403, 403, 401]),
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),
     ("POST", "/v1/tenants/a/rotate", "", [200, 200, 403, 401]),
     ("DELETE", "/v1/tenants/a", "", [200, 403, 403, 401]),

@@ -10,11 +10,14 @@ use sandstorm_builder::{Diagnostic, SourceFile};
 use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, InvocationTotals};
 use sandstorm_metrics as metrics;
+use sandstorm_net::{CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
 mod grants;
+mod rebuild;
 
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
+pub use rebuild::{RebuildResponse, RebuildResult, RebuiltExtensionResponse};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]
@@ -56,6 +59,9 @@ pub struct CreateTenantRequest {
     /// Its home worker; assigned if not given.
     #[serde(default)]
     pub home_worker: Option<u32>,
+    /// The code that it may have; the server's default if not given.
+    #[serde(default)]
+    pub code: Option<CodePolicy>,
     /// Quotas that differ from the server's.
     #[serde(default)]
     pub quotas: QuotaChanges,
@@ -71,6 +77,9 @@ pub struct ChangeTenantRequest {
     /// Its home worker.
     #[serde(default)]
     pub home_worker: Option<u32>,
+    /// The code that it may have; its extensions are moved to that tier.
+    #[serde(default)]
+    pub code: Option<CodePolicy>,
     /// Quotas.
     #[serde(default)]
     pub quotas: QuotaChanges,
@@ -87,6 +96,8 @@ pub struct TenantResponse {
     pub open: bool,
     /// The worker that serves it.
     pub home_worker: u32,
+    /// The code that it may have.
+    pub code: CodePolicy,
     /// Its quotas.
     pub quotas: Quotas,
     /// Number of its tables.
@@ -106,6 +117,9 @@ pub struct TenantResponse {
     pub old_token_until_ms: Option<u64>,
     /// The use of the quotas, by their names.
     pub used: BTreeMap<String, u64>,
+    /// The rebuild that a change of its code has begun; omitted otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<u64>,
 }
 
 impl TenantResponse {
@@ -117,6 +131,7 @@ impl TenantResponse {
             name: tenant.name.clone(),
             open: tenant.open,
             home_worker: tenant.home_worker,
+            code: tenant.code.policy(),
             quotas: tenant.quotas.clone(),
             tables: view.tables.len() as u64,
             extensions: view.extensions.len() as u64,
@@ -126,6 +141,7 @@ impl TenantResponse {
             running: tenant.usage.running(),
             old_token_until_ms: tenant.old_token().map(|old| old.until_ms()),
             used: view.used(super::now_ms()).into_iter().map(|(name, used)| (name.to_owned(), used)).collect(),
+            rebuild: None,
         }
     }
 }
@@ -286,10 +302,14 @@ pub struct ExtensionResponse {
     pub name: String,
     /// The version that runs now.
     pub version: u64,
+    /// The tier that it runs in.
+    pub tier: CodeTier,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// SHA-256 of its source, hexadecimal.
     pub source_digest: String,
+    /// Whether the server keeps its source, and can build it again for another tier.
+    pub source_kept: bool,
     /// Bytes of its library.
     pub library_bytes: u64,
     /// Whether calls are refused.
@@ -406,6 +426,8 @@ impl ExtensionStatsResponse {
 pub struct VersionResponse {
     /// Its number.
     pub version: u64,
+    /// The tier that it was built for.
+    pub tier: CodeTier,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// SHA-256 of its source, hexadecimal.

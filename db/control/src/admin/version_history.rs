@@ -12,6 +12,7 @@ use sandstorm_builder::Artifact;
 use sandstorm_catalog as tenants;
 use sandstorm_catalog::TenantView;
 use sandstorm_extension::LoadedExtension;
+use sandstorm_net::CodeTier;
 
 /// Versions of an extension that are shown, at most.
 const MAX_SHOWN_VERSIONS: usize = 16;
@@ -21,17 +22,27 @@ pub(super) struct VersionMetadata {
     pub(super) manifest_version: String,
     pub(super) source_digest: String,
     pub(super) library_bytes: u64,
+    pub(super) tier: CodeTier,
     pub(super) loaded_at_ms: u64,
+    /// Whether the source is kept.
+    pub(super) has_source: bool,
 }
 
 impl VersionMetadata {
     /// The metadata of a loaded artifact.
-    pub(super) fn of(artifact: &Artifact, manifest_version: &str, loaded_at_ms: u64) -> VersionMetadata {
+    pub(super) fn of(
+        artifact: &Artifact,
+        manifest_version: &str,
+        loaded_at_ms: u64,
+        has_source: bool,
+    ) -> VersionMetadata {
         VersionMetadata {
             manifest_version: manifest_version.to_owned(),
             source_digest: HEXLOWER.encode(&artifact.header.source_digest),
             library_bytes: artifact.elf.len() as u64,
+            tier: artifact.header.tier,
             loaded_at_ms,
+            has_source,
         }
     }
 }
@@ -82,6 +93,8 @@ impl VersionHistory {
     ) {
         let mut tenants = self.tenants.lock();
         let pushed = tenants.entry(tenant).or_default().extensions.entry(new.name.to_string()).or_default();
+        // What is built again replaces what it was built from.
+        pushed.versions.retain(|(version, old)| (*version, old.tier) != (new.version, about.tier));
         pushed.versions.push_front((new.version, about));
         pushed.versions.truncate(MAX_SHOWN_VERSIONS);
         pushed.draining.extend(replaced);
@@ -121,9 +134,10 @@ impl VersionHistory {
                 .versions
                 .iter()
                 .map(|(version, about)| {
-                    let draining =
-                        pushed.draining.iter().any(|old| old.version == *version && old.stats.read().live() > 0);
-                    let state = match (*version == extension.version, draining) {
+                    // One version may have been built for both tiers.
+                    let is = |one: &LoadedExtension| (one.version, one.tier) == (*version, about.tier);
+                    let draining = pushed.draining.iter().any(|old| is(old) && old.stats.read().live() > 0);
+                    let state = match (is(extension), draining) {
                         (true, _) => "current",
                         (false, true) => "draining",
                         (false, false) => "gone",
@@ -133,15 +147,20 @@ impl VersionHistory {
                 .collect();
         }
         stats.add(&extension.stats.read());
-        let current = versions.iter().find(|version| version.version == extension.version).cloned();
+        let current = versions.iter().find(|version| version.state == "current").cloned();
+        let source_kept = pushed
+            .and_then(|pushed| pushed.versions.iter().find(|(version, _)| *version == extension.version))
+            .is_some_and(|(_, about)| about.has_source);
         let (manifest_version, source_digest, library_bytes) = current
             .map(|version| (version.manifest_version, version.source_digest, version.library_bytes))
             .unwrap_or_default();
         types::ExtensionResponse {
             name: extension.name.to_string(),
             version: extension.version,
+            tier: extension.tier,
             manifest_version,
             source_digest,
+            source_kept,
             library_bytes,
             suspended: view.is_suspended(&extension.name),
             slowed_to_per_s: extension.throttle.calls_per_s(),
@@ -169,6 +188,7 @@ fn show_version(version: u64, about: &VersionMetadata, state: &'static str) -> t
         manifest_version: about.manifest_version.clone(),
         source_digest: about.source_digest.clone(),
         library_bytes: about.library_bytes,
+        tier: about.tier,
         loaded_at_ms: about.loaded_at_ms,
         state,
     }

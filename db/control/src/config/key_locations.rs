@@ -113,6 +113,7 @@ impl CliOverrides {
             ("control", self.control.is_some()),
             ("workers", self.workers.is_some()),
             ("state", self.state.is_some()),
+            ("code", self.code.is_some()),
             ("net.driver", net.driver.is_some()),
             ("net.eal", net.eal.is_some()),
             ("net.device", net.device.is_some()),

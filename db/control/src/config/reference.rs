@@ -10,6 +10,7 @@ use sandstorm_builder::limits::MAX_COMPILERS;
 use sandstorm_catalog::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
 use sandstorm_catalog::{QuotaDeclaration, Quotas};
 use sandstorm_metrics::limits::MAX_WORKERS;
+use sandstorm_net::CodePolicy;
 use sandstorm_server::limits::ports::SOCKET_MODE;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
@@ -103,6 +104,12 @@ fn root() -> ReferenceSection {
             "the [state directory](operations.md#files)",
         ),
         row("ephemeral", "`--ephemeral`", "false", "persist nothing: changes are lost when the server stops"),
+        row(
+            "code",
+            "`--code`",
+            format!("`{}`", CodePolicy::default()),
+            "the code that a new tenant may push: `sandboxed`, `native` or `none` ([what each promises](security.md#the-tiers-of-code))",
+        ),
         row(
             "allow_open",
             "`--allow-open`",
@@ -338,6 +345,12 @@ fn tenants() -> Vec<ReferenceSection> {
         ),
         row("open", "", "false", "reached without a token"),
         row("home_worker", "", "assigned", "number of the worker that serves it, from 0"),
+        row(
+            "code",
+            "",
+            "of a new tenant the server's; else as it was",
+            "`sandboxed`, `native` or `none`; a start with another value [moves its extensions](operations.md#the-code-of-tenants)",
+        ),
         row("quotas", "", "none", "those that differ from `[quotas]`"),
         row("tables", "", "none", "list of tables: below"),
         row("grants", "", "none", "list of grants: below"),

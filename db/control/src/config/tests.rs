@@ -3,7 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use sandstorm_store::Epochs;
+use sandstorm_catalog::GrantAccess;
+use sandstorm_store::{Epochs, StorageMode};
 
 pub(super) fn parse(text: &str) -> Result<ServerSettings, ConfigError> {
     ServerSettings::parse(text, "c.toml", &CliOverrides::default())
@@ -265,6 +266,28 @@ fn configured_tenants_and_tables_are_created_with_their_quotas() {
     let carts = view.table(5).unwrap();
     assert_eq!((&*carts.name, carts.mode, carts.quota_bytes), ("carts", StorageMode::Cache, 1_000_000));
     assert_eq!(view.table_by_name("users").unwrap().quota_bytes, 4_500_000);
+}
+
+#[test]
+fn new_tenants_get_the_default_code_and_configured_ones_their_own() {
+    let tenants = "[[tenants]]\nname = 'a'\n[[tenants]]\nname = 'b'\ncode = 'none'\n";
+    let policies = |head: &str, over: &CliOverrides| {
+        let config = ServerSettings::parse(&format!("{head}{tenants}"), "c.toml", over).unwrap();
+        let directory = Directory::with_options(Epochs::new(), config.directory_options());
+        config.create_tenants(&directory).unwrap();
+        let snapshot = directory.snapshot();
+        ["a", "b"].map(|name| snapshot.by_name(name).unwrap().tenant.code.policy())
+    };
+    let none = CliOverrides::default();
+    assert_eq!(policies("", &none), [CodePolicy::Sandboxed, CodePolicy::None]);
+    assert_eq!(policies("code = 'native'\n", &none), [CodePolicy::Native, CodePolicy::None]);
+    let over = CliOverrides { code: Some(CodePolicy::None), ..CliOverrides::default() };
+    assert_eq!(policies("code = 'native'\n", &over), [CodePolicy::None, CodePolicy::None]);
+    for (text, line) in [("code = 'Native'", 1), ("[[tenants]]\nname = 'a'\ncode = 'wasm'", 3)] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("c.toml:{line}: ")), "{error}");
+        assert!(error.contains("`sandboxed`, `native`, `none`"), "{error}");
+    }
 }
 
 #[test]

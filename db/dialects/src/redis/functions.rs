@@ -24,6 +24,9 @@ pub(super) fn fcall(call: &mut CommandCall<'_, '_>) -> CommandResult {
 /// The number of keys of a call with `count` arguments.
 fn key_count(call: &CommandCall<'_, '_>, count: usize) -> Result<usize, CommandError> {
     let view = call.view()?;
+    if let Some(refusal) = view.tenant.code.refusal() {
+        return Err(format!("SUSPENDED {}", refusal.text).into());
+    }
     let name = std::str::from_utf8(call.arg(1)).ok().filter(|name| view.extension(name).is_some());
     if name.is_none() {
         return Err("ERR Function not found".into());

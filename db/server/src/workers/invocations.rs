@@ -303,6 +303,10 @@ fn find_extension<'v>(
     view: &'v TenantView,
     operation: &Operation<'_>,
 ) -> Result<&'v Arc<LoadedExtension>, (RpcStatus, &'v str)> {
+    // Before the name is looked up: a tenant that may have no code may have nothing loaded.
+    if let Some(refusal) = view.tenant.code.refusal() {
+        return Err((RpcStatus::Suspended, &refusal.text));
+    }
     let extension = std::str::from_utf8(operation.key).ok().and_then(|name| view.extension(name));
     let Some(extension) = extension else {
         let text = "the tenant has no extension of this name; `sandstorm ext list` shows those there are";

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use sandstorm_builder::VerifyError;
+use sandstorm_net::CodeTier;
 
 /// A builder that reports the beginning of a build, and ends it with a refusal on request.
 struct Slow {
@@ -15,8 +16,8 @@ struct Slow {
 }
 
 impl ArtifactBuilder for Slow {
-    fn build(&self, tenant: u32, _: u64, _: &PushedSource) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        self.begun.lock().send(tenant).expect("the test listens");
+    fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        self.begun.lock().send(request.tenant).expect("the test listens");
         self.end.lock().recv().expect("the test goes on");
         Err(BuildError::Limit("this builder builds nothing".to_owned()))
     }
@@ -120,6 +121,7 @@ fn signed(key: &BuilderKey, elf: &[u8], change: impl FnOnce(&mut ArtifactHeader)
         checker: checker_fingerprint(),
         source_digest: [9; 32],
         elf_digest: [0; 32],
+        tier: testing::code().tier().expect("tests push code"),
         name: "echo".to_owned(),
     };
     change(&mut header);
@@ -136,7 +138,9 @@ fn an_artifact_is_loaded_once_and_only_if_everything_about_it_is_true() {
     let text = source("echo", "db.reply(args)");
     let files = serde_json::from_value(text["files"].clone()).unwrap();
     let built = PushedSource::new(text["manifest"].as_str().unwrap(), files).unwrap();
-    let (made, _) = test_builder().build(1, 1, &built).unwrap();
+    let tier = testing::code().tier().expect("tests push code");
+    let request = BuildRequest { tenant: 1, version: 1, source: built, tier };
+    let (made, _) = test_builder().build(&request).unwrap();
     let (key, elf) = (&test_builder().key, &made.elf);
     let upload = |bytes: &[u8]| {
         let (status, answer) = server.raw("PUT", &format!("{path}/artifact"), Some(&server.operator), bytes);
@@ -150,6 +154,8 @@ fn an_artifact_is_loaded_once_and_only_if_everything_about_it_is_true() {
     refused(&signed(&BuilderKey::from_seed([3; 32]), elf, |_| {}), 422, "artifact_foreign_key");
     refused(&signed(key, elf, |header| header.tenant = 2), 422, "artifact_other_tenant");
     refused(&signed(key, elf, |header| header.name = "other".to_owned()), 422, "artifact_other_name");
+    let other_tier = if tier == CodeTier::Native { CodeTier::Sandboxed } else { CodeTier::Native };
+    refused(&signed(key, elf, |header| header.tier = other_tier), 422, "artifact_other_tier");
     refused(&signed(key, elf, |header| header.compiler = 8), 422, "artifact_stale_compiler");
     refused(&signed(key, elf, |header| header.api_fingerprint ^= 1), 422, "artifact_stale_api");
     refused(&signed(key, elf, |header| header.abi_version += 1), 422, "artifact_stale_abi");
@@ -186,6 +192,7 @@ fn each_reason_has_a_word_and_a_hint_of_its_own() {
         VerifyError::Tampered,
         VerifyError::WrongTenant { found, expected },
         VerifyError::WrongName { found: "a".to_owned(), expected: "b".to_owned() },
+        VerifyError::WrongTier { found: CodeTier::Native, expected: CodeTier::Sandboxed },
         VerifyError::WrongCompiler { found: 1, expected: 2 },
         VerifyError::WrongAbi { found, expected },
         VerifyError::WrongApi { found: 1, expected: 2 },

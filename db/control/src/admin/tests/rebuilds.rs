@@ -1,0 +1,479 @@
+//! Extensions that are moved between tiers, with a builder of which each answer is known.
+
+use std::path::Path;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::*;
+use crate::admin::artifact_store::ArtifactStore;
+use sandstorm_accounts::TenantUsage;
+use sandstorm_catalog::TenantView;
+use sandstorm_catalog::journal::Journal;
+use sandstorm_extension::ExtensionLibrary;
+use sandstorm_net::{CodePolicy, CodeTier};
+
+/// A builder that signs a library of nothing for whatever is asked for. It refuses a source for the tiers that the text
+/// of the source names (`not-native`, `not-sandboxed`), and waits while it is stopped.
+#[derive(Default)]
+struct Scripted {
+    asked: Mutex<Vec<(u32, u64, CodeTier)>>,
+    stopped: Mutex<bool>,
+    goes_on: Condvar,
+}
+
+fn scripted_key() -> BuilderKey {
+    BuilderKey::from_seed([7; 32])
+}
+
+impl Scripted {
+    fn stop(&self, stopped: bool) {
+        *self.stopped.lock() = stopped;
+        self.goes_on.notify_all();
+    }
+
+    fn asked(&self) -> Vec<(u32, u64, CodeTier)> {
+        self.asked.lock().clone()
+    }
+}
+
+impl ArtifactBuilder for Scripted {
+    fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        let BuildRequest { tenant, version, source, tier } = request;
+        self.asked.lock().push((*tenant, *version, *tier));
+        let mut stopped = self.stopped.lock();
+        while *stopped {
+            self.goes_on.wait(&mut stopped);
+        }
+        drop(stopped);
+        let text = &source.files[0].text;
+        if let Some(at) = text.find(&format!("not-{tier}")) {
+            let refused = Diagnostic::refused("src/lib.rs", text, at..at + 3, "static", "an extension has no statics");
+            return Err(BuildError::Refused(vec![refused.clone(), refused]));
+        }
+        if text.contains("panics") {
+            panic!("a builder that panics");
+        }
+        let header = ArtifactHeader {
+            tenant: *tenant,
+            abi_version: sandstorm_api::abi::ABI_VERSION,
+            version: *version,
+            compiler: 7,
+            api_fingerprint: api_fingerprint(),
+            checker: checker_fingerprint(),
+            source_digest: source.digest(),
+            elf_digest: [0; 32],
+            tier: *tier,
+            name: source.manifest.name.clone(),
+        };
+        Ok((Artifact::sign(&scripted_key(), header, tier.name().as_bytes().to_vec()), Vec::new()))
+    }
+
+    fn key(&self) -> Option<PublicKey> {
+        Some(scripted_key().public())
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        Some(7)
+    }
+
+    fn release(&self) -> String {
+        "scripted".to_owned()
+    }
+
+    fn slots(&self) -> usize {
+        2
+    }
+}
+
+fn sources(builder: &Arc<Scripted>) -> ArtifactSources {
+    let builder: Arc<dyn ArtifactBuilder> = builder.clone();
+    ArtifactSources { loader: |_| Ok(ExtensionLibrary::of_nothing()), ..ArtifactSources::from(Ok(builder)) }
+}
+
+fn server(builder: &Arc<Scripted>) -> Server {
+    Server::start_from(sources(builder).into())
+}
+
+/// A push of an extension with that comment in its source.
+fn with_comment(name: &str, comment: &str) -> Value {
+    source(name, &format!("/* {comment} */ Ok(())"))
+}
+
+impl Server {
+    fn create(&self, name: &str, code: CodePolicy) {
+        let (status, created) = self.operator("POST", "/v1/tenants", json!({"name": name, "code": code}));
+        assert_eq!((status, created["tenant"]["code"].as_str()), (201, Some(code.name())), "{created}");
+    }
+
+    fn push_to(&self, tenant: &str, name: &str, comment: &str) -> (u16, Value) {
+        let path = format!("/v1/tenants/{tenant}/extensions/{name}");
+        self.operator("PUT", &path, with_comment(name, comment))
+    }
+
+    fn extension(&self, tenant: &str, name: &str) -> Value {
+        self.operator("GET", &format!("/v1/tenants/{tenant}/extensions/{name}"), Value::Null).1
+    }
+
+    /// Begins a change of the policy; the number of the rebuild.
+    fn begin_move(&self, tenant: &str, code: CodePolicy) -> u64 {
+        let (status, changed) = self.operator("PATCH", &format!("/v1/tenants/{tenant}"), json!({"code": code}));
+        assert_eq!((status, changed["code"].as_str()), (200, Some(code.name())), "{changed}");
+        changed["rebuild"].as_u64().expect("a rebuild")
+    }
+
+    /// The results of a rebuild, once it is over: extension, version, result, and the reason.
+    fn results(&self, id: u64) -> Vec<(String, u64, String, String)> {
+        let begun = std::time::Instant::now();
+        loop {
+            let (status, rebuild) = self.operator("GET", &format!("/v1/rebuilds/{id}"), Value::Null);
+            assert_eq!(status, 200, "{rebuild}");
+            if rebuild["done"] == true {
+                assert_eq!(rebuild["waiting"], 0);
+                let text = |one: &Value, field: &str| one[field].as_str().unwrap().to_owned();
+                let results = rebuild["results"].as_array().unwrap().iter();
+                let result = |one: &Value| {
+                    let version = one["version"].as_u64().unwrap();
+                    (text(one, "extension"), version, text(one, "result"), text(one, "text"))
+                };
+                return results.map(result).collect();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{rebuild}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn moved(&self, tenant: &str, code: CodePolicy) -> Vec<(String, u64, String, String)> {
+        self.results(self.begin_move(tenant, code))
+    }
+
+    fn view(&self, tenant: &str) -> Arc<TenantView> {
+        self.control.directory.snapshot().by_name(tenant).unwrap().clone()
+    }
+}
+
+#[test]
+fn a_tenant_without_code_is_refused_everything_and_has_all_again_when_it_may() {
+    let builder = Arc::new(Scripted::default());
+    let server = server(&builder);
+    server.create("a", CodePolicy::Native);
+    for name in ["one", "two"] {
+        assert_eq!(server.push_to("a", name, "").0, 201);
+    }
+    let before = server.view("a").extension("one").unwrap().clone();
+    let results = server.moved("a", CodePolicy::None);
+    let suspended: Vec<_> = results.iter().map(|(name, version, result, _)| (&**name, *version, &**result)).collect();
+    assert_eq!(suspended, [("one", 1, "suspended"), ("two", 1, "suspended")]);
+    let view = server.view("a");
+    assert!(view.suspension("one").unwrap().text.contains("sandstorm tenant set a --code sandboxed"));
+    let shown = server.extension("a", "one");
+    assert_eq!((&shown["suspended"], &shown["tier"]), (&json!(true), &json!("native")));
+    assert!(shown["notice"].as_str().unwrap().contains("code policy is none"), "{shown}");
+    let (status, refused) = server.push_to("a", "one", "");
+    assert_eq!((status, refused["code"].as_str()), (403, Some("code_policy")), "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("code policy of tenant \"a\" is none"), "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("sandstorm tenant set NAME --code"), "{refused}");
+    let artifact = server.raw("PUT", "/v1/tenants/a/extensions/one/artifact", Some(&server.operator), b"x");
+    assert_eq!(artifact.0, 403, "{}", artifact.1);
+    let resumed = server.operator("POST", "/v1/tenants/a/extensions/one/resume", Value::Null);
+    assert_eq!(resumed.0, 403, "{}", resumed.1);
+
+    let results = server.moved("a", CodePolicy::Native);
+    assert!(results.iter().all(|(_, _, result, _)| result == "unchanged"), "{results:?}");
+    assert!(Arc::ptr_eq(server.view("a").extension("one").unwrap(), &before), "nothing was built again");
+    assert!(!server.view("a").is_suspended("one"));
+    assert_eq!(builder.asked().len(), 2);
+}
+
+#[test]
+fn a_tenant_is_moved_while_the_old_versions_serve_and_nothing_but_the_tier_changes() {
+    let builder = Arc::new(Scripted::default());
+    let server = server(&builder);
+    server.create("a", CodePolicy::Native);
+    for _ in 0..3 {
+        assert_eq!(server.push_to("a", "one", "").0, 201);
+    }
+    server.operator("PUT", "/v1/tenants/a/extensions/one/budget", json!({"total_us": 5_000}));
+    let (id, old) = (server.view("a").tenant.id, server.view("a").extension("one").unwrap().clone());
+    old.stats.begun(0);
+    let shown = server.extension("a", "one");
+    assert_eq!((&shown["tier"], &shown["source_kept"]), (&json!("native"), &json!(true)));
+
+    builder.stop(true);
+    let rebuild = server.begin_move("a", CodePolicy::Sandboxed);
+    while builder.asked().len() < 4 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let view = server.view("a");
+    assert!(Arc::ptr_eq(view.extension("one").unwrap(), &old) && !view.is_suspended("one"), "it serves meanwhile");
+    assert_eq!(server.operator("GET", &format!("/v1/rebuilds/{rebuild}"), Value::Null).1["done"], false);
+    builder.stop(false);
+    assert_eq!(server.results(rebuild), [("one".to_owned(), 3, "rebuilt".to_owned(), String::new())]);
+    assert_eq!(builder.asked().last(), Some(&(id, 3, CodeTier::Sandboxed)));
+
+    let moved = server.extension("a", "one");
+    for same in ["name", "version", "manifest_version", "source_digest", "source_kept", "budget", "suspended"] {
+        assert_eq!(moved[same], shown[same], "{same}");
+    }
+    assert_eq!((&moved["tier"], &moved["stats"]["invocations"]), (&json!("sandboxed"), &json!(1)));
+    let versions = moved["versions"].as_array().unwrap().iter();
+    let versions: Vec<_> =
+        versions.map(|one| (one["version"].clone(), one["tier"].clone(), one["state"].clone())).collect();
+    assert_eq!(versions[0], (json!(3), json!("sandboxed"), json!("current")));
+    assert_eq!(versions[1], (json!(3), json!("native"), json!("draining")), "a call of it runs");
+    old.stats.ended(0, sandstorm_extension::InvocationOutcome::Done, 0);
+    let gone = Arc::downgrade(&old);
+    drop((old, view));
+    server.control.settle();
+    assert!(gone.upgrade().is_none(), "the old library is closed when its last user lets go");
+    assert_eq!(server.extension("a", "one")["stats"]["ok"], 1, "its counters stay");
+
+    assert_eq!(server.push_to("a", "one", "").1["extension"]["tier"], "sandboxed");
+    assert_eq!(server.extension("a", "one")["version"], 4, "and pushes go on");
+    let again = server.moved("a", CodePolicy::Sandboxed);
+    assert_eq!(again, [("one".to_owned(), 4, "unchanged".to_owned(), String::new())], "it can be asked for again");
+}
+
+#[test]
+fn what_cannot_be_built_for_the_other_tier_is_suspended_and_says_why() {
+    let builder = Arc::new(Scripted::default());
+    let server = server(&builder);
+    server.create("a", CodePolicy::Native);
+    assert_eq!(server.push_to("a", "good", "").0, 201);
+    assert_eq!(server.push_to("a", "refused", "not-sandboxed").0, 201);
+    assert_eq!(server.push_to("a", "panics", "later").0, 201);
+    let request = |name: &str| {
+        let files = serde_json::from_value(source(name, "Ok(())")["files"].clone()).unwrap();
+        let source = PushedSource::new(&format!("name = \"{name}\""), files).unwrap();
+        BuildRequest { tenant: server.view("a").tenant.id, version: 1, source, tier: CodeTier::Native }
+    };
+    let artifact = builder.build(&request("uploaded")).unwrap().0.encode();
+    let path = "/v1/tenants/a/extensions/uploaded/artifact";
+    assert_eq!(server.raw("PUT", path, Some(&server.operator), &artifact).0, 201);
+    assert_eq!(server.extension("a", "uploaded")["source_kept"], false);
+
+    let results = server.moved("a", CodePolicy::Sandboxed);
+    let found = |name: &str| {
+        let (_, _, result, text) = results.iter().find(|(one, ..)| one == name).unwrap();
+        (result.as_str(), text.as_str())
+    };
+    assert_eq!(found("good").0, "rebuilt");
+    let (result, why) = found("refused");
+    assert_eq!(result, "suspended");
+    let expected = "does not run in the sandboxed tier: the checker refuses it: src/lib.rs:4:";
+    assert!(why.contains(expected) && why.contains("[static], and 1 more"), "{why}");
+    let (result, why) = found("uploaded");
+    assert!(result == "suspended" && why.contains("its source is not kept"), "{result}: {why}");
+    for name in ["refused", "uploaded"] {
+        let shown = server.extension("a", name);
+        assert_eq!((&shown["suspended"], &shown["tier"]), (&json!(true), &json!("native")), "{name}");
+        assert!(shown["notice"].as_str().unwrap().contains("push it again"), "{shown}");
+        let path = format!("/v1/tenants/a/extensions/{name}/resume");
+        let (status, refused) = server.operator("POST", &path, Value::Null);
+        assert_eq!((status, refused["code"].as_str()), (403, Some("code_policy")), "not even the operator: {refused}");
+    }
+    assert_eq!(server.push_to("a", "refused", "better").0, 201);
+    let shown = server.extension("a", "refused");
+    assert_eq!(
+        (&shown["suspended"], &shown["tier"], &shown["version"]),
+        (&json!(false), &json!("sandboxed"), &json!(2))
+    );
+
+    let back = server.moved("a", CodePolicy::Native);
+    assert!(
+        back.iter().any(|one| *one == ("uploaded".to_owned(), 1, "unchanged".to_owned(), String::new())),
+        "{back:?}"
+    );
+    assert_eq!(server.extension("a", "uploaded")["suspended"], false, "what is loaded is right again");
+}
+
+#[test]
+fn without_a_builder_nothing_is_changed_that_would_need_one() {
+    let builder = Arc::new(Scripted::default());
+    let with = server(&builder);
+    with.create("a", CodePolicy::Native);
+    assert_eq!(with.push_to("a", "one", "").0, 201);
+    let view = with.view("a");
+    let without = Server::without_builder();
+    without.create("a", CodePolicy::Native);
+    without.control.directory.put_extension("a", view.extension("one").unwrap().clone()).unwrap();
+    let (status, refused) = without.operator("PATCH", "/v1/tenants/a", json!({"code": "sandboxed"}));
+    assert_eq!((status, refused["code"].as_str()), (503, Some("builder")), "{refused}");
+    assert_eq!(without.view("a").tenant.code.policy(), CodePolicy::Native);
+    assert!(!without.view("a").is_suspended("one"));
+    assert_eq!(without.moved("a", CodePolicy::None).len(), 1, "none needs no builder");
+    assert_eq!(without.moved("a", CodePolicy::Native)[0].2, "unchanged", "nor does going back");
+}
+
+#[test]
+fn a_panic_while_building_suspends_and_a_tenant_that_goes_meanwhile_is_left_alone() {
+    let builder = Arc::new(Scripted::default());
+    let server = server(&builder);
+    server.create("a", CodePolicy::Native);
+    assert_eq!(server.push_to("a", "one", "").0, 201);
+    let sources = server.control.artifacts.sources();
+    let id = server.view("a").tenant.id;
+    let mut kept = sources.read(id, "one", 1).unwrap().expect("kept");
+    kept.files[0].text.push_str("// panics");
+    sources.keep(id, 1, &kept).unwrap();
+    let results = server.moved("a", CodePolicy::Sandboxed);
+    assert!(results[0].2 == "suspended" && results[0].3.contains("the server failed to build it"), "{results:?}");
+    assert!(server.view("a").is_suspended("one"));
+
+    server.create("b", CodePolicy::Native);
+    assert_eq!(server.push_to("b", "one", "").0, 201);
+    let usage: Arc<TenantUsage> = server.view("b").tenant.usage.clone();
+    builder.stop(true);
+    let asked = builder.asked().len();
+    let rebuild = server.begin_move("b", CodePolicy::Sandboxed);
+    while builder.asked().len() == asked {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(server.operator("DELETE", "/v1/tenants/b", Value::Null).0, 200);
+    builder.stop(false);
+    let results = server.results(rebuild);
+    assert_eq!((results[0].2.as_str(), usage.policy_events().len()), ("gone", 0), "{results:?}");
+}
+
+#[test]
+fn a_push_that_was_built_before_the_policy_changed_is_refused() {
+    let builder = Arc::new(Scripted::default());
+    let server = server(&builder);
+    server.create("a", CodePolicy::Native);
+    builder.stop(true);
+    std::thread::scope(|scope| {
+        let push = scope.spawn(|| server.push_to("a", "one", ""));
+        while builder.asked().is_empty() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(server.moved("a", CodePolicy::Sandboxed), [], "nothing was loaded");
+        builder.stop(false);
+        let (status, refused) = push.join().unwrap();
+        assert_eq!((status, refused["code"].as_str()), (403, Some("code_policy")), "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains("native tier"), "{refused}");
+    });
+    assert_eq!(server.push_to("a", "one", "").1["extension"]["tier"], "sandboxed");
+}
+
+#[test]
+fn rebuilds_are_bounded_and_the_last_ones_are_remembered() {
+    let builder = Arc::new(Scripted::default());
+    let server = server(&builder);
+    for number in 0..crate::limits::REBUILDS_RUNNING + 1 {
+        server.create(&format!("t{number}"), CodePolicy::Native);
+        assert_eq!(server.push_to(&format!("t{number}"), "one", "").0, 201);
+    }
+    builder.stop(true);
+    let running: Vec<u64> = (0..crate::limits::REBUILDS_RUNNING)
+        .map(|number| server.begin_move(&format!("t{number}"), CodePolicy::Sandboxed))
+        .collect();
+    let last = format!("/v1/tenants/t{}", crate::limits::REBUILDS_RUNNING);
+    let (status, refused) = server.operator("PATCH", &last, json!({"code": "sandboxed"}));
+    assert_eq!((status, refused["code"].as_str()), (503, Some("busy")), "{refused}");
+    assert_eq!(server.operator("GET", &last, Value::Null).1["code"], "native", "nothing was changed");
+    builder.stop(false);
+    for rebuild in &running {
+        assert_eq!(server.results(*rebuild)[0].2, "rebuilt");
+    }
+    for _ in 0..crate::limits::REBUILDS_KEPT {
+        server.moved("t0", CodePolicy::None);
+    }
+    let forgotten = server.operator("GET", &format!("/v1/rebuilds/{}", running[0]), Value::Null);
+    assert_eq!(forgotten.0, 404, "{}", forgotten.1);
+}
+
+/// A server with its state in that folder, as a start finds it.
+fn started(folder: &Path, builder: &Arc<Scripted>) -> Server {
+    let (journal, kept) = Journal::open(folder).unwrap();
+    let options = DirectoryOptions { workers: 2, ..DirectoryOptions::default() };
+    let directory = Directory::with_options(Epochs::new(), options);
+    directory.restore(&kept).unwrap();
+    directory.start_journal(journal).unwrap();
+    let extensions = RestoredExtensions::read(ArtifactStore::open(folder).unwrap(), sources(builder), &directory);
+    Server::start_with(directory, extensions)
+}
+
+#[test]
+fn sources_are_private_survive_a_restart_and_go_with_their_extensions() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Arc::new(Scripted::default());
+    let files = || {
+        let found = std::fs::read_dir(folder.path().join("extensions")).unwrap().flatten();
+        let mut names: Vec<_> = found.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let server = started(folder.path(), &builder);
+    server.create("a", CodePolicy::Native);
+    let id = server.view("a").tenant.id;
+    for _ in 0..2 {
+        assert_eq!(server.push_to("a", "one", "secret").0, 201);
+    }
+    let (artifact, source) = (format!("{id}-2-one.artifact"), format!("{id}-2-one.source"));
+    assert_eq!(files(), [artifact.clone(), source.clone()], "those of the version that is loaded");
+    let path = folder.path().join("extensions").join(&source);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    drop(server);
+
+    let server = started(folder.path(), &builder);
+    assert_eq!(builder.asked().len(), 2, "the artifact is good: nothing is built");
+    assert_eq!(server.extension("a", "one")["source_kept"], true);
+    let results = server.moved("a", CodePolicy::Sandboxed);
+    assert_eq!(results[0].2, "rebuilt", "{results:?}");
+    assert_eq!(builder.asked().last(), Some(&(id, 2, CodeTier::Sandboxed)));
+    drop(server);
+    let server = started(folder.path(), &builder);
+    let shown = server.extension("a", "one");
+    assert_eq!((&shown["tier"], &shown["version"]), (&json!("sandboxed"), &json!(2)));
+
+    // A file that is not what was written is not built.
+    let good = std::fs::read(&path).unwrap();
+    let mut bad = good.clone();
+    *bad.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, bad).unwrap();
+    let results = server.moved("a", CodePolicy::Native);
+    assert!(results[0].2 == "suspended" && results[0].3.contains("it is not what was written"), "{results:?}");
+    std::fs::write(&path, good).unwrap();
+    assert_eq!(server.moved("a", CodePolicy::Native)[0].2, "rebuilt", "what was suspended for that goes on");
+    assert!(!server.view("a").is_suspended("one"));
+    assert_eq!(server.operator("DELETE", "/v1/tenants/a/extensions/one", Value::Null).0, 200);
+    assert_eq!(files(), [] as [String; 0]);
+    assert_eq!(server.push_to("a", "one", "").0, 201);
+    assert_eq!(server.operator("DELETE", "/v1/tenants/a", Value::Null).0, 200);
+    assert_eq!(files(), [] as [String; 0]);
+}
+
+#[test]
+fn what_a_start_cannot_load_is_built_again_from_its_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Arc::new(Scripted::default());
+    let server = started(folder.path(), &builder);
+    server.create("a", CodePolicy::Native);
+    assert_eq!(server.push_to("a", "one", "").0, 201);
+    assert_eq!(server.push_to("a", "refused", "not-sandboxed").0, 201);
+    // As a server that was killed while it moved the tenant: the policy is written, and nothing is built yet.
+    let change = sandstorm_catalog::TenantChange { code: Some(CodePolicy::Sandboxed), ..Default::default() };
+    server.control.directory.update_tenant("a", &change).unwrap();
+    drop(server);
+    let server = started(folder.path(), &builder);
+    assert_eq!(server.results(1).len(), 2);
+    let shown = server.extension("a", "one");
+    assert_eq!((&shown["tier"], &shown["version"]), (&json!("sandboxed"), &json!(1)));
+    assert_eq!(server.operator("GET", "/v1/tenants/a/extensions/refused", Value::Null).0, 404);
+    let kills = server.operator("GET", "/v1/tenants/a/kills", Value::Null).1;
+    assert!(kills.to_string().contains("it is built again from its source") && kills.to_string().contains("[static]"));
+    drop(server);
+
+    // A tenant that may have no code has nothing loaded, and loses nothing.
+    let server = started(folder.path(), &builder);
+    server.moved("a", CodePolicy::None);
+    drop(server);
+    let server = started(folder.path(), &builder);
+    let asked = builder.asked().len();
+    assert_eq!(server.operator("GET", "/v1/tenants/a/extensions/one", Value::Null).0, 404);
+    let results = server.moved("a", CodePolicy::Sandboxed);
+    assert!(results.contains(&("one".to_owned(), 1, "rebuilt".to_owned(), String::new())), "{results:?}");
+    assert!(!builder.asked()[asked..].contains(&(server.view("a").tenant.id, 1, CodeTier::Native)));
+    assert_eq!(server.extension("a", "one")["tier"], "sandboxed");
+}
