@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, is_word, lossy_text, parse_integer};
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::CommandCall;
 use super::commands::COMMANDS;
+use super::errors::{CommandError, CommandResult, SYNTAX};
 use crate::limits::redis::{CLIENTS_PER_REQUEST, MAX_CLIENTS_LISTED};
 use sandstorm_accounts::{ClientList, RedisClientEntry};
 

@@ -1,9 +1,8 @@
 //! Commands about the connection itself: its identity, its table, its name.
 
-use super::command_call::{
-    CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, lossy_text, no_auth_error, parse_integer,
-};
-use super::commands::unknown_subcommand;
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::{CommandCall, no_auth_error};
+use super::errors::{CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::session_state::ReplyMode;
 use super::{clients, tracking};
 use crate::ConnectionIdentity;

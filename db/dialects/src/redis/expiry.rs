@@ -1,8 +1,8 @@
 //! Commands on the expiry of a record.
 
-use super::command_call::{
-    CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, is_word, lossy_text, parse_integer,
-};
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandError, CommandResult, NOT_AN_INTEGER};
 use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
 /// The unit and base of a time.

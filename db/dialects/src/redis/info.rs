@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::command_call::{CommandCall, CommandResult, is_word};
+use super::arguments::is_word;
+use super::command_call::CommandCall;
 use super::commands::COMMANDS;
+use super::errors::CommandResult;
 use super::server::REDIS_VERSION;
 use super::settings::settings;
 use crate::limits::redis::COUNTERS_PER_REQUEST;

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use sandstorm_net::resp::RespWriter;
 
-use super::command_call::{CommandCall, CommandResult, SYNTAX, is_word, parse_integer};
-use super::commands::{self, COMMANDS, RedisCommandSpec, unknown_subcommand};
+use super::arguments::{is_word, parse_integer};
+use super::command_call::CommandCall;
+use super::commands::{self, COMMANDS, RedisCommandSpec};
+use super::errors::{ANSWER_TOO_LONG, CommandResult, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
-use super::strings::ANSWER_TOO_LONG;
 use crate::limits::redis::{ANSWER_BYTES, PATTERN_STEPS_PER_REQUEST};
 
 pub(super) fn command(call: &mut CommandCall<'_, '_>) -> CommandResult {

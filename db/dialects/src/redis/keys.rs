@@ -1,11 +1,9 @@
 //! Commands on keys, for any value.
 
-use super::command_call::{
-    CommandCall, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer, reach_table,
-};
-use super::commands::unknown_subcommand;
+use super::arguments::{is_word, parse_integer};
+use super::command_call::{CommandCall, reach_table};
+use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
-use super::strings::ANSWER_TOO_LONG;
 use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{
     ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SCAN_MATCH_CHUNK, SCAN_RECORDS,

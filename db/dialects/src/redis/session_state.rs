@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::command_call::{CommandError, parse_integer};
-use super::tracking::TrackingState;
-use super::transactions::{PendingTransaction, WatchedKeys};
+use super::arguments::parse_integer;
+use super::errors::CommandError;
+use super::transaction_state::{PendingTransaction, WatchedKeys};
 use crate::{ConnectionIdentity, PortService};
 use sandstorm_accounts::{ClientRegistration, CommandPreview, RedisClientStatus, TenantUsage};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
@@ -49,6 +49,25 @@ pub(super) struct RedisSessionState {
     pub(super) tracked: TrackingState,
     /// Connections that it has killed.
     pub(super) kills: Vec<(u32, u64)>,
+}
+
+/// The tracking options that a connection has requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TrackingOptions {
+    pub(super) broadcast: bool,
+    pub(super) opt_in: bool,
+    pub(super) opt_out: bool,
+    pub(super) no_loop: bool,
+    /// Whether it gave prefixes of keys.
+    pub(super) has_prefixes: bool,
+}
+
+/// The tracking state of a connection.
+#[derive(Debug, Default)]
+pub(super) struct TrackingState {
+    pub(super) how: Option<TrackingOptions>,
+    /// Keys that commands of a transaction have read: they are invalidated behind its answer.
+    pub(super) keys: Vec<Box<[u8]>>,
 }
 
 /// The start of a command, the usage with its slow log, the command, and the threshold in microseconds.

@@ -2,8 +2,9 @@
 //! tenant, so a connection changes none of them. A CONFIG SET succeeds if the value is the current one already, or has
 //! no effect that a client can see.
 
-use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text, parse_integer};
-use super::commands::unknown_subcommand;
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandError, CommandResult, unknown_subcommand};
 use super::glob::GlobPattern;
 use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST};
 use sandstorm_accounts::limits::SLOW_ENTRIES;

@@ -1,13 +1,13 @@
 //! Commands on values: reading, writing, parts of them.
 
-use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, TOO_LONG, is_word};
+use super::arguments::is_word;
+use super::command_call::CommandCall;
+use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, SYNTAX, TOO_LONG};
 use super::expiry::{ExpiryUnit, expiry_option};
 use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use sandstorm_store::{RecordRef, RecordUpdate, StoreError, UpdateValue};
-
-pub(super) const ANSWER_TOO_LONG: &str = "ERR the answer would be longer than one may be: ask for less at once";
 
 pub(super) fn get(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let found = call.get(call.arg(1))?;

@@ -5,28 +5,11 @@
 
 use sandstorm_net::resp::RespWriter;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, is_word};
+use super::arguments::{CommandArguments, is_word};
+use super::command_call::CommandCall;
 use super::commands::{self, RedisCommandSpec};
-use super::long_commands::CommandArguments;
-
-/// The tracking options that a connection has requested.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TrackingOptions {
-    broadcast: bool,
-    opt_in: bool,
-    opt_out: bool,
-    no_loop: bool,
-    /// Whether it gave prefixes of keys.
-    has_prefixes: bool,
-}
-
-/// The tracking state of a connection.
-#[derive(Debug, Default)]
-pub(super) struct TrackingState {
-    pub(super) how: Option<TrackingOptions>,
-    /// Keys that commands of a transaction have read: they are invalidated behind its answer.
-    keys: Vec<Box<[u8]>>,
-}
+use super::errors::{CommandError, CommandResult, SYNTAX};
+use super::session_state::{TrackingOptions, TrackingState};
 
 fn parse_options(call: &CommandCall<'_, '_>) -> Result<TrackingOptions, CommandError> {
     let (mut how, mut at) = (TrackingOptions::default(), 3);

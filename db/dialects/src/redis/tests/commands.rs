@@ -5,6 +5,7 @@ use sandstorm_net::rpc::RpcStatus;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::errors::CommandError;
 use super::*;
 use crate::InvocationResult;
 use crate::limits::protocols::AUTH_FAILURES;
@@ -314,7 +315,6 @@ fn a_command_on_many_keys_hashes_each_once_ahead_and_once_to_read_it() {
 
 #[test]
 fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
-    use super::super::command_call::CommandError;
     use sandstorm_store::StoreError;
     let told = |error: StoreError| CommandError::from(error).0.into_owned();
     assert_eq!(told(StoreError::OutOfMemory), "OOM command not allowed when used memory > 'maxmemory'.");
