@@ -157,7 +157,7 @@ pub(super) fn put_all(
     let mut connection = Connection::connect(config)?;
     let (mut key, mut value, mut failed, mut next) = (Vec::new(), Vec::new(), None, 0);
     while next < count || connection.in_flight() > 0 {
-        while next < count && connection.room() > 0 {
+        while next < count && connection.free_slots() > 0 {
             write(next, &mut key, &mut value);
             let mut message = connection.message();
             message.put(table, &key, &value, &PutOptions::default());
