@@ -21,7 +21,7 @@ pub(super) struct CommandCall<'c, 'w> {
     pub(super) view: Option<&'w Arc<TenantView>>,
     pub(super) state: &'c mut RedisSessionState,
     /// Locked stripes, which exclude other writers: for a transaction, or a command on several keys.
-    pub(super) held: Option<&'c mut StripeLocks<'w>>,
+    pub(super) locked: Option<&'c mut StripeLocks<'w>>,
     /// The command's name first; the number of arguments matches its arity.
     pub(super) args: &'c [&'c [u8]],
     pub(super) reply: RespWriter<'c>,
@@ -138,8 +138,8 @@ impl<'c, 'w> CommandCall<'c, 'w> {
             }
             change
         };
-        let done = match self.held.as_deref_mut().map(|held| held.of(table)) {
-            Some(Some(held)) => held.update(hash, key, now_ms, f),
+        let done = match self.locked.as_deref_mut().map(|locked| locked.of(table)) {
+            Some(Some(locked)) => locked.update(hash, key, now_ms, f),
             // While some are locked, no further one may be waited for.
             Some(None) => return Err("ERR a table that the transaction did not name".into()),
             None => table.update(self.context.participant, hash, key, now_ms, f),

@@ -156,11 +156,11 @@ const INDEX_SLOTS: usize = 512;
 static INDEX: LazyLock<[u8; INDEX_SLOTS]> = LazyLock::new(|| {
     let mut index = [0; INDEX_SLOTS];
     for (number, spec) in (1u8..).zip(COMMANDS) {
-        let mut place = hash_slot(spec.name.as_bytes());
-        while index[place] != 0 {
-            place = (place + 1) % INDEX_SLOTS;
+        let mut slot = hash_slot(spec.name.as_bytes());
+        while index[slot] != 0 {
+            slot = (slot + 1) % INDEX_SLOTS;
         }
-        index[place] = number;
+        index[slot] = number;
     }
     index
 });
@@ -175,13 +175,13 @@ pub(super) fn find(name: &[u8]) -> Option<&'static RedisCommandSpec> {
     if name.len() > 16 {
         return None;
     }
-    let mut place = hash_slot(name);
+    let mut slot = hash_slot(name);
     loop {
-        let spec = COMMANDS.get(usize::from(INDEX[place]).checked_sub(1)?)?;
+        let spec = COMMANDS.get(usize::from(INDEX[slot]).checked_sub(1)?)?;
         if name.eq_ignore_ascii_case(spec.name.as_bytes()) {
             return Some(spec);
         }
-        place = (place + 1) % INDEX_SLOTS;
+        slot = (slot + 1) % INDEX_SLOTS;
     }
 }
 

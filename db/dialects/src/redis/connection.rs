@@ -193,7 +193,7 @@ pub(super) fn client(call: &mut CommandCall<'_, '_>) -> CommandResult {
             call.reply.integer(0);
         }
         (b"PAUSE" | b"UNPAUSE", _) => return Err("ERR clients of other tenants would wait, too: not here".into()),
-        (b"GETREDIR", 2) => call.reply.integer(if call.state.tracked.how.is_some() { 0 } else { -1 }),
+        (b"GETREDIR", 2) => call.reply.integer(if call.state.tracked.options.is_some() { 0 } else { -1 }),
         (b"TRACKING", 3..) => tracking::tracking(call)?,
         (b"TRACKINGINFO", 2) => tracking::info(call)?,
         (b"CACHING", 3) => tracking::caching(call)?,

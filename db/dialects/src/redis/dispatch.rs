@@ -56,8 +56,8 @@ pub(super) fn run_command(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpe
         counted.end(quick, begun.elapsed().as_nanos() as u64);
     }
     tracking::push_invalidation(call, spec);
-    if let Some(entered) = &call.state.entered {
-        entered.client.command.store(number as u32, Ordering::Relaxed);
+    if let Some(registration) = &call.state.registration {
+        registration.client.command.store(number as u32, Ordering::Relaxed);
     }
     call.context.bytes(call.reply.out.len() - start);
 }
@@ -158,20 +158,20 @@ pub(super) fn record_end(
         counted.failed.add(failed.into());
     }
     tracking::push_invalidation_of_all(call, spec, arguments);
-    if let Some(entered) = &call.state.entered {
-        entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
+    if let Some(registration) = &call.state.registration {
+        registration.client.command.store(spec.number() as u32, Ordering::Relaxed);
     }
 }
 
 /// Runs a command while no other thread writes its keys.
 fn run_atomic(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) {
-    let mut wanted = StripeLockRequest::default();
-    if let Err(CommandError(text)) = transactions::collect_locks(call, spec, &mut wanted) {
+    let mut request = StripeLockRequest::default();
+    if let Err(CommandError(text)) = transactions::collect_locks(call, spec, &mut request) {
         return call.reply.error(text.as_bytes());
     }
-    let mut held = wanted.hold(call.context.participant);
+    let mut locked = request.lock(call.context.participant);
     let reply = RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
     let (context, guard, view, args) = (call.context, call.guard, call.view, call.args);
     let state = &mut *call.state;
-    run_command(&mut CommandCall { context, guard, view, state, held: Some(&mut held), args, reply }, spec);
+    run_command(&mut CommandCall { context, guard, view, state, locked: Some(&mut locked), args, reply }, spec);
 }

@@ -84,7 +84,7 @@ pub(super) fn answer(ended: &InvocationResult<'_>, reply: &mut RespWriter<'_>) {
 pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>, otherwise: &'static str) -> CommandResult {
     match call.rest(2) {
         [] => Ok(()),
-        [how] if is_word(how, "ASYNC") || is_word(how, "SYNC") => Ok(()),
+        [options] if is_word(options, "ASYNC") || is_word(options, "SYNC") => Ok(()),
         _ => Err(otherwise.into()),
     }
 }

@@ -27,12 +27,12 @@ const SECTIONS: [(&str, bool); 10] = [
 ];
 
 pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let asked = |words: &[&str]| call.rest(1).iter().any(|word| words.iter().any(|known| is_word(word, known)));
-    let all = asked(&["all", "everything"]);
-    let default = all || call.args.len() == 1 || asked(&["default"]);
+    let named = |words: &[&str]| call.rest(1).iter().any(|word| words.iter().any(|known| is_word(word, known)));
+    let all = named(&["all", "everything"]);
+    let default = all || call.args.len() == 1 || named(&["default"]);
     let mut out = String::new();
-    for (section, only_if_asked) in SECTIONS {
-        if all || default && !only_if_asked || asked(&[section]) {
+    for (section, on_request) in SECTIONS {
+        if all || default && !on_request || named(&[section]) {
             if !out.is_empty() {
                 out.push_str("\r\n");
             }

@@ -39,9 +39,9 @@ pub(super) fn command(call: &mut CommandCall<'_, '_>) -> CommandResult {
             shown.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }
         b"DOCS" => {
-            let asked: HashSet<_> =
+            let named: HashSet<_> =
                 names.iter().filter_map(|name| commands::find(name)).map(|spec| spec.name).collect();
-            let is_shown = |spec: &&RedisCommandSpec| names.is_empty() || asked.contains(spec.name);
+            let is_shown = |spec: &&RedisCommandSpec| names.is_empty() || named.contains(spec.name);
             let shown: Vec<_> = COMMANDS.iter().filter(is_shown).collect();
             reply.map(shown.len());
             for spec in shown {

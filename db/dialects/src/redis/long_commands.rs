@@ -235,7 +235,7 @@ impl LongCommand {
 }
 
 fn begin_per_key(call: &mut CommandCall<'_, '_>, count: usize, action: KeyAction) -> Result<LongCommand, CommandError> {
-    if call.state.tracked.how.is_some() && count > ATOMIC_KEYS + 1 {
+    if call.state.tracked.options.is_some() && count > ATOMIC_KEYS + 1 {
         return Err(format!(
             "ERR a tracked connection may name {ATOMIC_KEYS} keys at once: turn tracking off, or ask for less"
         )
@@ -312,15 +312,15 @@ impl KeysCommand {
         for records in KEYS_STEP_RECORDS {
             let most = if records == 1 { PATTERN_STEPS } else { PATTERN_STEPS / 4 };
             let mut pattern = GlobPattern::within(call.arg(1), self.steps.min(most));
-            let mut looked = 0;
+            let mut scanned = 0;
             shown.clear();
             next = entry.table.scan(call.guard, cursor, records, call.now_ms(), &mut |record| {
-                looked += 1;
+                scanned += 1;
                 if pattern.matches(record.key()) {
                     shown.push(record);
                 }
             });
-            call.context.work(SCAN_WORK + looked / 2 + pattern.steps() / PATTERN_STEPS_PER_REQUEST);
+            call.context.work(SCAN_WORK + scanned / 2 + pattern.steps() / PATTERN_STEPS_PER_REQUEST);
             self.steps -= pattern.steps();
             match pattern.is_exhausted() {
                 false => break,

@@ -75,8 +75,8 @@ pub(super) fn set(call: &mut CommandCall<'_, '_>) -> CommandResult {
         if old.is_some() && options.absent || old.is_none() && options.present {
             return RecordUpdate::Keep((old, false));
         }
-        let kept = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
-        let expires_at_ms = kept.unwrap_or(new_ms);
+        let old_expiry = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
+        let expires_at_ms = old_expiry.unwrap_or(new_ms);
         if expires_at_ms != 0 && expires_at_ms <= now_ms {
             return RecordUpdate::Delete((old, true));
         }

@@ -93,33 +93,33 @@ pub(super) fn queue(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandS
 pub(super) fn collect_locks<'w>(
     call: &CommandCall<'_, 'w>,
     spec: &RedisCommandSpec,
-    wanted: &mut StripeLockRequest<'w>,
+    request: &mut StripeLockRequest<'w>,
 ) -> CommandResult {
     if spec.is(commands::ALL_TABLES) {
-        call.view()?.tables.values().for_each(|entry| wanted.all(&entry.table));
+        call.view()?.tables.values().for_each(|entry| request.all(&entry.table));
     }
     if spec.first == 0 && !spec.is(commands::WHOLE_TABLE) {
         return Ok(());
     }
     let table = &call.table(false)?.table;
     if spec.is(commands::WHOLE_TABLE) {
-        wanted.all(table);
+        request.all(table);
     }
-    spec.keys(call.args).for_each(|key| wanted.key(table, key));
+    spec.keys(call.args).for_each(|key| request.key(table, key));
     if spec.name == "copy" {
         let view: &'w TenantView = call.view()?;
-        wanted.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2));
+        request.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2));
     }
     Ok(())
 }
 
 /// The stripes for all commands of a transaction, and for the watched keys; follows each `SELECT`.
 fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand]) -> StripeLockRequest<'w> {
-    let mut wanted = StripeLockRequest::default();
+    let mut request = StripeLockRequest::default();
     if let Some(view) = call.view {
         for watch in &call.state.watched.keys {
             if let Ok(entry) = reach_table(view, watch.table, false) {
-                wanted.key(&entry.table, &watch.key);
+                request.key(&entry.table, &watch.key);
             }
         }
     }
@@ -133,10 +133,10 @@ fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand
             continue;
         }
         // An error here is repeated when the command runs, and answered then.
-        let _ = with_args(call, &args, |call| collect_locks(call, one.spec, &mut wanted));
+        let _ = with_args(call, &args, |call| collect_locks(call, one.spec, &mut request));
     }
     call.state.table = before;
-    wanted
+    request
 }
 
 /// The same call with other arguments.
@@ -151,20 +151,22 @@ fn with_args<'w, R>(
         guard: call.guard,
         view: call.view,
         state: &mut *call.state,
-        held: call.held.as_deref_mut(),
+        locked: call.locked.as_deref_mut(),
         args,
         reply,
     })
 }
 
 /// Whether the watched keys have not changed: neither a write, nor a deletion, nor both one after the other.
-fn watches_unchanged<'w>(call: &CommandCall<'_, 'w>, held: &mut StripeLocks<'w>, watched: &WatchedKeys) -> bool {
+fn watches_unchanged<'w>(call: &CommandCall<'_, 'w>, locked: &mut StripeLocks<'w>, watched: &WatchedKeys) -> bool {
     watched.keys.iter().all(|watch| {
         let entry = call.view.and_then(|view| reach_table(view, watch.table, false).ok());
         entry.is_some_and(|entry| {
             let hash = crate::hash_key(&entry.table, &watch.key);
             // The watched keys are among the locked ones.
-            held.of(&entry.table).is_some_and(|held| held.is_unchanged(hash, &watch.key, &watch.seen, call.now_ms()))
+            locked
+                .of(&entry.table)
+                .is_some_and(|locked| locked.is_unchanged(hash, &watch.key, &watch.seen, call.now_ms()))
         })
     })
 }
@@ -186,10 +188,10 @@ pub(super) fn exec(
         call.state.watched = WatchedKeys::default();
         return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
     }
-    let wanted = transaction_locks(call, &multi.queued);
+    let request = transaction_locks(call, &multi.queued);
     let watched = std::mem::take(&mut call.state.watched);
-    let mut held = wanted.hold(call.context.participant);
-    if !watches_unchanged(call, &mut held, &watched) {
+    let mut locked = request.lock(call.context.participant);
+    if !watches_unchanged(call, &mut locked, &watched) {
         call.reply.null_array();
         return Ok(());
     }
@@ -209,7 +211,7 @@ pub(super) fn exec(
             guard: call.guard,
             view: call.view,
             state: &mut *call.state,
-            held: Some(&mut held),
+            locked: Some(&mut locked),
             args: &args,
             reply,
         };
