@@ -44,7 +44,7 @@ impl OperationTimes {
     }
 
     /// Prints the distribution; returns p99.9 and the maximum.
-    fn tell(mut self, name: &str) -> [f64; 2] {
+    fn print(mut self, name: &str) -> [f64; 2] {
         self.ns.sort_unstable();
         let at = |share: f64| self.ns.get((self.ns.len() as f64 * share) as usize).copied().unwrap_or(0);
         let longest = self.ns.last().copied().unwrap_or(0);
@@ -74,7 +74,7 @@ pub(super) fn run(records: u64) {
         puts.time(|| store.put(written));
         gets.time(|| store.get(read));
     }
-    let quiet = [puts.tell("quiet, puts in place"), gets.tell("quiet, gets")];
+    let quiet = [puts.print("quiet, puts in place"), gets.print("quiet, gets")];
     let mut from = records;
     for _ in 0..2 {
         let (mut puts, mut gets) = (OperationTimes::new(), OperationTimes::new());
@@ -87,8 +87,8 @@ pub(super) fn run(records: u64) {
             gets.time(|| store.get(read));
         }
         println!("  from {from} to {} records:", 2 * from);
-        let still = [puts.tell("new puts, nothing moves"), gets.tell("gets, nothing moves")];
-        let moving = [moving_puts.tell("new puts while records move"), moving_gets.tell("gets while records move")];
+        let still = [puts.print("new puts, nothing moves"), gets.print("gets, nothing moves")];
+        let moving = [moving_puts.print("new puts while records move"), moving_gets.print("gets while records move")];
         for (kind, name) in ["puts", "gets"].iter().enumerate() {
             let ratio = moving[kind][0] / quiet[kind][0];
             let verdict = if ratio < 5.0 { "reached" } else { "not reached" };

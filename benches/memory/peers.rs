@@ -68,7 +68,7 @@ impl PeerProcess {
         }
     }
 
-    fn tell(&self, before: f64, records: u64) {
+    fn print(&self, before: f64, records: u64) {
         let each = (resident_bytes(&self.child.id().to_string()) - before) / records as f64;
         println!("{records} records: {each:.1} resident bytes each, {:.1} over the payload", each - PAYLOAD_BYTES);
     }
@@ -89,7 +89,7 @@ pub(super) fn memcached(records: u64) {
         out.write_all(&VALUE)?;
         out.write_all(b"\r\n")
     });
-    peer.tell(before, records);
+    peer.print(before, records);
 }
 
 pub(super) fn redis(records: u64) {
@@ -106,5 +106,5 @@ pub(super) fn redis(records: u64) {
         out.write_all(&VALUE)?;
         out.write_all(b"\r\n")
     });
-    peer.tell(before, records);
+    peer.print(before, records);
 }

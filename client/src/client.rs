@@ -245,8 +245,8 @@ fn successor_key(key: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-pub(crate) fn unexpected_reply(asked: &str, reply: &Reply) -> Error {
-    Error::Protocol { text: format!("a {asked} was answered with {reply:?}") }
+pub(crate) fn unexpected_reply(requested: &str, reply: &Reply) -> Error {
+    Error::Protocol { text: format!("a {requested} was answered with {reply:?}") }
 }
 
 /// A put under way; see [`Client::put`].
@@ -405,18 +405,18 @@ impl Batch<'_> {
     /// The error of the message as a whole, such as [`Error::Timeout`], or [`Error::TooLarge`] when it was not sent at
     /// all.
     pub async fn send(self) -> Result<Vec<Result<Reply, Error>>, Error> {
-        let asked = self.message.operations();
-        if asked == 0 {
+        let requested = self.message.operations();
+        if requested == 0 {
             return Ok(Vec::new());
         }
         let response = self.client.dispatcher.request(self.message, self.client.deadline).await?;
         let replies = message::decode_replies(&response)?;
-        if replies.len() != asked {
+        if replies.len() != requested {
             // A message refused as a whole is answered by one operation that says why.
             if let [Err(error)] = replies.as_slice() {
                 return Err(error.clone());
             }
-            return Err(Error::Protocol { text: format!("{} answers to {asked} operations", replies.len()) });
+            return Err(Error::Protocol { text: format!("{} answers to {requested} operations", replies.len()) });
         }
         Ok(replies)
     }

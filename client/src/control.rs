@@ -272,9 +272,9 @@ impl Control {
     /// Sends a GET request, and repeats it once if the connection was lost. The connection may be an earlier request's,
     /// to a server that has stopped or restarted since. A GET changes nothing, so it may be repeated.
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
-        let ask = || self.finish(self.timeout, self.with_token(self.agent.get(self.url(path))).call());
-        match ask() {
-            Err(ControlError::ConnectionLost { .. }) => ask(),
+        let send = || self.finish(self.timeout, self.with_token(self.agent.get(self.url(path))).call());
+        match send() {
+            Err(ControlError::ConnectionLost { .. }) => send(),
             answer => answer,
         }
     }

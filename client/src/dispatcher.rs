@@ -38,7 +38,7 @@ enum BackgroundWorker {
 }
 
 struct DispatcherShared {
-    way: ClientTransport,
+    transport: ClientTransport,
     state: Mutex<DispatcherState>,
     /// Tells the task that there is a timer before the one it sleeps for, or something to be written.
     wake: Notify,
@@ -80,7 +80,7 @@ struct DriverIo {
 #[derive(Default)]
 struct SocketOutbox {
     /// The kernel's, of a socket.
-    ways: Option<Arc<net::KernelPathMtu>>,
+    path_mtu: Option<Arc<net::KernelPathMtu>>,
     waiting: VecDeque<(PeerAddr, Vec<u8>)>,
     bytes: usize,
     scratch: Vec<u8>,
@@ -96,11 +96,11 @@ enum TransportSink<'a> {
 impl<'a> TransportSink<'a> {
     /// None without anything to send over.
     fn over(
-        way: &'a ClientTransport,
+        transport: &'a ClientTransport,
         outbox: &'a mut SocketOutbox,
         other: Option<&'a mut Box<DriverIo>>,
     ) -> Option<TransportSink<'a>> {
-        match (way, other) {
+        match (transport, other) {
             (ClientTransport::Socket(socket), _) => Some(TransportSink::Socket(socket, outbox)),
             (ClientTransport::Driver(_), other) => Some(TransportSink::Driver(&mut other?.outbox, &mut outbox.sent)),
         }
@@ -111,7 +111,7 @@ impl DatagramSink for TransportSink<'_> {
     fn most(&mut self, peer: PeerAddr) -> usize {
         match self {
             TransportSink::Socket(_, outbox) => {
-                outbox.ways.as_ref().map_or(MAX_DATAGRAM_CEILING, |ways| ways.most(peer))
+                outbox.path_mtu.as_ref().map_or(MAX_DATAGRAM_CEILING, |path_mtu| path_mtu.most(peer))
             }
             TransportSink::Driver(outbox, _) => outbox.most(peer),
         }
@@ -125,7 +125,7 @@ impl DatagramSink for TransportSink<'_> {
                 return outbox.send(peer, parts);
             }
         };
-        let SocketOutbox { ways, waiting, bytes, scratch, sent } = &mut **outbox;
+        let SocketOutbox { path_mtu, waiting, bytes, scratch, sent } = &mut **outbox;
         scratch.clear();
         for part in parts {
             scratch.extend_from_slice(part);
@@ -136,7 +136,7 @@ impl DatagramSink for TransportSink<'_> {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 // Any other error loses the datagram, as a network may; retransmission and deadlines answer for it.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
-                    return ways.iter().for_each(|ways| ways.refused(peer, scratch.len()));
+                    return path_mtu.iter().for_each(|path_mtu| path_mtu.refused(peer, scratch.len()));
                 }
                 _ => return,
             }
@@ -176,19 +176,19 @@ impl RequestDispatcher {
             Route::Home => 0,
             Route::Worker(worker) => worker,
         };
-        let (mut ways, mut other) = (None, None);
-        let way = match &config.drivers {
+        let (mut path_mtu, mut other) = (None, None);
+        let transport = match &config.drivers {
             None => {
                 let socket = bind_socket(&config).await?;
-                ways = Some(net::KernelPathMtu::of(socket.as_fd(), socket.local_addr()?.ip()));
+                path_mtu = Some(net::KernelPathMtu::of(socket.as_fd(), socket.local_addr()?.ip()));
                 ClientTransport::Socket(socket)
             }
             Some(drivers) => {
                 let driver = drivers.open().map_err(|text| Error::Io { text })?;
                 let (burst, outbox) = (driver.burst(), driver.outbox());
-                let way = ClientTransport::Driver(driver.waker());
+                let transport = ClientTransport::Driver(driver.waker());
                 other = Some(Box::new(DriverIo { driver, burst, outbox }));
-                way
+                transport
             }
         };
         let waiter = other.as_ref().map(|other| other.driver.waiter());
@@ -200,14 +200,14 @@ impl RequestDispatcher {
             sessions: vec![session],
             current: 0,
             route,
-            outbox: SocketOutbox { ways, ..SocketOutbox::default() },
+            outbox: SocketOutbox { path_mtu, ..SocketOutbox::default() },
             other,
             wakeup_us: 0,
             closed: false,
             stats: Stats::default(),
         };
         let (state, wake) = (Mutex::new(state), Notify::new());
-        let shared = Arc::new(DispatcherShared { way, state, wake, epoch, epoch_ms, config });
+        let shared = Arc::new(DispatcherShared { transport, state, wake, epoch, epoch_ms, config });
         let guard = ShutdownGuard(Arc::clone(&shared));
         let background = match waiter {
             None => BackgroundWorker::Task(tokio::spawn(run_socket_task(guard)).abort_handle()),
@@ -277,7 +277,7 @@ impl Drop for RequestDispatcher {
             BackgroundWorker::Task(task) => task.abort(),
             BackgroundWorker::Thread(thread) => {
                 self.shared.state.lock().closed = true;
-                self.shared.rouse();
+                self.shared.wake();
                 // The thread is between two polls: the driver is given back when this returns. A panic there was
                 // reported where it happened.
                 let _ended = thread.take().map(JoinHandle::join);
@@ -327,7 +327,7 @@ impl DispatcherShared {
         let now_us = self.now_us();
         let Some(session) = state.sessions.get_mut(state.current) else { return Err(Error::Closed) };
         state.stats.requests += 1;
-        let tx = TransportSink::over(&self.way, &mut state.outbox, state.other.as_mut());
+        let tx = TransportSink::over(&self.transport, &mut state.outbox, state.other.as_mut());
         let mut tx = tx.ok_or(Error::Closed)?;
         session.submit(now_us, waiter, message, deadline, &mut tx, &mut deliver)?;
         let due_us = session.poll(now_us, &mut tx, &mut deliver).unwrap_or(u64::MAX);
@@ -342,14 +342,14 @@ impl DispatcherShared {
         state.wakeup_us = state.wakeup_us.min(due_us);
         drop(guard);
         if wake {
-            self.rouse();
+            self.wake();
         }
         Ok(())
     }
 
     /// Makes the background task or thread look again.
-    fn rouse(&self) {
-        match &self.way {
+    fn wake(&self) {
+        match &self.transport {
             ClientTransport::Socket(_) => self.wake.notify_one(),
             ClientTransport::Driver(waker) => waker.wake(),
         }
@@ -459,7 +459,7 @@ fn run_driver_thread(guard: &ShutdownGuard, waiter: &net::DriverWaiter) {
 
 async fn run_socket_task(guard: ShutdownGuard) {
     let shared = &guard.0;
-    let ClientTransport::Socket(socket) = &shared.way else { return };
+    let ClientTransport::Socket(socket) = &shared.transport else { return };
     let mut buffer = vec![0; MAX_DATAGRAM_CEILING];
     loop {
         let (due_us, more, writing) = shared.turn(socket, &mut buffer);

@@ -294,8 +294,10 @@ impl FakeWorkerPort {
                 RequestAdmission::Stale => Some(answer_all_with(&header, &operations, RpcStatus::Stale)),
                 RequestAdmission::PreviousStart => {
                     let number = STALE_PREVIOUS_START;
-                    let answers: Vec<Operation<'_>> =
-                        operations.iter().map(|asked| Operation { number, ..asked.answer(RpcStatus::Stale) }).collect();
+                    let answers: Vec<Operation<'_>> = operations
+                        .iter()
+                        .map(|operation| Operation { number, ..operation.answer(RpcStatus::Stale) })
+                        .collect();
                     Some(encode_message(&header, &answers))
                 }
             }
@@ -396,10 +398,11 @@ impl FakeStore {
     }
 
     /// Looks at three records at most, expired ones too, so that a client has to go on.
-    fn range(&self, asked: &Operation<'_>) -> FakeOutcome {
+    fn range(&self, operation: &Operation<'_>) -> FakeOutcome {
         const MOST: usize = 3;
-        let (backward, limit) = (asked.number & RANGE_BACKWARD != 0, asked.number & !RANGE_BACKWARD);
-        let inside = |key: &&Vec<u8>| &key[..] >= asked.key && (asked.value.is_empty() || &key[..] < asked.value);
+        let (backward, limit) = (operation.number & RANGE_BACKWARD != 0, operation.number & !RANGE_BACKWARD);
+        let inside =
+            |key: &&Vec<u8>| &key[..] >= operation.key && (operation.value.is_empty() || &key[..] < operation.value);
         let mut keys: Vec<_> = self.records.keys().map(|(_, key)| key).filter(inside).collect();
         keys.sort();
         if backward {
@@ -442,13 +445,13 @@ impl FakeStore {
 
     fn put(&mut self, operation: &Operation<'_>) -> FakeOutcome {
         let old = self.get(operation.key).map(|stored| stored.version);
-        let holds = match operation.condition {
+        let is_met = match operation.condition {
             Condition::Always => true,
             Condition::Absent => old.is_none(),
             Condition::Present => old.is_some(),
             Condition::Version => old == Some(operation.number),
         };
-        if !holds {
+        if !is_met {
             return (RpcStatus::Conflict, 0, 0, Vec::new());
         }
         let (ttl, value) = if operation.flags & OP_FLAG_TTL != 0 {

@@ -129,8 +129,14 @@ impl Connection {
     }
 
     /// Messages that the window has room for at present. More can be sent; they wait.
+    pub fn free_slots(&self) -> usize {
+        self.session.free_slots()
+    }
+
+    /// The former name of [`Connection::free_slots`].
+    #[deprecated(note = "call `free_slots`")]
     pub fn room(&self) -> usize {
-        self.session.room()
+        self.free_slots()
     }
 
     /// An empty message, in a buffer used before.
@@ -138,22 +144,22 @@ impl Connection {
         Message::reuse(self.session.buffer())
     }
 
-    /// Queues a message for the next [`Connection::flush`] or [`Connection::poll`]. Its answer comes with `mark`.
+    /// Queues a message for the next [`Connection::flush`] or [`Connection::poll`]. Its answer comes with `tag`.
     ///
     /// # Errors
     /// [`Error::TooLarge`] or [`Error::Busy`]; it will not be sent then.
-    pub fn send(&mut self, mark: u64, message: Message) -> Result<(), Error> {
-        self.send_at(Instant::now(), mark, message)
+    pub fn send(&mut self, tag: u64, message: Message) -> Result<(), Error> {
+        self.send_at(Instant::now(), tag, message)
     }
 
     /// The same for a caller that has just read the clock.
-    pub(crate) fn send_at(&mut self, now: Instant, mark: u64, message: Message) -> Result<(), Error> {
+    pub(crate) fn send_at(&mut self, now: Instant, tag: u64, message: Message) -> Result<(), Error> {
         let now_us = self.us_at(now);
         let message = message.finish(self.tenant)?;
         let failed = &mut self.failed;
-        self.session.submit(now_us, mark, message, self.deadline, &mut self.outbox, &mut |mark, result| {
+        self.session.submit(now_us, tag, message, self.deadline, &mut self.outbox, &mut |tag, result| {
             if let Err(error) = result {
-                failed.push((mark, error));
+                failed.push((tag, error));
             }
         })
     }
@@ -176,13 +182,13 @@ impl Connection {
         let now_us = self.us_at(now);
         self.flush();
         let mut ended = 0;
-        for (mark, error) in self.failed.drain(..) {
+        for (tag, error) in self.failed.drain(..) {
             ended += 1;
-            each(mark, Err(error));
+            each(tag, Err(error));
         }
-        let mut out = |mark: u64, result: Result<SessionResponse<'_>, Error>| {
+        let mut out = |tag: u64, result: Result<SessionResponse<'_>, Error>| {
             ended += 1;
-            each(mark, result.map(|answer| Response { answer }));
+            each(tag, result.map(|answer| Response { answer }));
         };
         let received = self.driver.receive(&mut self.burst);
         if received > 0 {

@@ -38,7 +38,7 @@ type PendingRequest<T> = TaggedRequest<RequestContext<T>>;
 /// The state of a request besides its message.
 struct RequestContext<T> {
     /// The caller's mark; `None` for the session's own hello.
-    mark: Option<T>,
+    tag: Option<T>,
     deadline: Duration,
     ends_us: u64,
     sent_us: u64,
@@ -82,7 +82,7 @@ pub(crate) struct ClientSession<T> {
     server: Option<ServerTopology>,
     renewals: u64,
     /// Requests in a row that no server answered in time, each sent after the one before it was given up.
-    unheard: u32,
+    silent_timeouts: u32,
     /// The time of the last of these timeouts.
     last_timeout_us: u64,
     ended: Vec<FailedRequest<RequestContext<T>>>,
@@ -128,7 +128,7 @@ impl<T> ClientSession<T> {
             queue_check_us: None,
             server: None,
             renewals: 0,
-            unheard: 0,
+            silent_timeouts: 0,
             last_timeout_us: 0,
             ended: Vec::new(),
             buffers: Vec::new(),
@@ -155,11 +155,11 @@ impl<T> ClientSession<T> {
 
     /// Requests without an answer, sent or waiting.
     pub(crate) fn waiting(&self) -> usize {
-        self.endpoint.held().requests + self.queue.len()
+        self.endpoint.usage().requests + self.queue.len()
     }
 
     /// Messages that would be sent at once if they were submitted now.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn free_slots(&self) -> usize {
         if self.phase == SessionPhase::Ready && self.queue.is_empty() {
             (self.window - (self.sequence - self.acked).min(self.window)) as usize
         } else {
@@ -186,11 +186,11 @@ impl<T> ClientSession<T> {
     /// Takes a finished message to be sent now or as soon as the window has room.
     ///
     /// # Errors
-    /// [`Error::Busy`] when too many wait already; `mark` is dropped then.
+    /// [`Error::Busy`] when too many wait already; `tag` is dropped then.
     pub(crate) fn submit(
         &mut self,
         now_us: u64,
-        mark: T,
+        tag: T,
         message: Vec<u8>,
         deadline: Duration,
         tx: &mut impl DatagramSink,
@@ -201,10 +201,10 @@ impl<T> ClientSession<T> {
         }
         let deadline = deadline.min(limits::MAX_DEADLINE);
         let ends_us = now_us + deadline.as_micros() as u64;
-        let (mark, sent_us, session, sequence, restarts) = (Some(mark), 0, 0, 0, 0);
+        let (tag, sent_us, session, sequence, restarts) = (Some(tag), 0, 0, 0, 0);
         let pending = TaggedRequest {
             message,
-            mark: RequestContext { mark, deadline, ends_us, sent_us, session, sequence, restarts },
+            tag: RequestContext { tag, deadline, ends_us, sent_us, session, sequence, restarts },
         };
         if self.queue.is_empty() && self.has_window() {
             // The usual case: it need not wait.
@@ -269,11 +269,11 @@ impl<T> ClientSession<T> {
 
     /// Says hello under the present session id; requests wait for its answer.
     fn greet(&mut self, now_us: u64, tx: &mut impl DatagramSink) {
-        let Some(deadline) = self.queue.front().map(|front| front.mark.deadline) else { return };
+        let Some(deadline) = self.queue.front().map(|front| front.tag.deadline) else { return };
         if let Some(seal) = self.seal.as_mut().filter(|seal| !seal.is_ready()) {
             return seal.begin(now_us, tx);
         }
-        if self.say_hello(now_us, deadline, tx) {
+        if self.send_hello(now_us, deadline, tx) {
             self.phase = SessionPhase::LoggingIn;
         }
     }
@@ -287,11 +287,11 @@ impl<T> ClientSession<T> {
             seal.begin(now_us, tx);
         }
         if self.has_window() {
-            self.say_hello(now_us, deadline, tx);
+            self.send_hello(now_us, deadline, tx);
         }
     }
 
-    fn say_hello(&mut self, now_us: u64, deadline: Duration, tx: &mut impl DatagramSink) -> bool {
+    fn send_hello(&mut self, now_us: u64, deadline: Duration, tx: &mut impl DatagramSink) -> bool {
         let mut hello = Message::reuse(self.buffer());
         // In a sealed session the handshake has shown the token; it does not travel.
         let token = if self.seal.is_some() { &[] } else { self.login.token.as_bytes() };
@@ -299,8 +299,8 @@ impl<T> ClientSession<T> {
         let Ok(message) = hello.finish(self.login.tenant) else { return false };
         let ends_us = now_us + deadline.as_micros() as u64;
         let (sent_us, session, sequence, restarts) = (now_us, self.id, 0, 0);
-        let about = RequestContext { mark: None, deadline, ends_us, sent_us, session, sequence, restarts };
-        self.send(now_us, TaggedRequest { message, mark: about }, tx).is_ok()
+        let about = RequestContext { tag: None, deadline, ends_us, sent_us, session, sequence, restarts };
+        self.send(now_us, TaggedRequest { message, tag: about }, tx).is_ok()
     }
 
     fn send(
@@ -309,11 +309,11 @@ impl<T> ClientSession<T> {
         mut pending: PendingRequest<T>,
         tx: &mut impl DatagramSink,
     ) -> Result<(), (PendingRequest<T>, RequestError)> {
-        let (about, sequence) = (&mut pending.mark, self.sequence + 1);
+        let (about, sequence) = (&mut pending.tag, self.sequence + 1);
         (about.session, about.sequence, about.sent_us) = (self.id, sequence, now_us);
         let life_us = about.ends_us.saturating_sub(now_us).max(1);
         stamp_session(&mut pending.message, self.id, sequence, self.acked);
-        self.endpoint.ask(now_us, life_us, pending, &mut SessionSink::of(&mut self.seal, tx))?;
+        self.endpoint.send_tagged(now_us, life_us, pending, &mut SessionSink::of(&mut self.seal, tx))?;
         self.sequence = sequence;
         self.done.push_back(false);
         if sequence as u32 == u32::MAX {
@@ -345,8 +345,8 @@ impl<T> ClientSession<T> {
         out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) {
         self.recycle_buffer(pending.message);
-        if let Some(mark) = pending.mark.mark {
-            out(mark, result);
+        if let Some(tag) = pending.tag.tag {
+            out(tag, result);
         }
     }
 
@@ -383,10 +383,10 @@ impl<T> ClientSession<T> {
         let Some(response) = self.endpoint.receive(now_us, packet, &mut SessionSink::of(&mut self.seal, tx)) else {
             return;
         };
-        let (pending, answer) = (response.asked, response.message);
-        self.unheard = 0;
-        self.settle(pending.mark.session, pending.mark.sequence);
-        if pending.mark.mark.is_none() {
+        let (pending, answer) = (response.request, response.message);
+        self.silent_timeouts = 0;
+        self.settle(pending.tag.session, pending.tag.sequence);
+        if pending.tag.tag.is_none() {
             self.greeted(pending, &answer, out);
             self.endpoint.start_mtu_probing(now_us);
             self.recycle(answer);
@@ -406,7 +406,7 @@ impl<T> ClientSession<T> {
         answer: &[u8],
         out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) {
-        let current = hello.mark.session == self.id;
+        let current = hello.tag.session == self.id;
         self.recycle_buffer(hello.message);
         if !current {
             return;
@@ -458,15 +458,14 @@ impl<T> ClientSession<T> {
         unknown: SessionRejection,
         out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) {
-        if pending.mark.session == self.id && self.phase == SessionPhase::Ready {
+        if pending.tag.session == self.id && self.phase == SessionPhase::Ready {
             self.reset_after_restart();
         }
-        let sent_once =
-            now_us.saturating_sub(pending.mark.sent_us) < FIRST_RTO_US && unknown != SessionRejection::Stale;
-        if pending.mark.restarts >= limits::MAX_REQUEUES {
+        let sent_once = now_us.saturating_sub(pending.tag.sent_us) < FIRST_RTO_US && unknown != SessionRejection::Stale;
+        if pending.tag.restarts >= limits::MAX_REQUEUES {
             self.finish(pending, Err(unknown.error()), out);
         } else if sent_once || is_idempotent(&pending.message) {
-            pending.mark.restarts += 1;
+            pending.tag.restarts += 1;
             self.queue.push_front(pending);
         } else {
             self.finish(pending, Err(Error::Stale), out);
@@ -482,8 +481,8 @@ impl<T> ClientSession<T> {
     ) -> Option<u64> {
         let seal_us = self.poll_seal(now_us, tx, out);
         let ended = &mut self.ended;
-        let way = &mut SessionSink::of(&mut self.seal, tx);
-        let mut due_us = self.endpoint.poll_timers(now_us, way, &mut |one| ended.push(one));
+        let route = &mut SessionSink::of(&mut self.seal, tx);
+        let mut due_us = self.endpoint.poll_timers(now_us, route, &mut |one| ended.push(one));
         if !self.ended.is_empty() {
             if let Some(deadline) = self.give_up(now_us, out) {
                 self.repeat_login(now_us, deadline, tx);
@@ -515,7 +514,7 @@ impl<T> ClientSession<T> {
             HandshakeRefusal::Tenant => Error::UnknownTenant,
         };
         self.reset();
-        self.fail_matching(&error, out, |pending| pending.mark.mark.is_none() || is_idempotent(&pending.message));
+        self.fail_matching(&error, out, |pending| pending.tag.tag.is_none() || is_idempotent(&pending.message));
         None
     }
 
@@ -526,23 +525,22 @@ impl<T> ClientSession<T> {
         out: &mut impl FnMut(T, Result<SessionResponse<'_>, Error>),
     ) -> Option<Duration> {
         let (mut ended, mut again) = (std::mem::take(&mut self.ended), None);
-        for FailedRequest { asked: pending, failure, .. } in ended.drain(..) {
-            self.settle(pending.mark.session, pending.mark.sequence);
-            let is_current = pending.mark.session == self.id;
-            if is_current && pending.mark.mark.is_none() && self.phase == SessionPhase::LoggingIn {
+        for FailedRequest { request: pending, failure, .. } in ended.drain(..) {
+            self.settle(pending.tag.session, pending.tag.sequence);
+            let is_current = pending.tag.session == self.id;
+            if is_current && pending.tag.tag.is_none() && self.phase == SessionPhase::LoggingIn {
                 // No server answered the hello: the next request says it again.
                 self.reset();
-            } else if is_current && failure == RequestFailure::TimedOut && pending.mark.sent_us >= self.last_timeout_us
-            {
+            } else if is_current && failure == RequestFailure::TimedOut && pending.tag.sent_us >= self.last_timeout_us {
                 // One counts of many requests that the same silence ends at once.
-                (self.unheard, self.last_timeout_us) = (self.unheard + 1, now_us);
-                if self.unheard == limits::TIMEOUTS_BEFORE_HELLO {
-                    (self.unheard, again) = (0, Some(pending.mark.deadline));
+                (self.silent_timeouts, self.last_timeout_us) = (self.silent_timeouts + 1, now_us);
+                if self.silent_timeouts == limits::TIMEOUTS_BEFORE_HELLO {
+                    (self.silent_timeouts, again) = (0, Some(pending.tag.deadline));
                 }
             }
             let error = match failure {
                 RequestFailure::Refused if is_idempotent(&pending.message) => Error::Overloaded,
-                RequestFailure::Refused | RequestFailure::TimedOut => Error::Timeout { after: pending.mark.deadline },
+                RequestFailure::Refused | RequestFailure::TimedOut => Error::Timeout { after: pending.tag.deadline },
             };
             self.finish(pending, Err(error), out);
         }
@@ -554,8 +552,8 @@ impl<T> ClientSession<T> {
         self.queue_check_us = Some(now_us + limits::QUEUE_CHECK_INTERVAL_US);
         for _ in 0..self.queue.len() {
             let Some(pending) = self.queue.pop_front() else { break };
-            if pending.mark.ends_us <= now_us {
-                let after = pending.mark.deadline;
+            if pending.tag.ends_us <= now_us {
+                let after = pending.tag.deadline;
                 self.finish(pending, Err(Error::Timeout { after }), out);
             } else {
                 self.queue.push_back(pending);

@@ -28,18 +28,18 @@ impl DynamicThreshold {
         self.capacity.saturating_sub(used)
     }
 
-    /// Returns whether an owner that holds `held` of the `used` units may take one more.
+    /// Returns whether an owner that holds `owned` of the `used` units may take one more.
     #[inline]
-    pub const fn admits(self, used: usize, held: usize) -> bool {
-        held < self.free(used).saturating_mul(ALPHA)
+    pub const fn admits(self, used: usize, owned: usize) -> bool {
+        owned < self.free(used).saturating_mul(ALPHA)
     }
 
     /// Returns whether it may take `size` more at once, for many units in large pieces, such as bytes. Both sides are
     /// counted as they will be then.
     #[inline]
-    pub const fn admits_size(self, used: usize, held: usize, size: usize) -> bool {
+    pub const fn admits_size(self, used: usize, owned: usize, size: usize) -> bool {
         let after = used.saturating_add(size);
-        after <= self.capacity && held.saturating_add(size) <= self.free(after).saturating_mul(ALPHA)
+        after <= self.capacity && owned.saturating_add(size) <= self.free(after).saturating_mul(ALPHA)
     }
 }
 
@@ -52,15 +52,15 @@ mod tests {
     #[test]
     fn each_of_n_greedy_owners_gets_two_of_2n_plus_1_parts() {
         for owners in [1usize, 2, 5, 30] {
-            let (pool, mut held) = (DynamicThreshold::of(10_000), vec![0; owners]);
+            let (pool, mut owned) = (DynamicThreshold::of(10_000), vec![0; owners]);
             // The owners take in rotation, so that none is late.
-            while held.iter().any(|own| pool.admits(held.iter().sum(), *own)) {
+            while owned.iter().any(|own| pool.admits(owned.iter().sum(), *own)) {
                 for owner in 0..owners {
-                    held[owner] += usize::from(pool.admits(held.iter().sum(), held[owner]));
+                    owned[owner] += usize::from(pool.admits(owned.iter().sum(), owned[owner]));
                 }
             }
             let part = 10_000 * ALPHA / (ALPHA * owners + 1);
-            assert!(held.iter().all(|own| own.abs_diff(part) <= 2), "{owners}: {held:?}, {part} each");
+            assert!(owned.iter().all(|own| own.abs_diff(part) <= 2), "{owners}: {owned:?}, {part} each");
         }
     }
 
@@ -72,16 +72,16 @@ mod tests {
             capacity in 30_000usize..100_000,
             steps in prop::collection::vec((0usize..8, prop_oneof![Just(None), (1usize..20_000).prop_map(Some)]), 1..500),
         ) {
-            let (pool, mut held) = (DynamicThreshold::of(capacity), [0; 8]);
+            let (pool, mut owned) = (DynamicThreshold::of(capacity), [0; 8]);
             for (owner, size) in steps {
-                let used = held.iter().sum();
+                let used = owned.iter().sum();
                 let may = match size {
-                    Some(size) => pool.admits_size(used, held[owner], size),
-                    None => pool.admits(used, held[owner]),
+                    Some(size) => pool.admits_size(used, owned[owner], size),
+                    None => pool.admits(used, owned[owner]),
                 };
-                held[owner] += if may { size.unwrap_or(1) } else { 0 };
-                let used: usize = held.iter().sum();
-                prop_assert!(capacity.saturating_sub(used) >= capacity / 3_usize.pow(8) - 1, "{:?}", held);
+                owned[owner] += if may { size.unwrap_or(1) } else { 0 };
+                let used: usize = owned.iter().sum();
+                prop_assert!(capacity.saturating_sub(used) >= capacity / 3_usize.pow(8) - 1, "{:?}", owned);
                 prop_assert!(pool.admits(used, 0));
             }
         }

@@ -104,27 +104,27 @@ pub fn server(bytes: &[u8]) {
     let mut endpoint = ServerEndpoint::new(limits);
     let (mut now_us, mut out): (u64, Vec<(PeerAddr, Vec<u8>)>) = (0, Vec::new());
     while !input.done() {
-        let who = peer(input.byte() % 3);
+        let sender = peer(input.byte() % 3);
         match input.byte() % 4 {
             0 => now_us += input.number(3),
             1 => {
                 // The session and sequence are zero, so that the fuzzer's acks can name the response.
                 let message = vec![0; input.number(2) as usize % 24_000];
-                endpoint.respond(now_us, who, u16::from(input.byte() % 4), &message, &mut out);
+                endpoint.respond(now_us, sender, u16::from(input.byte() % 4), &message, &mut out);
             }
             _ => {
                 let packet = datagram(input, b"payload", None);
-                if let Some(request) = endpoint.receive_for_owner(now_us, who, &packet, &mut out, || 1) {
-                    assert_eq!(request.peer, who);
+                if let Some(request) = endpoint.receive_for_owner(now_us, sender, &packet, &mut out, || 1) {
+                    assert_eq!(request.peer, sender);
                     assert!(request.message.len() <= limits.max_message.max(packet.len()));
                     endpoint.recycle(request.message);
                 }
             }
         }
         endpoint.poll_timers(now_us, &mut out);
-        let held = endpoint.held();
-        assert!(held.partial_bytes <= limits.partial_bytes && held.partials <= limits.partials);
-        assert!(held.outgoing_bytes <= limits.outgoing_bytes && held.completed <= limits.completed);
+        let usage = endpoint.usage();
+        assert!(usage.partial_bytes <= limits.partial_bytes && usage.partials <= limits.partials);
+        assert!(usage.outgoing_bytes <= limits.outgoing_bytes && usage.completed <= limits.completed);
         assert!(out.iter().all(|(_, datagram)| datagram.len() <= limits.largest_datagram));
         out.clear();
     }
@@ -134,7 +134,7 @@ pub fn server(bytes: &[u8]) {
         turns += 1;
         assert!(turns < 10_000, "timers must come to an end");
     }
-    assert_eq!(endpoint.held(), Default::default(), "memory is left when time has passed");
+    assert_eq!(endpoint.usage(), Default::default(), "memory is left when time has passed");
 }
 
 /// Datagrams into a client: no panic, an answer only to what was asked, every request ends, and all memory is freed.
@@ -171,15 +171,15 @@ pub fn client(bytes: &[u8]) {
                 let mut packet = datagram(input, &[0; 32], Some(4000));
                 patch_ident(&mut packet, &open);
                 if let Some(response) = endpoint.receive(now_us, &packet, &mut out) {
-                    let asked = open.remove(&response.request_id).expect("an answer to what was not asked");
-                    assert_eq!(asked[8..24], response.message[8..24], "an answer to another request");
+                    let requested = open.remove(&response.request_id).expect("an answer to what was not asked");
+                    assert_eq!(requested[8..24], response.message[8..24], "an answer to another request");
                     endpoint.recycle(response.message);
                 }
             }
         }
         endpoint.poll_timers(now_us, &mut out, &mut |ended| assert!(open.remove(&ended.request_id).is_some()));
-        let held = endpoint.held();
-        assert!(held.response_bytes <= limits.response_bytes && held.requests == open.len());
+        let usage = endpoint.usage();
+        assert!(usage.response_bytes <= limits.response_bytes && usage.requests == open.len());
         out.clear();
     }
     let mut turns = 0;
@@ -191,13 +191,13 @@ pub fn client(bytes: &[u8]) {
         assert!(turns < 10_000, "timers must come to an end");
     }
     assert!(open.is_empty(), "a request did not end");
-    assert_eq!(endpoint.held(), Default::default(), "memory is left when time has passed");
+    assert_eq!(endpoint.usage(), Default::default(), "memory is left when time has passed");
 }
 
 /// Gives a packet the request id (and for long ones the digest) of a request in flight, which the fuzzer cannot guess.
 fn patch_ident(packet: &mut [u8], open: &HashMap<u16, Vec<u8>>) {
-    let Some(id_place) = packet.get(4..6) else { return };
-    let pick = usize::from(id_place[1]);
+    let Some(id_bytes) = packet.get(4..6) else { return };
+    let pick = usize::from(id_bytes[1]);
     let mut ids: Vec<&u16> = open.keys().collect();
     ids.sort_unstable();
     let Some(id) = ids.get(pick % ids.len().max(1)) else { return };
@@ -225,26 +225,26 @@ pub fn once_exact(bytes: &[u8]) {
     let mut window = ReplyCache::new(limits);
     let mut model: HashMap<(u8, u64), ModelSession> = HashMap::new();
     while !input.done() {
-        let (choice, who, session) = (input.byte(), input.byte() % 2, u64::from(input.byte() % 3));
+        let (choice, sender, session) = (input.byte(), input.byte() % 2, u64::from(input.byte() % 3));
         let sequence = u64::from(input.byte() % 64);
         match choice % 4 {
             0 | 1 => {
                 let acked = if choice & 4 == 0 { sequence.saturating_sub(40) } else { u64::from(input.byte() % 64) };
-                let expected = model_admit(&mut model, (who, session), sequence, acked, 32);
-                assert_eq!(window.admit(0, peer(who), TENANT, session, sequence, acked), expected.as_admission());
+                let expected = model_admit(&mut model, (sender, session), sequence, acked, 32);
+                assert_eq!(window.admit(0, peer(sender), TENANT, session, sequence, acked), expected.as_admission());
             }
             2 => {
                 let answer = vec![choice; usize::from(input.byte())];
-                window.complete(peer(who), TENANT, session, sequence, &answer);
-                if let Some(slow) = model.get_mut(&(who, session))
+                window.complete(peer(sender), TENANT, session, sequence, &answer);
+                if let Some(slow) = model.get_mut(&(sender, session))
                     && let Some(entry @ None) = slow.requests.get_mut(&sequence)
                 {
                     *entry = Some(answer);
                 }
             }
             _ => {
-                window.cancel(peer(who), TENANT, session, sequence);
-                if let Some(slow) = model.get_mut(&(who, session))
+                window.cancel(peer(sender), TENANT, session, sequence);
+                if let Some(slow) = model.get_mut(&(sender, session))
                     && slow.requests.get(&sequence) == Some(&None)
                 {
                     slow.requests.remove(&sequence);
@@ -321,22 +321,22 @@ pub fn once_tight(bytes: &[u8]) {
     let mut ran: HashMap<(u8, u64, u64), LastExecution> = HashMap::new();
     let mut now_us = 0;
     while !input.done() {
-        let (choice, who, session) = (input.byte(), input.byte() % 4, u64::from(input.byte() % 3));
+        let (choice, sender, session) = (input.byte(), input.byte() % 4, u64::from(input.byte() % 3));
         let sequence = u64::from(input.byte() % 40) + 1;
-        let name = (who, session, sequence);
+        let name = (sender, session, sequence);
         match choice % 8 {
             0 => now_us += input.number(2) % (LIFE_US / 2),
             1 | 2 => {
                 let answer = vec![sequence as u8; input.number(2) as usize % 6000];
-                window.complete(peer(who), u32::from(who), session, sequence, &answer);
+                window.complete(peer(sender), u32::from(sender), session, sequence, &answer);
                 if let Some((_, slot @ None)) = ran.get_mut(&name) {
                     *slot = Some(answer);
                 }
             }
-            3 => window.cancel(peer(who), u32::from(who), session, u64::MAX - sequence),
+            3 => window.cancel(peer(sender), u32::from(sender), session, u64::MAX - sequence),
             _ => {
                 let acked = if choice & 8 == 0 { 0 } else { sequence.saturating_sub(10) };
-                match window.admit(now_us, peer(who), u32::from(who), session, sequence, acked) {
+                match window.admit(now_us, peer(sender), u32::from(sender), session, sequence, acked) {
                     RequestAdmission::Execute => {
                         if let Some((at_us, _)) = ran.insert(name, (now_us, None)) {
                             assert!(now_us - at_us >= LIFE_US, "{name:?} ran at {at_us} us and again at {now_us} us");
@@ -365,13 +365,13 @@ pub fn once(bytes: &[u8]) {
 /// are opened, each once, and no peer is sent more than it sent.
 pub fn seal(bytes: &[u8]) {
     use crate::seal::{ClientSeal, SealLimits, ServerSeal, TokenKeys, TokenSource, TokenVerifier};
-    struct Door(TokenVerifier);
-    impl TokenSource for Door {
+    struct Tokens(TokenVerifier);
+    impl TokenSource for Tokens {
         fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)> {
             (tenant == 1 && which == 0).then_some((self.0, 1))
         }
     }
-    let (input, door, at) = (&mut FuzzInput(bytes), Door(TokenKeys::of(b"token").verifier()), peer(1));
+    let (input, tokens, at) = (&mut FuzzInput(bytes), Tokens(TokenKeys::of(b"token").verifier()), peer(1));
     // Half of the inputs find a port that looks at two hellos a second without a cookie.
     let checks_per_s = if bytes.len().is_multiple_of(2) { 3 } else { 20_000 };
     let mut server = ServerSeal::new(SealLimits { checks_per_s, ..SealLimits::default() }, 0);
@@ -398,7 +398,7 @@ pub fn seal(bytes: &[u8]) {
         let whole = datagram.clone();
         let mut out = Vec::new();
         let opened = if here {
-            let part = server.receive(now_us, at, &mut datagram, &door, &mut out);
+            let part = server.receive(now_us, at, &mut datagram, &tokens, &mut out);
             part.map(|(_, part)| datagram[part].to_vec())
         } else {
             let mut opened = Vec::new();

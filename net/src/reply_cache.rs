@@ -126,8 +126,8 @@ pub struct ReplyCache {
     tombstones: [HashSet<u64>; 2],
     rotated_us: u64,
     /// The session that is looked at next for being over, and when one was.
-    look: usize,
-    looked_us: u64,
+    sweep_slot: usize,
+    swept_us: u64,
     start: ServerStart,
     counters: ReplyCacheCounters,
 }
@@ -172,9 +172,9 @@ impl ReplySession {
                 *place = entry;
             }
         }
-        let held: usize = ring.iter().map(|entry| entry.answer.capacity()).sum();
+        let answer_bytes: usize = ring.iter().map(|entry| entry.answer.capacity()).sum();
         self.ring = ring;
-        self.bytes = held + new_len * size_of::<ReplyEntry>();
+        self.bytes = answer_bytes + new_len * size_of::<ReplyEntry>();
     }
 
     /// Frees the buffer of the oldest answer. Returns bytes freed, 0 if there is none.
@@ -214,8 +214,8 @@ impl ReplyCache {
             bytes: 0,
             tombstones: [HashSet::new(), HashSet::new()],
             rotated_us: 0,
-            look: 0,
-            looked_us: 0,
+            sweep_slot: 0,
+            swept_us: 0,
             start: ServerStart::default(),
             counters: ReplyCacheCounters::default(),
         }
@@ -445,16 +445,16 @@ impl ReplyCache {
             self.rotated_us = now_us;
             self.start.age(now_us);
         }
-        if now_us == self.looked_us {
+        if now_us == self.swept_us {
             return;
         }
-        self.looked_us = now_us;
-        self.look = if self.look + 1 < self.sessions.len() { self.look + 1 } else { 0 };
-        if let Some(session) = self.sessions.get(self.look)
+        self.swept_us = now_us;
+        self.sweep_slot = if self.sweep_slot + 1 < self.sessions.len() { self.sweep_slot + 1 } else { 0 };
+        if let Some(session) = self.sessions.get(self.sweep_slot)
             && !session.ring.is_empty()
             && now_us.saturating_sub(session.last_used_us) > 2 * self.limits.retry_lifetime_us
         {
-            self.remove(self.look as u32);
+            self.remove(self.sweep_slot as u32);
         }
     }
 
@@ -465,7 +465,7 @@ impl ReplyCache {
         if sequence == 0 || acked >= sequence || self.tombstones.iter().any(|tombstones| tombstones.contains(&tomb)) {
             return None;
         }
-        let owner = self.owners.enter(name.tenant);
+        let owner = self.owners.index_of(name.tenant);
         if self.owners.is_closed(owner) {
             self.counters.sessions_refused += 1;
             return None;
@@ -548,7 +548,7 @@ impl ReplyCache {
         self.last = NO_SLOT;
         self.free.push(slot);
         self.freed(owner, bytes);
-        self.owners.leave(owner);
+        self.owners.remove_session(owner);
     }
 
     fn unlink(&mut self, slot: u32) {

@@ -107,17 +107,17 @@ mod tests {
 
     #[test]
     fn what_is_out_waits_until_a_value_is_stored_in_it_and_is_no_more_than_may_be() {
-        let kept = RxBufferBudget::new(9, 2000);
-        let fill = || (0..100).filter(|_| kept.take()).count();
-        assert_eq!((fill(), kept.out(), kept.waiting(), kept.refused()), (9, 9, 9, 91));
-        (0..6).for_each(|_| kept.store());
-        assert_eq!((fill(), kept.out(), kept.stored(), kept.waiting()), (0, 9, 6, 3));
+        let budget = RxBufferBudget::new(9, 2000);
+        let fill = || (0..100).filter(|_| budget.take()).count();
+        assert_eq!((fill(), budget.out(), budget.waiting(), budget.refused()), (9, 9, 9, 91));
+        (0..6).for_each(|_| budget.store());
+        assert_eq!((fill(), budget.out(), budget.stored(), budget.waiting()), (0, 9, 6, 3));
         (0..4).for_each(|_| {
-            kept.let_go();
-            kept.give_back();
+            budget.let_go();
+            budget.give_back();
         });
-        assert_eq!((fill(), kept.out(), kept.stored(), kept.waiting()), (4, 9, 2, 7));
-        assert_eq!((kept.max_waiting(), RxBufferBudget::new(1, 2000).max_waiting()), (5, 1), "half of all");
+        assert_eq!((fill(), budget.out(), budget.stored(), budget.waiting()), (4, 9, 2, 7));
+        assert_eq!((budget.max_waiting(), RxBufferBudget::new(1, 2000).max_waiting()), (5, 1), "half of all");
         assert!(!RxBufferBudget::new(0, 2000).take());
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct SharedBytesVTable {
     /// Holds once more.
-    pub hold: unsafe extern "C" fn(owner: *mut c_void),
+    pub add_ref: unsafe extern "C" fn(owner: *mut c_void),
     /// Releases one hold. After the last one the bytes may be freed.
     pub release: unsafe extern "C" fn(owner: *mut c_void),
 }
@@ -104,7 +104,7 @@ impl Clone for SharedBytes {
     #[inline]
     fn clone(&self) -> SharedBytes {
         // SAFETY: a hold is left: this one.
-        unsafe { (self.keeper.hold)(self.owner.as_ptr()) };
+        unsafe { (self.keeper.add_ref)(self.owner.as_ptr()) };
         SharedBytes { bytes: self.bytes, owner: self.owner, keeper: self.keeper }
     }
 }
@@ -128,11 +128,11 @@ struct ArcOwner<T>(std::marker::PhantomData<T>);
 
 impl<T: Send + Sync + 'static> ArcOwner<T> {
     const KEEPER: &'static SharedBytesVTable =
-        &SharedBytesVTable { hold: ArcOwner::<T>::hold, release: ArcOwner::<T>::release };
+        &SharedBytesVTable { add_ref: ArcOwner::<T>::add_ref, release: ArcOwner::<T>::release };
 
     /// # Safety
     /// `owner` is what an arc of this type points to, and a count of it is left.
-    unsafe extern "C" fn hold(owner: *mut c_void) {
+    unsafe extern "C" fn add_ref(owner: *mut c_void) {
         // SAFETY: the caller's promise.
         unsafe { Arc::increment_strong_count(owner.cast::<T>().cast_const()) };
     }

@@ -77,7 +77,7 @@ struct SimClient {
     sequence: u64,
     acked: u64,
     done: Vec<u64>,
-    asked: HashMap<u16, SimRequest>,
+    open: HashMap<u16, SimRequest>,
     left: u64,
 }
 
@@ -147,12 +147,12 @@ impl SimRun {
             sequence: first_sequence(self.start),
             acked: first_sequence(self.start),
             done: Vec::new(),
-            asked: HashMap::new(),
+            open: HashMap::new(),
             left,
         }
     }
 
-    fn say(&mut self, line: impl FnOnce() -> String) {
+    fn log(&mut self, line: impl FnOnce() -> String) {
         if self.tracing {
             self.trace.push(format!("{:>10} us  {}", self.now_us, line()));
         }
@@ -178,7 +178,7 @@ impl SimRun {
                 }
             }
             if self.dice.percent(self.world.loss) {
-                self.say(|| format!("network loses {} bytes to {to}", datagram.len()));
+                self.log(|| format!("network loses {} bytes to {to}", datagram.len()));
                 continue;
             }
             let copies = 1 + u64::from(self.dice.percent(self.world.duplication));
@@ -235,14 +235,14 @@ impl SimRun {
         self.seal = self.seal.as_ref().map(|_| new_seal());
         self.stored = SharedValues::default();
         let start = self.start;
-        self.say(|| format!("the server restarts: it is start {start}"));
+        self.log(|| format!("the server restarts: it is start {start}"));
     }
 
     fn play(&mut self) -> Result<SimReport, String> {
         let mut turns = 0u64;
         loop {
             for client in 0..self.clients.len() {
-                self.ask(client)?;
+                self.send_request(client)?;
             }
             let timer_us = self.run_timers()?;
             let event_us = self.events.peek().map(|Reverse((time_us, _))| *time_us);
@@ -281,7 +281,7 @@ impl SimRun {
         for index in 0..self.clients.len() {
             let (mut sent, mut ended) = (SentDatagrams::new(), Vec::new());
             let client = &mut self.clients[index];
-            let wanted = client.left > 0 || !client.asked.is_empty();
+            let wanted = client.left > 0 || !client.open.is_empty();
             let seal_us = client.seal.as_mut().and_then(|seal| seal.poll(self.now_us, wanted, &mut sent));
             let out = &mut SimClientSink(&mut client.seal, &mut sent);
             let due_us = client.endpoint.poll_timers(self.now_us, out, &mut |end| ended.push(end));
@@ -292,13 +292,13 @@ impl SimRun {
             self.transmit(sent, Some(index));
             for end in ended {
                 let client = &mut self.clients[index];
-                let asked = client.asked.remove(&end.request_id).ok_or("a request ended that was not open")?;
-                self.settle(index, &asked);
+                let open = client.open.remove(&end.request_id).ok_or("a request ended that was not open")?;
+                self.settle(index, &open);
                 self.report.timed_out += 1;
                 let refused = end.failure == RequestFailure::Refused;
-                self.say(|| format!("client {index} gives up {} (refused: {refused})", asked.sequence));
-                if asked.once {
-                    self.check_ran_at_most_once(index, &asked)?;
+                self.log(|| format!("client {index} gives up {} (refused: {refused})", open.sequence));
+                if open.once {
+                    self.check_ran_at_most_once(index, &open)?;
                 }
             }
         }
@@ -306,13 +306,13 @@ impl SimRun {
     }
 
     /// A client restarts, or asks for something, if it may.
-    fn ask(&mut self, index: usize) -> Result<(), String> {
-        while self.clients[index].left > 0 && self.clients[index].asked.len() < self.world.in_flight.min(32) {
+    fn send_request(&mut self, index: usize) -> Result<(), String> {
+        while self.clients[index].left > 0 && self.clients[index].open.len() < self.world.in_flight.min(32) {
             if self.dice.below(1000) < self.world.restarts {
                 let (peer, left) = (self.clients[index].peer, self.clients[index].left);
-                self.report.abandoned += self.clients[index].asked.len() as u64;
+                self.report.abandoned += self.clients[index].open.len() as u64;
                 self.clients[index] = self.client(peer, left);
-                self.say(|| format!("client {index} restarts"));
+                self.log(|| format!("client {index} restarts"));
             }
             if let Some(seal) = self.clients[index].seal.as_mut().filter(|seal| !seal.is_ready()) {
                 let mut sent = SentDatagrams::new();
@@ -334,10 +334,10 @@ impl SimRun {
             let mut message = Vec::new();
             encode_message(&header, &[operation], &mut message);
             let mut sent = SentDatagrams::new();
-            let asked = client.endpoint.request(self.now_us, &message, &mut SimClientSink(&mut client.seal, &mut sent));
-            let id = asked.map_err(|error| format!("a request was not taken: {error}"))?;
-            client.asked.insert(id, SimRequest { session, sequence, answer_len, once });
-            self.say(|| {
+            let open = client.endpoint.request(self.now_us, &message, &mut SimClientSink(&mut client.seal, &mut sent));
+            let id = open.map_err(|error| format!("a request was not taken: {error}"))?;
+            client.open.insert(id, SimRequest { session, sequence, answer_len, once });
+            self.log(|| {
                 format!("client {index} asks {sequence} as {id}: {request_len} bytes for {answer_len}, once: {once}")
             });
             self.transmit(sent, Some(index));
@@ -452,28 +452,28 @@ impl SimRun {
 
     fn answered(&mut self, index: usize, id: u16, message: &[u8]) -> Result<(), String> {
         let client = &mut self.clients[index];
-        let asked = client.asked.remove(&id).ok_or_else(|| format!("an answer to {id}, which is not open"))?;
+        let open = client.open.remove(&id).ok_or_else(|| format!("an answer to {id}, which is not open"))?;
         let (header, mut operations) = MessageHeader::decode(message).map_err(|error| error.to_string())?;
         let answer = operations.next().ok_or("no operation")?.map_err(|error| error.to_string())?;
-        if (header.session, header.sequence) != (asked.session, asked.sequence) {
-            return Err(format!("client {index} got the answer to {} for {}", header.sequence, asked.sequence));
+        if (header.session, header.sequence) != (open.session, open.sequence) {
+            return Err(format!("client {index} got the answer to {} for {}", header.sequence, open.sequence));
         }
-        let sequence = asked.sequence;
-        self.settle(index, &asked);
+        let sequence = open.sequence;
+        self.settle(index, &open);
         if answer.status == crate::rpc::RpcStatus::Stale {
             self.report.stale += 1;
-            self.say(|| format!("client {index} hears that {sequence} is stale"));
-            if answer.number == STALE_PREVIOUS_START && self.clients[index].session == asked.session {
+            self.log(|| format!("client {index} hears that {sequence} is stale"));
+            if answer.number == STALE_PREVIOUS_START && self.clients[index].session == open.session {
                 self.start_new_session(index);
             }
-            return self.check_ran_at_most_once(index, &asked);
+            return self.check_ran_at_most_once(index, &open);
         }
         self.report.answered += 1;
-        self.say(|| format!("client {index} has the answer to {sequence}"));
-        if answer.value.len() != asked.answer_len || answer.value != pattern_bytes(answer.number, asked.answer_len) {
+        self.log(|| format!("client {index} has the answer to {sequence}"));
+        if answer.value.len() != open.answer_len || answer.value != pattern_bytes(answer.number, open.answer_len) {
             return Err(format!("client {index} got other bytes for {sequence} than were sent"));
         }
-        if asked.once {
+        if open.once {
             let runs = self.runs.get(&(header.session, sequence)).copied().unwrap_or(0);
             if runs != 1 {
                 return Err(format!("request {sequence} of client {index} is answered and ran {runs} times"));
@@ -491,22 +491,22 @@ impl SimRun {
     }
 
     /// Moves the client's `acked` on.
-    fn settle(&mut self, index: usize, asked: &SimRequest) {
+    fn settle(&mut self, index: usize, open: &SimRequest) {
         let client = &mut self.clients[index];
-        if asked.session != client.session {
+        if open.session != client.session {
             return;
         }
-        client.done.push(asked.sequence);
+        client.done.push(open.sequence);
         while let Some(at) = client.done.iter().position(|done| *done == client.acked + 1) {
             client.done.swap_remove(at);
             client.acked += 1;
         }
     }
 
-    fn check_ran_at_most_once(&self, index: usize, asked: &SimRequest) -> Result<(), String> {
-        let runs = self.runs.get(&(asked.session, asked.sequence)).copied().unwrap_or(0);
+    fn check_ran_at_most_once(&self, index: usize, open: &SimRequest) -> Result<(), String> {
+        let runs = self.runs.get(&(open.session, open.sequence)).copied().unwrap_or(0);
         if runs > 1 {
-            return Err(format!("request {} of client {index} ran {runs} times", asked.sequence));
+            return Err(format!("request {} of client {index} ran {runs} times", open.sequence));
         }
         Ok(())
     }
@@ -521,21 +521,21 @@ impl SimRun {
             return Err(format!("{} increments made {}", self.runs.len(), self.counter));
         }
         for (index, client) in self.clients.iter().enumerate() {
-            if !client.asked.is_empty() || client.endpoint.held() != Default::default() {
-                return Err(format!("client {index} holds {:?} at the end", client.endpoint.held()));
+            if !client.open.is_empty() || client.endpoint.usage() != Default::default() {
+                return Err(format!("client {index} holds {:?} at the end", client.endpoint.usage()));
             }
         }
-        if self.server.held() != Default::default() || self.stored.held() > 0 {
+        if self.server.usage() != Default::default() || self.stored.held() > 0 {
             return Err(format!(
                 "the server holds {:?} and {} values at the end",
-                self.server.held(),
+                self.server.usage(),
                 self.stored.held()
             ));
         }
         let settled = self.report.answered + self.report.timed_out + self.report.stale + self.report.abandoned;
-        let asked = self.world.requests * self.world.clients as u64;
-        if settled != asked {
-            return Err(format!("{asked} requests were made and {settled} ended"));
+        let open = self.world.requests * self.world.clients as u64;
+        if settled != open {
+            return Err(format!("{open} requests were made and {settled} ended"));
         }
         Ok(self.report)
     }

@@ -98,7 +98,7 @@ impl Pair {
             let response = self.client.receive(now_us, datagram, &mut self.outbox).unwrap();
             let (_, mut operations) = MessageHeader::decode(&response.message).unwrap();
             assert_eq!(operations.next().unwrap().unwrap().op, OpKind::Put);
-            self.client.reuse(response.asked);
+            self.client.reuse(response.request);
             answers += 1;
         }
         assert_eq!(answers, AT_ONCE);

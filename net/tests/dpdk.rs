@@ -69,7 +69,7 @@ fn a_device_says_what_it_is_and_is_opened_once() {
         assert_eq!((queues.len(), port.info().mtu, queues[0].mtu()), (2, 1500, 1500));
         assert!(matches!(DpdkPort::open(&eal, "0", &PortOptions::new(1)), Err(DpdkError::PortInUse(0))));
         let many = DpdkPort::open(&eal, "1", &PortOptions::new(60_000)).unwrap_err();
-        assert!(matches!(many, DpdkError::Queues { port: 1, asked: 60_000, .. }), "{many}");
+        assert!(matches!(many, DpdkError::Queues { port: 1, requested: 60_000, .. }), "{many}");
         let absent = DpdkPort::open(&eal, "eth9", &PortOptions::new(1)).unwrap_err();
         assert!(absent.to_string().contains("net_null0") && matches!(absent, DpdkError::NoPort { .. }), "{absent}");
         assert!(

@@ -194,7 +194,7 @@ fn a_client_whose_places_are_too_small_for_its_packets_is_refused() {
     alone("a_client_whose_places_are_too_small_for_its_packets_is_refused", |socket| {
         let refused = refused(socket, ",bsize=1024", None);
         assert!(
-            matches!(refused, DeviceError::MemifBufferSize { mtu: 1500, places: 1024, needed: 1518, .. }),
+            matches!(refused, DeviceError::MemifBufferSize { mtu: 1500, buffer_bytes: 1024, needed: 1518, .. }),
             "{refused}"
         );
     });

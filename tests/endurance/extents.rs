@@ -125,7 +125,7 @@ impl World {
     }
 
     /// Compares with the model; returns whether the value lies where the device reads it.
-    fn check(&mut self, key: u64, hold: bool) -> Option<bool> {
+    fn check(&mut self, key: u64, share: bool) -> Option<bool> {
         let name = key.to_le_bytes();
         let guard = self.participant.guard();
         let found = self.table.get(&guard, self.table.hash(&name), &name, 0);
@@ -135,7 +135,7 @@ impl World {
         };
         let found = found.expect("there");
         assert!(found.value() == value(*seed, *len), "{len} bytes");
-        if hold && let Some(share) = found.hold() {
+        if share && let Some(share) = found.share() {
             self.held.push((share, *seed));
         }
         (*len > 0).then(|| self.source.holds(found.value()))

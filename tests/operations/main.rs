@@ -4,6 +4,7 @@
 mod common;
 
 mod builder_tls;
+mod code_tiers;
 mod restart;
 mod rotation;
 mod tls;

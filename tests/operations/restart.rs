@@ -314,9 +314,11 @@ fn extensions_their_suspensions_and_their_versions_survive() {
     assert_eq!(artifact_code(server.control.push_artifact("shop", "echo", &newest)), "artifact_replayed");
     assert_eq!(server.control.push("shop", "echo", &echo("three")).unwrap().extension.version, 3);
 
-    // An older artifact instead of the loaded one, and a damaged one: both are left out, and reported.
+    // An older artifact instead of the loaded one, and a damaged one: both are left out, and reported. Without the
+    // source nothing can be built in their place.
     let good = fs::read(kept(3)).unwrap();
     drop(server);
+    fs::remove_file(kept(3).with_extension("source")).unwrap();
     let mut damaged = good.clone();
     *damaged.last_mut().unwrap() ^= 1;
     for (bytes, why) in [(newest, "downgrade"), (damaged, "tampered"), (good[..100].to_vec(), "malformed")] {

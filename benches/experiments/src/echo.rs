@@ -96,7 +96,7 @@ impl Drop for EchoThread {
 /// The requests of a closed loop, and their answers.
 pub(super) trait ProbeProtocol {
     /// Queues one request, sent at this time.
-    fn ask(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox);
+    fn send_get(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox);
 
     /// Returns the send time of the request that this datagram answers; `None` if it answers none, or wrongly.
     fn sent_ns(&mut self, datagram: &[u8]) -> Option<u64>;
@@ -106,7 +106,7 @@ pub(super) trait ProbeProtocol {
 pub(super) struct EchoProbe;
 
 impl ProbeProtocol for EchoProbe {
-    fn ask(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox) {
+    fn send_get(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox) {
         outbox.send(to, &[&now_ns.to_le_bytes(), &[0; ECHO_BYTES - TIMESTAMP_OFFSET]]);
     }
 
@@ -126,10 +126,10 @@ struct ProbeClient<D, Q> {
 }
 
 impl<D: DatagramDriver, Q: ProbeProtocol> ProbeClient<D, Q> {
-    fn ask(&mut self, to: SocketAddr, begun: Instant, count: usize) {
+    fn send_get(&mut self, to: SocketAddr, begun: Instant, count: usize) {
         let now_ns = begun.elapsed().as_nanos() as u64;
         for _ in 0..count {
-            self.protocol.ask(to, now_ns, &mut self.outbox);
+            self.protocol.send_get(to, now_ns, &mut self.outbox);
         }
         self.driver.transmit(&mut self.outbox);
     }
@@ -157,7 +157,7 @@ pub(super) fn run_closed_loop<D: DatagramDriver, Q: ProbeProtocol>(
     let mut burst: Burst = askers[0].driver.burst();
     let (counts_from, ends) = (Duration::from_secs_f64(seconds / 4.0), Duration::from_secs_f64(seconds * 1.25));
     let mut latencies_ns: Vec<u64> = Vec::new();
-    askers.iter_mut().for_each(|asker| asker.ask(to, begun, 1));
+    askers.iter_mut().for_each(|asker| asker.send_get(to, begun, 1));
     while begun.elapsed() < ends {
         for asker in &mut askers {
             let answered = asker.driver.receive(&mut burst);
@@ -165,7 +165,7 @@ pub(super) fn run_closed_loop<D: DatagramDriver, Q: ProbeProtocol>(
             if answered == 0 {
                 if asker.answered.elapsed() > LOSS_TIMEOUT {
                     asker.answered = Instant::now();
-                    asker.ask(to, begun, if asker.found { shape.depth } else { 1 });
+                    asker.send_get(to, begun, if asker.found { shape.depth } else { 1 });
                 }
                 continue;
             }
@@ -181,7 +181,7 @@ pub(super) fn run_closed_loop<D: DatagramDriver, Q: ProbeProtocol>(
             asker.answered = Instant::now();
             let next = if asker.found { answered } else { shape.depth };
             asker.found = true;
-            asker.ask(to, begun, next);
+            asker.send_get(to, begun, next);
         }
     }
     latencies_ns.sort_unstable();

@@ -314,12 +314,12 @@ impl BenchArgs {
         self.seconds.unwrap_or(otherwise)
     }
 
-    fn asked(&self) -> Vec<&'static Experiment> {
+    fn selected(&self) -> Vec<&'static Experiment> {
         let named = |name: &str| self.experiments.iter().any(|one| one == name);
-        let is_asked = |one: &&Experiment| {
+        let is_selected = |one: &&Experiment| {
             if self.experiments.is_empty() { one.canonical } else { named(ALL) || named(one.name) }
         };
-        EXPERIMENTS.iter().filter(is_asked).collect()
+        EXPERIMENTS.iter().filter(is_selected).collect()
     }
 }
 
@@ -331,16 +331,16 @@ pub fn bench(args: &BenchArgs, out: &OutputPrinter) -> Result<(), CliError> {
     if let Some(over) = &args.echo {
         return backends::answer(over);
     }
-    let asked = args.asked();
-    for peer in asked.iter().flat_map(|experiment| experiment.peers) {
+    let selected = args.selected();
+    for peer in selected.iter().flat_map(|experiment| experiment.peers) {
         peer_server::is_installed(peer)?;
     }
     let words = std::env::args().skip_while(|word| word != "bench").skip(1).collect();
-    let mut report = BenchReport::new(MachineDescription::look(), words);
+    let mut report = BenchReport::new(MachineDescription::read(), words);
     if !out.json {
         out.line("the server's worker has the first core; generator, control plane and builder share the others")?;
     }
-    for experiment in asked {
+    for experiment in selected {
         let begun = Instant::now();
         let mut findings = (experiment.run)(args)?;
         findings.seconds = begun.elapsed().as_secs_f64();

@@ -276,8 +276,8 @@ mod tests {
         let lives = LockedFolder::new_in(parent.path()).unwrap();
         assert!(!at("sandstorm-local-left").exists(), "nobody holds its lock");
         let next = LockedFolder::new_in(parent.path()).unwrap();
-        for kept in ["sandstorm-local-new", "sandstorm-other/lock", "sandstorm-local-link"] {
-            assert!(at(kept).exists(), "{kept}");
+        for remaining in ["sandstorm-local-new", "sandstorm-other/lock", "sandstorm-local-link"] {
+            assert!(at(remaining).exists(), "{remaining}");
         }
         assert!(lives.folder.path().exists() && next.folder.path().exists());
         let path = lives.folder.path().to_owned();

@@ -336,12 +336,12 @@ impl<'s> NeighboursSetup<'s> {
                 under_way.insert(number, next);
                 (next, number) = (next + gap, number + 1);
             }
-            self.connection.poll(|mark, answer| {
-                let Some(due) = under_way.remove(&mark) else { return };
+            self.connection.poll(|tag, answer| {
+                let Some(due) = under_way.remove(&tag) else { return };
                 seen.answered(&mut clock, due);
                 let Ok(answer) = answer else { return seen.lost += 1 };
                 let right = answer.operations().next().is_some_and(|operation| {
-                    operation.is_ok_and(|o| o.status == RpcStatus::Ok && o.value == value(mark % RECORDS))
+                    operation.is_ok_and(|o| o.status == RpcStatus::Ok && o.value == value(tag % RECORDS))
                 });
                 seen.wrong += u64::from(!right);
             });

@@ -101,7 +101,7 @@ impl RedisConnection {
     }
 
     /// Sends a command and returns its reply: a line, or a text.
-    pub(super) fn say(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, CliError> {
+    pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, CliError> {
         self.write.write_all(&command(words))?;
         self.reply()
     }

@@ -114,8 +114,8 @@ impl PeersSetup<'_> {
         Ok(peers)
     }
 
-    fn load(&self, address: std::net::SocketAddr, speech: PeerProtocol, ask: PeerWorkload) -> PeerLoad {
-        PeerLoad::new(address, speech, ask, self.data.clone())
+    fn load(&self, address: std::net::SocketAddr, speech: PeerProtocol, workload: PeerWorkload) -> PeerLoad {
+        PeerLoad::new(address, speech, workload, self.data.clone())
     }
 
     /// Sends the same request to all these sides, round by round.
@@ -132,7 +132,7 @@ impl PeersSetup<'_> {
         Ok(PeerComparison { what: what.to_owned(), target, peers, sides })
     }
 
-    fn all_loads(&self, ask: &PeerWorkload, pipeline: usize) -> Result<Vec<(&'static str, PeerLoad)>, CliError> {
+    fn all_loads(&self, workload: &PeerWorkload, pipeline: usize) -> Result<Vec<(&'static str, PeerLoad)>, CliError> {
         let [like_memcached, like_redis] = self.listening()?;
         let sides = [
             ("memcached", self.memcached.address, PeerProtocol::Memcached),
@@ -140,7 +140,8 @@ impl PeersSetup<'_> {
             ("sandstorm, memcached's protocol", like_memcached, PeerProtocol::Memcached),
             ("sandstorm, Redis' protocol", like_redis, PeerProtocol::Redis),
         ];
-        let load = |(name, address, speech)| (name, PeerLoad { pipeline, ..self.load(address, speech, ask.clone()) });
+        let load =
+            |(name, address, speech)| (name, PeerLoad { pipeline, ..self.load(address, speech, workload.clone()) });
         Ok(sides.into_iter().map(load).collect())
     }
 
@@ -172,8 +173,8 @@ impl PeersSetup<'_> {
     }
 
     /// The own protocol's plain gets, deep queue, beside memcached's.
-    fn own_gets(&self, how: &str, ask: PeerWorkload, target: f64) -> Result<PeerComparison, CliError> {
-        let theirs = self.load(self.memcached.address, PeerProtocol::Memcached, ask);
+    fn own_gets(&self, how: &str, workload: PeerWorkload, target: f64) -> Result<PeerComparison, CliError> {
+        let theirs = self.load(self.memcached.address, PeerProtocol::Memcached, workload);
         let names = [&format!("memcached, {how}"), "sandstorm, own protocol, deep queue"];
         let seconds = self.args.seconds(SECONDS);
         let sides = measure_interleaved(self.args.rounds(ROUNDS), &names, |side| {

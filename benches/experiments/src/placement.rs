@@ -61,7 +61,7 @@ impl PlacementSetup {
 pub(super) fn crossover(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let mix: Mix = "get,aggregate".parse().map_err(CliError::new)?;
     let data = Data { list_len: SUMMED, ..Data::new(0, args.records()) }.for_mix(&mix);
-    let mut placed = PlacementSetup::start(bench_server::start_bench_server(1, |_| {})?, &[&AGGREGATE], data)?;
+    let mut setup = PlacementSetup::start(bench_server::start_bench_server(1, |_| {})?, &[&AGGREGATE], data)?;
     let about = format!(
         "Sums over {SUMMED} records that a list names, with ever more rounds of arithmetic for each: as a call, which the server's one worker \
          computes, and by clients that get the list and the records in two round trips. Clients on cores of their own are played: the \
@@ -73,14 +73,14 @@ pub(super) fn crossover(args: &BenchArgs) -> Result<ExperimentFindings, CliError
     let x = axis("rounds of arithmetic of a call", AxisScale::Log);
     let values = ROUNDS_OF_ARITHMETIC.map(|rounds| rounds * f64::from(SUMMED));
     let sweep = measure_sweep(args.rounds(ROUNDS), x, &values, &names, |value, side| {
-        placed.data.rounds = (value / f64::from(SUMMED)) as u32;
+        setup.data.rounds = (value / f64::from(SUMMED)) as u32;
         match side {
-            CALLS => run_single_class(placed.load(Class::Aggregate), Class::Aggregate, seconds),
+            CALLS => run_single_class(setup.load(Class::Aggregate), Class::Aggregate, seconds),
             MANY_CLIENTS => {
-                let takes = placed.data.measure_compute_time(Class::AggregateGets)?;
-                run_single_class(placed.load(Class::AggregateGets).client_takes(takes), Class::AggregateGets, seconds)
+                let takes = setup.data.measure_compute_time(Class::AggregateGets)?;
+                run_single_class(setup.load(Class::AggregateGets).client_takes(takes), Class::AggregateGets, seconds)
             }
-            _ => run_single_class(placed.load(Class::AggregateGets), Class::AggregateGets, seconds),
+            _ => run_single_class(setup.load(Class::AggregateGets), Class::AggregateGets, seconds),
         }
     })?;
     sweep.show(&mut findings, "Sums a second", "thousand/s", AxisScale::Log, THOUSAND_PER_S);
@@ -95,7 +95,7 @@ pub(super) fn crossover(args: &BenchArgs) -> Result<ExperimentFindings, CliError
         }
     }
     let takes = |rounds: f64| {
-        let data = Data { rounds: rounds as u32, ..placed.data.clone() };
+        let data = Data { rounds: rounds as u32, ..setup.data.clone() };
         data.measure_compute_time(Class::AggregateGets).map(|took| took.as_secs_f64() * 1e6)
     };
     let [.., most] = ROUNDS_OF_ARITHMETIC;
@@ -144,7 +144,7 @@ pub(super) fn extensions(args: &BenchArgs) -> Result<ExperimentFindings, CliErro
     ];
     let mix: Mix = "get,aggregate,checksum,analysis,auth,long".parse().map_err(CliError::new)?;
     let examples = [&AGGREGATE, &CHECKSUM, &ANALYSIS, &AUTH, &LONG];
-    let placed = PlacementSetup::start(
+    let setup = PlacementSetup::start(
         bench_server::start_bench_server(1, |_| {})?,
         &examples,
         Data::new(0, args.records()).for_mix(&mix),
@@ -159,7 +159,7 @@ pub(super) fn extensions(args: &BenchArgs) -> Result<ExperimentFindings, CliErro
     for (name, call, gets) in pairs {
         let classes = [call, gets];
         let sides = measure_interleaved(args.rounds(ROUNDS), &["calls", "the client by gets"], |side| {
-            let load = placed.load(classes[side]).pace(Pace::Closed { depth: args.depth });
+            let load = setup.load(classes[side]).pace(Pace::Closed { depth: args.depth });
             run_single_class(load, classes[side], seconds)
         })?;
         findings.tables.push(table_of(name, &sides));
@@ -172,26 +172,26 @@ pub(super) fn extensions(args: &BenchArgs) -> Result<ExperimentFindings, CliErro
 
 pub(super) fn interleave(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let links = args.records.unwrap_or(LINKS);
-    let place = |interleave| {
+    let start_with = |interleave| {
         let server = bench_server::start_bench_server(1, |overrides| overrides.interleave = Some(interleave))?;
         PlacementSetup::start(server, &[&CHAIN], Data { links, ..Data::new(0, 1) })
     };
-    let placed = [place(true)?, place(false)?];
+    let setup = [start_with(true)?, start_with(false)?];
     let about = format!(
         "Chains of {} among {links} records, uniformly drawn, so that each step misses the caches; {DEPTH} calls under way. A server \
          whose calls give way while their record comes from memory, and one with --no-interleave, by turns.",
-        placed[0].data.depth
+        setup[0].data.depth
     );
     let mut findings = ExperimentFindings::new("interleave", about);
     let seconds = args.seconds(SECONDS);
     let names = ["interleaved", "--no-interleave"];
     let sides =
         measure_interleaved(args.rounds(INTERLEAVE_ROUNDS), &names, |side| -> Result<LoadMeasurement, CliError> {
-            run_single_class(placed[side].load(Class::Chain).skew(Skew::Uniform), Class::Chain, seconds)
+            run_single_class(setup[side].load(Class::Chain).skew(Skew::Uniform), Class::Chain, seconds)
         })?;
     findings.tables.push(table_of("Chains", &sides));
     let spreads = [sides[0].spread(THOUSAND_PER_S), sides[1].spread(THOUSAND_PER_S)];
-    let what = format!("chains of {}: interleaved / --no-interleave", placed[0].data.depth);
+    let what = format!("chains of {}: interleaved / --no-interleave", setup[0].data.depth);
     let target = Some(RatioTarget::AtLeast(INTERLEAVE_TARGET));
     findings.ratios.push(RatioResult::of(what, "thousand/s", [&spreads[0], &spreads[1]], target));
     Ok(findings)

@@ -96,16 +96,16 @@ impl ScriptsSetup {
         (data.lists, data.list_len) = (LISTS.min(data.records), SUMMED);
         let redis = PeerServer::redis()?;
         let mut control = RedisConnection::connect(redis.address)?;
-        let mut load = |script: &str| control.say(&[b"SCRIPT", b"LOAD", script.as_bytes()]);
+        let mut load = |script: &str| control.command(&[b"SCRIPT", b"LOAD", script.as_bytes()]);
         let scripts = [load(GET_SCRIPT)?, load(CHAIN_SCRIPT)?, load(SUM_SCRIPT)?];
-        control.say(&[b"FUNCTION", b"LOAD", b"REPLACE", functions().as_bytes()])?;
+        control.command(&[b"FUNCTION", b"LOAD", b"REPLACE", functions().as_bytes()])?;
         let pushed = ScriptsSetup { server, tenant, redis, control, scripts, data };
         peer::fill(&PeerLoad::new(pushed.redis.address, PeerProtocol::Redis, PeerWorkload::Set, pushed.data.clone()))?;
         fill(&pushed.server.client(&pushed.tenant), &pushed.data, &mut |_, _| {})?;
         Ok(pushed)
     }
 
-    fn measure(&self, way: CallPath, class: Class, seconds: f64) -> Result<LoadMeasurement, CliError> {
+    fn measure(&self, path: CallPath, class: Class, seconds: f64) -> Result<LoadMeasurement, CliError> {
         let [get, chain, sum] = &self.scripts;
         let (script, function, by_gets) = match class {
             Class::Chain => (chain, "chain", Class::ChainGets),
@@ -113,15 +113,15 @@ impl ScriptsSetup {
             _ => (get, "one_get", Class::Get),
         };
         let more = if class == Class::Chain { vec![self.data.depth.to_string().into_bytes()] } else { vec![] };
-        let (words, pipeline) = match way {
+        let (words, pipeline) = match path {
             CallPath::Call => return self.own(class, 1, seconds),
             CallPath::Calls(batch) => return self.own(class, batch, seconds),
             CallPath::Gets => return self.own(by_gets, 1, seconds),
             CallPath::Script(pipeline) => (vec![b"EVALSHA".to_vec(), script.clone()], pipeline),
             CallPath::Function(pipeline) => (vec![b"FCALL".to_vec(), function.as_bytes().to_vec()], pipeline),
         };
-        let ask = PeerWorkload::ServerCode { words, more, class };
-        let load = PeerLoad::new(self.redis.address, PeerProtocol::Redis, ask, self.data.clone());
+        let workload = PeerWorkload::ServerCode { words, more, class };
+        let load = PeerLoad::new(self.redis.address, PeerProtocol::Redis, workload, self.data.clone());
         run_peer(&PeerLoad { pipeline, ..load }, seconds)
     }
 
@@ -157,7 +157,7 @@ pub(super) fn put_all(
     let mut connection = Connection::connect(config)?;
     let (mut key, mut value, mut failed, mut next) = (Vec::new(), Vec::new(), None, 0);
     while next < count || connection.in_flight() > 0 {
-        while next < count && connection.room() > 0 {
+        while next < count && connection.free_slots() > 0 {
             write(next, &mut key, &mut value);
             let mut message = connection.message();
             message.put(table, &key, &value, &PutOptions::default());
@@ -187,8 +187,8 @@ pub(super) fn scripts(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
          one call each or pipelines of {PIPELINE}. The targets are for calls in messages of their own and, as in the papers, against scripts \
          that are sent one at a time, as a client library does."
     );
-    let ways: Vec<(&str, CallPath)> = CALL_PATHS.into_iter().chain([CALLS_TOGETHER]).collect();
-    let (names, together): (Vec<&str>, usize) = (ways.iter().map(|(name, _)| *name).collect(), CALL_PATHS.len());
+    let paths: Vec<(&str, CallPath)> = CALL_PATHS.into_iter().chain([CALLS_TOGETHER]).collect();
+    let (names, together): (Vec<&str>, usize) = (paths.iter().map(|(name, _)| *name).collect(), CALL_PATHS.len());
     let mut findings = ExperimentFindings::new("scripts", about);
     for (class, name, target) in [
         (Class::InvokeGet, "one get", None),
@@ -197,12 +197,12 @@ pub(super) fn scripts(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     ] {
         let seconds = args.seconds(SECONDS);
         let sides =
-            measure_interleaved(args.rounds(ROUNDS), &names, |side| pushed.measure(ways[side].1, class, seconds))?;
+            measure_interleaved(args.rounds(ROUNDS), &names, |side| pushed.measure(paths[side].1, class, seconds))?;
         let mut table = table_of(&format!("Pushed code: {name}"), &sides);
         table.of = "how".into();
         findings.tables.push(table);
-        let asked = [(CALL, ONE_AT_A_TIME, target), (CALL, IN_PIPELINES, None), (together, ONE_AT_A_TIME, None)];
-        for (calls, other, target) in asked {
+        let comparisons = [(CALL, ONE_AT_A_TIME, target), (CALL, IN_PIPELINES, None), (together, ONE_AT_A_TIME, None)];
+        for (calls, other, target) in comparisons {
             let what = format!("{name}: {} / {}", names[calls], names[other]);
             let spreads = [calls, other].map(|side| sides[side].spread(THOUSAND_PER_S));
             findings.ratios.push(RatioResult::of(

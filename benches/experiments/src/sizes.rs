@@ -50,9 +50,9 @@ pub(super) fn sizes(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let tenant = server.tenant("bench", "t", TableMode::Store)?;
     let (memcached, redis) = (PeerServer::memcached()?, PeerServer::redis()?);
     let peers = [(memcached.address, PeerProtocol::Memcached), (redis.address, PeerProtocol::Redis)];
-    let load = |peer: usize, size: f64, ask: PeerWorkload| {
+    let load = |peer: usize, size: f64, workload: PeerWorkload| {
         let (address, speech) = peers[peer];
-        PeerLoad { pipeline: PIPELINE, ..PeerLoad::new(address, speech, ask, data(args, tenant.table, size)) }
+        PeerLoad { pipeline: PIPELINE, ..PeerLoad::new(address, speech, workload, data(args, tenant.table, size)) }
     };
     for size in SIZES {
         fill(&server.client(&tenant), &data(args, tenant.table, size), &mut |_, _| {})?;

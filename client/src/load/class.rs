@@ -397,8 +397,8 @@ mod tests {
             ("get=inf", "above 0"),
             ("get=1,put=1,get=2", "'get=2': get has a share already"),
         ] {
-            let said = text.parse::<Mix>().unwrap_err();
-            assert!(said.contains(reason), "{text}: {said}");
+            let error = text.parse::<Mix>().unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 }

@@ -18,10 +18,10 @@ fn leading_u64(value: &[u8]) -> u64 {
 }
 
 impl Data {
-    /// Writes what the extension that `ask` stands for would have replied, from the answer to its last get.
-    pub(super) fn compute(&self, ask: &LoadRequest, reply: &[u8], out: &mut Vec<u8>) {
+    /// Writes what the extension that `request` stands for would have replied, from the answer to its last get.
+    pub(super) fn compute(&self, request: &LoadRequest, reply: &[u8], out: &mut Vec<u8>) {
         out.clear();
-        match ask.class {
+        match request.class {
             Class::AggregateGets => {
                 let (mut sum, mut counted, mut missing) = (0u64, 0u32, 0u32);
                 for value in multi_get_values(reply) {
@@ -46,7 +46,7 @@ impl Data {
                 out.extend_from_slice(&rows::encode_analysis(multi_get_values(reply).flatten().map(rows::classify)));
             }
             Class::AuthGets => {
-                let password = rows::password(ask.id, ask.twist == 0);
+                let password = rows::password(request.id, request.twist == 0);
                 out.push(u8::from(rows::verify_password(reply, password.as_bytes())));
             }
             // The last batch decides; all that counts is whether its records are there.
@@ -72,11 +72,11 @@ impl Data {
             reply.extend_from_slice(&(value.len() as u32).to_le_bytes());
             reply.extend_from_slice(&value);
         }
-        let ask = LoadRequest { class, id: 0, step: 1, twist: 0, intended_ns: 0, verify: false };
+        let request = LoadRequest { class, id: 0, step: 1, twist: 0, intended_ns: 0, verify: false };
         let mut times: Vec<Duration> = (0..COMPUTE_SAMPLES)
             .map(|_| {
                 let begun = Instant::now();
-                self.compute(&ask, std::hint::black_box(&reply), &mut out);
+                self.compute(&request, std::hint::black_box(&reply), &mut out);
                 std::hint::black_box(&out);
                 begun.elapsed()
             })

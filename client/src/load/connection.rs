@@ -82,7 +82,7 @@ pub(super) struct LoadConnection<'l> {
     /// Requests of several steps that go on.
     again: VecDeque<LoadRequest>,
     /// Messages that it may still send, where tenants have no pace of their own.
-    owed: Option<usize>,
+    credits: Option<usize>,
     /// Answers that clients compute over, until when, in nanoseconds since the start.
     computing: VecDeque<(u64, LoadRequest)>,
     book: ResultRecorder<'l>,
@@ -97,13 +97,13 @@ struct FollowUps<'l> {
 
 impl FollowUps<'_> {
     /// Returns whether a client, on a core of its own, still computes over the answer.
-    fn computes(&self, ask: &LoadRequest) -> bool {
-        self.takes.is_some() && ask.class.called().is_some()
+    fn computes(&self, request: &LoadRequest) -> bool {
+        self.takes.is_some() && request.class.called().is_some()
     }
 
     /// All computations take equally long: those that begin first end first.
-    fn compute(&mut self, now_ns: u64, ask: &LoadRequest) {
-        self.computing.push_back((now_ns + self.takes.unwrap_or_default().as_nanos() as u64, *ask));
+    fn compute(&mut self, now_ns: u64, request: &LoadRequest) {
+        self.computing.push_back((now_ns + self.takes.unwrap_or_default().as_nanos() as u64, *request));
     }
 }
 
@@ -189,7 +189,7 @@ impl<'l> LoadConnection<'l> {
             free,
             again,
             computing,
-            owed: None,
+            credits: None,
             book,
         })
     }
@@ -200,18 +200,18 @@ impl<'l> LoadConnection<'l> {
         self.generator.next_arrival_ns = self.generator.rng.random::<f64>() * self.generator.mean_gap_ns;
     }
 
-    /// From now on it sends only one message for each call of [`LoadConnection::owe`].
+    /// From now on it sends only one message for each call of [`LoadConnection::add_credit`].
     pub(super) fn enable_credits(&mut self) {
-        self.owed = Some(0);
+        self.credits = Some(0);
     }
 
-    pub(super) fn owe(&mut self) {
-        self.owed = self.owed.map(|owed| owed + 1);
+    pub(super) fn add_credit(&mut self) {
+        self.credits = self.credits.map(|credits| credits + 1);
     }
 
     /// Returns the number of messages under way, and of those that it is owed.
     pub(super) fn has(&self) -> usize {
-        self.under_way() + self.owed.unwrap_or(0)
+        self.in_flight_messages() + self.credits.unwrap_or(0)
     }
 
     /// Ends early.
@@ -229,8 +229,8 @@ impl<'l> LoadConnection<'l> {
 
     /// Nothing is under way, and nothing is due before the end.
     pub(super) fn is_idle(&self) -> bool {
-        let has_asked_all = self.book.server_stopping || self.again.is_empty();
-        has_asked_all && self.is_all_answered() && !self.generator.due(self.book.times.end_ns)
+        let has_sent_all = self.book.server_stopping || self.again.is_empty();
+        has_sent_all && self.is_all_answered() && !self.generator.due(self.book.times.end_ns)
     }
 
     fn has_nothing_pending(&self) -> bool {
@@ -274,8 +274,8 @@ impl<'l> LoadConnection<'l> {
     pub(super) fn turn(&mut self, begun: Instant) -> bool {
         let (answered, now) = self.take_answers(begun);
         let now_ns = self.book.times.ns_at(now);
-        while let Some((_, ask)) = self.computing.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
-            self.book.enter(now_ns, &ask, RequestOutcome::Succeeded);
+        while let Some((_, request)) = self.computing.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
+            self.book.enter(now_ns, &request, RequestOutcome::Succeeded);
         }
         let mut sent = false;
         while self.may_send(now_ns) {
@@ -288,7 +288,7 @@ impl<'l> LoadConnection<'l> {
         answered > 0 || sent
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight_messages(&self) -> usize {
         self.in_flight.len() - self.free.len() + self.computing.len()
     }
 
@@ -297,14 +297,16 @@ impl<'l> LoadConnection<'l> {
             return false;
         }
         let before_end = now_ns < self.book.times.end_ns;
-        if let Some(owed) = self.owed {
-            return self.connection.room() > 0 && (!self.again.is_empty() || owed > 0 && before_end);
+        if let Some(credits) = self.credits {
+            return self.connection.free_slots() > 0 && (!self.again.is_empty() || credits > 0 && before_end);
         }
         match self.load.pace {
-            Pace::Closed { depth } => self.under_way() < depth.max(1) && (!self.again.is_empty() || before_end),
+            Pace::Closed { depth } => {
+                self.in_flight_messages() < depth.max(1) && (!self.again.is_empty() || before_end)
+            }
             Pace::Open { .. } => {
                 let until_ns = now_ns.min(self.book.times.end_ns);
-                self.connection.room() > 0 && (!self.again.is_empty() || self.generator.due(until_ns))
+                self.connection.free_slots() > 0 && (!self.again.is_empty() || self.generator.due(until_ns))
             }
         }
     }
@@ -314,25 +316,25 @@ impl<'l> LoadConnection<'l> {
         let LoadConnection { connection, in_flight, free, again, computing, book, scratch, load, .. } = self;
         let mut goes_on = FollowUps { again, computing, takes: load.client_takes };
         // Answers of one look were there together.
-        let mut looked = None;
-        let answered = connection.poll_at(begun, |mark, answer| {
-            let (_, now_ns) = *looked.get_or_insert_with(|| {
+        let mut polled = None;
+        let answered = connection.poll_at(begun, |tag, answer| {
+            let (_, now_ns) = *polled.get_or_insert_with(|| {
                 let now = Instant::now();
                 (now, book.times.ns_at(now))
             });
-            let slot = mark as usize;
-            let Some(asks) = in_flight.get_mut(slot) else { return };
+            let slot = tag as usize;
+            let Some(requests) = in_flight.get_mut(slot) else { return };
             match answer {
-                Ok(response) => book.answered(now_ns, asks, &response, &mut goes_on, scratch),
-                Err(error) => asks.iter().for_each(|ask| {
-                    scratch.held.release(ask);
-                    book.enter(now_ns, ask, RequestOutcome::Error(error.code()));
+                Ok(response) => book.answered(now_ns, requests, &response, &mut goes_on, scratch),
+                Err(error) => requests.iter().for_each(|request| {
+                    scratch.edge_keys.release(request);
+                    book.enter(now_ns, request, RequestOutcome::Error(error.code()));
                 }),
             }
-            asks.clear();
+            requests.clear();
             free.push(slot);
         });
-        let now = match looked {
+        let now = match polled {
             // Handling many answers took some time.
             _ if answered > ANSWERS_PER_CLOCK_READ => Instant::now(),
             Some((now, _)) => now,
@@ -348,19 +350,19 @@ impl<'l> LoadConnection<'l> {
             self.in_flight.len() - 1
         });
         let mut message = self.connection.message();
-        let Some(asks) = self.in_flight.get_mut(slot) else { return };
+        let Some(requests) = self.in_flight.get_mut(slot) else { return };
         let until_ns = now_ns.min(self.book.times.end_ns);
         let mut last = 0;
-        let may_draw = self.owed != Some(0);
+        let may_draw = self.credits != Some(0);
         let mut drew = false;
         for _ in 0..self.load.batch.max(1) {
             let before = message.bytes();
             // Operations of one kind are about equally long: the next one fits if the last one would fit again.
-            if !asks.is_empty() && before + last > self.load.config.packet_bytes() {
+            if !requests.is_empty() && before + last > self.load.config.packet_bytes() {
                 break;
             }
             let closed = matches!(self.load.pace, Pace::Closed { .. });
-            let Some(ask) = self.again.pop_front().or_else(|| match closed {
+            let Some(request) = self.again.pop_front().or_else(|| match closed {
                 true => (may_draw && now_ns < self.book.times.end_ns).then(|| {
                     drew = true;
                     self.generator.draw(now_ns)
@@ -370,14 +372,14 @@ impl<'l> LoadConnection<'l> {
                 break;
             };
             let salt = self.generator.rng.next_u64();
-            self.book.data.write_request(&ask, salt, &mut message, &mut self.scratch);
+            self.book.data.write_request(&request, salt, &mut message, &mut self.scratch);
             last = message.bytes() - before;
-            asks.push(ask);
+            requests.push(request);
         }
-        self.owed = self.owed.map(|owed| owed - usize::from(drew && owed > 0));
+        self.credits = self.credits.map(|credits| credits - usize::from(drew && credits > 0));
         if let Err(error) = self.connection.send_at(now, slot as u64, message) {
-            asks.iter().for_each(|ask| self.book.enter(now_ns, ask, RequestOutcome::Error(error.code())));
-            asks.clear();
+            requests.iter().for_each(|request| self.book.enter(now_ns, request, RequestOutcome::Error(error.code())));
+            requests.clear();
             self.free.push(slot);
         }
     }
@@ -385,17 +387,17 @@ impl<'l> LoadConnection<'l> {
     /// Counts requests that are still under way or were never sent, when the run has waited long enough.
     pub(super) fn abandon(&mut self) {
         let now_ns = self.book.times.now_ns();
-        for asks in &mut self.in_flight {
-            asks.drain(..).for_each(|ask| self.book.enter(now_ns, &ask, RequestOutcome::Error("timeout")));
+        for requests in &mut self.in_flight {
+            requests.drain(..).for_each(|request| self.book.enter(now_ns, &request, RequestOutcome::Error("timeout")));
         }
-        for ask in self.again.drain(..) {
-            self.book.enter(now_ns, &ask, RequestOutcome::Error("unsent"));
+        for request in self.again.drain(..) {
+            self.book.enter(now_ns, &request, RequestOutcome::Error("unsent"));
         }
-        for (_, ask) in self.computing.drain(..) {
-            self.book.enter(now_ns, &ask, RequestOutcome::Succeeded);
+        for (_, request) in self.computing.drain(..) {
+            self.book.enter(now_ns, &request, RequestOutcome::Succeeded);
         }
-        while let Some(ask) = self.generator.next_arrival(self.book.times.end_ns) {
-            self.book.enter(now_ns, &ask, RequestOutcome::Error("unsent"));
+        while let Some(request) = self.generator.next_arrival(self.book.times.end_ns) {
+            self.book.enter(now_ns, &request, RequestOutcome::Error("unsent"));
         }
     }
 }
@@ -410,13 +412,13 @@ impl RequestGenerator<'_> {
         if !self.due(until_ns) {
             return None;
         }
-        let ask = self.draw(self.next_arrival_ns as u64);
+        let request = self.draw(self.next_arrival_ns as u64);
         let arrivals = match self.load.pace {
             Pace::Open { arrivals, .. } => arrivals,
             Pace::Closed { .. } => Arrivals::Fixed,
         };
         self.next_arrival_ns += arrivals.sample_gap(&mut self.rng) * self.mean_gap_ns;
-        Some(ask)
+        Some(request)
     }
 
     fn draw(&mut self, intended_ns: u64) -> LoadRequest {
@@ -475,7 +477,7 @@ impl ResultRecorder<'_> {
     fn answered(
         &mut self,
         now_ns: u64,
-        asks: &mut [LoadRequest],
+        requests: &mut [LoadRequest],
         response: &Response<'_>,
         goes_on: &mut FollowUps<'_>,
         scratch: &mut RequestBuffers,
@@ -483,46 +485,46 @@ impl ResultRecorder<'_> {
         let mut answers = response.operations();
         // A message refused as a whole may be answered by one operation: it stands for all.
         let mut whole = "protocol";
-        for ask in asks {
+        for request in requests {
             let answer = match answers.next() {
                 Some(Ok(answer)) => answer,
                 Some(Err(_)) | None => {
-                    self.enter(now_ns, ask, RequestOutcome::Error(whole));
+                    self.enter(now_ns, request, RequestOutcome::Error(whole));
                     continue;
                 }
             };
             if let Some(error) = operation_error(&answer) {
-                scratch.held.release(ask);
+                scratch.edge_keys.release(request);
                 whole = error.code();
-                self.enter(now_ns, ask, RequestOutcome::Error(whole));
+                self.enter(now_ns, request, RequestOutcome::Error(whole));
                 continue;
             }
             let found = answer.status == RpcStatus::Ok;
-            match self.data.check_reply(ask, found, answer.value, self.rules, scratch) {
-                ReplyVerdict::NextStep => goes_on.again.push_back(*ask),
-                ReplyVerdict::Done if goes_on.computes(ask) => goes_on.compute(now_ns, ask),
-                ReplyVerdict::Done if found => self.enter(now_ns, ask, RequestOutcome::Succeeded),
-                ReplyVerdict::Done => self.enter(now_ns, ask, RequestOutcome::NotFound),
-                ReplyVerdict::Wrong => self.enter(now_ns, ask, RequestOutcome::Wrong),
+            match self.data.check_reply(request, found, answer.value, self.rules, scratch) {
+                ReplyVerdict::NextStep => goes_on.again.push_back(*request),
+                ReplyVerdict::Done if goes_on.computes(request) => goes_on.compute(now_ns, request),
+                ReplyVerdict::Done if found => self.enter(now_ns, request, RequestOutcome::Succeeded),
+                ReplyVerdict::Done => self.enter(now_ns, request, RequestOutcome::NotFound),
+                ReplyVerdict::Wrong => self.enter(now_ns, request, RequestOutcome::Wrong),
             }
         }
     }
 
     /// Enters a request that ended.
-    fn enter(&mut self, now_ns: u64, ask: &LoadRequest, end: RequestOutcome) {
+    fn enter(&mut self, now_ns: u64, request: &LoadRequest, end: RequestOutcome) {
         let well = !matches!(end, RequestOutcome::Error(_));
         self.server_stopping |= matches!(end, RequestOutcome::Error(super::report::SHUTTING_DOWN));
         self.done += 1;
         self.failed += u64::from(!well);
-        let latency_ns = now_ns.saturating_sub(ask.intended_ns).max(1);
+        let latency_ns = now_ns.saturating_sub(request.intended_ns).max(1);
         self.shares.recent_ns.borrow_mut().saturating_record(latency_ns);
-        if ask.class == Class::Insert {
-            self.shares.growth.ended(ask.id, well);
+        if request.class == Class::Insert {
+            self.shares.growth.ended(request.id, well);
         }
-        if ask.intended_ns < self.times.measure_from_ns {
+        if request.intended_ns < self.times.measure_from_ns {
             return;
         }
-        let Some(tally) = self.tallies.get_mut(ask.class.index()) else { return };
+        let Some(tally) = self.tallies.get_mut(request.class.index()) else { return };
         let tally = tally.get_or_insert_with(|| Box::new(ClassTally::new(self.digits)));
         tally.latency_ns.saturating_record(latency_ns);
         match end {
@@ -531,7 +533,7 @@ impl ResultRecorder<'_> {
                 tally.last_ns = tally.last_ns.max(now_ns);
                 tally.ok += 1;
                 tally.missed += u64::from(end == RequestOutcome::NotFound);
-                tally.verified += u64::from(ask.verify || end == RequestOutcome::Wrong);
+                tally.verified += u64::from(request.verify || end == RequestOutcome::Wrong);
                 tally.wrong += u64::from(end == RequestOutcome::Wrong);
             }
         }

@@ -57,7 +57,7 @@ type ConnectionResult = (usize, Vec<Option<Box<ClassTally>>>, u64);
 /// The result of a thread.
 #[derive(Default)]
 struct ThreadResult {
-    lanes: Vec<ConnectionResult>,
+    connections: Vec<ConnectionResult>,
     /// CPU time that it took, in seconds.
     cpu_s: f64,
 }
@@ -89,7 +89,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&LoadProgress)) -> Result
                     barrier.wait();
                     let result = match result {
                         Ok(_) if failed.load(Relaxed) => Err(Error::Closed),
-                        Ok(lanes) => Ok(run_connections(lanes, &recent_ns, options, shared, index)),
+                        Ok(connections) => Ok(run_connections(connections, &recent_ns, options, shared, index)),
                         Err(error) => Err(error),
                     };
                     shared.running.fetch_sub(1, Relaxed);
@@ -105,7 +105,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&LoadProgress)) -> Result
     for result in results {
         match result {
             Ok(one) => {
-                brought.lanes.extend(one.lanes);
+                brought.connections.extend(one.connections);
                 brought.cpu_s += one.cpu_s;
             }
             // Threads that stopped because another could not connect say `Closed`: the other one's reason is wanted.
@@ -154,14 +154,14 @@ fn connect<'l>(
     options: &Options,
 ) -> Result<Vec<LoadConnection<'l>>, Error> {
     let digits = if options.tenants.len() > limits::LOAD_FINE_HISTOGRAM_TENANTS { COARSE_DIGITS } else { FINE_DIGITS };
-    let mut lanes = Vec::new();
+    let mut connections = Vec::new();
     for (index, (tenant, load, growth)) in (0..).zip(share) {
         let seed = keys::mix64(options.seed ^ keys::mix64(thread << 32 | index));
         let shares = ConnectionContext { growth, recent_ns: Rc::clone(recent_ns) };
         let habits = GeneratorOptions { seed, verify_every: options.verify_every, digits };
-        lanes.push(LoadConnection::connect(*tenant, load, shares, habits, measurement_window(options))?);
+        connections.push(LoadConnection::connect(*tenant, load, shares, habits, measurement_window(options))?);
     }
-    Ok(lanes)
+    Ok(connections)
 }
 
 /// Distributes the turns of a closed loop over tenants by their rank.
@@ -175,16 +175,16 @@ struct ClosedLoopScheduler {
 
 impl ClosedLoopScheduler {
     /// If the run has one: its tenants have no rates of their own.
-    fn new(options: &Options, lanes: &mut [LoadConnection<'_>], thread: u64) -> Option<ClosedLoopScheduler> {
+    fn new(options: &Options, connections: &mut [LoadConnection<'_>], thread: u64) -> Option<ClosedLoopScheduler> {
         let exponent = options.tenant_skew?;
         let mut sums = Vec::new();
         let (mut depth, mut sum) = (0, 0.0);
-        for lane in lanes {
-            let load = options.tenants.get(lane.tenant)?;
+        for connection in connections {
+            let load = options.tenants.get(connection.tenant)?;
             let Pace::Closed { depth: its } = load.pace else { return None };
-            lane.enable_credits();
+            connection.enable_credits();
             depth += its.max(1);
-            sum += (lane.tenant as f64 + 1.0).powf(-exponent) / load.connections.max(1) as f64;
+            sum += (connection.tenant as f64 + 1.0).powf(-exponent) / load.connections.max(1) as f64;
             sums.push(sum);
         }
         Some(ClosedLoopScheduler {
@@ -194,14 +194,14 @@ impl ClosedLoopScheduler {
         })
     }
 
-    fn deal(&mut self, lanes: &mut [LoadConnection<'_>]) {
-        let there: usize = lanes.iter().map(|lane| lane.has()).sum();
+    fn deal(&mut self, connections: &mut [LoadConnection<'_>]) {
+        let there: usize = connections.iter().map(|connection| connection.has()).sum();
         let all = self.sums.last().copied().unwrap_or(0.0);
         for _ in there..self.depth {
             let drawn = self.rng.random::<f64>() * all;
-            let whose = self.sums.partition_point(|sum| *sum <= drawn).min(lanes.len().saturating_sub(1));
-            if let Some(lane) = lanes.get_mut(whose) {
-                lane.owe();
+            let chosen = self.sums.partition_point(|sum| *sum <= drawn).min(connections.len().saturating_sub(1));
+            if let Some(connection) = connections.get_mut(chosen) {
+                connection.add_credit();
             }
         }
     }
@@ -209,68 +209,69 @@ impl ClosedLoopScheduler {
 
 /// Runs the connections of one thread until the run has ended and all is answered, or the wait for that is over.
 fn run_connections(
-    mut lanes: Vec<LoadConnection<'_>>,
+    mut connections: Vec<LoadConnection<'_>>,
     recent_ns: &RefCell<Histogram<u64>>,
     options: &Options,
     shared: &ProgressCounters,
     thread: u64,
 ) -> ThreadResult {
     let mut times = measurement_window(options);
-    lanes.iter_mut().for_each(|lane| lane.begin(times));
+    connections.iter_mut().for_each(|connection| connection.begin(times));
     let longest = longest_deadline(options) + limits::LOAD_DRAIN_TIMEOUT;
-    let mut dealer = ClosedLoopScheduler::new(options, &mut lanes, thread);
-    let bed = options.doze.then(|| IdleWaiter::of(&lanes)).flatten();
+    let mut dealer = ClosedLoopScheduler::new(options, &mut connections, thread);
+    let bed = options.doze.then(|| IdleWaiter::of(&connections)).flatten();
     let cpu_before_s = cpu_s();
     let mut shared_at_ns = 0;
     // The kernel lets no other thread bring packets here: to yield the core for a moment is to look late.
-    let keeps_core = lanes.iter().all(|lane| lane.socket().is_none());
-    let mut looked_in_vain = 0;
+    let keeps_core = connections.iter().all(|connection| connection.socket().is_none());
+    let mut idle_polls = 0;
     // The time at which each connection has something to do, in one array: of hundreds of tenants most have nothing.
-    let mut turns_ns: Vec<u64> = vec![0; lanes.len()];
+    let mut turns_ns: Vec<u64> = vec![0; connections.len()];
     loop {
         let mut busy = false;
         let begun = Instant::now();
         let now_ns = times.ns_at(begun);
         if let Some(dealer) = &mut dealer {
-            dealer.deal(&mut lanes);
+            dealer.deal(&mut connections);
         }
-        for (index, (lane, turn_ns)) in lanes.iter_mut().zip(&mut turns_ns).enumerate() {
+        for (index, (connection, turn_ns)) in connections.iter_mut().zip(&mut turns_ns).enumerate() {
             if *turn_ns <= now_ns {
-                busy |= lane.turn(if index == 0 { begun } else { Instant::now() });
-                *turn_ns = lane.next_poll_ns();
+                busy |= connection.turn(if index == 0 { begun } else { Instant::now() });
+                *turn_ns = connection.next_poll_ns();
             }
         }
         if now_ns - shared_at_ns > limits::LOAD_PUBLISH_INTERVAL_NS {
             shared_at_ns = now_ns;
-            publish_progress(&mut lanes, recent_ns, shared);
-            if lanes.iter_mut().any(|lane| lane.book().server_stopping) {
+            publish_progress(&mut connections, recent_ns, shared);
+            if connections.iter_mut().any(|connection| connection.book().server_stopping) {
                 options.stop.store(true, Relaxed);
             }
             if options.stop.load(Relaxed) && now_ns < times.end_ns {
                 times.end_ns = now_ns;
-                lanes.iter_mut().for_each(|lane| lane.end_at(now_ns));
+                connections.iter_mut().for_each(|connection| connection.end_at(now_ns));
             }
         }
         if now_ns >= times.end_ns {
             let waited = Duration::from_nanos(now_ns - times.end_ns);
-            if waited > longest || lanes.iter().all(LoadConnection::is_idle) {
+            if waited > longest || connections.iter().all(LoadConnection::is_idle) {
                 break;
             }
         }
-        looked_in_vain = if busy { 0 } else { looked_in_vain + 1 };
+        idle_polls = if busy { 0 } else { idle_polls + 1 };
         match &bed {
             _ if busy => {}
-            Some(bed) => bed.sleep(&lanes, times.now_ns()),
-            None if keeps_core && looked_in_vain < limits::LOAD_SPINS_BEFORE_YIELD => std::hint::spin_loop(),
+            Some(bed) => bed.sleep(&connections, times.now_ns()),
+            None if keeps_core && idle_polls < limits::LOAD_SPINS_BEFORE_YIELD => std::hint::spin_loop(),
             None => std::thread::yield_now(),
         }
     }
     let cpu_s = cpu_s() - cpu_before_s;
-    lanes.iter_mut().for_each(LoadConnection::abandon);
-    publish_progress(&mut lanes, recent_ns, shared);
-    let bring =
-        |mut lane: LoadConnection<'_>| (lane.tenant, std::mem::take(&mut lane.book().tallies), lane.retransmissions());
-    ThreadResult { lanes: lanes.into_iter().map(bring).collect(), cpu_s }
+    connections.iter_mut().for_each(LoadConnection::abandon);
+    publish_progress(&mut connections, recent_ns, shared);
+    let bring = |mut connection: LoadConnection<'_>| {
+        (connection.tenant, std::mem::take(&mut connection.book().tallies), connection.retransmissions())
+    };
+    ThreadResult { connections: connections.into_iter().map(bring).collect(), cpu_s }
 }
 
 /// CPU time of this thread, in seconds.
@@ -284,9 +285,13 @@ fn longest_deadline(options: &Options) -> Duration {
 }
 
 /// Adds the requests that ended since the last call to the shared counters.
-fn publish_progress(lanes: &mut [LoadConnection<'_>], recent_ns: &RefCell<Histogram<u64>>, shared: &ProgressCounters) {
-    for lane in lanes {
-        let book = lane.book();
+fn publish_progress(
+    connections: &mut [LoadConnection<'_>],
+    recent_ns: &RefCell<Histogram<u64>>,
+    shared: &ProgressCounters,
+) {
+    for connection in connections {
+        let book = connection.book();
         shared.done.fetch_add(std::mem::take(&mut book.done), Relaxed);
         shared.failed.fetch_add(std::mem::take(&mut book.failed), Relaxed);
     }
@@ -325,17 +330,21 @@ fn report_progress(options: &Options, shared: &ProgressCounters, progress: &mut 
 
 fn build_report(options: &Options, brought: &ThreadResult) -> Report {
     let measure_from_ns = options.warm_up.as_nanos() as u64;
-    let last_ns =
-        brought.lanes.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).map(|tally| tally.last_ns).max();
+    let last_ns = brought
+        .connections
+        .iter()
+        .flat_map(|(_, tallies, _)| tallies.iter().flatten())
+        .map(|tally| tally.last_ns)
+        .max();
     // Stopped early, it counts until then; behind its time, until the last answer.
     let seconds = last_ns.map_or(0.0, |last_ns| last_ns.saturating_sub(measure_from_ns) as f64 / 1e9);
     let stopped = options.stop.load(Relaxed);
     let seconds = if stopped { seconds.max(1e-9) } else { seconds.max(options.duration.as_secs_f64()).max(1e-9) };
-    let by_tenant = results_by_tenant(options.tenants.len(), &brought.lanes);
-    let tenants = options.tenants.iter().zip(by_tenant).map(|(load, lanes)| {
-        let rows = class_reports(&lanes, seconds);
+    let by_tenant = results_by_tenant(options.tenants.len(), &brought.connections);
+    let tenants = options.tenants.iter().zip(by_tenant).map(|(load, connections)| {
+        let rows = class_reports(&connections, seconds);
         let mut all = ClassTally::new(FINE_DIGITS);
-        lanes.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).for_each(|tally| all.add(tally));
+        connections.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).for_each(|tally| all.add(tally));
         let us = |quantile| all.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
         TenantReport {
             p50_us: us(0.5),
@@ -347,7 +356,7 @@ fn build_report(options: &Options, brought: &ThreadResult) -> Report {
             skew: load.skew.to_string(),
             batch: load.batch,
             per_s: rows.iter().map(|row| row.per_s).sum(),
-            retransmissions: lanes.iter().map(|(_, _, retransmissions)| retransmissions).sum(),
+            retransmissions: connections.iter().map(|(_, _, retransmissions)| retransmissions).sum(),
             rows,
         }
     });
@@ -356,7 +365,7 @@ fn build_report(options: &Options, brought: &ThreadResult) -> Report {
         seconds,
         per_s: tenants.iter().map(|tenant| tenant.per_s).sum(),
         wrong: tenants.iter().flat_map(|tenant| &tenant.rows).map(|row| row.wrong).sum(),
-        classes: class_reports(&brought.lanes.iter().collect::<Vec<_>>(), seconds),
+        classes: class_reports(&brought.connections.iter().collect::<Vec<_>>(), seconds),
         sender_cpu_s: brought.cpu_s,
         tenants,
     }
@@ -365,19 +374,20 @@ fn build_report(options: &Options, brought: &ThreadResult) -> Report {
 /// Groups the threads' results by tenant.
 fn results_by_tenant(tenants: usize, brought: &[ConnectionResult]) -> Vec<Vec<&ConnectionResult>> {
     let mut by_tenant = vec![Vec::new(); tenants];
-    for lane in brought {
-        if let Some(lanes) = by_tenant.get_mut(lane.0) {
-            lanes.push(lane);
+    for connection in brought {
+        if let Some(connections) = by_tenant.get_mut(connection.0) {
+            connections.push(connection);
         }
     }
     by_tenant
 }
 
 /// Makes a row for each class that these connections have asked.
-fn class_reports(lanes: &[&ConnectionResult], seconds: f64) -> Vec<ClassReport> {
+fn class_reports(connections: &[&ConnectionResult], seconds: f64) -> Vec<ClassReport> {
     let mut rows = Vec::new();
     for class in Class::ALL {
-        let mut tallies = lanes.iter().filter_map(|(_, tallies, _)| tallies.get(class.index())?.as_ref()).peekable();
+        let mut tallies =
+            connections.iter().filter_map(|(_, tallies, _)| tallies.get(class.index())?.as_ref()).peekable();
         if tallies.peek().is_some() {
             let mut sum = ClassTally::new(FINE_DIGITS);
             tallies.for_each(|tally| sum.add(tally));

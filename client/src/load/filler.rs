@@ -58,7 +58,7 @@ fn fill_from(
     let (again, in_flight, free) = (Vec::new(), Vec::new(), Vec::new());
     let total = source.total();
     let mut filler = TableFiller { source, packet_bytes, next: source.first(), written: 0, again, in_flight, free };
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     while filler.written < total {
         while filler.in_flight.len() - filler.free.len() < limits::FILL_DEPTH && filler.has_more() {
             filler.send(&mut connection)?;
@@ -66,8 +66,8 @@ fn fill_from(
         if filler.take(&mut connection)? == 0 {
             std::thread::yield_now();
         }
-        if told.elapsed() > Duration::from_millis(100) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_millis(100) {
+            reported = Instant::now();
             progress(filler.written, total);
         }
     }
@@ -121,8 +121,8 @@ impl<S: RecordSource> TableFiller<'_, S> {
     fn take(&mut self, connection: &mut Connection) -> Result<usize, Error> {
         let TableFiller { in_flight, free, again, written, .. } = self;
         let mut failed = None;
-        let ended = connection.poll(|mark, answer| {
-            let slot = mark as usize;
+        let ended = connection.poll(|tag, answer| {
+            let slot = tag as usize;
             let Some(items) = in_flight.get_mut(slot) else { return };
             let mut answers = answer.as_ref().ok().map(|answer| answer.operations());
             let mut whole = answer.as_ref().err().cloned();

@@ -18,12 +18,12 @@ struct InsertState {
     /// Ids whose insert failed; the next inserts take them, so that no gap remains.
     again: Vec<u64>,
     /// Ids that are there, behind one that is not yet.
-    ahead: BTreeSet<u64>,
+    out_of_order: BTreeSet<u64>,
 }
 
 impl InsertTracker {
     pub(super) fn new(records: u64) -> InsertTracker {
-        let inserts = InsertState { next: records, again: Vec::new(), ahead: BTreeSet::new() };
+        let inserts = InsertState { next: records, again: Vec::new(), out_of_order: BTreeSet::new() };
         InsertTracker { there: AtomicU64::new(records), inserts: Mutex::new(inserts) }
     }
 
@@ -48,9 +48,9 @@ impl InsertTracker {
             inserts.again.push(id);
             return;
         }
-        inserts.ahead.insert(id);
+        inserts.out_of_order.insert(id);
         let mut there = self.there();
-        while inserts.ahead.remove(&there) {
+        while inserts.out_of_order.remove(&there) {
             there += 1;
         }
         self.there.store(there, Relaxed);

@@ -328,8 +328,8 @@ mod tests {
         }
         assert_eq!("zipf".parse::<Skew>().unwrap(), Skew::default());
         for text in ["", "zipf:", "zipf:-1", "hot:2:0.5", "hot:0.5", "uniform:1", "zipf:NaN", "latest:1"] {
-            let said = text.parse::<Skew>().unwrap_err();
-            assert!(said.contains(&format!("'{text}' is no key distribution: uniform, zipf")), "{said}");
+            let error = text.parse::<Skew>().unwrap_err();
+            assert!(error.contains(&format!("'{text}' is no key distribution: uniform, zipf")), "{error}");
         }
     }
 

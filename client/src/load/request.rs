@@ -43,7 +43,7 @@ pub(super) struct RequestBuffers {
     value: Vec<u8>,
     keys: Vec<Vec<u8>>,
     computed: Vec<u8>,
-    pub(super) held: EdgeKeySlots,
+    pub(super) edge_keys: EdgeKeySlots,
 }
 
 /// Largest amount that a transfer moves.
@@ -52,59 +52,59 @@ const MAX_TRANSFER: u64 = 10;
 const NO_RECORD: u32 = u32::MAX;
 
 impl Data {
-    /// Appends the operation of `ask`'s present step.
+    /// Appends the operation of `request`'s present step.
     pub(super) fn write_request(
         &self,
-        ask: &LoadRequest,
+        request: &LoadRequest,
         salt: u64,
         message: &mut Message,
         scratch: &mut RequestBuffers,
     ) {
-        if ask.class.is_of_graph() {
-            return self.write_graph_request(ask, salt, message, &scratch.held);
+        if request.class.is_of_graph() {
+            return self.write_graph_request(request, salt, message, &scratch.edge_keys);
         }
         let RequestBuffers { key, value, keys, .. } = scratch;
-        match ask.class {
-            Class::Get | Class::Delete if ask.twist != 0 => self.write_missing_key(ask.id, key),
-            class => self.write_key_of(class, ask.id, key),
+        match request.class {
+            Class::Get | Class::Delete if request.twist != 0 => self.write_missing_key(request.id, key),
+            class => self.write_key_of(class, request.id, key),
         }
-        match ask.class {
+        match request.class {
             Class::Get | Class::ChainGets | Class::AuthGets | Class::Balance => message.get(self.table, key),
-            class if class.begins_with_get() && ask.step == 0 => message.get(self.table, key),
+            class if class.begins_with_get() && request.step == 0 => message.get(self.table, key),
             Class::Put | Class::Insert | Class::ReadModifyWrite => {
-                write_value(ask.id, salt, self.value_len_of(ask.id), value);
+                write_value(request.id, salt, self.value_len_of(request.id), value);
                 message.put(self.table, key, value, &PutOptions::default());
             }
             Class::Delete => message.delete(self.table, key, None),
             Class::Increment => message.increment(self.table, key, 1),
             Class::MultiGet | Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::LongGets => {
-                let asked = self.requested_members(ask);
+                let asked = self.requested_members(request);
                 keys.resize_with(asked.len(), Vec::new);
                 for (at, key) in asked.zip(keys.iter_mut()) {
-                    self.write_member_key(ask.class, ask.id, at, key);
+                    self.write_member_key(request.class, request.id, at, key);
                 }
                 message.multi_get(self.table, keys);
             }
             class => {
-                self.write_args(ask, salt, key, value);
+                self.write_args(request, salt, key, value);
                 class.call(value, message);
             }
         }
     }
 
     /// Returns the members of its list that are read in its present step.
-    fn requested_members(&self, ask: &LoadRequest) -> std::ops::Range<u32> {
-        if ask.class == Class::LongGets { self.long_batch(ask.step) } else { 0..self.list_len }
+    fn requested_members(&self, request: &LoadRequest) -> std::ops::Range<u32> {
+        if request.class == Class::LongGets { self.long_batch(request.step) } else { 0..self.list_len }
     }
 
     /// Writes the arguments of a call about the record under `key`.
-    fn write_args(&self, ask: &LoadRequest, salt: u64, key: &mut Vec<u8>, args: &mut Vec<u8>) {
+    fn write_args(&self, request: &LoadRequest, salt: u64, key: &mut Vec<u8>, args: &mut Vec<u8>) {
         args.clear();
         args.extend_from_slice(&self.table.to_le_bytes());
-        match ask.class {
+        match request.class {
             Class::Chain => args.extend_from_slice(&self.depth.to_le_bytes()),
             Class::Aggregate => args.extend_from_slice(&self.rounds.to_le_bytes()),
-            Class::Scan => args.extend_from_slice(&ask.twist.to_le_bytes()),
+            Class::Scan => args.extend_from_slice(&request.twist.to_le_bytes()),
             Class::Long => {
                 args.extend_from_slice(&self.long_gets.to_le_bytes());
                 args.extend_from_slice(&self.long_yield_every.to_le_bytes());
@@ -113,14 +113,14 @@ impl Data {
                 args.push(0);
                 args.extend_from_slice(&(key.len() as u16).to_le_bytes());
                 args.extend_from_slice(key);
-                args.extend_from_slice(rows::password(ask.id, ask.twist == 0).as_bytes());
+                args.extend_from_slice(rows::password(request.id, request.twist == 0).as_bytes());
                 return;
             }
             Class::Transfer => {
                 args.extend_from_slice(&(1 + salt % MAX_TRANSFER).to_le_bytes());
                 args.extend_from_slice(&(key.len() as u16).to_le_bytes());
                 args.extend_from_slice(key);
-                self.write_key_of(Class::Transfer, self.transfer_target(ask), key);
+                self.write_key_of(Class::Transfer, self.transfer_target(request), key);
             }
             Class::Analysis => {
                 args.extend_from_slice(&self.table.to_le_bytes());
@@ -132,58 +132,58 @@ impl Data {
             }
             _ => {}
         }
-        args.extend_from_slice(if ask.class == Class::Bad { self.bad.as_bytes() } else { key });
+        args.extend_from_slice(if request.class == Class::Bad { self.bad.as_bytes() } else { key });
     }
 
     /// Returns the target of a transfer: the account that was drawn for it, or the next one if the drawn one is its
     /// source.
-    fn transfer_target(&self, ask: &LoadRequest) -> u64 {
-        let drawn = u64::from(ask.twist);
-        if drawn == ask.id { (drawn + 1) % self.accounts.max(1) } else { drawn }
+    fn transfer_target(&self, request: &LoadRequest) -> u64 {
+        let drawn = u64::from(request.twist);
+        if drawn == request.id { (drawn + 1) % self.accounts.max(1) } else { drawn }
     }
 
     /// Looks at a successful reply.
     pub(super) fn check_reply(
         &self,
-        ask: &mut LoadRequest,
+        request: &mut LoadRequest,
         found: bool,
         reply: &[u8],
         rules: VerifyRules,
         scratch: &mut RequestBuffers,
     ) -> ReplyVerdict {
-        if ask.class.is_of_graph() {
-            return self.check_graph_reply(ask, found, reply, rules.graph_unchanged, &mut scratch.held);
+        if request.class.is_of_graph() {
+            return self.check_graph_reply(request, found, reply, rules.graph_unchanged, &mut scratch.edge_keys);
         }
-        match ask.class {
-            Class::ChainGets if ask.step + 1 < self.depth => {
+        match request.class {
+            Class::ChainGets if request.step + 1 < self.depth => {
                 if !found {
                     return ReplyVerdict::Wrong;
                 }
                 // The client needs the reply for its next step, as any client would; it is checked at the end.
-                ask.id = self.next_link(ask.id);
-                ask.step += 1;
+                request.id = self.next_link(request.id);
+                request.step += 1;
                 return ReplyVerdict::NextStep;
             }
-            Class::ReadModifyWrite if ask.step == 0 => {
-                ask.step = 1;
-                let right = !ask.verify || self.is_record(ask.id, found, reply, rules);
+            Class::ReadModifyWrite if request.step == 0 => {
+                request.step = 1;
+                let right = !request.verify || self.is_record(request.id, found, reply, rules);
                 return if right { ReplyVerdict::NextStep } else { ReplyVerdict::Wrong };
             }
-            class if class.begins_with_get() && ask.step == 0 => {
-                ask.step = 1;
+            class if class.begins_with_get() && request.step == 0 => {
+                request.step = 1;
                 return if found { ReplyVerdict::NextStep } else { ReplyVerdict::Wrong };
             }
-            Class::LongGets if self.long_batch(ask.step).end < self.long_gets => {
-                let right = found && (!ask.verify || self.are_correct_members(ask, reply, rules));
-                ask.step += 1;
+            Class::LongGets if self.long_batch(request.step).end < self.long_gets => {
+                let right = found && (!request.verify || self.are_correct_members(request, reply, rules));
+                request.step += 1;
                 return if right { ReplyVerdict::NextStep } else { ReplyVerdict::Wrong };
             }
             _ => {}
         }
-        if let Some(called) = ask.class.called().filter(|_| ask.class != Class::ChainGets) {
-            return self.check_computed(ask, called, (found, reply), rules, scratch);
+        if let Some(called) = request.class.called().filter(|_| request.class != Class::ChainGets) {
+            return self.check_computed(request, called, (found, reply), rules, scratch);
         }
-        if !ask.verify || self.is_right(ask, found, reply, rules, scratch) {
+        if !request.verify || self.is_right(request, found, reply, rules, scratch) {
             ReplyVerdict::Done
         } else {
             ReplyVerdict::Wrong
@@ -193,26 +193,26 @@ impl Data {
     /// Does the client's computation over the last answer, and compares the result with the extension's reply.
     fn check_computed(
         &self,
-        ask: &LoadRequest,
+        request: &LoadRequest,
         called: Class,
         (found, reply): (bool, &[u8]),
         rules: VerifyRules,
         scratch: &mut RequestBuffers,
     ) -> ReplyVerdict {
-        if !rules.computes && !ask.verify {
+        if !rules.computes && !request.verify {
             return ReplyVerdict::Done;
         }
         let mut computed = std::mem::take(&mut scratch.computed);
-        self.compute(ask, reply, &mut computed);
+        self.compute(request, reply, &mut computed);
         std::hint::black_box(&computed);
-        let members = matches!(ask.class, Class::AggregateGets | Class::ChecksumGets | Class::LongGets);
+        let members = matches!(request.class, Class::AggregateGets | Class::ChecksumGets | Class::LongGets);
         let right = || {
-            let asked = LoadRequest { class: called, ..*ask };
+            let asked = LoadRequest { class: called, ..*request };
             found
-                && (!members || self.are_correct_members(ask, reply, rules))
+                && (!members || self.are_correct_members(request, reply, rules))
                 && self.is_right(&asked, true, &computed, rules, &mut RequestBuffers::default())
         };
-        let seen = if !ask.verify || right() { ReplyVerdict::Done } else { ReplyVerdict::Wrong };
+        let seen = if !request.verify || right() { ReplyVerdict::Done } else { ReplyVerdict::Wrong };
         scratch.computed = computed;
         seen
     }
@@ -224,46 +224,46 @@ impl Data {
 
     fn is_right(
         &self,
-        ask: &LoadRequest,
+        request: &LoadRequest,
         found: bool,
         reply: &[u8],
         rules: VerifyRules,
         scratch: &mut RequestBuffers,
     ) -> bool {
         let RequestBuffers { key, value, .. } = scratch;
-        match ask.class {
-            Class::Get if ask.twist != 0 => !found,
-            Class::Get | Class::InvokeGet => self.is_record(ask.id, found, reply, rules),
-            Class::Delete => ask.twist == 0 || !found,
+        match request.class {
+            Class::Get if request.twist != 0 => !found,
+            Class::Get | Class::InvokeGet => self.is_record(request.id, found, reply, rules),
+            Class::Delete => request.twist == 0 || !found,
             Class::Put | Class::Insert | Class::ReadModifyWrite | Class::Increment | Class::Bad => found,
             Class::Long => found && reply.first_chunk::<4>() == Some(&self.long_gets.to_le_bytes()),
             Class::ChainGets => {
-                self.write_link(ask.id, value, key);
+                self.write_link(request.id, value, key);
                 found && reply == value.as_slice()
             }
             Class::Chain => {
-                self.write_link(self.link_after(ask.id, u64::from(self.depth.max(1)) - 1), value, key);
+                self.write_link(self.link_after(request.id, u64::from(self.depth.max(1)) - 1), value, key);
                 found && reply == value.as_slice()
             }
-            Class::MultiGet => found && self.are_correct_members(ask, reply, rules),
+            Class::MultiGet => found && self.are_correct_members(request, reply, rules),
             Class::Aggregate => {
                 let Some((sum, counts)) = reply.split_first_chunk::<8>() else { return false };
                 let counted = [self.list_len.to_le_bytes(), [0; 4]].concat();
                 found
                     && (rules.deletes || counts == counted)
-                    && (!rules.read_only || u64::from_le_bytes(*sum) == self.expected_sum(ask.id))
+                    && (!rules.read_only || u64::from_le_bytes(*sum) == self.expected_sum(request.id))
             }
             Class::Checksum => {
-                found && reply.len() == 32 && (!rules.read_only || reply == self.expected_digest(ask.id).as_slice())
+                found && reply.len() == 32 && (!rules.read_only || reply == self.expected_digest(request.id).as_slice())
             }
             Class::Analysis => {
-                let rows = (0..self.list_len).map(|at| Some(rows::expected_class(self.row_member(ask.id, at))));
+                let rows = (0..self.list_len).map(|at| Some(rows::expected_class(self.row_member(request.id, at))));
                 found && reply == rows::encode_analysis(rows).as_slice()
             }
             Class::Balance => found && reply.len() == 8,
             Class::Transfer => found && reply.len() == 16,
-            Class::Auth => found && *reply == [u8::from(ask.twist == 0)],
-            Class::Scan => found && self.is_correct_range(ask, reply, rules),
+            Class::Auth => found && *reply == [u8::from(request.twist == 0)],
+            Class::Scan => found && self.is_correct_range(request, reply, rules),
             Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::AuthGets | Class::LongGets => {
                 // The result computed from them is compared like a reply of the extension.
                 false
@@ -274,10 +274,10 @@ impl Data {
     }
 
     /// Returns whether a multi-get's answer holds the plain records that were asked for, in order.
-    fn are_correct_members(&self, ask: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
-        for at in self.requested_members(ask) {
+    fn are_correct_members(&self, request: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
+        for at in self.requested_members(request) {
             let Some((value, rest)) = split_multi_get_entry(reply) else { return false };
-            let member = self.list_member(ask.id, at);
+            let member = self.list_member(request.id, at);
             if !self.is_record(member, value.is_some(), value.unwrap_or_default(), rules) {
                 return false;
             }
@@ -287,8 +287,8 @@ impl Data {
     }
 
     /// Returns whether `range` has answered with the records of a scan. Records under insertion may be there or not.
-    fn is_correct_range(&self, ask: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
-        for id in ask.id..ask.id + u64::from(ask.twist) {
+    fn is_correct_range(&self, request: &LoadRequest, mut reply: &[u8], rules: VerifyRules) -> bool {
+        for id in request.id..request.id + u64::from(request.twist) {
             let Some((len, rest)) = reply.split_first_chunk::<4>() else { return false };
             let len = u32::from_le_bytes(*len);
             let found = len != NO_RECORD;

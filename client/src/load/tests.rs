@@ -389,7 +389,7 @@ fn a_raw_connection_pipelines_and_each_message_runs_once_on_a_bad_network() {
     assert_eq!(connection.server(), Some((2, 1)));
     let (mut sent, mut answered) = (0, 0);
     while answered < 2000 {
-        while sent < 2000 && connection.room() > 0 {
+        while sent < 2000 && connection.free_slots() > 0 {
             let mut message = connection.message();
             for _ in 0..3 {
                 message.increment(TABLE, b"n", 1);

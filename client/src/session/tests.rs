@@ -63,7 +63,7 @@ proptest! {
         let mut sent: Vec<(PeerAddr, Vec<u8>)> = Vec::new();
         let mut seen = 0;
         for event in events {
-            let mut out = |mark, _: Result<SessionResponse<'_>, Error>| *ends.entry(mark).or_default() += 1;
+            let mut out = |tag, _: Result<SessionResponse<'_>, Error>| *ends.entry(tag).or_default() += 1;
             match event {
                 Event::Submit => {
                     let mut message = Message::new();
@@ -91,7 +91,7 @@ proptest! {
         }
         for _ in 0..200 {
             now_us += 20_000;
-            let mut out = |mark, _: Result<SessionResponse<'_>, Error>| *ends.entry(mark).or_default() += 1;
+            let mut out = |tag, _: Result<SessionResponse<'_>, Error>| *ends.entry(tag).or_default() += 1;
             session.poll(now_us, &mut sent, &mut out);
         }
         prop_assert_eq!(session.waiting(), 0);

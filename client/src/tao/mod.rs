@@ -119,8 +119,15 @@ impl Tao {
 
     /// The same graph, with another placement of reads.
     #[must_use]
-    pub fn placed(&self, placement: Placement) -> Tao {
+    pub fn with_placement(&self, placement: Placement) -> Tao {
         Tao { placement, ..self.clone() }
+    }
+
+    /// The former name of [`Tao::with_placement`].
+    #[deprecated(note = "call `with_placement`")]
+    #[must_use]
+    pub fn placed(&self, placement: Placement) -> Tao {
+        self.with_placement(placement)
     }
 
     /// Declares the inverse of a type of associations: itself (a symmetric type), another (which gets this one as its
@@ -142,7 +149,7 @@ impl Tao {
                 let record = self.client.get(self.tables.objects, &codec::type_key(atype)).await?;
                 record.map(|record| record.value).unwrap_or_default()
             }
-            _ => self.ask(&codec::assoc_type_get(&self.tables, atype)).await?,
+            _ => self.query(&codec::assoc_type_get(&self.tables, atype)).await?,
         };
         require_decoded(codec::decode_type(&reply))
     }
@@ -167,7 +174,7 @@ impl Tao {
                     None => return Ok(None),
                 }
             }
-            Placement::Invocation => match self.ask(&codec::obj_get(&self.tables, id)).await? {
+            Placement::Invocation => match self.query(&codec::obj_get(&self.tables, id)).await? {
                 reply if reply.is_empty() => return Ok(None),
                 reply => reply,
             },
@@ -263,7 +270,7 @@ impl Tao {
         {
             return Ok(count);
         }
-        require_decoded(codec::decode_number(&self.ask(&codec::assoc_count(&self.tables, id1, atype)).await?))
+        require_decoded(codec::decode_number(&self.query(&codec::assoc_count(&self.tables, id1, atype)).await?))
     }
 
     /// Associations of a list from a position on, 0 being the newest.
@@ -302,7 +309,7 @@ impl Tao {
     }
 
     /// Calls for a read.
-    async fn ask(&self, args: &[u8]) -> Result<Bytes, Error> {
+    async fn query(&self, args: &[u8]) -> Result<Bytes, Error> {
         self.client.query(EXTENSION, args).await
     }
 
@@ -326,7 +333,7 @@ impl Tao {
         let mut left = ids;
         while !left.is_empty() {
             let some = &left[..left.len().min(LIMIT as usize)];
-            let reply = self.ask(&codec::assoc_get(&self.tables, id1, atype, some, high, low)).await?;
+            let reply = self.query(&codec::assoc_get(&self.tables, id1, atype, some, high, low)).await?;
             let (edges, more) = require_decoded(codec::decode_list(&reply))?;
             found.extend(edges.into_iter().map(|edge| decode_assoc(&reply, edge)));
             left = match more {
@@ -350,14 +357,14 @@ impl Tao {
         let (mut gathered, mut after) = (EdgeCollector::default(), None);
         loop {
             let left = limit.saturating_sub(gathered.found.len() as u32);
-            let reply = self.ask(&args(pos, left, after)).await?;
+            let reply = self.query(&args(pos, left, after)).await?;
             match require_decoded(gathered.add(&reply, left))? {
                 None => return Ok(gathered.found),
                 // It has to come nearer, or it would never end.
-                Some(ListContinuation::After(left, place))
-                    if left < pos || left == 0 && after.is_none_or(|at| at < place) =>
+                Some(ListContinuation::After(left, position))
+                    if left < pos || left == 0 && after.is_none_or(|at| at < position) =>
                 {
-                    (pos, after) = (left, Some(place));
+                    (pos, after) = (left, Some(position));
                 }
                 Some(_) => return require_decoded(None),
             }

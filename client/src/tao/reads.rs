@@ -63,16 +63,16 @@ impl Tao {
         }
         let mut tries = 0;
         loop {
-            let (places, mut agree) = self.get_positions(list, times, pos, u64::from(limit)).await?;
-            let ids: Vec<u64> = places.iter().map(|place| place.id2).collect();
+            let (positions, mut agree) = self.get_positions(list, times, pos, u64::from(limit)).await?;
+            let ids: Vec<u64> = positions.iter().map(|position| position.id2).collect();
             let records = self.get_records(list, &ids).await?;
-            let mut found = Vec::with_capacity(places.len());
-            for (place, record) in places.iter().zip(records) {
-                let Some(edge) = record.map(|record| record_to_assoc(place.id2, &record)).transpose()? else {
+            let mut found = Vec::with_capacity(positions.len());
+            for (position, record) in positions.iter().zip(records) {
+                let Some(edge) = record.map(|record| record_to_assoc(position.id2, &record)).transpose()? else {
                     agree = false;
                     continue;
                 };
-                let is_there = edge.time == place.time;
+                let is_there = edge.time == position.time;
                 agree &= is_there;
                 // An edge that was moved in the meantime is where its own record says, which may be before a position.
                 if is_there || pos == 0 {
@@ -85,7 +85,7 @@ impl Tao {
             }
             if tries == LIST_READ_ATTEMPTS {
                 // If the list goes on, so does the caller, from behind the last position.
-                let last = places.last().filter(|_| places.len() as u64 >= u64::from(limit));
+                let last = positions.last().filter(|_| positions.len() as u64 >= u64::from(limit));
                 return Ok(reconcile(found, times, last));
             }
         }
@@ -102,7 +102,7 @@ impl Tao {
     ) -> Result<(Vec<ListPosition>, bool), Error> {
         let mut from = codec::list_key(id1, atype, high, 0).to_vec();
         let to = [&codec::list_key(id1, atype, low, u64::MAX)[..], &[0]].concat();
-        let (mut places, mut first, count_key) = (Vec::new(), None, codec::count_key(id1, atype));
+        let (mut positions, mut first, count_key) = (Vec::new(), None, codec::count_key(id1, atype));
         loop {
             let want = PAGE_RECORDS.min(skip.saturating_add(limit)) as u32;
             // The count's record is written whenever the list changes.
@@ -117,13 +117,13 @@ impl Tao {
             let (before, after) = (*first.get_or_insert(version(before)), version(after));
             let skipped = skip.min(page.records.len() as u64);
             for record in page.records.iter().skip(skipped as usize) {
-                places.push(require_decoded(codec::decode_list_key(&record.key))?);
+                positions.push(require_decoded(codec::decode_list_key(&record.key))?);
             }
             limit = limit.saturating_sub(page.records.len() as u64 - skipped);
             skip -= skipped;
             match page.on {
                 Some(on) if limit > 0 => from = [&on[..], &[0]].concat(),
-                _ => return Ok((places, before == after)),
+                _ => return Ok((positions, before == after)),
             }
         }
     }

@@ -67,8 +67,8 @@ fn reply(edges: &[(u64, u64)], more: Option<(u64, ListPosition)>) -> Bytes {
         bytes.extend([id2.to_le_bytes(), time.to_le_bytes()].concat());
         bytes.extend_from_slice(&0_u32.to_le_bytes());
     }
-    if let Some((pos, place)) = more {
-        bytes.extend([pos, place.time, place.id2].map(u64::to_le_bytes).concat());
+    if let Some((pos, position)) = more {
+        bytes.extend([pos, position.time, position.id2].map(u64::to_le_bytes).concat());
     }
     bytes.into()
 }
@@ -87,9 +87,9 @@ fn an_edge_that_was_moved_behind_the_last_place_of_a_page_is_none_of_it() {
 
 #[test]
 fn places_come_in_the_order_of_their_keys() {
-    let mut places: Vec<_> = (0..30).map(|n| ListPosition { time: n % 4, id2: n * 7 % 10 }).collect();
-    places.sort();
-    assert!(places.is_sorted_by_key(|place| codec::list_key(1, 1, place.time, place.id2)));
+    let mut positions: Vec<_> = (0..30).map(|n| ListPosition { time: n % 4, id2: n * 7 % 10 }).collect();
+    positions.sort();
+    assert!(positions.is_sorted_by_key(|position| codec::list_key(1, 1, position.time, position.id2)));
 }
 
 #[test]

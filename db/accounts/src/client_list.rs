@@ -27,7 +27,7 @@ pub struct RedisClientEntry {
     /// Whether it is to end with its next command.
     pub(super) killed: AtomicBool,
     /// The attributes that it has set.
-    pub said: Mutex<RedisClientAttributes>,
+    pub attributes: Mutex<RedisClientAttributes>,
 }
 
 /// The attributes that a connection has set itself.
@@ -54,7 +54,7 @@ pub struct RedisClientStatus {
 impl RedisClientEntry {
     /// Sets the worker that has the connection, and its name there.
     #[inline]
-    pub fn place(&self, (worker, word): (u32, u64)) {
+    pub fn set_location(&self, (worker, word): (u32, u64)) {
         self.worker.store(worker, Relaxed);
         self.word.store(word, Relaxed);
     }

@@ -16,7 +16,7 @@ pub struct ClientRegistration {
     /// The client.
     pub client: Arc<RedisClientEntry>,
     /// The published state.
-    pub told: RedisClientStatus,
+    pub published: RedisClientStatus,
 }
 
 impl ClientRegistration {
@@ -25,7 +25,7 @@ impl ClientRegistration {
         usage: &Arc<TenantUsage>,
         id: u64,
         addresses: Option<(SocketAddr, SocketAddr)>,
-        place: (u32, u64),
+        location: (u32, u64),
         now_ms: u64,
     ) -> ClientRegistration {
         let client = Arc::new(RedisClientEntry {
@@ -34,13 +34,13 @@ impl ClientRegistration {
             since_ms: now_ms,
             last_active_ms: AtomicU64::new(now_ms),
             command: AtomicU32::new(u32::MAX),
-            worker: AtomicU32::new(place.0),
-            word: AtomicU64::new(place.1),
+            worker: AtomicU32::new(location.0),
+            word: AtomicU64::new(location.1),
             killed: AtomicBool::new(false),
-            said: Mutex::default(),
+            attributes: Mutex::default(),
         });
         usage.clients.0.lock().insert(id, Arc::clone(&client));
-        ClientRegistration { usage: Arc::clone(usage), client, told: RedisClientStatus::default() }
+        ClientRegistration { usage: Arc::clone(usage), client, published: RedisClientStatus::default() }
     }
 
     /// Whether it is registered for that tenant.

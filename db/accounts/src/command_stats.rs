@@ -119,10 +119,10 @@ mod tests {
         assert!(counts[1].begin(false), "each that may be long is timed");
         counts[1].end(false, 1_000_000);
         let forgotten = CommandBaseline::default();
-        let told = forgotten.since([&worker].into_iter());
-        assert_eq!(told[0], CommandStat::default());
+        let stats = forgotten.since([&worker].into_iter());
+        assert_eq!(stats[0], CommandStat::default());
         let (calls, total_us) = (SAMPLED_ONE_IN * 10 + 1, SAMPLED_ONE_IN * 10 * 2 + 1_000);
-        assert_eq!(told[1], CommandStat { calls, failed: 0, rejected: 0, total_us });
+        assert_eq!(stats[1], CommandStat { calls, failed: 0, rejected: 0, total_us });
         forgotten.forget([&worker].into_iter());
         assert_eq!(forgotten.since([&worker].into_iter())[1], CommandStat::default());
     }

@@ -103,8 +103,8 @@ impl TokenHash {
     pub fn from_text(text: &str) -> Option<TokenHash> {
         let mut parts = text.strip_prefix(TEXT_PREFIX)?.strip_prefix(':')?.split(':').map(unhex);
         let (digest, psk, public) = (parts.next()??, parts.next()??, parts.next()??);
-        let kept = TokenHash { digest: TokenDigest(digest), verifier: TokenVerifier { psk, public } };
-        parts.next().is_none().then_some(kept)
+        let stored = TokenHash { digest: TokenDigest(digest), verifier: TokenVerifier { psk, public } };
+        parts.next().is_none().then_some(stored)
     }
 }
 
@@ -136,9 +136,11 @@ mod tests {
 
     #[test]
     fn a_token_is_recognised_and_no_other() {
-        let kept = TokenHash::of(b"the token of alice");
-        assert!(kept.matches(b"the token of alice"));
-        assert!(!kept.matches(b"the token of alicf") && !kept.matches(b"") && !kept.matches(&[7; MAX_TOKEN_LEN + 1]));
+        let stored = TokenHash::of(b"the token of alice");
+        assert!(stored.matches(b"the token of alice"));
+        assert!(
+            !stored.matches(b"the token of alicf") && !stored.matches(b"") && !stored.matches(&[7; MAX_TOKEN_LEN + 1])
+        );
     }
 
     #[test]

@@ -312,12 +312,12 @@ impl TenantUsage {
 
     /// Adds a measure of the server against an extension; it displaces the oldest.
     #[inline]
-    pub fn record_policy_event(&self, notice: PolicyEvent) {
+    pub fn record_policy_event(&self, event: PolicyEvent) {
         let mut policy_events = self.policy_events.lock();
         if policy_events.len() >= RECENT_KILLS {
             policy_events.pop_front();
         }
-        policy_events.push_back(notice);
+        policy_events.push_back(event);
     }
 
     /// The recent notices, newest first.

@@ -73,9 +73,9 @@ impl ConnectionIdentity {
     }
 
     /// The identity of all clients at a port that is configured for a tenant.
-    pub fn from_port(snapshot: &DirectorySnapshot, entrance: &PortService) -> Option<ConnectionIdentity> {
-        let view = snapshot.by_name(entrance.tenant.as_deref()?)?;
-        match entrance.public {
+    pub fn from_port(snapshot: &DirectorySnapshot, service: &PortService) -> Option<ConnectionIdentity> {
+        let view = snapshot.by_name(service.tenant.as_deref()?)?;
+        match service.public {
             true => view.tenant.open.then(|| ConnectionIdentity::new(&view.tenant, AuthBasis::Open)),
             false => Some(ConnectionIdentity::new(&view.tenant, AuthBasis::Port)),
         }
@@ -91,11 +91,11 @@ impl ConnectionIdentity {
     pub fn view<'s>(&self, snapshot: &'s DirectorySnapshot) -> Option<&'s Arc<TenantView>> {
         let view = snapshot.tenant(self.tenant)?;
         let tenant = &view.tenant;
-        let stands = match self.basis {
+        let still_valid = match self.basis {
             AuthBasis::Credential(shown) => tenant.has_credential(shown),
             AuthBasis::Open => tenant.open,
             AuthBasis::Port => true,
         };
-        (tenant.serial == self.serial && stands).then_some(view)
+        (tenant.serial == self.serial && still_valid).then_some(view)
     }
 }

@@ -246,10 +246,10 @@ impl ProtocolSession {
 
     /// Sets the worker that has its connection, and the connection's name there. Addresses are read only if they are
     /// shown.
-    pub fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
+    pub fn set_location(&mut self, location: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
         match self {
             ProtocolSession::Memcached(_) => {}
-            ProtocolSession::Redis(session) => session.placed(place, addresses),
+            ProtocolSession::Redis(session) => session.set_location(location, addresses),
         }
     }
 

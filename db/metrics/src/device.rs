@@ -144,9 +144,9 @@ mod tests {
         let names = "link_up missed no_buffer receive_errors send_errors kept_buffers rx_copied in_place copied reads_bytes interrupts";
         let wanted: Vec<_> =
             names.split(' ').map(|name| format!("device_{name}")).zip([1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).collect();
-        let said: Vec<_> =
+        let written: Vec<_> =
             state.readings().iter().map(|reading| (reading.metric.name.to_owned(), reading.values[0])).collect();
-        assert_eq!(said, wanted);
+        assert_eq!(written, wanted);
         assert!(state.to_string().ends_with("4 packets could not be sent; wakes: interrupt"), "{state}");
         let refused = DeviceState { refused: Some("no memory".to_owned()), ..DeviceState::default() };
         assert!(refused.to_string().contains("may be copied: no memory; look at `ulimit -l`"), "{refused}");

@@ -357,8 +357,8 @@ impl WorkerCounters {
             self.packets_handed_over.set(count);
         }
         for (names, counters) in families {
-            let place = names.iter().zip(counters).find(|(reason, _)| **reason == name);
-            if let Some((_, counter)) = place {
+            let counter = names.iter().zip(counters).find(|(reason, _)| **reason == name);
+            if let Some((_, counter)) = counter {
                 counter.set(count);
             }
         }
@@ -500,7 +500,7 @@ impl ServerMetrics {
     /// Sets the description of the workers' network, and the probe of its device if there is one.
     pub fn set_network(&self, about: &str, device: Option<DeviceProbe>) {
         // It is set once, when the workers have started.
-        let _said_before = self.network.set(NetworkDescription { about: about.to_owned(), device });
+        let _was_set = self.network.set(NetworkDescription { about: about.to_owned(), device });
     }
 
     /// The description of the workers' network, and its state, as text.

@@ -44,8 +44,8 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(all(target_env = "gnu", not(miri)))]
 fn heap_bytes() -> (u64, u64) {
     // SAFETY: it takes no argument, locks the allocator's arenas one by one, and answers by value.
-    let told = unsafe { libc::mallinfo2() };
-    ((told.arena + told.hblkhd) as u64, told.fordblks as u64)
+    let info = unsafe { libc::mallinfo2() };
+    ((info.arena + info.hblkhd) as u64, info.fordblks as u64)
 }
 
 #[cfg(not(all(target_env = "gnu", not(miri))))]

@@ -42,13 +42,13 @@ pub struct LabelledReadings {
 /// The text that Prometheus scrapes: each metric's meaning and type once, then its values.
 pub fn prometheus(groups: &[LabelledReadings]) -> String {
     let mut text = String::new();
-    let mut said: Vec<&str> = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
     for first in groups.iter().flat_map(|group| &group.readings) {
         let name = first.metric.name;
-        if said.contains(&name) {
+        if seen.contains(&name) {
             continue;
         }
-        said.push(name);
+        seen.push(name);
         // Writing to a String does not fail.
         let _ = writeln!(text, "# HELP {PREFIX}{name} {}", first.metric.meaning.trim());
         let _ = writeln!(text, "# TYPE {PREFIX}{name} {}", first.metric.kind.name());

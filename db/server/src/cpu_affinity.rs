@@ -34,7 +34,7 @@ pub fn run_off_worker_cpus<T>(workers: usize, act: impl FnOnce() -> T) -> T {
     struct AffinityGuard(CpuSet);
     impl Drop for AffinityGuard {
         fn drop(&mut self) {
-            let _stays_where_it_is = sched_setaffinity(None, &self.0);
+            let _still_pinned = sched_setaffinity(None, &self.0);
         }
     }
     let free = worker_free_cpus(workers);
@@ -55,29 +55,30 @@ pub fn bind_to(processors: &[usize]) -> rustix::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn here() -> Vec<usize> {
+    fn allowed_processors() -> Vec<usize> {
         let set = sched_getaffinity(None).expect("a set");
         (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
     }
 
     #[test]
     fn what_is_started_beside_workers_stays_off_their_processors() {
-        let before = here();
+        let before = allowed_processors();
         for workers in 0..allowed_cpus().len() + 2 {
             let (own, child) = run_off_worker_cpus(workers, || {
-                let child = std::thread::spawn(|| std::thread::spawn(here).join().expect("a thread"));
-                (here(), child.join().expect("a thread"))
+                let child = std::thread::spawn(|| std::thread::spawn(allowed_processors).join().expect("a thread"));
+                (allowed_processors(), child.join().expect("a thread"))
             });
             let expected = if workers < allowed_cpus().len() { &allowed_cpus()[workers..] } else { &before };
             assert_eq!((&own[..], &child[..]), (expected, expected), "{workers} workers");
-            assert_eq!(here(), before, "the caller is back");
+            assert_eq!(allowed_processors(), before, "the caller is back");
         }
     }
 
     #[test]
     fn workers_take_processors_in_turn() {
         for index in 0..2 * allowed_cpus().len() {
-            let bound = std::thread::spawn(move || bind_worker(index).map(|()| here())).join().expect("a thread");
+            let bound =
+                std::thread::spawn(move || bind_worker(index).map(|()| allowed_processors())).join().expect("a thread");
             assert_eq!(bound.expect("it may"), [allowed_cpus()[index % allowed_cpus().len()]]);
         }
     }

@@ -32,7 +32,7 @@ impl Janitor {
         let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
             let mut participant = epochs.register();
             participant.offline();
-            let (mut conduct, mut swept_ms, mut told) = (KillPolicy::default(), 0, None);
+            let (mut kill_policy, mut swept_ms, mut logged) = (KillPolicy::default(), 0, None);
             while !stopped.load(Relaxed) {
                 let now_ms = unix_ms();
                 if now_ms.abs_diff(swept_ms) >= SWEEP_INTERVAL_MS {
@@ -42,9 +42,9 @@ impl Janitor {
                     sweep(&directory, &mut participant);
                     participant.offline();
                     sandstorm_store::release_free_memory();
-                    log_device_changes(&metrics, &mut told);
+                    log_device_changes(&metrics, &mut logged);
                 }
-                conduct.look(&directory, metrics.kills(), now_ms);
+                kill_policy.look(&directory, metrics.kills(), now_ms);
                 std::thread::park_timeout(Duration::from_millis(KILL_POLICY_INTERVAL_MS));
             }
         })?;
@@ -77,13 +77,13 @@ type LoggedDeviceState = Option<(bool, String, Option<String>)>;
 
 /// Logs a change of the workers' device, if they have one: its link goes up or down, something else wakes the workers,
 /// or it can no longer be told of more memory, or can again.
-fn log_device_changes(metrics: &ServerMetrics, told: &mut LoggedDeviceState) {
+fn log_device_changes(metrics: &ServerMetrics, logged: &mut LoggedDeviceState) {
     let Some(state) = metrics.device() else { return };
     let now = (state.up, state.wakes.clone(), state.refused.clone());
-    if told.as_ref() == Some(&now) {
+    if logged.as_ref() == Some(&now) {
         return;
     }
-    let before = told.replace(now);
+    let before = logged.replace(now);
     let other_wakes = before.as_ref().is_some_and(|(_, wakes, _)| *wakes != state.wakes);
     let refuses = state.refused.is_some() && before.is_none_or(|(.., refused)| refused != state.refused);
     // With a peer process at the other end, a link that is down needs no warning: that process has not started or has

@@ -141,21 +141,21 @@ fn call_over_redis(server: &LocalServer, out: &OutputPrinter) -> Result<(), CliE
     let port = server.listening().first().ok_or_else(|| CliError::new("there is no Redis port: this is a bug"))?;
     let mut stream = BufReader::new(TcpStream::connect(port).map_err(broken)?);
     stream.get_ref().set_read_timeout(Some(REDIS_TIMEOUT)).map_err(broken)?;
-    for (said, expected) in [("mset apple 3 pear 4", "OK"), ("fcall total 2 apple pear numbers", "7")] {
-        stream.get_mut().write_all(format!("{said}\r\n").as_bytes()).map_err(broken)?;
-        let mut heard = String::new();
-        stream.read_line(&mut heard).map_err(broken)?;
-        if heard.starts_with('$') {
+    for (command, expected) in [("mset apple 3 pear 4", "OK"), ("fcall total 2 apple pear numbers", "7")] {
+        stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).map_err(broken)?;
+        let mut reply = String::new();
+        stream.read_line(&mut reply).map_err(broken)?;
+        if reply.starts_with('$') {
             // The value follows its length.
-            heard.clear();
-            stream.read_line(&mut heard).map_err(broken)?;
+            reply.clear();
+            stream.read_line(&mut reply).map_err(broken)?;
         }
-        let heard = heard.trim_start_matches('+').trim_end();
-        if heard != expected {
-            return Err(CliError::new(format!("`{said}` gave {heard:?}, not {expected}: this is a bug")));
+        let reply = reply.trim_start_matches('+').trim_end();
+        if reply != expected {
+            return Err(CliError::new(format!("`{command}` gave {reply:?}, not {expected}: this is a bug")));
         }
-        out.line(&format!("$ redis-cli -p {} {said}", port.port()))?;
-        out.line(heard)?;
+        out.line(&format!("$ redis-cli -p {} {command}", port.port()))?;
+        out.line(reply)?;
     }
     Ok(())
 }

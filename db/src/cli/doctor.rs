@@ -100,13 +100,13 @@ impl DoctorFinding {
 
     fn text(&self) -> String {
         let DoctorFinding { what, state, found, advice } = self;
-        let mark = match state {
+        let symbol = match state {
             CheckStatus::Good => "good",
             CheckStatus::Mind => "mind",
             CheckStatus::Bad => "BAD ",
         };
         let advice = if advice.is_empty() { String::new() } else { format!("\n      -> {advice}") };
-        format!("{mark}  {what}: {found}{advice}\n")
+        format!("{symbol}  {what}: {found}{advice}\n")
     }
 }
 
@@ -373,16 +373,16 @@ fn device(name: &str, folder: &Path, bind_to: &str) -> DoctorFinding {
         DoctorFinding::new(format!("device {name} ({vendor}:{id})"), state, format!("{found}{on}"), advice)
     };
     if vendor == STAYS_WITH_KERNEL {
-        let stays = format!("stays with {bound} ({})", interfaces.join(", "));
+        let binding = format!("stays with {bound} ({})", interfaces.join(", "));
         // A virtual function is the server's alone, whether or not the kernel has it up.
         return match (KERNEL_BOUND_DRIVERS.contains(&bound), up && !folder.join("physfn").exists()) {
-            (true, false) => finding(CheckStatus::Good, stays, String::new()),
+            (true, false) => finding(CheckStatus::Good, binding, String::new()),
             (true, true) => {
                 let advice = format!(
                     "every packet on it would go to the server: share it (isolate = true in [net], with the kernel's address), or give the \
                      server a virtual function (echo 1 > /sys/bus/pci/devices/{name}/sriov_numvfs) and name that one with -a"
                 );
-                finding(CheckStatus::Mind, format!("{stays}, and the kernel uses it"), advice)
+                finding(CheckStatus::Mind, format!("{binding}, and the kernel uses it"), advice)
             }
             (false, _) => {
                 let advice = format!(
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_device_is_taken_from_the_kernel_only_where_it_has_to_be() {
         let leave = "leave it if this machine is reached over it";
-        for (vendor, driver, operstate, state, says) in [
+        for (vendor, driver, operstate, state, advice_part) in [
             ("0x8086", "ice", "down", CheckStatus::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
             ("0x8086", "", "down", CheckStatus::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
             ("0x8086", "ice", "up", CheckStatus::Mind, leave),
@@ -526,7 +526,8 @@ mod tests {
                     .unwrap();
             }
             let found = device_of(folder.path());
-            let right = if says.is_empty() { found.advice.is_empty() } else { found.advice.contains(says) };
+            let right =
+                if advice_part.is_empty() { found.advice.is_empty() } else { found.advice.contains(advice_part) };
             assert!(found.state == state && right, "{vendor} {driver}: {found:?}");
         }
     }

@@ -200,10 +200,10 @@ fn suggest_command(mut error: clap::Error) -> clap::Error {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
     }
-    let Some(ContextValue::String(said)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let Some(ContextValue::String(text_of_error)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let meant: Vec<String> = COMMAND_SYNONYMS
         .iter()
-        .filter(|(names, _)| names.contains(&said.to_lowercase().as_str()))
+        .filter(|(names, _)| names.contains(&text_of_error.to_lowercase().as_str()))
         .map(|(_, command)| (*command).to_owned())
         .collect();
     // In a group of commands, such as `sandstorm tenant rm`, the words mean something else.
@@ -222,8 +222,8 @@ fn usage_error(error: clap::Error) -> ExitCode {
         return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
     }
     let text = error.to_string();
-    let said = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
-    let message: Vec<&str> = said.split_whitespace().collect();
+    let text_of_error = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+    let message: Vec<&str> = text_of_error.split_whitespace().collect();
     let failure = CliError::new(message.join(" ")).hint("--help shows what there is").code("usage");
     OutputPrinter { json: true }.fail(&failure);
     ExitCode::from(USAGE)

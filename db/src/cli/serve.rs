@@ -203,9 +203,9 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
         tracing::warn!("{port}");
     }
     let stop = Arc::new(Notify::new());
-    let asked = stop.clone();
+    let stop_request = stop.clone();
     let served = data.served();
-    let control = ControlPlane::start_loaded(&config, extensions, served, move || asked.notify_one())
+    let control = ControlPlane::start_loaded(&config, extensions, served, move || stop_request.notify_one())
         .map_err(|error| start(&error))?;
     let ready = || {
         if let Err(error) = announce(&config, &data, &control, out) {

@@ -121,9 +121,9 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn what_is_wrong_with_an_option_is_said_in_its_own_words() {
-    let said = |line: &str| cli(line).err().unwrap_or_else(|| panic!("{line} is refused")).to_string();
+    let error_of = |line: &str| cli(line).err().unwrap_or_else(|| panic!("{line} is refused")).to_string();
     for line in ["tenant rotate a --grace 31d", "operator rotate --grace 31d"] {
-        assert!(said(line).contains("longer than 30d"), "{}", said(line));
+        assert!(error_of(line).contains("longer than 30d"), "{}", error_of(line));
     }
     assert!(cli("tenant rotate a --grace 30d").is_ok());
     let empty =
@@ -136,9 +136,9 @@ fn what_is_wrong_with_an_option_is_said_in_its_own_words() {
         ("load --sizes etx", "'etx' is no pool: usr"),
         ("load --rate=-5", "a number above 0"),
     ] {
-        assert!(said(line).contains(reason), "{line}: {}", said(line));
+        assert!(error_of(line).contains(reason), "{line}: {}", error_of(line));
     }
-    assert!(said("builder build --help").contains("signed for one tenant"));
+    assert!(error_of("builder build --help").contains("signed for one tenant"));
     assert!(cli("serve --config F --control-name db.example").is_ok(), "the file may say self_signed");
 }
 
@@ -449,7 +449,7 @@ fn the_page_on_the_configuration_has_the_options_of_a_server() {
 
 #[test]
 fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
-    let said = |line: &str| suggest_command(cli(line).err().expect(line)).to_string();
+    let error_of = |line: &str| suggest_command(cli(line).err().expect(line)).to_string();
     for (line, meant) in [
         ("top", "'stat'"),
         ("--json top", "'stat'"),
@@ -461,10 +461,13 @@ fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
         ("stpo", "'stop'"),
         ("tenant creat a", "'create'"),
     ] {
-        let text = said(line);
+        let text = error_of(line);
         assert!(text.contains(meant) && (meant == "'stop'" || !text.contains("'stop'")), "{line}: {text}");
     }
-    assert!(!said("tenant set2").contains("'put'") && !said("table top").contains("'stat'"), "others' commands");
+    assert!(
+        !error_of("tenant set2").contains("'put'") && !error_of("table top").contains("'stat'"),
+        "others' commands"
+    );
     let commands: Vec<String> =
         CommandLine::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
     for (names, command) in COMMAND_SYNONYMS {
@@ -475,7 +478,7 @@ fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
 
 #[test]
 fn every_help_text_stands_for_itself() {
-    fn look(path: &str, command: &clap::Command) {
+    fn check(path: &str, command: &clap::Command) {
         let path = format!("{path} {}", command.get_name());
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         assert!(about.chars().next().is_some_and(char::is_uppercase), "{path}: {about:?}");
@@ -487,9 +490,9 @@ fn every_help_text_stands_for_itself() {
                 assert!(!help.starts_with(unclear) && !help.contains("left out:"), "{path} {name}: {help:?}");
             }
         }
-        command.get_subcommands().for_each(|command| look(&path, command));
+        command.get_subcommands().for_each(|command| check(&path, command));
     }
-    look("", &CommandLine::command());
+    check("", &CommandLine::command());
 }
 
 #[test]
@@ -503,23 +506,23 @@ fn lists_of_names_in_errors_are_bounded() {
 #[test]
 fn the_servers_own_words_are_not_cut_at_their_semicolons() {
     use sandstorm_client::Error as E;
-    let said = |error: E| {
+    let error_of = |error: E| {
         let failure = CliError::from(error);
         (failure.message, failure.hint.unwrap_or_default())
     };
     let which = "calls are admitted at 2 a second; 40 of its calls were killed; see kills".to_owned();
     assert_eq!(
-        said(E::OverQuota { which: which.clone() }),
+        error_of(E::OverQuota { which: which.clone() }),
         (format!("over quota ({which})"), "send less, or ask the operator for more".to_owned())
     );
     let what = "a; b".to_owned();
-    assert_eq!(said(E::TooLarge { what }), ("too large: a; b".to_owned(), "split it".to_owned()));
-    let (message, hint) = said(E::Malformed { text: "x; y".to_owned() });
+    assert_eq!(error_of(E::TooLarge { what }), ("too large: a; b".to_owned(), "split it".to_owned()));
+    let (message, hint) = error_of(E::Malformed { text: "x; y".to_owned() });
     assert!(message.ends_with("x; y") && hint.is_empty(), "{message} / {hint}");
     let text = "it could not be read (x; y); are client and server of the same version?".to_owned();
-    let (message, hint) = said(E::Malformed { text });
+    let (message, hint) = error_of(E::Malformed { text });
     assert!(message.ends_with("(x; y)") && hint.starts_with("are client and server"), "{message} / {hint}");
-    assert_eq!(said(E::Io { text: "one; two".to_owned() }), ("socket: one; two".to_owned(), String::new()));
-    let (message, hint) = said(E::ReadOnly);
+    assert_eq!(error_of(E::Io { text: "one; two".to_owned() }), ("socket: one; two".to_owned(), String::new()));
+    let (message, hint) = error_of(E::ReadOnly);
     assert!(message.ends_with("for reading only") && hint.starts_with("its owner may"), "{message} / {hint}");
 }

@@ -84,21 +84,21 @@ pub(super) fn describe_time_left(until_ms: u64) -> String {
 }
 
 pub(super) fn run(command: &TokenCommand, out: &OutputPrinter) -> Result<(), CliError> {
-    let (token, kept) = match command {
+    let (token, stored) = match command {
         TokenCommand::New => {
             let token = token::generate();
-            let kept = TokenHash::of(token.as_bytes());
-            (Some(token), kept)
+            let stored = TokenHash::of(token.as_bytes());
+            (Some(token), stored)
         }
         TokenCommand::Hash => (None, hash()?),
     };
-    let kept = kept.to_text();
+    let stored = stored.to_text();
     if out.json {
-        return out.json(&json!({"token": token, "token_hash": kept}));
+        return out.json(&json!({"token": token, "token_hash": stored}));
     }
     match token {
-        Some(token) => out.line(&format!("token: {token}\ntoken_hash: {kept}")),
-        None => out.line(&kept),
+        Some(token) => out.line(&format!("token: {token}\ntoken_hash: {stored}")),
+        None => out.line(&stored),
     }
 }
 
@@ -133,8 +133,8 @@ pub(super) fn operator(session: &CliSession, command: &OperatorCommand, out: &Ou
             let rotated = control.rotate_operator(*grace)?;
             out.show(&rotated, |rotated: &RotatedToken| {
                 // On the server's machine its file holds it already: no reason to print it.
-                let kept = read_operator_token(session.state()).is_ok_and(|token| token == rotated.token);
-                let token = if kept { "kept in the state directory" } else { &rotated.token };
+                let stored = read_operator_token(session.state()).is_ok_and(|token| token == rotated.token);
+                let token = if stored { "kept in the state directory" } else { &rotated.token };
                 format!("token: {token}\n{}\n", describe_old_token(rotated.old_until_ms))
             })
         }

@@ -245,7 +245,7 @@ impl RecordPtr {
     /// # Safety
     /// The record is not freed during `'a`.
     pub(super) unsafe fn as_ref<'a>(self) -> RecordRef<'a> {
-        RecordRef { record: self.0, kept: PhantomData }
+        RecordRef { record: self.0, lifetime: PhantomData }
     }
 
     /// Frees the record, or leaves that to the last of its shares.
@@ -255,7 +255,7 @@ impl RecordPtr {
     pub(super) unsafe fn free(self) {
         // SAFETY: the record is alive up to here (caller); this is the hold with which it was made.
         unsafe {
-            if self.holds().is_none_or(RecordRefCount::let_go) {
+            if self.refcount().is_none_or(RecordRefCount::let_go) {
                 self.destroy();
             }
         }
@@ -265,7 +265,7 @@ impl RecordPtr {
     ///
     /// # Safety
     /// The record is not destroyed during `'a`.
-    unsafe fn holds<'a>(self) -> Option<&'a RecordRefCount> {
+    unsafe fn refcount<'a>(self) -> Option<&'a RecordRefCount> {
         // SAFETY: the caller's promise; `allocate` has written a count at the end of records of such a length, which
         // are aligned to 8.
         unsafe {
@@ -305,13 +305,13 @@ impl RecordPtr {
 ///
 /// # Safety
 /// The record counts its holders, and has one.
-unsafe extern "C" fn hold(record: *mut c_void) {
+unsafe extern "C" fn add_ref(record: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe {
         if let Some(record) = RecordPtr::from_ptr(record.cast())
-            && let Some(holds) = record.holds()
+            && let Some(refcount) = record.refcount()
         {
-            holds.hold();
+            refcount.add_ref();
         }
     }
 }
@@ -330,14 +330,14 @@ unsafe extern "C" fn release(record: *mut c_void) {
     }
 }
 
-static RECORD_VTABLE: SharedBytesVTable = SharedBytesVTable { hold, release };
+static RECORD_VTABLE: SharedBytesVTable = SharedBytesVTable { add_ref, release };
 
 /// A borrowed record. Key and value are slices of the record itself, or of its shared value: no copy, no count, no
 /// destructor.
 #[derive(Clone, Copy)]
 pub struct RecordRef<'a> {
     record: NonNull<RecordHeader>,
-    kept: PhantomData<&'a [u8]>,
+    lifetime: PhantomData<&'a [u8]>,
 }
 
 // SAFETY: shared access to immutable bytes and two atomics.
@@ -417,7 +417,7 @@ impl<'a> RecordRef<'a> {
     /// Returns a share of the value, which may be kept for any time, whatever happens to the key. It keeps the whole
     /// record, which no table is charged for once it was replaced: the holder must bound how much it keeps so. None for
     /// a value that is shorter than [`ZERO_COPY_MIN_VALUE_BYTES`], or than its key.
-    pub fn hold(&self) -> Option<SharedBytes> {
+    pub fn share(&self) -> Option<SharedBytes> {
         let (key, value) = self.key_and_value();
         if let Some(share) = self.outside() {
             return (value.len() >= ZERO_COPY_MIN_VALUE_BYTES.max(key.len())).then(|| share.clone());
@@ -425,8 +425,8 @@ impl<'a> RecordRef<'a> {
         let record = RecordPtr(self.record);
         // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage exists: it is released only
         // after that.
-        let holds = unsafe { record.holds() }.filter(|_| value.len() >= key.len())?;
-        holds.hold();
+        let refcount = unsafe { record.refcount() }.filter(|_| value.len() >= key.len())?;
+        refcount.add_ref();
         // SAFETY: the value is the record's, which is destroyed with its last hold; one was added for this share.
         Some(unsafe { SharedBytes::new(NonNull::from(value), self.record.cast(), &RECORD_VTABLE) })
     }
@@ -533,8 +533,8 @@ impl<'a> RecordRef<'a> {
     /// within [`super::RecordTable::update_marked`].
     pub fn set_marks(&self, marks: RecordMarks) {
         let set = |bit, on| if on { bit } else { 0 };
-        let kept = self.bits() & !(STALE | SENT);
-        self.header().bits.store(kept | set(STALE, marks.stale) | set(SENT, marks.sent), Ordering::Relaxed);
+        let other_bits = self.bits() & !(STALE | SENT);
+        self.header().bits.store(other_bits | set(STALE, marks.stale) | set(SENT, marks.sent), Ordering::Relaxed);
         if marks.fetched {
             self.note_fetched();
         }

@@ -55,7 +55,7 @@ pub enum StoreCondition {
 impl StoreCondition {
     /// Returns whether the condition holds where `found` is the version of the live record, if there is one.
     #[inline]
-    pub fn holds(self, found: Option<u64>) -> bool {
+    pub fn is_met(self, found: Option<u64>) -> bool {
         match self {
             StoreCondition::Always => true,
             StoreCondition::Absent => found.is_none(),

@@ -97,7 +97,7 @@ impl From<sandstorm_client::Error> for CliError {
         let divided = match &error {
             E::Killed { .. } | E::Failed { .. } | E::Io { .. } => None,
             // The client gives advice only for a message that could not be parsed.
-            E::Malformed { text: said } if !said.ends_with('?') => None,
+            E::Malformed { text } if !text.ends_with('?') => None,
             E::OverQuota { .. } | E::TooLarge { .. } | E::Malformed { .. } | E::Version { .. } | E::Protocol { .. } => {
                 text.rsplit_once("; ")
             }

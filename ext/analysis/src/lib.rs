@@ -107,9 +107,9 @@ fn parse_tree(bytes: &[u8]) -> Option<Vec<TreeNode>> {
         return None;
     }
     let tree: Vec<TreeNode> = nodes.iter().map(parse_node).collect();
-    let stands = |parent: usize, child: u16| (parent + 1..tree.len()).contains(&usize::from(child));
+    let is_child = |parent: usize, child: u16| (parent + 1..tree.len()).contains(&usize::from(child));
     let sound =
-        |(at, node): (usize, &TreeNode)| node.feature == LEAF || stands(at, node.left) && stands(at, node.right);
+        |(at, node): (usize, &TreeNode)| node.feature == LEAF || is_child(at, node.left) && is_child(at, node.right);
     tree.iter().enumerate().all(sound).then_some(tree)
 }
 

@@ -88,10 +88,10 @@ mod tests {
         for (key, value) in [("k098", "a"), ("k099", "bb"), ("k100", ""), ("k102", "d"), ("k999", "end")] {
             store.put(table, key.as_bytes(), value.as_bytes());
         }
-        let mut ask = |count, key: &str| store.invoke(run, &args(table, count, key.as_bytes())).unwrap();
-        assert_eq!(ask(5, "k098"), reply(&[Some("a"), Some("bb"), Some(""), None, Some("d")]));
-        assert_eq!(ask(1, "k101"), reply(&[None]));
-        assert_eq!(ask(10, "k999"), reply(&[Some("end")]));
+        let mut call = |count, key: &str| store.invoke(run, &args(table, count, key.as_bytes())).unwrap();
+        assert_eq!(call(5, "k098"), reply(&[Some("a"), Some("bb"), Some(""), None, Some("d")]));
+        assert_eq!(call(1, "k101"), reply(&[None]));
+        assert_eq!(call(10, "k999"), reply(&[Some("end")]));
     }
 
     #[test]

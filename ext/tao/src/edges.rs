@@ -95,9 +95,9 @@ async fn insert(graph: TaoGraph<'_>, edge: AssocEdge, value: &[u8]) -> Result<bo
     };
     if was != Some(time) {
         if let Some(was) = was {
-            tx.delete(graph.lists, &edge.list.place(was, edge.id2)).await?;
+            tx.delete(graph.lists, &edge.list.position(was, edge.id2)).await?;
         }
-        tx.put(graph.lists, &edge.list.place(time, edge.id2), b"")?;
+        tx.put(graph.lists, &edge.list.position(time, edge.id2), b"")?;
         add_to_count(graph, edge, i64::from(was.is_none())).await?;
     }
     tx.put(graph.objects, &key, value)?;
@@ -107,7 +107,7 @@ async fn insert(graph: TaoGraph<'_>, edge: AssocEdge, value: &[u8]) -> Result<bo
 async fn remove(graph: TaoGraph<'_>, edge: AssocEdge) -> Result<Option<Vec<u8>>, Error> {
     let (tx, key) = (graph.db.transaction(), edge.key());
     let Some(old) = tx.get(graph.objects, &key).await? else { return Ok(None) };
-    tx.delete(graph.lists, &edge.list.place(decode_edge_time(old.value())?, edge.id2)).await?;
+    tx.delete(graph.lists, &edge.list.position(decode_edge_time(old.value())?, edge.id2)).await?;
     tx.delete(graph.objects, &key).await?;
     add_to_count(graph, edge, -1).await?;
     Ok(Some(old.value().to_vec()))

@@ -57,7 +57,7 @@ impl AssocList {
     }
 
     /// The key of a place in it: what is newer sorts before.
-    pub(crate) fn place(self, time: u64, id2: u64) -> [u8; LIST_KEY_LEN] {
+    pub(crate) fn position(self, time: u64, id2: u64) -> [u8; LIST_KEY_LEN] {
         let mut key = [0; LIST_KEY_LEN];
         key[..8].copy_from_slice(&self.id1.to_be_bytes());
         key[8..12].copy_from_slice(&self.atype.to_be_bytes());
@@ -69,7 +69,7 @@ impl AssocList {
     /// The first key behind a place in it.
     pub(crate) fn behind(self, time: u64, id2: u64) -> [u8; LIST_KEY_LEN + 1] {
         let mut key = [0; LIST_KEY_LEN + 1];
-        key[..LIST_KEY_LEN].copy_from_slice(&self.place(time, id2));
+        key[..LIST_KEY_LEN].copy_from_slice(&self.position(time, id2));
         key
     }
 }

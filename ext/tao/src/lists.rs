@@ -150,35 +150,35 @@ fn sum_shards<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<u64,
 }
 
 /// Replies with edges of a list as it is at one moment, if others leave it alone for so long.
-async fn answer(graph: TaoGraph<'_>, ask: ListQuery) -> Result<(), Error> {
-    let (mut spent, mut met) = (0, BTreeSet::new());
+async fn answer(graph: TaoGraph<'_>, query: ListQuery) -> Result<(), Error> {
+    let (mut used, mut met) = (0, BTreeSet::new());
     loop {
-        let before = read_state(graph, ask.list).await?;
-        let is_empty = ask.limit == 0 || ask.low > ask.high;
+        let before = read_state(graph, query.list).await?;
+        let is_empty = query.limit == 0 || query.low > query.high;
         if is_empty
-            || ask.pos >= before.size && (before.is_single_record || read_state(graph, ask.list).await? == before)
+            || query.pos >= before.size && (before.is_single_record || read_state(graph, query.list).await? == before)
         {
             return reply_edges(graph, &[], None);
         }
-        let from = match skip_to_position(graph, ask, before.size).await? {
-            SkipOutcome::Reached { skip, after } => ListQuery { pos: skip, after, ..ask },
+        let from = match skip_to_position(graph, query, before.size).await? {
+            SkipOutcome::Reached { skip, after } => ListQuery { pos: skip, after, ..query },
             SkipOutcome::PastEnd => return reply_edges(graph, &[], None),
             SkipOutcome::Suspended { left, at } => return reply_edges(graph, &[], Some(&encode_tail(left, at))),
         };
         let page = read_page(graph, from).await?;
         // What the page itself knows of the list was read together with its edges.
-        let is_as_before = ask.pos <= PAGE_POSITIONS
+        let is_as_before = query.pos <= PAGE_POSITIONS
             && match page.state {
                 Some(state) if page.is_complete => state == before,
-                _ => read_state(graph, ask.list).await? == before,
+                _ => read_state(graph, query.list).await? == before,
             };
         if is_as_before {
-            return reply_page(graph, &page, ask.limit);
+            return reply_page(graph, &page, query.limit);
         }
-        spent += page.cost;
-        if ask.pos > PAGE_POSITIONS || spent + page.cost > MAX_READ_COST {
+        used += page.cost;
+        if query.pos > PAGE_POSITIONS || used + page.cost > MAX_READ_COST {
             let page = reconcile_page(graph, from, page, &met).await?;
-            return reply_page(graph, &page, ask.limit);
+            return reply_page(graph, &page, query.limit);
         }
         met.extend(page.found.iter().chain(&page.moved).map(|edge| edge.id2));
     }
@@ -195,23 +195,24 @@ enum SkipOutcome {
 }
 
 /// Skips whole pages on the way to a position; from the end of the list where that is near, and much nearer.
-async fn skip_to_position(graph: TaoGraph<'_>, ask: ListQuery, size: u64) -> Result<SkipOutcome, Error> {
-    let from_end = size.saturating_sub(ask.pos);
-    if ask.pos > PAGE_POSITIONS && from_end <= NEAR_END_POSITIONS && from_end * 4 < ask.pos && ask.after.is_none() {
-        let after = nth_from_end(graph, ask.list, from_end + 1).await?;
+async fn skip_to_position(graph: TaoGraph<'_>, query: ListQuery, size: u64) -> Result<SkipOutcome, Error> {
+    let from_end = size.saturating_sub(query.pos);
+    if query.pos > PAGE_POSITIONS && from_end <= NEAR_END_POSITIONS && from_end * 4 < query.pos && query.after.is_none()
+    {
+        let after = nth_from_end(graph, query.list, from_end + 1).await?;
         if after.is_some() {
             return Ok(SkipOutcome::Reached { skip: 0, after });
         }
     }
-    let (mut left, mut after, mut skipped) = (ask.pos, ask.after, 0);
+    let (mut left, mut after, mut skipped) = (query.pos, query.after, 0);
     while left > PAGE_POSITIONS {
-        let places = position_keys(graph, ListQuery { after, ..ask }, PAGE_POSITIONS as usize).await?;
-        let Some(last) = places.last().filter(|_| places.len() as u64 == PAGE_POSITIONS) else {
+        let positions = position_keys(graph, ListQuery { after, ..query }, PAGE_POSITIONS as usize).await?;
+        let Some(last) = positions.last().filter(|_| positions.len() as u64 == PAGE_POSITIONS) else {
             return Ok(SkipOutcome::PastEnd);
         };
         let last = decode_position(last)?;
         (left, after, skipped) = (left - PAGE_POSITIONS, Some(last), skipped + PAGE_POSITIONS);
-        let is_near = left <= PAGE_POSITIONS && skipped + left + 2 * ask.limit as u64 <= MAX_READ_COST;
+        let is_near = left <= PAGE_POSITIONS && skipped + left + 2 * query.limit as u64 <= MAX_READ_COST;
         if !is_near && (skipped >= MAX_SKIPPED_EDGES || left <= PAGE_POSITIONS) {
             return Ok(SkipOutcome::Suspended { left, at: last });
         }
@@ -221,11 +222,11 @@ async fn skip_to_position(graph: TaoGraph<'_>, ask: ListQuery, size: u64) -> Res
 
 /// The `nth` place of a list from its end, 1 being the last; `None` if the list has become shorter.
 async fn nth_from_end(graph: TaoGraph<'_>, list: AssocList, nth: u64) -> Result<Option<(u64, u64)>, Error> {
-    let (first, mut end, mut left) = (list.place(u64::MAX, 0), list.behind(0, u64::MAX).to_vec(), nth);
+    let (first, mut end, mut left) = (list.position(u64::MAX, 0), list.behind(0, u64::MAX).to_vec(), nth);
     loop {
         let page = left.min(PAGE_POSITIONS);
-        let places = graph.db.range_keys(graph.lists, &first, &end, page as usize, Direction::Backward).await?;
-        let Some(last) = places.last().filter(|_| places.len() as u64 == page) else { return Ok(None) };
+        let positions = graph.db.range_keys(graph.lists, &first, &end, page as usize, Direction::Backward).await?;
+        let Some(last) = positions.last().filter(|_| positions.len() as u64 == page) else { return Ok(None) };
         left -= page;
         if left == 0 {
             return decode_position(last).map(Some);

@@ -51,17 +51,17 @@ pub(crate) struct ListPage<'a> {
 }
 
 /// Reads the edges at the places from the position on.
-pub(crate) async fn read_page<'a>(graph: TaoGraph<'a>, ask: ListQuery) -> Result<ListPage<'a>, Error> {
-    let skip = ask.pos as usize;
-    let places = position_keys(graph, ask, skip + ask.limit).await?;
-    let is_full = places.len() == skip + ask.limit;
-    let mut met = Vec::with_capacity(places.len().saturating_sub(skip));
-    for place in places.iter().skip(skip) {
-        met.push(decode_position(place)?);
+pub(crate) async fn read_page<'a>(graph: TaoGraph<'a>, query: ListQuery) -> Result<ListPage<'a>, Error> {
+    let skip = query.pos as usize;
+    let positions = position_keys(graph, query, skip + query.limit).await?;
+    let is_full = positions.len() == skip + query.limit;
+    let mut met = Vec::with_capacity(positions.len().saturating_sub(skip));
+    for position in positions.iter().skip(skip) {
+        met.push(decode_position(position)?);
     }
-    let cost = ATTEMPT_COST + (places.len() + met.len()) as u64;
-    drop(places);
-    let (records, count) = read_edge_records(graph, ask.list, met.iter().map(|(_, id2)| *id2)).await?;
+    let cost = ATTEMPT_COST + (positions.len() + met.len()) as u64;
+    drop(positions);
+    let (records, count) = read_edge_records(graph, query.list, met.iter().map(|(_, id2)| *id2)).await?;
     let state = match StoredCount::read(count.map(|count| count.value()))? {
         StoredCount::Whole(size) => Some(ListState::from_single_record(size, count)),
         StoredCount::Sharded(_) => None,
@@ -96,7 +96,7 @@ async fn read_edge_records<'a>(
 /// earlier tries met and this one did not are looked up again: they may have been moved past the reader.
 pub(crate) async fn reconcile_page<'a>(
     graph: TaoGraph<'a>,
-    ask: ListQuery,
+    query: ListQuery,
     mut page: ListPage<'a>,
     met: &BTreeSet<u64>,
 ) -> Result<ListPage<'a>, Error> {
@@ -105,20 +105,20 @@ pub(crate) async fn reconcile_page<'a>(
         missed.remove(&edge.id2);
     }
     let missed: Vec<u64> = missed.into_iter().collect();
-    let (records, _count) = read_edge_records(graph, ask.list, missed.iter().copied()).await?;
+    let (records, _count) = read_edge_records(graph, query.list, missed.iter().copied()).await?;
     let mut found_again = Vec::new();
     for (id2, record) in missed.iter().zip(records) {
         found_again.extend(record.map(|record| PageEdge::of(*id2, record)).transpose()?);
     }
-    let order = |place: (u64, u64)| (Reverse(place.0), place.1);
+    let order = |position: (u64, u64)| (Reverse(position.0), position.1);
     let is_of_page = |edge: &PageEdge<'_>| {
-        let place = order((edge.time, edge.id2));
+        let position = order((edge.time, edge.id2));
         // What is before a position is not asked for; what is behind the last place comes when one goes on from there.
-        ask.low <= edge.time
-            && edge.time <= ask.high
-            && ask.after.is_none_or(|after| order(after) < place)
-            && (ask.pos == 0 || page.first.is_none_or(|first| order(first) < place))
-            && page.last.is_none_or(|last| place < order(last))
+        query.low <= edge.time
+            && edge.time <= query.high
+            && query.after.is_none_or(|after| order(after) < position)
+            && (query.pos == 0 || page.first.is_none_or(|first| order(first) < position))
+            && page.last.is_none_or(|last| position < order(last))
     };
     let moved = core::mem::take(&mut page.moved).into_iter().chain(found_again);
     let moved: Vec<PageEdge<'a>> = moved.filter(is_of_page).collect();
@@ -126,7 +126,7 @@ pub(crate) async fn reconcile_page<'a>(
     page.found.sort_by_key(|edge| order((edge.time, edge.id2)));
     // One that was moved may have been met twice.
     page.found.retain(|edge| has.insert(edge.id2));
-    page.found.truncate(ask.limit);
+    page.found.truncate(query.limit);
     Ok(page)
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn reply_page(graph: TaoGraph<'_>, page: &ListPage<'_>, limit: usize)
         _ => page.last.filter(|_| now.len() < limit),
     };
     match behind {
-        Some(place) => reply_edges(graph, now, Some(&encode_tail(0, place))),
+        Some(position) => reply_edges(graph, now, Some(&encode_tail(0, position))),
         None => reply_edges(graph, now, None),
     }
 }

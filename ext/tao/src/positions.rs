@@ -21,11 +21,11 @@ pub(crate) struct ListQuery {
 
 /// The keys of the places of a list, `limit` at most. A place that is being made or removed may be among them: it
 /// counts by its edge.
-pub(crate) async fn position_keys(graph: TaoGraph<'_>, ask: ListQuery, limit: usize) -> Result<Keys, Error> {
-    let first = ask.list.place(ask.high, 0);
-    let behind = ask.after.map(|(time, id2)| ask.list.behind(time, id2));
+pub(crate) async fn position_keys(graph: TaoGraph<'_>, query: ListQuery, limit: usize) -> Result<Keys, Error> {
+    let first = query.list.position(query.high, 0);
+    let behind = query.after.map(|(time, id2)| query.list.behind(time, id2));
     let from = behind.as_ref().map_or(&first[..], |behind| core::cmp::max(&first[..], &behind[..]));
-    let end = ask.list.behind(ask.low, u64::MAX);
+    let end = query.list.behind(query.low, u64::MAX);
     if from >= &end[..] {
         return Ok(Keys::default());
     }

@@ -221,12 +221,12 @@ fn check_memif_buffers(info: &PortDescription, options: &DeviceOptions) -> Resul
     if value("role").is_some_and(|role| role != "client") {
         return Ok(());
     }
-    let places = value("bsize").and_then(|bytes| bytes.parse().ok()).unwrap_or(MEMIF_BUFFER_BYTES);
+    let buffer_bytes = value("bsize").and_then(|bytes| bytes.parse().ok()).unwrap_or(MEMIF_BUFFER_BYTES);
     let needed = u32::from(mtu) + u32::from(FRAME_OVERHEAD);
-    if needed <= places {
+    if needed <= buffer_bytes {
         return Ok(());
     }
-    Err(DeviceError::MemifBufferSize { device: info.name.clone(), mtu, places, needed })
+    Err(DeviceError::MemifBufferSize { device: info.name.clone(), mtu, buffer_bytes, needed })
 }
 
 /// DPDK as it was started for devices of this process, with its arguments.
@@ -285,9 +285,9 @@ fn create_worker_rules(port: &DpdkPort, options: &DeviceOptions) -> Result<Vec<F
         options.networks.iter().flat_map(move |network| (0..options.workers).map(move |worker| of(network, worker)))
     };
     // Some drivers accept rules only without an address.
-    let kept = create_rules(port, rules(true));
+    let isolated = create_rules(port, rules(true));
     // On a shared device those would catch packets for the kernel's other addresses, too.
-    if options.isolate { kept } else { kept.or_else(|_| create_rules(port, rules(false))) }
+    if options.isolate { isolated } else { isolated.or_else(|_| create_rules(port, rules(false))) }
 }
 
 /// Creates all of these rules, or none.
@@ -308,11 +308,11 @@ pub struct ClientDevice {
 /// Returns the number of a client's queues: the number asked for, or the number that the device needs for a server with
 /// so many workers. memif's driver polls every queue of its own side, whether or not the peer has it too. Nothing tells
 /// the server how many queues the peer has.
-fn client_queues(info: &PortDescription, asked: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
+fn client_queues(info: &PortDescription, requested: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
     if !info.is_shared_memory() {
-        return Ok(asked.unwrap_or(1));
+        return Ok(requested.unwrap_or(1));
     }
-    match asked {
+    match requested {
         Some(queues) if usize::from(queues) != workers => {
             Err(DeviceError::MemifQueues { device: info.name.clone(), queues, workers })
         }

@@ -29,7 +29,7 @@ pub enum DeviceError {
     },
     /// Buffers of shared memory that are too small for the packets that are asked for.
     #[error(
-        "packets of {mtu} bytes need places of {needed} bytes in the memory that {device} shares, which has {places}: add bsize={needed} to its \
+        "packets of {mtu} bytes need places of {needed} bytes in the memory that {device} shares, which has {buffer_bytes}: add bsize={needed} to its \
              --vdev, on the side with role=client"
     )]
     MemifBufferSize {
@@ -38,7 +38,7 @@ pub enum DeviceError {
         /// The packets asked for.
         mtu: u16,
         /// Bytes that a buffer has.
-        places: u32,
+        buffer_bytes: u32,
         /// Bytes that a buffer needs.
         needed: u32,
     },

@@ -123,11 +123,11 @@ impl DmaMemory {
     /// machine.
     pub(super) fn of<E: RunningDpdk + 'static>(
         eal: &Arc<E>,
-        kept: &mut Option<Arc<DmaMemory>>,
+        cached: &mut Option<Arc<DmaMemory>>,
         port: u16,
         name: &str,
     ) -> Result<Arc<DmaMemory>, DmaUnavailable> {
-        if let Some(dma) = kept {
+        if let Some(dma) = cached {
             return if dma.of == name { Ok(Arc::clone(dma)) } else { Err(DmaUnavailable::OtherDevice) };
         }
         check_vfio(name)?;
@@ -157,7 +157,7 @@ impl DmaMemory {
         // SAFETY: just taken, and not used.
         unsafe { arena.give(extent) };
         let dma = Arc::new(DmaMemory { arena, of: name.to_owned() });
-        *kept = Some(Arc::clone(&dma));
+        *cached = Some(Arc::clone(&dma));
         Ok(dma)
     }
 

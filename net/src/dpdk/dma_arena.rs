@@ -60,7 +60,7 @@ struct ExtentSlots {
 pub(super) struct DmaArena<M> {
     base: NonNull<u8>,
     count: usize,
-    places: Mutex<ExtentSlots>,
+    slots: Mutex<ExtentSlots>,
     /// One bit for each extent that is in use.
     out: Box<[AtomicU64]>,
     mapper: M,
@@ -92,7 +92,7 @@ impl<M: DmaMapper> DmaArena<M> {
         let bytes = count.checked_mul(DMA_EXTENT_BYTES).filter(|bytes| *bytes != 0)?;
         let base = DMA_ADDRESS_HINTS.iter().find_map(|hint| reserve_at(*hint, bytes)).or_else(|| reserve(bytes))?;
         let out = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Some(DmaArena { base, count, places: Mutex::default(), out, mapper, retry })
+        Some(DmaArena { base, count, slots: Mutex::default(), out, mapper, retry })
     }
 
     /// Returns the first address, and the number of bytes.
@@ -101,25 +101,25 @@ impl<M: DmaMapper> DmaArena<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, ExtentSlots> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn at(&self, place: usize) -> NonNull<u8> {
-        debug_assert!(place < self.count);
+    fn at(&self, slot: usize) -> NonNull<u8> {
+        debug_assert!(slot < self.count);
         // SAFETY: places are below `count`, so this lies in the reservation.
-        unsafe { self.base.add(place * DMA_EXTENT_BYTES) }
+        unsafe { self.base.add(slot * DMA_EXTENT_BYTES) }
     }
 
     /// Returns the slot that an address lies in; none if it is not of this arena.
-    fn place(&self, at: usize) -> Option<usize> {
-        let place = at.checked_sub(self.base.as_ptr().addr())? / DMA_EXTENT_BYTES;
-        (place < self.count).then_some(place)
+    fn slot(&self, at: usize) -> Option<usize> {
+        let slot = at.checked_sub(self.base.as_ptr().addr())? / DMA_EXTENT_BYTES;
+        (slot < self.count).then_some(slot)
     }
 
     /// Returns whether an address is of this arena.
     #[inline]
     pub(super) fn has(&self, at: usize) -> bool {
-        self.place(at).is_some()
+        self.slot(at).is_some()
     }
 
     /// Returns whether the device reads all of these bytes.
@@ -127,10 +127,10 @@ impl<M: DmaMapper> DmaArena<M> {
     pub(super) fn reads(&self, bytes: &[u8]) -> bool {
         let first = bytes.as_ptr().addr();
         let last = first + bytes.len().saturating_sub(1);
-        let (Some(first), Some(last)) = (self.place(first), self.place(last)) else { return false };
-        (first..=last).all(|place| {
+        let (Some(first), Some(last)) = (self.slot(first), self.slot(last)) else { return false };
+        (first..=last).all(|slot| {
             // The owner of the bytes has taken the extent before, and has not given it back.
-            self.out.get(place / 64).is_some_and(|word| word.load(Relaxed) >> (place % 64) & 1 == 1)
+            self.out.get(slot / 64).is_some_and(|word| word.load(Relaxed) >> (slot % 64) & 1 == 1)
         })
     }
 
@@ -147,54 +147,54 @@ impl<M: DmaMapper> DmaArena<M> {
 
     /// Returns an extent; none if there is no memory, no slot, or the device reads no more.
     pub(super) fn take(&self) -> Option<NonNull<u8>> {
-        let mut places = self.lock();
-        if let Some(place) = places.read.pop_first() {
-            places.refused = None;
-            return Some(self.mark_allocated(place));
+        let mut slots = self.lock();
+        if let Some(slot) = slots.read.pop_first() {
+            slots.refused = None;
+            return Some(self.mark_allocated(slot));
         }
-        if places.refused.is_some_and(|(when, _)| when.elapsed() < self.retry) {
+        if slots.refused.is_some_and(|(when, _)| when.elapsed() < self.retry) {
             return None;
         }
-        let refuse = |places: &mut ExtentSlots, why| places.refused = Some((Instant::now(), why));
-        let place = match places.bare.pop_first() {
-            Some(place) => place,
-            None if places.next < self.count => {
-                places.next += 1;
-                places.next - 1
+        let refuse = |slots: &mut ExtentSlots, why| slots.refused = Some((Instant::now(), why));
+        let slot = match slots.bare.pop_first() {
+            Some(slot) => slot,
+            None if slots.next < self.count => {
+                slots.next += 1;
+                slots.next - 1
             }
             None => {
-                refuse(&mut places, DpdkErrno(libc::ENOSPC));
+                refuse(&mut slots, DpdkErrno(libc::ENOSPC));
                 return None;
             }
         };
         // Other threads need not wait for the kernel, which may have to clear all of it.
-        drop(places);
-        let at = self.at(place);
+        drop(slots);
+        let at = self.at(slot);
         if !commit_memory(at) {
-            let mut places = self.lock();
-            places.bare.insert(place);
-            refuse(&mut places, DpdkErrno(libc::ENOMEM));
+            let mut slots = self.lock();
+            slots.bare.insert(slot);
+            refuse(&mut slots, DpdkErrno(libc::ENOMEM));
             return None;
         }
         let mapped = self.mapper.map(at, DMA_EXTENT_BYTES);
         let is_bare = mapped.is_err() && decommit_memory(at);
-        let mut places = self.lock();
+        let mut slots = self.lock();
         let Err(why) = mapped else {
-            places.refused = None;
-            return Some(self.mark_allocated(place));
+            slots.refused = None;
+            return Some(self.mark_allocated(slot));
         };
-        refuse(&mut places, why);
+        refuse(&mut slots, why);
         if is_bare {
-            places.bare.insert(place);
+            slots.bare.insert(slot);
         }
         None
     }
 
-    fn mark_allocated(&self, place: usize) -> NonNull<u8> {
-        if let Some(word) = self.out.get(place / 64) {
-            word.fetch_or(1 << (place % 64), Relaxed);
+    fn mark_allocated(&self, slot: usize) -> NonNull<u8> {
+        if let Some(word) = self.out.get(slot / 64) {
+            word.fetch_or(1 << (slot % 64), Relaxed);
         }
-        self.at(place)
+        self.at(slot)
     }
 
     /// Takes an extent back.
@@ -203,13 +203,13 @@ impl<M: DmaMapper> DmaArena<M> {
     /// It came from [`DmaArena::take`], is given back once, and no thread uses it any more, nor does anything that is
     /// to be sent.
     pub(super) unsafe fn give(&self, at: NonNull<u8>) {
-        let Some(place) = self.place(at.as_ptr().addr()) else { return };
-        if let Some(word) = self.out.get(place / 64) {
-            word.fetch_and(!(1 << (place % 64)), Relaxed);
+        let Some(slot) = self.slot(at.as_ptr().addr()) else { return };
+        if let Some(word) = self.out.get(slot / 64) {
+            word.fetch_and(!(1 << (slot % 64)), Relaxed);
         }
         // Unmapping an earlier slot may succeed now, as its neighbours are gone. Tries two slots for each, by turns,
         // until one fails.
-        if self.forget(place) {
+        if self.forget(slot) {
             let _until_in_vain = (0..2).all(|_| self.next_unmap_retry().is_some_and(|earlier| self.forget(earlier)));
         }
     }
@@ -217,29 +217,29 @@ impl<M: DmaMapper> DmaArena<M> {
     /// Returns the next slot to retry among those that the device would not unmap; none for a while after a failed
     /// retry.
     fn next_unmap_retry(&self) -> Option<usize> {
-        let mut places = self.lock();
-        if places.retry_failed_at.is_some_and(|when| when.elapsed() < self.retry) {
+        let mut slots = self.lock();
+        if slots.retry_failed_at.is_some_and(|when| when.elapsed() < self.retry) {
             return None;
         }
-        let next = places.read.range(places.retry_from..).next().or_else(|| places.read.first()).copied()?;
-        places.retry_from = next + 1;
-        places.read.remove(&next);
+        let next = slots.read.range(slots.retry_from..).next().or_else(|| slots.read.first()).copied()?;
+        slots.retry_from = next + 1;
+        slots.read.remove(&next);
         Some(next)
     }
 
     /// Unmaps a free slot. Returns false if that was refused.
-    fn forget(&self, place: usize) -> bool {
-        let at = self.at(place);
+    fn forget(&self, slot: usize) -> bool {
+        let at = self.at(slot);
         let unmapped = self.mapper.unmap(at, DMA_EXTENT_BYTES);
         // Otherwise the device would go on reading the memory that is there now: the address must not get another.
         let is_bare = unmapped == UnmapOutcome::Released && decommit_memory(at);
-        let mut places = self.lock();
+        let mut slots = self.lock();
         if unmapped == UnmapOutcome::StillMapped {
-            places.read.insert(place);
-            places.retry_failed_at = Some(Instant::now());
+            slots.read.insert(slot);
+            slots.retry_failed_at = Some(Instant::now());
         }
         if is_bare {
-            places.bare.insert(place);
+            slots.bare.insert(slot);
         }
         // In all other cases the state is unknown: the slot is not used again.
         unmapped == UnmapOutcome::Released
@@ -299,7 +299,7 @@ fn commit_memory(at: NonNull<u8>) -> bool {
             return true;
         }
     }
-    let _nobody_has_it = decommit_memory(at);
+    let _decommitted = decommit_memory(at);
     false
 }
 

@@ -253,11 +253,11 @@ fn eal_arguments(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
 /// detected after the start.
 fn secondary_process_arguments(arguments: &[String]) -> Vec<String> {
     let next = arguments.iter().skip(1).map(String::as_str).chain([""]);
-    let asks = arguments.iter().zip(next).filter(|(argument, next)| match argument.split_once('=') {
+    let requested = arguments.iter().zip(next).filter(|(argument, next)| match argument.split_once('=') {
         Some(("--proc-type", kind)) => kind != "primary",
         _ => *argument == "--proc-type" && *next != "primary",
     });
-    asks.map(|(argument, _)| argument.clone()).collect()
+    requested.map(|(argument, _)| argument.clone()).collect()
 }
 
 /// Returns the processors that this thread may use, as DPDK writes them.

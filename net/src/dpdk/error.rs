@@ -94,10 +94,10 @@ pub enum DpdkError {
     #[error("cannot start DPDK's thread: {0}")]
     Thread(std::io::Error),
     /// No such port.
-    #[error("DPDK has no port {asked:?}; it has: {present}")]
+    #[error("DPDK has no port {requested:?}; it has: {present}")]
     NoPort {
         /// The name or number asked for.
-        asked: String,
+        requested: String,
         /// The ports that exist.
         present: String,
     },
@@ -105,12 +105,14 @@ pub enum DpdkError {
     #[error("DPDK's port {0} is open already")]
     PortInUse(u16),
     /// More queues than the device has.
-    #[error("port {port} has {most} queues in each direction, and {asked} workers need one each: run fewer workers")]
+    #[error(
+        "port {port} has {most} queues in each direction, and {requested} workers need one each: run fewer workers"
+    )]
     Queues {
         /// The port.
         port: u16,
         /// Queues asked for.
-        asked: u16,
+        requested: u16,
         /// Queues that the port has.
         most: u16,
     },
@@ -123,12 +125,14 @@ pub enum DpdkError {
         code: DpdkErrno,
     },
     /// No memory for packets.
-    #[error("no memory for {mbufs} packets of {room} bytes: {code}; give DPDK more (hugepages, or `-m` in --eal)")]
+    #[error(
+        "no memory for {mbufs} packets of {data_bytes} bytes: {code}; give DPDK more (hugepages, or `-m` in --eal)"
+    )]
     Pool {
         /// Number of packets.
         mbufs: u32,
         /// Bytes of each.
-        room: u32,
+        data_bytes: u32,
         /// DPDK's answer.
         code: DpdkErrno,
     },

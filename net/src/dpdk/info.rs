@@ -77,29 +77,29 @@ fn local_mac(port: u16) -> [u8; 6] {
 /// Asks a port for its description. For modules that hold the [`super::Eal`].
 pub(super) fn describe(port: u16) -> Result<PortDescription, DpdkError> {
     // SAFETY: all-zero is a value of the structure, which holds numbers alone.
-    let mut said: sys::ss_port_info = unsafe { std::mem::zeroed() };
+    let mut raw: sys::ss_port_info = unsafe { std::mem::zeroed() };
     // SAFETY: DPDK is started, as the callers' `Eal` shows; it checks the number and fills the structure in.
-    let failed = unsafe { sys::ss_port_info(port, &mut said) };
+    let failed = unsafe { sys::ss_port_info(port, &mut raw) };
     if failed != 0 {
         return Err(DpdkError::Info { port, code: DpdkErrno::of(failed) });
     }
-    let can = |what: u32| said.can & what != 0;
-    let driver = c_chars_to_string(&said.driver);
+    let can = |what: u32| raw.can & what != 0;
+    let driver = c_chars_to_string(&raw.driver);
     // A real device reads memory by itself, and only mapped memory: see `dma`.
     let reads_all = CPU_READ_DRIVERS.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
     let supports_isolation = driver != TAP || can(sys::SS_HAS_REMOTE);
     Ok(PortDescription {
         port,
-        name: c_chars_to_string(&said.name),
+        name: c_chars_to_string(&raw.name),
         driver,
         sends_in_place: reads_all && can(sys::SS_CAN_SEND_SEGMENTS),
         sends_segments: can(sys::SS_CAN_SEND_SEGMENTS),
         supports_isolation,
-        node: u32::try_from(said.socket).ok(),
-        mac: MacAddress(if said.mac == MacAddress::ZERO.0 { local_mac(port) } else { said.mac }),
-        mtu: said.mtu,
-        max_mtu: if said.max_mtu == u16::MAX { 0 } else { said.max_mtu },
-        max_queues: said.max_rx_queues.min(said.max_tx_queues),
+        node: u32::try_from(raw.socket).ok(),
+        mac: MacAddress(if raw.mac == MacAddress::ZERO.0 { local_mac(port) } else { raw.mac }),
+        mtu: raw.mtu,
+        max_mtu: if raw.max_mtu == u16::MAX { 0 } else { raw.max_mtu },
+        max_queues: raw.max_rx_queues.min(raw.max_tx_queues),
         checks: (can(sys::SS_CAN_CHECK_IP), can(sys::SS_CAN_CHECK_UDP)),
         tx_checksums: (can(sys::SS_CAN_FILL_IP), can(sys::SS_CAN_FILL_UDP)),
         supports_rss: can(sys::SS_CAN_SPREAD),

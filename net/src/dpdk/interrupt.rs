@@ -53,7 +53,7 @@ pub(super) struct PortInterrupts {
 struct QueueInterrupt {
     /// An epoll descriptor, readable once an interrupt has come.
     events: Arc<OwnedFd>,
-    came: AtomicU64,
+    arrived: AtomicU64,
     /// 0, or why it is not used any more: the index in [`InterruptFault::ALL`], from 1 on.
     forgone: AtomicU8,
 }
@@ -76,8 +76,8 @@ impl PortInterrupts {
     fn collect(&mut self, port: u16, queues: u16) -> Result<(), InterruptsUnavailable> {
         for queue in 0..queues {
             let events = create(CreateFlags::CLOEXEC).map_err(|_| InterruptsUnavailable::Descriptor)?;
-            let (epoll, came, forgone) = (events.as_raw_fd(), AtomicU64::new(0), AtomicU8::new(0));
-            self.queues.push(QueueInterrupt { events: Arc::new(events), came, forgone });
+            let (epoll, arrived, forgone) = (events.as_raw_fd(), AtomicU64::new(0), AtomicU8::new(0));
+            self.queues.push(QueueInterrupt { events: Arc::new(events), arrived, forgone });
             // SAFETY: the port runs; the descriptor is an epoll one, and open until the port has stopped, which takes
             // DPDK's pointer off it.
             let failed = unsafe { sys::ss_interrupts_to(port, queue, epoll) };
@@ -91,15 +91,15 @@ impl PortInterrupts {
     /// Returns the reason why no interrupts are used; none if they are.
     pub(super) fn why_not(&self) -> Option<InterruptsUnavailable> {
         let given = self.queues.iter().find_map(|queue| {
-            let place = usize::from(queue.forgone.load(Relaxed)).checked_sub(1)?;
-            InterruptFault::ALL.get(place).copied()
+            let index = usize::from(queue.forgone.load(Relaxed)).checked_sub(1)?;
+            InterruptFault::ALL.get(index).copied()
         });
         self.without.or(given.map(InterruptsUnavailable::Faulty))
     }
 
     /// Returns how many interrupts have come to waiting workers.
-    pub(super) fn came(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.came.load(Relaxed)).sum()
+    pub(super) fn arrived(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.arrived.load(Relaxed)).sum()
     }
 
     fn queue(&self, queue: u16) -> Option<&QueueInterrupt> {
@@ -132,18 +132,18 @@ impl PortInterrupts {
     pub(super) fn take(&self, queue: u16) -> bool {
         let Some(queue) = self.queue(queue) else { return false };
         // SAFETY: the descriptor is an epoll one that is open, and holds what DPDK has put there alone.
-        let came = unsafe { sys::ss_interrupted(queue.events.as_raw_fd()) } > 0;
-        if came {
-            queue.came.fetch_add(1, Relaxed);
+        let arrived = unsafe { sys::ss_interrupted(queue.events.as_raw_fd()) } > 0;
+        if arrived {
+            queue.arrived.fetch_add(1, Relaxed);
         }
-        came
+        arrived
     }
 
     /// Stops using this queue's interrupt.
     pub(super) fn forgo(&self, queue: u16, why: InterruptFault) {
-        let place = InterruptFault::ALL.iter().position(|one| *one == why).unwrap_or(0);
+        let index = InterruptFault::ALL.iter().position(|one| *one == why).unwrap_or(0);
         if let Some(queue) = self.queue(queue) {
-            queue.forgone.store(place as u8 + 1, Relaxed);
+            queue.forgone.store(index as u8 + 1, Relaxed);
         }
     }
 }

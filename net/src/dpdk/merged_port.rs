@@ -68,11 +68,11 @@ impl FramePort for MergedPort {
             let which = (self.first + step) % queues;
             // A queue that is not polled releases its earlier frames, too.
             let room = most - self.count;
-            let came = self.queues.get_mut(which).map_or(0, |queue| queue.receive(room));
-            for (index, place) in self.received.iter_mut().skip(self.count).take(came).enumerate() {
+            let received_now = self.queues.get_mut(which).map_or(0, |queue| queue.receive(room));
+            for (index, place) in self.received.iter_mut().skip(self.count).take(received_now).enumerate() {
                 *place = (which as u8, index as u8);
             }
-            self.count += came;
+            self.count += received_now;
         }
         self.first = (self.first + 1) % queues.max(1);
         self.count

@@ -224,31 +224,31 @@ impl OpenPort {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        let _one_asks = self.one_at_a_time();
+        let _query_lock = self.one_at_a_time();
         // SAFETY: the port is open, and no other thread asks.
         unsafe { sys::ss_port_link(self.claim.port) == 1 }
     }
 
     pub(super) fn counters(&self) -> PortCounters {
         // SAFETY: all-zero is a value of the structure, which holds numbers alone.
-        let mut said: sys::ss_port_stats = unsafe { std::mem::zeroed() };
-        let _one_asks = self.one_at_a_time();
+        let mut raw: sys::ss_port_stats = unsafe { std::mem::zeroed() };
+        let _query_lock = self.one_at_a_time();
         // SAFETY: the port is open, and no other thread asks; the structure is filled in, with zeros if the driver does
         // not count.
-        unsafe { sys::ss_port_stats(self.claim.port, &mut said) };
+        unsafe { sys::ss_port_stats(self.claim.port, &mut raw) };
         PortCounters {
-            received: said.received,
-            sent: said.sent,
-            missed: said.missed,
-            receive_errors: said.receive_errors,
-            send_errors: said.send_errors,
-            no_buffer: said.no_buffer,
+            received: raw.received,
+            sent: raw.sent,
+            missed: raw.missed,
+            receive_errors: raw.receive_errors,
+            send_errors: raw.send_errors,
+            no_buffer: raw.no_buffer,
             kept: self.kept.iter().map(|kept| u64::from(kept.out())).sum(),
             not_kept: self.kept.iter().map(|kept| kept.refused()).sum(),
             in_place: self.ends.iter().map(|ends| ends.get().0).sum(),
             copied: self.ends.iter().map(|ends| ends.get().1).sum(),
-            reads_bytes: self.reads.told().map_or(0, |dma| dma.bytes() as u64),
-            interrupts: self.interrupts().came(),
+            reads_bytes: self.reads.dma().map_or(0, |dma| dma.bytes() as u64),
+            interrupts: self.interrupts().arrived(),
         }
     }
 
@@ -269,9 +269,9 @@ impl OpenPort {
 }
 
 /// Returns the MTU that a device is configured with. Omitting it does not keep the old one: DPDK then sets 1500.
-pub(super) fn mtu_to_set(asked: Option<u16>, info: &PortDescription) -> u16 {
+pub(super) fn mtu_to_set(requested: Option<u16>, info: &PortDescription) -> u16 {
     let most = if info.max_mtu == 0 { u16::MAX } else { info.max_mtu };
-    asked.unwrap_or(info.mtu.min(most))
+    requested.unwrap_or(info.mtu.min(most))
 }
 
 fn configure(

@@ -34,7 +34,7 @@ fn next_name() -> CString {
 }
 
 /// Returns the bytes of data room for frames of so many bytes.
-fn data_room(frame: u16) -> u16 {
+fn data_bytes_per_mbuf(frame: u16) -> u16 {
     // SAFETY: a function of its argument alone.
     u16::try_from(unsafe { sys::ss_pool_room(frame) }).unwrap_or(u16::MAX)
 }
@@ -45,7 +45,7 @@ impl MbufPool {
     /// # Errors
     /// [`DpdkError::Pool`] when there is no memory for it.
     pub fn new(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<MbufPool, DpdkError> {
-        MbufPool::make(eal, buffers, (0, data_room(frame)), socket)
+        MbufPool::make(eal, buffers, (0, data_bytes_per_mbuf(frame)), socket)
     }
 
     /// Like [`MbufPool::new`], with all buffers in one piece of memory, each right behind the one before.
@@ -53,13 +53,13 @@ impl MbufPool {
     /// # Errors
     /// As [`MbufPool::new`], and when there is no such piece.
     pub fn contiguous(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<MbufPool, DpdkError> {
-        let (name, room) = (next_name(), data_room(frame));
+        let (name, data_bytes) = (next_name(), data_bytes_per_mbuf(frame));
         // SAFETY: DPDK is started, which `eal` shows; the name is copied.
         let (made, code) = unsafe {
-            let made = sys::ss_dense_pool(name.as_ptr(), buffers, DPDK_POOL_CACHE, room, socket);
+            let made = sys::ss_dense_pool(name.as_ptr(), buffers, DPDK_POOL_CACHE, data_bytes, socket);
             (made, sys::ss_errno())
         };
-        MbufPool::of(eal, buffers, room, made, code)
+        MbufPool::of(eal, buffers, data_bytes, made, code)
     }
 
     /// Creates a pool of so many buffers without data room, each for shared bytes elsewhere.
@@ -72,25 +72,32 @@ impl MbufPool {
         MbufPool::make(eal, buffers, (private, 0), socket)
     }
 
-    fn make(eal: &Arc<Eal>, buffers: u32, (private, room): (u16, u16), socket: i32) -> Result<MbufPool, DpdkError> {
+    fn make(
+        eal: &Arc<Eal>,
+        buffers: u32,
+        (private, data_bytes): (u16, u16),
+        socket: i32,
+    ) -> Result<MbufPool, DpdkError> {
         let name = next_name();
         // SAFETY: DPDK is started, which `eal` shows; the name is copied.
         let (made, code) = unsafe {
-            let made = sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, DPDK_POOL_CACHE, private, room, socket);
+            let made =
+                sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, DPDK_POOL_CACHE, private, data_bytes, socket);
             (made, sys::ss_errno())
         };
-        MbufPool::of(eal, buffers, room, made, code)
+        MbufPool::of(eal, buffers, data_bytes, made, code)
     }
 
     fn of(
         eal: &Arc<Eal>,
         buffers: u32,
-        room: u16,
+        data_bytes: u16,
         made: *mut sys::rte_mempool,
         code: i32,
     ) -> Result<MbufPool, DpdkError> {
-        let room = u32::from(room);
-        let pointer = NonNull::new(made).ok_or(DpdkError::Pool { mbufs: buffers, room, code: DpdkErrno(code) })?;
+        let data_bytes = u32::from(data_bytes);
+        let pointer =
+            NonNull::new(made).ok_or(DpdkError::Pool { mbufs: buffers, data_bytes, code: DpdkErrno(code) })?;
         Ok(MbufPool { pointer: PoolPointer(pointer), eal: Arc::clone(eal), buffers })
     }
 

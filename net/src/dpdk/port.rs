@@ -31,7 +31,7 @@ impl DpdkPort {
         let mut info = find_port(eal, which)?;
         let port = info.port;
         if options.queues == 0 || options.queues > info.max_queues {
-            return Err(DpdkError::Queues { port, asked: options.queues, most: info.max_queues });
+            return Err(DpdkError::Queues { port, requested: options.queues, most: info.max_queues });
         }
         let (mut claim, eal) = (PortClaim::take(eal, port)?, Arc::clone(eal));
         let mtu = mtu_to_set(options.mtu, &info);
@@ -105,7 +105,7 @@ impl DpdkPort {
     /// Returns the memory that was mapped for the device, for tables. None if a processor reads sent bytes, or if the
     /// device reads DPDK's memory alone.
     pub fn dma(&self) -> Option<&Arc<DmaMemory>> {
-        self.shared.reads.told()
+        self.shared.reads.dma()
     }
 
     /// Returns the reason why values are copied into packets; none if they are sent in place.
@@ -133,7 +133,7 @@ impl PortWatch {
     /// Returns the status. None if the port is closed.
     pub fn look(&self) -> Option<PortStatus> {
         let port = self.port.upgrade()?;
-        let refused = port.reads.told().and_then(|dma| dma.refused());
+        let refused = port.reads.dma().and_then(|dma| dma.refused());
         let (up, counters, interrupts_unavailable) = (port.is_up(), port.counters(), port.interrupts().why_not());
         Some(PortStatus { up, refused, counters, interrupts_unavailable })
     }
@@ -170,7 +170,7 @@ pub(super) fn find_port(eal: &Eal, which: &str) -> Result<PortDescription, DpdkE
             } else {
                 names.join(", ")
             };
-            Err(DpdkError::NoPort { asked: which.to_owned(), present })
+            Err(DpdkError::NoPort { requested: which.to_owned(), present })
         }
     }
 }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_device_keeps_the_mtu_that_it_has_and_gets_the_one_that_is_asked_for() {
         let info = |mtu, max_mtu| PortDescription { mtu, max_mtu, ..PortDescription::plain() };
-        for (asked, mtu, max_mtu, set) in [
+        for (requested, mtu, max_mtu, set) in [
             (None, 9000, 0, 9000),
             (None, 9000, 9216, 9000),
             (None, 1500, 1280, 1280),
@@ -234,7 +234,7 @@ mod tests {
             // The device refuses this, in words.
             (Some(9000), 1500, 1500, 9000),
         ] {
-            assert_eq!(mtu_to_set(asked, &info(mtu, max_mtu)), set, "{asked:?} {mtu} {max_mtu}");
+            assert_eq!(mtu_to_set(requested, &info(mtu, max_mtu)), set, "{requested:?} {mtu} {max_mtu}");
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct QueuePair {
     /// Frames that were too long to be received whole.
     cut: u64,
     /// The time of the last look at the link, and whether it was up; only of the first queue.
-    looked: Option<Instant>,
+    link_checked: Option<Instant>,
     was_up: bool,
     port: Arc<OpenPort>,
 }
@@ -87,7 +87,7 @@ impl QueuePair {
             empty: 0,
             send_errors: 0,
             cut: 0,
-            looked: None,
+            link_checked: None,
             was_up: false,
             port,
         }
@@ -127,7 +127,7 @@ impl QueuePair {
     /// Has a device that reads memory by itself release the sent bytes, once no frame has come for a while. Otherwise
     /// it releases them at the next send.
     fn let_go(&mut self) {
-        if self.port.reads.told().is_some() {
+        if self.port.reads.dma().is_some() {
             // SAFETY: the port runs, and this is the only owner of the queue. Drivers that cannot say so.
             let _how_many_or_that_it_cannot =
                 unsafe { sys::rte_eth_tx_done_cleanup(self.port.number(), self.queue, 0) };
@@ -383,11 +383,11 @@ impl FramePort for QueuePair {
     }
 
     fn came_up(&mut self) -> bool {
-        let soon = |looked: Instant| looked.elapsed() < Duration::from_millis(DPDK_LINK_CHECK_MS);
-        if self.queue != 0 || self.looked.is_some_and(soon) {
+        let soon = |link_checked: Instant| link_checked.elapsed() < Duration::from_millis(DPDK_LINK_CHECK_MS);
+        if self.queue != 0 || self.link_checked.is_some_and(soon) {
             return false;
         }
-        self.looked = Some(Instant::now());
+        self.link_checked = Some(Instant::now());
         let up = self.is_up();
         !std::mem::replace(&mut self.was_up, up) && up
     }
@@ -455,13 +455,13 @@ mod tests {
     /// A co-hosted sender leaves checksums out, and virtio reports it: the stack must not check missing ones.
     #[test]
     fn what_a_device_says_of_checksums_is_what_the_stack_is_told() {
-        let told = [ChecksumStatus::Unknown, ChecksumStatus::Invalid, ChecksumStatus::Valid, ChecksumStatus::Valid];
-        for (ip, told_ip) in (0..).zip(told) {
-            for (udp, told_udp) in (0..).zip(told) {
+        let statuses = [ChecksumStatus::Unknown, ChecksumStatus::Invalid, ChecksumStatus::Valid, ChecksumStatus::Valid];
+        for (ip, ip_status) in (0..).zip(statuses) {
+            for (udp, udp_status) in (0..).zip(statuses) {
                 // SAFETY: a function of its arguments alone.
                 let flags = unsafe { sys::ss_flags_of(ip, udp) };
-                assert_eq!(checksum_status(flags, sys::SS_IP_GOOD, sys::SS_IP_BAD), told_ip);
-                assert_eq!(checksum_status(flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD), told_udp);
+                assert_eq!(checksum_status(flags, sys::SS_IP_GOOD, sys::SS_IP_BAD), ip_status);
+                assert_eq!(checksum_status(flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD), udp_status);
             }
         }
     }
@@ -542,10 +542,10 @@ mod tests {
             assert_eq!((queue.transmit(&[sent]), queue.receive(BURST)), (1, 1));
             let (mut l2, mut l3, mut l4) = (0, 0, 0);
             // SAFETY: the frame is the queue's own; the three numbers are filled in.
-            let asked = unsafe { sys::ss_asked_to_fill(&queue.frames[0], &mut l2, &mut l3, &mut l4) };
+            let filled = unsafe { sys::ss_asked_to_fill(&queue.frames[0], &mut l2, &mut l3, &mut l4) };
             let wanted = [(ip, sys::SS_FILL_IP), (udp, sys::SS_FILL_UDP), (udp && version == 6, sys::SS_IPV6)];
-            let wanted: u32 = wanted.into_iter().filter(|(said, _)| *said).map(|(_, flag)| flag).sum();
-            assert_eq!(asked, wanted, "version {version}: {ip} {udp}");
+            let wanted: u32 = wanted.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
+            assert_eq!(filled, wanted, "version {version}: {ip} {udp}");
             if wanted != 0 {
                 // Older versions of net_tap need the length of UDP's header to fill its checksum in.
                 assert_eq!((l2, usize::from(l3), l4), (ETHERNET, ip_header_len, if udp { 8 } else { 0 }));

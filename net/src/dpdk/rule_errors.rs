@@ -17,9 +17,9 @@ pub(super) fn isolate(port: u16, on: bool) -> Result<(), FlowError> {
 }
 
 /// Converts a driver's error about a rule.
-pub(super) fn read_flow_error(said: &sys::ss_flow_error) -> FlowError {
+pub(super) fn read_flow_error(raw: &sys::ss_flow_error) -> FlowError {
     // The numbers of `enum rte_flow_error_type`, which only grows at its end.
-    let part = match said.kind {
+    let part = match raw.kind {
         2 => RulePart::Rule,
         3..=8 => RulePart::Attributes,
         9..=13 => RulePart::Pattern,
@@ -27,10 +27,10 @@ pub(super) fn read_flow_error(said: &sys::ss_flow_error) -> FlowError {
         17 => RulePart::State,
         _ => RulePart::Unspecified,
     };
-    let (code, message) = (DpdkErrno(said.code), c_chars_to_string(&said.message));
+    let (code, message) = (DpdkErrno(raw.code), c_chars_to_string(&raw.message));
     // Some messages only repeat the number's meaning.
-    let says_more = message != error_text(said.code);
-    FlowError { part, code, message: if says_more { message } else { String::new() } }
+    let has_detail = message != error_text(raw.code);
+    FlowError { part, code, message: if has_detail { message } else { String::new() } }
 }
 
 /// Returns an error to be filled in.

@@ -59,7 +59,7 @@ impl SendMemory {
     }
 
     /// Returns the memory that was mapped for its device.
-    pub(super) fn told(&self) -> Option<&Arc<DmaMemory>> {
+    pub(super) fn dma(&self) -> Option<&Arc<DmaMemory>> {
         match self {
             SendMemory::Mapped(dma) => Some(dma),
             _ => None,

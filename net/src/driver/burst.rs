@@ -36,7 +36,7 @@ const IN_PLACE: u32 = 1 << 31;
 struct InPlaceDatagram {
     share: Option<SharedBytes>,
     /// Offset of free room for it in `bytes`.
-    room: u32,
+    copy_offset: u32,
 }
 
 impl Default for Burst {
@@ -182,10 +182,10 @@ impl Burst {
             return;
         }
         let Some(in_place) = self.in_place.get_mut((*start ^ IN_PLACE) as usize) else { return };
-        let room = in_place.room as usize..(in_place.room + *len) as usize;
-        if let (Some(share), Some(room)) = (in_place.share.take(), self.bytes.get_mut(room)) {
-            room.copy_from_slice(&share);
-            *start = in_place.room;
+        let copy = in_place.copy_offset as usize..(in_place.copy_offset + *len) as usize;
+        if let (Some(share), Some(copy)) = (in_place.share.take(), self.bytes.get_mut(copy)) {
+            copy.copy_from_slice(&share);
+            *start = in_place.copy_offset;
         }
     }
 
@@ -200,12 +200,12 @@ impl Burst {
         }
     }
 
-    /// Lists a datagram that stays where it came, for which there is room at `room`.
-    fn list_in_place(&mut self, peer: PeerAddr, share: SharedBytes, room: usize) {
+    /// Lists a datagram that stays where it came, for which there is room at `copy_offset`.
+    fn list_in_place(&mut self, peer: PeerAddr, share: SharedBytes, copy_offset: usize) {
         let start = IN_PLACE | self.in_place.len() as u32;
         self.may_be_sealed |= requires_opening(peer, &share);
         self.datagrams.push((peer, start, share.len() as u32));
-        self.in_place.push(InPlaceDatagram { share: Some(share), room: room as u32 });
+        self.in_place.push(InPlaceDatagram { share: Some(share), copy_offset: copy_offset as u32 });
     }
 
     /// Lists the datagrams of message `slot`: `len` bytes that the kernel has coalesced from segments of `segment`
@@ -228,7 +228,7 @@ impl Burst {
 
     /// Messages that may yet be put in.
     #[inline]
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn free_slots(&self) -> usize {
         (self.bytes.len() / self.stride).saturating_sub(self.messages)
     }
 
@@ -250,7 +250,7 @@ impl Burst {
         if bytes.len() > self.stride {
             return false;
         }
-        if self.room() == 0 {
+        if self.free_slots() == 0 {
             return false;
         }
         let Some(place) = self.bytes.get_mut(start..start + bytes.len()) else { return false };
@@ -262,7 +262,7 @@ impl Burst {
 
     /// Puts a datagram in that stays where it came. False if there would be no room for a copy of it.
     pub fn push_shared(&mut self, peer: PeerAddr, datagram: SharedBytes) -> bool {
-        if datagram.len() > self.stride || self.room() == 0 {
+        if datagram.len() > self.stride || self.free_slots() == 0 {
             return false;
         }
         self.list_in_place(peer, datagram, self.messages * self.stride);
@@ -272,11 +272,11 @@ impl Burst {
 
     /// Like [`Burst::pack`] for a datagram that stays in its receive buffer.
     pub fn pack_shared(&mut self, peer: PeerAddr, share: &SharedBytes) -> bool {
-        let (room, end) = (self.packed, self.packed + share.len());
+        let (copy_offset, end) = (self.packed, self.packed + share.len());
         if end > self.bytes.len() || self.datagrams.len() == self.datagrams.capacity() {
             return false;
         }
-        self.list_in_place(peer, share.clone(), room);
+        self.list_in_place(peer, share.clone(), copy_offset);
         self.packed = end;
         true
     }

@@ -43,12 +43,12 @@ impl KernelPathMtu {
     /// Asks for the size of a datagram to this peer, if the rate of its group allows one more question now. Keeps the
     /// answer if it is less than `bytes`. If the rate does not allow it, the next refused datagram asks.
     #[cold]
-    fn learn(&self, now_us: u64, peer: PeerAddr, bytes: usize, ask: impl FnOnce(PeerAddr) -> Option<usize>) {
+    fn learn(&self, now_us: u64, peer: PeerAddr, bytes: usize, query: impl FnOnce(PeerAddr) -> Option<usize>) {
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = RateLimit::per_second(REDUCED_PATHS_PER_S);
         let may = questions.get_mut(self.narrow.group(peer.ip())).is_some_and(|rate| rate.admit(&limit, now_us));
         drop(questions);
-        if may && let Some(datagram) = ask(peer).filter(|datagram| *datagram < bytes) {
+        if may && let Some(datagram) = query(peer).filter(|datagram| *datagram < bytes) {
             self.narrow.reduce(now_us, peer.ip(), datagram.max(MIN_PATH_DATAGRAM));
         }
     }
@@ -58,7 +58,7 @@ impl KernelPathMtu {
     }
 
     /// Bytes of the largest datagram that the kernel would send there.
-    fn ask(&self, peer: PeerAddr) -> Option<usize> {
+    fn query(&self, peer: PeerAddr) -> Option<usize> {
         // Nothing is sent by this one.
         let socket = UdpSocket::bind((self.local, 0)).ok()?;
         socket.connect(peer).ok()?;
@@ -79,7 +79,7 @@ impl PathMtu for KernelPathMtu {
     fn refused(&self, peer: PeerAddr, bytes: usize) {
         // Else it is known, and the datagram was made before.
         if bytes <= self.most(peer) {
-            self.learn(self.now_us(), peer, bytes, |peer| self.ask(peer));
+            self.learn(self.now_us(), peer, bytes, |peer| self.query(peer));
         }
     }
 }
@@ -94,26 +94,26 @@ mod tests {
             Ok(socket) => socket,
             Err(error) => return println!("skipped: no IPv6 here: {error}"),
         };
-        let ways = KernelPathMtu::of(socket.as_fd(), IpAddr::from([0; 16]));
+        let paths = KernelPathMtu::of(socket.as_fd(), IpAddr::from([0; 16]));
         assert!(!sys::fragments_ipv4(socket.as_fd()));
-        let group = |third: u8| ways.narrow.group(std::net::Ipv4Addr::new(10, 1, third, 1).to_ipv6_mapped().into());
+        let group = |third: u8| paths.narrow.group(std::net::Ipv4Addr::new(10, 1, third, 1).to_ipv6_mapped().into());
         assert!((0..64).any(|third| group(third) != group(0)));
         let ipv4 = std::net::Ipv4Addr::new(10, 1, 0, 1);
-        assert_eq!(ways.narrow.group(ipv4.into()), group(0));
+        assert_eq!(paths.narrow.group(ipv4.into()), group(0));
     }
 
     #[test]
     fn the_kernel_is_asked_at_a_bounded_rate_however_many_peers_are_refused() {
-        let ways = KernelPathMtu::new(IpAddr::from([0, 0, 0, 0]));
+        let paths = KernelPathMtu::new(IpAddr::from([0, 0, 0, 0]));
         let peer = |number: u32| PeerAddr::from((std::net::Ipv4Addr::from(0x0A00_0000 + (number << 8)), 7000));
-        let mut asked = 0;
+        let mut queries = 0;
         let mut refuse = |now_us: u64, peer: PeerAddr| {
-            let before = asked;
-            ways.learn(now_us, peer, 1472, |_| {
-                asked += 1;
+            let before = queries;
+            paths.learn(now_us, peer, 1472, |_| {
+                queries += 1;
                 Some(1272)
             });
-            asked > before
+            queries > before
         };
         // All datagrams are refused in one second, from as many networks.
         let learned = (0..10_000).filter(|number| refuse(u64::from(*number) * 100, peer(*number))).count() as u64;
@@ -122,6 +122,6 @@ mod tests {
         // A peer whose question was refused then may ask later.
         let late = peer(9999);
         assert!(refuse(2_000_000, late));
-        assert_eq!(ways.narrow.most(2_000_000, late.ip()), Some(1272));
+        assert_eq!(paths.narrow.most(2_000_000, late.ip()), Some(1272));
     }
 }

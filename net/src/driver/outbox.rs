@@ -25,7 +25,7 @@ pub struct Outbox {
     /// Shared bytes of the datagrams of `queue`, each until its datagram has left.
     slices: Vec<Option<SharedSlice>>,
     /// Bytes that are kept for them: all bytes of the owners, and not only those that are sent.
-    held: usize,
+    pinned_bytes: usize,
     /// First datagram of `queue` that has not left.
     head: usize,
     /// Up to here `queue` is in the order of [`Outbox::sort_for_segmentation`].
@@ -34,7 +34,7 @@ pub struct Outbox {
     dropped: u64,
     max_bytes: usize,
     max_datagrams: usize,
-    ways: Option<Arc<dyn PathMtu>>,
+    path_mtu: Option<Arc<dyn PathMtu>>,
 }
 
 impl Default for Outbox {
@@ -108,15 +108,15 @@ impl DatagramSink for Outbox {
 
     #[inline]
     fn most(&mut self, peer: PeerAddr) -> usize {
-        self.ways.as_ref().map_or(MAX_DATAGRAM_CEILING, |ways| ways.most(peer))
+        self.path_mtu.as_ref().map_or(MAX_DATAGRAM_CEILING, |path_mtu| path_mtu.most(peer))
     }
 
     fn send_shared(&mut self, peer: PeerAddr, parts: [&[u8]; 2], share: &SharedBytes, range: Range<usize>) {
         let ([head, own], shared) = (parts, share.get(range.clone()).unwrap_or_default());
         // Packets of one message come in a row.
         let same = self.slices.last().and_then(Option::as_ref).is_some_and(|last| last.share.same_owner(share));
-        let held = if same { 0 } else { share.len() };
-        if shared.len() < SHARED_SLICE_BYTES || self.held + held > OUTBOX_PINNED_BYTES {
+        let pinned_bytes = if same { 0 } else { share.len() };
+        if shared.len() < SHARED_SLICE_BYTES || self.pinned_bytes + pinned_bytes > OUTBOX_PINNED_BYTES {
             return self.send(peer, &[head, own, shared]);
         }
         let queued = self.queue.len();
@@ -126,7 +126,7 @@ impl DatagramSink for Outbox {
         {
             (last.len, last.slice) = (last.len + shared.len() as u32, self.slices.len() as u32);
             self.slices.push(Some(SharedSlice { share: share.clone(), range }));
-            self.held += held;
+            self.pinned_bytes += pinned_bytes;
         }
     }
 }
@@ -139,25 +139,25 @@ impl Outbox {
             bytes: Vec::with_capacity(max_bytes.min(128 << 10)),
             queue: Vec::with_capacity(max_datagrams.min(256)),
             slices: Vec::new(),
-            held: 0,
+            pinned_bytes: 0,
             head: 0,
             sorted_until: 0,
             dropped: 0,
             max_bytes: max_bytes.min(u32::MAX as usize),
             max_datagrams,
-            ways: None,
+            path_mtu: None,
         }
     }
 
     /// Makes an outbox for datagrams that take these paths.
-    pub fn along(ways: Arc<dyn PathMtu>) -> Outbox {
-        Outbox { ways: Some(ways), ..Outbox::default() }
+    pub fn along(path_mtu: Arc<dyn PathMtu>) -> Outbox {
+        Outbox { path_mtu: Some(path_mtu), ..Outbox::default() }
     }
 
     /// The kernel refused a datagram of this size to this peer.
     pub(super) fn refused(&self, peer: PeerAddr, bytes: usize) {
-        if let Some(ways) = &self.ways {
-            ways.refused(peer, bytes);
+        if let Some(path_mtu) = &self.path_mtu {
+            path_mtu.refused(peer, bytes);
         }
     }
 
@@ -192,7 +192,7 @@ impl Outbox {
         self.bytes.clear();
         self.queue.clear();
         self.slices.clear();
-        (self.head, self.sorted_until, self.held) = (0, 0, 0);
+        (self.head, self.sorted_until, self.pinned_bytes) = (0, 0, 0);
     }
 
     /// The buffers of which the datagrams are made.
@@ -289,10 +289,10 @@ impl Outbox {
         if waiting > self.bytes.len() / 4 * 3 {
             return;
         }
-        let mut by_place: Vec<&mut OutboxEntry> = self.queue.iter_mut().collect();
-        by_place.sort_unstable_by_key(|queued| queued.start);
+        let mut in_slice_order: Vec<&mut OutboxEntry> = self.queue.iter_mut().collect();
+        in_slice_order.sort_unstable_by_key(|queued| queued.start);
         let mut end = 0;
-        for queued in by_place {
+        for queued in in_slice_order {
             let start = queued.start as usize;
             self.bytes.copy_within(start..start + queued.own as usize, end as usize);
             queued.start = end;
@@ -306,18 +306,18 @@ impl Outbox {
         if self.slices.is_empty() {
             return;
         }
-        let mut places = vec![0; self.slices.len()];
-        let (mut kept, mut last): (u32, Option<&SharedBytes>) = (0, None);
-        self.held = 0;
-        for (slice, place) in self.slices.iter().zip(&mut places) {
+        let mut positions = vec![0; self.slices.len()];
+        let (mut count, mut last): (u32, Option<&SharedBytes>) = (0, None);
+        self.pinned_bytes = 0;
+        for (slice, position) in self.slices.iter().zip(&mut positions) {
             let Some(SharedSlice { share, .. }) = slice else { continue };
-            self.held += if last.is_some_and(|last| last.same_owner(share)) { 0 } else { share.len() };
-            (*place, kept, last) = (kept, kept + 1, Some(share));
+            self.pinned_bytes += if last.is_some_and(|last| last.same_owner(share)) { 0 } else { share.len() };
+            (*position, count, last) = (count, count + 1, Some(share));
         }
         self.slices.retain(Option::is_some);
         for queued in &mut self.queue {
-            if let Some(place) = places.get(queued.slice as usize) {
-                queued.slice = *place;
+            if let Some(position) = positions.get(queued.slice as usize) {
+                queued.slice = *position;
             }
         }
     }

@@ -42,7 +42,7 @@ struct ReducedMtu {
 /// See the module. Shared by threads, whose clocks have one start.
 #[derive(Debug)]
 pub(crate) struct ReducedMtuTable {
-    ways: RwLock<HashMap<IpAddr, ReducedMtu>>,
+    paths: RwLock<HashMap<IpAddr, ReducedMtu>>,
     /// The time at which the last of them is forgotten.
     until_us: AtomicU64,
     secret: HashSecret,
@@ -50,7 +50,7 @@ pub(crate) struct ReducedMtuTable {
 
 impl ReducedMtuTable {
     pub(crate) fn new() -> ReducedMtuTable {
-        ReducedMtuTable { ways: RwLock::default(), until_us: AtomicU64::new(0), secret: HashSecret::new() }
+        ReducedMtuTable { paths: RwLock::default(), until_us: AtomicU64::new(0), secret: HashSecret::new() }
     }
 
     /// The group of an address's network (/24, IPv6 /64), below [`REDUCED_PATH_GROUPS`].
@@ -66,31 +66,31 @@ impl ReducedMtuTable {
     /// Limits datagrams to this address to so many bytes, for some time.
     #[cold]
     pub(crate) fn reduce(&self, now_us: u64, ip: IpAddr, bytes: usize) {
-        let mut ways = self.ways.write().unwrap_or_else(PoisonError::into_inner);
-        if ways.len() >= REDUCED_PATHS && !ways.contains_key(&ip) {
-            ways.retain(|_, way| way.until_us > now_us);
-            if ways.len() >= REDUCED_PATHS
-                && let Some(leaves) = self.oldest_of_largest_group(&ways)
+        let mut paths = self.paths.write().unwrap_or_else(PoisonError::into_inner);
+        if paths.len() >= REDUCED_PATHS && !paths.contains_key(&ip) {
+            paths.retain(|_, path| path.until_us > now_us);
+            if paths.len() >= REDUCED_PATHS
+                && let Some(leaves) = self.oldest_of_largest_group(&paths)
             {
-                ways.remove(&leaves);
+                paths.remove(&leaves);
             }
         }
         let until_us = now_us + REDUCED_PATH_LIFETIME_US;
-        ways.insert(ip, ReducedMtu { bytes, until_us });
+        paths.insert(ip, ReducedMtu { bytes, until_us });
         self.until_us.fetch_max(until_us, Relaxed);
     }
 
     /// Returns the oldest path of the group that has most of them.
-    fn oldest_of_largest_group(&self, ways: &HashMap<IpAddr, ReducedMtu>) -> Option<IpAddr> {
+    fn oldest_of_largest_group(&self, paths: &HashMap<IpAddr, ReducedMtu>) -> Option<IpAddr> {
         let mut of = [0_usize; REDUCED_PATH_GROUPS];
-        for ip in ways.keys() {
+        for ip in paths.keys() {
             if let Some(count) = of.get_mut(self.group(*ip)) {
                 *count += 1;
             }
         }
         let (most, _) = of.iter().enumerate().max_by_key(|(_, count)| **count)?;
-        let own = ways.iter().filter(|(ip, _)| self.group(**ip) == most);
-        own.min_by_key(|(_, way)| way.until_us).map(|(ip, _)| *ip)
+        let own = paths.iter().filter(|(ip, _)| self.group(**ip) == most);
+        own.min_by_key(|(_, path)| path.until_us).map(|(ip, _)| *ip)
     }
 
     /// There never was one: the usual case costs one look.
@@ -105,14 +105,14 @@ impl ReducedMtuTable {
         if self.until_us.load(Relaxed) <= now_us {
             return None;
         }
-        let ways = self.ways.read().unwrap_or_else(PoisonError::into_inner);
-        ways.get(&ip).filter(|way| way.until_us > now_us).map(|way| way.bytes)
+        let paths = self.paths.read().unwrap_or_else(PoisonError::into_inner);
+        paths.get(&ip).filter(|path| path.until_us > now_us).map(|path| path.bytes)
     }
 
     /// Returns the number of known paths.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.ways.read().unwrap().len()
+        self.paths.read().unwrap().len()
     }
 }
 

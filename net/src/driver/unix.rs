@@ -22,7 +22,7 @@ impl StreamListener {
     /// [`ListenError::Unix`] names the reason.
     pub fn bind_unix(path: &Path, mode: u32, count: usize) -> Result<Vec<StreamListener>, ListenError> {
         let failed = |what: String| ListenError::Unix { path: path.to_owned(), what };
-        let said = |error: Errno| {
+        let explain = |error: Errno| {
             failed(match error {
                 Errno::NOENT => "its folder is not there: make it first".to_owned(),
                 Errno::ACCESS | Errno::PERM => "no permission: let the server's user write to its folder".to_owned(),
@@ -32,24 +32,24 @@ impl StreamListener {
         let address = SocketAddrUnix::new(path)
             .map_err(|_| failed("a socket's path has 107 bytes at most: choose a shorter one".to_owned()))?;
         let mode = Mode::from_raw_mode(mode & 0o777);
-        let socket = new_socket().map_err(said)?;
+        let socket = new_socket().map_err(explain)?;
         // The file is made with the mode that the socket has, less what the process' mask takes away. So it is never
         // open to more users than it should be.
-        fs::fchmod(&socket, mode).map_err(said)?;
+        fs::fchmod(&socket, mode).map_err(explain)?;
         match net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
                 remove_stale_socket(path, &address).map_err(failed)?;
-                net::bind(&socket, &address).map_err(said)?;
+                net::bind(&socket, &address).map_err(explain)?;
             }
-            bound => bound.map_err(said)?,
+            bound => bound.map_err(explain)?,
         }
-        let (identity, _) = stat_path(path).map_err(said)?;
+        let (identity, _) = stat_path(path).map_err(explain)?;
         let file = Arc::new(SocketFile { path: path.to_owned(), identity });
-        fs::chmod(path, mode).map_err(said)?;
-        net::listen(&socket, ACCEPT_BACKLOG).map_err(said)?;
+        fs::chmod(path, mode).map_err(explain)?;
+        net::listen(&socket, ACCEPT_BACKLOG).map_err(explain)?;
         let mut listeners = Vec::new();
         for _ in 1..count {
-            let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 0).map_err(said)?;
+            let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 0).map_err(explain)?;
             listeners.push(StreamListener { socket, local: ListenerAddress::Unix { _file: Arc::clone(&file) } });
         }
         listeners.push(StreamListener { socket, local: ListenerAddress::Unix { _file: file } });
@@ -137,14 +137,14 @@ mod tests {
         std::fs::write(&file, "words").unwrap();
         let link = folder.join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        for (path, said) in [
+        for (path, explain) in [
             (file.clone(), "no socket"),
             (link, "no socket"),
             (folder.join("nowhere/s"), "its folder is not there"),
             (folder.join("x".repeat(200)), "107 bytes at most"),
         ] {
             let error = StreamListener::bind_unix(&path, 0o700, 1).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(explain), "{error}");
         }
         assert_eq!(std::fs::read_to_string(file).unwrap(), "words");
     }

@@ -130,16 +130,16 @@ fn meta(name: &str, used: usize, words: &[&[u8]], behind: &[u8], max_value: usiz
         },
         _ => None,
     };
-    let asked = &words[least..];
-    let wrong = match asked.len() > 17 {
+    let keys = &words[least..];
+    let wrong = match keys.len() > 17 {
         true => Some("CLIENT_ERROR options flags are too long".to_owned()),
-        false => wrong_flag(name, words[1], asked),
+        false => wrong_flag(name, words[1], keys),
     };
     match (wrong, len) {
         (Some(wrong), None) => took(&wrong),
         (Some(_), Some(len)) => TextReferenceParse::Skip(used, len as u64 + 2),
-        (None, None) => TextReferenceParse::Complete(used, format!("{name} {:?} {asked:?}", words[1])),
-        (None, Some(len)) => data(&format!("ms {:?} {asked:?}", words[1]), used, behind, len, max_value),
+        (None, None) => TextReferenceParse::Complete(used, format!("{name} {:?} {keys:?}", words[1])),
+        (None, Some(len)) => data(&format!("ms {:?} {keys:?}", words[1]), used, behind, len, max_value),
     }
 }
 
@@ -153,17 +153,17 @@ fn is_base64(key: &[u8]) -> bool {
 }
 
 /// Returns the fault of the flags, if there is one.
-fn wrong_flag(name: &str, key: &[u8], asked: &[&[u8]]) -> Option<String> {
+fn wrong_flag(name: &str, key: &[u8], keys: &[&[u8]]) -> Option<String> {
     let token = "CLIENT_ERROR bad token in command line format";
     let (mut seen, mut wrong) = (Vec::new(), None);
-    for word in asked.iter().filter(|_| name != "me") {
+    for word in keys.iter().filter(|_| name != "me") {
         let rest = &word[1..];
         if seen.contains(&word[0]) || word[0] >= 127 {
             wrong = Some("CLIENT_ERROR duplicate flag");
             break;
         }
         seen.push(word[0]);
-        let said = match word[0] {
+        let value = match word[0] {
             b'N' | b'T' | b'R' if parse_i32(rest).is_none() => Some(token),
             b'C' | b'E' if parse_u64(rest).is_none() => Some(token),
             b'F' if parse_flags(rest).is_none() => Some(BAD_FORMAT),
@@ -176,15 +176,15 @@ fn wrong_flag(name: &str, key: &[u8], asked: &[&[u8]]) -> Option<String> {
             }
             _ => None,
         };
-        wrong = wrong.or(said);
+        wrong = wrong.or(value);
     }
     if wrong.is_some() && (name == "md" || name == "ma") {
         return Some("CLIENT_ERROR invalid or duplicate flag".into());
     }
-    let long = asked.iter().any(|word| word[0] == b'O' && word.len() > 32);
-    let mode = asked.iter().find(|word| word[0] == b'M').and_then(|word| word.get(1));
+    let long = keys.iter().any(|word| word[0] == b'O' && word.len() > 32);
+    let mode = keys.iter().find(|word| word[0] == b'M').and_then(|word| word.get(1));
     let modes = |mode: &u8| !b"EeAaPpRrSs".contains(mode);
-    let key_is_wrong = name == "ms" && asked.iter().any(|word| word[0] == b'b') && !is_base64(key);
+    let key_is_wrong = name == "ms" && keys.iter().any(|word| word[0] == b'b') && !is_base64(key);
     wrong
         .or(long.then_some("CLIENT_ERROR opaque token too long"))
         .or(key_is_wrong.then_some("CLIENT_ERROR error decoding key"))

@@ -70,22 +70,23 @@ impl MessageBudget {
 
     /// The owner that holds most, if that is more than this one would with one more message of `size` bytes.
     pub(super) fn largest_owner_above(&self, owner: u32, size: usize) -> Option<u32> {
-        let part = |held: &MessageUsage| {
-            let messages = held.messages as f64 / self.bounds.messages.max(1) as f64;
-            messages.max(held.bytes as f64 / self.bounds.bytes.max(1) as f64)
+        let part = |usage: &MessageUsage| {
+            let messages = usage.messages as f64 / self.bounds.messages.max(1) as f64;
+            messages.max(usage.bytes as f64 / self.bounds.bytes.max(1) as f64)
         };
         let own = self.owners.get(&owner).copied().unwrap_or_default();
         let own = MessageUsage { messages: own.messages + 1, bytes: own.bytes.saturating_add(size) };
-        let others = self.owners.iter().filter(|(other, _)| **other != owner).map(|(other, held)| (part(held), *other));
+        let others =
+            self.owners.iter().filter(|(other, _)| **other != owner).map(|(other, usage)| (part(usage), *other));
         let largest = others.max_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        largest.filter(|(held, _)| *held > part(&own)).map(|(_, other)| other)
+        largest.filter(|(usage, _)| *usage > part(&own)).map(|(_, other)| other)
     }
 
     pub(super) fn take(&mut self, peer: PeerAddr, owner: u32, size: usize) {
         let places = [self.peers.entry(peer).or_default(), self.owners.entry(owner).or_default(), &mut self.all];
-        for held in places {
-            held.messages += 1;
-            held.bytes += size;
+        for usage in places {
+            usage.messages += 1;
+            usage.bytes += size;
         }
     }
 
@@ -97,12 +98,12 @@ impl MessageBudget {
     }
 }
 
-fn release_usage<K: Eq + Hash>(all: &mut HashMap<K, MessageUsage>, who: K, size: usize) {
-    let Some(held) = all.get_mut(&who) else { return };
-    held.messages -= 1;
-    held.bytes -= size;
-    if *held == MessageUsage::default() {
-        all.remove(&who);
+fn release_usage<K: Eq + Hash>(all: &mut HashMap<K, MessageUsage>, owner: K, size: usize) {
+    let Some(usage) = all.get_mut(&owner) else { return };
+    usage.messages -= 1;
+    usage.bytes -= size;
+    if *usage == MessageUsage::default() {
+        all.remove(&owner);
     }
 }
 
@@ -147,10 +148,10 @@ mod tests {
     #[test]
     fn what_is_given_back_is_as_if_it_had_never_been() {
         let mut room = filled(3, 100_000);
-        let held: Vec<PeerAddr> = room.peers().copied().collect();
+        let usage: Vec<PeerAddr> = room.peers().copied().collect();
         for owner in 1..=3 {
             while room.owners.contains_key(&owner) {
-                let peer = held.iter().find(|peer| room.knows(peer)).copied().expect("one of them");
+                let peer = usage.iter().find(|peer| room.knows(peer)).copied().expect("one of them");
                 room.give_back(peer, owner, 100_000);
             }
         }

@@ -46,7 +46,7 @@ pub struct FailedRequest<K = ()> {
     /// The request.
     pub request_id: u16,
     /// The request.
-    pub asked: TaggedRequest<K>,
+    pub request: TaggedRequest<K>,
     /// The reason.
     pub failure: RequestFailure,
 }
@@ -57,7 +57,7 @@ pub struct R2p2Response<'p, K = ()> {
     /// The request.
     pub request_id: u16,
     /// The request.
-    pub asked: TaggedRequest<K>,
+    pub request: TaggedRequest<K>,
     /// The RPC message.
     pub message: ReceivedMessage<'p>,
 }
@@ -115,7 +115,7 @@ pub struct ClientEndpoint<K = ()> {
     /// so an id comes again only after 65,536 requests, or fewer when many are in flight.
     slots: Vec<RequestSlot<K>>,
     free: VecDeque<u16>,
-    held: ClientUsage,
+    usage: ClientUsage,
     mtu_prober: MtuProber,
     buffers: MessageBufferPool,
     incarnation: u32,
@@ -151,8 +151,8 @@ impl ClientEndpoint {
         let mut bytes = self.buffers.take(message.len());
         bytes.clear();
         bytes.extend_from_slice(message);
-        let asked = TaggedRequest { message: bytes, mark: () };
-        self.ask(now_us, timeout_us, asked, tx).map_err(|(_, error)| error)
+        let request = TaggedRequest { message: bytes, tag: () };
+        self.send_tagged(now_us, timeout_us, request, tx).map_err(|(_, error)| error)
     }
 }
 
@@ -170,7 +170,7 @@ impl<K> ClientEndpoint<K> {
             limits,
             free: (0..limits.in_flight as u16).collect(),
             slots,
-            held: ClientUsage::default(),
+            usage: ClientUsage::default(),
             mtu_prober: MtuProber::new(limits.max_datagram, limits.largest_datagram),
             buffers: MessageBufferPool::new(limits.pooled_bytes),
             incarnation: 0,
@@ -190,8 +190,8 @@ impl<K> ClientEndpoint<K> {
     }
 
     /// Returns the memory in use.
-    pub fn held(&self) -> ClientUsage {
-        self.held
+    pub fn usage(&self) -> ClientUsage {
+        self.usage
     }
 
     /// Begins to ask the server with the next request whether larger datagrams come through, if the limits allow those.
@@ -210,33 +210,33 @@ impl<K> ClientEndpoint<K> {
     ///
     /// # Errors
     /// The request, and the reason; nothing was sent then.
-    pub fn ask(
+    pub fn send_tagged(
         &mut self,
         now_us: u64,
         timeout_us: u64,
-        asked: TaggedRequest<K>,
+        request: TaggedRequest<K>,
         tx: &mut impl DatagramSink,
     ) -> Result<u16, (TaggedRequest<K>, RequestError)> {
         let most = self.seek(now_us, tx);
-        let (shape, index) = match self.reserve_slot(asked.message.len(), most) {
+        let (shape, index) = match self.reserve_slot(request.message.len(), most) {
             Ok(found) => found,
-            Err(error) => return Err((asked, error)),
+            Err(error) => return Err((request, error)),
         };
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Err((asked, RequestError::Busy)) };
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Err((request, RequestError::Busy)) };
         slot.generation = slot.generation.wrapping_add(1);
         let request_id = slot.generation.wrapping_mul(self.limits.in_flight as u16) | index;
         self.incarnation = self.incarnation.wrapping_add(1);
         let (size, rto_us, head) =
-            (asked.message.len(), self.limits.first_rto_us, single_header(R2p2Kind::Request, request_id));
+            (request.message.len(), self.limits.first_rto_us, single_header(R2p2Kind::Request, request_id));
         let is_single = head.len() + size <= most;
         if is_single {
-            tx.send(self.server, &[&head, &asked.message]);
+            tx.send(self.server, &[&head, &request.message]);
         }
         let flight = slot.flight.insert(InFlightRequest {
-            ident: message_ident(&asked.message),
+            ident: message_ident(&request.message),
             incarnation: self.incarnation,
-            asked,
-            way: SendState::Single,
+            request,
+            send_state: SendState::Single,
             due_us: now_us + rto_us,
             rto_us,
             ends_us: now_us + timeout_us.min(MAX_REQUEST_LIFETIME_US),
@@ -245,11 +245,12 @@ impl<K> ClientEndpoint<K> {
         });
         if !is_single {
             announce(&flight.name(request_id), &shape, self.server, tx);
-            flight.way = SendState::Announced(Box::new(WindowSender::new(shape, self.limits.window, rto_us, now_us)));
+            flight.send_state =
+                SendState::Announced(Box::new(WindowSender::new(shape, self.limits.window, rto_us, now_us)));
         }
         self.due_us = self.due_us.min(flight.due_us).min(flight.ends_us).min(self.mtu_prober.due_us());
-        self.held.requests += 1;
-        self.held.request_bytes += size;
+        self.usage.requests += 1;
+        self.usage.request_bytes += size;
         self.counters.requests += 1;
         Ok(request_id)
     }
@@ -262,7 +263,7 @@ impl<K> ClientEndpoint<K> {
         }
         let shape = ChunkLayout::of(size, most).filter(|_| size <= self.limits.max_message);
         let shape = shape.ok_or(RequestError::TooLarge(size, self.limits.max_message))?;
-        if self.held.request_bytes + size > self.limits.request_bytes && self.held.requests > 0 {
+        if self.usage.request_bytes + size > self.limits.request_bytes && self.usage.requests > 0 {
             return Err(RequestError::Busy);
         }
         self.free.pop_front().map(|index| (shape, index)).ok_or(RequestError::Busy)
@@ -273,13 +274,13 @@ impl<K> ClientEndpoint<K> {
         let count = self.limits.in_flight as u16;
         self.slots.iter().zip(0..).filter_map(move |(slot, index)| {
             let id = slot.generation.wrapping_mul(count) | index;
-            slot.flight.as_ref().map(|flight| (id, &flight.asked))
+            slot.flight.as_ref().map(|flight| (id, &flight.request))
         })
     }
 
     /// Gives up a request; its answer will be ignored. It may or may not run.
     pub fn cancel(&mut self, request_id: u16) -> Option<TaggedRequest<K>> {
-        self.end(request_id).map(|(asked, _)| asked)
+        self.end(request_id).map(|(request, _)| request)
     }
 
     /// The slot of a request, if it has been used for none since.
@@ -307,14 +308,14 @@ impl<K> ClientEndpoint<K> {
         request_id: u16,
         is_so: impl FnOnce(&InFlightRequest<K>) -> bool,
     ) -> Option<(TaggedRequest<K>, Option<Box<PartialMessage>>)> {
-        let InFlightRequest { asked, partial, .. } = self.slot(request_id)?.flight.take_if(|flight| is_so(flight))?;
+        let InFlightRequest { request, partial, .. } = self.slot(request_id)?.flight.take_if(|flight| is_so(flight))?;
         self.free.push_back(request_id & (self.limits.in_flight as u16 - 1));
-        self.held.requests -= 1;
-        self.held.request_bytes -= asked.message.len();
+        self.usage.requests -= 1;
+        self.usage.request_bytes -= request.message.len();
         if let Some(partial) = &partial {
-            self.held.response_bytes -= partial.shape.message_len as usize;
+            self.usage.response_bytes -= partial.shape.message_len as usize;
         }
-        Some((asked, partial))
+        Some((request, partial))
     }
 
     /// Takes one datagram that came from the server. Returns the response that it completes, if it does.
@@ -338,18 +339,18 @@ impl<K> ClientEndpoint<K> {
             (R2p2Kind::Response, R2p2Body::Single(message)) => {
                 let whole = message.len() >= MESSAGE_HEADER_LEN;
                 let is_it = |flight: &InFlightRequest<K>| {
-                    whole && session_and_sequence(&flight.asked.message) == session_and_sequence(message)
+                    whole && session_and_sequence(&flight.request.message) == session_and_sequence(message)
                 };
-                let Some((asked, _)) = self.finish_if(request_id, is_it) else {
+                let Some((request, _)) = self.finish_if(request_id, is_it) else {
                     self.counters.stray += 1;
                     return None;
                 };
                 self.counters.responses += 1;
-                Some(R2p2Response { request_id, asked, message: ReceivedMessage::Datagram(message) })
+                Some(R2p2Response { request_id, request, message: ReceivedMessage::Datagram(message) })
             }
             (R2p2Kind::Response, R2p2Body::Fragment(part)) => {
-                let (asked, message) = self.receive_fragment(now_us, request_id, &part, tx)?;
-                Some(R2p2Response { request_id, asked, message: ReceivedMessage::Reassembled(message) })
+                let (request, message) = self.receive_fragment(now_us, request_id, &part, tx)?;
+                Some(R2p2Response { request_id, request, message: ReceivedMessage::Reassembled(message) })
             }
             (R2p2Kind::Ack, R2p2Body::Report(report)) => {
                 self.receive_ack(now_us, request_id, &report, tx);
@@ -359,8 +360,8 @@ impl<K> ClientEndpoint<K> {
                 self.receive_drop(now_us, request_id, &report);
                 None
             }
-            (R2p2Kind::MtuProbe, R2p2Body::MtuProbe(said)) if said.step == MtuProbeStep::Echo => {
-                self.mtu_prober.heard(now_us, &said, self.server, tx);
+            (R2p2Kind::MtuProbe, R2p2Body::MtuProbe(packet)) if packet.step == MtuProbeStep::Echo => {
+                self.mtu_prober.on_packet(now_us, &packet, self.server, tx);
                 None
             }
             _ => {
@@ -379,7 +380,7 @@ impl<K> ClientEndpoint<K> {
     ) -> Option<(TaggedRequest<K>, Vec<u8>)> {
         let shape = ChunkLayout::of_fragment(part);
         let size = shape.message_len as usize;
-        let room = self.limits.response_bytes.saturating_sub(self.held.response_bytes);
+        let room = self.limits.response_bytes.saturating_sub(self.usage.response_bytes);
         let max_message = self.limits.max_message;
         let server = self.server;
         let Some(flight) = self.flight(request_id).filter(|flight| flight.ident == part.ident) else {
@@ -404,14 +405,14 @@ impl<K> ClientEndpoint<K> {
         }
         if flight.partial.is_none() {
             if size > max_message || size > room + freed {
-                self.held.response_bytes -= freed;
+                self.usage.response_bytes -= freed;
                 self.counters.no_room += 1;
                 return None;
             }
             let buffer = self.buffers.take(size);
             let partial = PartialMessage::new(shape, part.incarnation, 0, buffer, now_us);
             self.flight(request_id)?.partial = Some(Box::new(partial));
-            self.held.response_bytes = self.held.response_bytes - freed + size;
+            self.usage.response_bytes = self.usage.response_bytes - freed + size;
         }
         let flight = self.flight(request_id)?;
         // The response is under way: asking again can wait.
@@ -431,18 +432,18 @@ impl<K> ClientEndpoint<K> {
     }
 
     fn finish_reassembled(&mut self, request_id: u16) -> Option<(TaggedRequest<K>, Vec<u8>)> {
-        let asked = self.flight(request_id).map(|flight| session_and_sequence(&flight.asked.message))?;
-        let came = self.flight(request_id)?.partial.as_ref().map(|partial| session_and_sequence(&partial.bytes))?;
-        if asked != came {
+        let request = self.flight(request_id).map(|flight| session_and_sequence(&flight.request.message))?;
+        let answered = self.flight(request_id)?.partial.as_ref().map(|partial| session_and_sequence(&partial.bytes))?;
+        if request != answered {
             // The digest was the same, the message is another: start over.
             let partial = self.flight(request_id)?.partial.take()?;
-            self.held.response_bytes -= partial.shape.message_len as usize;
+            self.usage.response_bytes -= partial.shape.message_len as usize;
             self.counters.stray += 1;
             return None;
         }
-        let (asked, partial) = self.end(request_id)?;
+        let (request, partial) = self.end(request_id)?;
         self.counters.responses += 1;
-        partial.map(|partial| (asked, partial.bytes))
+        partial.map(|partial| (request, partial.bytes))
     }
 
     fn receive_ack(&mut self, now_us: u64, request_id: u16, report: &AckReport, tx: &mut impl DatagramSink) {
@@ -455,7 +456,7 @@ impl<K> ClientEndpoint<K> {
             return;
         };
         let name = flight.name(request_id);
-        let (way, resent) = match std::mem::replace(&mut flight.way, SendState::Single) {
+        let (send_state, resent) = match std::mem::replace(&mut flight.send_state, SendState::Single) {
             SendState::Single => (SendState::Single, 0),
             SendState::Acked(sender) => (SendState::Acked(sender), 0),
             SendState::Announced(sender) => {
@@ -469,7 +470,7 @@ impl<K> ClientEndpoint<K> {
                 })
             }
         };
-        flight.way = way;
+        flight.send_state = send_state;
         let due_us = flight.due_us;
         self.due_us = self.due_us.min(due_us);
         self.counters.retransmissions += resent;
@@ -482,7 +483,7 @@ impl<K> ClientEndpoint<K> {
         };
         flight.refused = true;
         // The server forgot its part of the request: begin anew, after a wait.
-        flight.way = match std::mem::replace(&mut flight.way, SendState::Single) {
+        flight.send_state = match std::mem::replace(&mut flight.send_state, SendState::Single) {
             SendState::Single => SendState::Single,
             SendState::Announced(mut sender) | SendState::Sending(mut sender) | SendState::Acked(mut sender) => {
                 sender.restart();
@@ -529,9 +530,9 @@ impl<K> ClientEndpoint<K> {
             let Some(flight) = slot.flight.as_mut() else { continue };
             if flight.ends_us <= now_us {
                 let failure = if flight.refused { RequestFailure::Refused } else { RequestFailure::TimedOut };
-                if let Some((asked, _)) = self.end(request_id) {
+                if let Some((request, _)) = self.end(request_id) {
                     self.counters.timed_out += 1;
-                    ended(FailedRequest { request_id, asked, failure });
+                    ended(FailedRequest { request_id, request, failure });
                 }
                 continue;
             }
@@ -540,7 +541,8 @@ impl<K> ClientEndpoint<K> {
                 if let Some(shape) = flight.narrower_layout(most) {
                     self.incarnation = self.incarnation.wrapping_add(1);
                     flight.incarnation = self.incarnation;
-                    flight.way = SendState::Announced(Box::new(WindowSender::new(shape, window, first_rto_us, now_us)));
+                    flight.send_state =
+                        SendState::Announced(Box::new(WindowSender::new(shape, window, first_rto_us, now_us)));
                 }
                 self.counters.retransmissions += flight.resend(now_us, request_id, self.server, tx);
             }
@@ -554,8 +556,8 @@ impl<K> ClientEndpoint<K> {
 
     /// Takes back the buffer of a request that has ended, for another one.
     #[inline]
-    pub fn reuse(&mut self, asked: TaggedRequest<K>) {
-        self.buffers.give(asked.message);
+    pub fn reuse(&mut self, request: TaggedRequest<K>) {
+        self.buffers.give(request.message);
     }
 
     /// Takes back the buffer of a response that has been dealt with.

@@ -33,7 +33,7 @@ pub struct R2p2ServerCounters {
     /// Longer responses begun.
     pub long_responses: u64,
     /// Longer responses that were under way already when they were handed over again.
-    pub responses_under_way: u64,
+    pub responses_in_flight: u64,
     /// Packets of responses resent.
     pub retransmissions: u64,
     /// Longer responses given up because they were not acked.

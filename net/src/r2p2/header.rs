@@ -254,10 +254,10 @@ fn parse_mtu_probe(datagram: &[u8], order: u16) -> Result<MtuProbePacket, R2p2Pa
         _ => return Err(R2p2PacketError::Order),
     };
     let bytes = u32_at(head, 16);
-    let told = bytes as usize;
-    let whole = if step == MtuProbeStep::Confirm { LONG_HEADER_LEN } else { told };
+    let probed = bytes as usize;
+    let whole = if step == MtuProbeStep::Confirm { LONG_HEADER_LEN } else { probed };
     let sizes = crate::limits::MIN_DATAGRAM..=crate::limits::MAX_DATAGRAM_CEILING;
-    if datagram.len() != whole || !sizes.contains(&told) {
+    if datagram.len() != whole || !sizes.contains(&probed) {
         return Err(R2p2PacketError::Length);
     }
     Ok(MtuProbePacket { step, number: u32_at(head, 8), bytes })

@@ -25,15 +25,15 @@ pub struct TaggedRequest<K> {
     /// The RPC message.
     pub message: Vec<u8>,
     /// The sender's mark.
-    pub mark: K,
+    pub tag: K,
 }
 
 #[derive(Debug)]
 pub(super) struct InFlightRequest<K> {
-    pub(super) asked: TaggedRequest<K>,
+    pub(super) request: TaggedRequest<K>,
     pub(super) ident: u32,
     pub(super) incarnation: u32,
-    pub(super) way: SendState,
+    pub(super) send_state: SendState,
     pub(super) due_us: u64,
     pub(super) rto_us: u64,
     pub(super) ends_us: u64,
@@ -49,13 +49,13 @@ impl<K> InFlightRequest<K> {
     /// Returns the layout to change to if its datagrams have more than `most` bytes. Such datagrams came through once,
     /// or were thought to.
     pub(super) fn narrower_layout(&self, most: usize) -> Option<ChunkLayout> {
-        let fits = match &self.way {
-            SendState::Single => single_header(R2p2Kind::Request, 0).len() + self.asked.message.len() <= most,
+        let fits = match &self.send_state {
+            SendState::Single => single_header(R2p2Kind::Request, 0).len() + self.request.message.len() <= most,
             SendState::Announced(sender) | SendState::Sending(sender) | SendState::Acked(sender) => {
                 sender.shape.fits(most)
             }
         };
-        if fits { None } else { ChunkLayout::of(self.asked.message.len(), most) }
+        if fits { None } else { ChunkLayout::of(self.request.message.len(), most) }
     }
 
     /// An ack came while the request goes out. Returns where it stands then, and packets resent.
@@ -83,7 +83,7 @@ impl<K> InFlightRequest<K> {
             return (SendState::Sending(sender), 0);
         }
         sender.stalls = 0;
-        let resent = pump(&mut sender, MessageSlices::of(&self.asked.message));
+        let resent = pump(&mut sender, MessageSlices::of(&self.request.message));
         (SendState::Sending(sender), resent)
     }
 
@@ -92,9 +92,9 @@ impl<K> InFlightRequest<K> {
         let name = self.name(request_id);
         self.rto_us = (self.rto_us * 2).min(MAX_RTO_US);
         self.due_us = now_us + self.rto_us;
-        let (way, sent) = match std::mem::replace(&mut self.way, SendState::Single) {
+        let (send_state, sent) = match std::mem::replace(&mut self.send_state, SendState::Single) {
             SendState::Single => {
-                tx.send(server, &[&single_header(R2p2Kind::Request, request_id), &self.asked.message]);
+                tx.send(server, &[&single_header(R2p2Kind::Request, request_id), &self.request.message]);
                 (SendState::Single, 1)
             }
             SendState::Announced(sender) => {
@@ -103,7 +103,7 @@ impl<K> InFlightRequest<K> {
             }
             SendState::Sending(mut sender) if sender.stalls == 0 => {
                 sender.stalls = 1;
-                let sent = sender.resend(&name, server, MessageSlices::of(&self.asked.message), tx);
+                let sent = sender.resend(&name, server, MessageSlices::of(&self.request.message), tx);
                 (SendState::Sending(sender), sent)
             }
             SendState::Sending(mut sender) | SendState::Acked(mut sender) => {
@@ -114,7 +114,7 @@ impl<K> InFlightRequest<K> {
                 (SendState::Announced(sender), 1)
             }
         };
-        self.way = way;
+        self.send_state = send_state;
         sent
     }
 }

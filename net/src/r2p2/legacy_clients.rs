@@ -78,7 +78,7 @@ mod tests {
             assert_eq!(sent, expected.into_iter().collect::<Sent>(), "{datagram:?}");
             assert!(sent.iter().all(|(_, drop)| drop.len() <= datagram.len()));
         }
-        assert_eq!(server.held(), Default::default());
+        assert_eq!(server.usage(), Default::default());
     }
 
     #[test]
@@ -100,13 +100,13 @@ mod tests {
             let before = sent.len();
             server.poll_timers(at_us, &mut sent);
             if at_us > 2_500_000 && !asked_again {
-                assert_eq!((server.held(), sent.len()), (Default::default(), before), "{at_us}");
+                assert_eq!((server.usage(), sent.len()), (Default::default(), before), "{at_us}");
                 asked_again = true;
                 server.respond(at_us, peer(), 5, &response, &mut sent);
-                assert!(sent.len() > before && server.held().outgoing == 1);
+                assert!(sent.len() > before && server.usage().outgoing == 1);
             }
         }
-        assert_eq!((server.held(), server.counters().responses_timed_out), (Default::default(), 2));
+        assert_eq!((server.usage(), server.counters().responses_timed_out), (Default::default(), 2));
         assert!(sent.len() < 60, "{}", sent.len());
         // A client that has acked a part has all the time there is.
         sent.clear();
@@ -123,6 +123,6 @@ mod tests {
         for at_us in (0..4_000_000).step_by(1000) {
             server.poll_timers(at_us, &mut sent);
         }
-        assert_eq!(server.held().outgoing, 1);
+        assert_eq!(server.usage().outgoing, 1);
     }
 }

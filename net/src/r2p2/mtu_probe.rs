@@ -142,23 +142,23 @@ impl MtuProber {
         match self.probe {
             None if now_us >= self.next_probe_us => {
                 self.next_probe_us = NEVER;
-                self.ask(now_us, self.largest, server, tx);
+                self.begin_probe(now_us, self.largest, server, tx);
             }
-            Some(probe) if now_us >= probe.due_us && probe.left > 0 => self.say(now_us, probe, server, tx),
+            Some(probe) if now_us >= probe.due_us && probe.left > 0 => self.send_probe(now_us, probe, server, tx),
             Some(probe) if now_us >= probe.due_us => {
                 self.probe = None;
                 if self.known > self.base {
                     // It came through once, and does not any more.
                     self.known = self.base;
-                    self.tell(server, tx);
+                    self.send_confirm(server, tx);
                 }
-                self.ask(now_us, probe.bytes / 2, server, tx);
+                self.begin_probe(now_us, probe.bytes / 2, server, tx);
             }
             _ => {}
         }
     }
 
-    fn ask(&mut self, now_us: u64, bytes: usize, server: PeerAddr, tx: &mut impl DatagramSink) {
+    fn begin_probe(&mut self, now_us: u64, bytes: usize, server: PeerAddr, tx: &mut impl DatagramSink) {
         let bytes = bytes.min(tx.most(server));
         if bytes <= self.base {
             // On a larger packet's path there may be another link tomorrow.
@@ -166,10 +166,10 @@ impl MtuProber {
             return;
         }
         let probe = MtuProbe { bytes, left: MTU_PROBE_TRIES, due_us: now_us, wait_us: FIRST_RTO_US };
-        self.say(now_us, probe, server, tx);
+        self.send_probe(now_us, probe, server, tx);
     }
 
-    fn say(&mut self, now_us: u64, probe: MtuProbe, server: PeerAddr, tx: &mut impl DatagramSink) {
+    fn send_probe(&mut self, now_us: u64, probe: MtuProbe, server: PeerAddr, tx: &mut impl DatagramSink) {
         self.number = self.number.wrapping_add(1);
         send_probe_packet(
             MtuProbePacket { step: MtuProbeStep::Probe, number: self.number, bytes: probe.bytes as u32 },
@@ -181,21 +181,27 @@ impl MtuProber {
     }
 
     /// The server's answer.
-    pub(super) fn heard(&mut self, now_us: u64, said: &MtuProbePacket, server: PeerAddr, tx: &mut impl DatagramSink) {
-        let bytes = said.bytes as usize;
+    pub(super) fn on_packet(
+        &mut self,
+        now_us: u64,
+        packet: &MtuProbePacket,
+        server: PeerAddr,
+        tx: &mut impl DatagramSink,
+    ) {
+        let bytes = packet.bytes as usize;
         let Some(probe) = self.probe else { return };
         // One of those that were asked of late: an answer may be later than the next question.
-        let fresh = self.number.wrapping_sub(said.number) < MTU_PROBE_TRIES;
-        if !fresh || bytes > probe.bytes.max(self.known) {
+        let is_recent = self.number.wrapping_sub(packet.number) < MTU_PROBE_TRIES;
+        if !is_recent || bytes > probe.bytes.max(self.known) {
             return;
         }
         self.probe = None;
         self.next_reprobe_us = now_us + MTU_REPROBE_MIN_US;
         self.known = bytes.max(self.base);
-        self.tell(server, tx);
+        self.send_confirm(server, tx);
     }
 
-    fn tell(&self, server: PeerAddr, tx: &mut impl DatagramSink) {
+    fn send_confirm(&self, server: PeerAddr, tx: &mut impl DatagramSink) {
         send_probe_packet(
             MtuProbePacket { step: MtuProbeStep::Confirm, number: self.number, bytes: self.known as u32 },
             server,
@@ -207,7 +213,7 @@ impl MtuProber {
     pub(super) fn reprobe(&mut self, now_us: u64, server: PeerAddr, tx: &mut impl DatagramSink) {
         if self.known > self.base && self.probe.is_none() && now_us >= self.next_reprobe_us {
             self.next_reprobe_us = now_us + MTU_REPROBE_MIN_US;
-            self.ask(now_us, self.known, server, tx);
+            self.begin_probe(now_us, self.known, server, tx);
         }
     }
 
@@ -223,7 +229,7 @@ impl MtuProber {
     ) {
         if bytes < self.known && self.known > self.base && now_us >= self.next_reprobe_us {
             self.next_reprobe_us = now_us + MTU_REPROBE_MIN_US;
-            self.tell(server, tx);
+            self.send_confirm(server, tx);
         }
     }
 }

@@ -118,7 +118,7 @@ impl ServerEndpoint {
     }
 
     /// Returns the memory in use.
-    pub fn held(&self) -> ServerUsage {
+    pub fn usage(&self) -> ServerUsage {
         let (incoming, outgoing) = (&self.incoming_budget, &self.outgoing_budget);
         ServerUsage {
             partials: self.partials.len(),
@@ -199,8 +199,8 @@ impl ServerEndpoint {
                 );
                 None
             }
-            (R2p2Kind::MtuProbe, R2p2Body::MtuProbe(said)) => {
-                self.receive_mtu_probe(peer, &said, tx, owner);
+            (R2p2Kind::MtuProbe, R2p2Body::MtuProbe(packet)) => {
+                self.receive_mtu_probe(peer, &packet, tx, owner);
                 None
             }
             _ => {
@@ -214,18 +214,18 @@ impl ServerEndpoint {
     fn receive_mtu_probe(
         &mut self,
         peer: PeerAddr,
-        said: &MtuProbePacket,
+        packet: &MtuProbePacket,
         tx: &mut impl DatagramSink,
         owner: impl FnOnce() -> u32,
     ) {
         let owner = peer_session(peer).map_or_else(owner, |(tenant, _)| tenant);
         let most = self.limits.largest_datagram - seal_overhead(peer);
-        let bytes = (said.bytes as usize).min(most).min(tx.most(peer)) as u32;
-        match said.step {
+        let bytes = (packet.bytes as usize).min(most).min(tx.most(peer)) as u32;
+        match packet.step {
             MtuProbeStep::Echo => self.counters.malformed.kind += 1,
             _ if owner == UNAUTHENTICATED_OWNER => {}
             MtuProbeStep::Probe => {
-                mtu_probe::send_probe_packet(MtuProbePacket { step: MtuProbeStep::Echo, bytes, ..*said }, peer, tx)
+                mtu_probe::send_probe_packet(MtuProbePacket { step: MtuProbeStep::Echo, bytes, ..*packet }, peer, tx)
             }
             MtuProbeStep::Confirm => {
                 let is_large = bytes as usize > self.limits.max_datagram - seal_overhead(peer);
@@ -531,7 +531,7 @@ impl ServerEndpoint {
     ) {
         let key = MessageKey { peer, request_id, ident: message_ident(message) };
         if self.outgoing.contains_key(&key) {
-            self.counters.responses_under_way += 1;
+            self.counters.responses_in_flight += 1;
             return;
         }
         let (size, owner) = (message.len() + tail.as_deref().map_or(0, <[u8]>::len), message_tenant(message));

@@ -104,7 +104,7 @@ fn a_request_of_one_packet_is_delivered_without_a_copy_and_its_answer_ends_it() 
     let response = client.receive(1, &answer, &mut sent).unwrap();
     assert_eq!((response.request_id, &*response.message), (id, &message(7, 1, 20)[..]));
     assert_eq!(client.receive(2, &answer, &mut sent), None, "a late duplicate answers nothing");
-    assert_eq!((client.counters().stray, client.held()), (1, Default::default()));
+    assert_eq!((client.counters().stray, client.usage()), (1, Default::default()));
 }
 
 #[test]
@@ -181,12 +181,12 @@ fn one_peer_cannot_take_all_the_room_and_abandoned_messages_are_given_up() {
     for (_, datagram) in &sent {
         server.receive(0, greedy, datagram, &mut back);
     }
-    assert_eq!((server.held().partials, server.counters().requests_dropped), (2, 8));
+    assert_eq!((server.usage().partials, server.counters().requests_dropped), (2, 8));
     let other = PeerAddr::from(([10, 0, 0, 3], 9000));
     server.receive(0, other, &sent[0].1, &mut back);
-    assert_eq!(server.held().partials, 3, "there is room for others");
+    assert_eq!(server.usage().partials, 3, "there is room for others");
     server.poll_timers(limits.partial_timeout_us, &mut back);
-    assert_eq!((server.held(), server.counters().partials_timed_out), (ServerUsage::default(), 3));
+    assert_eq!((server.usage(), server.counters().partials_timed_out), (ServerUsage::default(), 3));
 }
 
 /// Passes datagrams between a client and a server until the client's request arrives; gives the time that it took, if
@@ -219,7 +219,7 @@ fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_
     let mut server = ServerEndpoint::new(ServerLimits::default());
     let size = 8 << 20;
     let mut back = Sent::new();
-    for stranger in 0..20u16 {
+    for unknown in 0..20u16 {
         let fields = MessageFragment {
             ident: 1,
             incarnation: 1,
@@ -230,10 +230,10 @@ fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_
             chunk: &[],
         };
         let datagram = fragment_header(R2p2Kind::Request, 1, &fields);
-        server.receive(0, PeerAddr::from(([10, 9, 9, 9], 2000 + stranger)), &datagram, &mut back);
+        server.receive(0, PeerAddr::from(([10, 9, 9, 9], 2000 + unknown)), &datagram, &mut back);
     }
-    let held = server.held();
-    assert_eq!(held.partials, 5, "they hold all the room that strangers have");
+    let usage = server.usage();
+    assert_eq!(usage.partials, 5, "they hold all the room that strangers have");
     let took_us = arrives(&mut server, 0, size as usize, 1000, 2_000_000);
     assert!(took_us.is_some_and(|took_us| took_us < 1_000_000), "it took {took_us:?}");
     assert!(server.counters().partials_timed_out > 0);
@@ -263,9 +263,9 @@ fn whoever_sends_his_messages_slowly_from_many_addresses_does_not_keep_other_ten
             }
         };
         (0..20).for_each(|index| send(&mut server, u64::from(index) * 100_000, index));
-        assert_eq!((server.held().partials, server.counters().partials_timed_out), (5, 0));
+        assert_eq!((server.usage().partials, server.counters().partials_timed_out), (5, 0));
         assert_eq!(arrives(&mut server, 7, 40_000, 2_000_000, 1_000_000), Some(0), "at once");
-        assert_eq!((server.held().partials, server.counters().partials_timed_out), (5, 0), "and nobody is given up");
+        assert_eq!((server.usage().partials, server.counters().partials_timed_out), (5, 0), "and nobody is given up");
     }
 }
 
@@ -282,10 +282,10 @@ fn many_tenants_that_take_all_the_room_leave_another_its_part() {
             server.receive_for_owner(0, peer, &fragment_header(R2p2Kind::Request, 1, &fields), &mut back, || tenant);
         }
     }
-    let full = server.held().partials;
+    let full = server.usage().partials;
     assert!(full > 50, "{full}");
     assert_eq!(arrives(&mut server, 7, 900_000, 1, 10_000), Some(0), "at once");
-    assert!(server.counters().evicted > 0 && server.held().partials >= full - 4, "for little");
+    assert!(server.counters().evicted > 0 && server.usage().partials >= full - 4, "for little");
 }
 
 #[test]
@@ -301,15 +301,15 @@ fn whoever_acks_slowly_from_many_addresses_does_not_keep_other_tenants_from_thei
     for address in 0..20 {
         server.respond(0, slow(address), 1, &of_tenant(3, 1, size - 100), &mut sent);
     }
-    let held = server.held();
-    assert!((8..=10).contains(&held.outgoing), "a tenant has two thirds of the room: {held:?}");
+    let usage = server.usage();
+    assert!((8..=10).contains(&usage.outgoing), "a tenant has two thirds of the room: {usage:?}");
     // They ack a packet each time that they are asked to, and never stand still.
     let ident = super::ident_of(&of_tenant(3, 1, 8));
     for round in 1..20u16 {
         let now_us = u64::from(round) * 15_000;
         for (address, incarnation) in (0..20).zip(1..) {
-            let told = AckReport { ident, incarnation, next: round, map: 0 };
-            server.receive(now_us, slow(address), &report_packet(R2p2Kind::Ack, 1, &told), &mut sent);
+            let report = AckReport { ident, incarnation, next: round, map: 0 };
+            server.receive(now_us, slow(address), &report_packet(R2p2Kind::Ack, 1, &report), &mut sent);
         }
         server.poll_timers(now_us, &mut sent);
         for (tenant, peer) in [(7, PeerAddr::from(([10, 0, 0, 2], 9000))), (8, PeerAddr::from(([10, 0, 0, 3], 9000)))] {
@@ -325,8 +325,8 @@ fn whoever_acks_slowly_from_many_addresses_does_not_keep_other_tenants_from_thei
 fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
     let mut server = ServerEndpoint::new(ServerLimits { outgoing: 64, ..ServerLimits::default() });
     let mut back = Sent::new();
-    for stranger in 0..64u16 {
-        server.respond(0, PeerAddr::from(([10, 9, 9, 9], 2000 + stranger)), 1, &message(1, 1, 3000), &mut back);
+    for unknown in 0..64u16 {
+        server.respond(0, PeerAddr::from(([10, 9, 9, 9], 2000 + unknown)), 1, &message(1, 1, 3000), &mut back);
     }
     let peer = PeerAddr::from(([10, 0, 0, 2], 9000));
     let mut now_us = 0;
@@ -336,7 +336,7 @@ fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
         server.respond(now_us, peer, 1, &message(7, now_us, 3000), &mut back);
     }
     assert!(now_us < 500_000, "room after {now_us} us");
-    assert!(server.held().outgoing <= 64);
+    assert!(server.usage().outgoing <= 64);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn shared_bytes_of_an_answer_are_held_until_it_is_acked_or_given_up_and_arrive_a
         server.respond_shared(0, peer, id, (&head, SharedBytes::of(Arc::clone(&value))), &mut back);
         let is_long = len > 1000;
         assert_eq!(Arc::strong_count(&value), if is_long { 2 } else { 1 });
-        assert_eq!(server.held().outgoing_bytes, if is_long { 64 + len } else { 0 });
+        assert_eq!(server.usage().outgoing_bytes, if is_long { 64 + len } else { 0 });
         // The same request again, answered again.
         server.respond_shared(0, peer, id, (&head, SharedBytes::of(Arc::clone(&value))), &mut back);
         assert_eq!(Arc::strong_count(&value), if is_long { 2 } else { 1 });
@@ -394,7 +394,7 @@ fn shared_bytes_of_an_answer_are_held_until_it_is_acked_or_given_up_and_arrive_a
             server.poll_timers(now_us, &mut back);
         }
         assert_eq!(answer, Some([&head, value.as_slice()].concat()));
-        assert_eq!((Arc::strong_count(&value), server.held()), (1, ServerUsage::default()), "{len} {acked}");
+        assert_eq!((Arc::strong_count(&value), server.usage()), (1, ServerUsage::default()), "{len} {acked}");
     }
 }
 
@@ -406,7 +406,7 @@ fn an_answer_without_room_holds_no_shared_bytes() {
     let (head, value) = shared_answer(1, 40_000);
     server.respond_shared(0, peer, 1, (&head, SharedBytes::of(Arc::clone(&value))), &mut back);
     assert_eq!((Arc::strong_count(&value), back.len()), (1, 1));
-    assert_eq!((server.counters().responses_dropped, server.held()), (1, ServerUsage::default()));
+    assert_eq!((server.counters().responses_dropped, server.usage()), (1, ServerUsage::default()));
 }
 
 /// Datagrams on a path that bears so many bytes, and loses longer ones.
@@ -464,11 +464,11 @@ fn answers_of_any_length_arrive_on_the_narrowest_way() {
         let id = client.request(0, &message(7, 1, 10), &mut sent).unwrap();
         let answer = message(7, 1, len);
         server.respond(0, peer, id, &answer, &mut back);
-        let came = back.sent.drain(..).find_map(|(_, packet)| {
+        let received = back.sent.drain(..).find_map(|(_, packet)| {
             let response = client.receive(0, &packet, &mut sent)?;
             Some(response.message.into_vec())
         });
-        assert_eq!(came, Some(answer), "{len} bytes and headers");
+        assert_eq!(received, Some(answer), "{len} bytes and headers");
     }
 }
 
@@ -489,7 +489,7 @@ fn a_question_that_comes_under_anothers_ident_is_none_and_nothing_of_it_is_held(
     for packet in [first, second] {
         assert!(server.receive(0, peer, &packet, &mut Sent::new()).is_none());
     }
-    assert_eq!((server.held(), server.counters().malformed.ident), (ServerUsage::default(), 1));
+    assert_eq!((server.usage(), server.counters().malformed.ident), (ServerUsage::default(), 1));
     let [_, first, second] = in_two(&question, super::ident_of(&question));
     assert!(server.receive(0, peer, &first, &mut Sent::new()).is_none());
     assert!(server.receive(0, peer, &second, &mut Sent::new()).is_some());
@@ -505,10 +505,10 @@ fn an_answer_to_a_stranger_is_sent_once_or_not_at_all_and_nothing_of_it_or_its_q
         assert!(server.receive(0, peer, &first, &mut acks).is_none());
         let request =
             server.receive(0, peer, &second, &mut acks).expect("all of it came, however often it came before");
-        assert_eq!((&*request.message == question.as_slice(), server.held().completed), (true, 1));
+        assert_eq!((&*request.message == question.as_slice(), server.usage().completed), (true, 1));
         server.respond_without_retry(peer, request.request_id, &message(7, 1, 1200), &mut back);
         server.forget(&request);
-        assert_eq!((back.sent.len(), server.held()), (datagrams, ServerUsage::default()), "{most}");
+        assert_eq!((back.sent.len(), server.usage()), (datagrams, ServerUsage::default()), "{most}");
         // A client that announces it again, and nothing more, is asked for the rest of it.
         (0..1000).for_each(|_| assert!(server.receive(0, peer, &announced, &mut back).is_none()));
         assert_eq!(back.sent.len(), datagrams + 1000);

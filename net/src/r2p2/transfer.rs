@@ -100,7 +100,7 @@ pub(super) struct WindowSender {
     /// Timers in a row without progress.
     pub(super) stalls: u32,
     /// True if anything was ever acked.
-    heard: bool,
+    has_heard: bool,
 }
 
 impl WindowSender {
@@ -118,7 +118,7 @@ impl WindowSender {
             rto_us: first_rto_us,
             first_rto_us,
             stalls: 0,
-            heard: false,
+            has_heard: false,
         }
     }
 
@@ -129,7 +129,7 @@ impl WindowSender {
 
     /// Returns whether no ack has ever come, however often it was sent: the peer is gone, or speaks no such acks.
     pub(super) fn is_unresponsive(&self) -> bool {
-        !self.heard && self.stalls >= UNRESPONSIVE_TIMERS
+        !self.has_heard && self.stalls >= UNRESPONSIVE_TIMERS
     }
 
     /// Forgets which chunks were acked: the receiver may have forgotten the message.
@@ -159,7 +159,7 @@ impl WindowSender {
         if shift == 0 && map == self.map {
             return false;
         }
-        self.heard = true;
+        self.has_heard = true;
         self.acked = report.next;
         self.map = map;
         self.fresh = self.fresh.max(self.acked);

@@ -132,12 +132,12 @@ impl RespParser {
         }
     }
 
-    /// Parses the front of `input`. Limits are lower for a `stranger`, whose tenant is not known yet.
-    pub fn parse(&mut self, input: &[u8], stranger: bool) -> RespParse {
+    /// Parses the front of `input`. Limits are lower for a `unauthenticated`, whose tenant is not known yet.
+    pub fn parse(&mut self, input: &[u8], unauthenticated: bool) -> RespParse {
         if self.left.is_none() {
             match input.first() {
                 None => return RespParse::Incomplete(1),
-                Some(b'*') => match self.count(input, stranger) {
+                Some(b'*') => match self.count(input, unauthenticated) {
                     Ok(()) => {}
                     Err(other) => return other,
                 },
@@ -150,7 +150,7 @@ impl RespParser {
                 return RespParse::Paused;
             }
             read += 1;
-            match self.bulk(input, stranger) {
+            match self.bulk(input, unauthenticated) {
                 Ok(()) => self.left = Some(left - 1),
                 Err(other) => return other,
             }
@@ -161,13 +161,13 @@ impl RespParser {
     }
 
     /// Reads how many arguments there are.
-    fn count(&mut self, input: &[u8], stranger: bool) -> Result<(), RespParse> {
+    fn count(&mut self, input: &[u8], unauthenticated: bool) -> Result<(), RespParse> {
         let (number, next) = read_number_line(input, 1, ProtocolError::LongCount)?;
         let count = match number {
             Some(number) if number <= RESP_ARGUMENTS as i64 => usize::try_from(number).unwrap_or(0),
             _ => return Err(RespParse::Invalid(ProtocolError::Count)),
         };
-        if stranger && count > RESP_UNAUTHENTICATED_ARGUMENTS {
+        if unauthenticated && count > RESP_UNAUTHENTICATED_ARGUMENTS {
             return Err(RespParse::Invalid(ProtocolError::UnauthenticatedCount));
         }
         (self.at, self.left) = (next, Some(count));
@@ -178,7 +178,7 @@ impl RespParser {
     }
 
     /// Reads one argument.
-    fn bulk(&mut self, input: &[u8], stranger: bool) -> Result<(), RespParse> {
+    fn bulk(&mut self, input: &[u8], unauthenticated: bool) -> Result<(), RespParse> {
         match input.get(self.at) {
             None => return Err(RespParse::Incomplete(self.at + 1)),
             Some(b'$') => {}
@@ -193,7 +193,7 @@ impl RespParser {
         let Some(len) = len.filter(|len| *len <= RESP_COMMAND_BYTES && from + *len <= RESP_COMMAND_BYTES) else {
             return Err(RespParse::Invalid(ProtocolError::Length));
         };
-        if stranger && len > RESP_UNAUTHENTICATED_ARGUMENT_BYTES {
+        if unauthenticated && len > RESP_UNAUTHENTICATED_ARGUMENT_BYTES {
             return Err(RespParse::Invalid(ProtocolError::UnauthenticatedLength));
         }
         let to = from + len;

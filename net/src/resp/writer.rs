@@ -28,8 +28,8 @@ pub fn push_decimal(number: i64, out: &mut Vec<u8>) {
 }
 
 impl RespWriter<'_> {
-    fn line(&mut self, mark: u8, number: i64) {
-        self.out.push(mark);
+    fn line(&mut self, prefix: u8, number: i64) {
+        self.out.push(prefix);
         push_decimal(number, self.out);
         self.out.extend_from_slice(b"\r\n");
     }

@@ -167,8 +167,8 @@ impl ClientSeal {
             pending.rto_us = (pending.rto_us * 2).min(MAX_RTO_US);
             pending.due_us = now_us + pending.rto_us;
         }
-        let told_us = pending.refused.map(|(_, since_us)| since_us + REFUSAL_GRACE_US);
-        Some(told_us.map_or(pending.due_us, |told_us| told_us.min(pending.due_us)))
+        let give_up_us = pending.refused.map(|(_, since_us)| since_us + REFUSAL_GRACE_US);
+        Some(give_up_us.map_or(pending.due_us, |give_up_us| give_up_us.min(pending.due_us)))
     }
 
     /// Returns the reason why there will be no session, once that is certain enough. The handshake ends with it;
@@ -250,8 +250,8 @@ impl ClientSeal {
                 if head.kind == SealPacketKind::ToClient {
                     return Some(HEADER_LEN..HEADER_LEN + len);
                 }
-                let asked = *datagram.get(HEADER_LEN..)?.first_chunk()?;
-                self.answer_probe(asked, tx);
+                let challenge = *datagram.get(HEADER_LEN..)?.first_chunk()?;
+                self.answer_probe(challenge, tx);
             }
             Err(OpenError::Replay(_)) => self.counters.replayed += 1,
             Err(OpenError::KeyExhausted) => self.counters.spent += 1,
@@ -261,11 +261,11 @@ impl ClientSeal {
     }
 
     /// Proves to the server that we receive at the address that it has asked about.
-    fn answer_probe(&mut self, asked: [u8; 8], tx: &mut impl DatagramSink) {
+    fn answer_probe(&mut self, challenge: [u8; 8], tx: &mut impl DatagramSink) {
         let Some(keys) = &mut self.current else { return };
         let head =
             SealHeader { kind: SealPacketKind::Proof, flags: 0, tenant: self.tenant, session: self.session, number: 0 };
-        if let Some(proof) = seal_small(keys, head, asked) {
+        if let Some(proof) = seal_small(keys, head, challenge) {
             tx.send(self.server, &[&proof]);
         }
     }

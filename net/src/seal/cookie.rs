@@ -42,11 +42,11 @@ impl CookieIssuer {
     ) -> Option<HelloCookie> {
         let period = now_us / COOKIE_LIFETIME_US;
         let which = (period & 1) as usize;
-        let place = self.keys.get_mut(which)?;
-        if place.is_none_or(|(of, _)| of != period) {
+        let slot = self.keys.get_mut(which)?;
+        if slot.is_none_or(|(of, _)| of != period) {
             let mut key = [0; 32];
             random.fill(&mut key).ok()?;
-            *place = Some((period, key));
+            *slot = Some((period, key));
         }
         self.of(which, from, name)
     }

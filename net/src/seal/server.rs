@@ -141,7 +141,7 @@ impl ServerSeal {
         now_us: u64,
         from: PeerAddr,
         datagram: &mut [u8],
-        door: &impl TokenSource,
+        tokens: &impl TokenSource,
         tx: &mut impl DatagramSink,
     ) -> Option<(PeerAddr, Range<usize>)> {
         let head = match SealHeader::parse(datagram) {
@@ -157,7 +157,7 @@ impl ServerSeal {
         match head.kind {
             SealPacketKind::ToServer | SealPacketKind::Proof => self.sealed(now_us, from, head, datagram, tx),
             SealPacketKind::Hello => {
-                self.hello(now_us, from, head, datagram, door, tx);
+                self.hello(now_us, from, head, datagram, tokens, tx);
                 None
             }
             SealPacketKind::ToClient
@@ -214,7 +214,7 @@ impl ServerSeal {
         if head.kind == SealPacketKind::Proof {
             // The packet may leave from any port: the owner of these bytes receives where they were sent.
             let path = &mut session.path;
-            if datagram.get(inner).is_some_and(|said| path.asked_us.is_some() && *said == path.asked) {
+            if datagram.get(inner).is_some_and(|echoed| path.challenged_us.is_some() && *echoed == path.challenge) {
                 path.proven = true;
                 session.home = Some(path.peer);
                 self.send_queued(name, tx);
@@ -229,7 +229,7 @@ impl ServerSeal {
             session.path.credit += datagram.len();
             probe_path(now_us, session, &self.random, tx);
         }
-        if session.path.proven && !session.held.is_empty() {
+        if session.path.proven && !session.queued.is_empty() {
             self.send_queued(name, tx);
         }
         Some((session_peer(name.0, name.1), inner))
@@ -239,7 +239,7 @@ impl ServerSeal {
     #[cold]
     fn send_queued(&mut self, name: SealSessionId, tx: &mut impl DatagramSink) {
         let Some((session, in_all)) = self.table.get_with_queued_bytes(name) else { return };
-        for packet in session.held.take(name.0, in_all) {
+        for packet in session.queued.take(name.0, in_all) {
             self.send(session_peer(name.0, name.1), &[&packet], tx);
         }
     }
@@ -286,7 +286,7 @@ impl ServerSeal {
         from: PeerAddr,
         head: SealHeader,
         datagram: &[u8],
-        door: &impl TokenSource,
+        tokens: &impl TokenSource,
         tx: &mut impl DatagramSink,
     ) {
         let (name, bytes) = ((head.tenant, head.session), head.encode());
@@ -311,7 +311,7 @@ impl ServerSeal {
         if !self.may_check(now_us, from, head, cookie.first_chunk(), tx) {
             return;
         }
-        let mut known = (0..).map_while(|which| door.verifier(head.tenant, which));
+        let mut known = (0..).map_while(|which| tokens.verifier(head.tenant, which));
         let mut none = true;
         let read = known.find_map(|(verifier, credential)| {
             none = false;
@@ -329,8 +329,8 @@ impl ServerSeal {
             self.counters.bad_hello += 1;
             return self.reject(now_us, from, head, RejectReason::Token, tx);
         };
-        let told_ms = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|at| payload[at]));
-        if told_ms.abs_diff(self.clock_ms(now_us)) > HELLO_LIFETIME_MS {
+        let hello_ms = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|at| payload[at]));
+        if hello_ms.abs_diff(self.clock_ms(now_us)) > HELLO_LIFETIME_MS {
             self.counters.clock += 1;
             return self.reject(now_us, from, head, RejectReason::Clock, tx);
         }
@@ -444,10 +444,10 @@ impl ServerSeal {
     pub fn send(&mut self, peer: PeerAddr, parts: &[&[u8]], tx: &mut impl DatagramSink) {
         let Some((tenant, number)) = peer_session(peer) else { return };
         let session = self.table.get_with_queued_bytes((tenant, number));
-        let found = session.and_then(|(SealedSession { path, current, held, .. }, in_all)| {
-            Some((path, current.as_mut()?, held, in_all))
+        let found = session.and_then(|(SealedSession { path, current, queued, .. }, in_all)| {
+            Some((path, current.as_mut()?, queued, in_all))
         });
-        let Some((path, keys, held, in_all)) = found else {
+        let Some((path, keys, queued, in_all)) = found else {
             self.counters.no_session += 1;
             return;
         };
@@ -456,7 +456,7 @@ impl ServerSeal {
             let Some(left) = path.credit.checked_sub(length) else {
                 // Longer messages are sent again by themselves.
                 let is_whole = parts.first().and_then(|head| head.get(1)) == Some(&(SINGLE_HEADER_LEN as u8));
-                if !is_whole || !held.push(tenant, parts, in_all) {
+                if !is_whole || !queued.push(tenant, parts, in_all) {
                     self.counters.unproven += 1;
                 }
                 return;
@@ -486,16 +486,16 @@ impl ServerSeal {
 fn probe_path(now_us: u64, session: &mut SealedSession, random: &SystemRandom, tx: &mut impl DatagramSink) {
     let SealedSession { path, current, name, .. } = session;
     let Some(keys) = current else { return };
-    if path.asked_us.is_some_and(|asked_us| now_us.saturating_sub(asked_us) < FIRST_RTO_US) {
+    if path.challenged_us.is_some_and(|challenged_us| now_us.saturating_sub(challenged_us) < FIRST_RTO_US) {
         return;
     }
     let Some(credit) = path.credit.checked_sub(SEAL_OVERHEAD + 8) else { return };
-    if path.asked_us.is_none() && random.fill(&mut path.asked).is_err() {
+    if path.challenged_us.is_none() && random.fill(&mut path.challenge).is_err() {
         return;
     }
     let head = SealHeader { kind: SealPacketKind::Probe, flags: 0, tenant: name.0, session: name.1, number: 0 };
-    if let Some(probe) = seal_small(keys, head, path.asked) {
-        (path.credit, path.asked_us) = (credit, Some(now_us));
+    if let Some(probe) = seal_small(keys, head, path.challenge) {
+        (path.credit, path.challenged_us) = (credit, Some(now_us));
         tx.send(path.peer, &[&probe]);
     }
 }

@@ -32,8 +32,8 @@ pub(super) struct ClientPath {
     /// Otherwise: how many bytes may still be sent there, which are as many as came from there.
     pub(super) credit: usize,
     /// The bytes that it has been asked to repeat, and the time.
-    pub(super) asked: [u8; 8],
-    pub(super) asked_us: Option<u64>,
+    pub(super) challenge: [u8; 8],
+    pub(super) challenged_us: Option<u64>,
 }
 
 /// Answers for a client that may not be sent before its address is proven. No layer sends them again, so they wait for
@@ -84,7 +84,7 @@ impl PathQueue {
     /// sessions. Returns whether it waits here.
     pub(super) fn push(&mut self, tenant: u32, parts: &[&[u8]], in_all: &mut QueuedBytes) -> bool {
         let packet = parts.concat();
-        if self.packets.iter().any(|held| **held == *packet) {
+        if self.packets.iter().any(|queued| **queued == *packet) {
             return true;
         }
         let size = packet.len();
@@ -114,7 +114,7 @@ impl PathQueue {
 pub(super) struct SealedSession {
     pub(super) name: SealSessionId,
     pub(super) path: ClientPath,
-    pub(super) held: PathQueue,
+    pub(super) queued: PathQueue,
     /// The last address that was proven.
     pub(super) home: Option<PeerAddr>,
     pub(super) credential: u64,
@@ -135,13 +135,13 @@ pub(super) enum KeyGeneration {
 
 impl SealedSession {
     pub(super) fn new(name: SealSessionId, next: UnconfirmedKeys, from: PeerAddr, now_us: u64) -> SealedSession {
-        let path = ClientPath { peer: from, proven: false, credit: 0, asked: [0; 8], asked_us: None };
+        let path = ClientPath { peer: from, proven: false, credit: 0, challenge: [0; 8], challenged_us: None };
         let credential = next.credential;
-        let held = PathQueue::default();
+        let queued = PathQueue::default();
         SealedSession {
             name,
             path,
-            held,
+            queued,
             home: None,
             credential,
             next: Some(next),
@@ -181,7 +181,7 @@ impl SealedSession {
     }
 
     pub(super) fn migrate(&mut self, peer: PeerAddr, proven: bool) {
-        self.path = ClientPath { peer, proven, credit: 0, asked: [0; 8], asked_us: None };
+        self.path = ClientPath { peer, proven, credit: 0, challenge: [0; 8], challenged_us: None };
         if proven {
             self.home = Some(peer);
         }
@@ -196,7 +196,7 @@ pub(super) struct SealedSessionTable {
     free: Vec<u32>,
     per_tenant: HashMap<u32, usize>,
     /// The slot that is looked at next for being idle.
-    look: usize,
+    sweep_slot: usize,
     /// The session found last: packets come in runs.
     last: Option<(SealSessionId, u32)>,
     /// Bytes that wait for addresses to be proven.
@@ -244,8 +244,8 @@ impl SealedSessionTable {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        if let Some(place) = self.slots.get_mut(slot as usize) {
-            *place = Some(Box::new(session));
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            *slot = Some(Box::new(session));
         }
         self.index.insert(name, slot);
         *self.per_tenant.entry(name.0).or_default() += 1;
@@ -253,10 +253,10 @@ impl SealedSessionTable {
     }
 
     /// The tenant with the most sessions; the one that asks, if no other has more.
-    fn largest(&self, asks: u32) -> u32 {
-        let own = self.per_tenant.get(&asks).copied().unwrap_or(0);
+    fn largest(&self, asking: u32) -> u32 {
+        let own = self.per_tenant.get(&asking).copied().unwrap_or(0);
         let most = self.per_tenant.iter().max_by_key(|(_, sessions)| **sessions);
-        most.map_or(asks, |(tenant, sessions)| if *sessions > own { *tenant } else { asks })
+        most.map_or(asking, |(tenant, sessions)| if *sessions > own { *tenant } else { asking })
     }
 
     /// A pass over all sessions, 20 us for the default limit: a handshake takes five times as long, and only those come
@@ -269,10 +269,10 @@ impl SealedSessionTable {
     pub(super) fn remove(&mut self, name: SealSessionId) -> bool {
         let Some(slot) = self.index.remove(&name) else { return false };
         self.last = None;
-        if let Some(place) = self.slots.get_mut(slot as usize)
-            && let Some(mut session) = place.take()
+        if let Some(slot) = self.slots.get_mut(slot as usize)
+            && let Some(mut session) = slot.take()
         {
-            session.held.take(name.0, &mut self.queued);
+            session.queued.take(name.0, &mut self.queued);
         }
         self.free.push(slot);
         if let Some(sessions) = self.per_tenant.get_mut(&name.0) {
@@ -288,8 +288,8 @@ impl SealedSessionTable {
     pub(super) fn sweep(&mut self, slots: usize, before_us: u64) -> u64 {
         let mut left = 0;
         for _ in 0..slots.min(self.slots.len()) {
-            self.look = (self.look + 1) % self.slots.len().max(1);
-            let Some(Some(session)) = self.slots.get(self.look) else { continue };
+            self.sweep_slot = (self.sweep_slot + 1) % self.slots.len().max(1);
+            let Some(Some(session)) = self.slots.get(self.sweep_slot) else { continue };
             if session.last_used_us < before_us {
                 let name = session.name;
                 left += u64::from(self.remove(name));

@@ -18,11 +18,11 @@ fn address(last: u8) -> PeerAddr {
 }
 
 /// Tenants 7 and 8, each with a token, and a second one of tenant 7 when it is being replaced.
-struct Door {
+struct Tokens {
     old_token_is_good: bool,
 }
 
-impl TokenSource for Door {
+impl TokenSource for Tokens {
     fn verifier(&self, tenant: u32, which: usize) -> Option<(TokenVerifier, u64)> {
         let token: &[u8] = match (tenant, which) {
             (TENANT, 0) => TOKEN,
@@ -34,7 +34,7 @@ impl TokenSource for Door {
     }
 }
 
-const DOOR: Door = Door { old_token_is_good: false };
+const DOOR: Tokens = Tokens { old_token_is_good: false };
 
 /// A server, a client, and what they have sent and not delivered.
 struct Pair {
@@ -437,8 +437,8 @@ fn a_client_that_moves_is_followed_and_nobody_is_flooded_in_its_name() {
     let (_, proof) = pair.bring(&probe[0].1);
     // The bytes to repeat were sent only there, so they prove that address, even if the client's port has changed.
     pair.at = address(4);
-    let (_, held) = pair.deliver(&proof[0].1);
-    assert!(held.len() == 1 && held[0].0 == address(3), "what has waited for the proof goes there");
+    let (_, queued) = pair.deliver(&proof[0].1);
+    assert!(queued.len() == 1 && queued[0].0 == address(3), "what has waited for the proof goes there");
     assert_eq!(pair.answer(peer, &long)[0].0, address(3));
     pair.at = address(3);
     // An old packet from another address moves no client.
@@ -538,9 +538,9 @@ fn a_tenant_that_opens_sessions_without_end_loses_its_own() {
 fn a_token_that_is_being_replaced_is_good_as_long_as_the_door_says() {
     let mut pair = Pair::with(SealLimits::default(), TENANT, b"the one before");
     let hello = pair.hello();
-    let door = Door { old_token_is_good: true };
+    let tokens = Tokens { old_token_is_good: true };
     let mut sent = Sent::new();
-    pair.server.receive(0, pair.at, &mut hello.clone(), &door, &mut sent);
+    pair.server.receive(0, pair.at, &mut hello.clone(), &tokens, &mut sent);
     pair.server.work(0, &mut sent);
     pair.bring(&sent[0].1);
     let request = pair.seal(b"request");

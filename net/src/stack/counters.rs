@@ -19,7 +19,7 @@ pub struct StackCounters {
     /// Datagrams to closed ports that were answered.
     pub closed_answered: u64,
     /// Accepted messages of routers that a packet was too large for a link behind them.
-    pub too_big_heard: u64,
+    pub too_big_received: u64,
     /// Datagrams handed over to another worker.
     pub handed_over: u64,
     /// Datagrams not sent because they do not fit a packet of the interface.
@@ -99,7 +99,7 @@ impl StackCounters {
             ("questions_answered", self.questions_answered),
             ("echoes_answered", self.echoes_answered),
             ("closed_answered", self.closed_answered),
-            ("too_big_heard", self.too_big_heard),
+            ("too_big_heard", self.too_big_received),
             ("handed_over", self.handed_over),
             ("too_large", self.too_large),
             ("no_route", self.no_route),

@@ -53,12 +53,12 @@ impl<P: FramePort> StackDriver<P> {
     /// if the process has no file descriptor left.
     pub fn new(interface: Arc<StackInterface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
         let inbox = interface.inboxes.get(index).ok_or(StackError::Worker(index))?;
-        let (told, interrupt) = (port.descriptor(), port.interrupt());
-        let polled = told.is_none();
+        let (descriptor, interrupt) = (port.descriptor(), port.interrupt());
+        let polled = descriptor.is_none();
         let alarm = InterruptArming::new(polled && interrupt.is_some());
         let max_sleep_us = AtomicU64::new(if polled { POLLED_SLEEP_US } else { u64::MAX });
         let terms = Arc::new(SleepPolicy { max_sleep_us, listens: AtomicBool::new(!polled) });
-        let waiter = DriverWaiter::with_policy(told.or(interrupt), Arc::clone(&terms))
+        let waiter = DriverWaiter::with_policy(descriptor.or(interrupt), Arc::clone(&terms))
             .map_err(|error| StackError::Waker(index, error.to_string()))?;
         let waker = waiter.waker();
         // On a device that the kernel shares, the kernel joins the groups.
@@ -111,11 +111,11 @@ impl<P: FramePort> StackDriver<P> {
     /// Takes the datagrams that other workers have handed over, into half of the burst. A flood of them must not keep
     /// this worker from its own queue, which carries its neighbours' answers.
     fn drain_inbox(&mut self, burst: &mut Burst) {
-        let kept = burst.room() / 2;
+        let reserved = burst.free_slots() / 2;
         if let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index) {
             inbox.take(&mut self.inbox);
         }
-        while burst.room() > kept && !self.inbox.is_empty() {
+        while burst.free_slots() > reserved && !self.inbox.is_empty() {
             let counters = &mut self.worker.counters;
             self.inbox.pop(|peer, datagram| {
                 if !burst.push(peer, datagram) {
@@ -202,7 +202,7 @@ impl<P: FramePort> StackDriver<P> {
         match stop {
             None => (taken, true),
             Some((RouteOutcome::AwaitNeighbour(hop), datagram)) => {
-                self.worker.hold(now_us, hop, datagram.peer, datagram.parts());
+                self.worker.queue_unresolved(now_us, hop, datagram.peer, datagram.parts());
                 (taken + 1, true)
             }
             Some((RouteOutcome::Dropped(why), _)) => {
@@ -246,12 +246,12 @@ impl<P: FramePort> StackDriver<P> {
         let mut max_sleep_us = match now_us.saturating_sub(self.busy_us) {
             _ if !self.polled => u64::MAX,
             _ if self.alarm.is_set() => ARMED_SLEEP_US,
-            rest_us if rest_us < POLLED_IDLE_AFTER_US => POLLED_SLEEP_US,
-            rest_us if rest_us < POLLED_DEEP_IDLE_AFTER_US => POLLED_IDLE_SLEEP_US,
+            idle_us if idle_us < POLLED_IDLE_AFTER_US => POLLED_SLEEP_US,
+            idle_us if idle_us < POLLED_DEEP_IDLE_AFTER_US => POLLED_IDLE_SLEEP_US,
             _ => POLLED_DEEP_SLEEP_US,
         };
-        if !worker.held.is_empty() {
-            max_sleep_us = max_sleep_us.min(worker.held.due_us.saturating_sub(now_us).max(SHORT_SLEEP_US));
+        if !worker.unresolved.is_empty() {
+            max_sleep_us = max_sleep_us.min(worker.unresolved.due_us.saturating_sub(now_us).max(SHORT_SLEEP_US));
         }
         if !worker.queue.frames.is_empty() || !self.inbox.is_empty() {
             max_sleep_us = max_sleep_us.min(SHORT_SLEEP_US);
@@ -261,9 +261,9 @@ impl<P: FramePort> StackDriver<P> {
             before_us.store(max_sleep_us, Relaxed);
         }
         // An interrupt that came late, when no thread waited for it any more, ends no sleep.
-        let is_told = !self.polled || self.alarm.is_set();
-        if listens.load(Relaxed) != is_told {
-            listens.store(is_told, Relaxed);
+        let has_event_source = !self.polled || self.alarm.is_set();
+        if listens.load(Relaxed) != has_event_source {
+            listens.store(has_event_source, Relaxed);
         }
     }
 }
@@ -284,12 +284,12 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
         self.drain_inbox(burst);
         let (mut drained, mut frames) = (self.inbox.is_empty(), 0);
         for _ in 0..MAX_JUNK_BURSTS {
-            let room = burst.room().min(BURST);
-            if room == 0 {
+            let free = burst.free_slots().min(BURST);
+            if free == 0 {
                 drained = false;
                 break;
             }
-            let count = self.port.receive(room);
+            let count = self.port.receive(free);
             for index in 0..count {
                 if let Some(frame) = self.port.frame(index) {
                     self.worker.input(now_us, &frame, burst);
@@ -299,13 +299,13 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
                 }
             }
             frames += count;
-            drained &= count < room;
-            if count < room {
+            drained &= count < free;
+            if count < free {
                 break;
             }
         }
         self.counters.received_messages += frames as u64;
-        self.alarm.looked(&mut self.port, now_us, frames);
+        self.alarm.after_poll(&mut self.port, now_us, frames);
         self.hand_over();
         self.work(now_us);
         if !burst.is_empty() {
@@ -350,9 +350,9 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
     fn may_sleep(&mut self) -> bool {
         // A worker that sends again soon sleeps by the clock.
         let worker = &self.worker;
-        let nothing_waits = worker.held.is_empty() && worker.queue.frames.is_empty() && self.inbox.is_empty();
-        let rest_us = (worker.interface.clock)().saturating_sub(self.busy_us);
-        self.alarm.may_sleep(&mut self.port, nothing_waits && rest_us >= POLLED_IDLE_AFTER_US)
+        let nothing_waits = worker.unresolved.is_empty() && worker.queue.frames.is_empty() && self.inbox.is_empty();
+        let idle_us = (worker.interface.clock)().saturating_sub(self.busy_us);
+        self.alarm.may_sleep(&mut self.port, nothing_waits && idle_us >= POLLED_IDLE_AFTER_US)
     }
 
     fn waiter(&self) -> DriverWaiter {
@@ -393,8 +393,8 @@ impl<P: FramePort> DatagramDriver for StackDriver<P> {
     }
 
     fn outbox(&self) -> Outbox {
-        let ways: Arc<StackInterface> = Arc::clone(&self.worker.interface);
-        Outbox::along(ways)
+        let path_mtus: Arc<StackInterface> = Arc::clone(&self.worker.interface);
+        Outbox::along(path_mtus)
     }
 
     fn details(&self, each: &mut dyn FnMut(&'static str, u64)) {

@@ -170,7 +170,7 @@ pub(crate) fn frames(bytes: &[u8]) {
                     assert!(!isolated || to == Ok(PEER_MAC), "all that was heard came from one: {to:?}");
                 }
                 RouteOutcome::AwaitNeighbour(_) if isolated => panic!("nobody answers there"),
-                RouteOutcome::AwaitNeighbour(hop) => worker.hold(now_us, hop, peer, [input, &[]]),
+                RouteOutcome::AwaitNeighbour(hop) => worker.queue_unresolved(now_us, hop, peer, [input, &[]]),
                 RouteOutcome::Dropped(_) => {}
             }
         } else {
@@ -181,9 +181,13 @@ pub(crate) fn frames(bytes: &[u8]) {
             let segment = usize::from(*choice >> 5) * 3;
             worker.input(now_us, &RxFrame { segment, ..RxFrame::plain(&frame) }, &mut burst);
             assert!(burst.len() - before.0 <= GRO_SEGMENTS, "{} datagrams in a frame", burst.len() - before.0);
-            let said: usize = worker.queue.frames.iter().skip(before.1).map(Vec::len).sum();
+            let answer_bytes: usize = worker.queue.frames.iter().skip(before.1).map(Vec::len).sum();
             // Announcements in defence of an address are seldom.
-            assert!(said <= if isolated { 0 } else { frame.len() + 600 }, "{said} bytes for {}", frame.len());
+            assert!(
+                answer_bytes <= if isolated { 0 } else { frame.len() + 600 },
+                "{answer_bytes} bytes for {}",
+                frame.len()
+            );
             assert!(burst.iter().skip(before.0).all(|(_, datagram)| datagram.len() + 42 <= frame.len()));
         }
         worker.release(now_us);
@@ -194,12 +198,12 @@ pub(crate) fn frames(bytes: &[u8]) {
             let count = worker.queue.frames.len();
             worker.queue.advance(count);
         }
-        if burst.room() == 0 {
+        if burst.free_slots() == 0 {
             burst.clear();
         }
     }
     let mut turns = 0;
-    while !worker.held.is_empty() {
+    while !worker.unresolved.is_empty() {
         now_us += 100_000;
         worker.queue.advance(usize::MAX);
         worker.release(now_us);

@@ -82,12 +82,12 @@ impl HandoverInbox {
             }) {}
             self.count.store(queue.list.len(), SeqCst);
         }
-        self.rouse();
+        self.wake_owner();
         lost
     }
 
     /// Wakes the owner if it may be asleep.
-    fn rouse(&self) {
+    fn wake_owner(&self) {
         if self.idle.swap(false, SeqCst)
             && let Some(waker) = self.waker.get()
         {
@@ -131,9 +131,9 @@ impl HandoverInbox {
     }
 
     /// Wakes the owner if it waits for changes of the neighbour table.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify_neighbour_change(&self) {
         if self.awaits_neighbours.load(SeqCst) {
-            self.rouse();
+            self.wake_owner();
         }
     }
 }

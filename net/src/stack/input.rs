@@ -134,9 +134,9 @@ impl StackWorker {
                 let options = &self.interface.options;
                 let limit = RateLimit::per_second(options.closed_ports_per_s);
                 if options.answer_closed_ports && !options.isolated && self.closed.admit(&limit, now_us) {
-                    let way = self.reply_route(ethernet, packet);
-                    let said = self.say(|frame| way.write_closed_port(packet.whole, frame));
-                    self.counters.closed_answered += u64::from(said);
+                    let route = self.reply_route(ethernet, packet);
+                    let sent = self.send_frame(|frame| route.write_closed_port(packet.whole, frame));
+                    self.counters.closed_answered += u64::from(sent);
                 }
                 Err(FrameDropReason::Port)
             }
@@ -184,15 +184,13 @@ impl StackWorker {
                 if !self.echoes.admit(&limit, now_us) {
                     return Err(FrameDropReason::RateLimited);
                 }
-                let way = self.reply_route(ethernet, packet);
-                if !self.say(|frame| way.write_echo_reply(body, frame)) {
+                let route = self.reply_route(ethernet, packet);
+                if !self.send_frame(|frame| route.write_echo_reply(body, frame)) {
                     return Err(FrameDropReason::RateLimited);
                 }
                 self.counters.echoes_answered += 1;
             }
-            IcmpMessage::TooBig(told, quote) if mine && !ethernet.to.is_group() => {
-                self.too_big(now_us, told, &quote)?
-            }
+            IcmpMessage::TooBig(mtu, quote) if mine && !ethernet.to.is_group() => self.too_big(now_us, mtu, &quote)?,
             IcmpMessage::TooBig(..) => return Err(FrameDropReason::Ignored),
             IcmpMessage::GroupQuery => {
                 if !self.report_limiter.admit(&RateLimit::once_in_us(GROUP_REPORT_US), now_us) {
@@ -212,20 +210,20 @@ impl StackWorker {
 
     /// Handles a router's message that a packet was too large for a link behind it.
     #[cold]
-    fn too_big(&mut self, now_us: u64, told: u32, quote: &QuotedPacket) -> Result<(), FrameDropReason> {
+    fn too_big(&mut self, now_us: u64, mtu: u32, quote: &QuotedPacket) -> Result<(), FrameDropReason> {
         let interface = &self.interface;
         let ours = interface.serves(quote.from.ip()) && interface.worker_for(quote.from.port()).is_some();
         let least = min_mtu(quote.to.ip());
-        let told = if told == 0 { least } else { told as usize };
+        let mtu = if mtu == 0 { least } else { mtu as usize };
         // Rejects a message that lowers nothing, or that goes below what every path bears.
-        if !ours || !(least..quote.len).contains(&told) {
+        if !ours || !(least..quote.len).contains(&mtu) {
             return Err(FrameDropReason::Ignored);
         }
         let path_mtu_limiters = &mut self.path_mtu_limiters;
         let limit = RateLimit::per_second(REDUCED_PATHS_PER_S);
         let may = |group: usize| path_mtu_limiters.get_mut(group).is_some_and(|rate| rate.admit(&limit, now_us));
-        interface.ways.hear(now_us, quote, told as u16, may)?;
-        self.counters.too_big_heard += 1;
+        interface.path_mtus.learn(now_us, quote, mtu as u16, may)?;
+        self.counters.too_big_received += 1;
         Ok(())
     }
 
@@ -260,7 +258,7 @@ impl StackWorker {
             }
             NeighbourDiscovery::Solicitation { target, mac } => {
                 if let Some(mac) = mac {
-                    self.heard(now_us, from.into(), mac, NeighbourEvidence::Request);
+                    self.learn_neighbour(now_us, from.into(), mac, NeighbourEvidence::Request);
                 }
                 let to_mac = mac.unwrap_or(ethernet.from);
                 self.answer(|frame| nd::write_advertisement(own_mac, target, to_mac, from, frame));
@@ -278,9 +276,11 @@ impl StackWorker {
                     NeighbourEvidence::Announcement
                 };
                 match mac {
-                    Some(mac) => self.heard(now_us, target.into(), mac, how),
+                    Some(mac) => self.learn_neighbour(now_us, target.into(), mac, how),
                     // The answer to a question that was sent to one host may leave its address out.
-                    None if how == NeighbourEvidence::Reply => self.heard(now_us, target.into(), ethernet.from, how),
+                    None if how == NeighbourEvidence::Reply => {
+                        self.learn_neighbour(now_us, target.into(), ethernet.from, how)
+                    }
                     None => {}
                 }
                 Ok(())
@@ -291,7 +291,7 @@ impl StackWorker {
     fn arp(&mut self, now_us: u64, ethernet: &EthernetHeader, arp: &ArpPacket) -> Result<(), FrameDropReason> {
         let own_mac = self.interface.mac;
         let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
-        let asked = self.interface.serves(target);
+        let is_ours = self.interface.serves(target);
         // A packet with this interface's own Ethernet address would make it send to itself.
         if arp.sender_mac == own_mac {
             return Err(FrameDropReason::Arp);
@@ -302,7 +302,7 @@ impl StackWorker {
             return Ok(());
         }
         if arp.sender == Ipv4Addr::UNSPECIFIED {
-            if !(arp.is_request && asked) {
+            if !(arp.is_request && is_ours) {
                 return Err(FrameDropReason::Ignored);
             }
             // Another host would like to have the address.
@@ -312,16 +312,16 @@ impl StackWorker {
             if !near || !self.interface.may_send(sender) {
                 return Err(FrameDropReason::Arp);
             }
-            let how = match (arp.is_request, asked) {
+            let how = match (arp.is_request, is_ours) {
                 (true, true) => NeighbourEvidence::Request,
                 (false, true) if ethernet.to == own_mac => NeighbourEvidence::Reply,
                 // Two other hosts talk to each other.
                 (true, false) if sender != target => return Err(FrameDropReason::Ignored),
                 _ => NeighbourEvidence::Announcement,
             };
-            self.heard(now_us, sender, arp.sender_mac, how);
+            self.learn_neighbour(now_us, sender, arp.sender_mac, how);
         }
-        if arp.is_request && asked {
+        if arp.is_request && is_ours {
             let answer = ArpPacket {
                 is_request: false,
                 sender_mac: own_mac,
@@ -335,20 +335,20 @@ impl StackWorker {
     }
 
     fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let said = self.say(write);
-        self.counters.questions_answered += u64::from(said);
+        let sent = self.send_frame(write);
+        self.counters.questions_answered += u64::from(sent);
     }
 
     /// Records a neighbour's address.
-    fn heard(&mut self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
+    fn learn_neighbour(&mut self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
         let near = self.interface.network_for(ip).is_some_and(|network| network.reaches(ip));
         if !near || mac == self.interface.mac || !self.interface.may_send(ip) {
             return;
         }
         let before = self.interface.neighbours.generation();
-        self.interface.neighbours.heard(now_us, ip, mac, how);
+        self.interface.neighbours.observe(now_us, ip, mac, how);
         if self.interface.neighbours.generation() != before {
-            self.interface.inboxes.iter().for_each(super::handover::HandoverInbox::tell);
+            self.interface.inboxes.iter().for_each(super::handover::HandoverInbox::notify_neighbour_change);
         }
     }
 

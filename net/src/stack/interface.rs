@@ -209,7 +209,7 @@ pub struct StackInterface {
     pub(super) link_local: Option<Ipv6Addr>,
     pub(super) options: StackOptions,
     pub(super) neighbours: NeighbourTable,
-    pub(super) ways: PathMtuCache,
+    pub(super) path_mtus: PathMtuCache,
     pub(super) inboxes: Box<[HandoverInbox]>,
     pub(super) clock: StackClock,
     /// The time of the last announcement in defence of an address.
@@ -262,8 +262,8 @@ impl StackInterface {
             return Err(StackError::Mac(mac));
         }
         // An isolated stack sends back to where a datagram came from, so it asks for no router.
-        let asked = options.networks.iter().filter(|_| !options.isolated);
-        let routers: Vec<_> = asked.filter_map(|network| network.gateway).collect();
+        let networks = options.networks.iter().filter(|_| !options.isolated);
+        let routers: Vec<_> = networks.filter_map(|network| network.gateway).collect();
         Ok(Arc::new(StackInterface {
             mac,
             mtu: mtu.min(65_535),
@@ -271,7 +271,7 @@ impl StackInterface {
             v6,
             link_local: v6.is_some().then(|| link_local(mac)),
             neighbours: NeighbourTable::new(options.neighbours, &routers),
-            ways: PathMtuCache::new(),
+            path_mtus: PathMtuCache::new(),
             inboxes: (0..options.workers).map(|_| HandoverInbox::default()).collect(),
             options,
             clock,
@@ -379,8 +379,8 @@ impl PathMtu for StackInterface {
     #[inline]
     fn most(&self, peer: PeerAddr) -> usize {
         let header = if peer.is_ipv4() { super::wire::IPV4_HEADER_LEN } else { super::wire::IPV6_HEADER_LEN };
-        let told = self.ways.most(&self.clock, peer.ip()).unwrap_or(self.mtu);
-        self.mtu.min(told) - header - super::wire::UDP_HEADER_LEN
+        let mtu = self.path_mtus.most(&self.clock, peer.ip()).unwrap_or(self.mtu);
+        self.mtu.min(mtu) - header - super::wire::UDP_HEADER_LEN
     }
 }
 

@@ -70,7 +70,7 @@ impl InterruptArming {
     }
 
     /// Records that the port was polled and had so many frames.
-    pub(super) fn looked(&mut self, port: &mut impl FramePort, now_us: u64, frames: usize) {
+    pub(super) fn after_poll(&mut self, port: &mut impl FramePort, now_us: u64, frames: usize) {
         let slept_us = match self.state {
             ArmState::Off => return,
             // The worker has not slept since: a frame that has come by now ends the next sleep at once.
@@ -78,8 +78,8 @@ impl InterruptArming {
             ArmState::Armed | ArmState::Polled { .. } => None,
             ArmState::Asleep { since_us } => Some(now_us.saturating_sub(since_us)),
         };
-        let came = port.interrupted();
-        if frames == 0 && !came {
+        let interrupted = port.interrupted();
+        if frames == 0 && !interrupted {
             self.state = ArmState::Polled { at_us: now_us };
             if slept_us.is_some() {
                 self.spurious = 0;
@@ -88,7 +88,7 @@ impl InterruptArming {
         }
         port.disarm();
         self.state = ArmState::Off;
-        match (frames > 0, came) {
+        match (frames > 0, interrupted) {
             (true, true) => (self.missed, self.spurious) = (0, 0),
             (false, _) => self.spurious += 1,
             // A worker that another thread has woken may be quicker than the interrupt.

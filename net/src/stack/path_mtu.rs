@@ -57,7 +57,7 @@ impl PathMtuCache {
     }
 
     /// Returns the slot and the hash of a packet.
-    fn mark(&self, to: SocketAddr, len: usize) -> (usize, u32) {
+    fn fingerprint(&self, to: SocketAddr, len: usize) -> (usize, u32) {
         let (high, low) = match to.ip() {
             IpAddr::V4(ip) => (0, u64::from(ip.to_bits())),
             IpAddr::V6(ip) => ((ip.to_bits() >> 64) as u64, ip.to_bits() as u64),
@@ -71,9 +71,9 @@ impl PathMtuCache {
     #[inline]
     pub(super) fn note(&self, to: PeerAddr, len: usize) {
         if len > min_mtu(to.ip()) {
-            let (place, mark) = self.mark(to, len);
-            if let Some(place) = self.sent.get(place) {
-                place.store(mark, Relaxed);
+            let (slot, fingerprint) = self.fingerprint(to, len);
+            if let Some(slot) = self.sent.get(slot) {
+                slot.store(fingerprint, Relaxed);
             }
         }
     }
@@ -84,15 +84,16 @@ impl PathMtuCache {
     /// # Errors
     /// `Ignored`: no such packet was sent of late, or nothing of it is new; `Rate`.
     #[cold]
-    pub(super) fn hear(
+    pub(super) fn learn(
         &self,
         now_us: u64,
         quote: &QuotedPacket,
         mtu: u16,
         may: impl FnOnce(usize) -> bool,
     ) -> Result<(), FrameDropReason> {
-        let (ip, (place, mark)) = (quote.to.ip(), self.mark(quote.to, quote.len));
-        let place = self.sent.get(place).filter(|place| place.load(Relaxed) == mark).ok_or(FrameDropReason::Ignored)?;
+        let (ip, (slot, fingerprint)) = (quote.to.ip(), self.fingerprint(quote.to, quote.len));
+        let slot =
+            self.sent.get(slot).filter(|slot| slot.load(Relaxed) == fingerprint).ok_or(FrameDropReason::Ignored)?;
         if self.narrow.most(now_us, ip).is_some_and(|known| known <= usize::from(mtu)) {
             return Err(FrameDropReason::Ignored);
         }
@@ -100,7 +101,7 @@ impl PathMtuCache {
             return Err(FrameDropReason::RateLimited);
         }
         // Each packet that was sent allows one message.
-        place.store(0, Relaxed);
+        slot.store(0, Relaxed);
         self.narrow.reduce(now_us, ip, usize::from(mtu));
         Ok(())
     }

@@ -44,14 +44,14 @@ impl UnresolvedQueue {
         true
     }
 
-    /// Removes all datagrams. [`UnresolvedQueue::keep`] puts back those that wait on.
+    /// Removes all datagrams. [`UnresolvedQueue::put_back`] puts back those that wait on.
     pub(super) fn take(&mut self) -> Vec<UnresolvedDatagram> {
         self.bytes = 0;
         std::mem::take(&mut self.list)
     }
 
     /// Puts a datagram back that waits on.
-    pub(super) fn keep(&mut self, waiting: UnresolvedDatagram) {
+    pub(super) fn put_back(&mut self, waiting: UnresolvedDatagram) {
         self.bytes += waiting.payload.len();
         self.list.push(waiting);
     }

@@ -28,7 +28,7 @@ pub(super) struct StackWorker {
     /// The number of this worker's datagrams that were sent after they had waited, and their bytes.
     pub(super) late: (u64, u64),
     pub(super) queue: FrameQueue,
-    pub(super) held: UnresolvedQueue,
+    pub(super) unresolved: UnresolvedQueue,
     /// Datagrams that came for other workers in this turn.
     pub(super) handover: Box<[HandoverBatch]>,
     /// Whether a batch is not empty. A client's device has many connections, whose batches are not searched each time.
@@ -64,7 +64,7 @@ impl StackWorker {
             counters: StackCounters::default(),
             late: (0, 0),
             queue: FrameQueue::default(),
-            held: UnresolvedQueue::default(),
+            unresolved: UnresolvedQueue::default(),
             handover: (0..options.workers).map(|_| HandoverBatch::default()).collect(),
             has_handover: false,
             echoes: RateLimiter::default(),
@@ -78,7 +78,7 @@ impl StackWorker {
     }
 
     /// Appends a frame of the stack itself to the queue. Returns false if there is no room.
-    pub(super) fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+    pub(super) fn send_frame(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         if !self.queue.has_room() {
             self.counters.frames_lost += 1;
             return false;
@@ -109,11 +109,11 @@ impl StackWorker {
                 target_mac: MacAddress::ZERO,
                 target: address,
             };
-            self.say(|frame| frame.extend_from_slice(&arp.frame(MacAddress::BROADCAST)));
+            self.send_frame(|frame| frame.extend_from_slice(&arp.frame(MacAddress::BROADCAST)));
         }
         for address in interface.ipv6_addresses() {
             let (to, group) = (super::wire::ALL_NODES, super::wire::multicast_mac(super::wire::ALL_NODES));
-            self.say(|frame| nd::write_advertisement(mac, address, group, to, frame));
+            self.send_frame(|frame| nd::write_advertisement(mac, address, group, to, frame));
         }
         self.report_groups();
     }
@@ -122,18 +122,18 @@ impl StackWorker {
     pub(super) fn report_groups(&mut self) {
         let interface = Arc::clone(&self.interface);
         if let Some(from) = interface.link_local {
-            self.say(|frame| nd::write_group_report(interface.mac, from, &interface.ipv6_groups(), frame));
+            self.send_frame(|frame| nd::write_group_report(interface.mac, from, &interface.ipv6_groups(), frame));
         }
     }
 
     /// Asks for a neighbour, if it is time to. A question that there is no room for does not count: the next datagram
     /// for this neighbour asks again.
-    fn ask(&mut self, now_us: u64, hop: IpAddr) {
+    fn probe_neighbour(&mut self, now_us: u64, hop: IpAddr) {
         if !self.queue.has_room_for_probe() {
             return;
         }
         let interface = Arc::clone(&self.interface);
-        let known = match interface.neighbours.ask(now_us, hop) {
+        let known = match interface.neighbours.probe(now_us, hop) {
             ProbeAction::Skip => return,
             ProbeAction::Broadcast => None,
             ProbeAction::Unicast(mac) => Some(mac),
@@ -205,7 +205,7 @@ impl StackWorker {
         match self.interface.neighbours.find(now_us, hop) {
             NeighbourLookup::Reachable(mac) => Ok(mac),
             NeighbourLookup::Stale(mac) => {
-                self.ask(now_us, hop);
+                self.probe_neighbour(now_us, hop);
                 Ok(mac)
             }
             NeighbourLookup::Resolving(_) | NeighbourLookup::Unknown => Err(RouteOutcome::AwaitNeighbour(hop)),
@@ -223,33 +223,33 @@ impl StackWorker {
     ) -> Option<DatagramHeaders> {
         let interface = &self.interface;
         let header = if peer.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-        interface.ways.note(peer, header + UDP_HEADER_LEN + payload.map(<[u8]>::len).iter().sum::<usize>());
+        interface.path_mtus.note(peer, header + UDP_HEADER_LEN + payload.map(<[u8]>::len).iter().sum::<usize>());
         let from = interface.network_for(peer.ip())?.address;
         let from = SocketAddr::new(from, interface.options.port.wrapping_add(self.index as u16));
         DatagramHeaders::new((interface.mac, mac), from, peer, payload, offload)
     }
 
     /// Queues a datagram until its neighbour is known.
-    pub(super) fn hold(&mut self, now_us: u64, hop: IpAddr, peer: PeerAddr, payload: [&[u8]; 2]) {
+    pub(super) fn queue_unresolved(&mut self, now_us: u64, hop: IpAddr, peer: PeerAddr, payload: [&[u8]; 2]) {
         // It counts as waiting before the question is sent, so that no answer is missed.
-        if self.held.is_empty() {
-            self.held.seen = self.interface.neighbours.generation();
-            self.held.due_us = u64::MAX;
+        if self.unresolved.is_empty() {
+            self.unresolved.seen = self.interface.neighbours.generation();
+            self.unresolved.due_us = u64::MAX;
             self.set_awaits_neighbours(true);
         }
-        if !self.held.push(hop, peer, payload) {
+        if !self.unresolved.push(hop, peer, payload) {
             // Other datagrams fill the queue; the next one may find its neighbour all the same.
             self.counters.unresolved += 1;
-            self.ask(now_us, hop);
+            self.probe_neighbour(now_us, hop);
             return;
         }
-        self.counters.held += 1;
-        self.ask(now_us, hop);
+        self.counters.unresolved += 1;
+        self.probe_neighbour(now_us, hop);
         let due_us = match self.interface.neighbours.find(now_us, hop) {
             NeighbourLookup::Resolving(until_us) => until_us,
             _ => now_us,
         };
-        self.held.due_us = self.held.due_us.min(due_us);
+        self.unresolved.due_us = self.unresolved.due_us.min(due_us);
     }
 
     fn set_awaits_neighbours(&self, curious: bool) {
@@ -262,11 +262,13 @@ impl StackWorker {
     /// silent.
     #[inline]
     pub(super) fn release(&mut self, now_us: u64) {
-        if self.held.is_empty() {
+        if self.unresolved.is_empty() {
             return;
         }
         let generation = self.interface.neighbours.generation();
-        if generation == self.held.seen && now_us < self.held.due_us || !self.queue.has_room_for_unresolved() {
+        if generation == self.unresolved.seen && now_us < self.unresolved.due_us
+            || !self.queue.has_room_for_unresolved()
+        {
             return;
         }
         self.retry_unresolved_now(now_us, generation);
@@ -274,35 +276,35 @@ impl StackWorker {
 
     #[cold]
     fn retry_unresolved_now(&mut self, now_us: u64, generation: u64) {
-        self.held.seen = generation;
-        self.held.due_us = u64::MAX;
-        for waiting in self.held.take() {
+        self.unresolved.seen = generation;
+        self.unresolved.due_us = u64::MAX;
+        for waiting in self.unresolved.take() {
             let mut found = self.interface.neighbours.find(now_us, waiting.hop);
             if found == NeighbourLookup::Unknown {
-                self.ask(now_us, waiting.hop);
+                self.probe_neighbour(now_us, waiting.hop);
                 found = self.interface.neighbours.find(now_us, waiting.hop);
             }
             match found {
                 NeighbourLookup::Reachable(mac) | NeighbourLookup::Stale(mac) => {
                     if matches!(found, NeighbourLookup::Stale(_)) {
-                        self.ask(now_us, waiting.hop);
+                        self.probe_neighbour(now_us, waiting.hop);
                     }
                     self.send_resolved(mac, waiting.peer, &waiting.payload);
                 }
                 NeighbourLookup::Resolving(until_us) => {
-                    self.held.due_us = self.held.due_us.min(until_us);
-                    self.held.keep(waiting);
+                    self.unresolved.due_us = self.unresolved.due_us.min(until_us);
+                    self.unresolved.put_back(waiting);
                 }
                 // There was no room for the question: the port is full.
                 NeighbourLookup::Unknown if !self.queue.has_room_for_probe() => {
-                    self.held.due_us = now_us;
-                    self.held.keep(waiting);
+                    self.unresolved.due_us = now_us;
+                    self.unresolved.put_back(waiting);
                 }
                 // There was no room in the table, or the neighbour is silent.
                 NeighbourLookup::Unreachable | NeighbourLookup::Unknown => self.counters.unresolved += 1,
             }
         }
-        self.set_awaits_neighbours(!self.held.is_empty());
+        self.set_awaits_neighbours(!self.unresolved.is_empty());
     }
 
     fn send_resolved(&mut self, mac: MacAddress, peer: PeerAddr, payload: &[u8]) {

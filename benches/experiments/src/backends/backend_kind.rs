@@ -78,7 +78,7 @@ pub(super) struct DriverBackend {
     /// The echo process. `None` where only one connection is possible.
     pub(super) echo: Option<ChildProcess>,
     /// The drivers towards the server and towards the echo.
-    pub(super) ways: [Arc<dyn DriverFactory>; 2],
+    pub(super) transports: [Arc<dyn DriverFactory>; 2],
     /// The folder of the shared memory's sockets, and its huge pages.
     pub(super) _resources: Option<Box<dyn Any>>,
 }

@@ -71,7 +71,7 @@ impl BareGets {
     }
 
     /// Shows the tenant's token.
-    pub(super) fn say_hello<D: DatagramDriver>(
+    pub(super) fn send_hello<D: DatagramDriver>(
         &self,
         to: SocketAddr,
         token: &str,
@@ -108,20 +108,20 @@ fn status_of(message: &[u8]) -> Option<RpcStatus> {
 }
 
 impl ProbeProtocol for BareGets {
-    fn ask(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox) {
+    fn send_get(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox) {
         self.id = self.id.wrapping_add(1);
         let record = self.chooser.next(&mut self.rng);
         write_key(RECORD, record, self.data.key_len, &mut self.key);
-        if let Some(place) = self.sent.get_mut(usize::from(self.id) % MAX_IN_FLIGHT) {
-            *place = (now_ns.max(1), record);
+        if let Some(slot) = self.sent.get_mut(usize::from(self.id) % MAX_IN_FLIGHT) {
+            *slot = (now_ns.max(1), record);
         }
         outbox.send(to, &[&r2p2_header(self.id), &self.rpc_header, &self.key]);
     }
 
     fn sent_ns(&mut self, datagram: &[u8]) -> Option<u64> {
         let (id, message) = answer(datagram)?;
-        let place = self.sent.get_mut(usize::from(id) % MAX_IN_FLIGHT)?;
-        let (sent_ns, record) = std::mem::take(place);
+        let slot = self.sent.get_mut(usize::from(id) % MAX_IN_FLIGHT)?;
+        let (sent_ns, record) = std::mem::take(slot);
         let is_right = message.get(MESSAGE_HEADER_LEN + 2) == Some(&(RpcStatus::Ok as u8))
             && (!id.is_multiple_of(VERIFY_EVERY) || is_record(message, record, self.data.value_len));
         (sent_ns > 0 && is_right).then_some(sent_ns)

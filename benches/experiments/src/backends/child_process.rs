@@ -21,7 +21,7 @@ use sandstorm_terminal::output::CliError;
 pub(super) struct ChildProcess {
     child: Child,
     /// The first line that it printed.
-    said: Value,
+    reported: Value,
     /// Its standard error.
     stderr: File,
     lab: Option<Arc<NetworkNamespace>>,
@@ -56,7 +56,7 @@ impl ChildProcess {
         command.args(&line[1..]).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.try_clone()?);
         let child = command.spawn();
         let child = child.map_err(|error| CliError::new(format!("cannot start a process under setpriv: {error}")))?;
-        let mut process = ChildProcess { child, said: Value::Null, stderr, lab: lab.cloned() };
+        let mut process = ChildProcess { child, reported: Value::Null, stderr, lab: lab.cloned() };
         let mut first = String::new();
         if let Some(out) = process.child.stdout.take() {
             BufReader::new(out).read_line(&mut first)?;
@@ -64,17 +64,18 @@ impl ChildProcess {
         if first.is_empty() {
             return Err(process.why());
         }
-        process.said = serde_json::from_str(&first).map_err(|_| CliError::new(format!("a process says {first:?}")))?;
+        process.reported =
+            serde_json::from_str(&first).map_err(|_| CliError::new(format!("a process says {first:?}")))?;
         Ok(process)
     }
 
     /// Returns the error of a process that ended at once.
     fn why(&mut self) -> CliError {
-        let mut said = String::new();
-        let read = self.stderr.rewind().and_then(|()| self.stderr.read_to_string(&mut said));
-        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let told = read.is_ok() && !lines.is_empty();
-        CliError::new(if told { lines.join("; ") } else { "a process ends at once".to_owned() })
+        let mut reported = String::new();
+        let read = self.stderr.rewind().and_then(|()| self.stderr.read_to_string(&mut reported));
+        let lines: Vec<&str> = reported.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let has_text = read.is_ok() && !lines.is_empty();
+        CliError::new(if has_text { lines.join("; ") } else { "a process ends at once".to_owned() })
     }
 
     fn signal(&self, signal: Signal) {
@@ -92,7 +93,7 @@ impl ChildProcess {
 
     /// The address to which datagrams for it are sent.
     pub(super) fn address(&self) -> Result<SocketAddr, CliError> {
-        let address = self.said["data"].as_str().and_then(|text| text.parse().ok());
+        let address = self.reported["data"].as_str().and_then(|text| text.parse().ok());
         address.ok_or_else(|| CliError::new("a process does not say where it is"))
     }
 }
@@ -119,7 +120,7 @@ impl ServerProcess {
         let plain = "serve --json --control 127.0.0.1:0 --workers 1 --ephemeral --allow-plaintext --state";
         let words: Vec<String> = plain.split(' ').map(str::to_owned).chain([state]).chain(options.to_vec()).collect();
         let process = ChildProcess::start(&words, lab)?;
-        let file = PathBuf::from(process.said["operator_token_file"].as_str().unwrap_or_default());
+        let file = PathBuf::from(process.reported["operator_token_file"].as_str().unwrap_or_default());
         let token = std::fs::read_to_string(&file)?.trim().to_owned();
         let tenant = LocalTenant { id: 0, token: String::new(), table: 0 };
         let mut server = ServerProcess { process, tenant, token, _folder: folder };
@@ -135,12 +136,12 @@ impl ServerProcess {
     }
 
     /// Asks its control port, which is in the server's namespace.
-    fn control<T: Send>(&self, ask: impl FnOnce(&Control) -> Result<T, CliError> + Send) -> Result<T, CliError> {
-        let address = self.process.said["control"].as_str().unwrap_or_default();
-        let ask = || ask(&Control::new(address, Some(&self.token)));
+    fn control<T: Send>(&self, call: impl FnOnce(&Control) -> Result<T, CliError> + Send) -> Result<T, CliError> {
+        let address = self.process.reported["control"].as_str().unwrap_or_default();
+        let call = || call(&Control::new(address, Some(&self.token)));
         match &self.process.lab {
-            Some(lab) => lab.within(ask)?,
-            None => ask(),
+            Some(lab) => lab.within(call)?,
+            None => call(),
         }
     }
 

@@ -98,10 +98,16 @@ impl DriverBackend {
         let offload = kind == BackendKind::Offload;
         let flags = if offload { Vec::new() } else { words("--no-offload") };
         let settings = NetSettings { offload, ..NetSettings::default() };
-        let way: Arc<dyn DriverFactory> = Arc::new(SocketDrivers(settings.udp_options()));
+        let transport: Arc<dyn DriverFactory> = Arc::new(SocketDrivers(settings.udp_options()));
         let server = ServerProcess::start(&[words("--data 127.0.0.1:0"), flags.clone()].concat(), None)?;
         let echo = child_process::start_echo(&flags, None)?;
-        Ok(DriverBackend { kind, server, echo: Some(echo), ways: [Arc::clone(&way), way], _resources: None })
+        Ok(DriverBackend {
+            kind,
+            server,
+            echo: Some(echo),
+            transports: [Arc::clone(&transport), transport],
+            _resources: None,
+        })
     }
 
     fn pairs(kind: BackendKind, lab: &Arc<NetworkNamespace>) -> Result<DriverBackend, CliError> {
@@ -129,7 +135,7 @@ impl DriverBackend {
         });
         let server = ServerProcess::start(&at_server, Some(lab))?;
         let echo = child_process::start_echo(&at_echo, Some(lab))?;
-        let way = |pair: usize| -> Result<Arc<dyn DriverFactory>, CliError> {
+        let transport = |pair: usize| -> Result<Arc<dyn DriverFactory>, CliError> {
             let [_, address] = addresses(pair);
             let (driver, device) = (Some(DriverName::Packet), Some(format!("asking{pair}")));
             // An XDP program sees frames before the kernel fills in the checksums that it left to the interface.
@@ -140,21 +146,27 @@ impl DriverBackend {
             let drivers = opened.map_err(|error| CliError::new(error.to_string()))?;
             Ok(Arc::new(NamespacedDrivers { lab: Arc::clone(lab), drivers }))
         };
-        Ok(DriverBackend { kind, server, echo: Some(echo), ways: [way(pairs[0])?, way(pairs[1])?], _resources: None })
+        Ok(DriverBackend {
+            kind,
+            server,
+            echo: Some(echo),
+            transports: [transport(pairs[0])?, transport(pairs[1])?],
+            _resources: None,
+        })
     }
 
     /// The client configuration: unencrypted, the same over every driver.
     pub(super) fn config(&self) -> Result<Config, CliError> {
         let config = Config::new(self.server.process.address()?, self.server.tenant.id);
         let config = config.token(self.server.tenant.token.clone()).deadline(DEADLINE).sealing(Sealing::Never);
-        Ok(config.drivers(Arc::clone(&self.ways[0])))
+        Ok(config.drivers(Arc::clone(&self.transports[0])))
     }
 
     pub(super) fn open_to_server(&self) -> Result<AnyDriver, CliError> {
-        self.ways[0].open().map_err(CliError::new)
+        self.transports[0].open().map_err(CliError::new)
     }
 
     pub(super) fn open_to_echo(&self) -> Result<AnyDriver, CliError> {
-        self.ways[1].open().map_err(CliError::new)
+        self.transports[1].open().map_err(CliError::new)
     }
 }

@@ -75,7 +75,7 @@ impl MemifBackends {
         };
         let (_, server, echo) = self.ends.swap_remove(at);
         let first = KINDS.into_iter().find(|(other, _)| *other == kind).map_or(0, |(_, pair)| pair);
-        let way = |pair: usize, to: std::net::SocketAddr| -> Result<Arc<dyn DriverFactory>, CliError> {
+        let transport = |pair: usize, to: std::net::SocketAddr| -> Result<Arc<dyn DriverFactory>, CliError> {
             let [_, address] = addresses(pair);
             let (driver, device) = (Some(DriverName::Dpdk), Some(format!("net_memif{pair}")));
             let (eal, address) = (Some(self.eal.clone()), vec![address]);
@@ -84,13 +84,13 @@ impl MemifBackends {
             let drivers = crate::device_args::drivers(&settings, to, 1, None)?;
             drivers.ok_or_else(|| CliError::new("memif is no kernel socket"))
         };
-        let to_server = way(first, server.process.address()?)?;
+        let to_server = transport(first, server.process.address()?)?;
         let to_echo = match &echo {
-            Some(echo) => way(first + 1, echo.address()?)?,
+            Some(echo) => transport(first + 1, echo.address()?)?,
             None => Arc::clone(&to_server),
         };
-        let ways = [to_server, to_echo];
-        let kept = (Arc::clone(&self.folder), self.pages.clone());
-        Ok(DriverBackend { kind, server, echo, ways, _resources: Some(Box::new(kept)) })
+        let transports = [to_server, to_echo];
+        let resources = (Arc::clone(&self.folder), self.pages.clone());
+        Ok(DriverBackend { kind, server, echo, transports, _resources: Some(Box::new(resources)) })
     }
 }

@@ -121,7 +121,7 @@ impl BackendsSetup<'_> {
         let memcached = match peer_server::is_installed(peer_server::MEMCACHED) {
             Ok(()) => {
                 let memcached = PeerServer::memcached()?;
-                sandstorm_client::load::peer::fill(&ask_memcached(&memcached, &data, PeerWorkload::Set))?;
+                sandstorm_client::load::peer::fill(&memcached_load(&memcached, &data, PeerWorkload::Set))?;
                 Some(memcached)
             }
             Err(error) => {
@@ -137,14 +137,14 @@ impl BackendsSetup<'_> {
     fn compare(&self, depth: usize, findings: &mut ExperimentFindings) -> Result<(), CliError> {
         let seconds = self.args.seconds(SECONDS);
         let kinds = self.backends.iter().flat_map(|backend| WORKLOADS.map(|(what, name)| (backend, what, name)));
-        let asked: Vec<(&DriverBackend, BackendWorkload, &str)> = kinds.collect();
+        let cells: Vec<(&DriverBackend, BackendWorkload, &str)> = kinds.collect();
         let mut names: Vec<String> =
-            asked.iter().map(|(backend, _, what)| format!("{}: {what}", backend.kind.name())).collect();
+            cells.iter().map(|(backend, _, what)| format!("{}: {what}", backend.kind.name())).collect();
         names.extend(self.memcached.iter().map(|_| "memcached, TCP, 16 connections, one get at a time".to_owned()));
         let named: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut busy = vec![Vec::new(); asked.len()];
+        let mut busy = vec![Vec::new(); cells.len()];
         let sides =
-            measure_interleaved(self.args.rounds(ROUNDS), &named, |side| match (asked.get(side), &self.memcached) {
+            measure_interleaved(self.args.rounds(ROUNDS), &named, |side| match (cells.get(side), &self.memcached) {
                 (Some((backend, BackendWorkload::Echo, _)), _) => {
                     backend.measure(BackendWorkload::Echo, &self.data, depth, seconds)
                 }
@@ -154,11 +154,11 @@ impl BackendsSetup<'_> {
                     Ok(measured)
                 }
                 (None, Some(memcached)) => {
-                    run_peer(&ask_memcached(memcached, &self.data, PeerWorkload::Get(1)), seconds)
+                    run_peer(&memcached_load(memcached, &self.data, PeerWorkload::Get(1)), seconds)
                 }
                 (None, None) => Ok(LoadMeasurement::NOTHING),
             })?;
-        let (ours, theirs) = sides.split_at(asked.len());
+        let (ours, theirs) = sides.split_at(cells.len());
         findings.tables.extend(drivers_tables(&format!("{depth} under way"), &self.backends, ours));
         findings.tables.push(busy_table(depth, &self.backends, busy));
         if !theirs.is_empty() {
@@ -208,12 +208,12 @@ impl BackendsSetup<'_> {
     fn values(&self, findings: &mut ExperimentFindings) -> Result<(), CliError> {
         let [small, large] = VALUES;
         let seconds = self.args.seconds(SECONDS);
-        let asked: Vec<(&DriverBackend, usize)> =
+        let cells: Vec<(&DriverBackend, usize)> =
             self.backends.iter().flat_map(|backend| [0, 1].map(|size| (backend, size))).collect();
-        let names = vec![""; asked.len()];
-        let mut costs = vec![Vec::new(); asked.len()];
+        let names = vec![""; cells.len()];
+        let mut costs = vec![Vec::new(); cells.len()];
         let sides = measure_interleaved(self.args.rounds(ROUNDS), &names, |side| {
-            let (backend, size) = asked[side];
+            let (backend, size) = cells[side];
             let (measured, cost_ns, _) =
                 backend.cost(BackendWorkload::Get, &sized(self.args, size), DEPTHS[1], seconds)?;
             costs[side].push(cost_ns);
@@ -254,8 +254,8 @@ fn sized(args: &BenchArgs, size: usize) -> Data {
     data
 }
 
-fn ask_memcached(memcached: &PeerServer, data: &Data, ask: PeerWorkload) -> PeerLoad {
-    PeerLoad::new(memcached.address, PeerProtocol::Memcached, ask, data.clone())
+fn memcached_load(memcached: &PeerServer, data: &Data, workload: PeerWorkload) -> PeerLoad {
+    PeerLoad::new(memcached.address, PeerProtocol::Memcached, workload, data.clone())
 }
 
 /// One row for each driver. Drivers without an echo have a table of their own.
@@ -344,7 +344,7 @@ impl DriverBackend {
         let open = || {
             let gets = BareGets::new(tenant.id, Data { table: tenant.table, ..data.clone() })?;
             let mut driver = self.open_to_server()?;
-            gets.say_hello(to, &tenant.token, &mut driver)?;
+            gets.send_hello(to, &tenant.token, &mut driver)?;
             Ok((driver, gets))
         };
         echo::run_closed_loop(to, shape, seconds, open)

@@ -30,8 +30,8 @@ impl Drop for NetworkNamespace {
 fn ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split_whitespace()).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("ip: {error} (Debian: apt-get install iproute2)"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("`ip {words}` says: {}", said.trim())) }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("`ip {words}` says: {}", stderr.trim())) }
 }
 
 impl NetworkNamespace {

@@ -70,7 +70,10 @@ mod rings {
     }
 
     impl RingServer {
-        fn new(number: usize, (mtu, zero_copy, kept, _): (u16, bool, bool, &str)) -> Result<RingServer, CliError> {
+        fn new(
+            number: usize,
+            (mtu, zero_copy, zero_copy_puts, _): (u16, bool, bool, &str),
+        ) -> Result<RingServer, CliError> {
             let failed = |error: &dyn std::fmt::Display| CliError::new(error.to_string());
             let arguments: Vec<String> = EAL.split_whitespace().map(str::to_owned).collect();
             let cable = RingPair::new(&arguments, &format!("bench{number}")).map_err(|error| failed(&error))?;
@@ -82,7 +85,7 @@ mod rings {
                 mtu: Some(mtu),
                 zero_copy: Some(zero_copy),
                 // The client's buffers, too: over rings the server receives its client's buffers.
-                kept_buffers: kept.then_some(KEPT),
+                kept_buffers: zero_copy_puts.then_some(KEPT),
                 ..NetOverrides::default()
             };
             let server = bench_server::start_bench_server(1, |overrides| {
@@ -112,15 +115,15 @@ mod rings {
              (`net_ring`): what is left is what the server does itself. {DEPTH} gets, or puts, under way, each in a message of its own."
         );
         let mut findings = ExperimentFindings::new("zero-copy", about);
-        let places = WAYS.into_iter().enumerate().map(|(number, way)| RingServer::new(number, way));
-        let places = places.collect::<Result<Vec<RingServer>, CliError>>()?;
-        for place in &places {
+        let servers = WAYS.into_iter().enumerate().map(|(number, mode)| RingServer::new(number, mode));
+        let servers = servers.collect::<Result<Vec<RingServer>, CliError>>()?;
+        for server in &servers {
             for size in 0..SIZES.len() {
-                fill(&place.config, &place.data(args, size), &mut |_, _| {})?;
+                fill(&server.config, &server.data(args, size), &mut |_, _| {})?;
             }
         }
         for (class, name) in [(Class::Get, "get"), (Class::Put, "put")] {
-            compare(args, &places, (class, name), &mut findings)?;
+            compare(args, &servers, (class, name), &mut findings)?;
         }
         findings.notes.push(
             "The server's time is that of its worker's turns in which there was something to do (`busy_us` of its metrics).".into(),
@@ -131,22 +134,22 @@ mod rings {
     /// Measures one class of requests, for each size and each setting.
     fn compare(
         args: &BenchArgs,
-        places: &[RingServer],
+        servers: &[RingServer],
         (class, name): (Class, &str),
         findings: &mut ExperimentFindings,
     ) -> Result<(), CliError> {
-        let asked: Vec<(usize, usize)> =
-            (0..SIZES.len()).flat_map(|size| (0..places.len()).map(move |place| (size, place))).collect();
-        let mut costs = vec![Vec::new(); asked.len()];
+        let cells: Vec<(usize, usize)> =
+            (0..SIZES.len()).flat_map(|size| (0..servers.len()).map(move |server| (size, server))).collect();
+        let mut costs = vec![Vec::new(); cells.len()];
         let seconds = args.seconds(SECONDS);
-        let sides = measure_interleaved(args.rounds(ROUNDS), &vec![""; asked.len()], |side| {
-            let (size, place) = asked[side];
-            let place = &places[place];
-            let before = (place.server.busy_us(), place.server.messages());
-            let load = TenantLoad::new("bench", place.config.clone(), place.data(args, size), Mix::only(class));
+        let sides = measure_interleaved(args.rounds(ROUNDS), &vec![""; cells.len()], |side| {
+            let (size, server) = cells[side];
+            let server = &servers[server];
+            let before = (server.server.busy_us(), server.server.messages());
+            let load = TenantLoad::new("bench", server.config.clone(), server.data(args, size), Mix::only(class));
             let measured = run_single_class(load.pace(Pace::Closed { depth: DEPTH }), class, seconds)?;
-            let requests = (place.server.messages() - before.1).max(1);
-            costs[side].push((place.server.busy_us() - before.0) as f64 * 1000.0 / requests as f64);
+            let requests = (server.server.messages() - before.1).max(1);
+            costs[side].push((server.server.busy_us() - before.0) as f64 * 1000.0 / requests as f64);
             Ok(measured)
         })?;
         let costs: Vec<RoundSpread> = costs.into_iter().map(RoundSpread::of).collect();
@@ -159,11 +162,17 @@ mod rings {
         }
         findings.tables.extend([times, rates]);
         let large = SIZES.iter().position(|size| *size == LARGE).unwrap_or(0);
-        for (way, (mtu, zero_copy, kept, how)) in WAYS.into_iter().enumerate() {
+        for (mode, (mtu, zero_copy, zero_copy_puts, how)) in WAYS.into_iter().enumerate() {
             let what = format!("{how}: the server's time for a {name} of {LARGE} B / of {} B", SIZES[0]);
-            let in_place = mtu > 1500 && if class == Class::Get { zero_copy && !kept } else { kept };
+            let in_place =
+                mtu > 1500 && if class == Class::Get { zero_copy && !zero_copy_puts } else { zero_copy_puts };
             let target = in_place.then_some(RatioTarget::AtMost(LARGE_TO_SMALL));
-            findings.ratios.push(RatioResult::of(what, "ns", [&costs[large * WAYS.len() + way], &costs[way]], target));
+            findings.ratios.push(RatioResult::of(
+                what,
+                "ns",
+                [&costs[large * WAYS.len() + mode], &costs[mode]],
+                target,
+            ));
         }
         Ok(())
     }

@@ -64,17 +64,17 @@ pub(super) fn isolation(args: &BenchArgs) -> Result<ExperimentFindings, CliError
     ] {
         parts.row(name, vec![ns.clone()]);
     }
-    let ways = [
+    let arrangements = [
         ("calls in the server's process", call.median, 0.0),
         ("a process each, futex", get.median, futex.median),
         ("a process each, socket pair", get.median, socket.median),
     ];
-    let mut rates = ReportTable::new("Thousand requests/s", "tenants", ways.map(|(name, ..)| name));
+    let mut rates = ReportTable::new("Thousand requests/s", "tenants", arrangements.map(|(name, ..)| name));
     for tenants in TENANTS {
         let rate = |(_, request, switch): (&str, f64, f64)| RoundSpread::once(per_s(request, switch, tenants) / 1000.0);
-        rates.row(tenants.to_string(), ways.map(rate).into());
+        rates.row(tenants.to_string(), arrangements.map(rate).into());
     }
-    let series = ways.map(|(name, request, switch)| {
+    let series = arrangements.map(|(name, request, switch)| {
         let point = |tenants: &u32| PlotPoint {
             x: f64::from(*tenants),
             y: RoundSpread::once(per_s(request, switch, *tenants) / 1000.0),

@@ -68,8 +68,8 @@ impl TenantProcess {
         if let Some(out) = process.child.stdout.take() {
             BufReader::new(out).read_line(&mut line)?;
         }
-        let said: Option<serde_json::Value> = serde_json::from_str(&line).ok();
-        let address = said.as_ref().and_then(|said| said["data"].as_str()?.parse().ok());
+        let reported: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+        let address = reported.as_ref().and_then(|reported| reported["data"].as_str()?.parse().ok());
         process.address = address.ok_or_else(|| CliError::new("a server ends at once, or does not say where it is"))?;
         Ok(process)
     }

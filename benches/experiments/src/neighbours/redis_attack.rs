@@ -27,47 +27,47 @@ pub(super) enum RedisCommand {
 impl RedisCommand {
     /// The bytes to send: the command, and an echo.
     fn bytes(self) -> Vec<u8> {
-        let mut said = Vec::new();
+        let mut request = Vec::new();
         match self {
-            RedisCommand::Del => with_keys("DEL", KEYS, &mut said),
-            RedisCommand::MGet => with_keys("MGET", KEYS, &mut said),
-            RedisCommand::Exists => with_keys("EXISTS", KEYS, &mut said),
+            RedisCommand::Del => with_keys("DEL", KEYS, &mut request),
+            RedisCommand::MGet => with_keys("MGET", KEYS, &mut request),
+            RedisCommand::Exists => with_keys("EXISTS", KEYS, &mut request),
             RedisCommand::Exec => {
-                command(&[b"MULTI"], &mut said);
-                (0..TRANSACTION.0).for_each(|_| with_keys("EXISTS", TRANSACTION.1, &mut said));
-                command(&[b"EXEC"], &mut said);
+                command(&[b"MULTI"], &mut request);
+                (0..TRANSACTION.0).for_each(|_| with_keys("EXISTS", TRANSACTION.1, &mut request));
+                command(&[b"EXEC"], &mut request);
             }
         }
-        command(&[b"ECHO", END], &mut said);
-        said
+        command(&[b"ECHO", END], &mut request);
+        request
     }
 }
 
-fn command(args: &[&[u8]], said: &mut Vec<u8>) {
-    said.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
-    args.iter().for_each(|arg| argument(arg, said));
+fn command(args: &[&[u8]], request: &mut Vec<u8>) {
+    request.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+    args.iter().for_each(|arg| argument(arg, request));
 }
 
-fn argument(arg: &[u8], said: &mut Vec<u8>) {
-    said.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-    said.extend_from_slice(arg);
-    said.extend_from_slice(b"\r\n");
+fn argument(arg: &[u8], request: &mut Vec<u8>) {
+    request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+    request.extend_from_slice(arg);
+    request.extend_from_slice(b"\r\n");
 }
 
-fn with_keys(name: &str, keys: usize, said: &mut Vec<u8>) {
-    said.extend_from_slice(format!("*{}\r\n", keys + 1).as_bytes());
-    argument(name.as_bytes(), said);
-    (0..keys).for_each(|number| argument(format!("{number:x}").as_bytes(), said));
+fn with_keys(name: &str, keys: usize, request: &mut Vec<u8>) {
+    request.extend_from_slice(format!("*{}\r\n", keys + 1).as_bytes());
+    argument(name.as_bytes(), request);
+    (0..keys).for_each(|number| argument(format!("{number:x}").as_bytes(), request));
 }
 
 /// A connection that sends one long command after another, each after the answer to the last.
 pub(super) struct RedisAttack {
     stream: TcpStream,
-    said: Vec<u8>,
+    request: Vec<u8>,
     /// Bytes of the command that are sent.
     sent: usize,
     /// The last bytes that were received; in the end they are the echo's.
-    heard: Vec<u8>,
+    tail: Vec<u8>,
 }
 
 impl RedisAttack {
@@ -78,7 +78,7 @@ impl RedisAttack {
             stream.set_nonblocking(true)?;
             Ok(stream)
         });
-        Ok(RedisAttack { stream: stream.map_err(failed)?, said: what.bytes(), sent: 0, heard: Vec::new() })
+        Ok(RedisAttack { stream: stream.map_err(failed)?, request: what.bytes(), sent: 0, tail: Vec::new() })
     }
 
     /// Continues to send and to receive. Returns whether it has begun a command.
@@ -97,8 +97,8 @@ impl RedisAttack {
     }
 
     fn go_on(&mut self) -> Result<(), CliError> {
-        let to = self.said.len().min(self.sent + TURN_BYTES);
-        match self.stream.write(&self.said[self.sent..to]) {
+        let to = self.request.len().min(self.sent + TURN_BYTES);
+        match self.stream.write(&self.request[self.sent..to]) {
             Ok(sent) => self.sent += sent,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(failed(error)),
@@ -106,7 +106,7 @@ impl RedisAttack {
         let mut buffer = [0; TURN_BYTES];
         match self.stream.read(&mut buffer) {
             Ok(0) => return Err(CliError::new("the Redis port has closed the connection")),
-            Ok(len) => self.hear(&buffer[..len]),
+            Ok(len) => self.count_replies(&buffer[..len]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(failed(error)),
         }
@@ -114,13 +114,13 @@ impl RedisAttack {
     }
 
     /// Takes received bytes. The next command may begin when this one is fully sent and its echo has arrived.
-    fn hear(&mut self, bytes: &[u8]) {
+    fn count_replies(&mut self, bytes: &[u8]) {
         let end = [END, b"\r\n"].concat();
-        self.heard.extend_from_slice(&bytes[bytes.len().saturating_sub(end.len())..]);
-        let old = self.heard.len().saturating_sub(end.len());
-        self.heard.drain(..old);
-        if self.heard == end && self.sent == self.said.len() {
-            (self.sent, self.heard) = (0, Vec::new());
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(end.len())..]);
+        let old = self.tail.len().saturating_sub(end.len());
+        self.tail.drain(..old);
+        if self.tail == end && self.sent == self.request.len() {
+            (self.sent, self.tail) = (0, Vec::new());
         }
     }
 }
@@ -137,12 +137,16 @@ mod tests {
     fn long_commands_are_as_long_as_the_protocol_takes_and_end_with_an_echo() {
         use sandstorm_net::limits::{RESP_ARGUMENTS, RESP_COMMAND_BYTES};
         for what in [RedisCommand::Del, RedisCommand::MGet, RedisCommand::Exists, RedisCommand::Exec] {
-            let said = what.bytes();
-            assert!(said.ends_with(&[END, b"\r\n"].concat()) && said.len() < RESP_COMMAND_BYTES, "{}", said.len());
+            let request = what.bytes();
+            assert!(
+                request.ends_with(&[END, b"\r\n"].concat()) && request.len() < RESP_COMMAND_BYTES,
+                "{}",
+                request.len()
+            );
         }
         const { assert!(KEYS < RESP_ARGUMENTS) };
-        let mut said = Vec::new();
-        with_keys("DEL", 2, &mut said);
-        assert_eq!(said, b"*3\r\n$3\r\nDEL\r\n$1\r\n0\r\n$1\r\n1\r\n");
+        let mut request = Vec::new();
+        with_keys("DEL", 2, &mut request);
+        assert_eq!(request, b"*3\r\n$3\r\nDEL\r\n$1\r\n0\r\n$1\r\n1\r\n");
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn field(text: &str, name: &str) -> Option<String> {
 }
 
 impl MachineDescription {
-    pub(crate) fn look() -> MachineDescription {
+    pub(crate) fn read() -> MachineDescription {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let kilobytes = field(&read("/proc/meminfo"), "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
         let commit = command_output("git", &["rev-parse", "--short=12", "HEAD"]).map(|commit| {

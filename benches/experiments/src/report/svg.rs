@@ -43,7 +43,7 @@ impl AxisMapping {
     }
 
     /// The position of a value; `None` where this axis does not cover it.
-    fn place(&self, value: f64) -> Option<f64> {
+    fn pixel(&self, value: f64) -> Option<f64> {
         let share = match self.scale {
             AxisScale::Linear => (value - self.from) / (self.to - self.from),
             AxisScale::Log if value > 0.0 => (value / self.from).ln() / (self.to / self.from).ln(),
@@ -94,19 +94,19 @@ pub(super) fn plot(plot: &LinePlot) -> String {
     for (index, series) in plot.series.iter().enumerate() {
         let class = format!("c{}", index % COLOURS);
         let placed =
-            series.points.iter().filter_map(|point| Some((x.place(point.x)?, y.place(point.y.median)?, point)));
+            series.points.iter().filter_map(|point| Some((x.pixel(point.x)?, y.pixel(point.y.median)?, point)));
         let line: Vec<String> = placed.clone().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
         svg.push_str(&format!("<polyline class=\"{class} line\" points=\"{}\"/>", line.join(" ")));
         for (at_x, at_y, point) in placed {
             if let (Some(low), Some(high), true) =
-                (y.place(point.y.least), y.place(point.y.most), point.y.rounds.len() > 1)
+                (y.pixel(point.y.least), y.pixel(point.y.most), point.y.rounds.len() > 1)
             {
                 svg.push_str(&format!("<path class=\"{class} whisker\" d=\"M{at_x:.1} {low:.1}V{high:.1}\"/>"));
             }
-            let said = format!("{}: {} at {}", series.name, number(point.y.median), number(point.x));
+            let label = format!("{}: {} at {}", series.name, number(point.y.median), number(point.x));
             svg.push_str(&format!(
                 "<circle class=\"{class} dot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"3.5\"><title>{}</title></circle>",
-                escape(&said)
+                escape(&label)
             ));
         }
         let at_y = HEIGHT + LEGEND_LINE * index as f64 + 4.0;
@@ -123,13 +123,13 @@ fn axes(x_axis: &PlotAxis, y_axis: &PlotAxis, x: &AxisMapping, y: &AxisMapping) 
     let (left, right, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
     let mut svg = String::new();
     for tick in y.ticks() {
-        let Some(at) = y.place(tick) else { continue };
+        let Some(at) = y.pixel(tick) else { continue };
         let text = number(tick);
         svg.push_str(&format!("<path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/>"));
         svg.push_str(&format!("<text class=\"end\" x=\"{}\" y=\"{:.1}\">{text}</text>", left - 6.0, at + 4.0));
     }
     for tick in x.ticks() {
-        let Some(at) = x.place(tick) else { continue };
+        let Some(at) = x.pixel(tick) else { continue };
         let text = number(tick);
         svg.push_str(&format!("<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>"));
         svg.push_str(&format!("<text class=\"middle\" x=\"{at:.1}\" y=\"{}\">{text}</text>", bottom + 16.0));

@@ -4,7 +4,7 @@ use super::machine::{MachineDescription, field, format_utc};
 use super::*;
 
 fn machine() -> MachineDescription {
-    let mut machine = MachineDescription::look();
+    let mut machine = MachineDescription::read();
     machine.processor = "a <processor> & \"more\"".into();
     machine
 }

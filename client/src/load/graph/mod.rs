@@ -195,26 +195,26 @@ mod tests {
         }
         let keys = tables.keys().filter(|(table, _)| *table == LISTS).map(|(_, key)| key);
         let its = keys.filter(|key| key.starts_with(&codec::list_key(id, atype, 0, 0)[..12]));
-        let places: Vec<codec::ListPosition> = its.map(|key| codec::decode_list_key(key).unwrap()).collect();
-        type Keeps = Box<dyn Fn(&codec::ListPosition) -> bool>;
-        let (limit, keeps): (usize, Keeps) = match op {
+        let positions: Vec<codec::ListPosition> = its.map(|key| codec::decode_list_key(key).unwrap()).collect();
+        type RangeFilter = Box<dyn Fn(&codec::ListPosition) -> bool>;
+        let (limit, in_range): (usize, RangeFilter) = match op {
             8 => {
                 let ids: Vec<u64> = args[28..].chunks(8).map(|id| u64_at(id, 0)).collect();
-                (6000, Box::new(move |place| ids.contains(&place.id2)))
+                (6000, Box::new(move |position| ids.contains(&position.id2)))
             }
             10 => (u32_at(args, 20) as usize, Box::new(|_| true)),
             _ => {
                 let (high, low) = (u64_at(args, 12), u64_at(args, 20));
-                (u32_at(args, 28) as usize, Box::new(move |place| (low..=high).contains(&place.time)))
+                (u32_at(args, 28) as usize, Box::new(move |position| (low..=high).contains(&position.time)))
             }
         };
-        let found: Vec<_> = places.into_iter().filter(keeps).take(limit).collect();
+        let found: Vec<_> = positions.into_iter().filter(in_range).take(limit).collect();
         let mut reply = [&[0][..], &(found.len() as u32).to_le_bytes()].concat();
-        for place in found {
-            let edge = get(&codec::edge_key(id, atype, place.id2)).unwrap();
-            assert_eq!(u64_at(&edge, 0), place.time);
-            reply.extend_from_slice(&place.id2.to_le_bytes());
-            reply.extend_from_slice(&place.time.to_le_bytes());
+        for position in found {
+            let edge = get(&codec::edge_key(id, atype, position.id2)).unwrap();
+            assert_eq!(u64_at(&edge, 0), position.time);
+            reply.extend_from_slice(&position.id2.to_le_bytes());
+            reply.extend_from_slice(&position.time.to_le_bytes());
             reply.extend_from_slice(&(edge.len() as u32 - 8).to_le_bytes());
             reply.extend_from_slice(&edge[8..]);
         }
@@ -224,20 +224,20 @@ mod tests {
     fn answer(tables: &Tables, message: Message) -> (bool, Vec<u8>) {
         let bytes = message.finish(1).unwrap();
         let (_, mut operations) = MessageHeader::decode(&bytes).unwrap();
-        let asked = operations.next().unwrap().unwrap();
+        let operation = operations.next().unwrap().unwrap();
         let member = |key: &[u8]| {
-            let found = tables.get(&(asked.table, key.to_vec()));
+            let found = tables.get(&(operation.table, key.to_vec()));
             let len = found.map_or(0, |value| value.len() as u32).to_le_bytes();
             let head = [&[u8::from(found.is_none())][..], &[0; 12], &len].concat();
             [&head[..], found.map_or(&[][..], |value| value)].concat()
         };
-        match asked.op {
+        match operation.op {
             OpKind::Get => {
-                let found = tables.get(&(asked.table, asked.key.to_vec()));
+                let found = tables.get(&(operation.table, operation.key.to_vec()));
                 (found.is_some(), found.cloned().unwrap_or_default())
             }
             OpKind::MultiGet => {
-                let (mut keys, mut reply) = (asked.value, Vec::new());
+                let (mut keys, mut reply) = (operation.value, Vec::new());
                 while !keys.is_empty() {
                     let len = u32_at(keys, 0) as usize;
                     reply.extend(member(&keys[4..4 + len]));
@@ -246,14 +246,14 @@ mod tests {
                 (true, reply)
             }
             OpKind::Range => {
-                let within = (asked.table, asked.key.to_vec())..(asked.table, asked.value.to_vec());
+                let within = (operation.table, operation.key.to_vec())..(operation.table, operation.value.to_vec());
                 let mut reply = Vec::new();
-                for ((_, key), value) in tables.range(within).take(asked.number as usize) {
+                for ((_, key), value) in tables.range(within).take(operation.number as usize) {
                     rpc::push_range_entry(&mut reply, &rpc::RangeEntry { key, user_flags: 0, version: 1, value });
                 }
                 (true, reply)
             }
-            OpKind::Invoke => (true, tao(tables, asked.value)),
+            OpKind::Invoke => (true, tao(tables, operation.value)),
             op => panic!("{op:?}"),
         }
     }
@@ -262,16 +262,22 @@ mod tests {
     fn queries(data: &Data, tables: &Tables) -> (u32, u32, u32) {
         let (mut right, mut all, mut again) = (0, 0, 0);
         let classes = [Class::ObjGet, Class::AssocGet, Class::AssocCount, Class::AssocRange, Class::AssocTimeRange];
-        let mut held = EdgeKeySlots::default();
+        let mut edge_keys = EdgeKeySlots::default();
         for (class, id) in classes.into_iter().flat_map(|class| (0..data.records).map(move |id| (class, id))) {
             let twist = mix64(id) as u32;
-            let mut ask = LoadRequest { class, id, step: 0, twist, intended_ns: 0, verify: true };
+            let mut request = LoadRequest { class, id, step: 0, twist, intended_ns: 0, verify: true };
             all += 1;
             loop {
                 let mut message = Message::new();
-                data.write_graph_request(&ask, 0, &mut message, &held);
+                data.write_graph_request(&request, 0, &mut message, &edge_keys);
                 let (found, reply) = answer(tables, message);
-                match data.check_graph_reply(&mut ask, found, &reply, data.graph.as_ref().unwrap().exact, &mut held) {
+                match data.check_graph_reply(
+                    &mut request,
+                    found,
+                    &reply,
+                    data.graph.as_ref().unwrap().exact,
+                    &mut edge_keys,
+                ) {
                     ReplyVerdict::NextStep => again += 1,
                     seen => break right += u32::from(seen == ReplyVerdict::Done),
                 }

@@ -22,14 +22,14 @@ pub(in crate::load) struct EdgeKeySlots {
 }
 
 impl EdgeKeySlots {
-    fn hold(&mut self, keys: impl Iterator<Item = [u8; 21]>) -> u32 {
+    fn store(&mut self, keys: impl Iterator<Item = [u8; 21]>) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Vec::new());
             self.slots.len() as u32 - 1
         });
-        if let Some(held) = self.slots.get_mut(slot as usize) {
-            held.clear();
-            held.extend(keys);
+        if let Some(edge_keys) = self.slots.get_mut(slot as usize) {
+            edge_keys.clear();
+            edge_keys.extend(keys);
         }
         slot
     }
@@ -39,9 +39,9 @@ impl EdgeKeySlots {
     }
 
     /// The request has ended, well or not.
-    pub(in crate::load) fn release(&mut self, ask: &LoadRequest) {
-        if ask.step > 0 && matches!(ask.class, Class::AssocRange | Class::AssocTimeRange) {
-            self.free.push(ask.step - 1);
+    pub(in crate::load) fn release(&mut self, request: &LoadRequest) {
+        if request.step > 0 && matches!(request.class, Class::AssocRange | Class::AssocTimeRange) {
+            self.free.push(request.step - 1);
         }
     }
 }
@@ -64,9 +64,9 @@ struct GraphQuery<'g> {
 }
 
 impl<'g> GraphQuery<'g> {
-    fn new(data: &'g Data, graph: &'g Graph, ask: &LoadRequest) -> GraphQuery<'g> {
-        let id = ask.id + 1;
-        GraphQuery { data, graph, id, edges: graph.edges(id, data.records), twist: u64::from(ask.twist) }
+    fn new(data: &'g Data, graph: &'g Graph, request: &LoadRequest) -> GraphQuery<'g> {
+        let id = request.id + 1;
+        GraphQuery { data, graph, id, edges: graph.edges(id, data.records), twist: u64::from(request.twist) }
     }
 
     /// Any loaded edge.
@@ -152,40 +152,40 @@ impl Data {
     /// Appends the operation of a graph's request.
     pub(in crate::load) fn write_graph_request(
         &self,
-        ask: &LoadRequest,
+        request: &LoadRequest,
         salt: u64,
         message: &mut Message,
-        held: &EdgeKeySlots,
+        edge_keys: &EdgeKeySlots,
     ) {
         let Some(graph) = &self.graph else { return };
-        let about = GraphQuery::new(self, graph, ask);
+        let about = GraphQuery::new(self, graph, request);
         let tables = graph.tables(self.table);
         let id = about.id;
         let by_client = graph.placement == Placement::Client;
-        let (high, low) = about.times(ask.class);
-        let args = match ask.class {
+        let (high, low) = about.times(request.class);
+        let args = match request.class {
             Class::ObjGet if graph.placement != Placement::Invocation => {
                 return message.get(self.table, &codec::object_key(id));
             }
-            Class::AssocCount if graph.placement != Placement::Invocation && ask.step == 0 => {
+            Class::AssocCount if graph.placement != Placement::Invocation && request.step == 0 => {
                 return message.get(self.table, &codec::count_key(id, EDGE));
             }
             Class::AssocCount if by_client => {
-                let shards: Vec<[u8; 14]> = (0..ask.step as u8).map(|at| codec::shard_key(id, EDGE, at)).collect();
+                let shards: Vec<[u8; 14]> = (0..request.step as u8).map(|at| codec::shard_key(id, EDGE, at)).collect();
                 return message.snapshot(self.table, &shards);
             }
             Class::AssocGet if by_client => {
                 let keys: Vec<[u8; 21]> = about.ids().iter().map(|id2| codec::edge_key(id, EDGE, *id2)).collect();
                 return message.multi_get(self.table, &keys);
             }
-            Class::AssocRange | Class::AssocTimeRange if by_client && ask.step == 0 => {
+            Class::AssocRange | Class::AssocTimeRange if by_client && request.step == 0 => {
                 let from = codec::list_key(id, EDGE, high, 0);
                 // The end is left out: one byte behind the last key that is not.
                 let to = [&codec::list_key(id, EDGE, low, u64::MAX)[..], &[0]].concat();
                 return message.range(graph.lists, &from, &to, graph.limit, Direction::Forward, false);
             }
             Class::AssocRange | Class::AssocTimeRange if by_client => {
-                return message.multi_get(self.table, held.get(ask.step - 1));
+                return message.multi_get(self.table, edge_keys.get(request.step - 1));
             }
             Class::ObjGet => codec::obj_get(&tables, id),
             Class::ObjAdd => codec::obj_add(&tables, OBJECT, &graph.fields(id, salt)),
@@ -205,57 +205,59 @@ impl Data {
             Class::AssocChangeType => codec::assoc_change_type(&tables, id, EDGE, about.edge(), CHANGED_EDGE),
             _ => return,
         };
-        ask.class.call(&args, message);
+        request.class.call(&args, message);
     }
 
     /// Checks a successful reply to a graph's request. `as_loaded`: no tenant changes the graph.
     pub(in crate::load) fn check_graph_reply(
         &self,
-        ask: &mut LoadRequest,
+        request: &mut LoadRequest,
         found: bool,
         reply: &[u8],
         as_loaded: bool,
-        held: &mut EdgeKeySlots,
+        edge_keys: &mut EdgeKeySlots,
     ) -> ReplyVerdict {
         let Some(graph) = &self.graph else { return ReplyVerdict::Wrong };
         let by_client = graph.placement == Placement::Client;
-        let is_count = graph.placement != Placement::Invocation && ask.class == Class::AssocCount && ask.step == 0;
+        let is_count =
+            graph.placement != Placement::Invocation && request.class == Class::AssocCount && request.step == 0;
         if is_count && let Some(ListCount::Sharded(shards)) = codec::decode_count(found.then_some(reply)) {
-            ask.step = u32::from(shards);
+            request.step = u32::from(shards);
             return ReplyVerdict::NextStep;
         }
-        if by_client && ask.step == 0 && matches!(ask.class, Class::AssocRange | Class::AssocTimeRange) {
-            let id = ask.id + 1;
-            let places = decode_range_keys(reply).filter_map(codec::decode_list_key);
-            let slot = held.hold(places.map(|place| codec::edge_key(id, EDGE, place.id2)));
-            if !held.get(slot).is_empty() {
-                ask.step = slot + 1;
+        if by_client && request.step == 0 && matches!(request.class, Class::AssocRange | Class::AssocTimeRange) {
+            let id = request.id + 1;
+            let positions = decode_range_keys(reply).filter_map(codec::decode_list_key);
+            let slot = edge_keys.store(positions.map(|position| codec::edge_key(id, EDGE, position.id2)));
+            if !edge_keys.get(slot).is_empty() {
+                request.step = slot + 1;
                 return ReplyVerdict::NextStep;
             }
-            held.free.push(slot);
+            edge_keys.free.push(slot);
         }
-        let right = !ask.verify || self.is_correct_graph_reply(graph, ask, (found, reply), as_loaded, held);
-        held.release(ask);
+        let right =
+            !request.verify || self.is_correct_graph_reply(graph, request, (found, reply), as_loaded, edge_keys);
+        edge_keys.release(request);
         if right { ReplyVerdict::Done } else { ReplyVerdict::Wrong }
     }
 
     fn is_correct_graph_reply(
         &self,
         graph: &Graph,
-        ask: &LoadRequest,
+        request: &LoadRequest,
         (found, reply): (bool, &[u8]),
         as_loaded: bool,
-        held: &EdgeKeySlots,
+        edge_keys: &EdgeKeySlots,
     ) -> bool {
-        let about = GraphQuery::new(self, graph, ask);
+        let about = GraphQuery::new(self, graph, request);
         let by_client = graph.placement == Placement::Client;
-        match ask.class {
+        match request.class {
             Class::ObjGet => {
                 let absent = if graph.placement == Placement::Invocation { reply.is_empty() } else { !found };
                 if absent { !as_loaded } else { about.is_object(reply) }
             }
             Class::AssocCount => {
-                let count = match (graph.placement, ask.step) {
+                let count = match (graph.placement, request.step) {
                     (Placement::Invocation, _) => codec::decode_number(reply),
                     (_, 0) => match codec::decode_count(found.then_some(reply)) {
                         Some(ListCount::Whole(count)) => Some(count),
@@ -267,14 +269,14 @@ impl Data {
                 count.is_some_and(|count| !as_loaded || count == u64::from(about.edges))
             }
             Class::AssocGet | Class::AssocRange | Class::AssocTimeRange => {
-                let keys: Vec<[u8; 21]> = match ask.class {
+                let keys: Vec<[u8; 21]> = match request.class {
                     Class::AssocGet => about.ids().iter().map(|id2| codec::edge_key(about.id, EDGE, *id2)).collect(),
-                    _ if ask.step > 0 => held.get(ask.step - 1).to_vec(),
+                    _ if request.step > 0 => edge_keys.get(request.step - 1).to_vec(),
                     _ => Vec::new(),
                 };
-                let (high, low) = about.times(ask.class);
+                let (high, low) = about.times(request.class);
                 let edges = if by_client {
-                    decode_multi_get_edges(&keys, reply, ask)
+                    decode_multi_get_edges(&keys, reply, request)
                 } else {
                     decode_list_edges(reply, as_loaded)
                 };
@@ -283,7 +285,7 @@ impl Data {
                     edges.retain(|edge| !by_client || (low..=high).contains(&edge.time));
                     edges
                 });
-                edges.is_some_and(|edges| about.are_correct_edges(ask.class, &edges, as_loaded))
+                edges.is_some_and(|edges| about.are_correct_edges(request.class, &edges, as_loaded))
             }
             Class::ObjAdd => codec::decode_number(reply).is_some_and(|id| id > self.records),
             Class::AssocAdd | Class::AssocDelete | Class::AssocChangeType | Class::ObjUpdate | Class::ObjDelete => {
@@ -314,9 +316,13 @@ fn decode_list_edges(reply: &[u8], as_loaded: bool) -> Option<Vec<ReplyEdge<'_>>
 
 /// The edges of a multi-get's reply, newest first, as a client hands them on. Edges that were deleted in the meantime
 /// are absent, and those that were written anew have another time.
-fn decode_multi_get_edges<'r>(keys: &[[u8; 21]], mut reply: &'r [u8], ask: &LoadRequest) -> Option<Vec<ReplyEdge<'r>>> {
+fn decode_multi_get_edges<'r>(
+    keys: &[[u8; 21]],
+    mut reply: &'r [u8],
+    request: &LoadRequest,
+) -> Option<Vec<ReplyEdge<'r>>> {
     let mut edges = Vec::new();
-    if ask.class != Class::AssocGet && ask.step == 0 {
+    if request.class != Class::AssocGet && request.step == 0 {
         // Nothing was in the list.
         return reply.is_empty().then_some(edges);
     }

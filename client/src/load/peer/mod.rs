@@ -34,7 +34,7 @@ pub struct PeerLoad {
     /// The protocol that it speaks.
     pub speech: PeerProtocol,
     /// The kind of requests.
-    pub ask: PeerWorkload,
+    pub workload: PeerWorkload,
     /// Connections (or, over UDP, sockets), each with its own requests under way; default 16.
     pub connections: usize,
     /// Requests that are sent on a connection before their replies are awaited; default 1. Over UDP always 1.
@@ -57,11 +57,11 @@ pub struct PeerLoad {
 
 impl PeerLoad {
     /// One request at a time on each of 16 connections, Zipf 0.99, for two seconds after half a second.
-    pub fn new(address: SocketAddr, speech: PeerProtocol, ask: PeerWorkload, data: Data) -> PeerLoad {
+    pub fn new(address: SocketAddr, speech: PeerProtocol, workload: PeerWorkload, data: Data) -> PeerLoad {
         PeerLoad {
             address,
             speech,
-            ask,
+            workload,
             connections: 16,
             pipeline: 1,
             data,
@@ -180,27 +180,33 @@ impl PeerRun<'_> {
     }
 
     /// Writes the next batch of a connection and sends what the kernel takes.
-    fn send_batch(&mut self, lane: &mut PeerConnection) -> io::Result<()> {
+    fn send_batch(&mut self, connection: &mut PeerConnection) -> io::Result<()> {
         let pipeline = if self.load.speech.is_datagram() { 1 } else { self.load.pipeline.max(1) };
-        lane.out.clear();
-        lane.sent = 0;
+        connection.out.clear();
+        connection.sent = 0;
         if self.load.speech.is_datagram() {
-            lane.datagram = lane.datagram.wrapping_add(1);
-            lane.out.extend_from_slice(&protocol::datagram_header(lane.datagram));
+            connection.datagram = connection.datagram.wrapping_add(1);
+            connection.out.extend_from_slice(&protocol::datagram_header(connection.datagram));
         }
         for _ in 0..pipeline {
-            let asked = self.load.ask.draw(&self.load.data, &self.chooser, &mut self.rng);
-            self.load.ask.write(self.load.speech, &self.load.data, &asked, &mut lane.out, &mut self.scratch);
-            lane.under_way.push_back(asked);
+            let request = self.load.workload.draw(&self.load.data, &self.chooser, &mut self.rng);
+            self.load.workload.write(
+                self.load.speech,
+                &self.load.data,
+                &request,
+                &mut connection.out,
+                &mut self.scratch,
+            );
+            connection.under_way.push_back(request);
         }
-        lane.sent_ns = self.now_ns();
-        lane.flush()
+        connection.sent_ns = self.now_ns();
+        connection.flush()
     }
 
     /// Takes what has come on a connection; sends its next batch once all is answered.
-    fn receive(&mut self, lane: &mut PeerConnection, buffer: &mut [u8]) -> io::Result<()> {
+    fn receive(&mut self, connection: &mut PeerConnection, buffer: &mut [u8]) -> io::Result<()> {
         loop {
-            let len = match lane.line.read(buffer) {
+            let len = match connection.line.read(buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -208,16 +214,16 @@ impl PeerRun<'_> {
             };
             let now_ns = self.now_ns();
             if self.load.speech.is_datagram() {
-                if !lane.take_datagram(buffer.get(..len).unwrap_or_default()) {
+                if !connection.take_datagram(buffer.get(..len).unwrap_or_default()) {
                     continue;
                 }
             } else {
-                lane.come.extend_from_slice(buffer.get(..len).unwrap_or_default());
+                connection.come.extend_from_slice(buffer.get(..len).unwrap_or_default());
             }
-            self.take_replies(lane, now_ns)?;
-            if lane.under_way.is_empty() {
+            self.take_replies(connection, now_ns)?;
+            if connection.under_way.is_empty() {
                 if now_ns < self.end_ns {
-                    self.send_batch(lane)?;
+                    self.send_batch(connection)?;
                 }
                 return Ok(());
             }
@@ -227,17 +233,17 @@ impl PeerRun<'_> {
         }
     }
 
-    fn take_replies(&mut self, lane: &mut PeerConnection, now_ns: u64) -> io::Result<()> {
+    fn take_replies(&mut self, connection: &mut PeerConnection, now_ns: u64) -> io::Result<()> {
         let mut used = 0;
-        while let Some(asked) = lane.under_way.front() {
-            let rest = lane.come.get(used..).unwrap_or_default();
-            let Some((reply, bytes)) = self.load.ask.read(self.load.speech, asked, rest)? else { break };
+        while let Some(request) = connection.under_way.front() {
+            let rest = connection.come.get(used..).unwrap_or_default();
+            let Some((reply, bytes)) = self.load.workload.read(self.load.speech, request, rest)? else { break };
             self.count.seen += 1;
             let counts = (self.measure_from_ns..self.end_ns).contains(&now_ns);
             self.count.replies += u64::from(counts);
-            self.count.keys += if counts { self.load.ask.keys() as u64 } else { 0 };
+            self.count.keys += if counts { self.load.workload.keys() as u64 } else { 0 };
             if counts {
-                self.count.latency_ns.saturating_record(now_ns - lane.sent_ns);
+                self.count.latency_ns.saturating_record(now_ns - connection.sent_ns);
             }
             let verify = self.load.verify_every > 0 && self.count.seen.is_multiple_of(self.load.verify_every);
             match reply {
@@ -246,31 +252,36 @@ impl PeerRun<'_> {
                     self.count.first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
                 }
                 PeerReply::Value(body) if verify => {
-                    let right =
-                        self.load.ask.is_right(self.load.speech, &self.load.data, asked, body, &mut self.scratch);
+                    let right = self.load.workload.is_right(
+                        self.load.speech,
+                        &self.load.data,
+                        request,
+                        body,
+                        &mut self.scratch,
+                    );
                     self.count.wrong += u64::from(!right);
                 }
                 PeerReply::Value(_) => {}
             }
             used += bytes;
-            lane.under_way.pop_front();
+            connection.under_way.pop_front();
         }
-        lane.come.drain(..used);
+        connection.come.drain(..used);
         Ok(())
     }
 
     /// Asks again where a datagram was lost.
-    fn resend_lost(&mut self, lanes: &mut [PeerConnection]) -> io::Result<()> {
+    fn resend_lost(&mut self, connections: &mut [PeerConnection]) -> io::Result<()> {
         let now_ns = self.now_ns();
-        for lane in lanes {
-            if !lane.under_way.is_empty()
-                && now_ns.saturating_sub(lane.sent_ns) > PEER_DATAGRAM_TIMEOUT.as_nanos() as u64
+        for connection in connections {
+            if !connection.under_way.is_empty()
+                && now_ns.saturating_sub(connection.sent_ns) > PEER_DATAGRAM_TIMEOUT.as_nanos() as u64
             {
-                self.count.lost += lane.under_way.len() as u64;
-                lane.under_way.clear();
-                lane.come.clear();
+                self.count.lost += connection.under_way.len() as u64;
+                connection.under_way.clear();
+                connection.come.clear();
                 if now_ns < self.end_ns {
-                    self.send_batch(lane)?;
+                    self.send_batch(connection)?;
                 }
             }
         }
@@ -298,7 +309,7 @@ impl PeerRun<'_> {
 
 impl PeerConnection {
     fn open(load: &PeerLoad) -> io::Result<PeerConnection> {
-        let mut lane = PeerConnection {
+        let mut connection = PeerConnection {
             line: PeerSocket::open(load)?,
             out: Vec::new(),
             sent: 0,
@@ -308,11 +319,11 @@ impl PeerConnection {
             datagram: 0,
         };
         if !load.login_command.is_empty() {
-            lane.out.extend_from_slice(&load.login_command);
-            lane.flush()?;
-            lane.await_login(load)?;
+            connection.out.extend_from_slice(&load.login_command);
+            connection.flush()?;
+            connection.await_login(load)?;
         }
-        Ok(lane)
+        Ok(connection)
     }
 
     fn await_login(&mut self, load: &PeerLoad) -> io::Result<()> {
@@ -365,14 +376,14 @@ impl PeerConnection {
 /// # Errors
 /// The system's error about a connection, or a reply that does not follow the protocol.
 pub fn run(load: &PeerLoad) -> io::Result<PeerReport> {
-    let chooser = KeyChooser::new(load.skew, load.ask.population(&load.data)).map_err(io::Error::other)?;
+    let chooser = KeyChooser::new(load.skew, load.workload.population(&load.data)).map_err(io::Error::other)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let mut lanes = (0..load.connections.max(1))
+    let mut connections = (0..load.connections.max(1))
         .map(|_| PeerConnection::open(load))
         .collect::<io::Result<Vec<PeerConnection>>>()?;
     let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-    for (index, lane) in (0..).zip(&lanes) {
-        match &lane.line {
+    for (index, connection) in (0..).zip(&connections) {
+        match &connection.line {
             PeerSocket::Tcp(stream) => epoll::add(&epoll, stream, epoll::EventData::new_u64(index), flags)?,
             PeerSocket::Udp(socket) => epoll::add(&epoll, socket, epoll::EventData::new_u64(index), flags)?,
         }
@@ -397,38 +408,38 @@ pub fn run(load: &PeerLoad) -> io::Result<PeerReport> {
         begun: Instant::now(),
         scratch: protocol::PeerBuffers::default(),
     };
-    for lane in &mut lanes {
-        run.send_batch(lane)?;
+    for connection in &mut connections {
+        run.send_batch(connection)?;
     }
-    run_until_answered(&mut run, &mut lanes, &epoll)?;
+    run_until_answered(&mut run, &mut connections, &epoll)?;
     Ok(run.report())
 }
 
 /// Goes on until the time is over and all is answered.
 fn run_until_answered(
     run: &mut PeerRun<'_>,
-    lanes: &mut [PeerConnection],
+    connections: &mut [PeerConnection],
     epoll: &impl std::os::fd::AsFd,
 ) -> io::Result<()> {
-    let mut events = Vec::with_capacity(lanes.len());
+    let mut events = Vec::with_capacity(connections.len());
     let mut buffer = vec![0; 256 << 10];
-    let mut looked_ns = 0;
+    let mut checked_ns = 0;
     loop {
         events.clear();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), Some(&now))?;
         for event in &events {
-            let Some(lane) = lanes.get_mut(event.data.u64() as usize) else { continue };
-            lane.flush()?;
-            run.receive(lane, &mut buffer)?;
+            let Some(connection) = connections.get_mut(event.data.u64() as usize) else { continue };
+            connection.flush()?;
+            run.receive(connection, &mut buffer)?;
         }
         let now_ns = run.now_ns();
-        if run.load.speech.is_datagram() && now_ns - looked_ns > PEER_DATAGRAM_TIMEOUT.as_nanos() as u64 / 4 {
-            looked_ns = now_ns;
-            run.resend_lost(lanes)?;
+        if run.load.speech.is_datagram() && now_ns - checked_ns > PEER_DATAGRAM_TIMEOUT.as_nanos() as u64 / 4 {
+            checked_ns = now_ns;
+            run.resend_lost(connections)?;
         }
         if now_ns >= run.end_ns {
-            if lanes.iter().all(|lane| lane.under_way.is_empty()) {
+            if connections.iter().all(|connection| connection.under_way.is_empty()) {
                 return Ok(());
             }
             if now_ns - run.end_ns > PEER_REPLY_TIMEOUT.as_nanos() as u64 {
@@ -445,33 +456,34 @@ fn run_until_answered(
 pub fn fill(load: &PeerLoad) -> io::Result<Duration> {
     let begun = Instant::now();
     let speech = load.speech.over_tcp();
-    let mut lane = PeerConnection::open(&PeerLoad { speech, ..load.clone() })?;
+    let mut connection = PeerConnection::open(&PeerLoad { speech, ..load.clone() })?;
     let mut scratch = protocol::PeerBuffers::default();
     let (total, mut next, mut answered) = (PeerWorkload::items(&load.data), 0, 0);
     let mut buffer = vec![0; 64 << 10];
     while answered < total {
-        lane.out.drain(..lane.sent);
-        lane.sent = 0;
-        while next < total && lane.out.len() < PEER_FILL_BYTES && next - answered < 10_000 {
-            PeerWorkload::write_item(speech, &load.data, next, &mut lane.out, &mut scratch);
+        connection.out.drain(..connection.sent);
+        connection.sent = 0;
+        while next < total && connection.out.len() < PEER_FILL_BYTES && next - answered < 10_000 {
+            PeerWorkload::write_item(speech, &load.data, next, &mut connection.out, &mut scratch);
             next += 1;
         }
-        lane.flush()?;
-        match lane.line.read(&mut buffer) {
+        connection.flush()?;
+        match connection.line.read(&mut buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(len) => lane.come.extend_from_slice(buffer.get(..len).unwrap_or_default()),
+            Ok(len) => connection.come.extend_from_slice(buffer.get(..len).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
             Err(error) => return Err(error),
         }
         let mut used = 0;
-        while let Some((reply, bytes)) = protocol::read_reply_frame(speech, lane.come.get(used..).unwrap_or_default())?
+        while let Some((reply, bytes)) =
+            protocol::read_reply_frame(speech, connection.come.get(used..).unwrap_or_default())?
         {
             if let PeerReply::Error(text) = reply {
                 return Err(io::Error::other(format!("a record was refused: {}", String::from_utf8_lossy(text))));
             }
             (used, answered) = (used + bytes, answered + 1);
         }
-        lane.come.drain(..used);
+        connection.come.drain(..used);
     }
     Ok(begun.elapsed())
 }

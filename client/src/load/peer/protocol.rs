@@ -125,15 +125,15 @@ impl PeerWorkload {
     }
 
     /// The record that key `at` of a request asks for.
-    fn member(asked: &PeerRequest, at: usize, data: &Data) -> u64 {
-        if at == 0 { asked.id } else { keys::mix64(asked.seed.wrapping_add(at as u64)) % data.records.max(1) }
+    fn member(request: &PeerRequest, at: usize, data: &Data) -> u64 {
+        if at == 0 { request.id } else { keys::mix64(request.seed.wrapping_add(at as u64)) % data.records.max(1) }
     }
 
     pub(super) fn write(
         &self,
         speech: PeerProtocol,
         data: &Data,
-        asked: &PeerRequest,
+        request: &PeerRequest,
         out: &mut Vec<u8>,
         scratch: &mut PeerBuffers,
     ) {
@@ -147,7 +147,7 @@ impl PeerWorkload {
                     _ => out.extend_from_slice(b"get"),
                 }
                 for at in 0..*count {
-                    data.write_record_key(PeerWorkload::member(asked, at, data), key);
+                    data.write_record_key(PeerWorkload::member(request, at, data), key);
                     if speech == PeerProtocol::Redis {
                         push_bulk(out, key);
                     } else {
@@ -160,24 +160,24 @@ impl PeerWorkload {
                 }
             }
             PeerWorkload::Get(_) | PeerWorkload::Set | PeerWorkload::Mixed(_) => {
-                if asked.expects_miss {
-                    data.write_missing_key(asked.id, key);
+                if request.expects_miss {
+                    data.write_missing_key(request.id, key);
                 } else {
-                    data.write_record_key(asked.id, key);
+                    data.write_record_key(request.id, key);
                 }
-                match asked.verb {
+                match request.verb {
                     PeerVerb::Get => push_key_command(speech, "GET", key, out),
                     PeerVerb::Delete if speech == PeerProtocol::Redis => push_key_command(speech, "DEL", key, out),
                     PeerVerb::Delete => push_key_command(speech, "DELETE", key, out),
                     PeerVerb::Set => {
                         // The value is as it was filled, so that a result computed from the records stays what it was.
-                        write_value(asked.id, Data::first_salt(asked.id), data.value_len_of(asked.id), value);
+                        write_value(request.id, Data::first_salt(request.id), data.value_len_of(request.id), value);
                         push_set(speech, key, value, out);
                     }
                 }
             }
             PeerWorkload::ServerCode { words, more, class } => {
-                data.write_key_of(*class, asked.id, key);
+                data.write_key_of(*class, request.id, key);
                 out.extend_from_slice(format!("*{}\r\n", words.len() + 2 + more.len()).as_bytes());
                 words.iter().for_each(|word| push_bulk(out, word));
                 push_bulk(out, b"1");
@@ -191,10 +191,10 @@ impl PeerWorkload {
     pub(super) fn read<'b>(
         &self,
         speech: PeerProtocol,
-        asked: &PeerRequest,
+        request: &PeerRequest,
         bytes: &'b [u8],
     ) -> io::Result<Option<(PeerReply<'b>, usize)>> {
-        match (asked.verb, speech) {
+        match (request.verb, speech) {
             (PeerVerb::Get, PeerProtocol::Memcached | PeerProtocol::MemcachedUdp) => read_values(bytes),
             _ => read_reply_frame(speech, bytes),
         }
@@ -205,38 +205,38 @@ impl PeerWorkload {
         &self,
         speech: PeerProtocol,
         data: &Data,
-        asked: &PeerRequest,
+        request: &PeerRequest,
         body: &[u8],
         scratch: &mut PeerBuffers,
     ) -> bool {
         let redis = speech == PeerProtocol::Redis;
         match self {
-            PeerWorkload::Set | PeerWorkload::Mixed(_) if asked.verb == PeerVerb::Set => {
+            PeerWorkload::Set | PeerWorkload::Mixed(_) if request.verb == PeerVerb::Set => {
                 body == if redis { &b"+OK\r\n"[..] } else { b"STORED\r\n" }
             }
-            PeerWorkload::Set | PeerWorkload::Mixed(_) if asked.verb == PeerVerb::Delete => {
+            PeerWorkload::Set | PeerWorkload::Mixed(_) if request.verb == PeerVerb::Delete => {
                 let there = if redis { &b":1\r\n"[..] } else { b"DELETED\r\n" };
                 let not_there = if redis { &b":0\r\n"[..] } else { b"NOT_FOUND\r\n" };
-                body == if asked.expects_miss { not_there } else { there }
+                body == if request.expects_miss { not_there } else { there }
             }
-            PeerWorkload::Mixed(_) if asked.expects_miss => body == if redis { &b"$-1\r\n"[..] } else { b"END\r\n" },
+            PeerWorkload::Mixed(_) if request.expects_miss => body == if redis { &b"$-1\r\n"[..] } else { b"END\r\n" },
             PeerWorkload::Set | PeerWorkload::Mixed(_) => {
-                PeerWorkload::Get(1).is_right(speech, data, asked, body, scratch)
+                PeerWorkload::Get(1).is_right(speech, data, request, body, scratch)
             }
             PeerWorkload::Get(count) => {
                 let mut rest = body;
                 (0..*count).all(|at| {
-                    let id = PeerWorkload::member(asked, at, data);
+                    let id = PeerWorkload::member(request, at, data);
                     let Some((value, left)) = next_value(speech, *count > 1 && at == 0, rest) else { return false };
                     rest = left;
                     value.len() == data.value_len_of(id) && check_value(id, value)
                 })
             }
             PeerWorkload::ServerCode { class: Class::InvokeGet, .. } => {
-                next_value(speech, false, body).is_some_and(|(value, _)| check_value(asked.id, value))
+                next_value(speech, false, body).is_some_and(|(value, _)| check_value(request.id, value))
             }
             PeerWorkload::ServerCode { class: Class::Chain, .. } => {
-                let last = (1..data.depth.max(1)).fold(asked.id, |id, _| data.next_link(id));
+                let last = (1..data.depth.max(1)).fold(request.id, |id, _| data.next_link(id));
                 data.write_link(last, &mut scratch.value, &mut scratch.key);
                 next_value(speech, false, body).is_some_and(|(value, _)| value == scratch.value)
             }

@@ -34,9 +34,9 @@ fn answer(speech: PeerProtocol, data: &Data, ids: &[u64]) -> Vec<u8> {
     out
 }
 
-fn drawn(ask: &PeerWorkload, data: &Data) -> PeerRequest {
-    let chooser = KeyChooser::new(Skew::Uniform, ask.population(data)).unwrap();
-    ask.draw(data, &chooser, &mut SmallRng::seed_from_u64(5))
+fn drawn(workload: &PeerWorkload, data: &Data) -> PeerRequest {
+    let chooser = KeyChooser::new(Skew::Uniform, workload.population(data)).unwrap();
+    workload.draw(data, &chooser, &mut SmallRng::seed_from_u64(5))
 }
 
 #[test]
@@ -45,24 +45,24 @@ fn replies_are_read_whole_or_not_at_all() {
     for speech in [PeerProtocol::Memcached, PeerProtocol::Redis] {
         for ids in [&[7u64][..], &[1, 2, 3]] {
             let whole = answer(speech, &data, ids);
-            let ask = PeerWorkload::Get(ids.len());
-            let asked = drawn(&ask, &data);
+            let workload = PeerWorkload::Get(ids.len());
+            let request = drawn(&workload, &data);
             for cut in 0..whole.len() {
                 assert!(
-                    ask.read(speech, &asked, &whole[..cut]).unwrap().is_none(),
+                    workload.read(speech, &request, &whole[..cut]).unwrap().is_none(),
                     "{speech:?}: {cut} of {}",
                     whole.len()
                 );
             }
             let more = [&whole[..], b"more"].concat();
-            assert_eq!(ask.read(speech, &asked, &more).unwrap(), Some((PeerReply::Value(&whole), whole.len())));
+            assert_eq!(workload.read(speech, &request, &more).unwrap(), Some((PeerReply::Value(&whole), whole.len())));
         }
     }
     for (speech, text) in [(PeerProtocol::Memcached, "SERVER_ERROR no\r\n"), (PeerProtocol::Redis, "-ERR no\r\n")] {
-        let asked = drawn(&PeerWorkload::Get(1), &data);
-        let (reply, len) = PeerWorkload::Get(1).read(speech, &asked, text.as_bytes()).unwrap().unwrap();
+        let request = drawn(&PeerWorkload::Get(1), &data);
+        let (reply, len) = PeerWorkload::Get(1).read(speech, &request, text.as_bytes()).unwrap().unwrap();
         assert!(matches!(reply, PeerReply::Error(_)) && len == text.len());
-        assert!(PeerWorkload::Get(1).read(speech, &asked, b"\x01junk\r\n").is_err());
+        assert!(PeerWorkload::Get(1).read(speech, &request, b"\x01junk\r\n").is_err());
     }
 }
 
@@ -123,32 +123,32 @@ fn every_reply_is_counted_and_wrong_ones_are_found() {
 #[test]
 fn a_call_names_its_key_and_a_chain_ends_where_it_should() {
     let data = data();
-    let ask = PeerWorkload::ServerCode {
+    let workload = PeerWorkload::ServerCode {
         words: vec![b"FCALL".to_vec(), b"chain".to_vec()],
         more: vec![b"8".to_vec()],
         class: Class::Chain,
     };
     let (mut out, mut scratch) = (Vec::new(), protocol::PeerBuffers::default());
-    let asked = drawn(&ask, &data);
-    ask.write(PeerProtocol::Redis, &data, &asked, &mut out, &mut scratch);
+    let request = drawn(&workload, &data);
+    workload.write(PeerProtocol::Redis, &data, &request, &mut out, &mut scratch);
     assert!(out.starts_with(b"*5\r\n$5\r\nFCALL\r\n$5\r\nchain\r\n$1\r\n1\r\n$30\r\nc"));
     assert!(out.ends_with(b"$1\r\n8\r\n"));
-    assert!(!ask.is_right(PeerProtocol::Redis, &data, &asked, b"$2\r\nno\r\n", &mut scratch));
+    assert!(!workload.is_right(PeerProtocol::Redis, &data, &request, b"$2\r\nno\r\n", &mut scratch));
 }
 
 #[test]
 fn a_pools_mix_has_its_sizes_and_asks_for_what_is_not_there() {
     let plan: crate::load::Plan = "etc".parse().unwrap();
     let data = plan.data(1, 1000);
-    let ask = PeerWorkload::Mixed(plan.mix);
-    let chooser = KeyChooser::new(Skew::Uniform, ask.population(&data)).unwrap();
+    let workload = PeerWorkload::Mixed(plan.mix);
+    let chooser = KeyChooser::new(Skew::Uniform, workload.population(&data)).unwrap();
     let mut rng = SmallRng::seed_from_u64(9);
     let (mut scratch, mut met) = (protocol::PeerBuffers::default(), std::collections::BTreeMap::new());
     for _ in 0..4000 {
-        let asked = ask.draw(&data, &chooser, &mut rng);
+        let request = workload.draw(&data, &chooser, &mut rng);
         for speech in [PeerProtocol::Memcached, PeerProtocol::Redis] {
             let mut out = Vec::new();
-            ask.write(speech, &data, &asked, &mut out, &mut scratch);
+            workload.write(speech, &data, &request, &mut out, &mut scratch);
             let text = String::from_utf8_lossy(&out).into_owned();
             let words: Vec<&str> = text.split([' ', '\r']).collect();
             let (verb, key) = if speech == PeerProtocol::Redis {
@@ -169,10 +169,10 @@ fn a_pools_mix_has_its_sizes_and_asks_for_what_is_not_there() {
                 // A record's value is checked as that of any get is.
                 _ => continue,
             };
-            let (reply, len) = ask.read(speech, &asked, right).unwrap().unwrap();
+            let (reply, len) = workload.read(speech, &request, right).unwrap().unwrap();
             assert!(reply == PeerReply::Value(right) && len == right.len());
-            assert!(ask.is_right(speech, &data, &asked, right, &mut scratch), "{text:?}");
-            assert!(!ask.is_right(speech, &data, &asked, b"+NO\r\n", &mut scratch));
+            assert!(workload.is_right(speech, &data, &request, right, &mut scratch), "{text:?}");
+            assert!(!workload.is_right(speech, &data, &request, b"+NO\r\n", &mut scratch));
         }
     }
     for redis in [false, true] {

@@ -57,7 +57,7 @@ impl MemcachedContext<'_> {
                         return (RecordUpdate::Keep(Err(NOT_NUMERIC)), record.marks());
                     };
                     self.rewrites(record.value().len());
-                    let (marks, flags) = (marks_after_add(&record, &value), record.flags());
+                    let (marks, flags) = (marks_of_sum(&record, &value), record.flags());
                     let expires_at_ms = record.expires_at_ms();
                     (RecordUpdate::Put { value, flags, expires_at_ms, answer: Ok((sum, false)) }, marks)
                 }
@@ -90,7 +90,7 @@ pub(super) fn add_to_value(old: &[u8], delta: u64, up: bool) -> Option<(u64, Upd
 
 /// The marks that stay after an increment. memcached overwrites an old value if the new one is not longer, else it
 /// makes a new item.
-pub(super) fn marks_after_add(record: &RecordRef<'_>, value: &UpdateValue<'_>) -> RecordMarks {
+pub(super) fn marks_of_sum(record: &RecordRef<'_>, value: &UpdateValue<'_>) -> RecordMarks {
     let len: usize = value.parts().iter().map(|part| part.len()).sum();
     if len <= record.value().len() { record.marks() } else { RecordMarks::default() }
 }

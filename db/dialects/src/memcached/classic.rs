@@ -52,7 +52,7 @@ impl<'w> MemcachedContext<'w> {
             TextRequest::Stats(words) => {
                 let before = out.len();
                 stats::stats(self, words, StatWriter::text(out));
-                return self.tells(out.len() - before);
+                return self.read_whole(out.len() - before);
             }
             TextRequest::Version => {
                 out.extend_from_slice(b"VERSION ");
@@ -79,7 +79,7 @@ impl<'w> MemcachedContext<'w> {
     /// Appends a record, if there is one. Returns false after an error, which ends the list without an end line.
     #[inline]
     pub(super) fn get(&self, key: &[u8], hash: u64, cas: bool, exptime: Option<i32>, out: &mut Vec<u8>) -> bool {
-        match self.look(key, hash, exptime.map(i64::from)) {
+        match self.look_up(key, hash, exptime.map(i64::from)) {
             Ok(Some((record, number))) => {
                 push_value(&record, cas.then_some(number), out);
                 record.note_fetched();
@@ -95,7 +95,7 @@ impl<'w> MemcachedContext<'w> {
 
     /// Reads a record and its CAS number; with `exptime` it gets a new time of expiry, and a new number.
     #[inline]
-    pub(super) fn look<'s>(&'s self, key: &[u8], hash: u64, exptime: Option<i64>) -> LookupResult<'s> {
+    pub(super) fn look_up<'s>(&'s self, key: &[u8], hash: u64, exptime: Option<i64>) -> LookupResult<'s> {
         let found = match exptime {
             None => {
                 let entry = self.reach(false)?;

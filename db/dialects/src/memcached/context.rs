@@ -96,7 +96,7 @@ impl<'w> MemcachedContext<'w> {
     }
 
     /// Notes that statistics of `bytes` were written.
-    pub(super) fn tells(&self, bytes: usize) {
+    pub(super) fn read_whole(&self, bytes: usize) {
         self.context.work((bytes / STATISTICS_PER_REQUEST_BYTES) as u64);
     }
 

@@ -5,7 +5,7 @@ use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, MetaCommand, MetaFlags, MetaRequest, TOO_LARGE};
 
 use super::answers::{self, NOT_NUMERIC, push_line, store_error_text};
-use super::arithmetic::{add_to_value, marks_after_add, write_number};
+use super::arithmetic::{add_to_value, marks_of_sum, write_number};
 use super::classic::writes;
 use super::context::MemcachedContext;
 use super::expiry::{expires_at_ms, remaining_s};
@@ -51,8 +51,8 @@ const NOT_FOUND: MetaCode = "NF";
 impl<'w> MemcachedContext<'w> {
     /// The answer for a value that was too long.
     pub(super) fn meta_too_large(&self, key: &[u8], base64: bool) -> MetaCode {
-        let mut room = [0; sandstorm_net::memcached::MAX_KEY_LEN];
-        let key = if base64 { decode_base64(key, &mut room) } else { Some(key) };
+        let mut buffer = [0; sandstorm_net::memcached::MAX_KEY_LEN];
+        let key = if base64 { decode_base64(key, &mut buffer) } else { Some(key) };
         let Some(key) = key else { return BAD_KEY };
         match self.reach(true) {
             Ok(entry) => {
@@ -66,9 +66,9 @@ impl<'w> MemcachedContext<'w> {
 
     /// Runs a meta command and appends its answer.
     pub(super) fn meta(&self, meta: &MetaRequest<'_>, hash: u64, out: &mut Vec<u8>) {
-        let mut room = [0; sandstorm_net::memcached::MAX_KEY_LEN];
+        let mut buffer = [0; sandstorm_net::memcached::MAX_KEY_LEN];
         let key = match meta.flags.base64 {
-            true => decode_base64(meta.key, &mut room),
+            true => decode_base64(meta.key, &mut buffer),
             false => Some(meta.key),
         };
         let Some(key) = key else {
@@ -317,7 +317,7 @@ impl<'w> MetaExecution<'w, '_> {
         let value = self.meta.block;
         self.work.context.bytes(value.len());
         let expires_at_ms = self.expires(flags.ttl.unwrap_or(0));
-        let fresh = |answer| RecordUpdate::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer };
+        let put = |answer| RecordUpdate::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer };
         let participant = self.work.context.participant;
         let (table, plain) = (&self.entry.table, RecordMarks::default());
         let stored = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
@@ -325,7 +325,7 @@ impl<'w> MetaExecution<'w, '_> {
             let wrong_cas =
                 found.is_some_and(|record| flags.cas.is_some_and(|cas| cas != self.number(record.version())));
             match (mode, found) {
-                (b'E', None) => (fresh(DONE), plain),
+                (b'E', None) => (put(DONE), plain),
                 (b'E', Some(_)) => (RecordUpdate::Keep(NOT_STORED), plain),
                 // For an append, a 0 is no condition; for a write, it matches no record.
                 (b'A' | b'P', Some(_)) if wrong_cas && flags.cas != Some(0) => (RecordUpdate::Keep(EXISTS), plain),
@@ -357,7 +357,7 @@ impl<'w> MetaExecution<'w, '_> {
                     let stale = RecordMarks { stale: true, sent: record.marks().sent, fetched: false };
                     (RecordUpdate::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer: DONE }, stale)
                 }
-                _ => (fresh(DONE), plain),
+                _ => (put(DONE), plain),
             }
         });
         match stored {
@@ -411,10 +411,10 @@ impl<'w> MetaExecution<'w, '_> {
             }
             let value = if flags.remove_value { b""[..].into() } else { UpdateValue::unchanged(&record) };
             self.work.rewrites(value.copied_bytes());
-            let kept = if flags.remove_value { 0 } else { record.flags() };
+            let new_flags = if flags.remove_value { 0 } else { record.flags() };
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
             let after = if flags.invalidate { RecordMarks { stale: true, sent: false, ..marks } } else { marks };
-            (RecordUpdate::Put { value, flags: kept, expires_at_ms, answer: DONE }, after)
+            (RecordUpdate::Put { value, flags: new_flags, expires_at_ms, answer: DONE }, after)
         });
         let (code, _) = marked.map_err(|error| self.work.refused(error))?;
         match code {
@@ -461,7 +461,7 @@ impl<'w> MetaExecution<'w, '_> {
             self.work.rewrites(record.value().len());
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
             let answer = Ok(item(false, record.expires_at_ms(), sum));
-            let marks = marks_after_add(&record, &value);
+            let marks = marks_of_sum(&record, &value);
             (RecordUpdate::Put { value, flags: record.flags(), expires_at_ms, answer }, marks)
         });
         let (changed, version) = changed.map_err(|error| self.work.refused(error))?;

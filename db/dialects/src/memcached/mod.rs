@@ -59,7 +59,7 @@ pub struct MemcachedSession {
     /// Wrong passwords.
     failures: u32,
     /// Whether any bytes have come.
-    heard: bool,
+    has_input: bool,
     /// Whether they were in the binary protocol.
     binary: bool,
     /// Whether SASL has begun.
@@ -92,7 +92,7 @@ impl MemcachedSession {
             table: (u64::MAX, 0),
             state: InputState::Requests,
             failures: 0,
-            heard: false,
+            has_input: false,
             binary: false,
             sasl_begun: false,
             counted: false,
@@ -131,13 +131,13 @@ impl MemcachedSession {
                 break;
             }
         }
-        (self.state, self.heard, self.binary) = (InputState::Requests, false, false);
+        (self.state, self.has_input, self.binary) = (InputState::Requests, false, false);
     }
 
     /// See [`super::ProtocolSession::run`].
     pub(crate) fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
-        if !self.heard && !input.is_empty() {
-            self.heard = true;
+        if !self.has_input && !input.is_empty() {
+            self.has_input = true;
             self.binary = input[0] == sandstorm_net::memcached::binary::MAGIC;
         }
         if self.identity.is_none() {

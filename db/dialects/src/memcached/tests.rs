@@ -9,7 +9,7 @@ use sandstorm_metrics::ServerMetrics;
 use sandstorm_store::{Epochs, Participant, StorageMode};
 
 /// The parts of a server that sessions need.
-pub(super) struct Place {
+pub(super) struct World {
     pub(super) directory: Arc<Directory>,
     participant: Participant,
     facts: ServerProperties,
@@ -22,13 +22,13 @@ pub(super) struct Client {
     pub(super) input: Vec<u8>,
 }
 
-impl Place {
-    /// A server with tenants `shop` and `guest`, each with a table `t`; the one of `shop` was granted to `guest`.
-    pub(super) fn new(access: GrantAccess) -> Place {
-        Place::with_options(access, DirectoryOptions::default())
+impl World {
+    /// A server with tenants `shop` and `granted`, each with a table `t`; the one of `shop` was granted to `granted`.
+    pub(super) fn new(access: GrantAccess) -> World {
+        World::with_options(access, DirectoryOptions::default())
     }
 
-    pub(super) fn with_options(access: GrantAccess, options: DirectoryOptions) -> Place {
+    pub(super) fn with_options(access: GrantAccess, options: DirectoryOptions) -> World {
         let epochs = Epochs::new();
         let directory = Directory::with_options(Arc::clone(&epochs), options);
         for tenant in ["shop", "guest"] {
@@ -43,7 +43,7 @@ impl Place {
             connections: 100,
             slow_us: 0,
         };
-        Place { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
+        World { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
     }
 
     /// A client at a port that is configured for a tenant, with a table of it.
@@ -71,8 +71,8 @@ impl Place {
     }
 
     /// The answers to a client's bytes, and the next action.
-    pub(super) fn hears(&self, client: &mut Client, said: &[u8]) -> (String, NextAction) {
-        client.input.extend_from_slice(said);
+    pub(super) fn send_bytes(&self, client: &mut Client, sent: &[u8]) -> (String, NextAction) {
+        client.input.extend_from_slice(sent);
         let (mut out, mut used, mut last) = (Vec::new(), 0, NextAction::Yield);
         self.context(|context| {
             while matches!(last, NextAction::Yield | NextAction::HandOver(_)) {
@@ -84,59 +84,66 @@ impl Place {
         (String::from_utf8_lossy(&out).into_owned(), last)
     }
 
-    pub(super) fn say(&self, client: &mut Client, said: &str) -> String {
-        self.hears(client, said.as_bytes()).0
+    pub(super) fn send_text(&self, client: &mut Client, sent: &str) -> String {
+        self.send_bytes(client, sent.as_bytes()).0
     }
 
-    pub(super) fn datagram(&self, client: &mut Client, said: &str) -> String {
+    pub(super) fn datagram(&self, client: &mut Client, sent: &str) -> String {
         let mut out = Vec::new();
-        self.context(|context| client.session.run_datagram(context, said.as_bytes(), &mut out));
+        self.context(|context| client.session.run_datagram(context, sent.as_bytes(), &mut out));
         String::from_utf8_lossy(&out).into_owned()
     }
 }
 
 #[test]
 fn what_is_done_to_a_granted_table_is_done_there() {
-    let place = Place::new(GrantAccess::ReadWrite);
-    let (mut owner, mut own) = (place.client("shop", "t"), place.client("guest", "t"));
-    let mut guest = place.client("guest", "shop/t");
-    assert_eq!(place.say(&mut guest, "mg a N30 v\r\n"), "VA 0 W\r\n\r\n");
+    let world = World::new(GrantAccess::ReadWrite);
+    let (mut owner, mut own) = (world.client("shop", "t"), world.client("guest", "t"));
+    let mut granted = world.client("guest", "shop/t");
+    assert_eq!(world.send_text(&mut granted, "mg a N30 v\r\n"), "VA 0 W\r\n\r\n");
     assert_eq!(
-        (place.say(&mut own, "mg a\r\n"), place.say(&mut owner, "mg a t\r\n")),
+        (world.send_text(&mut own, "mg a\r\n"), world.send_text(&mut owner, "mg a t\r\n")),
         ("EN\r\n".into(), "HD t30 Z\r\n".into())
     );
-    assert_eq!(place.say(&mut owner, "ms b 1 T10\r\nx\r\n"), "HD\r\n");
-    assert_eq!(place.say(&mut guest, "mg b R30 v\r\n"), "VA 1 W\r\nx\r\n");
-    assert_eq!(place.say(&mut guest, "mg b T100 v t\r\n"), "VA 1 t100 Z\r\nx\r\n");
-    assert_eq!(place.say(&mut owner, "mg b t\r\n"), "HD t100 Z\r\n");
+    assert_eq!(world.send_text(&mut owner, "ms b 1 T10\r\nx\r\n"), "HD\r\n");
+    assert_eq!(world.send_text(&mut granted, "mg b R30 v\r\n"), "VA 1 W\r\nx\r\n");
+    assert_eq!(world.send_text(&mut granted, "mg b T100 v t\r\n"), "VA 1 t100 Z\r\nx\r\n");
+    assert_eq!(world.send_text(&mut owner, "mg b t\r\n"), "HD t100 Z\r\n");
 }
 
 #[test]
 fn who_may_only_read_wins_nothing() {
-    let place = Place::new(GrantAccess::Read);
-    let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
-    assert_eq!(place.say(&mut owner, "ms a 1 T10\r\nx\r\n"), "HD\r\n");
-    assert_eq!(place.say(&mut guest, "mg a R30 v\r\n"), "VA 1\r\nx\r\n");
-    assert_eq!(place.say(&mut owner, "mg a R30 v\r\n"), "VA 1 W\r\nx\r\n", "his renewal was not taken from the owner");
+    let world = World::new(GrantAccess::Read);
+    let (mut owner, mut granted) = (world.client("shop", "t"), world.client("guest", "shop/t"));
+    assert_eq!(world.send_text(&mut owner, "ms a 1 T10\r\nx\r\n"), "HD\r\n");
+    assert_eq!(world.send_text(&mut granted, "mg a R30 v\r\n"), "VA 1\r\nx\r\n");
+    assert_eq!(
+        world.send_text(&mut owner, "mg a R30 v\r\n"),
+        "VA 1 W\r\nx\r\n",
+        "his renewal was not taken from the owner"
+    );
     for writes in ["mg a T5", "mg a N5", "gat 5 a", "gat 5 a b c", "touch a 5", "md a", "delete a", "flush_all", "ma a"]
     {
         let refused = "SERVER_ERROR the table was granted for reading only\r\n";
-        assert_eq!(place.say(&mut guest, &format!("{writes}\r\n")), refused, "{writes}");
+        assert_eq!(world.send_text(&mut granted, &format!("{writes}\r\n")), refused, "{writes}");
     }
 }
 
 #[test]
 fn an_error_takes_the_place_of_the_end_of_a_list() {
-    let place = Place::new(GrantAccess::Read);
-    let mut lost = place.client("shop", "nothing");
-    assert_eq!(place.say(&mut lost, "get a b c\r\nmn\r\n"), "SERVER_ERROR the tenant has no such table\r\nMN\r\n");
-    let mut client = place.client("shop", "t");
-    assert_eq!(place.say(&mut client, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let world = World::new(GrantAccess::Read);
+    let mut lost = world.client("shop", "nothing");
+    assert_eq!(
+        world.send_text(&mut lost, "get a b c\r\nmn\r\n"),
+        "SERVER_ERROR the tenant has no such table\r\nMN\r\n"
+    );
+    let mut client = world.client("shop", "t");
+    assert_eq!(world.send_text(&mut client, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
     let quotas = QuotaChanges { requests_per_s: Some(10), ..QuotaChanges::default() };
-    place.directory.set_quotas("shop", &quotas).expect("set");
+    world.directory.set_quotas("shop", &quotas).expect("set");
     for many in [100, 3000] {
         let (front, keys) = ("VALUE a 0 1\r\nx\r\n", " a".repeat(many));
-        let answer = place.say(&mut client, &format!("get{keys}\r\nmn\r\n"));
+        let answer = world.send_text(&mut client, &format!("get{keys}\r\nmn\r\n"));
         let rest = answer.trim_start_matches(front);
         assert_eq!(rest, "SERVER_ERROR quota requests_per_s: too many requests a second\r\nMN\r\n", "of {many}");
     }
@@ -144,85 +151,91 @@ fn an_error_takes_the_place_of_the_end_of_a_list() {
 
 #[test]
 fn blanks_of_an_endless_get_are_not_kept() {
-    let place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
-    assert_eq!(place.say(&mut client, "set b 0 0 1\r\nx\r\n"), "STORED\r\n");
-    assert_eq!(place.say(&mut client, &format!("get {}", "a ".repeat(2000))), "");
+    let world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
+    assert_eq!(world.send_text(&mut client, "set b 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(world.send_text(&mut client, &format!("get {}", "a ".repeat(2000))), "");
     for _ in 0..1000 {
-        assert_eq!(place.say(&mut client, &" ".repeat(1000)), "");
+        assert_eq!(world.send_text(&mut client, &" ".repeat(1000)), "");
         assert!(client.input.is_empty(), "{} bytes wait", client.input.len());
     }
-    assert_eq!(place.say(&mut client, " b   \r\nmn\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\nMN\r\n");
+    assert_eq!(world.send_text(&mut client, " b   \r\nmn\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\nMN\r\n");
 }
 
 #[test]
 fn a_port_speaks_for_whoever_has_the_name_now() {
-    let place = Place::new(GrantAccess::Read);
-    let (mut stream, mut wicket) = (place.client("guest", "t"), place.client("guest", "t"));
-    assert_eq!(place.say(&mut stream, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
-    assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
-    place.directory.delete_tenant("guest").expect("deleted");
-    let nobody =
+    let world = World::new(GrantAccess::Read);
+    let (mut stream, mut datagrams) = (world.client("guest", "t"), world.client("guest", "t"));
+    assert_eq!(world.send_text(&mut stream, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(world.datagram(&mut datagrams, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    world.directory.delete_tenant("guest").expect("deleted");
+    let unauthenticated =
         "SERVER_ERROR this port speaks for tenant \"guest\", which does not exist: sandstorm tenant create guest\r\n";
-    assert_eq!(place.datagram(&mut wicket, "get a b\r\n"), nobody);
+    assert_eq!(world.datagram(&mut datagrams, "get a b\r\n"), unauthenticated);
     assert_eq!(
-        place.hears(&mut stream, b"get a\r\n"),
-        (nobody.to_owned(), NextAction::Close),
+        world.send_bytes(&mut stream, b"get a\r\n"),
+        (unauthenticated.to_owned(), NextAction::Close),
         "a connection ends with its right"
     );
-    let mut stream = place.client("guest", "t");
-    assert_eq!(place.say(&mut stream, "get a\r\n"), nobody);
-    place.directory.create_tenant(NewTenant { open: true, ..NewTenant::named("guest") }).expect("a tenant");
-    place.directory.create_table("guest", NewTable::named("t")).expect("a table");
+    let mut stream = world.client("guest", "t");
+    assert_eq!(world.send_text(&mut stream, "get a\r\n"), unauthenticated);
+    world.directory.create_tenant(NewTenant { open: true, ..NewTenant::named("guest") }).expect("a tenant");
+    world.directory.create_table("guest", NewTable::named("t")).expect("a table");
     for _ in 0..2 {
-        assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "END\r\n");
-        assert_eq!(place.say(&mut stream, "get a\r\n"), "END\r\n");
+        assert_eq!(world.datagram(&mut datagrams, "get a\r\n"), "END\r\n");
+        assert_eq!(world.send_text(&mut stream, "get a\r\n"), "END\r\n");
     }
 }
 
 #[test]
 fn records_end_when_they_should() {
-    let mut place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
+    let mut world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
     let stored =
         ["set a 0 10 1\r\nx\r\n", "set b 0 10 1\r\nx\r\n", "ms c 1 T10\r\nx\r\n", "set d 0 1800000010 1\r\nx\r\n"];
-    stored.iter().for_each(|said| assert!(["STORED\r\n", "HD\r\n"].contains(&place.say(&mut client, said).as_str())));
-    place.now_ms += 9_999;
+    stored
+        .iter()
+        .for_each(|sent| assert!(["STORED\r\n", "HD\r\n"].contains(&world.send_text(&mut client, sent).as_str())));
+    world.now_ms += 9_999;
     let all = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nVALUE d 0 1\r\nx\r\nEND\r\n";
-    assert_eq!(place.say(&mut client, "get a b c d\r\n"), all);
-    place.now_ms += 1;
+    assert_eq!(world.send_text(&mut client, "get a b c d\r\n"), all);
+    world.now_ms += 1;
     let but_d = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nEND\r\n";
-    assert_eq!(place.say(&mut client, "get a b c d\r\n"), but_d, "a date is met; times from now are never cut short");
-    assert_eq!(place.say(&mut client, "gat 10 b\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
-    place.now_ms += 1;
-    assert_eq!(place.say(&mut client, "get a b c d\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
     assert_eq!(
-        place.say(&mut client, "touch a 10\r\nadd a 0 0 1\r\ny\r\nincr c 1\r\n"),
+        world.send_text(&mut client, "get a b c d\r\n"),
+        but_d,
+        "a date is met; times from now are never cut short"
+    );
+    assert_eq!(world.send_text(&mut client, "gat 10 b\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
+    world.now_ms += 1;
+    assert_eq!(world.send_text(&mut client, "get a b c d\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(
+        world.send_text(&mut client, "touch a 10\r\nadd a 0 0 1\r\ny\r\nincr c 1\r\n"),
         "NOT_FOUND\r\nSTORED\r\nNOT_FOUND\r\n"
     );
-    assert_eq!(place.say(&mut client, "touch b -1\r\nget b\r\n"), "TOUCHED\r\nEND\r\n");
+    assert_eq!(world.send_text(&mut client, "touch b -1\r\nget b\r\n"), "TOUCHED\r\nEND\r\n");
 }
 
 #[test]
 fn a_flush_comes_when_its_delay_is_over() {
-    let mut place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
+    let mut world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
     assert_eq!(
-        place.say(&mut client, "set a 0 0 1\r\nx\r\nflush_all 10\r\nget a\r\n"),
+        world.send_text(&mut client, "set a 0 0 1\r\nx\r\nflush_all 10\r\nget a\r\n"),
         "STORED\r\nOK\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
     );
-    place.now_ms += 10_000;
-    assert_eq!(place.say(&mut client, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
-    place.now_ms += 1;
-    assert_eq!(place.say(&mut client, "get a\r\nset a 0 0 1\r\ny\r\n"), "END\r\nSTORED\r\n");
-    place.now_ms += 100_000;
+    world.now_ms += 10_000;
+    assert_eq!(world.send_text(&mut client, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    world.now_ms += 1;
+    assert_eq!(world.send_text(&mut client, "get a\r\nset a 0 0 1\r\ny\r\n"), "END\r\nSTORED\r\n");
+    world.now_ms += 100_000;
     assert_eq!(
-        place.say(&mut client, "get a\r\nflush_all 10\r\nflush_all\r\nset a 0 0 1\r\nz\r\n"),
+        world.send_text(&mut client, "get a\r\nflush_all 10\r\nflush_all\r\nset a 0 0 1\r\nz\r\n"),
         "VALUE a 0 1\r\ny\r\nEND\r\nOK\r\nOK\r\nSTORED\r\n"
     );
-    place.now_ms += 100_000;
+    world.now_ms += 100_000;
     assert_eq!(
-        place.say(&mut client, "get a\r\n"),
+        world.send_text(&mut client, "get a\r\n"),
         "VALUE a 0 1\r\nz\r\nEND\r\n",
         "the later flush took the place of the earlier"
     );
@@ -230,14 +243,14 @@ fn a_flush_comes_when_its_delay_is_over() {
 
 #[test]
 fn copies_of_a_large_value_leave_others_their_turn() {
-    let place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
+    let world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
     let large = format!("set a 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000));
-    assert_eq!(place.say(&mut client, &large), "STORED\r\n");
+    assert_eq!(world.send_text(&mut client, &large), "STORED\r\n");
     for (command, least) in [("gat 0 a\r\n", 450), ("append a 0 0 1\r\nx\r\n", 900)] {
-        let (said, mut out) = (command.repeat(10), Vec::new());
-        place.context(|context| {
-            let (used, next) = client.session.run(context, said.as_bytes(), &mut out);
+        let (sent, mut out) = (command.repeat(10), Vec::new());
+        world.context(|context| {
+            let (used, next) = client.session.run(context, sent.as_bytes(), &mut out);
             assert_eq!((used, next), (command.len(), NextAction::Yield), "{command}");
             assert!(context.requests.get() > least, "it costs its tenant more than a small one");
         });
@@ -246,37 +259,37 @@ fn copies_of_a_large_value_leave_others_their_turn() {
 
 #[test]
 fn a_new_time_or_mark_for_a_large_value_does_not_copy_it() {
-    let place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
+    let world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
     let large = format!("set a 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000));
-    assert_eq!(place.say(&mut client, &large), "STORED\r\n");
+    assert_eq!(world.send_text(&mut client, &large), "STORED\r\n");
     for command in ["touch a 0\r\n", "mg a T0\r\n", "md a I\r\n"] {
-        let (said, mut out) = (command.repeat(10), Vec::new());
-        place.context(|context| {
-            let (used, _) = client.session.run(context, said.as_bytes(), &mut out);
-            assert_eq!(used, said.len(), "{command}: all at once");
+        let (sent, mut out) = (command.repeat(10), Vec::new());
+        world.context(|context| {
+            let (used, _) = client.session.run(context, sent.as_bytes(), &mut out);
+            assert_eq!(used, sent.len(), "{command}: all at once");
             assert!(context.requests.get() < 100, "{command}: {} requests' work", context.requests.get());
         });
     }
     assert_eq!(
-        place.say(&mut client, "get a\r\n"),
+        world.send_text(&mut client, "get a\r\n"),
         format!("VALUE a 0 1000000\r\n{}\r\nEND\r\n", "v".repeat(1_000_000))
     );
 }
 
 #[test]
 fn a_flush_that_comes_due_costs_the_tenant_what_it_takes() {
-    let mut place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
+    let mut world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
     for number in 0..1_000 {
-        assert_eq!(place.say(&mut client, &format!("set a{number} 0 0 1\r\nx\r\n")), "STORED\r\n");
+        assert_eq!(world.send_text(&mut client, &format!("set a{number} 0 0 1\r\nx\r\n")), "STORED\r\n");
     }
-    assert_eq!(place.say(&mut client, "flush_all 10\r\n"), "OK\r\n");
+    assert_eq!(world.send_text(&mut client, "flush_all 10\r\n"), "OK\r\n");
     let mut works = || {
         let mut out = Vec::new();
-        place.now_ms += 5_001;
+        world.now_ms += 5_001;
         let mut worked = 0;
-        place.context(|context| {
+        world.context(|context| {
             assert_eq!(client.session.run(context, b"get a1\r\n", &mut out).0, 8);
             worked = context.work_done();
         });
@@ -290,20 +303,20 @@ fn a_flush_that_comes_due_costs_the_tenant_what_it_takes() {
 
 #[test]
 fn a_write_costs_its_tenant_what_it_evicts() {
-    let place = Place::new(GrantAccess::Read);
+    let world = World::new(GrantAccess::Read);
     let table = NewTable { mode: StorageMode::Cache, quota_bytes: Some(4 << 20), ..NewTable::named("cache") };
-    place.directory.create_table("shop", table).expect("a table");
-    let mut client = place.client("shop", "cache");
+    world.directory.create_table("shop", table).expect("a table");
+    let mut client = world.client("shop", "cache");
     for number in 0..50_000 {
-        assert_eq!(place.say(&mut client, &format!("set small{number} 0 0 10\r\n0123456789\r\n")), "STORED\r\n");
+        assert_eq!(world.send_text(&mut client, &format!("set small{number} 0 0 10\r\n0123456789\r\n")), "STORED\r\n");
     }
     let (large, mut out) = (format!("set large 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000)), Vec::new());
-    place.context(|context| {
+    world.context(|context| {
         assert_eq!(client.session.run(context, large.as_bytes(), &mut out).0, large.len());
         let (requests, worked) = (context.requests.get(), context.work_done());
         assert!(worked > 1000 && worked > requests, "{worked} for {requests}");
     });
-    place.context(|context| {
+    world.context(|context| {
         assert_eq!(client.session.run(context, b"get large\r\n", &mut out).0, 11);
         assert_eq!(context.work_done(), context.requests.get(), "others do not pay for it");
     });
@@ -311,55 +324,58 @@ fn a_write_costs_its_tenant_what_it_evicts() {
 
 #[test]
 fn emptying_a_table_and_statistics_cost_their_tenant_what_they_take() {
-    let place = Place::new(GrantAccess::Read);
-    let (mut text, mut binary) = (place.client("shop", "t"), place.client("shop", "t"));
+    let world = World::new(GrantAccess::Read);
+    let (mut text, mut binary) = (world.client("shop", "t"), world.client("shop", "t"));
     let frame = |op: u8| [&[0x80, op][..], &[0; 22]].concat();
     let texts = [(&b"flush_all\r\n"[..], 50), (b"flush_all noreply\r\n", 50), (b"stats\r\n", 20)];
-    let texts = texts.map(|(said, least)| (false, said.to_vec(), least));
+    let texts = texts.map(|(sent, least)| (false, sent.to_vec(), least));
     let frames = [(0x08, 50), (0x18, 50), (0x10, 20)].map(|(op, least)| (true, frame(op), least));
-    for (is_binary, said, least) in texts.into_iter().chain(frames) {
+    for (is_binary, sent, least) in texts.into_iter().chain(frames) {
         let client = if is_binary { &mut binary } else { &mut text };
-        place.context(|context| {
+        world.context(|context| {
             let (mut used, mut out) = (0, Vec::new());
-            while used < said.len() {
-                used += client.session.run(context, &said[used..], &mut out).0;
+            while used < sent.len() {
+                used += client.session.run(context, &sent[used..], &mut out).0;
             }
-            assert!(context.work_done() >= least, "{} for {said:?}", context.work_done());
+            assert!(context.work_done() >= least, "{} for {sent:?}", context.work_done());
         });
     }
 }
 
 #[test]
 fn a_datagram_is_answered_whole_or_has_an_end() {
-    let place = Place::new(GrantAccess::Read);
-    let (mut stream, mut wicket) = (place.client("shop", "t"), place.client("shop", "t"));
+    let world = World::new(GrantAccess::Read);
+    let (mut stream, mut datagrams) = (world.client("shop", "t"), world.client("shop", "t"));
     let stores = |key: &str, len: usize| format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
     let value = |key: &str, len: usize| format!("VALUE {key} 0 {len}\r\n{}\r\n", "v".repeat(len));
     let keys: Vec<_> = (0..200).map(|number| format!("k{number}")).collect();
-    keys.iter().for_each(|key| assert_eq!(place.say(&mut stream, &stores(key, 1000)), "STORED\r\n"));
+    keys.iter().for_each(|key| assert_eq!(world.send_text(&mut stream, &stores(key, 1000)), "STORED\r\n"));
     for (key, len) in [("a", 70_000), ("large", 300_000)] {
-        assert_eq!(place.say(&mut stream, &stores(key, len)), "STORED\r\n");
+        assert_eq!(world.send_text(&mut stream, &stores(key, len)), "STORED\r\n");
     }
     let two = format!("{}END\r\n", value("a", 70_000)).repeat(2);
-    assert!(place.datagram(&mut wicket, "get a\r\nget a\r\n") == two);
+    assert!(world.datagram(&mut datagrams, "get a\r\nget a\r\n") == two);
     let all: String = keys.iter().map(|key| value(key, 1000)).collect();
-    assert!(place.datagram(&mut wicket, &format!("get {}\r\n", keys.join(" "))) == format!("{all}END\r\n"));
+    assert!(world.datagram(&mut datagrams, &format!("get {}\r\n", keys.join(" "))) == format!("{all}END\r\n"));
     let append = "append large 0 0 0\r\n\r\n";
-    assert_eq!(place.datagram(&mut wicket, &append.repeat(3)), "STORED\r\n".repeat(3));
+    assert_eq!(world.datagram(&mut datagrams, &append.repeat(3)), "STORED\r\n".repeat(3));
     let too_much = "SERVER_ERROR out of memory writing get response\r\n";
-    assert_eq!(place.datagram(&mut wicket, &append.repeat(200)), too_much);
-    assert_eq!(place.datagram(&mut wicket, "mn\r\n"), "MN\r\n", "the next one begins anew");
+    assert_eq!(world.datagram(&mut datagrams, &append.repeat(200)), too_much);
+    assert_eq!(world.datagram(&mut datagrams, "mn\r\n"), "MN\r\n", "the next one begins anew");
 }
 
 #[test]
 fn only_its_owner_empties_a_table() {
-    let place = Place::new(GrantAccess::ReadWrite);
-    let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
-    assert_eq!(place.say(&mut guest, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let world = World::new(GrantAccess::ReadWrite);
+    let (mut owner, mut granted) = (world.client("shop", "t"), world.client("guest", "shop/t"));
+    assert_eq!(world.send_text(&mut granted, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
     for flush in ["flush_all\r\n", "flush_all 5\r\n"] {
-        assert_eq!(place.say(&mut guest, flush), "SERVER_ERROR only a table's owner may empty it\r\n");
+        assert_eq!(world.send_text(&mut granted, flush), "SERVER_ERROR only a table's owner may empty it\r\n");
     }
-    assert_eq!(place.say(&mut owner, "get a\r\nflush_all\r\nget a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\nOK\r\nEND\r\n");
+    assert_eq!(
+        world.send_text(&mut owner, "get a\r\nflush_all\r\nget a\r\n"),
+        "VALUE a 0 1\r\nx\r\nEND\r\nOK\r\nEND\r\n"
+    );
 }
 
 #[test]
@@ -375,12 +391,12 @@ fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
 
 #[test]
 fn http_ends_a_connection_before_what_follows_it_is_run() {
-    let place = Place::new(GrantAccess::Read);
+    let world = World::new(GrantAccess::Read);
     for first in ["POST / HTTP/1.1", "GET / HTTP/1.1", "PUT /x HTTP/1.0", "OPTIONS * HTTP/1.1"] {
-        let mut client = place.client("shop", "t");
-        let said = format!("{first}\r\nset stolen 0 0 1\r\nx\r\n");
-        assert_eq!(place.hears(&mut client, said.as_bytes()), (String::new(), NextAction::Close), "{first}");
-        let mut other = place.client("shop", "t");
-        assert_eq!(place.say(&mut other, "get stolen\r\n"), "END\r\n", "{first}");
+        let mut client = world.client("shop", "t");
+        let sent = format!("{first}\r\nset stolen 0 0 1\r\nx\r\n");
+        assert_eq!(world.send_bytes(&mut client, sent.as_bytes()), (String::new(), NextAction::Close), "{first}");
+        let mut other = world.client("shop", "t");
+        assert_eq!(world.send_text(&mut other, "get stolen\r\n"), "END\r\n", "{first}");
     }
 }

@@ -1,6 +1,8 @@
 //! Commands on several bits of a value at once: BITOP, BITPOS, BITFIELD.
 
-use super::command_call::{CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
+use super::arguments::{is_word, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX};
 use crate::limits::bits::{BITFIELD_OPS, BITOP_BYTES, BITOP_KEYS};
 use sandstorm_store::limits::MAX_VALUE_BYTES;
 use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, is_word, lossy_text, parse_integer};
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::CommandCall;
 use super::commands::COMMANDS;
+use super::errors::{CommandError, CommandResult, SYNTAX};
 use crate::limits::redis::{CLIENTS_PER_REQUEST, MAX_CLIENTS_LISTED};
 use sandstorm_accounts::{ClientList, RedisClientEntry};
 
@@ -14,8 +16,8 @@ const BAD_ID: &str = "ERR Invalid client ID";
 /// The description of a connection, in one line.
 fn describe_client(client: &RedisClientEntry, user: &str, now_ms: u64, out: &mut String) {
     use std::fmt::Write as _;
-    let said = client.said.lock().clone();
-    let stands = said.state;
+    let attributes = client.attributes.lock().clone();
+    let status = attributes.state;
     let (addr, laddr) = match client.addresses {
         Some((from, to)) => (from.to_string(), to.to_string()),
         None => ("0.0.0.0:0".to_owned(), "0.0.0.0:0".to_owned()),
@@ -28,16 +30,16 @@ fn describe_client(client: &RedisClientEntry, user: &str, now_ms: u64, out: &mut
          qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={command} \
          user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
-        lossy_text(&said.name),
+        lossy_text(&attributes.name),
         now_ms.saturating_sub(client.since_ms) / 1000,
         now_ms.saturating_sub(client.last_active_ms.load(Relaxed)) / 1000,
-        if stands.queued >= 0 { "x" } else { "N" },
-        stands.database,
-        stands.queued,
-        stands.watches,
-        if stands.resp3 { 3 } else { 2 },
-        lossy_text(&said.library.0),
-        lossy_text(&said.library.1),
+        if status.queued >= 0 { "x" } else { "N" },
+        status.database,
+        status.queued,
+        status.watches,
+        if status.resp3 { 3 } else { 2 },
+        lossy_text(&attributes.library.0),
+        lossy_text(&attributes.library.1),
     );
 }
 
@@ -63,14 +65,14 @@ fn reply_clients(call: &mut CommandCall<'_, '_>, shown: &[Arc<RedisClientEntry>]
 }
 
 pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    call.state.tell();
+    call.state.publish_status();
     let id = call.state.id();
     let own = call.view()?.tenant.usage.clients.of(id);
     reply_clients(call, own.as_slice())
 }
 
 pub(super) fn list(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    call.state.tell();
+    call.state.publish_status();
     let clients = &call.view()?.tenant.usage.clients;
     let shown = match call.rest(2) {
         [] => all_clients(clients)?,
@@ -99,8 +101,8 @@ fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
 /// An address of a filter; none: the argument is no address, so no connection has it.
 type AddressFilter = Option<SocketAddr>;
 
-fn parse_address(said: &[u8]) -> AddressFilter {
-    std::str::from_utf8(said).ok()?.parse().ok()
+fn parse_address(attributes: &[u8]) -> AddressFilter {
+    std::str::from_utf8(attributes).ok()?.parse().ok()
 }
 
 /// The connections that are to be killed.

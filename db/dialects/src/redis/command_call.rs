@@ -1,51 +1,17 @@
 //! One running command: its arguments, its context, and the writer of its answer.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use sandstorm_net::resp::RespWriter;
 
+use super::arguments::parse_integer;
+use super::errors::{CommandError, CommandResult, NO_AUTH, NOT_AN_INTEGER, OVER_RATE};
 use super::session_state::RedisSessionState;
 use super::stripe_locks::StripeLocks;
 use crate::CommandContext;
 use sandstorm_catalog::{AccessError, TableEntry, TenantView};
-use sandstorm_store::{EpochGuard, RecordRef, RecordTable, RecordUpdate, StoreError};
+use sandstorm_store::{EpochGuard, RecordRef, RecordTable, RecordUpdate};
 
-/// The result of a command: its answer is written, or this error is to be.
-pub(super) type CommandResult = Result<(), CommandError>;
-
-/// An error's text, with its code for programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CommandError(pub(super) Cow<'static, str>);
-
-impl From<&'static str> for CommandError {
-    fn from(text: &'static str) -> CommandError {
-        CommandError(Cow::Borrowed(text))
-    }
-}
-
-impl From<String> for CommandError {
-    fn from(text: String) -> CommandError {
-        CommandError(Cow::Owned(text))
-    }
-}
-
-impl From<StoreError> for CommandError {
-    fn from(error: StoreError) -> CommandError {
-        match error {
-            StoreError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
-            StoreError::NoMemory | StoreError::ReclaimPressure => format!("OOM {error}").into(),
-            StoreError::ValueTooLarge => TOO_LONG.into(),
-            other => format!("ERR {other}").into(),
-        }
-    }
-}
-
-pub(super) const SYNTAX: &str = "ERR syntax error";
-pub(super) const NO_KEY: &str = "ERR no such key";
-pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 const NO_TABLE: &str = "ERR there is no table to use: SELECT one, or make one (`sandstorm table create`)";
 
 /// The arguments of a handler.
@@ -55,7 +21,7 @@ pub(super) struct CommandCall<'c, 'w> {
     pub(super) view: Option<&'w Arc<TenantView>>,
     pub(super) state: &'c mut RedisSessionState,
     /// Locked stripes, which exclude other writers: for a transaction, or a command on several keys.
-    pub(super) held: Option<&'c mut StripeLocks<'w>>,
+    pub(super) locked: Option<&'c mut StripeLocks<'w>>,
     /// The command's name first; the number of arguments matches its arity.
     pub(super) args: &'c [&'c [u8]],
     pub(super) reply: RespWriter<'c>,
@@ -172,8 +138,8 @@ impl<'c, 'w> CommandCall<'c, 'w> {
             }
             change
         };
-        let done = match self.held.as_deref_mut().map(|held| held.of(table)) {
-            Some(Some(held)) => held.update(hash, key, now_ms, f),
+        let done = match self.locked.as_deref_mut().map(|locked| locked.of(table)) {
+            Some(Some(locked)) => locked.update(hash, key, now_ms, f),
             // While some are locked, no further one may be waited for.
             Some(None) => return Err("ERR a table that the transaction did not name".into()),
             None => table.update(self.context.participant, hash, key, now_ms, f),
@@ -181,8 +147,6 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         Ok(done?.0)
     }
 }
-
-pub(super) const OVER_RATE: &str = "OVERQUOTA the tenant is over its quota requests_per_s: try again later";
 
 /// The error of a connection without an identity: it has shown no token, or its port's tenant does not exist.
 pub(super) fn no_auth_error(call: &CommandCall<'_, '_>) -> CommandError {
@@ -203,25 +167,4 @@ pub(super) fn reach_table(view: &TenantView, id: u64, write: bool) -> Result<&Ta
         AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
         AccessError::Unknown => NO_TABLE.into(),
     })
-}
-
-/// A whole number as Redis reads it: no plus, no leading zeros, no spaces.
-pub(super) fn parse_integer(text: &[u8]) -> Option<i64> {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let canonical = match digits {
-        [b'0'] => text.len() == 1,
-        [b'1'..=b'9', rest @ ..] => rest.len() < 19 && rest.iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    canonical.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
-}
-
-/// Whether a word equals `meant`, ignoring case.
-pub(super) fn is_word(word: &[u8], meant: &str) -> bool {
-    word.eq_ignore_ascii_case(meant.as_bytes())
-}
-
-/// Bytes as text, for messages.
-pub(super) fn lossy_text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -2,11 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text};
-use super::{
-    bits, connection, expiry, functions, info, introspect, keys, lcs, numbers, server, settings, strings, transactions,
-    unsupported,
-};
+use super::arguments::is_word;
+use super::errors::{CommandError, unknown_subcommand};
 use crate::limits::redis::{QUICK_ARGS, QUICK_BYTES};
 
 /// Changes records.
@@ -45,7 +42,6 @@ pub(super) struct RedisCommandSpec {
     pub(super) group: &'static str,
     /// The version of Redis that introduced it.
     pub(super) since: &'static str,
-    pub(super) run: fn(&mut CommandCall<'_, '_>) -> CommandResult,
     pub(super) summary: &'static str,
 }
 
@@ -153,11 +149,6 @@ pub(super) fn arity_error(spec: &RedisCommandSpec, args: &[&[u8]]) -> Option<Com
     }
 }
 
-pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> CommandError {
-    let word = lossy_text(&word[..word.len().min(128)]);
-    format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into()
-}
-
 /// Slots of the index of commands: a few times as many as there are commands.
 const INDEX_SLOTS: usize = 512;
 
@@ -165,11 +156,11 @@ const INDEX_SLOTS: usize = 512;
 static INDEX: LazyLock<[u8; INDEX_SLOTS]> = LazyLock::new(|| {
     let mut index = [0; INDEX_SLOTS];
     for (number, spec) in (1u8..).zip(COMMANDS) {
-        let mut place = hash_slot(spec.name.as_bytes());
-        while index[place] != 0 {
-            place = (place + 1) % INDEX_SLOTS;
+        let mut slot = hash_slot(spec.name.as_bytes());
+        while index[slot] != 0 {
+            slot = (slot + 1) % INDEX_SLOTS;
         }
-        index[place] = number;
+        index[slot] = number;
     }
     index
 });
@@ -184,17 +175,115 @@ pub(super) fn find(name: &[u8]) -> Option<&'static RedisCommandSpec> {
     if name.len() > 16 {
         return None;
     }
-    let mut place = hash_slot(name);
+    let mut slot = hash_slot(name);
     loop {
-        let spec = COMMANDS.get(usize::from(INDEX[place]).checked_sub(1)?)?;
+        let spec = COMMANDS.get(usize::from(INDEX[slot]).checked_sub(1)?)?;
         if name.eq_ignore_ascii_case(spec.name.as_bytes()) {
             return Some(spec);
         }
-        place = (place + 1) % INDEX_SLOTS;
+        slot = (slot + 1) % INDEX_SLOTS;
     }
 }
 
-macro_rules! commands {
+/// All commands, one a line. The table of their properties is made of the lines here, and that of their handlers in
+/// `dispatch`, which is above all handlers: handlers may use this file.
+#[rustfmt::skip]
+macro_rules! command_rows {
+    ($table:ident) => {
+        $table! {
+            "get" 2 [READONLY FAST] 1 1 1 "string" "1.0.0" strings::get "The value of a key.";
+            "set" -3 [WRITE DENYOOM] 1 1 1 "string" "1.0.0" strings::set "Stores a value, on conditions and with an expiry if wished.";
+            "setnx" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" strings::setnx "Stores a value if there is none.";
+            "setex" 4 [WRITE DENYOOM] 1 1 1 "string" "2.0.0" strings::setex "Stores a value that expires in so many seconds.";
+            "psetex" 4 [WRITE DENYOOM] 1 1 1 "string" "2.6.0" strings::psetex "Stores a value that expires in so many milliseconds.";
+            "getset" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" strings::getset "Stores a value and tells the old one.";
+            "getdel" 2 [WRITE FAST] 1 1 1 "string" "6.2.0" strings::getdel "Tells a value and deletes it.";
+            "getex" -2 [WRITE FAST] 1 1 1 "string" "6.2.0" strings::getex "Tells a value and sets or clears its expiry.";
+            "mget" -2 [READONLY FAST] 1 -1 1 "string" "1.0.0" strings::mget "The values of several keys.";
+            "mset" -3 [WRITE DENYOOM ATOMIC] 1 -1 2 "string" "1.0.1" strings::mset "Stores several values at once.";
+            "msetnx" -3 [WRITE DENYOOM ATOMIC] 1 -1 2 "string" "1.0.1" strings::msetnx "Stores several values if none of the keys is there.";
+            "append" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "2.0.0" strings::append "Adds bytes at the end of a value.";
+            "strlen" 2 [READONLY FAST] 1 1 1 "string" "2.2.0" strings::strlen "The length of a value.";
+            "getrange" 4 [READONLY] 1 1 1 "string" "2.4.0" strings::getrange "A part of a value.";
+            "substr" 4 [READONLY] 1 1 1 "string" "1.0.0" strings::getrange "A part of a value.";
+            "setrange" 4 [WRITE DENYOOM] 1 1 1 "string" "2.2.0" strings::setrange "Writes over a part of a value.";
+            "incr" 2 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::incr "Adds one to a number.";
+            "decr" 2 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::decr "Takes one from a number.";
+            "incrby" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::incrby "Adds to a number.";
+            "decrby" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::decrby "Takes from a number.";
+            "incrbyfloat" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "2.6.0" numbers::incrbyfloat "Adds to a number with a fraction.";
+            "getbit" 3 [READONLY FAST] 1 1 1 "bitmap" "2.2.0" numbers::getbit "A bit of a value.";
+            "setbit" 4 [WRITE DENYOOM] 1 1 1 "bitmap" "2.2.0" numbers::setbit "Sets or clears a bit of a value.";
+            "bitcount" -2 [READONLY] 1 1 1 "bitmap" "2.6.0" numbers::bitcount "How many bits of a value are set.";
+            "bitpos" -3 [READONLY] 1 1 1 "bitmap" "2.8.7" bits::bitpos "The first bit of a value that is set, or clear.";
+            "bitop" -4 [WRITE DENYOOM ATOMIC] 2 -1 1 "bitmap" "2.6.0" bits::bitop "Combines values bit by bit into another.";
+            "bitfield" -2 [WRITE DENYOOM] 1 1 1 "bitmap" "3.2.0" bits::bitfield "Reads and writes numbers of any width in a value.";
+            "bitfield_ro" -2 [READONLY FAST] 1 1 1 "bitmap" "6.0.0" bits::bitfield_ro "Reads numbers of any width in a value.";
+            "lcs" -3 [READONLY] 1 2 1 "string" "7.0.0" lcs::lcs "The longest common subsequence of two short values.";
+            "del" -2 [WRITE] 1 -1 1 "generic" "1.0.0" keys::del "Deletes keys.";
+            "unlink" -2 [WRITE FAST] 1 -1 1 "generic" "4.0.0" keys::del "Deletes keys.";
+            "exists" -2 [READONLY FAST] 1 -1 1 "generic" "1.0.0" keys::exists "How many of the keys are there.";
+            "touch" -2 [READONLY FAST] 1 -1 1 "generic" "3.2.1" keys::exists "Reads keys, which keeps them in a cache.";
+            "expire" -3 [WRITE FAST] 1 1 1 "generic" "1.0.0" expiry::expire "Has a key expire in so many seconds.";
+            "pexpire" -3 [WRITE FAST] 1 1 1 "generic" "2.6.0" expiry::pexpire "Has a key expire in so many milliseconds.";
+            "expireat" -3 [WRITE FAST] 1 1 1 "generic" "1.2.0" expiry::expireat "Has a key expire at a second since 1970.";
+            "pexpireat" -3 [WRITE FAST] 1 1 1 "generic" "2.6.0" expiry::pexpireat "Has a key expire at a millisecond since 1970.";
+            "ttl" 2 [READONLY FAST] 1 1 1 "generic" "1.0.0" expiry::ttl "In how many seconds a key expires.";
+            "pttl" 2 [READONLY FAST] 1 1 1 "generic" "2.6.0" expiry::pttl "In how many milliseconds a key expires.";
+            "expiretime" 2 [READONLY FAST] 1 1 1 "generic" "7.0.0" expiry::expiretime "At which second since 1970 a key expires.";
+            "pexpiretime" 2 [READONLY FAST] 1 1 1 "generic" "7.0.0" expiry::pexpiretime "At which millisecond since 1970 a key expires.";
+            "persist" 2 [WRITE FAST] 1 1 1 "generic" "2.2.0" expiry::persist "Has a key never expire.";
+            "type" 2 [READONLY FAST] 1 1 1 "generic" "1.0.0" keys::type_of "What is stored under a key: a string.";
+            "rename" 3 [WRITE ATOMIC] 1 2 1 "generic" "1.0.0" keys::rename "Moves a value to another key.";
+            "renamenx" 3 [WRITE FAST ATOMIC] 1 2 1 "generic" "1.0.0" keys::renamenx "Moves a value to another key if that is free.";
+            "copy" -3 [WRITE DENYOOM ATOMIC] 1 2 1 "generic" "6.2.0" keys::copy "Copies a value to another key.";
+            "randomkey" 1 [READONLY] 0 0 0 "generic" "1.0.0" keys::randomkey "Some key of the table.";
+            "scan" -2 [READONLY] 0 0 0 "generic" "2.8.0" keys::scan "The keys of the table, a few at a time.";
+            "keys" 2 [READONLY] 0 0 0 "generic" "1.0.0" keys::keys "All keys that match a pattern, of a small table.";
+            "object" -2 [READONLY CONTAINER] 2 2 1 "generic" "2.2.3" keys::object "How a value is stored.";
+            "memory" -2 [READONLY CONTAINER] 0 0 0 "server" "4.0.0" keys::memory "How much memory a key takes.";
+            "wait" 3 [] 0 0 0 "generic" "3.0.0" server::wait "How many replicas have all writes: none.";
+            "dbsize" 1 [READONLY FAST] 0 0 0 "server" "1.0.0" keys::dbsize "How many keys there are.";
+            "flushdb" -1 [WRITE WHOLE_TABLE] 0 0 0 "server" "1.0.0" keys::flushdb "Empties the table.";
+            "flushall" -1 [WRITE ALL_TABLES] 0 0 0 "server" "1.0.0" keys::flushall "Empties all of the tenant's tables.";
+            "auth" -2 [FAST NO_AUTH] 0 0 0 "connection" "1.0.0" connection::auth "Shows a tenant's name and token.";
+            "hello" -1 [FAST NO_AUTH] 0 0 0 "connection" "6.0.0" connection::hello "Agrees on a version of the protocol.";
+            "select" 2 [FAST] 0 0 0 "connection" "1.0.0" connection::select "Uses another table.";
+            "ping" -1 [FAST] 0 0 0 "connection" "1.0.0" connection::ping "Answers.";
+            "echo" 2 [FAST] 0 0 0 "connection" "1.0.0" connection::echo "Answers what was said.";
+            "quit" -1 [FAST NO_AUTH] 0 0 0 "connection" "1.0.0" connection::quit "Ends the connection.";
+            "reset" 1 [FAST NO_AUTH] 0 0 0 "connection" "6.2.0" connection::reset "Makes the connection as it was at first.";
+            "client" -2 [CONTAINER] 0 0 0 "connection" "2.4.0" connection::client "About the connection.";
+            "multi" 1 [FAST] 0 0 0 "transactions" "1.2.0" transactions::multi "Begins a transaction.";
+            "exec" 1 [] 0 0 0 "transactions" "1.2.0" queued::exec "Runs a transaction.";
+            "discard" 1 [FAST] 0 0 0 "transactions" "2.0.0" transactions::discard "Drops a transaction.";
+            "watch" -2 [FAST] 1 -1 1 "transactions" "2.2.0" transactions::watch "Lets a transaction run only if the keys stay as they are.";
+            "unwatch" 1 [FAST] 0 0 0 "transactions" "2.2.0" transactions::unwatch "Forgets what is watched.";
+            "fcall" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
+            "fcall_ro" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
+            "function" -2 [CONTAINER] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
+            "script" -2 [CONTAINER] 0 0 0 "scripting" "2.6.0" unsupported::script "About scripts, of which there are none.";
+            "info" -1 [] 0 0 0 "server" "1.0.0" info::info "About the server, in sections.";
+            "config" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.0.0" settings::config "Settings that tools ask for and set.";
+            "command" -1 [CONTAINER] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
+            "slowlog" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.2.12" server::slowlog "The tenant's commands that took long.";
+            "debug" -2 [ADMIN] 0 0 0 "server" "1.0.0" server::debug "Refused.";
+            "cluster" -2 [] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+            "readonly" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+            "readwrite" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+            "asking" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+            "latency" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.8.13" unsupported::latency "What is monitored of latency: nothing.";
+            "module" -2 [ADMIN CONTAINER] 0 0 0 "server" "4.0.0" unsupported::module "Lists modules, of which there are none.";
+            "acl" -2 [ADMIN] 0 0 0 "server" "6.0.0" server::acl "Who the connection acts for.";
+            "role" 1 [FAST] 0 0 0 "server" "2.8.12" server::role "A master without replicas.";
+            "time" 1 [FAST] 0 0 0 "server" "2.6.0" server::time "The server's time.";
+            "lastsave" 1 [FAST] 0 0 0 "server" "1.0.0" server::lastsave "When the server began.";
+        }
+    };
+}
+pub(super) use command_rows;
+
+macro_rules! specs {
     ($($name:literal $arity:literal [$($flag:ident)*] $first:literal $last:literal $step:literal
        $group:literal $since:literal $family:ident::$run:ident $summary:literal;)*) => {
         &[$(RedisCommandSpec {
@@ -206,103 +295,13 @@ macro_rules! commands {
             step: $step,
             group: $group,
             since: $since,
-            run: $family::$run,
             summary: $summary,
         }),*]
     };
 }
 
 /// All commands.
-#[rustfmt::skip]
-pub(super) static COMMANDS: &[RedisCommandSpec] = commands! {
-    "get" 2 [READONLY FAST] 1 1 1 "string" "1.0.0" strings::get "The value of a key.";
-    "set" -3 [WRITE DENYOOM] 1 1 1 "string" "1.0.0" strings::set "Stores a value, on conditions and with an expiry if wished.";
-    "setnx" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" strings::setnx "Stores a value if there is none.";
-    "setex" 4 [WRITE DENYOOM] 1 1 1 "string" "2.0.0" strings::setex "Stores a value that expires in so many seconds.";
-    "psetex" 4 [WRITE DENYOOM] 1 1 1 "string" "2.6.0" strings::psetex "Stores a value that expires in so many milliseconds.";
-    "getset" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" strings::getset "Stores a value and tells the old one.";
-    "getdel" 2 [WRITE FAST] 1 1 1 "string" "6.2.0" strings::getdel "Tells a value and deletes it.";
-    "getex" -2 [WRITE FAST] 1 1 1 "string" "6.2.0" strings::getex "Tells a value and sets or clears its expiry.";
-    "mget" -2 [READONLY FAST] 1 -1 1 "string" "1.0.0" strings::mget "The values of several keys.";
-    "mset" -3 [WRITE DENYOOM ATOMIC] 1 -1 2 "string" "1.0.1" strings::mset "Stores several values at once.";
-    "msetnx" -3 [WRITE DENYOOM ATOMIC] 1 -1 2 "string" "1.0.1" strings::msetnx "Stores several values if none of the keys is there.";
-    "append" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "2.0.0" strings::append "Adds bytes at the end of a value.";
-    "strlen" 2 [READONLY FAST] 1 1 1 "string" "2.2.0" strings::strlen "The length of a value.";
-    "getrange" 4 [READONLY] 1 1 1 "string" "2.4.0" strings::getrange "A part of a value.";
-    "substr" 4 [READONLY] 1 1 1 "string" "1.0.0" strings::getrange "A part of a value.";
-    "setrange" 4 [WRITE DENYOOM] 1 1 1 "string" "2.2.0" strings::setrange "Writes over a part of a value.";
-    "incr" 2 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::incr "Adds one to a number.";
-    "decr" 2 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::decr "Takes one from a number.";
-    "incrby" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::incrby "Adds to a number.";
-    "decrby" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::decrby "Takes from a number.";
-    "incrbyfloat" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "2.6.0" numbers::incrbyfloat "Adds to a number with a fraction.";
-    "getbit" 3 [READONLY FAST] 1 1 1 "bitmap" "2.2.0" numbers::getbit "A bit of a value.";
-    "setbit" 4 [WRITE DENYOOM] 1 1 1 "bitmap" "2.2.0" numbers::setbit "Sets or clears a bit of a value.";
-    "bitcount" -2 [READONLY] 1 1 1 "bitmap" "2.6.0" numbers::bitcount "How many bits of a value are set.";
-    "bitpos" -3 [READONLY] 1 1 1 "bitmap" "2.8.7" bits::bitpos "The first bit of a value that is set, or clear.";
-    "bitop" -4 [WRITE DENYOOM ATOMIC] 2 -1 1 "bitmap" "2.6.0" bits::bitop "Combines values bit by bit into another.";
-    "bitfield" -2 [WRITE DENYOOM] 1 1 1 "bitmap" "3.2.0" bits::bitfield "Reads and writes numbers of any width in a value.";
-    "bitfield_ro" -2 [READONLY FAST] 1 1 1 "bitmap" "6.0.0" bits::bitfield_ro "Reads numbers of any width in a value.";
-    "lcs" -3 [READONLY] 1 2 1 "string" "7.0.0" lcs::lcs "The longest common subsequence of two short values.";
-    "del" -2 [WRITE] 1 -1 1 "generic" "1.0.0" keys::del "Deletes keys.";
-    "unlink" -2 [WRITE FAST] 1 -1 1 "generic" "4.0.0" keys::del "Deletes keys.";
-    "exists" -2 [READONLY FAST] 1 -1 1 "generic" "1.0.0" keys::exists "How many of the keys are there.";
-    "touch" -2 [READONLY FAST] 1 -1 1 "generic" "3.2.1" keys::exists "Reads keys, which keeps them in a cache.";
-    "expire" -3 [WRITE FAST] 1 1 1 "generic" "1.0.0" expiry::expire "Has a key expire in so many seconds.";
-    "pexpire" -3 [WRITE FAST] 1 1 1 "generic" "2.6.0" expiry::pexpire "Has a key expire in so many milliseconds.";
-    "expireat" -3 [WRITE FAST] 1 1 1 "generic" "1.2.0" expiry::expireat "Has a key expire at a second since 1970.";
-    "pexpireat" -3 [WRITE FAST] 1 1 1 "generic" "2.6.0" expiry::pexpireat "Has a key expire at a millisecond since 1970.";
-    "ttl" 2 [READONLY FAST] 1 1 1 "generic" "1.0.0" expiry::ttl "In how many seconds a key expires.";
-    "pttl" 2 [READONLY FAST] 1 1 1 "generic" "2.6.0" expiry::pttl "In how many milliseconds a key expires.";
-    "expiretime" 2 [READONLY FAST] 1 1 1 "generic" "7.0.0" expiry::expiretime "At which second since 1970 a key expires.";
-    "pexpiretime" 2 [READONLY FAST] 1 1 1 "generic" "7.0.0" expiry::pexpiretime "At which millisecond since 1970 a key expires.";
-    "persist" 2 [WRITE FAST] 1 1 1 "generic" "2.2.0" expiry::persist "Has a key never expire.";
-    "type" 2 [READONLY FAST] 1 1 1 "generic" "1.0.0" keys::type_of "What is stored under a key: a string.";
-    "rename" 3 [WRITE ATOMIC] 1 2 1 "generic" "1.0.0" keys::rename "Moves a value to another key.";
-    "renamenx" 3 [WRITE FAST ATOMIC] 1 2 1 "generic" "1.0.0" keys::renamenx "Moves a value to another key if that is free.";
-    "copy" -3 [WRITE DENYOOM ATOMIC] 1 2 1 "generic" "6.2.0" keys::copy "Copies a value to another key.";
-    "randomkey" 1 [READONLY] 0 0 0 "generic" "1.0.0" keys::randomkey "Some key of the table.";
-    "scan" -2 [READONLY] 0 0 0 "generic" "2.8.0" keys::scan "The keys of the table, a few at a time.";
-    "keys" 2 [READONLY] 0 0 0 "generic" "1.0.0" keys::keys "All keys that match a pattern, of a small table.";
-    "object" -2 [READONLY CONTAINER] 2 2 1 "generic" "2.2.3" keys::object "How a value is stored.";
-    "memory" -2 [READONLY CONTAINER] 0 0 0 "server" "4.0.0" keys::memory "How much memory a key takes.";
-    "wait" 3 [] 0 0 0 "generic" "3.0.0" server::wait "How many replicas have all writes: none.";
-    "dbsize" 1 [READONLY FAST] 0 0 0 "server" "1.0.0" keys::dbsize "How many keys there are.";
-    "flushdb" -1 [WRITE WHOLE_TABLE] 0 0 0 "server" "1.0.0" keys::flushdb "Empties the table.";
-    "flushall" -1 [WRITE ALL_TABLES] 0 0 0 "server" "1.0.0" keys::flushall "Empties all of the tenant's tables.";
-    "auth" -2 [FAST NO_AUTH] 0 0 0 "connection" "1.0.0" connection::auth "Shows a tenant's name and token.";
-    "hello" -1 [FAST NO_AUTH] 0 0 0 "connection" "6.0.0" connection::hello "Agrees on a version of the protocol.";
-    "select" 2 [FAST] 0 0 0 "connection" "1.0.0" connection::select "Uses another table.";
-    "ping" -1 [FAST] 0 0 0 "connection" "1.0.0" connection::ping "Answers.";
-    "echo" 2 [FAST] 0 0 0 "connection" "1.0.0" connection::echo "Answers what was said.";
-    "quit" -1 [FAST NO_AUTH] 0 0 0 "connection" "1.0.0" connection::quit "Ends the connection.";
-    "reset" 1 [FAST NO_AUTH] 0 0 0 "connection" "6.2.0" connection::reset "Makes the connection as it was at first.";
-    "client" -2 [CONTAINER] 0 0 0 "connection" "2.4.0" connection::client "About the connection.";
-    "multi" 1 [FAST] 0 0 0 "transactions" "1.2.0" transactions::multi "Begins a transaction.";
-    "exec" 1 [] 0 0 0 "transactions" "1.2.0" transactions::exec "Runs a transaction.";
-    "discard" 1 [FAST] 0 0 0 "transactions" "2.0.0" transactions::discard "Drops a transaction.";
-    "watch" -2 [FAST] 1 -1 1 "transactions" "2.2.0" transactions::watch "Lets a transaction run only if the keys stay as they are.";
-    "unwatch" 1 [FAST] 0 0 0 "transactions" "2.2.0" transactions::unwatch "Forgets what is watched.";
-    "fcall" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
-    "fcall_ro" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
-    "function" -2 [CONTAINER] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
-    "script" -2 [CONTAINER] 0 0 0 "scripting" "2.6.0" unsupported::script "About scripts, of which there are none.";
-    "info" -1 [] 0 0 0 "server" "1.0.0" info::info "About the server, in sections.";
-    "config" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.0.0" settings::config "Settings that tools ask for and set.";
-    "command" -1 [CONTAINER] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
-    "slowlog" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.2.12" server::slowlog "The tenant's commands that took long.";
-    "debug" -2 [ADMIN] 0 0 0 "server" "1.0.0" server::debug "Refused.";
-    "cluster" -2 [] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-    "readonly" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-    "readwrite" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-    "asking" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-    "latency" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.8.13" unsupported::latency "What is monitored of latency: nothing.";
-    "module" -2 [ADMIN CONTAINER] 0 0 0 "server" "4.0.0" unsupported::module "Lists modules, of which there are none.";
-    "acl" -2 [ADMIN] 0 0 0 "server" "6.0.0" server::acl "Who the connection acts for.";
-    "role" 1 [FAST] 0 0 0 "server" "2.8.12" server::role "A master without replicas.";
-    "time" 1 [FAST] 0 0 0 "server" "2.6.0" server::time "The server's time.";
-    "lastsave" 1 [FAST] 0 0 0 "server" "1.0.0" server::lastsave "When the server began.";
-};
+pub(super) static COMMANDS: &[RedisCommandSpec] = command_rows!(specs);
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,8 @@
 //! Commands about the connection itself: its identity, its table, its name.
 
-use super::command_call::{
-    CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, lossy_text, no_auth_error, parse_integer,
-};
-use super::commands::unknown_subcommand;
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::{CommandCall, no_auth_error};
+use super::errors::{CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::session_state::ReplyMode;
 use super::{clients, tracking};
 use crate::ConnectionIdentity;
@@ -194,7 +193,7 @@ pub(super) fn client(call: &mut CommandCall<'_, '_>) -> CommandResult {
             call.reply.integer(0);
         }
         (b"PAUSE" | b"UNPAUSE", _) => return Err("ERR clients of other tenants would wait, too: not here".into()),
-        (b"GETREDIR", 2) => call.reply.integer(if call.state.tracked.how.is_some() { 0 } else { -1 }),
+        (b"GETREDIR", 2) => call.reply.integer(if call.state.tracked.options.is_some() { 0 } else { -1 }),
         (b"TRACKING", 3..) => tracking::tracking(call)?,
         (b"TRACKINGINFO", 2) => tracking::info(call)?,
         (b"CACHING", 3) => tracking::caching(call)?,

@@ -1,8 +1,8 @@
 //! Commands on the expiry of a record.
 
-use super::command_call::{
-    CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, is_word, lossy_text, parse_integer,
-};
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandError, CommandResult, NOT_AN_INTEGER};
 use sandstorm_store::{RecordRef, RecordUpdate, UpdateValue};
 
 /// The unit and base of a time.
@@ -40,8 +40,8 @@ impl ExpiryUnit {
 
     /// The moment of a write's argument, as the store has it: the first millisecond in which the record is absent.
     pub(super) fn at_ms(self, call: &CommandCall<'_, '_>, number: usize, name: &str) -> Result<u64, CommandError> {
-        let said = parse_integer(call.arg(number)).ok_or(NOT_AN_INTEGER)?;
-        let moment = (said > 0).then(|| self.unix_ms(said, call.clock_ms())).flatten();
+        let attributes = parse_integer(call.arg(number)).ok_or(NOT_AN_INTEGER)?;
+        let moment = (attributes > 0).then(|| self.unix_ms(attributes, call.clock_ms())).flatten();
         let moment = moment.and_then(|moment| u64::try_from(moment).ok()).map(stored_ms);
         moment.ok_or_else(|| format!("ERR invalid expire time in '{name}' command").into())
     }
@@ -89,9 +89,9 @@ fn parse_conditions(call: &CommandCall<'_, '_>) -> Result<ExpiryConditions, Comm
 
 fn expire_as(call: &mut CommandCall<'_, '_>, kind: ExpiryUnit, name: &str) -> CommandResult {
     let when = parse_conditions(call)?;
-    let said = call.integer(2)?;
+    let attributes = call.integer(2)?;
     let now_ms = call.clock_ms();
-    let Some(moment) = kind.unix_ms(said, now_ms) else {
+    let Some(moment) = kind.unix_ms(attributes, now_ms) else {
         return Err(format!("ERR invalid expire time in '{name}' command").into());
     };
     let at_ms = u64::try_from(moment).unwrap_or(0);

@@ -7,7 +7,9 @@ use sandstorm_api::redis::encode;
 use sandstorm_net::resp::RespWriter;
 use sandstorm_net::rpc::RpcStatus;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text, parse_integer};
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandError, CommandResult};
 use super::glob::GlobPattern;
 use crate::InvocationResult;
 use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
@@ -85,7 +87,7 @@ pub(super) fn answer(ended: &InvocationResult<'_>, reply: &mut RespWriter<'_>) {
 pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>, otherwise: &'static str) -> CommandResult {
     match call.rest(2) {
         [] => Ok(()),
-        [how] if is_word(how, "ASYNC") || is_word(how, "SYNC") => Ok(()),
+        [options] if is_word(options, "ASYNC") || is_word(options, "SYNC") => Ok(()),
         _ => Err(otherwise.into()),
     }
 }
@@ -142,7 +144,7 @@ pub(super) fn function(call: &mut CommandCall<'_, '_>) -> CommandResult {
         );
     }
     if !is_word(word, "LIST") {
-        return Err(super::commands::unknown_subcommand(word, "FUNCTION"));
+        return Err(super::errors::unknown_subcommand(word, "FUNCTION"));
     }
     let (mut pattern, mut at) = (&b"*"[..], 2);
     while at < call.args.len() {

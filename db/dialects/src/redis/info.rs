@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::command_call::{CommandCall, CommandResult, is_word};
+use super::arguments::is_word;
+use super::command_call::CommandCall;
 use super::commands::COMMANDS;
+use super::errors::CommandResult;
 use super::server::REDIS_VERSION;
 use super::settings::settings;
 use crate::limits::redis::COUNTERS_PER_REQUEST;
@@ -25,12 +27,12 @@ const SECTIONS: [(&str, bool); 10] = [
 ];
 
 pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let asked = |words: &[&str]| call.rest(1).iter().any(|word| words.iter().any(|known| is_word(word, known)));
-    let all = asked(&["all", "everything"]);
-    let default = all || call.args.len() == 1 || asked(&["default"]);
+    let named = |words: &[&str]| call.rest(1).iter().any(|word| words.iter().any(|known| is_word(word, known)));
+    let all = named(&["all", "everything"]);
+    let default = all || call.args.len() == 1 || named(&["default"]);
     let mut out = String::new();
-    for (section, only_if_asked) in SECTIONS {
-        if all || default && !only_if_asked || asked(&[section]) {
+    for (section, on_request) in SECTIONS {
+        if all || default && !on_request || named(&[section]) {
             if !out.is_empty() {
                 out.push_str("\r\n");
             }

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use sandstorm_net::resp::RespWriter;
 
-use super::command_call::{CommandCall, CommandResult, SYNTAX, is_word, parse_integer};
-use super::commands::{self, COMMANDS, RedisCommandSpec, unknown_subcommand};
+use super::arguments::{is_word, parse_integer};
+use super::command_call::CommandCall;
+use super::commands::{self, COMMANDS, RedisCommandSpec};
+use super::errors::{ANSWER_TOO_LONG, CommandResult, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
-use super::strings::ANSWER_TOO_LONG;
 use crate::limits::redis::{ANSWER_BYTES, PATTERN_STEPS_PER_REQUEST};
 
 pub(super) fn command(call: &mut CommandCall<'_, '_>) -> CommandResult {
@@ -38,9 +39,9 @@ pub(super) fn command(call: &mut CommandCall<'_, '_>) -> CommandResult {
             shown.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }
         b"DOCS" => {
-            let asked: HashSet<_> =
+            let named: HashSet<_> =
                 names.iter().filter_map(|name| commands::find(name)).map(|spec| spec.name).collect();
-            let is_shown = |spec: &&RedisCommandSpec| names.is_empty() || asked.contains(spec.name);
+            let is_shown = |spec: &&RedisCommandSpec| names.is_empty() || named.contains(spec.name);
             let shown: Vec<_> = COMMANDS.iter().filter(is_shown).collect();
             reply.map(shown.len());
             for spec in shown {

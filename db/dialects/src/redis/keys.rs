@@ -1,11 +1,9 @@
 //! Commands on keys, for any value.
 
-use super::command_call::{
-    CommandCall, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer, reach_table,
-};
-use super::commands::unknown_subcommand;
+use super::arguments::{is_word, parse_integer};
+use super::command_call::{CommandCall, reach_table};
+use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
-use super::strings::ANSWER_TOO_LONG;
 use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{
     ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SCAN_MATCH_CHUNK, SCAN_RECORDS,
@@ -203,24 +201,24 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let entry = call.table(false)?;
     let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(GlobPattern::new));
     let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
-    let (mut looked, mut goes_on) = (0, true);
+    let (mut scanned, mut goes_on) = (0, true);
     // Rounded down, so that no record is left out; so it goes on until that differs from the beginning.
     while let Some(from) = next
         && (goes_on || from >> HIDDEN_BITS == cursor)
     {
         // With a pattern a few at a time, so that an expensive one ends the call early and still makes progress.
-        let (before, step) = (looked, if pattern.is_some() { SCAN_MATCH_CHUNK } else { limit });
+        let (before, step) = (scanned, if pattern.is_some() { SCAN_MATCH_CHUNK } else { limit });
         next = entry.table.scan(call.guard, from, step.min(limit), call.now_ms(), &mut |record| {
-            looked += 1;
+            scanned += 1;
             if strings && pattern.as_mut().is_none_or(|pattern| pattern.matches(record.key())) {
                 shown.push(record);
             }
         });
         // A step that finds the maximum of records has not scanned many buckets.
-        let is_dense = looked - before >= step.min(limit);
-        call.context.work(if is_dense { SCAN_WORK / 10 } else { SCAN_WORK } + (looked - before) as u64 / 2);
+        let is_dense = scanned - before >= step.min(limit);
+        call.context.work(if is_dense { SCAN_WORK / 10 } else { SCAN_WORK } + (scanned - before) as u64 / 2);
         let steps = pattern.as_ref().map_or(0, GlobPattern::steps);
-        goes_on = looked < limit && is_dense && steps < PATTERN_STEPS / 2;
+        goes_on = scanned < limit && is_dense && steps < PATTERN_STEPS / 2;
     }
     pattern.map_or(Ok(()), |pattern| charge_pattern(call, &pattern))?;
     let next = next.map_or(0, |next| next >> HIDDEN_BITS);
@@ -239,15 +237,15 @@ pub(super) fn keys(call: &mut CommandCall<'_, '_>) -> CommandResult {
     }
     let (mut cursor, mut found, mut bytes) = (Some(0), Vec::new(), 0);
     while let Some(at) = cursor {
-        let mut looked = 0;
+        let mut scanned = 0;
         cursor = entry.table.scan(call.guard, at, SCAN_RECORDS, call.now_ms(), &mut |record: RecordRef<'_>| {
-            looked += 1;
+            scanned += 1;
             if pattern.matches(record.key()) && bytes < ATOMIC_BYTES {
                 bytes += record.key().len() + 16;
                 found.push(record);
             }
         });
-        call.context.work(SCAN_WORK + looked / 2);
+        call.context.work(SCAN_WORK + scanned / 2);
     }
     charge_pattern(call, &pattern)?;
     if bytes >= ATOMIC_BYTES {
@@ -271,9 +269,9 @@ pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>) -> CommandResult {
 /// Empties a table. Its records are freed in pieces, later.
 pub(super) fn clear<'w>(call: &mut CommandCall<'_, 'w>, entry: &'w TableEntry) -> CommandResult {
     call.context.empties(&entry.table);
-    match call.held.as_deref_mut().map(|held| held.of(&entry.table)) {
-        Some(held) => {
-            if !held.is_some_and(sandstorm_store::ExclusiveStripes::clear) {
+    match call.locked.as_deref_mut().map(|locked| locked.of(&entry.table)) {
+        Some(locked) => {
+            if !locked.is_some_and(sandstorm_store::ExclusiveStripes::clear) {
                 return Err("ERR a table that the transaction did not name".into());
             }
         }

@@ -1,7 +1,9 @@
 //! LCS: the longest common subsequence of two values. Its time and memory are the product of both lengths, which is
 //! bounded.
 
-use super::command_call::{CommandCall, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
+use super::arguments::{is_word, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandResult, NOT_AN_INTEGER, SYNTAX};
 use crate::limits::bits::LCS_CELLS;
 
 /// The options of the command.
@@ -78,7 +80,7 @@ fn trace(a: &[u8], b: &[u8], lengths: &LcsTable) -> (Vec<u8>, Vec<LcsMatch>) {
     (common, matches)
 }
 
-fn parse_options(call: &CommandCall<'_, '_>) -> Result<LcsOptions, super::command_call::CommandError> {
+fn parse_options(call: &CommandCall<'_, '_>) -> Result<LcsOptions, super::errors::CommandError> {
     let (mut options, mut at) = (LcsOptions::default(), 3);
     while at < call.args.len() {
         let word = call.arg(at);

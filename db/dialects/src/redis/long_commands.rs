@@ -13,14 +13,14 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use arrayvec::ArrayVec;
-use sandstorm_net::resp::{RespCommand, RespWriter};
+use sandstorm_net::resp::RespWriter;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, TOO_LONG, reach_table};
+use super::arguments::CommandArguments;
+use super::command_call::{CommandCall, reach_table};
 use super::commands::{self, RedisCommandSpec};
+use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, TOO_LONG};
 use super::glob::GlobPattern;
 use super::keys::{SCAN_WORK, SLOW_PATTERN, TABLE_TOO_SPARSE, too_many_records};
-use super::strings::ANSWER_TOO_LONG;
 use super::{functions, keys};
 use crate::limits::bits::BITFIELD_OPS;
 use crate::limits::protocols::ANSWERS_FULL_BYTES;
@@ -29,32 +29,6 @@ use crate::limits::redis::{
     PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS, SINGLE_STEP_ARGS, STEP_ARGS, WATCHED_KEYS,
 };
 use sandstorm_store::{RecordRef, RecordUpdate};
-
-/// The arguments of a command of any length.
-#[derive(Clone, Copy)]
-pub(super) struct CommandArguments<'i> {
-    pub(super) command: &'i RespCommand,
-    pub(super) input: &'i [u8],
-}
-
-impl<'i> CommandArguments<'i> {
-    /// All arguments but the name.
-    pub(super) fn after_name(&self) -> impl Iterator<Item = &'i [u8]> + Clone + use<'i> {
-        let (command, input) = (self.command, self.input);
-        (1..command.count()).filter_map(move |number| command.arg(input, number))
-    }
-
-    /// Their number, the name included.
-    pub(super) fn len(&self) -> usize {
-        self.command.count()
-    }
-
-    /// Up to [`STEP_ARGS`] of them from that number on.
-    fn from(&self, number: usize) -> ArrayVec<&'i [u8], STEP_ARGS> {
-        let end = self.len().min(number + STEP_ARGS);
-        (number..end).filter_map(|number| self.command.arg(self.input, number)).collect()
-    }
-}
 
 /// The limit of a command's arguments, queued or run now. A command in pieces that is run now has no limit here.
 fn max_arguments(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
@@ -261,7 +235,7 @@ impl LongCommand {
 }
 
 fn begin_per_key(call: &mut CommandCall<'_, '_>, count: usize, action: KeyAction) -> Result<LongCommand, CommandError> {
-    if call.state.tracked.how.is_some() && count > ATOMIC_KEYS + 1 {
+    if call.state.tracked.options.is_some() && count > ATOMIC_KEYS + 1 {
         return Err(format!(
             "ERR a tracked connection may name {ATOMIC_KEYS} keys at once: turn tracking off, or ask for less"
         )
@@ -338,15 +312,15 @@ impl KeysCommand {
         for records in KEYS_STEP_RECORDS {
             let most = if records == 1 { PATTERN_STEPS } else { PATTERN_STEPS / 4 };
             let mut pattern = GlobPattern::within(call.arg(1), self.steps.min(most));
-            let mut looked = 0;
+            let mut scanned = 0;
             shown.clear();
             next = entry.table.scan(call.guard, cursor, records, call.now_ms(), &mut |record| {
-                looked += 1;
+                scanned += 1;
                 if pattern.matches(record.key()) {
                     shown.push(record);
                 }
             });
-            call.context.work(SCAN_WORK + looked / 2 + pattern.steps() / PATTERN_STEPS_PER_REQUEST);
+            call.context.work(SCAN_WORK + scanned / 2 + pattern.steps() / PATTERN_STEPS_PER_REQUEST);
             self.steps -= pattern.steps();
             match pattern.is_exhausted() {
                 false => break,

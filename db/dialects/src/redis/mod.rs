@@ -1,7 +1,7 @@
 //! The Redis protocol on a tenant's tables.
 //!
 //! - `session`: one connection: finds commands, prefetches what a batch of them will read, runs them in order
-//! - `commands`: the table of all commands; `command_call`: what a handler is given
+//! - `commands`: the table of all commands; `dispatch`: their handlers; `command_call`: what a handler is given
 //! - `strings`, `numbers`, `expiry`, `keys`: commands on records; all that read and write do so in one `Table::update`
 //! - `bits`, `lcs`: commands on parts of values, whose work has a limit of its own
 //! - `long_commands`: commands that can take long and are run in pieces
@@ -9,11 +9,14 @@
 //! - `functions`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest; `unsupported`:
 //!   missing commands, and their alternatives
 
+mod arguments;
 mod bits;
 mod clients;
 mod command_call;
 mod commands;
 mod connection;
+mod dispatch;
+mod errors;
 mod expiry;
 mod float;
 mod functions;
@@ -33,6 +36,7 @@ mod stripe_locks;
 #[cfg(test)]
 mod tests;
 mod tracking;
+mod transaction_state;
 mod transactions;
 mod unsupported;
 

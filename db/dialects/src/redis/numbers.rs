@@ -3,7 +3,9 @@
 use arrayvec::ArrayVec;
 use sandstorm_net::resp::push_decimal;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, is_word, parse_integer};
+use super::arguments::{is_word, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX};
 use super::float;
 use super::strings::{ZEROS, byte_range};
 use sandstorm_store::limits::MAX_VALUE_BYTES;

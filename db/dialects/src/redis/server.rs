@@ -1,7 +1,8 @@
 //! Commands about the server, as far as a tenant may know it.
 
-use super::command_call::{CommandCall, CommandResult, lossy_text, parse_integer};
-use super::commands::unknown_subcommand;
+use super::arguments::{lossy_text, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandResult, unknown_subcommand};
 
 /// The version of Redis whose commands are supported.
 pub(super) const REDIS_VERSION: &str = "7.0.15";

@@ -3,22 +3,20 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::limits::RESP_ARGUMENTS_PER_CALL;
 use sandstorm_net::resp::{RespCommand, RespParse, RespParser, RespWriter};
 
-use super::command_call::{CommandCall, CommandError, NO_AUTH, OVER_RATE, is_word, no_auth_error};
-use super::commands::{self, COMMANDS, RedisCommandSpec};
-use super::long_commands::{self, CommandArguments, LongCommand, PieceOutcome};
+use super::arguments::{CommandArguments, is_word};
+use super::command_call::CommandCall;
+use super::commands::{self, RedisCommandSpec};
+use super::dispatch::{dispatch, record_end};
+use super::long_commands::{self, LongCommand, PieceOutcome};
 use super::session_state::{RedisSessionState, ReplyMode};
-use super::stripe_locks::StripeLockRequest;
-use super::tracking;
-use super::transactions;
-use super::{functions, transactions::is_queued, unsupported};
-use crate::limits::redis::{ARGS_PER_REQUEST, ATOMIC_BYTES, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
+use super::{functions, transactions::is_queued};
+use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
 use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
 use sandstorm_accounts::CommandPreview;
 use sandstorm_catalog::TenantView;
@@ -29,7 +27,7 @@ pub struct RedisSession {
     parser: RespParser,
     state: RedisSessionState,
     /// A running command in pieces. Its bytes are the first of the input.
-    under_way: Option<Box<SuspendedCommand>>,
+    suspended: Option<Box<SuspendedCommand>>,
 }
 
 /// A command of which some pieces have been run.
@@ -55,7 +53,7 @@ struct CommandOutcome<'w> {
 impl RedisSession {
     /// A new session at a port.
     pub(crate) fn new(service: &Arc<PortService>) -> RedisSession {
-        RedisSession { parser: RespParser::default(), state: RedisSessionState::new(service), under_way: None }
+        RedisSession { parser: RespParser::default(), state: RedisSessionState::new(service), suspended: None }
     }
 
     /// The identity that it acts for.
@@ -66,27 +64,31 @@ impl RedisSession {
     /// Bytes that it uses: a part of a parsed command, an open transaction.
     pub(crate) fn held_bytes(&self) -> usize {
         let multi = self.state.multi.as_ref().map_or(0, |multi| multi.held_bytes());
-        let long = self.under_way.as_ref().map_or(0, |one| one.command.held_bytes() + one.long.held_bytes());
+        let long = self.suspended.as_ref().map_or(0, |one| one.command.held_bytes() + one.long.held_bytes());
         self.parser.held_bytes() + multi + self.state.watched.held_bytes() + long
     }
 
     /// Sets the worker that has it, and its name there; `addresses` are its two ends.
-    pub(crate) fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
-        self.state.place = place;
-        match &self.state.entered {
-            Some(entered) => entered.client.place(place),
+    pub(crate) fn set_location(
+        &mut self,
+        location: (u32, u64),
+        addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>,
+    ) {
+        self.state.location = location;
+        match &self.state.registration {
+            Some(registration) => registration.client.set_location(location),
             None => self.state.addresses = self.state.addresses.or_else(addresses),
         }
     }
 
     /// Whether another connection of its tenant has killed it.
     pub(crate) fn is_killed(&self) -> bool {
-        self.state.entered.as_ref().is_some_and(|entered| entered.client.is_killed())
+        self.state.registration.as_ref().is_some_and(|registration| registration.client.is_killed())
     }
 
     /// Whether a command has run in part.
     pub(crate) fn has_suspended(&self) -> bool {
-        self.under_way.is_some()
+        self.suspended.is_some()
     }
 
     /// Takes the connections that it has killed: the worker of each, and its name there.
@@ -97,13 +99,13 @@ impl RedisSession {
     /// See [`super::super::ProtocolSession::run`].
     pub(crate) fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
         let done = self.run_batch(context, input, out);
-        self.state.tell();
+        self.state.publish_status();
         done
     }
 
     fn run_batch(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
-        let mut view = self.state.look(context.snapshot);
-        if !self.state.enter(view, context.now_ms) {
+        let mut view = self.state.refresh_identity(context.snapshot);
+        if !self.state.register(view, context.now_ms) {
             return (input.len(), NextAction::Close);
         }
         if let Some(next) = self.hand_over() {
@@ -111,8 +113,8 @@ impl RedisSession {
             return (0, next);
         }
         let guard = context.participant.guard();
-        if let Some(under_way) = self.under_way.take() {
-            return self.continued(context, &guard, view, *under_way, input, out);
+        if let Some(suspended) = self.suspended.take() {
+            return self.continued(context, &guard, view, *suspended, input, out);
         }
         let mut batch: ArrayVec<BatchCommand, BATCH> = ArrayVec::new();
         let (parsed, next) = self.find(context, input, view.is_none(), &mut batch);
@@ -131,7 +133,7 @@ impl RedisSession {
             view = ran.view;
             if let Some(((long, took_us), spec)) = ran.rest.zip(spec) {
                 let identity = self.state.identity;
-                self.under_way = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
+                self.suspended = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
                 self.parser.reset();
                 return (at, NextAction::Yield);
             }
@@ -161,11 +163,11 @@ impl RedisSession {
         context: &CommandContext<'w>,
         guard: &EpochGuard<'w>,
         view: Option<&'w Arc<TenantView>>,
-        under_way: SuspendedCommand,
+        suspended: SuspendedCommand,
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> (usize, NextAction) {
-        let SuspendedCommand { command, spec, long, identity, took_us } = under_way;
+        let SuspendedCommand { command, spec, long, identity, took_us } = suspended;
         // Another tenant may have that name by now.
         let view = view.filter(|_| self.state.identity == identity);
         let (start, begun) = (out.len(), Instant::now());
@@ -173,7 +175,8 @@ impl RedisSession {
             let arguments = CommandArguments { command: &command, input };
             let args: ArrayVec<&[u8], STEP_ARGS> = command.args(input).take(STEP_ARGS).collect();
             let reply = RespWriter { out: &mut *out, resp3: self.state.resp3 };
-            let mut call = CommandCall { context, guard, view, state: &mut self.state, held: None, args: &args, reply };
+            let mut call =
+                CommandCall { context, guard, view, state: &mut self.state, locked: None, args: &args, reply };
             let left = long_commands::run_pieces(&mut call, long, &arguments);
             let took_us = took_us + begun.elapsed().as_micros() as u64;
             if let (PieceOutcome::Finished, Some(view)) = (&left, view) {
@@ -189,19 +192,19 @@ impl RedisSession {
                 if self.state.replies != ReplyMode::On {
                     out.truncate(start);
                 }
-                self.under_way = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
+                self.suspended = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
                 (0, NextAction::Yield)
             }
             PieceOutcome::Finished => {
-                self.heard(start, out);
+                self.suppress_reply(start, out);
                 (command.len, self.stop().unwrap_or(NextAction::Yield))
             }
         }
     }
 
     /// Removes an answer that the client does not want, after a command has ended.
-    fn heard(&mut self, start: usize, out: &mut Vec<u8>) {
-        self.state.unheard = self.state.replies != ReplyMode::On;
+    fn suppress_reply(&mut self, start: usize, out: &mut Vec<u8>) {
+        self.state.reply_suppressed = self.state.replies != ReplyMode::On;
         match self.state.replies {
             ReplyMode::On => {}
             ReplyMode::Off => out.truncate(start),
@@ -218,18 +221,18 @@ impl RedisSession {
         &mut self,
         context: &CommandContext<'_>,
         input: &[u8],
-        stranger: bool,
+        unauthenticated: bool,
         batch: &mut ArrayVec<BatchCommand, BATCH>,
     ) -> (usize, Result<NextAction, sandstorm_net::resp::ProtocolError>) {
         let (mut at, mut args, mut empty) = (0, 0, 0);
         loop {
             // A command of an unauthenticated client may change what is allowed next. If there are many arguments, no
             // more are parsed than are run now.
-            if batch.is_full() || stranger && !batch.is_empty() || args >= BATCH_ARGS || empty >= BATCH_ARGS {
+            if batch.is_full() || unauthenticated && !batch.is_empty() || args >= BATCH_ARGS || empty >= BATCH_ARGS {
                 context.work((empty / ARGS_PER_REQUEST) as u64);
                 return (at, Ok(NextAction::Yield));
             }
-            match self.parser.parse(&input[at..], stranger) {
+            match self.parser.parse(&input[at..], unauthenticated) {
                 RespParse::Command(command) if command.count() == 0 => {
                     empty += 1;
                     at += command.len;
@@ -296,7 +299,7 @@ impl RedisSession {
         let start = out.len();
         let reply = RespWriter { out, resp3: self.state.resp3 };
         let state = &mut self.state;
-        let mut call = CommandCall { context, guard, view, state, held: None, args, reply };
+        let mut call = CommandCall { context, guard, view, state, locked: None, args, reply };
         let begun = spec.is_some_and(|spec| !spec.is_quick(count, command.len)).then(Instant::now);
         let left = dispatch(&mut call, spec, &CommandArguments { command, input });
         context.work((args.len() / ARGS_PER_REQUEST) as u64);
@@ -311,33 +314,11 @@ impl RedisSession {
         if let (Some(_), Some(view)) = (begun, view) {
             log_slow(&mut call, took_us, view);
         }
-        self.heard(start, out);
-        if self.state.looked_at != context.snapshot.generation() {
-            view = self.state.look(context.snapshot);
+        self.suppress_reply(start, out);
+        if self.state.seen_generation != context.snapshot.generation() {
+            view = self.state.refresh_identity(context.snapshot);
         }
         CommandOutcome { view, rest: None }
-    }
-
-    /// Runs a command that is allowed, and writes its error if it fails.
-    pub(super) fn answer(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpec) {
-        let start = call.reply.out.len();
-        let counted =
-            call.view.map(|view| view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()));
-        let quick = call.is_quick(spec);
-        let begun = counted.is_some_and(|counted| counted.begin(quick)).then(Instant::now);
-        if let Err(CommandError(text)) = (spec.run)(call) {
-            call.reply.out.truncate(start);
-            call.reply.error(text.as_bytes());
-            counted.inspect(|counted| counted.failed.add(1));
-        }
-        if let Some((begun, counted)) = begun.zip(counted) {
-            counted.end(quick, begun.elapsed().as_nanos() as u64);
-        }
-        tracking::push_invalidation(call, spec);
-        if let Some(entered) = &call.state.entered {
-            entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
-        }
-        call.context.bytes(call.reply.out.len() - start);
     }
 
     /// See [`super::super::ProtocolSession::answered`].
@@ -349,7 +330,7 @@ impl RedisSession {
                 usage.slow.note(took_us, command, &self.state.more().name.clone());
             }
         }
-        if !self.state.unheard {
+        if !self.state.reply_suppressed {
             functions::answer(ended, &mut RespWriter { out, resp3: self.state.resp3 });
         }
     }
@@ -385,118 +366,4 @@ fn prefetch(
         }
     }
     table.prefetch_records(guard, hashes.iter().copied());
-}
-
-/// Answers a command: runs it, queues it for EXEC, or returns an error.
-fn dispatch(
-    call: &mut CommandCall<'_, '_>,
-    spec: Option<&'static RedisCommandSpec>,
-    arguments: &CommandArguments<'_>,
-) -> PieceOutcome {
-    let refusal = match spec {
-        None => {
-            call.context.work(1);
-            Some(unsupported::hint(call.args).unwrap_or_else(|| transactions::unknown_command(call.args)))
-        }
-        Some(spec) => commands::arity_error(spec, call.args).or_else(|| match call.view {
-            // Its right to act has ended, and the connection ends with it.
-            None if call.state.close_after_reply => Some(NO_AUTH.into()),
-            _ if spec.is(commands::NO_AUTH) => check_size(call, spec, arguments),
-            None => Some(no_auth_error(call)),
-            Some(view) if !call.context.admit(view, 1) => Some(OVER_RATE.into()),
-            Some(_) => check_size(call, spec, arguments),
-        }),
-    };
-    if let (None, Some(spec)) = (&refusal, spec) {
-        return queue_or_run(call, spec, arguments);
-    }
-    transactions::mark_aborted(call.state);
-    if let (Some(spec), Some(view)) = (spec, call.view) {
-        view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()).rejected.add(1);
-    }
-    if let Some(CommandError(mut text)) = refusal {
-        if spec.is_some_and(|spec| spec.name == "exec") {
-            text = transactions::abort_exec(call, &text).0;
-        }
-        call.reply.error(text.as_bytes());
-    }
-    PieceOutcome::Finished
-}
-
-/// The error of a command with more arguments, or more bytes, than are processed in one go.
-#[inline]
-fn check_size(
-    call: &CommandCall<'_, '_>,
-    spec: &RedisCommandSpec,
-    arguments: &CommandArguments<'_>,
-) -> Option<CommandError> {
-    if arguments.len() == call.args.len() && arguments.command.len <= ATOMIC_BYTES {
-        return None;
-    }
-    long_commands::size_error(spec, arguments, is_queued(call.state, spec))
-}
-
-fn queue_or_run(
-    call: &mut CommandCall<'_, '_>,
-    spec: &'static RedisCommandSpec,
-    arguments: &CommandArguments<'_>,
-) -> PieceOutcome {
-    if is_queued(call.state, spec) {
-        if let Err(CommandError(text)) = transactions::queue(call, spec) {
-            call.reply.error(text.as_bytes());
-        }
-        return PieceOutcome::Finished;
-    }
-    let start = call.reply.out.len();
-    match LongCommand::begin(call, spec, arguments) {
-        Ok(None) if spec.is(commands::ATOMIC) => run_atomic(call, spec),
-        Ok(None) => RedisSession::answer(call, spec),
-        Ok(Some(long)) => {
-            let begun = Instant::now();
-            let left = long_commands::run_pieces(call, long, arguments);
-            if matches!(left, PieceOutcome::Finished) {
-                record_end(call, spec, arguments, (start, begun.elapsed().as_micros() as u64));
-            }
-            return left;
-        }
-        Err(CommandError(text)) => {
-            call.reply.error(text.as_bytes());
-            record_end(call, spec, arguments, (start, 0));
-        }
-    }
-    PieceOutcome::Finished
-}
-
-/// Notes for an ended command in pieces what [`RedisSession::answer`] notes for others: the beginning of the last
-/// piece's answer, and the time of all pieces.
-fn record_end(
-    call: &mut CommandCall<'_, '_>,
-    spec: &RedisCommandSpec,
-    arguments: &CommandArguments<'_>,
-    (start, took_us): (usize, u64),
-) {
-    let failed = call.reply.out.get(start) == Some(&b'-');
-    if let Some(view) = call.view {
-        let counted = view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len());
-        counted.begin(false);
-        counted.end(false, took_us.saturating_mul(1_000));
-        counted.failed.add(failed.into());
-    }
-    tracking::push_invalidation_of_all(call, spec, arguments);
-    if let Some(entered) = &call.state.entered {
-        entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
-    }
-}
-
-/// Runs a command while no other thread writes its keys.
-fn run_atomic(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) {
-    let mut wanted = StripeLockRequest::default();
-    if let Err(CommandError(text)) = transactions::collect_locks(call, spec, &mut wanted) {
-        return call.reply.error(text.as_bytes());
-    }
-    let mut held = wanted.hold(call.context.participant);
-    let reply = RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
-    let (context, guard, view, args) = (call.context, call.guard, call.view, call.args);
-    let state = &mut *call.state;
-    RedisSession::answer(&mut CommandCall { context, guard, view, state, held: Some(&mut held), args, reply }, spec);
 }

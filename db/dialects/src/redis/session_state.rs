@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::command_call::{CommandError, parse_integer};
-use super::tracking::TrackingState;
-use super::transactions::{PendingTransaction, WatchedKeys};
+use super::arguments::parse_integer;
+use super::errors::CommandError;
+use super::transaction_state::{PendingTransaction, WatchedKeys};
 use crate::{ConnectionIdentity, PortService};
 use sandstorm_accounts::{ClientRegistration, CommandPreview, RedisClientStatus, TenantUsage};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
@@ -21,7 +21,7 @@ pub(super) struct RedisSessionState {
     pub(super) table: Option<u64>,
     /// The default table, and the snapshot in which it was found.
     pub(super) default_table: Option<u64>,
-    pub(super) looked_at: u64,
+    pub(super) seen_generation: u64,
     /// The number by which the table was selected.
     pub(super) database: i64,
     pub(super) resp3: bool,
@@ -35,20 +35,39 @@ pub(super) struct RedisSessionState {
     /// The time at which an invocation was requested, and its slow log entry.
     pub(super) pending_slow_log: Option<Box<PendingSlowLogEntry>>,
     /// Whether the answer of the running invocation is unwanted.
-    pub(super) unheard: bool,
+    pub(super) reply_suppressed: bool,
     /// An extension that is to be called, and its arguments.
     pub(super) invokes: Option<Box<(Vec<u8>, Vec<u8>)>>,
     pub(super) more: Option<Box<ClientAttributes>>,
     /// Its registration among its tenant's connections.
-    pub(super) entered: Option<ClientRegistration>,
+    pub(super) registration: Option<ClientRegistration>,
     /// Whether its published state is outdated.
     pub(super) needs_publish: bool,
     /// The worker that has it, and its name there; its two addresses.
-    pub(super) place: (u32, u64),
+    pub(super) location: (u32, u64),
     pub(super) addresses: Option<(SocketAddr, SocketAddr)>,
     pub(super) tracked: TrackingState,
     /// Connections that it has killed.
     pub(super) kills: Vec<(u32, u64)>,
+}
+
+/// The tracking options that a connection has requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TrackingOptions {
+    pub(super) broadcast: bool,
+    pub(super) opt_in: bool,
+    pub(super) opt_out: bool,
+    pub(super) no_loop: bool,
+    /// Whether it gave prefixes of keys.
+    pub(super) has_prefixes: bool,
+}
+
+/// The tracking state of a connection.
+#[derive(Debug, Default)]
+pub(super) struct TrackingState {
+    pub(super) options: Option<TrackingOptions>,
+    /// Keys that commands of a transaction have read: they are invalidated behind its answer.
+    pub(super) keys: Vec<Box<[u8]>>,
 }
 
 /// The start of a command, the usage with its slow log, the command, and the threshold in microseconds.
@@ -83,7 +102,7 @@ impl RedisSessionState {
             identity: None,
             table: None,
             default_table: None,
-            looked_at: u64::MAX,
+            seen_generation: u64::MAX,
             database: 0,
             resp3: false,
             handed_over: false,
@@ -93,12 +112,12 @@ impl RedisSessionState {
             watched: WatchedKeys::default(),
             in_exec: false,
             pending_slow_log: None,
-            unheard: false,
+            reply_suppressed: false,
             invokes: None,
             more: None,
-            entered: None,
+            registration: None,
             needs_publish: false,
-            place: (0, u64::MAX),
+            location: (0, u64::MAX),
             addresses: None,
             tracked: TrackingState::default(),
             kills: Vec::new(),
@@ -108,10 +127,10 @@ impl RedisSessionState {
     /// Resets the state, except for its number and its count of wrong tokens.
     pub(super) fn reset(&mut self) {
         let (id, failures) = (self.id(), self.more().failures);
-        let (place, addresses, kills) = (self.place, self.addresses, std::mem::take(&mut self.kills));
+        let (location, addresses, kills) = (self.location, self.addresses, std::mem::take(&mut self.kills));
         *self = RedisSessionState {
             handed_over: self.handed_over,
-            place,
+            location,
             addresses,
             kills,
             ..RedisSessionState::new(&self.service)
@@ -143,43 +162,43 @@ impl RedisSessionState {
 
     /// Registers it among its tenant's connections, if it is not there. Returns whether it may go on: another
     /// connection may have killed it.
-    pub(super) fn enter(&mut self, view: Option<&Arc<TenantView>>, now_ms: u64) -> bool {
+    pub(super) fn register(&mut self, view: Option<&Arc<TenantView>>, now_ms: u64) -> bool {
         let Some(view) = view else {
-            self.entered = None;
+            self.registration = None;
             return true;
         };
         let usage = &view.tenant.usage;
-        if !self.entered.as_ref().is_some_and(|entered| entered.belongs_to(usage)) {
+        if !self.registration.as_ref().is_some_and(|registration| registration.belongs_to(usage)) {
             let id = self.id();
-            self.entered = Some(ClientRegistration::new(usage, id, self.addresses, self.place, now_ms));
+            self.registration = Some(ClientRegistration::new(usage, id, self.addresses, self.location, now_ms));
             self.needs_publish = true;
         }
-        self.entered.as_ref().is_none_or(|entered| {
-            entered.client.last_active_ms.store(now_ms, Ordering::Relaxed);
-            !entered.client.is_killed()
+        self.registration.as_ref().is_none_or(|registration| {
+            registration.client.last_active_ms.store(now_ms, Ordering::Relaxed);
+            !registration.client.is_killed()
         })
     }
 
     /// Publishes its changes to its tenant's other connections.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn publish_status(&mut self) {
         let (queued, watches) = (self.queued(), self.watches());
-        let stands = RedisClientStatus { database: self.database, resp3: self.resp3, queued, watches };
-        let Some(entered) = &mut self.entered else { return };
-        if entered.told == stands && !self.needs_publish {
+        let status = RedisClientStatus { database: self.database, resp3: self.resp3, queued, watches };
+        let Some(registration) = &mut self.registration else { return };
+        if registration.published == status && !self.needs_publish {
             return;
         }
-        (entered.told, self.needs_publish) = (stands, false);
-        let mut said = entered.client.said.lock();
-        said.state = stands;
+        (registration.published, self.needs_publish) = (status, false);
+        let mut attributes = registration.client.attributes.lock();
+        attributes.state = status;
         if let Some(more) = &self.more {
-            (said.name, said.library) = (more.name.clone(), more.library.clone());
+            (attributes.name, attributes.library) = (more.name.clone(), more.library.clone());
         }
     }
 
     /// Sets another identity from here on.
     pub(super) fn begin(&mut self, identity: ConnectionIdentity) {
         self.identity = Some(identity);
-        (self.table, self.database, self.looked_at, self.handed_over) = (None, 0, u64::MAX, false);
+        (self.table, self.database, self.seen_generation, self.handed_over) = (None, 0, u64::MAX, false);
         (self.multi, self.watched) = (None, WatchedKeys::default());
     }
 
@@ -202,7 +221,7 @@ impl RedisSessionState {
     }
 
     /// Checks its right to act for its tenant, and finds its default table.
-    pub(super) fn look<'s>(&mut self, snapshot: &'s DirectorySnapshot) -> Option<&'s Arc<TenantView>> {
+    pub(super) fn refresh_identity<'s>(&mut self, snapshot: &'s DirectorySnapshot) -> Option<&'s Arc<TenantView>> {
         let mut view = self.identity.and_then(|identity| identity.view(snapshot));
         if view.is_none() {
             let had = self.identity.is_some();
@@ -215,9 +234,9 @@ impl RedisSessionState {
             self.close_after_reply |= had && view.is_none();
         }
         if let Some(view) = view
-            && self.looked_at != snapshot.generation()
+            && self.seen_generation != snapshot.generation()
         {
-            self.looked_at = snapshot.generation();
+            self.seen_generation = snapshot.generation();
             self.default_table = match &self.service.table {
                 Some(name) => view.id_of(name),
                 None => view.id_of("default").or_else(|| view.tables.keys().min().copied()),

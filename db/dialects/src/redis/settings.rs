@@ -2,8 +2,9 @@
 //! tenant, so a connection changes none of them. A CONFIG SET succeeds if the value is the current one already, or has
 //! no effect that a client can see.
 
-use super::command_call::{CommandCall, CommandError, CommandResult, is_word, lossy_text, parse_integer};
-use super::commands::unknown_subcommand;
+use super::arguments::{is_word, lossy_text, parse_integer};
+use super::command_call::CommandCall;
+use super::errors::{CommandError, CommandResult, unknown_subcommand};
 use super::glob::GlobPattern;
 use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST};
 use sandstorm_accounts::limits::SLOW_ENTRIES;
@@ -93,8 +94,8 @@ const FIXED_SETTINGS: [(&str, &str); 16] = [
 ];
 
 /// Whether a value equals the current one.
-fn is_same_value(now: &str, asked: &[u8]) -> bool {
-    is_word(asked, now) || parse_integer(asked).is_some_and(|number| now.parse() == Ok(number))
+fn is_same_value(now: &str, wanted: &[u8]) -> bool {
+    is_word(wanted, now) || parse_integer(wanted).is_some_and(|number| now.parse() == Ok(number))
 }
 
 /// The reason that this cannot be set.
@@ -163,8 +164,8 @@ fn get(call: &mut CommandCall<'_, '_>) -> CommandResult {
     call.reply.map(shown.len());
     for (name, value) in shown {
         // A name is returned as it was written.
-        let said = call.rest(2).iter().find(|said| is_word(said, name));
-        call.reply.bulk(said.map_or(name.as_bytes(), |said| *said));
+        let attributes = call.rest(2).iter().find(|attributes| is_word(attributes, name));
+        call.reply.bulk(attributes.map_or(name.as_bytes(), |attributes| *attributes));
         call.reply.bulk(value.as_bytes());
     }
     Ok(())

@@ -1,13 +1,13 @@
 //! Commands on values: reading, writing, parts of them.
 
-use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, TOO_LONG, is_word};
+use super::arguments::is_word;
+use super::command_call::CommandCall;
+use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, SYNTAX, TOO_LONG};
 use super::expiry::{ExpiryUnit, expiry_option};
 use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use sandstorm_store::{RecordRef, RecordUpdate, StoreError, UpdateValue};
-
-pub(super) const ANSWER_TOO_LONG: &str = "ERR the answer would be longer than one may be: ask for less at once";
 
 pub(super) fn get(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let found = call.get(call.arg(1))?;
@@ -75,8 +75,8 @@ pub(super) fn set(call: &mut CommandCall<'_, '_>) -> CommandResult {
         if old.is_some() && options.absent || old.is_none() && options.present {
             return RecordUpdate::Keep((old, false));
         }
-        let kept = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
-        let expires_at_ms = kept.unwrap_or(new_ms);
+        let old_expiry = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
+        let expires_at_ms = old_expiry.unwrap_or(new_ms);
         if expires_at_ms != 0 && expires_at_ms <= now_ms {
             return RecordUpdate::Delete((old, true));
         }

@@ -27,7 +27,7 @@ impl<'w> StripeLockRequest<'w> {
 
     /// Locks the stripes, tables in the order of their addresses. The order is the same for all threads, so no two wait
     /// for each other.
-    pub(super) fn hold(self, participant: &'w Participant) -> StripeLocks<'w> {
+    pub(super) fn lock(self, participant: &'w Participant) -> StripeLocks<'w> {
         let mut tables: Vec<_> = self.tables.into_values().collect();
         tables.sort_by_key(|(table, _)| std::ptr::from_ref::<RecordTable>(table).addr());
         StripeLocks(tables.into_iter().map(|(table, stripes)| table.exclusive(participant, stripes)).collect())
@@ -40,6 +40,6 @@ pub(super) struct StripeLocks<'w>(Vec<ExclusiveStripes<'w>>);
 impl<'w> StripeLocks<'w> {
     /// The locked stripes of a table.
     pub(super) fn of(&mut self, table: &RecordTable) -> Option<&mut ExclusiveStripes<'w>> {
-        self.0.iter_mut().find(|held| std::ptr::eq(held.table(), table))
+        self.0.iter_mut().find(|locked| std::ptr::eq(locked.table(), table))
     }
 }

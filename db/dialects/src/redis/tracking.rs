@@ -5,40 +5,23 @@
 
 use sandstorm_net::resp::RespWriter;
 
-use super::command_call::{CommandCall, CommandError, CommandResult, SYNTAX, is_word};
+use super::arguments::{CommandArguments, is_word};
+use super::command_call::CommandCall;
 use super::commands::{self, RedisCommandSpec};
-use super::long_commands::CommandArguments;
-
-/// The tracking options that a connection has requested.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TrackingOptions {
-    broadcast: bool,
-    opt_in: bool,
-    opt_out: bool,
-    no_loop: bool,
-    /// Whether it gave prefixes of keys.
-    has_prefixes: bool,
-}
-
-/// The tracking state of a connection.
-#[derive(Debug, Default)]
-pub(super) struct TrackingState {
-    pub(super) how: Option<TrackingOptions>,
-    /// Keys that commands of a transaction have read: they are invalidated behind its answer.
-    keys: Vec<Box<[u8]>>,
-}
+use super::errors::{CommandError, CommandResult, SYNTAX};
+use super::session_state::{TrackingOptions, TrackingState};
 
 fn parse_options(call: &CommandCall<'_, '_>) -> Result<TrackingOptions, CommandError> {
-    let (mut how, mut at) = (TrackingOptions::default(), 3);
+    let (mut options, mut at) = (TrackingOptions::default(), 3);
     while at < call.args.len() {
         let word = call.arg(at);
         match () {
-            () if is_word(word, "BCAST") => how.broadcast = true,
-            () if is_word(word, "OPTIN") => how.opt_in = true,
-            () if is_word(word, "OPTOUT") => how.opt_out = true,
-            () if is_word(word, "NOLOOP") => how.no_loop = true,
+            () if is_word(word, "BCAST") => options.broadcast = true,
+            () if is_word(word, "OPTIN") => options.opt_in = true,
+            () if is_word(word, "OPTOUT") => options.opt_out = true,
+            () if is_word(word, "NOLOOP") => options.no_loop = true,
             () if is_word(word, "PREFIX") && at + 1 < call.args.len() => {
-                how.has_prefixes = true;
+                options.has_prefixes = true;
                 at += 1;
             }
             () if is_word(word, "REDIRECT") && at + 1 < call.args.len() => {
@@ -50,39 +33,41 @@ fn parse_options(call: &CommandCall<'_, '_>) -> Result<TrackingOptions, CommandE
         }
         at += 1;
     }
-    if how.has_prefixes && !how.broadcast {
+    if options.has_prefixes && !options.broadcast {
         return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
     }
-    if how.broadcast && (how.opt_in || how.opt_out) {
+    if options.broadcast && (options.opt_in || options.opt_out) {
         return Err("ERR OPTIN and OPTOUT are not compatible with BCAST".into());
     }
-    if how.opt_in && how.opt_out {
+    if options.opt_in && options.opt_out {
         return Err("ERR You can't use both OPTIN and OPTOUT".into());
     }
-    Ok(how)
+    Ok(options)
 }
 
 pub(super) fn tracking(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let how = match () {
+    let options = match () {
         () if is_word(call.arg(2), "ON") => Some(parse_options(call)?),
         () if is_word(call.arg(2), "OFF") => None,
         () => return Err(SYNTAX.into()),
     };
-    if how.is_some() && !call.reply.resp3 {
+    if options.is_some() && !call.reply.resp3 {
         return Err("ERR tracking needs RESP3's pushes: send HELLO 3 first, or turn client-side caching off".into());
     }
-    call.state.tracked = TrackingState { how, keys: Vec::new() };
+    call.state.tracked = TrackingState { options, keys: Vec::new() };
     call.reply.ok();
     Ok(())
 }
 
 pub(super) fn caching(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let how = call.state.tracked.how.unwrap_or_default();
-    if !how.opt_in && !how.opt_out {
+    let options = call.state.tracked.options.unwrap_or_default();
+    if !options.opt_in && !options.opt_out {
         return Err("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled".into());
     }
     match () {
-        () if is_word(call.arg(2), "YES") && how.opt_in || is_word(call.arg(2), "NO") && how.opt_out => call.reply.ok(),
+        () if is_word(call.arg(2), "YES") && options.opt_in || is_word(call.arg(2), "NO") && options.opt_out => {
+            call.reply.ok()
+        }
         () if is_word(call.arg(2), "YES") => {
             return Err("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.".into());
         }
@@ -95,15 +80,15 @@ pub(super) fn caching(call: &mut CommandCall<'_, '_>) -> CommandResult {
 }
 
 pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let how = call.state.tracked.how;
-    let (on, how) = (how.is_some(), how.unwrap_or_default());
+    let options = call.state.tracked.options;
+    let (on, options) = (options.is_some(), options.unwrap_or_default());
     let flags = [
         (!on, "off"),
         (on, "on"),
-        (how.broadcast, "bcast"),
-        (how.opt_in, "optin"),
-        (how.opt_out, "optout"),
-        (how.no_loop, "noloop"),
+        (options.broadcast, "bcast"),
+        (options.opt_in, "optin"),
+        (options.opt_out, "optout"),
+        (options.no_loop, "noloop"),
     ];
     let flags: Vec<_> = flags.iter().filter(|(set, _)| *set).collect();
     let reply = &mut call.reply;
@@ -120,7 +105,7 @@ pub(super) fn info(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 /// Sends a tracked connection, behind an answer, the invalidation of the keys that it has read.
 pub(super) fn push_invalidation(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpec) {
-    if call.state.tracked.how.is_none() {
+    if call.state.tracked.options.is_none() {
         return;
     }
     if call.state.in_exec {
@@ -144,7 +129,7 @@ pub(super) fn push_invalidation_of_all(
     arguments: &CommandArguments<'_>,
 ) {
     let names_keys = spec.first == 1 && spec.last == -1 && spec.is(commands::READONLY);
-    if call.state.tracked.how.is_some() && names_keys {
+    if call.state.tracked.options.is_some() && names_keys {
         write_invalidation(&mut call.reply, arguments.after_name(), arguments.len() - 1);
     }
 }

@@ -1,89 +1,15 @@
 //! MULTI and EXEC: commands that are queued, and then run while no other thread writes their keys.
 
-use super::command_call::{CommandCall, CommandError, CommandResult, lossy_text, reach_table};
+use super::command_call::{CommandCall, reach_table};
 use super::commands::{self, RedisCommandSpec};
+use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult};
 use super::keys::copy_destination;
-use super::session::RedisSession;
 use super::session_state::RedisSessionState;
-use super::strings::ANSWER_TOO_LONG;
 use super::stripe_locks::{StripeLockRequest, StripeLocks};
+use super::transaction_state::{QueuedCommand, WatchedKey, WatchedKeys};
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS};
 use sandstorm_catalog::TenantView;
 use sandstorm_store::WatchedState;
-
-/// A command that waits for EXEC.
-pub(super) struct QueuedCommand {
-    pub(super) spec: &'static RedisCommandSpec,
-    bytes: Box<[u8]>,
-    ends: Box<[u32]>,
-}
-
-impl QueuedCommand {
-    fn new(spec: &'static RedisCommandSpec, args: &[&[u8]]) -> QueuedCommand {
-        let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
-        let ends = args.iter().map(|arg| {
-            bytes.extend_from_slice(arg);
-            bytes.len() as u32
-        });
-        let ends = ends.collect();
-        QueuedCommand { spec, bytes: bytes.into(), ends }
-    }
-
-    fn args(&self) -> Vec<&[u8]> {
-        let mut from = 0;
-        self.ends.iter().map(|end| &self.bytes[std::mem::replace(&mut from, *end as usize)..*end as usize]).collect()
-    }
-
-    fn size(&self) -> usize {
-        self.bytes.len() + 8 * self.ends.len() + 64
-    }
-}
-
-/// The commands that a connection has queued since MULTI.
-#[derive(Default)]
-pub(super) struct PendingTransaction {
-    pub(super) queued: Vec<QueuedCommand>,
-    bytes: usize,
-    /// Keys that the commands name, each command counted as one at least.
-    keys: usize,
-    /// Whether a command was refused: then EXEC fails, too.
-    pub(super) broken: bool,
-}
-
-impl PendingTransaction {
-    /// Bytes that it uses.
-    pub(super) fn held_bytes(&self) -> usize {
-        if self.queued.is_empty() { 0 } else { self.bytes }
-    }
-}
-
-/// The keys that a connection watches.
-#[derive(Default)]
-pub(super) struct WatchedKeys {
-    keys: Vec<WatchedKey>,
-    bytes: usize,
-}
-
-impl WatchedKeys {
-    pub(super) fn count(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Bytes that it uses.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.keys.capacity() * (size_of::<WatchedKey>() + ABSENCE_BYTES)
-    }
-}
-
-/// A key whose record must not change until EXEC.
-struct WatchedKey {
-    table: u64,
-    key: Box<[u8]>,
-    seen: WatchedState,
-}
-
-/// Bytes that the store takes for the watch of an absent key.
-const ABSENCE_BYTES: usize = 64;
 
 pub(super) fn multi(call: &mut CommandCall<'_, '_>) -> CommandResult {
     if call.state.multi.is_some() {
@@ -167,33 +93,33 @@ pub(super) fn queue(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandS
 pub(super) fn collect_locks<'w>(
     call: &CommandCall<'_, 'w>,
     spec: &RedisCommandSpec,
-    wanted: &mut StripeLockRequest<'w>,
+    request: &mut StripeLockRequest<'w>,
 ) -> CommandResult {
     if spec.is(commands::ALL_TABLES) {
-        call.view()?.tables.values().for_each(|entry| wanted.all(&entry.table));
+        call.view()?.tables.values().for_each(|entry| request.all(&entry.table));
     }
     if spec.first == 0 && !spec.is(commands::WHOLE_TABLE) {
         return Ok(());
     }
     let table = &call.table(false)?.table;
     if spec.is(commands::WHOLE_TABLE) {
-        wanted.all(table);
+        request.all(table);
     }
-    spec.keys(call.args).for_each(|key| wanted.key(table, key));
+    spec.keys(call.args).for_each(|key| request.key(table, key));
     if spec.name == "copy" {
         let view: &'w TenantView = call.view()?;
-        wanted.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2));
+        request.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2));
     }
     Ok(())
 }
 
 /// The stripes for all commands of a transaction, and for the watched keys; follows each `SELECT`.
 fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand]) -> StripeLockRequest<'w> {
-    let mut wanted = StripeLockRequest::default();
+    let mut request = StripeLockRequest::default();
     if let Some(view) = call.view {
         for watch in &call.state.watched.keys {
             if let Ok(entry) = reach_table(view, watch.table, false) {
-                wanted.key(&entry.table, &watch.key);
+                request.key(&entry.table, &watch.key);
             }
         }
     }
@@ -207,10 +133,10 @@ fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand
             continue;
         }
         // An error here is repeated when the command runs, and answered then.
-        let _ = with_args(call, &args, |call| collect_locks(call, one.spec, &mut wanted));
+        let _ = with_args(call, &args, |call| collect_locks(call, one.spec, &mut request));
     }
     call.state.table = before;
-    wanted
+    request
 }
 
 /// The same call with other arguments.
@@ -225,25 +151,31 @@ fn with_args<'w, R>(
         guard: call.guard,
         view: call.view,
         state: &mut *call.state,
-        held: call.held.as_deref_mut(),
+        locked: call.locked.as_deref_mut(),
         args,
         reply,
     })
 }
 
 /// Whether the watched keys have not changed: neither a write, nor a deletion, nor both one after the other.
-fn watches_unchanged<'w>(call: &CommandCall<'_, 'w>, held: &mut StripeLocks<'w>, watched: &WatchedKeys) -> bool {
+fn watches_unchanged<'w>(call: &CommandCall<'_, 'w>, locked: &mut StripeLocks<'w>, watched: &WatchedKeys) -> bool {
     watched.keys.iter().all(|watch| {
         let entry = call.view.and_then(|view| reach_table(view, watch.table, false).ok());
         entry.is_some_and(|entry| {
             let hash = crate::hash_key(&entry.table, &watch.key);
             // The watched keys are among the locked ones.
-            held.of(&entry.table).is_some_and(|held| held.is_unchanged(hash, &watch.key, &watch.seen, call.now_ms()))
+            locked
+                .of(&entry.table)
+                .is_some_and(|locked| locked.is_unchanged(hash, &watch.key, &watch.seen, call.now_ms()))
         })
     })
 }
 
-pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
+/// EXEC: runs each queued command by `run`.
+pub(super) fn exec(
+    call: &mut CommandCall<'_, '_>,
+    run: impl Fn(&mut CommandCall<'_, '_>, &'static RedisCommandSpec),
+) -> CommandResult {
     let Some(multi) = call.state.multi.take() else { return Err("ERR EXEC without MULTI".into()) };
     if multi.broken {
         call.state.watched = WatchedKeys::default();
@@ -256,10 +188,10 @@ pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
         call.state.watched = WatchedKeys::default();
         return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
     }
-    let wanted = transaction_locks(call, &multi.queued);
+    let request = transaction_locks(call, &multi.queued);
     let watched = std::mem::take(&mut call.state.watched);
-    let mut held = wanted.hold(call.context.participant);
-    if !watches_unchanged(call, &mut held, &watched) {
+    let mut locked = request.lock(call.context.participant);
+    if !watches_unchanged(call, &mut locked, &watched) {
         call.reply.null_array();
         return Ok(());
     }
@@ -279,13 +211,13 @@ pub(super) fn exec(call: &mut CommandCall<'_, '_>) -> CommandResult {
             guard: call.guard,
             view: call.view,
             state: &mut *call.state,
-            held: Some(&mut held),
+            locked: Some(&mut locked),
             args: &args,
             reply,
         };
         inner.state.in_exec = true;
         inner.context.work(1);
-        RedisSession::answer(&mut inner, one.spec);
+        run(&mut inner, one.spec);
         inner.state.in_exec = false;
         let resp3 = inner.reply.resp3;
         call.reply.resp3 = resp3;
@@ -317,20 +249,4 @@ pub(super) fn mark_aborted(state: &mut RedisSessionState) {
     if let Some(multi) = &mut state.multi {
         multi.broken = true;
     }
-}
-
-/// The error for an unknown command.
-pub(super) fn unknown_command(args: &[&[u8]]) -> CommandError {
-    let mut preview = String::new();
-    for arg in args.iter().skip(1) {
-        if preview.len() >= 128 {
-            break;
-        }
-        let arg = arg.split(|byte| *byte == 0).next().unwrap_or_default();
-        let shown = &arg[..arg.len().min(128 - preview.len())];
-        preview.push_str(&format!("'{}' ", lossy_text(shown)));
-    }
-    let name = args.first().copied().unwrap_or_default();
-    format!("ERR unknown command '{}', with args beginning with: {preview}", lossy_text(&name[..name.len().min(128)]))
-        .into()
 }

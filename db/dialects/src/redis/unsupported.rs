@@ -1,7 +1,6 @@
 //! Redis commands that do not exist here. The answer says more than "unknown command": it names an alternative.
 
-use super::command_call::CommandError;
-use super::transactions::unknown_command;
+use super::errors::{CommandError, unknown_command};
 
 const LUA: &str = "no Lua here: push an extension, and call it with FCALL";
 const MODULES: &str = "no modules here: push an extension, and call it with FCALL";
@@ -223,7 +222,7 @@ pub(super) fn hint(args: &[&[u8]]) -> Option<CommandError> {
 }
 
 /// SCRIPT: there are no scripts.
-pub(super) fn script(call: &mut super::command_call::CommandCall<'_, '_>) -> super::command_call::CommandResult {
+pub(super) fn script(call: &mut super::command_call::CommandCall<'_, '_>) -> super::errors::CommandResult {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"EXISTS" => {
             let shown = call.rest(2).len();
@@ -245,7 +244,7 @@ pub(super) fn script(call: &mut super::command_call::CommandCall<'_, '_>) -> sup
 }
 
 /// LATENCY: it has no data; SLOWLOG has the slow commands.
-pub(super) fn latency(call: &mut super::command_call::CommandCall<'_, '_>) -> super::command_call::CommandResult {
+pub(super) fn latency(call: &mut super::command_call::CommandCall<'_, '_>) -> super::errors::CommandResult {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"LATEST" | b"HISTORY" => call.reply.array(0),
         b"HISTOGRAM" => call.reply.map(0),
@@ -264,7 +263,7 @@ pub(super) fn latency(call: &mut super::command_call::CommandCall<'_, '_>) -> su
 }
 
 /// MODULE: there are none.
-pub(super) fn module(call: &mut super::command_call::CommandCall<'_, '_>) -> super::command_call::CommandResult {
+pub(super) fn module(call: &mut super::command_call::CommandCall<'_, '_>) -> super::errors::CommandResult {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"LIST" => call.reply.array(0),
         b"HELP" => return super::server::help(call, &["MODULE <subcommand> [<arg> ...]. Subcommands are:", "LIST."]),

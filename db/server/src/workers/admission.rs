@@ -296,8 +296,8 @@ fn reject_malformed(
         if matches!(malformed, MessageDecodeError::Version(_)) { RpcStatus::Version } else { RpcStatus::Malformed };
     let header = legible_header(&request.message);
     start_response(&header, 1, response);
-    let (text, asked) = (malformed.to_string(), rejections::reply_limit_bytes(&request.message));
-    encode_refusal(&Operation::new(OpKind::Ping), status, rejections::truncate_to_fit(&text, asked, 1), response);
+    let (text, limit_bytes) = (malformed.to_string(), rejections::reply_limit_bytes(&request.message));
+    encode_refusal(&Operation::new(OpKind::Ping), status, rejections::truncate_to_fit(&text, limit_bytes, 1), response);
     count(&admission.counters.malformed, malformed_kind_index(&malformed));
     count(&admission.counters.responses, status as usize);
     finish_rejection(admission, header, request, port, response)
@@ -497,7 +497,7 @@ fn authenticate(
             .shown(session_address, session, tenant.id)
             .is_some_and(|shown| tenant.has_credential(shown)) =>
         {
-            if port.sessions.heard(peer) {
+            if port.sessions.verified(peer) {
                 port.verified_peers.note(peer, tenant.id, admission.now_us);
             }
             return Ok(());
@@ -556,8 +556,10 @@ fn encode_rejection(
 
 /// Sets the number of the first operation of a response.
 fn set_first_number(response: &mut [u8], number: u64) {
-    if let Some(place) = response.get_mut(MESSAGE_HEADER_LEN + OP_NUMBER_OFFSET..).and_then(<[u8]>::first_chunk_mut) {
-        *place = number.to_le_bytes();
+    if let Some(number_bytes) =
+        response.get_mut(MESSAGE_HEADER_LEN + OP_NUMBER_OFFSET..).and_then(<[u8]>::first_chunk_mut)
+    {
+        *number_bytes = number.to_le_bytes();
     }
 }
 

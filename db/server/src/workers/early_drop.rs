@@ -21,7 +21,7 @@ use crate::limits::{MIN_ADMIT_FRACTION, OVERLOAD_WINDOW_US, THROTTLE_SLACK_DATAG
 pub(super) struct EarlyDropController {
     ends_us: u64,
     /// The admitted fraction of each throttled flow that the kernel has now.
-    told: HashMap<FlowKey, f64>,
+    shares: HashMap<FlowKey, f64>,
     peer_changes_seen: u64,
     throttle: EarlyDropFilter,
     pub(super) pressure: ReceivePressure,
@@ -32,7 +32,7 @@ impl EarlyDropController {
         let throttle = EarlyDropFilter { keys: rand::rng().random(), ..EarlyDropFilter::default() };
         EarlyDropController {
             ends_us: 0,
-            told: HashMap::new(),
+            shares: HashMap::new(),
             peer_changes_seen: 0,
             throttle,
             pressure: ReceivePressure::default(),
@@ -47,12 +47,12 @@ impl EarlyDropController {
 
     /// The number of throttled flows.
     pub(super) fn throttled(&self) -> usize {
-        self.told.len()
+        self.shares.len()
     }
 
     /// The time of the next check without any packet: a throttle is to be lifted.
     pub(super) fn timer_us(&self) -> Option<u64> {
-        (!self.told.is_empty()).then_some(self.ends_us)
+        (!self.shares.is_empty()).then_some(self.ends_us)
     }
 
     /// Ends a window: decides the admitted fraction of each flow, and tells the kernel if that has changed. `each` is
@@ -79,19 +79,19 @@ impl EarlyDropController {
         }
         let throttled = || ingress.flows.iter().filter(|(_, flow)| flow.admit_fraction < 1.0);
         let differs = |key: &FlowKey, admit_fraction: f64| {
-            self.told.get(key).is_none_or(|told| !(0.8..1.25).contains(&(admit_fraction / told)))
+            self.shares.get(key).is_none_or(|shares| !(0.8..1.25).contains(&(admit_fraction / shares)))
         };
-        let changed = throttled().count() != self.told.len()
+        let changed = throttled().count() != self.shares.len()
             || throttled().any(|(key, flow)| differs(key, flow.admit_fraction))
-            || self.told.contains_key(&None) && verified_peers.changes() != self.peer_changes_seen;
+            || self.shares.contains_key(&None) && verified_peers.changes() != self.peer_changes_seen;
         if changed {
-            self.told = throttled().map(|(key, flow)| (*key, flow.admit_fraction)).collect();
-            self.tell(now_us, ingress, verified_peers, driver);
+            self.shares = throttled().map(|(key, flow)| (*key, flow.admit_fraction)).collect();
+            self.update_filter(now_us, ingress, verified_peers, driver);
         }
         ingress.remove_idle_flows();
     }
 
-    fn tell(
+    fn update_filter(
         &mut self,
         now_us: u64,
         ingress: &mut IngressScheduler,
@@ -99,20 +99,23 @@ impl EarlyDropController {
         driver: &mut impl DatagramDriver,
     ) {
         let share = |admit_fraction: f64| (admit_fraction * f64::from(u32::MAX)) as u32;
-        let told = &self.told;
+        let shares = &self.shares;
         self.throttle.tenants =
-            told.iter().filter_map(|(key, admit_fraction)| Some(((*key)?, share(*admit_fraction)))).collect();
-        self.throttle.unauthenticated = told.get(&None).map(|admit_fraction| share(*admit_fraction));
+            shares.iter().filter_map(|(key, admit_fraction)| Some(((*key)?, share(*admit_fraction)))).collect();
+        self.throttle.unauthenticated = shares.get(&None).map(|admit_fraction| share(*admit_fraction));
         self.throttle.known.clear();
         if self.throttle.unauthenticated.is_some() {
             self.peer_changes_seen = verified_peers.changes();
-            self.throttle.known =
-                verified_peers.unthrottled_peers(now_us, |tenant| told.contains_key(&Some(tenant)), MAX_VERIFIED_PEERS);
+            self.throttle.known = verified_peers.unthrottled_peers(
+                now_us,
+                |tenant| shares.contains_key(&Some(tenant)),
+                MAX_VERIFIED_PEERS,
+            );
         }
         let program = self.throttle.program();
-        let in_kernel = driver.set_filter(&program) && !program.is_empty() || told.is_empty();
+        let in_kernel = driver.set_filter(&program) && !program.is_empty() || shares.is_empty();
         ingress.random_drop = (!in_kernel).then(|| RandomDrop::new(rand::rng().random()));
-        tracing::debug!(throttled = told.len(), in_kernel, instructions = program.len(), "early drop");
+        tracing::debug!(throttled = shares.len(), in_kernel, instructions = program.len(), "early drop");
     }
 }
 

@@ -30,7 +30,7 @@ impl RequestExecutor {
         if invocations.queue.is_active()
             && let Some(view) = context.snapshot.tenant(tenant)
         {
-            invocations.queue.bill(tenant, view.tenant.quotas.weight, u64::from(requests) * REQUEST_NS);
+            invocations.queue.charge_tenant(tenant, view.tenant.quotas.weight, u64::from(requests) * REQUEST_NS);
         }
     }
 

@@ -57,8 +57,8 @@ impl IdleController {
     pub(super) fn sleep(&mut self, context: &mut WorkerContext, connections: Option<&WorkerConnections>) {
         self.has_slept = true;
         let shared = Arc::clone(&context.shared);
-        let mark = 1 << context.index;
-        let idle = shared.idle.fetch_or(mark, SeqCst) | mark;
+        let bit = 1 << context.index;
+        let idle = shared.idle.fetch_or(bit, SeqCst) | bit;
         // A neighbour first offers and then checks the marks; so the offers are checked after the mark is set.
         let has_work = shared.stealers.iter().any(|stealer| !stealer.is_empty())
             || shared.inboxes[context.index].has_messages()
@@ -67,7 +67,7 @@ impl IdleController {
             let all_idle = idle.count_ones() as usize == shared.ports.len();
             wait_for_packets(context, connections, all_idle);
         }
-        shared.idle.fetch_and(!mark, SeqCst);
+        shared.idle.fetch_and(!bit, SeqCst);
     }
 }
 

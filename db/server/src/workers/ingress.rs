@@ -168,10 +168,10 @@ impl IngressScheduler {
     fn sort(&mut self, number: u16, from: u16, classifier: &mut DatagramClassifier<'_>) {
         let IngressScheduler { bursts, packs, flows, active, clock, random_drop, shed, .. } = self;
         let mut all = FlowEnqueuer { flows, active, clock: *clock };
-        let held = bursts.iter().filter(|buffer| buffer.left > 0).count();
+        let in_use = bursts.iter().filter(|buffer| buffer.left > 0).count();
         let Some(DatagramBuffer { burst, left }) = bursts.get_mut(usize::from(number)) else { return };
         *left = 0;
-        let packs_it = burst.is_sparse() && !(burst.is_small() && held < UNPACKED_BURSTS);
+        let packs_it = burst.is_sparse() && !(burst.is_small() && in_use < UNPACKED_BURSTS);
         let as_it_is = !packs_it && !burst.has_in_place();
         let (mut range, mut all_pass): (Option<(FlowKey, DatagramRange)>, bool) = (None, false);
         for index in usize::from(from)..burst.len() {
@@ -364,8 +364,8 @@ impl IngressScheduler {
     /// # Errors
     /// The limit of postponed bytes is reached.
     pub(super) fn postpone(&mut self, message: PostponedMessage) -> Result<(), Box<PostponedMessage>> {
-        let held = self.flows.get(&Some(message.tenant())).map_or(0, IngressFlow::postponed_bytes);
-        if !DynamicThreshold::of(POSTPONED_BYTES).admits(self.postponed_bytes, held) {
+        let in_use = self.flows.get(&Some(message.tenant())).map_or(0, IngressFlow::postponed_bytes);
+        if !DynamicThreshold::of(POSTPONED_BYTES).admits(self.postponed_bytes, in_use) {
             return Err(Box::new(message));
         }
         self.postponed_bytes += message.bytes();

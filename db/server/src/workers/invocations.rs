@@ -32,7 +32,7 @@ pub(super) struct InvocationScheduler {
     pub(super) finished: Vec<FinishedTask>,
     /// Invocations in the run queue or being interleaved.
     live: usize,
-    was_last_turn_long: bool,
+    last_turn_was_long: bool,
     /// Whether the polls of the last turn with any were short.
     has_short_polls: bool,
 }
@@ -58,7 +58,7 @@ impl InvocationScheduler {
             offer: StealOffer::new(offered),
             finished: Vec::new(),
             live: 0,
-            was_last_turn_long: false,
+            last_turn_was_long: false,
             has_short_polls: false,
         }
     }
@@ -162,8 +162,8 @@ impl InvocationScheduler {
             let interleave = self.queue.has_interleaved() && context.shared.interleave;
             if interleave {
                 let engine = &mut self.engine;
-                cpu_ns += self.queue.prefetch_ahead(|ahead, is_last| {
-                    engine.prefetch_awaited(&mut ahead.invocation, &next.task.invocation, is_last)
+                cpu_ns += self.queue.prefetch_ahead(|next_task, is_last| {
+                    engine.prefetch_awaited(&mut next_task.invocation, &next.task.invocation, is_last)
                 });
             }
             let before_ns = next.task.invocation.cpu_ns();
@@ -176,9 +176,9 @@ impl InvocationScheduler {
             self.after_poll(context, next, outcome);
         }
         in_guest_code.store(false, Relaxed);
-        self.was_last_turn_long = cpu_ns >= TURN_CPU_NS;
+        self.last_turn_was_long = cpu_ns >= TURN_CPU_NS;
         self.has_short_polls = cpu_ns <= polls as u64 * SHORT_POLL_NS;
-        if self.was_last_turn_long {
+        if self.last_turn_was_long {
             self.queue.requeue();
         }
         context.counters.polls.add(polls as u64);
@@ -224,7 +224,7 @@ impl InvocationScheduler {
 
     /// Offers a neighbour the tasks that this worker will not poll soon.
     pub(super) fn offer_surplus(&mut self, context: &WorkerContext) {
-        self.live -= self.offer.begin(context, &mut self.queue, self.was_last_turn_long);
+        self.live -= self.offer.begin(context, &mut self.queue, self.last_turn_was_long);
     }
 
     /// Takes over an invocation that a neighbour offers. Returns whether there was one.
@@ -330,15 +330,15 @@ mod tests {
 
     /// Tenants that begin as many invocations as they can, in turns, until none can begin more.
     fn filled(tenants: usize) -> (usize, Vec<usize>) {
-        let mut held = vec![0; tenants];
+        let mut running = vec![0; tenants];
         loop {
-            let before = held.clone();
+            let before = running.clone();
             for tenant in 0..tenants {
-                let live = held.iter().sum();
-                held[tenant] += usize::from(check_invocation_limit(live, held[tenant]).is_ok());
+                let live = running.iter().sum();
+                running[tenant] += usize::from(check_invocation_limit(live, running[tenant]).is_ok());
             }
-            if held == before {
-                return (held.iter().sum(), held);
+            if running == before {
+                return (running.iter().sum(), running);
             }
         }
     }
@@ -346,10 +346,10 @@ mod tests {
     #[test]
     fn however_many_take_all_they_can_get_another_one_still_gets_in() {
         for tenants in [1, 2, 3, 10, 100, 500] {
-            let (live, held) = filled(tenants);
+            let (live, running) = filled(tenants);
             assert!(check_invocation_limit(live, 0).is_ok(), "{tenants} tenants hold {live}");
-            let (least, most) = (held.iter().min(), held.iter().max());
-            assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "and share alike: {held:?}");
+            let (least, most) = (running.iter().min(), running.iter().max());
+            assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "and share alike: {running:?}");
         }
         assert_eq!(filled(1).0, 1024, "what the limit's documentation says");
         assert!(check_invocation_limit(INVOCATIONS_PER_WORKER, 0).is_err());

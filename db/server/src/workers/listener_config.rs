@@ -47,8 +47,8 @@ impl fmt::Display for PortAddress {
 impl ListenerConfig {
     /// Returns a line for each port whose tenant or table does not exist, with the remedy.
     pub fn in_want(ports: &[ListenerConfig], snapshot: &DirectorySnapshot) -> Vec<String> {
-        let said = |port: &ListenerConfig| Some(format!("{}: {}", port.address, port.service.missing(snapshot)?));
-        ports.iter().filter_map(said).collect()
+        let missing = |port: &ListenerConfig| Some(format!("{}: {}", port.address, port.service.missing(snapshot)?));
+        ports.iter().filter_map(missing).collect()
     }
 
     /// Its TCP address, if it has one.

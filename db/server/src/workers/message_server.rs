@@ -109,9 +109,10 @@ impl MessageServer {
                 }
             }
         }
-        let places = current.iter_mut().zip(&mut self.responses).enumerate();
-        let admitted: ArrayVec<AdmittedRequest<'_>, BURST> =
-            places.filter_map(|(number, (message, response))| resume(message, number, &mut response.bytes)).collect();
+        let in_progress = current.iter_mut().zip(&mut self.responses).enumerate();
+        let admitted: ArrayVec<AdmittedRequest<'_>, BURST> = in_progress
+            .filter_map(|(number, (message, response))| resume(message, number, &mut response.bytes))
+            .collect();
         let end = self.run_admitted(executor, &admitted, piece, port);
         self.finish(executor, &admitted, end, costs, port);
         let suspended = suspend(admitted, end, &mut self.responses);
@@ -138,11 +139,11 @@ impl MessageServer {
         let mut is_done = true;
         for message in admitted {
             is_done &= end.is_none_or(|end| end.number != message.number);
-            let owed = message.ranges.take_owed();
-            if owed > 0 {
-                executor.charge_requests(message.view.tenant.id, owed);
+            let deferred_requests = message.ranges.take_deferred();
+            if deferred_requests > 0 {
+                executor.charge_requests(message.view.tenant.id, deferred_requests);
             }
-            let requests = message.work.requests().saturating_add(owed);
+            let requests = message.work.requests().saturating_add(deferred_requests);
             let copies = copy_cost_gets(message.work.bytes());
             costs.add_work(message.slice, requests.saturating_sub(1).saturating_add(copies));
             if !is_done || message.response_id.is_some() {
@@ -256,15 +257,18 @@ impl MessageServer {
                 break;
             }
             count(&executor.context.counters.requests, planned.operation.op as usize);
-            let (message, asked) = (planned.message, planned.operation.encoded_len());
-            let owed = message.ranges.owed();
+            let (message, request_bytes) = (planned.message, planned.operation.encoded_len());
+            let deferred_requests = message.ranges.deferred_requests();
             let (status, copied, shared) = self.run_planned(executor, planned, port);
             if let Some(status) = status {
                 count(&executor.context.counters.responses, status as usize);
             }
             let requests = operation_requests(&planned.operation);
-            piece.spend(requests.saturating_add(message.ranges.owed() - owed), asked + copied);
-            message.work.add(requests, asked + copied + shared);
+            piece.spend(
+                requests.saturating_add(message.ranges.deferred_requests() - deferred_requests),
+                request_bytes + copied,
+            );
+            message.work.add(requests, request_bytes + copied + shared);
         }
         plan.clear();
         end

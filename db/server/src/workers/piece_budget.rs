@@ -17,30 +17,30 @@ pub(super) fn copy_cost_gets(bytes: usize) -> u32 {
 /// as can be copied in its time.
 pub(super) struct PieceBudget {
     limit: u64,
-    spent: u64,
+    used: u64,
 }
 
 impl PieceBudget {
     /// A piece; a shorter one where two tenants have sent requests lately.
     pub(super) fn new(is_contended: bool) -> PieceBudget {
         let requests = if is_contended { CONTENDED_PIECE_WORK } else { PIECE_WORK };
-        PieceBudget { limit: u64::from(requests) * COPY_BYTES_PER_GET as u64, spent: 0 }
+        PieceBudget { limit: u64::from(requests) * COPY_BYTES_PER_GET as u64, used: 0 }
     }
 
     /// Counts work that was done.
     #[inline]
     pub(super) fn spend(&mut self, requests: u32, bytes: usize) {
-        self.spent += u64::from(requests) * COPY_BYTES_PER_GET as u64 + bytes as u64;
+        self.used += u64::from(requests) * COPY_BYTES_PER_GET as u64 + bytes as u64;
     }
 
     #[inline]
     pub(super) fn is_over(&self) -> bool {
-        self.spent >= self.limit
+        self.used >= self.limit
     }
 
     /// The work that was done, in plain requests.
     pub(super) fn requests(&self) -> u64 {
-        self.spent / COPY_BYTES_PER_GET as u64
+        self.used / COPY_BYTES_PER_GET as u64
     }
 }
 

@@ -187,7 +187,7 @@ impl PortContext {
         peer: PeerAddr,
         datagram: &'p [u8],
     ) -> Result<Option<R2p2Request<'p>>, MalformedDatagram> {
-        let owner = || self.verified_peers.whose(peer, now_us).unwrap_or(0);
+        let owner = || self.verified_peers.tenant_of(peer, now_us).unwrap_or(0);
         let request =
             self.endpoint.receive_for_owner(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner);
         if request.is_none() {

@@ -38,21 +38,21 @@ mod tests {
 
     #[test]
     fn a_tenant_is_beside_the_last_other_one_for_a_while() {
-        let mut asked = RecentTenants::default();
-        assert!(!asked.beside(1, 0));
-        asked.note(1, 0);
-        assert!(!asked.beside(1, 10), "alone");
-        assert!(asked.beside(2, 10));
-        assert!(!asked.is_shared(10));
-        asked.note(2, 50);
+        let mut recent = RecentTenants::default();
+        assert!(!recent.beside(1, 0));
+        recent.note(1, 0);
+        assert!(!recent.beside(1, 10), "alone");
+        assert!(recent.beside(2, 10));
+        assert!(!recent.is_shared(10));
+        recent.note(2, 50);
         for at_us in 51..60 {
-            asked.note(1, at_us);
+            recent.note(1, at_us);
         }
-        assert!(asked.beside(1, 50 + CONTENTION_WINDOW_US - 1), "however often it asks itself");
-        assert!(!asked.beside(1, 50 + CONTENTION_WINDOW_US));
-        assert!(asked.is_shared(59) && !asked.is_shared(50 + CONTENTION_WINDOW_US));
-        assert!(asked.beside(2, 50 + CONTENTION_WINDOW_US), "the other way round it was later");
-        asked.note(3, 70);
-        assert!(asked.beside(1, 71) && asked.beside(3, 71));
+        assert!(recent.beside(1, 50 + CONTENTION_WINDOW_US - 1), "however often it asks itself");
+        assert!(!recent.beside(1, 50 + CONTENTION_WINDOW_US));
+        assert!(recent.is_shared(59) && !recent.is_shared(50 + CONTENTION_WINDOW_US));
+        assert!(recent.beside(2, 50 + CONTENTION_WINDOW_US), "the other way round it was later");
+        recent.note(3, 70);
+        assert!(recent.beside(1, 71) && recent.beside(3, 71));
     }
 }

@@ -94,7 +94,7 @@ fn get(
     };
     if answer.value.len() >= ZERO_COPY_MIN_VALUE_BYTES
         && let (Some(tail), Some(record)) = (tail, &found)
-        && let Some(share) = record.hold()
+        && let Some(share) = record.share()
     {
         response.extend_from_slice(&encode_op_header_with_lens(&answer, 0, share.len()));
         *tail = Some(share);
@@ -139,7 +139,7 @@ fn put(
         Some(ttl_ms) => expiry_ms(context.now_ms, ttl_ms),
     };
     let write = WriteOptions { condition: condition(operation), flags: operation.user_flags, expires_at_ms };
-    let outside = context.packet.as_ref().and_then(|packet| packet.hold(value));
+    let outside = context.packet.as_ref().and_then(|packet| packet.share(value));
     let put = match &outside {
         None => table.put(context.participant, hash, operation.key, value, &write, context.now_ms),
         Some(value) => table.put_shared(context.participant, hash, operation.key, value, &write, context.now_ms),
@@ -148,8 +148,8 @@ fn put(
         Ok(version) => encode_done(operation, version, response),
         Err(StoreError::Conflict) => encode_conflict(context, table, operation, hash, response),
         Err(StoreError::ValueTooLarge) => {
-            let (asked, most) = (value.len(), table.max_value_len());
-            let text = format!("a value of {asked} bytes is longer than the table allows: {most} at most");
+            let (bytes, most) = (value.len(), table.max_value_len());
+            let text = format!("a value of {bytes} bytes is longer than the table allows: {most} at most");
             encode_refusal(operation, RpcStatus::TooLarge, &text, response)
         }
         Err(error) => encode_store_error(operation, error, response),
@@ -368,14 +368,14 @@ mod tests {
             let before = table.stats().evictions;
             let status = run(&context, &table, &operation, table.hash(key), (&mut Vec::new(), None));
             assert_eq!(status, RpcStatus::Ok);
-            (u64::from(ranges.owed()), table.stats().evictions - before)
+            (u64::from(ranges.deferred_requests()), table.stats().evictions - before)
         };
         for number in 0..SMALL as u32 {
-            let (owed, _) = put(&number.to_le_bytes(), &[1; 100]);
-            assert!(owed < 8, "there is room, and growing takes a few: {owed}");
+            let (deferred_requests, _) = put(&number.to_le_bytes(), &[1; 100]);
+            assert!(deferred_requests < 8, "there is room, and growing takes a few: {deferred_requests}");
         }
         assert_eq!(put(&0_u32.to_le_bytes(), &[2; 100]), (0, 0), "what is replaced is the write itself");
-        let (owed, evicted) = put(b"large", &[3; 150_000]);
-        assert!(evicted > SMALL as u64 / 2 && owed + 1 >= evicted, "{owed} of {evicted}");
+        let (deferred_requests, evicted) = put(b"large", &[3; 150_000]);
+        assert!(evicted > SMALL as u64 / 2 && deferred_requests + 1 >= evicted, "{deferred_requests} of {evicted}");
     }
 }

@@ -16,9 +16,9 @@ pub(super) struct RejectionLimiter {
 }
 
 impl RejectionLimiter {
-    /// Whether one more may be sent: an answer of `answer` bytes to a message of `asked` bytes.
-    pub(super) fn admits(&mut self, now_us: u64, answer: usize, asked: usize) -> bool {
-        let may = answer <= asked.min(UNAUTHENTICATED_MESSAGE_BYTES) && self.limiter.admit(&REJECTIONS, now_us);
+    /// Whether one more may be sent: an answer of `answer` bytes to a message of `request_bytes` bytes.
+    pub(super) fn admits(&mut self, now_us: u64, answer: usize, request_bytes: usize) -> bool {
+        let may = answer <= request_bytes.min(UNAUTHENTICATED_MESSAGE_BYTES) && self.limiter.admit(&REJECTIONS, now_us);
         self.unsent += u64::from(!may);
         may
     }
@@ -49,19 +49,19 @@ pub(super) fn reply_limit_bytes(message: &ReceivedMessage<'_>) -> usize {
 
 /// The number of operations that a rejection answers: all of the request if they fit, with a text, into one packet;
 /// else one that stands for all.
-pub(super) fn reply_operations(asked: u16) -> u16 {
+pub(super) fn reply_operations(request_bytes: u16) -> u16 {
     const FIT: u16 = 8;
-    if asked <= FIT { asked } else { 1 }
+    if request_bytes <= FIT { request_bytes } else { 1 }
 }
 
-/// As much of a text as fits into the answer to a message of `asked` bytes; nothing if that would be too little to make
+/// As much of a text as fits into the answer to a message of `request_bytes` bytes; nothing if that would be too little to make
 /// sense.
-pub(super) fn truncate_to_fit(text: &str, asked: usize, operations: u16) -> &str {
+pub(super) fn truncate_to_fit(text: &str, request_bytes: usize, operations: u16) -> &str {
     const LEAST: usize = 16;
-    let room = asked
+    let text_bytes = request_bytes
         .min(UNAUTHENTICATED_MESSAGE_BYTES)
         .saturating_sub(MESSAGE_HEADER_LEN + usize::from(operations) * OP_HEADER_LEN);
-    let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=text_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let cut = text.get(..end).unwrap_or_default();
     if cut.len() < text.len().min(LEAST) { "" } else { cut }
 }

@@ -133,17 +133,17 @@ impl<T> RunQueue<T> {
     #[inline]
     pub(crate) fn prefetch_ahead(&mut self, mut fetch: impl FnMut(&mut T, bool) -> (u64, bool)) -> u64 {
         let mut cpu_ns = 0;
-        for look in [PrefetchPass::First, PrefetchPass::Second] {
-            let at = self.prefetch_position(look);
-            let Some(ahead) = self.turns.get_mut(at) else { break };
-            let is_last = look == PrefetchPass::Second;
-            if is_last && !ahead.needs_second_prefetch {
+        for pass in [PrefetchPass::First, PrefetchPass::Second] {
+            let at = self.prefetch_position(pass);
+            let Some(turn) = self.turns.get_mut(at) else { break };
+            let is_last = pass == PrefetchPass::Second;
+            if is_last && !turn.needs_second_prefetch {
                 break;
             }
-            let (charge_ns, needs_second_prefetch) = fetch(&mut ahead.task, is_last);
-            ahead.needs_second_prefetch = needs_second_prefetch;
+            let (charge_ns, needs_second_prefetch) = fetch(&mut turn.task, is_last);
+            turn.needs_second_prefetch = needs_second_prefetch;
             if charge_ns > 0 {
-                let queue = &mut self.queues[ahead.queue as usize];
+                let queue = &mut self.queues[turn.queue as usize];
                 queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(charge_ns).unwrap_or(i64::MAX));
                 cpu_ns += charge_ns;
             }
@@ -152,8 +152,8 @@ impl<T> RunQueue<T> {
     }
 
     #[inline]
-    fn prefetch_position(&self, look: PrefetchPass) -> usize {
-        match look {
+    fn prefetch_position(&self, pass: PrefetchPass) -> usize {
+        match pass {
             PrefetchPass::First => PREFETCH_POLLS_AHEAD.min(self.turns.len() / 2),
             PrefetchPass::Second => SECOND_PREFETCH_POLLS_AHEAD.min(self.turns.len() / 4),
         }
@@ -302,7 +302,7 @@ impl<T> RunQueue<T> {
 
     /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds. More
     /// debt would block the tenant long after it has stopped.
-    pub(crate) fn bill(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
+    pub(crate) fn charge_tenant(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
         let (queue, round) = (self.queue(tenant, weight), self.round);
         let queue = &mut self.queues[queue as usize];
         let floor_ns = (-MAX_DEBT_ROUNDS * queue.quantum_ns()).min(queue.credit(round));
@@ -396,7 +396,7 @@ impl<T> RunQueue<T> {
     }
 }
 
-/// Rounds of debt that [`RunQueue::bill`] leaves at most.
+/// Rounds of debt that [`RunQueue::charge`] leaves at most.
 const MAX_DEBT_ROUNDS: i64 = 8;
 /// Rounds that pay any debt of a second; few enough that their number does not run out.
 const DEBT_RESET_ROUNDS: u64 = 1 << 16;

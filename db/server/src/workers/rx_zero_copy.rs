@@ -49,7 +49,7 @@ pub(crate) struct ZeroCopyPacket<'w> {
 impl ZeroCopyPacket<'_> {
     /// Stores a value of the packet in its buffer, and charges the tenant for it. None if it is to be copied: it is too
     /// small for a buffer, or the tenant has its limit of them.
-    pub(crate) fn hold(&self, value: &[u8]) -> Option<SharedBytes> {
+    pub(crate) fn share(&self, value: &[u8]) -> Option<SharedBytes> {
         if value.len() < self.rx_budget.value_bytes() || self.has_stored_value.get() {
             return None;
         }

@@ -20,7 +20,7 @@ type SessionKey<P> = (P, u64, u32);
 struct SessionCredential<P> {
     credential: u64,
     /// The address that its last message came from.
-    heard: P,
+    verified: P,
 }
 
 /// Authenticated sessions of one port.
@@ -49,9 +49,9 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
     }
 
     /// Allows a session to act for a tenant with this credential from now on, and with no other of that tenant.
-    pub(crate) fn admit(&mut self, (home, heard): (P, P), session: u64, tenant: u32, credential: u64) {
+    pub(crate) fn admit(&mut self, (home, verified): (P, P), session: u64, tenant: u32, credential: u64) {
         self.last = None;
-        if self.shown.insert((home, session, tenant), SessionCredential { credential, heard }).is_some() {
+        if self.shown.insert((home, session, tenant), SessionCredential { credential, verified }).is_some() {
             return;
         }
         let name = (home, session);
@@ -96,11 +96,11 @@ impl<P: Copy + Eq + Hash> AuthenticatedSessions<P> {
     /// Notes the address of a message of the session that was looked up last. Returns whether it differs from the last
     /// one.
     #[inline]
-    pub(crate) fn heard(&mut self, from: P) -> bool {
-        let Some((name, shown)) = self.last.as_mut().filter(|(_, shown)| shown.heard != from) else { return false };
-        shown.heard = from;
+    pub(crate) fn verified(&mut self, from: P) -> bool {
+        let Some((name, shown)) = self.last.as_mut().filter(|(_, shown)| shown.verified != from) else { return false };
+        shown.verified = from;
         if let Some(known) = self.shown.get_mut(name) {
-            known.heard = from;
+            known.verified = from;
         }
         true
     }
@@ -133,11 +133,11 @@ mod tests {
     fn a_session_that_is_heard_from_elsewhere_is_known_to_have_moved() {
         let mut sessions = AuthenticatedSessions::new(10);
         sessions.admit((0u8, 1), 100, 1, 7);
-        assert!(sessions.allows(0, 100, 1, 7) && !sessions.heard(1), "where its token came from");
-        assert!(sessions.heard(2) && !sessions.heard(2));
+        assert!(sessions.allows(0, 100, 1, 7) && !sessions.verified(1), "where its token came from");
+        assert!(sessions.verified(2) && !sessions.verified(2));
         sessions.admit((0, 5), 101, 1, 7);
-        assert!(sessions.allows(0, 101, 1, 7) && !sessions.heard(5));
-        assert!(sessions.allows(0, 100, 1, 7) && !sessions.heard(2), "each of its own");
+        assert!(sessions.allows(0, 101, 1, 7) && !sessions.verified(5));
+        assert!(sessions.allows(0, 100, 1, 7) && !sessions.verified(2), "each of its own");
         assert!(!sessions.allows(0, 102, 1, 7));
     }
 

@@ -225,18 +225,18 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A port of this start of the server. `was_there_before` is whether there was an earlier one.
+/// A port of this start of the server. `known_before` is whether there was an earlier one.
 fn new_port(
     index: usize,
     driver: AnyDriver,
     rx_budget: Option<Arc<RxBufferBudget>>,
-    (start, was_there_before): (u32, bool),
+    (start, known_before): (u32, bool),
 ) -> WorkerPort {
     let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
     let limits = net_limits::ServerLimits { max_datagram, largest_datagram, ..Default::default() };
     let endpoint = ServerEndpoint::new(limits).with_server_start(start);
     let reply_cache =
-        ReplyCache::new(net_limits::ReplyCacheLimits::default()).with_server_start(0, start, was_there_before);
+        ReplyCache::new(net_limits::ReplyCacheLimits::default()).with_server_start(0, start, known_before);
     // The workers' microseconds start now; handshakes allow for the difference of two machines' clocks.
     let seal = ServerSeal::new(SealLimits::default(), unix_ms());
     let outbox = driver.outbox();

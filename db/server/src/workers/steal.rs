@@ -70,13 +70,13 @@ impl StealOffer {
         &mut self,
         context: &WorkerContext,
         queue: &mut RunQueue<InvocationTask>,
-        was_last_turn_long: bool,
+        last_turn_was_long: bool,
     ) -> usize {
         let shared = &context.shared;
         if !shared.steal || shared.idle.load(SeqCst) == 0 || !self.tasks.is_empty() {
             return 0;
         }
-        let surplus = self.policy.begin(queue.waiting(), was_last_turn_long);
+        let surplus = self.policy.begin(queue.waiting(), last_turn_was_long);
         let (tasks, worker, mut offered) = (&self.tasks, context.index, 0);
         queue.take_from_back(surplus, |task| {
             offered += 1;

@@ -88,7 +88,7 @@ impl VerifiedPeers {
     }
 
     /// The tenant for which the address has acted last.
-    pub(super) fn whose(&mut self, peer: PeerAddr, now_us: u64) -> Option<u32> {
+    pub(super) fn tenant_of(&mut self, peer: PeerAddr, now_us: u64) -> Option<u32> {
         let entry = self.peers.get_mut(&peer)?;
         entry.seen_us = now_us;
         Some(entry.tenants[0]).filter(|tenant| *tenant != 0)
@@ -127,8 +127,8 @@ mod tests {
         known.note(peer(1), 7, 0);
         known.note(peer(1), 8, 0);
         assert!(known.allows(peer(1), 7, 1) && known.allows(peer(1), 8, 1) && !known.allows(peer(1), 9, 1));
-        assert!(!known.allows(peer(2), 7, 1) && !known.allows(peer(1), 0, 1) || known.whose(peer(2), 1).is_none());
-        assert_eq!(known.whose(peer(1), 1), Some(8));
+        assert!(!known.allows(peer(2), 7, 1) && !known.allows(peer(1), 0, 1) || known.tenant_of(peer(2), 1).is_none());
+        assert_eq!(known.tenant_of(peer(1), 1), Some(8));
         for tenant in 20..30 {
             known.note(peer(1), tenant, 2);
         }

@@ -102,15 +102,15 @@ impl Worker {
         self.executor.context.is_draining = true;
         let begun_us = self.executor.context.shared.elapsed_us();
         // A worker that had no requests lately has no clients to tell.
-        let mut asked_us = self.idle.last_busy_us(begun_us);
+        let mut last_request_us = self.idle.last_busy_us(begun_us);
         loop {
             // Budgets bound how long invocations take: one ends or is ended.
             let done = self.run_once();
             let now_us = self.executor.context.clock.now_us;
             if done > 0 {
-                asked_us = now_us;
+                last_request_us = now_us;
             }
-            let is_over = now_us >= begun_us + DRAIN_MAX_US || now_us >= asked_us + DRAIN_QUIET_US;
+            let is_over = now_us >= begun_us + DRAIN_MAX_US || now_us >= last_request_us + DRAIN_QUIET_US;
             if is_over && self.executor.invocations.is_idle() {
                 // Invocations that another worker has taken answer here.
                 let is_late = now_us >= begun_us + DRAIN_ANSWERS_US;

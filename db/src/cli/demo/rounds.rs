@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn a_busy_machine_is_named_beside_the_figures() {
         let rounds = [round(1.0, 1.0, 1.0), round(1.0, 1.0, 2.0), round(1.0, 1.0, 1.5)];
-        let said = remark(rounds.iter()).expect("busy");
-        assert!(said.starts_with("note: others took 38 % of this machine"), "{said}");
+        let remark_text = remark(rounds.iter()).expect("busy");
+        assert!(remark_text.starts_with("note: others took 38 % of this machine"), "{remark_text}");
         assert_eq!(remark([].iter()), None);
         assert_eq!((median([].into_iter()), median([3.0, 1.0].into_iter())), (0.0, 3.0));
     }

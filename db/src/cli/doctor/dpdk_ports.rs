@@ -40,7 +40,7 @@ pub(super) fn query_ports(eal: &str) -> Result<Vec<DoctorFinding>, CliError> {
             _ => "does some checksums",
         };
         let node = info.node.map_or_else(String::new, |node| format!(", memory node {node}"));
-        let told = format!(
+        let summary = format!(
             "{}, {}, packets of {} bytes (up to {}), {} queues{node}, {checks}",
             info.driver,
             info.mac,
@@ -50,19 +50,19 @@ pub(super) fn query_ports(eal: &str) -> Result<Vec<DoctorFinding>, CliError> {
         );
         if info.is_shared_memory() {
             // Opening it would take a running server's only peer, possibly with another number of queues than it needs.
-            let told = format!("{told}; shared memory with another process: not opened");
-            findings.push(DoctorFinding::new(what, CheckStatus::Good, told, ""));
+            let summary = format!("{summary}; shared memory with another process: not opened");
+            findings.push(DoctorFinding::new(what, CheckStatus::Good, summary, ""));
             continue;
         }
         let (port, _queues) = match DpdkPort::open(&eal, &info.name, &PortOptions::new(info.max_queues.clamp(1, 2))) {
             Ok(opened) => opened,
             Err(error) => {
-                findings.push(DoctorFinding::new(what, CheckStatus::Bad, told, error.to_string()));
+                findings.push(DoctorFinding::new(what, CheckStatus::Bad, summary, error.to_string()));
                 continue;
             }
         };
         let (state, steering) = steering(&port);
-        findings.push(DoctorFinding::new(what, state, format!("{told}; {steering}"), driver_advice(&info.driver)));
+        findings.push(DoctorFinding::new(what, state, format!("{summary}; {steering}"), driver_advice(&info.driver)));
     }
     Ok(findings)
 }

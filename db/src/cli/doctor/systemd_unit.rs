@@ -132,9 +132,9 @@ impl SystemUser {
 
     /// The first folder on the path to a file, or the file itself, that the user cannot access.
     fn first_inaccessible(&self, path: &Path, bits: u32) -> Option<PathBuf> {
-        let mut way: Vec<&Path> = path.ancestors().skip(1).collect();
-        way.reverse();
-        let folder = way.into_iter().find(|folder| !self.may(folder, 1));
+        let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
+        folders.reverse();
+        let folder = folders.into_iter().find(|folder| !self.may(folder, 1));
         folder.or_else(|| Some(path).filter(|path| !self.may(path, bits))).map(Path::to_owned)
     }
 }
@@ -196,8 +196,8 @@ fn configuration(unit: &SystemdUnit, user: &SystemUser) -> (Option<DoctorFinding
     };
     let found = match user.first_inaccessible(path, 4) {
         Some(at) => {
-            let said = format!("{} cannot read it ({})", user.name, at.display());
-            finding(CheckStatus::Bad, said, "give it to the user's group: chgrp, chmod 640")
+            let found_text = format!("{} cannot read it ({})", user.name, at.display());
+            finding(CheckStatus::Bad, found_text, "give it to the user's group: chgrp, chmod 640")
         }
         None => finding(CheckStatus::Good, "it is what the server takes".to_owned(), ""),
     };
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn what_is_missing_under_a_unit_is_said_with_what_to_do() {
         let start = "[Service]\nUser=sandstorm\nExecStart=ROOT/bin/sandstorm serve --config ROOT/etc/sandstorm.toml\n";
-        for (text, about, state, said) in [
+        for (text, about, state, found_text) in [
             (format!("{start}Environment=PATH=ROOT/open"), "rustc", CheckStatus::Good, "open/rustc"),
             (format!("{start}Environment=PATH=ROOT/none"), "rustc", CheckStatus::Bad, "there is none on the PATH"),
             (format!("{start}Environment=PATH=ROOT/closed/bin"), "rustc", CheckStatus::Bad, "cannot use"),
@@ -333,7 +333,7 @@ mod tests {
             let findings = unit(&file, folder.path()).unwrap();
             let found = findings.iter().find(|finding| finding.what.starts_with(about)).expect(about);
             // Root may access everything, but the unit's user counts, not the user that runs the check.
-            assert!(found.state == state && found.found.contains(said), "{text}: {found:?}");
+            assert!(found.state == state && found.found.contains(found_text), "{text}: {found:?}");
             assert_eq!(found.advice.is_empty(), state == CheckStatus::Good, "{found:?}");
         }
         let (folder, file) = machine(&start.replace("serve", "serve --no-builder"));

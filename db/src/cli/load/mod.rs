@@ -251,7 +251,7 @@ pub(super) fn load(session: &CliSession, args: &LoadArgs, out: &OutputPrinter) -
     if args.seconds == 0.0 && !args.fill {
         return Err(CliError::new("there is nothing to do in 0 seconds").hint("--fill writes the records"));
     }
-    let tell = |text: &str| {
+    let progress = |text: &str| {
         if !args.quiet {
             eprintln!("{text}");
         }
@@ -262,9 +262,9 @@ pub(super) fn load(session: &CliSession, args: &LoadArgs, out: &OutputPrinter) -
     };
     raise_file_limit();
     let mut tenants = LoadTenants::new(session, args.create);
-    let result = prepare_and_run(args, &plan, &names, &mut tenants, &tell, out);
+    let result = prepare_and_run(args, &plan, &names, &mut tenants, &progress, out);
     if args.remove {
-        tenants.remove(&tell)?;
+        tenants.remove(&progress)?;
     }
     result
 }
@@ -275,10 +275,10 @@ fn targets(
     plan: &Plan,
     names: &[String],
     tenants: &mut LoadTenants<'_>,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
 ) -> Result<Vec<TargetTenant>, CliError> {
     let lists = plan.mix.classes().any(Class::is_of_graph).then(|| format!("{}_lists", args.table));
-    let mut targets = tenants.prepare(names, (&args.table, lists.as_deref()), &args.extensions(plan), tell)?;
+    let mut targets = tenants.prepare(names, (&args.table, lists.as_deref()), &args.extensions(plan), progress)?;
     if let Some(driver) = args.driver
         && let Some(server) = targets.first().map(|target| target.config.address)
     {
@@ -294,15 +294,15 @@ fn prepare_and_run(
     plan: &Plan,
     names: &[String],
     tenants: &mut LoadTenants<'_>,
-    tell: &dyn Fn(&str),
+    progress: &dyn Fn(&str),
     out: &OutputPrinter,
 ) -> Result<(), CliError> {
-    let targets = targets(args, plan, names, tenants, tell)?;
+    let targets = targets(args, plan, names, tenants, progress)?;
     let shares = shares(targets.len(), args.tenant_skew);
     let loads: Vec<TenantLoad> =
         targets.iter().enumerate().map(|(index, target)| args.load(plan, target, &shares, index)).collect();
     let filled = if args.fill {
-        Some(fill_all(&loads, tell)?)
+        Some(fill_all(&loads, progress)?)
     } else {
         targets.iter().zip(&loads).try_for_each(|(target, load)| target.check_filled(load.data.total()))?;
         None
@@ -323,7 +323,7 @@ fn prepare_and_run(
         ..Options::new(loads)
     };
     stop_when_interrupted(&options.stop);
-    let report = run(&options, &mut |second: &LoadProgress| tell(&second.to_string()))?;
+    let report = run(&options, &mut |second: &LoadProgress| progress(&second.to_string()))?;
     if out.json {
         out.json(&LoadOutcome { filled, report: Some(&report) })?;
     } else {
@@ -343,15 +343,15 @@ fn audit_accounts(load: &TenantLoad) -> Result<(), CliError> {
     Err(CliError::new(text).hint("were they filled with the same --records? else it is a bug").code("wrong"))
 }
 
-fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FillResult, CliError> {
+fn fill_all(loads: &[TenantLoad], progress: &dyn Fn(&str)) -> Result<FillResult, CliError> {
     let begun = Instant::now();
     let mut records = 0;
     for load in loads {
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         let filled = fill(&load.config, &load.data, &mut |written, total| {
-            if told.elapsed() > Duration::from_secs(1) {
-                told = Instant::now();
-                tell(&format!("{}: {written} of {total} records written", load.name));
+            if reported.elapsed() > Duration::from_secs(1) {
+                reported = Instant::now();
+                progress(&format!("{}: {written} of {total} records written", load.name));
             }
         });
         let filled = filled.map_err(|error| {
@@ -361,7 +361,7 @@ fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FillResult, Cli
         records += filled.records;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    tell(&format!("{records} records written in {seconds:.1} s"));
+    progress(&format!("{records} records written in {seconds:.1} s"));
     Ok(FillResult { records, seconds })
 }
 

@@ -63,7 +63,7 @@ impl<'s> LoadTenants<'s> {
         names: &[String],
         (table, lists): (&str, Option<&str>),
         extensions: &[&'static str],
-        tell: &dyn Fn(&str),
+        progress: &dyn Fn(&str),
     ) -> Result<Vec<TargetTenant>, CliError> {
         let control = self.session.control();
         let mut there: BTreeMap<String, TenantStatus> =
@@ -90,12 +90,12 @@ impl<'s> LoadTenants<'s> {
             };
             let table = self.table(name, table, false)?;
             let lists = lists.map(|lists| self.table(name, lists, true)).transpose()?;
-            self.extensions(name, extensions, tell)?;
+            self.extensions(name, extensions, progress)?;
             targets.push(TargetTenant { name: name.clone(), config, table, lists });
         }
         let (tenants, tables, pushed) = (self.made.len(), self.created_tables.len(), self.pushed.len());
         if tenants + tables + pushed > 0 {
-            tell(&format!("created: {tenants} tenants, {tables} tables of others, {pushed} extensions pushed"));
+            progress(&format!("created: {tenants} tenants, {tables} tables of others, {pushed} extensions pushed"));
         }
         Ok(targets)
     }
@@ -133,7 +133,7 @@ impl<'s> LoadTenants<'s> {
         Ok(made)
     }
 
-    fn extensions(&mut self, tenant: &str, names: &[&'static str], tell: &dyn Fn(&str)) -> Result<(), CliError> {
+    fn extensions(&mut self, tenant: &str, names: &[&'static str], progress: &dyn Fn(&str)) -> Result<(), CliError> {
         if names.is_empty() {
             return Ok(());
         }
@@ -145,7 +145,7 @@ impl<'s> LoadTenants<'s> {
                     .hint("--create pushes it, as does `sandstorm ext push` with its folder in ext/")
                     .code("unknown_extension")
             })?;
-            tell(&format!("{tenant}: pushing {name}"));
+            progress(&format!("{tenant}: pushing {name}"));
             control.push(tenant, name, &example.push())?;
             if !self.made.iter().any(|made| made == tenant) {
                 self.pushed.push((tenant.to_owned(), name));
@@ -158,7 +158,7 @@ impl<'s> LoadTenants<'s> {
     ///
     /// # Errors
     /// The first failed deletion; the others are still tried.
-    pub(super) fn remove(self, tell: &dyn Fn(&str)) -> Result<(), CliError> {
+    pub(super) fn remove(self, progress: &dyn Fn(&str)) -> Result<(), CliError> {
         let control = self.session.control();
         let mut result = Ok(());
         for (tenant, name) in &self.pushed {
@@ -171,7 +171,7 @@ impl<'s> LoadTenants<'s> {
             result = result.and(control.delete_tenant(tenant));
             self.session.forget_token(tenant);
         }
-        tell(&format!("removed: {} tenants, {} tables of others", self.made.len(), self.created_tables.len()));
+        progress(&format!("removed: {} tenants, {} tables of others", self.made.len(), self.created_tables.len()));
         result.map_err(CliError::from)
     }
 }

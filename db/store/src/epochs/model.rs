@@ -287,7 +287,7 @@ fn online_reader(weak: WeakenedOrdering, before: usize, after: usize) {
 }
 
 /// A third thread makes the steps; the writer looks at the epoch alone, so that nothing else orders its freeing.
-fn stranger_that_steps(weak: WeakenedOrdering) {
+fn unregistered_that_steps(weak: WeakenedOrdering) {
     // Two preemptions: three threads have many more interleavings.
     explore_up_to(2, move || {
         weak.apply();
@@ -373,29 +373,29 @@ fn late_writer() {
 }
 
 /// A reader that holds the record, and reads it when it is no reader any more; the last to release it frees it.
-fn held_record(weak: WeakenedOrdering, holds_first: bool) {
+fn shared_record(weak: WeakenedOrdering, refs_first: bool) {
     explore(move || {
         weak.apply();
-        let (shared, holds) = (EpochModel::new(), Arc::new(RecordRefCount::one()));
+        let (shared, refcount) = (EpochModel::new(), Arc::new(RecordRefCount::one()));
         let (writer, member) = (shared.core.join(), shared.core.join());
         writer.online(&shared.core);
         member.online(&shared.core);
         let reader = {
-            let (shared, holds) = (Arc::clone(&shared), Arc::clone(&holds));
+            let (shared, refcount) = (Arc::clone(&shared), Arc::clone(&refcount));
             thread::spawn(move || {
                 weak.apply();
                 if shared.read_current() != 0 {
                     return;
                 }
-                if holds_first {
-                    holds.hold();
+                if refs_first {
+                    refcount.add_ref();
                 }
                 member.offline();
-                if !holds_first {
-                    holds.hold();
+                if !refs_first {
+                    refcount.add_ref();
                 }
                 shared.check(0);
-                if holds.let_go() {
+                if refcount.let_go() {
                     cells::free(&shared.records[0]);
                 }
             })
@@ -406,7 +406,7 @@ fn held_record(weak: WeakenedOrdering, holds_first: bool) {
             writer.quiescent(&shared.core);
             shared.core.try_advance();
             if shared.core.epoch() >= stamp + GRACE_EPOCHS {
-                if holds.let_go() {
+                if refcount.let_go() {
                     cells::free(&shared.records[0]);
                 }
                 break;
@@ -418,25 +418,25 @@ fn held_record(weak: WeakenedOrdering, holds_first: bool) {
 
 #[test]
 fn a_held_record_stays_when_its_reader_has_gone_and_is_freed_by_the_last() {
-    held_record(WeakenedOrdering::Nothing, true);
+    shared_record(WeakenedOrdering::Nothing, true);
 }
 
 #[test]
 #[should_panic]
 fn holding_a_record_that_is_read_no_more_would_not_do() {
-    held_record(WeakenedOrdering::Nothing, false);
+    shared_record(WeakenedOrdering::Nothing, false);
 }
 
 #[test]
 #[should_panic]
 fn letting_go_without_releasing_would_not_do() {
-    held_record(WeakenedOrdering::Stores, true);
+    shared_record(WeakenedOrdering::Stores, true);
 }
 
 #[test]
 #[should_panic]
 fn letting_go_without_acquiring_would_not_do() {
-    held_record(WeakenedOrdering::Loads, true);
+    shared_record(WeakenedOrdering::Loads, true);
 }
 
 #[test]
@@ -460,19 +460,19 @@ fn announcements_that_acquire_nothing_would_not_do() {
 
 #[test]
 fn the_epoch_alone_tells_that_all_have_let_go() {
-    stranger_that_steps(WeakenedOrdering::Nothing);
+    unregistered_that_steps(WeakenedOrdering::Nothing);
 }
 
 #[test]
 #[should_panic]
 fn steps_that_release_nothing_would_not_do() {
-    stranger_that_steps(WeakenedOrdering::Stores);
+    unregistered_that_steps(WeakenedOrdering::Stores);
 }
 
 #[test]
 #[should_panic]
 fn looks_at_the_epoch_that_acquire_nothing_would_not_do() {
-    stranger_that_steps(WeakenedOrdering::Loads);
+    unregistered_that_steps(WeakenedOrdering::Loads);
 }
 
 #[test]

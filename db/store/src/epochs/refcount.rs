@@ -18,7 +18,7 @@ impl RecordRefCount {
 
     /// Adds a hold, where at least one exists.
     #[inline]
-    pub(crate) fn hold(&self) {
+    pub(crate) fn add_ref(&self) {
         // Relaxed, as for any further reference where there is one.
         self.0.fetch_add(1, Ordering::Relaxed);
     }

@@ -209,9 +209,9 @@ impl Depot {
                 }
                 // Not under the lock: the kernel may have to make and zero a huge page. Other threads may do the same
                 // meanwhile.
-                let Some(fresh) = MutexGuard::unlocked(&mut list, || self.new_slab()) else { break };
+                let Some(slab) = MutexGuard::unlocked(&mut list, || self.new_slab()) else { break };
                 // SAFETY: it belongs to no other thread, and is in no list.
-                unsafe { list.append(fresh) };
+                unsafe { list.append(slab) };
                 continue;
             };
             // SAFETY: a slab in the list is alive, has free objects, and is ours while the list is locked.
@@ -255,14 +255,14 @@ impl Depot {
         Some(slab)
     }
 
-    /// Takes objects back until `kept` of the chain are left.
+    /// Takes objects back until `left` of the chain are left.
     ///
     /// # Safety
     /// The objects of the chain are of this size, came from this depot, and no thread uses them.
-    pub(super) unsafe fn give(&self, size: usize, chain: &mut FreeList, kept: usize) {
-        self.used_bytes.fetch_sub(chain.len.saturating_sub(kept) * class_bytes(size), Relaxed);
+    pub(super) unsafe fn give(&self, size: usize, chain: &mut FreeList, left: usize) {
+        self.used_bytes.fetch_sub(chain.len.saturating_sub(left) * class_bytes(size), Relaxed);
         let mut list = self.sizes[size].lock();
-        while chain.len > kept {
+        while chain.len > left {
             let Some(object) = chain.pop() else { break };
             // The header lies in the same extent, whose pointer `take` derived the object from.
             let slab = object.as_ptr().map_addr(|address| address & !(SLAB_BYTES - 1)).cast();
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn who_empties_all_but_one_object_of_each_slab_does_not_get_slabs_of_other_sizes_without_end() {
         let depot = Depot::new(16 * SLAB_BYTES);
-        let (mut kept, mut most) = (Vec::new(), 0);
+        let (mut left, mut most) = (Vec::new(), 0);
         for size in [4, 8, 16, 32, 64, 128] {
             let mut out = Vec::new();
             while let Some(object) = depot.take(size, 1, false).pop() {
@@ -397,7 +397,7 @@ mod tests {
             most = most.max(depot.slabs_bytes.load(Relaxed));
             for (number, object) in out.into_iter().enumerate() {
                 if number % objects_per_slab(size) as usize == 0 {
-                    kept.push((object, size));
+                    left.push((object, size));
                 } else {
                     give_one(&depot, size, object);
                 }
@@ -407,7 +407,7 @@ mod tests {
         assert!(depot.take(100, 1, false).pop().is_none(), "slabs are mostly empty");
         let object = depot.take(100, 1, true).pop().expect("who must gets it all the same");
         give_one(&depot, 100, object);
-        kept.into_iter().for_each(|(object, size)| give_one(&depot, size, object));
+        left.into_iter().for_each(|(object, size)| give_one(&depot, size, object));
         assert_eq!((depot.slabs_bytes.load(Relaxed), depot.used_bytes.load(Relaxed)), (0, 0));
         let object = depot.take(100, 1, false).pop().expect("there is nothing that is wasted");
         give_one(&depot, 100, object);

@@ -287,12 +287,12 @@ pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
         return unsafe { free_unslabbed(at, bytes) };
     }
     let size = size_class_for(bytes);
-    let give = |chain: &mut FreeList, most: usize, kept: usize| {
+    let give = |chain: &mut FreeList, most: usize, left: usize| {
         // SAFETY: an object of this size of the depot (caller), as are all of the chain.
         unsafe {
             chain.push(at);
             if chain.len() > most {
-                DEPOT.give(size, chain, kept);
+                DEPOT.give(size, chain, left);
             }
         }
     };

@@ -30,8 +30,8 @@ impl BucketRecords {
 
     pub(super) fn push(&mut self, hash: u64, record: RecordPtr) {
         match self.records.get_mut(self.len) {
-            Some(place) => {
-                *place = Some((hash, record));
+            Some(slot) => {
+                *slot = Some((hash, record));
                 self.len += 1;
             }
             None => self.more.push(Some((hash, record))),

@@ -378,7 +378,7 @@ impl BucketArray {
                 None => break &bucket.slots[LINK_SLOT],
             }
         };
-        let place: NonNull<Bucket> = spares.take().ok_or(InsertError::OutOfMemory)?;
+        let overflow_slot: NonNull<Bucket> = spares.take().ok_or(InsertError::OutOfMemory)?;
         let overflow = Bucket { slots: std::array::from_fn(|_| BucketSlot::default()) };
         // Neither empty nor a link: a record, which makes way for the link.
         if let Some(moved) = last.record() {
@@ -386,9 +386,9 @@ impl BucketArray {
         }
         overflow.slots[1].fill(hash, record);
         // SAFETY: memory of a bucket, aligned to a cache line, which belongs to no other owner.
-        unsafe { place.write(overflow) };
+        unsafe { overflow_slot.write(overflow) };
         // The pointer first: a reader that sees the hash gone then sees the link.
-        last.pointer.store(place.as_ptr().map_addr(|addr| addr | 1).cast(), Ordering::Release);
+        last.pointer.store(overflow_slot.as_ptr().map_addr(|addr| addr | 1).cast(), Ordering::Release);
         last.hash.store(0, Ordering::Release);
         Ok(InsertPosition { length: length + 1, added: true })
     }

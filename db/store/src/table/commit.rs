@@ -68,7 +68,7 @@ impl ChainTally {
             self.bucket = (bucket, 0);
         }
         self.bucket.1 += 1;
-        let fits = room.takes(self.inserts) && !locked.is_crowded(hash, self.before + self.bucket.1);
+        let fits = room.takes(self.inserts) && !locked.exceeds_chain_limit(hash, self.before + self.bucket.1);
         fits.then(|| room.adds_bucket_for(self.inserts))
     }
 }
@@ -106,7 +106,7 @@ impl RecordTable {
     pub(crate) fn current_version(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard; the record is not kept.
-        unsafe { self.look(hash, key, now_ms) }.map(|record| record.version())
+        unsafe { self.find_live(hash, key, now_ms) }.map(|record| record.version())
     }
 
     /// Does as much for the growth of the table as so many writes, one lock at a time: a larger array is made while no
@@ -284,7 +284,7 @@ impl<'t> ExclusiveStripes<'t> {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index));
             let locked = locked.ok_or(StoreError::WrongServer)?;
             let is_new = locked.find(change.hash, change.key).is_none();
-            let record = locked.fresh((change.key, is_new), new.value, new.flags, new.expires_at_ms);
+            let record = locked.new_record((change.key, is_new), new.value, new.flags, new.expires_at_ms);
             records.push(Some(record.ok_or_else(|| locked.no_memory())?));
         }
         Ok((records, buffers))

@@ -111,15 +111,15 @@ impl EvictionQueues {
             // Doubling clears the notes; that costs a few keys another turn in the small queue.
             self.ghost = vec![0; (self.len() * 2).next_power_of_two()];
         }
-        if let Some((place, print)) = self.place(hash) {
-            self.ghost[place] = print;
+        if let Some((slot_of, print)) = self.slot_of(hash) {
+            self.ghost[slot_of] = print;
         }
     }
 
     fn take_ghost(&mut self, hash: u64) -> bool {
-        match self.place(hash) {
-            Some((place, print)) if self.ghost[place] == print => {
-                self.ghost[place] = 0;
+        match self.slot_of(hash) {
+            Some((slot_of, print)) if self.ghost[slot_of] == print => {
+                self.ghost[slot_of] = 0;
                 true
             }
             _ => false,
@@ -127,7 +127,7 @@ impl EvictionQueues {
     }
 
     /// Returns slot and fingerprint (never 0), from bits that the stripe does not fix.
-    fn place(&self, hash: u64) -> Option<(usize, u16)> {
+    fn slot_of(&self, hash: u64) -> Option<(usize, u16)> {
         let mask = self.ghost.len().checked_sub(1)?;
         Some(((hash >> 16) as usize & mask, hash as u16 | 1))
     }

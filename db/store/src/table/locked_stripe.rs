@@ -147,7 +147,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<u64, StoreError> {
         let found = self.find(hash, key);
         let live = found.filter(|found| !found.record.is_expired(now_ms));
-        if !write.condition.holds(live.map(|found| found.record.version())) {
+        if !write.condition.is_met(live.map(|found| found.record.version())) {
             return Err(StoreError::Conflict);
         }
         self.replace_found(found, hash, key, value, (write.flags, write.expires_at_ms), now_ms)
@@ -219,15 +219,15 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Allocates a record to be published under this lock, whose key `is_new` or not; `None` when memory is out.
-    pub(super) fn fresh(
+    pub(super) fn new_record(
         &mut self,
         (key, is_new): (&[u8], bool),
         value: &[u8],
         flags: u32,
         expires_at_ms: u64,
     ) -> Option<UnpublishedRecord> {
-        let is_entered = is_new && self.table.index.is_some();
-        let entry = if is_entered { Some(index::copy_key(key)?) } else { None };
+        let is_indexed = is_new && self.table.index.is_some();
+        let entry = if is_indexed { Some(index::copy_key(key)?) } else { None };
         let version = self.state.last_version + 1;
         let record = RecordPtr::allocate(version, key, ValueSource::Parts([value, b"", b""]), flags, expires_at_ms)?;
         self.state.last_version = version;
@@ -248,9 +248,9 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Returns whether too many records surround `hash` for `inserts` more; checked in a crowded stripe only.
-    pub(super) fn is_crowded(&self, hash: u64, inserts: usize) -> bool {
+    pub(super) fn exceeds_chain_limit(&self, hash: u64, inserts: usize) -> bool {
         // SAFETY: locked: see `LockedStripe`.
-        self.state.crowded && unsafe { self.buckets.count_neighbourhood(hash) } + inserts > MAX_CHAIN_GROUP_RECORDS
+        self.state.long_chains && unsafe { self.buckets.count_neighbourhood(hash) } + inserts > MAX_CHAIN_GROUP_RECORDS
     }
 
     /// Returns the buckets of this stripe that have been moved from the previous array.
@@ -263,13 +263,13 @@ impl<'t> LockedStripe<'t> {
     pub(super) fn publish_prepared(
         &mut self,
         hash: u64,
-        fresh: UnpublishedRecord,
+        new_record: UnpublishedRecord,
         replaced: Option<FoundRecord<'t>>,
         spares: &mut SpareBuckets,
     ) -> bool {
-        let mut fresh = std::mem::ManuallyDrop::new(fresh);
-        let entry = fresh.entry.take();
-        let published = self.publish(hash, fresh.record, replaced, (entry, spares));
+        let mut new_record = std::mem::ManuallyDrop::new(new_record);
+        let entry = new_record.entry.take();
+        let published = self.publish(hash, new_record.record, replaced, (entry, spares));
         debug_assert!(published.is_ok(), "the caller made sure that there is room");
         published == Ok(true)
     }
@@ -299,9 +299,9 @@ impl<'t> LockedStripe<'t> {
             return Ok(false);
         }
         // A commit has made sure of this for all of its records.
-        let inserted = if self.is_crowded(hash, 1) {
+        let inserted = if self.exceeds_chain_limit(hash, 1) {
             Err(StoreError::OutOfMemory)
-        } else if !self.enter(new.key(), entry) {
+        } else if !self.insert_index(new.key(), entry) {
             Err(self.no_memory())
         } else {
             // SAFETY: locked: see `LockedStripe`; `put` found no record of this key.
@@ -337,7 +337,7 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Enters a key into the index, if there is one; `false` when memory is out.
-    fn enter(&self, key: &[u8], entry: Option<index::IndexKey>) -> bool {
+    fn insert_index(&self, key: &[u8], entry: Option<index::IndexKey>) -> bool {
         let Some(index) = &self.table.index else { return true };
         let entry = entry.or_else(|| index::copy_key(key));
         entry.map(|entry| index.insert(entry)).is_some()
@@ -350,7 +350,7 @@ impl<'t> LockedStripe<'t> {
         }
         let quota = self.table.config.quota_bytes;
         let after = self.table.bytes.fetch_add(new - old, Ordering::Relaxed).wrapping_add(new - old);
-        if after <= quota || (self.table.config.mode == StorageMode::Cache && new <= quota && self.make_room(hash)) {
+        if after <= quota || (self.table.config.mode == StorageMode::Cache && new <= quota && self.evict_for(hash)) {
             return Ok(());
         }
         self.table.bytes.fetch_sub(new - old, Ordering::Relaxed);
@@ -359,7 +359,7 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Evicts until the table is within its quota, from this stripe first; `false` if that would take too long.
-    fn make_room(&mut self, spared: u64) -> bool {
+    fn evict_for(&mut self, spared: u64) -> bool {
         let fits = |table: &RecordTable| table.bytes.load(Ordering::Relaxed) <= table.config.quota_bytes;
         let mut left = self.table.evictions_per_write();
         while !fits(self.table) && left != 0 && self.evict_one(spared) {
@@ -428,7 +428,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<bool, StoreError> {
         let found = self.find(hash, key);
         let live = found.filter(|found| !found.record.is_expired(now_ms));
-        if !condition.holds(live.map(|found| found.record.version())) {
+        if !condition.is_met(live.map(|found| found.record.version())) {
             return Err(StoreError::Conflict);
         }
         match (live, found) {
@@ -483,7 +483,7 @@ impl<'t> LockedStripe<'t> {
             // SAFETY: the lock of the stripe is held: see `LockedStripe`.
             let done = unsafe { self.buckets.rehash_bucket(self.index, self.state.moved, &mut moved, retire) };
             // In both cases the moved records lie there.
-            self.state.crowded |= moved.longest > MAX_CHAIN_BUCKETS;
+            self.state.long_chains |= moved.longest > MAX_CHAIN_BUCKETS;
             self.table.account_buckets(moved.added, unlinked);
             // Memory is out: the rest of the bucket stays where it is, and is found there as well.
             let Ok(was_last) = done else { return false };

@@ -175,7 +175,7 @@ impl RecordTable {
             self.wait_for_commit(hash);
         }
         // SAFETY: the caller's promise.
-        let record: RecordRef<'a> = unsafe { self.look(hash, key, now_ms) }?;
+        let record: RecordRef<'a> = unsafe { self.find_live(hash, key, now_ms) }?;
         if self.config.mode == StorageMode::Cache {
             record.touch();
         }
@@ -187,7 +187,7 @@ impl RecordTable {
     /// # Safety
     /// As for [`RecordTable::get_pinned`].
     #[inline(always)]
-    unsafe fn look<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
+    unsafe fn find_live<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
         // SAFETY: the caller's promise.
         unsafe { self.find_any(hash, key) }.filter(|record| !record.is_expired(now_ms))
     }
@@ -511,7 +511,7 @@ impl RecordTable {
             stripe.records.set(0);
             stripe.expiring.set(0);
             state.queues = Default::default();
-            state.crowded = false;
+            state.long_chains = false;
         }
         // First, so that it is freed before the records, with which the charge goes back.
         if let Some(index) = &self.index {

@@ -90,7 +90,7 @@ impl RecordTable {
     #[inline]
     pub unsafe fn prefetch_chained_pinned(&self, hash: u64) {
         #[cfg(test)]
-        looked_up::note(hash);
+        lookups::note(hash);
         let lines = self.record_lines.load(Ordering::Relaxed);
         // SAFETY: protected by the pin (caller).
         unsafe { self.current().prefetch_chained(hash, lines) }
@@ -155,7 +155,7 @@ fn average_lines(bytes: u64) -> usize {
 
 /// The hashes of this thread's second looks.
 #[cfg(test)]
-pub(super) mod looked_up {
+pub(super) mod lookups {
     use std::cell::RefCell;
 
     thread_local! {
@@ -197,13 +197,13 @@ mod tests {
         // The ones that came last.
         let last = RECORDS - 2 * PREFETCH_BATCH as u64..RECORDS;
         let hashes: Vec<u64> = last.map(|n| table.hash(&n.to_le_bytes())).collect();
-        looked_up::take();
+        lookups::take();
         table.prefetch_records(&guard, hashes.iter().copied());
         // SAFETY: protected by the guard.
-        let lies_further = |hash: &u64| unsafe { table.current().prefetch_record(*hash, 1) };
-        let further: Vec<u64> = hashes[..PREFETCH_BATCH].iter().copied().filter(lies_further).collect();
+        let has_overflow = |hash: &u64| unsafe { table.current().prefetch_record(*hash, 1) };
+        let further: Vec<u64> = hashes[..PREFETCH_BATCH].iter().copied().filter(has_overflow).collect();
         assert!(!further.is_empty(), "of so many, some lie further on");
-        assert_eq!(looked_up::take(), further, "all of those, and no other, were asked for in a second look");
+        assert_eq!(lookups::take(), further, "all of those, and no other, were asked for in a second look");
         for hash in further {
             // SAFETY: protected by the guard.
             assert!(unsafe { table.current().find(hash, |_| true) }.is_some(), "a second look finds it");

@@ -131,12 +131,12 @@ impl RecordTable {
         span: &mut KeyRange<'g>,
         limit: usize,
         now_ms: u64,
-        looks: &mut ScanBudget,
+        budget: &mut ScanBudget,
         f: &mut dyn FnMut(RecordRef<'g>),
     ) -> Result<RangeProgress, NotOrdered> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
-        unsafe { self.range_pinned(span, limit, now_ms, looks, f) }
+        unsafe { self.range_pinned(span, limit, now_ms, budget, f) }
     }
 
     /// As above for an invocation, without a guard.
@@ -148,15 +148,15 @@ impl RecordTable {
         span: &mut KeyRange<'a>,
         limit: usize,
         now_ms: u64,
-        looks: &mut ScanBudget,
+        budget: &mut ScanBudget,
         f: &mut dyn FnMut(RecordRef<'a>),
     ) -> Result<RangeProgress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
         let (mut left, mut met, mut walk) = (limit, None, IndexCursor::along(*span));
-        while left != 0 && !looks.is_spent() {
-            let (keys, bytes) = (left.min(looks.max_keys - looks.keys), looks.max_bytes - looks.bytes);
+        while left != 0 && !budget.is_spent() {
+            let (keys, bytes) = (left.min(budget.max_keys - budget.keys), budget.max_bytes - budget.bytes);
             let Some(batch) = walk.next(index, keys, bytes) else { break };
-            looks.add(&ScanBudget { keys: batch.keys().count(), bytes: batch.bytes(), ..*looks });
+            budget.add(&ScanBudget { keys: batch.keys().count(), bytes: batch.bytes(), ..*budget });
             // SAFETY: protected by the pin (caller).
             unsafe {
                 self.visit_prefetched(batch, |hash, key| {
@@ -291,18 +291,18 @@ impl ExclusiveStripes<'_> {
     ) -> Option<bool> {
         let table = self.table;
         let Some(index) = &table.index else { return Some(true) };
-        let (mut holds, mut walk) = (Some(true), IndexCursor::along(*span));
+        let (mut unchanged, mut walk) = (Some(true), IndexCursor::along(*span));
         while let Some(batch) = walk.next(index, usize::MAX, RANGE_CALL_KEY_BYTES) {
             let meet = |hash, key: &[u8]| {
-                holds = self.meets(hash, key, now_ms, expired, &mut is_next);
-                holds == Some(true)
+                unchanged = self.meets(hash, key, now_ms, expired, &mut is_next);
+                unchanged == Some(true)
             };
             // SAFETY: protected by the participant, which is borrowed as long as the stripes are held.
             if !unsafe { table.visit_prefetched(batch, meet) } {
-                return holds;
+                return unchanged;
             }
         }
-        holds
+        unchanged
     }
 
     /// Returns whether one key of a span matches the expected records.
@@ -407,28 +407,28 @@ mod tests {
         let middle = [128; 4];
         table.put(&participant, table.hash(&middle), &middle, b"", &WriteOptions::default(), 0).expect("room");
         let index = table.index.as_ref().expect("the table is ordered");
-        let enter = |key: &[u8]| index.insert(super::super::index::copy_key(key).expect("memory"));
+        let insert = |key: &[u8]| index.insert(super::super::index::copy_key(key).expect("memory"));
         // As many as may be passed by, on either side.
         for number in 1..RANGE_KEYS_PER_CALL as u8 {
-            enter(&[number; 4]);
-            enter(&[128 + number; 4]);
+            insert(&[number; 4]);
+            insert(&[128 + number; 4]);
         }
         let guard = participant.guard();
         for backward in [false, true] {
             assert_eq!(one_call(&table, &guard, backward), (1, RangeProgress::More), "the record was met");
         }
         // One more, and the call ends before it comes to the record; as it does after a number of bytes.
-        enter(&[0; 4]);
+        insert(&[0; 4]);
         assert_eq!(one_call(&table, &guard, false), (0, RangeProgress::More));
         for number in 200..=204 {
-            enter(&vec![number; RANGE_CALL_KEY_BYTES]);
+            insert(&vec![number; RANGE_CALL_KEY_BYTES]);
         }
         let mut batch = KeyBatch::default();
         index.read(&KeyRange::new(&[204], b"", true), usize::MAX, RANGE_CALL_KEY_BYTES, &mut batch);
         assert_eq!((batch.keys().count(), batch.is_last), (1, false));
         // A range that met a clear continues in the table's new content.
         drop(index.clear());
-        enter(&middle);
+        insert(&middle);
         assert_eq!(one_call(&table, &guard, true), (1, RangeProgress::Finished));
     }
     /// Makes an ordered table with so many records, under their numbers.
@@ -458,8 +458,8 @@ mod tests {
         // Those that need a second look, in which it is noted.
         let further: Vec<u64> = hashes.filter(|hash| table.prefetch_record(&guard, *hash)).collect();
         assert!(!further.is_empty());
-        let looked_up = crate::table::prefetch::looked_up::take;
-        looked_up();
+        let lookups = crate::table::prefetch::lookups::take;
+        lookups();
         let mut held = table.exclusive(&participant, StripeSet::ALL);
         let mut rows = 0;
         let mut is_next = |key: &[u8], _| {
@@ -467,11 +467,11 @@ mod tests {
             key == (rows - 1_u32).to_be_bytes()
         };
         assert_eq!(held.contains_exactly(&ALL, 0, &mut { ExpiryBudget::WHILE_LOCKED }, &mut is_next), Some(true));
-        assert_eq!((rows, looked_up() == further), (RECORDS, true), "of a commit");
+        assert_eq!((rows, lookups() == further), (RECORDS, true), "of a commit");
         drop(held);
         let mut span = ALL;
         while table.range(&guard, &mut span, 1000, 0, &mut |_| {}).expect("ordered") == RangeProgress::More {}
-        assert!(looked_up() == further, "of a reader");
+        assert!(lookups() == further, "of a reader");
     }
 
     #[test]

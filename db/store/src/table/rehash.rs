@@ -13,10 +13,10 @@ impl RecordTable {
     /// Moves buckets of the current stripe, so that the front of the old array is empty soon, and goes back. `false`
     /// where another thread is at it, or the caller holds that stripe's lock itself. It never waits for a lock, since
     /// the caller may hold some.
-    pub(super) fn help(&self, participant: &Participant, buckets: usize, is_held: impl Fn(usize) -> bool) -> bool {
+    pub(super) fn help(&self, participant: &Participant, buckets: usize, is_locked: impl Fn(usize) -> bool) -> bool {
         for _ in 0..STRIPES_PROBED {
             let rehash_stripe = self.rehash_stripe.load(Ordering::Relaxed);
-            if is_held(rehash_stripe % STRIPES) {
+            if is_locked(rehash_stripe % STRIPES) {
                 return false;
             }
             let Some(mut locked) = self.try_lock_stripe(participant, rehash_stripe % STRIPES) else { return false };

@@ -35,7 +35,7 @@ pub(super) struct StripeState {
     pub(super) moved: usize,
     pub(super) all_moved: bool,
     /// A chain became longer than inserts make them, in this array or an earlier one: see `buckets::chain_limits`.
-    pub(super) crowded: bool,
+    pub(super) long_chains: bool,
     pub(super) queues: EvictionQueues,
 }
 

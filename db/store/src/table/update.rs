@@ -67,7 +67,7 @@ impl<'a> UpdateValue<'a> {
         let value = record.value();
         // The old record's memory beside its value is kept, too, and is not charged: so it must be little.
         let is_worth_it = value.len() >= HELD_VALUE_BYTES.max(record.key().len().saturating_mul(HELD_VALUE_PER_KEY));
-        let held = if is_worth_it { record.hold() } else { None };
+        let held = if is_worth_it { record.share() } else { None };
         held.map_or_else(|| value.into(), UpdateValue::InPlace)
     }
 }
@@ -296,7 +296,7 @@ impl<'t> ExclusiveStripes<'t> {
         let found = locked.find(hash, key);
         let change = f(live_record(found, now_ms));
         let mut result = locked.change(found, hash, key, now_ms, &change);
-        if result == Err(StoreError::OutOfMemory) && self.make_room(&change, hash, key.len()) {
+        if result == Err(StoreError::OutOfMemory) && self.evict_for(&change, hash, key.len()) {
             let locked = &mut self.locked[index];
             let found = locked.find(hash, key);
             result = locked.change(found, hash, key, now_ms, &change);
@@ -316,7 +316,7 @@ impl<'t> ExclusiveStripes<'t> {
     }
 
     /// Unlocks all stripes but those of `kept`.
-    pub(crate) fn keep(&mut self, kept: StripeSet) {
+    pub(crate) fn keep_only(&mut self, kept: StripeSet) {
         self.stripes.0 &= kept.0;
         self.locked.retain(|locked| kept.contains(locked.index));
         if self.stripes != StripeSet::ALL {
@@ -338,7 +338,7 @@ impl<'t> ExclusiveStripes<'t> {
     }
 
     /// Evicts from the stripes locked here, which the write itself could not: it only tries locks, and these are taken.
-    fn make_room<R>(&mut self, change: &RecordUpdate<'_, R>, spared: u64, key_len: usize) -> bool {
+    fn evict_for<R>(&mut self, change: &RecordUpdate<'_, R>, spared: u64, key_len: usize) -> bool {
         let config = &self.table.config;
         let RecordUpdate::Put { value, flags, expires_at_ms, .. } = change else { return false };
         // Without the bytes that the old record gives back, and with the bucket that it may need.

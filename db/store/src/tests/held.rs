@@ -23,9 +23,9 @@ fn value(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| random.random()).collect()
 }
 
-fn hold(table: &RecordTable, participant: &Participant, key: &[u8]) -> Option<SharedBytes> {
+fn share(table: &RecordTable, participant: &Participant, key: &[u8]) -> Option<SharedBytes> {
     let guard = participant.guard();
-    table.get(&guard, table.hash(key), key, 0)?.hold()
+    table.get(&guard, table.hash(key), key, 0)?.share()
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn only_large_values_are_held_and_none_for_a_key_that_is_longer() {
     let _alone = ONE_AT_A_TIME.lock();
     let (epochs, table) = open_table();
     let participant = epochs.register();
-    for (key_len, len, is_held) in [
+    for (key_len, len, is_shared) in [
         (5, ZERO_COPY_MIN_VALUE_BYTES - 1, false),
         (5, ZERO_COPY_MIN_VALUE_BYTES, true),
         (ZERO_COPY_MIN_VALUE_BYTES, ZERO_COPY_MIN_VALUE_BYTES, true),
@@ -43,9 +43,9 @@ fn only_large_values_are_held_and_none_for_a_key_that_is_longer() {
         for write in [WriteOptions::default(), WriteOptions { flags: 9, expires_at_ms: 5, ..WriteOptions::default() }] {
             let (key, value) = (vec![b'k'; key_len], value(1, len));
             table.put(&participant, table.hash(&key), &key, &value, &write, 0).expect("there is room");
-            let held = hold(&table, &participant, &key);
-            assert_eq!(held.is_some(), is_held, "{key_len} {len}");
-            assert!(held.is_none_or(|held| *held == value));
+            let shared = share(&table, &participant, &key);
+            assert_eq!(shared.is_some(), is_shared, "{key_len} {len}");
+            assert!(shared.is_none_or(|shared| *shared == value));
         }
     }
 }
@@ -100,7 +100,7 @@ fn a_record_that_keeps_its_value_holds_the_one_before_and_copies_nothing() {
 fn play(seed: u64, mode: StorageMode) {
     let (epochs, table) = table(mode, 150_000);
     let (mut participant, mut random) = (epochs.register(), SmallRng::seed_from_u64(seed));
-    let (mut held, mut now_ms): (Vec<(SharedBytes, Vec<u8>)>, u64) = (Vec::new(), 0);
+    let (mut shared, mut now_ms): (Vec<(SharedBytes, Vec<u8>)>, u64) = (Vec::new(), 0);
     for step in 0..scaled(4_000, 80) as u64 {
         let key = key(random.random_range(0..12));
         match random.random_range(0..20) {
@@ -121,13 +121,13 @@ fn play(seed: u64, mode: StorageMode) {
             11..=15 => {
                 let guard = participant.guard();
                 if let Some(record) = table.get(&guard, table.hash(&key), &key, now_ms)
-                    && let Some(share) = record.hold()
+                    && let Some(share) = record.share()
                 {
-                    held.push((share, record.value().to_vec()));
+                    shared.push((share, record.value().to_vec()));
                 }
             }
-            16 | 17 if !held.is_empty() => {
-                let (share, value) = held.swap_remove(random.random_range(0..held.len()));
+            16 | 17 if !shared.is_empty() => {
+                let (share, value) = shared.swap_remove(random.random_range(0..shared.len()));
                 let other = share.clone();
                 std::thread::spawn(move || assert!(*other == value)).join().expect("the value is as it was");
             }
@@ -136,15 +136,15 @@ fn play(seed: u64, mode: StorageMode) {
     }
     drop(table);
     settle(&epochs, &mut participant);
-    assert!(held.iter().all(|(share, value)| **share == *value));
+    assert!(shared.iter().all(|(share, value)| **share == *value));
     let mut owners: Vec<&SharedBytes> = Vec::new();
-    for (share, _) in &held {
+    for (share, _) in &shared {
         if !owners.iter().any(|owner| owner.same_owner(share)) {
             owners.push(share);
         }
     }
     assert!(!owners.is_empty() && COUNTED_HELD.load(Ordering::SeqCst) == owners.len() as i64);
-    drop(held);
+    drop(shared);
     assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 0);
 }
 
@@ -175,7 +175,7 @@ fn holders_on_other_threads_and_the_writer_free_each_record_once() {
             scope.spawn(move || {
                 let mut reader = epochs.register();
                 for round in 0..rounds {
-                    if let Some(share) = hold(table, &reader, &key(round % 3)) {
+                    if let Some(share) = share(table, &reader, &key(round % 3)) {
                         sender.send(share).expect("somebody lets go");
                     }
                     reader.quiescent();

@@ -143,7 +143,7 @@ impl Run {
         let (key, value) = (key_of(key), vec![len as u8; len]);
         let current = self.model.live(&key, self.now_ms);
         let condition = condition(which, current);
-        let holds = condition.holds(current.map(|entry| entry.version));
+        let is_met = condition.is_met(current.map(|entry| entry.version));
         let expires_at_ms = if ttl_ms == 0 { 0 } else { self.now_ms + ttl_ms };
         let write = WriteOptions { condition, flags, expires_at_ms };
         let hash = self.table.hash(&key);
@@ -156,10 +156,10 @@ impl Run {
         };
         match result {
             Ok(version) => {
-                assert!(holds);
+                assert!(is_met);
                 self.model.write(&key, Entry { value, version, flags, expires_at_ms });
             }
-            Err(error) => assert_eq!((error, holds), (StoreError::Conflict, false)),
+            Err(error) => assert_eq!((error, is_met), (StoreError::Conflict, false)),
         }
     }
 
@@ -167,10 +167,10 @@ impl Run {
         let key = key_of(key);
         let current = self.model.live(&key, self.now_ms);
         let (existed, condition) = (current.is_some(), condition(which, current));
-        let holds = condition.holds(current.map(|entry| entry.version));
+        let is_met = condition.is_met(current.map(|entry| entry.version));
         let result = self.table.delete(&self.participant, self.table.hash(&key), &key, condition, self.now_ms);
-        assert_eq!(result, if holds { Ok(existed) } else { Err(StoreError::Conflict) });
-        if holds {
+        assert_eq!(result, if is_met { Ok(existed) } else { Err(StoreError::Conflict) });
+        if is_met {
             self.model.entries.remove(&key);
         }
     }

@@ -46,7 +46,7 @@ fn a_value_outside_is_read_and_counted_like_one_in_its_record() {
                 let record = table.get(&guard, table.hash(&key), &key, 0).expect("it is there");
                 assert!(record.key_and_value() == (&key, &value) && record.value().len() == len);
                 assert_eq!((record.flags(), record.expires_at_ms()), (flags, expires_at_ms));
-                let held = record.hold();
+                let held = record.share();
                 assert_eq!(held.is_some(), len >= ZERO_COPY_MIN_VALUE_BYTES.max(key_len));
                 assert!(held.is_none_or(|held| *held == value));
                 participant.quiescent();
@@ -85,7 +85,7 @@ fn a_value_is_let_go_of_when_its_record_goes_and_when_it_was_refused() {
     assert_eq!(table.increment(&participant, table.hash(key), key, 1, 0).map(|(sum, _)| sum), Ok(42));
     participant.quiescent();
     assert!(read.value().iter().all(|byte| *byte == 7) && buffers.held() >= 1);
-    let share = read.hold().expect("it is large");
+    let share = read.share().expect("it is large");
     drop(reader);
     table.delete(&participant, table.hash(key), key, StoreCondition::Always, 0).expect("it is there");
     settle(&epochs, &mut participant);
@@ -125,7 +125,7 @@ fn readers_see_whole_values_wherever_they_lie() {
                     if let Some(record) = table.get(&guard, table.hash(&key), &key, 0) {
                         let read = record.value();
                         assert!(read.len() >= 500 && read.iter().all(|byte| *byte == read[0]));
-                        held = record.hold().or(held);
+                        held = record.share().or(held);
                     }
                     reader.quiescent();
                     assert!(held.as_ref().is_none_or(|held: &SharedBytes| held.iter().all(|byte| *byte == held[0])));

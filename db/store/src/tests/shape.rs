@@ -61,7 +61,7 @@ fn records_survive_growth_and_the_array_is_used_well() {
 fn a_growing_table_gives_back_what_has_moved_and_an_idle_one_ends_its_growth() {
     let (epochs, table) = open_table();
     let mut participant = epochs.register();
-    let (mut keys, mut most, mut looks) = (0u64, 0, 0);
+    let (mut keys, mut most, mut calls) = (0u64, 0, 0);
     // Until the growth of an array of two pieces and more has given something back and is not over.
     while most == 0 {
         put(&table, &participant, &keys.to_le_bytes(), &keys.to_be_bytes());
@@ -85,8 +85,8 @@ fn a_growing_table_gives_back_what_has_moved_and_an_idle_one_ends_its_growth() {
     while table.is_growing(&participant.guard()) {
         table.sweep(&participant, 0, 4_096);
         participant.quiescent();
-        looks += 1;
-        assert!(looks < 100_000, "it never ends");
+        calls += 1;
+        assert!(calls < 100_000, "it never ends");
     }
     settle(&epochs, &mut participant);
     assert!(all_there(&participant));
@@ -142,6 +142,6 @@ fn a_sweep_removes_what_expired_and_nothing_else() {
 #[should_panic(expected = "other epochs")]
 fn a_participant_of_other_epochs_is_refused() {
     let (_epochs, table) = open_table();
-    let stranger = Epochs::new().register();
-    put(&table, &stranger, b"k", b"v");
+    let foreign = Epochs::new().register();
+    put(&table, &foreign, b"k", b"v");
 }

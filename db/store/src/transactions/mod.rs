@@ -163,7 +163,7 @@ struct TableLocks<'t> {
     changed: StripeSet,
     /// The table's changes among all.
     changes: Range<usize>,
-    held: Option<ExclusiveStripes<'t>>,
+    locked: Option<ExclusiveStripes<'t>>,
 }
 
 impl<'t> TableLocks<'t> {
@@ -200,7 +200,7 @@ impl<'t> TableLocks<'t> {
     fn find<'p>(parts: &'p mut Vec<TableLocks<'t>>, table: &'t RecordTable) -> &'p mut TableLocks<'t> {
         let index = parts.iter().position(|part| ptr::eq(part.table, table)).unwrap_or_else(|| {
             let none = StripeSet::default();
-            parts.push(TableLocks { table, stripes: none, changed: none, changes: 0..0, held: None });
+            parts.push(TableLocks { table, stripes: none, changed: none, changes: 0..0, locked: None });
             parts.len() - 1
         });
         &mut parts[index]
@@ -212,25 +212,30 @@ impl<'t> TableLocks<'t> {
     }
 
     /// Returns whether it is locked until the changes are made.
-    fn keeps_read_locked(&self, read: &KeyRead<'_>) -> bool {
+    fn locks_read(&self, read: &KeyRead<'_>) -> bool {
         ptr::eq(self.table, read.table) && self.changed.has(read.hash)
     }
 
     /// Unlocks the stripes that are not changed.
     fn unlock_unchanged(&mut self) {
-        match &mut self.held {
-            Some(held) if !self.changed.is_empty() => held.keep(self.changed),
-            held => *held = None,
+        match &mut self.locked {
+            Some(locked) if !self.changed.is_empty() => locked.keep_only(self.changed),
+            locked => *locked = None,
         }
     }
 
     /// Returns whether a read holds at this moment, and will hold or was not touched by an earlier commit.
-    fn holds(&mut self, participant: &Participant, read: &KeyRead<'_>, now_ms: u64) -> Result<bool, AttemptFailure> {
+    fn still_valid(
+        &mut self,
+        participant: &Participant,
+        read: &KeyRead<'_>,
+        now_ms: u64,
+    ) -> Result<bool, AttemptFailure> {
         let noted = (read.version != 0).then_some(read.version);
         if self.locks(read)
-            && let Some(held) = &mut self.held
+            && let Some(locked) = &mut self.locked
         {
-            return Ok(held.version(read.hash, read.key, now_ms) == noted);
+            return Ok(locked.version(read.hash, read.key, now_ms) == noted);
         }
         if read.table.is_write_locked(read.hash) {
             return Err(AttemptFailure::Contended);
@@ -260,20 +265,20 @@ impl<'a, 't> CommitAttempt<'a, 't> {
         reach: LockScope,
     ) -> CommitAttempt<'a, 't> {
         let parts = TableLocks::of(reads, ranges, changes, reach);
-        let stays_locked = |read| parts.iter().any(|part| part.keeps_read_locked(read));
+        let is_locked = |read| parts.iter().any(|part| part.locks_read(read));
         // Ranges are of a whole table, which is unlocked.
-        let stay_locked = reads.iter().map(stays_locked).chain(ranges.iter().map(|_| false));
-        let unannounced = needs_no_announcement(changes.len(), stay_locked);
+        let reads_locked = reads.iter().map(is_locked).chain(ranges.iter().map(|_| false));
+        let unannounced = needs_no_announcement(changes.len(), reads_locked);
         CommitAttempt { participant, reads, ranges, changes, parts, unannounced, now_ms }
     }
 
     /// Steps 1 to 8.
     fn run(&mut self) -> Result<(), AttemptFailure> {
         for part in self.parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
-            part.held = Some(part.table.exclusive(self.participant, part.stripes));
+            part.locked = Some(part.table.exclusive(self.participant, part.stripes));
         }
         run_steps(self)?;
-        self.parts.iter_mut().for_each(|part| part.held = None);
+        self.parts.iter_mut().for_each(|part| part.locked = None);
         for part in &self.parts {
             part.table.grow_for(self.participant, &self.changes[part.changes.clone()]);
         }
@@ -297,8 +302,8 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
             let mut rows = range.rows.iter();
             let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
             let conflict = Err(AttemptFailure::Final(CommitError::Conflict));
-            let Some(held) = part.and_then(|part| part.held.as_mut()) else { return conflict };
-            match held.contains_exactly(&range.span, self.now_ms, &mut expired, is_next) {
+            let Some(locked) = part.and_then(|part| part.locked.as_mut()) else { return conflict };
+            match locked.contains_exactly(&range.span, self.now_ms, &mut expired, is_next) {
                 Some(true) if rows.next().is_none() => {}
                 Some(_) => return conflict,
                 None => return Err(AttemptFailure::Expired),
@@ -316,7 +321,7 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
     fn check(&mut self) -> Result<(), AttemptFailure> {
         for read in self.reads {
             let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
-            if !part.map_or(Ok(false), |part| part.holds(self.participant, read, self.now_ms))? {
+            if !part.map_or(Ok(false), |part| part.still_valid(self.participant, read, self.now_ms))? {
                 return Err(AttemptFailure::Final(CommitError::Conflict));
             }
         }
@@ -338,16 +343,16 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
 fn install_writes(parts: &mut [TableLocks<'_>], changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
     let mut prepared: Vec<Option<PreparedWrites>> = Vec::with_capacity(parts.len());
     for part in &mut *parts {
-        let next = match part.held.as_mut().filter(|_| !part.changes.is_empty()) {
-            Some(held) => held.prepare(&changes[part.changes.clone()]).map(Some),
+        let next = match part.locked.as_mut().filter(|_| !part.changes.is_empty()) {
+            Some(locked) => locked.prepare(&changes[part.changes.clone()]).map(Some),
             None => Ok(None),
         };
         match next {
             Ok(next) => prepared.push(next),
             Err(error) => {
                 for (part, prepared) in parts.iter().zip(prepared) {
-                    if let Some((held, prepared)) = part.held.as_ref().zip(prepared) {
-                        held.abandon(prepared);
+                    if let Some((locked, prepared)) = part.locked.as_ref().zip(prepared) {
+                        locked.abandon(prepared);
                     }
                 }
                 return Err(error);
@@ -355,8 +360,8 @@ fn install_writes(parts: &mut [TableLocks<'_>], changes: &[KeyChange<'_>], now_m
         }
     }
     for (part, prepared) in parts.iter_mut().zip(prepared) {
-        if let Some((held, prepared)) = part.held.as_mut().zip(prepared) {
-            held.install(prepared, &changes[part.changes.clone()], now_ms);
+        if let Some((locked, prepared)) = part.locked.as_mut().zip(prepared) {
+            locked.install(prepared, &changes[part.changes.clone()], now_ms);
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ mod sync {
     /// A mutex that tells whether it is locked. A thread that does not take it sees only that word.
     pub(super) struct Lock<T> {
         mutex: loom::sync::Mutex<()>,
-        held: AtomicBool,
+        locked: AtomicBool,
         of: PhantomData<T>,
     }
 
@@ -46,23 +46,23 @@ mod sync {
 
     impl<T> Lock<T> {
         pub(super) fn new() -> Lock<T> {
-            Lock { mutex: loom::sync::Mutex::new(()), held: AtomicBool::new(false), of: PhantomData }
+            Lock { mutex: loom::sync::Mutex::new(()), locked: AtomicBool::new(false), of: PhantomData }
         }
 
         pub(super) fn lock(&self) -> ModelLockGuard<'_, T> {
             let guard = self.mutex.lock().ok();
-            self.held.swap(true, Ordering::Acquire);
+            self.locked.swap(true, Ordering::Acquire);
             ModelLockGuard(self, guard)
         }
 
         pub(super) fn is_locked(&self) -> bool {
-            self.held.load(Ordering::Relaxed)
+            self.locked.load(Ordering::Relaxed)
         }
     }
 
     impl<T> Drop for ModelLockGuard<'_, T> {
         fn drop(&mut self) {
-            self.0.held.store(false, Ordering::Release);
+            self.0.locked.store(false, Ordering::Release);
             drop(self.1.take());
         }
     }
@@ -112,7 +112,7 @@ struct ModelStore {
     announced: [CommitMask; KEYS],
     versions: [AtomicU64; KEYS],
     locks: [Lock<()>; KEYS],
-    place: KeyPlacement,
+    placement: KeyPlacement,
 }
 
 /// The tables and stripes of the keys.
@@ -157,29 +157,29 @@ impl Drop for ModelAnnouncement<'_> {
 }
 
 impl ModelStore {
-    fn new(versions: [u64; KEYS], place: KeyPlacement) -> Arc<ModelStore> {
+    fn new(versions: [u64; KEYS], placement: KeyPlacement) -> Arc<ModelStore> {
         Arc::new(ModelStore {
             announced: [CommitMask::new(), CommitMask::new()],
             versions: versions.map(AtomicU64::new),
             locks: [Lock::new(), Lock::new()],
-            place,
+            placement,
         })
     }
 
     fn stripe(&self, key: usize) -> usize {
-        if self.place == KeyPlacement::OneStripe { 0 } else { key }
+        if self.placement == KeyPlacement::OneStripe { 0 } else { key }
     }
 
     fn table(&self, key: usize) -> &CommitMask {
-        &self.announced[if self.place == KeyPlacement::TwoTables { key } else { 0 }]
+        &self.announced[if self.placement == KeyPlacement::TwoTables { key } else { 0 }]
     }
 
-    fn look(&self, key: usize) -> u64 {
+    fn version_of(&self, key: usize) -> u64 {
         self.versions[key].load(Ordering::Acquire)
     }
 
     /// As above for the lock's holder.
-    fn look_held(&self, key: usize) -> u64 {
+    fn version_locked(&self, key: usize) -> u64 {
         self.versions[key].fetch_or(0, Ordering::Acquire)
     }
 
@@ -189,13 +189,13 @@ impl ModelStore {
             let stripe = self.stripe(key);
             self.table(key).wait(stripe, &self.locks[stripe]);
         }
-        self.look(key)
+        self.version_of(key)
     }
 
     /// A plain write of one key: `f` makes the new version of the old one.
     fn update(&self, key: usize, f: impl FnOnce(u64) -> u64) {
         let _lock = self.locks[self.stripe(key)].lock();
-        self.versions[key].store(f(self.look_held(key)), Ordering::Release);
+        self.versions[key].store(f(self.version_locked(key)), Ordering::Release);
     }
 
     /// Returns all keys of one moment; `None` where other threads wrote meanwhile.
@@ -222,12 +222,12 @@ impl ModelStore {
         let read = commit.reads.iter().filter(|(_, version)| all || *version == 0);
         let stripes = read.chain(&commit.ranges).fold(changed, |stripes, (key, _)| stripes | bit(key));
         let lock = |stripe: usize| (stripes >> stripe & 1 == 1).then(|| self.locks[stripe].lock());
-        let held: ModelLocks<'_> = [lock(0), lock(1)];
-        let stays = if LEFT_OUT.get() == OmittedStep::UnlockReads { stripes } else { changed };
+        let locked: ModelLocks<'_> = [lock(0), lock(1)];
+        let kept = if LEFT_OUT.get() == OmittedStep::UnlockReads { stripes } else { changed };
         let reads = commit.reads.iter();
-        let stay_locked = reads.map(|(key, _)| stays & bit(key) != 0).chain(commit.ranges.iter().map(|_| false));
-        let unannounced = needs_no_announcement(commit.writes.len(), stay_locked);
-        run_steps(&mut ModelAttempt { store: self, commit, changed, unannounced, held })
+        let reads_locked = reads.map(|(key, _)| kept & bit(key) != 0).chain(commit.ranges.iter().map(|_| false));
+        let unannounced = needs_no_announcement(commit.writes.len(), reads_locked);
+        run_steps(&mut ModelAttempt { store: self, commit, changed, unannounced, locked })
     }
 }
 
@@ -238,7 +238,7 @@ struct ModelAttempt<'s> {
     /// Stripes, a bit each.
     changed: u64,
     unannounced: bool,
-    held: ModelLocks<'s>,
+    locked: ModelLocks<'s>,
 }
 
 impl<'s> CommitSteps for ModelAttempt<'s> {
@@ -246,7 +246,7 @@ impl<'s> CommitSteps for ModelAttempt<'s> {
     type Failure = ModelFailure;
 
     fn check_locked(&mut self) -> Result<(), ModelFailure> {
-        let same = |(key, version): &(usize, u64)| self.store.look_held(*key) == *version;
+        let same = |(key, version): &(usize, u64)| self.store.version_locked(*key) == *version;
         if !self.commit.ranges.iter().all(same) && LEFT_OUT.get() != OmittedStep::Validation {
             return Err(ModelFailure::Conflict);
         }
@@ -265,12 +265,12 @@ impl<'s> CommitSteps for ModelAttempt<'s> {
     fn check(&mut self) -> Result<(), ModelFailure> {
         for (key, version) in &self.commit.reads {
             let stripe = self.store.stripe(*key);
-            let found = match &self.held[stripe] {
-                Some(_) => self.store.look_held(*key),
+            let found = match &self.locked[stripe] {
+                Some(_) => self.store.version_locked(*key),
                 None if LEFT_OUT.get() != OmittedStep::Writers && is_write_locked(&self.store.locks[stripe]) => {
                     return Err(ModelFailure::Unsure);
                 }
-                None => self.store.look(*key),
+                None => self.store.version_of(*key),
             };
             if found != *version && LEFT_OUT.get() != OmittedStep::Validation {
                 return Err(ModelFailure::Conflict);
@@ -280,7 +280,7 @@ impl<'s> CommitSteps for ModelAttempt<'s> {
     }
 
     fn let_go(&mut self) {
-        for (stripe, lock) in self.held.iter_mut().enumerate() {
+        for (stripe, lock) in self.locked.iter_mut().enumerate() {
             if self.changed >> stripe & 1 == 0 {
                 *lock = None;
             }
@@ -347,7 +347,7 @@ fn gets_y_first(store: &ModelStore) {
 }
 
 /// Gets of both keys, one after the other: a reader that has seen the commit sees all of it from then on.
-fn all_or_nothing_by_gets(left_out: OmittedStep, place: KeyPlacement) {
+fn all_or_nothing_by_gets(left_out: OmittedStep, placement: KeyPlacement) {
     let at_the_end = |store: &ModelStore| {
         assert_eq!([store.get(X), store.get(Y)], [10, 10]);
         assert!(!store.announced.iter().any(CommitMask::any), "nobody waits any more");
@@ -355,17 +355,17 @@ fn all_or_nothing_by_gets(left_out: OmittedStep, place: KeyPlacement) {
     let pairs: [&[fn(&ModelStore)]; 2] =
         [&[gets_x_first, |store| writes_both(store, 1)], &[gets_y_first, |store| writes_both(store, 1)]];
     for threads in pairs {
-        explore(left_out, None, move || ModelStore::new([1, 1], place), threads, at_the_end);
+        explore(left_out, None, move || ModelStore::new([1, 1], placement), threads, at_the_end);
     }
-    if place == KeyPlacement::TwoTables {
+    if placement == KeyPlacement::TwoTables {
         let threads: &[fn(&ModelStore)] = &[gets_x_first, |store| writes_both(store, 1), gets_y_first];
-        explore(left_out, Some(2), move || ModelStore::new([1, 1], place), threads, at_the_end);
+        explore(left_out, Some(2), move || ModelStore::new([1, 1], placement), threads, at_the_end);
     }
 }
 
 #[test]
 fn who_gets_one_change_of_a_commit_gets_all_from_then_on() {
-    PLACEMENTS.into_iter().for_each(|place| all_or_nothing_by_gets(OmittedStep::Nothing, place));
+    PLACEMENTS.into_iter().for_each(|placement| all_or_nothing_by_gets(OmittedStep::Nothing, placement));
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn without_waiting_half_a_commit_is_seen() {
 }
 
 /// A snapshot, of keys that are there or come with the commit.
-fn all_or_nothing_by_snapshot(left_out: OmittedStep, absent: bool, place: KeyPlacement) {
+fn all_or_nothing_by_snapshot(left_out: OmittedStep, absent: bool, placement: KeyPlacement) {
     fn snapshot(store: &ModelStore) {
         if let Some(versions) = store.snapshot() {
             assert_eq!(versions[X], versions[Y], "a snapshot of half a commit");
@@ -391,14 +391,14 @@ fn all_or_nothing_by_snapshot(left_out: OmittedStep, absent: bool, place: KeyPla
     let coming: &[fn(&ModelStore)] = &[snapshot, |store| writes_both(store, 0)];
     let threads = if absent { coming } else { present };
     let before = if absent { 0 } else { 1 };
-    explore(left_out, Some(3), move || ModelStore::new([before; KEYS], place), threads, |_| {});
+    explore(left_out, Some(3), move || ModelStore::new([before; KEYS], placement), threads, |_| {});
 }
 
 #[test]
 fn a_snapshot_holds_all_of_a_commit_or_nothing() {
-    for place in PLACEMENTS {
-        all_or_nothing_by_snapshot(OmittedStep::Nothing, false, place);
-        all_or_nothing_by_snapshot(OmittedStep::Nothing, true, place);
+    for placement in PLACEMENTS {
+        all_or_nothing_by_snapshot(OmittedStep::Nothing, false, placement);
+        all_or_nothing_by_snapshot(OmittedStep::Nothing, true, placement);
     }
 }
 
@@ -447,7 +447,7 @@ fn without_validation_an_update_is_lost() {
 
 /// Each reads the key that the other one writes, as a record or as a range: both cannot have found the other's
 /// unchanged.
-fn crossed(left_out: OmittedStep, place: KeyPlacement, before: u64, ranges: usize) {
+fn crossed(left_out: OmittedStep, placement: KeyPlacement, before: u64, ranges: usize) {
     let threads: &[fn(&ModelStore)] = match ranges {
         0 => &[|store| crosses(store, X, Y, false), |store| crosses(store, Y, X, false)],
         1 => &[|store| crosses(store, X, Y, false), |store| crosses(store, Y, X, true)],
@@ -456,10 +456,10 @@ fn crossed(left_out: OmittedStep, place: KeyPlacement, before: u64, ranges: usiz
     explore(
         left_out,
         None,
-        move || ModelStore::new([before; KEYS], place),
+        move || ModelStore::new([before; KEYS], placement),
         threads,
         |store| {
-            let versions = [store.look(X), store.look(Y)];
+            let versions = [store.version_of(X), store.version_of(Y)];
             assert!(versions.contains(&10), "neither was made: {versions:?}");
             assert_ne!(versions, [10, 10], "both have read what the other one replaced");
         },
@@ -478,11 +478,11 @@ fn crosses(store: &ModelStore, read: usize, written: usize, as_range: bool) {
 
 #[test]
 fn of_two_that_read_what_the_other_writes_one_is_made() {
-    for place in PLACEMENTS {
+    for placement in PLACEMENTS {
         for ranges in 0..=2 {
-            crossed(OmittedStep::Nothing, place, 1, ranges);
+            crossed(OmittedStep::Nothing, placement, 1, ranges);
             // Absent keys, which are locked.
-            crossed(OmittedStep::Nothing, place, 0, ranges);
+            crossed(OmittedStep::Nothing, placement, 0, ranges);
         }
     }
 }
@@ -520,7 +520,7 @@ fn writes_y_without_a_range(store: &ModelStore) {
     store.commit(&ModelCommit { ranges: vec![(X, 0)], writes: vec![(Y, 10)], ..ModelCommit::default() });
 }
 
-fn writes_x_and_looks_for_y(store: &ModelStore) {
+fn writes_x_and_reads_y(store: &ModelStore) {
     store.update(X, |_| 5);
     let y = store.get(Y);
     // A thread that came after X sees what was there then.
@@ -531,14 +531,14 @@ fn writes_x_and_looks_for_y(store: &ModelStore) {
 /// A transaction has found X absent, or an empty range, and writes Y. Another thread writes X, and then looks for Y:
 /// the transaction was before, or it did not happen. Its one change has to be announced, since the lock of X is
 /// released before it is made.
-fn a_single_change(left_out: OmittedStep, place: KeyPlacement, as_range: bool) {
-    let by_key: &[fn(&ModelStore)] = &[writes_y_without_x, writes_x_and_looks_for_y];
-    let by_range: &[fn(&ModelStore)] = &[writes_y_without_a_range, writes_x_and_looks_for_y];
+fn a_single_change(left_out: OmittedStep, placement: KeyPlacement, as_range: bool) {
+    let by_key: &[fn(&ModelStore)] = &[writes_y_without_x, writes_x_and_reads_y];
+    let by_range: &[fn(&ModelStore)] = &[writes_y_without_a_range, writes_x_and_reads_y];
     let threads = if as_range { by_range } else { by_key };
     explore(
         left_out,
         None,
-        move || ModelStore::new([0, 0], place),
+        move || ModelStore::new([0, 0], placement),
         threads,
         |store| {
             assert!([0, 10].contains(&store.get(Y)));
@@ -548,8 +548,8 @@ fn a_single_change(left_out: OmittedStep, place: KeyPlacement, as_range: bool) {
 
 #[test]
 fn a_single_change_is_made_at_the_moment_of_what_was_read() {
-    for place in PLACEMENTS {
-        [false, true].into_iter().for_each(|as_range| a_single_change(OmittedStep::Nothing, place, as_range));
+    for placement in PLACEMENTS {
+        [false, true].into_iter().for_each(|as_range| a_single_change(OmittedStep::Nothing, placement, as_range));
     }
 }
 

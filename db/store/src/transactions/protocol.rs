@@ -67,8 +67,8 @@ pub(crate) fn is_write_locked<T>(lock: &Lock<T>) -> bool {
 
 /// Returns whether a commit happens at one moment without an announcement. It then makes a single change, and all
 /// stripes that were read (one flag each) stay locked until that is made.
-pub(crate) fn needs_no_announcement(changes: usize, mut stays_locked: impl Iterator<Item = bool>) -> bool {
-    changes == 1 && stays_locked.all(|locked| locked)
+pub(crate) fn needs_no_announcement(changes: usize, mut reads_locked: impl Iterator<Item = bool>) -> bool {
+    changes == 1 && reads_locked.all(|locked| locked)
 }
 
 /// A commit's steps between taking its locks and releasing them, by their numbers in `mod.rs`.

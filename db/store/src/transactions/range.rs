@@ -53,12 +53,12 @@ pub type FitPredicate<'f, 'g> = dyn FnMut(usize, &RecordRef<'g>) -> bool + 'f;
 #[inline]
 pub fn read_range<'g>(
     wanted: &RangeQuery<'g>,
-    looks: &mut ScanBudget,
+    budget: &mut ScanBudget,
     fits: &mut FitPredicate<'_, 'g>,
 ) -> Result<RangeSlice<'g>, NotOrdered> {
-    match try_read_range(wanted, wanted.now_ms, looks, fits)? {
+    match try_read_range(wanted, wanted.now_ms, budget, fits)? {
         Some(stretch) => Ok(stretch),
-        None => read_locked(wanted, &|| wanted.now_ms, looks, fits),
+        None => read_locked(wanted, &|| wanted.now_ms, budget, fits),
     }
 }
 
@@ -66,12 +66,12 @@ pub fn read_range<'g>(
 fn read_locked<'g>(
     wanted: &RangeQuery<'g>,
     clock: &dyn Fn() -> u64,
-    looks: &mut ScanBudget,
+    budget: &mut ScanBudget,
     fits: &mut FitPredicate<'_, 'g>,
 ) -> Result<RangeSlice<'g>, NotOrdered> {
-    let held = wanted.table.exclusive(wanted.participant, StripeSet::ALL);
-    let stretch = try_read_range(wanted, clock(), looks, fits);
-    drop(held);
+    let locked = wanted.table.exclusive(wanted.participant, StripeSet::ALL);
+    let stretch = try_read_range(wanted, clock(), budget, fits);
+    drop(locked);
     // Each call has moved on, or was the last.
     stretch.map(Option::unwrap_or_default)
 }
@@ -80,13 +80,13 @@ fn read_locked<'g>(
 fn try_read_range<'g>(
     wanted: &RangeQuery<'g>,
     now_ms: u64,
-    looks: &mut ScanBudget,
+    budget: &mut ScanBudget,
     fits: &mut FitPredicate<'_, 'g>,
 ) -> Result<Option<RangeSlice<'g>>, NotOrdered> {
     let RangeQuery { guard, table, span, limit, .. } = *wanted;
     let (mut left, mut records, mut is_full) = (span, Vec::new(), false);
     loop {
-        let mut call = looks.for_next_call();
+        let mut call = budget.for_next_call();
         // One more than requested, which tells whether there is more.
         let most = limit + 1 - records.len();
         let progress = table.range_within(guard, &mut left, most, now_ms, &mut call, &mut |record| {
@@ -95,11 +95,11 @@ fn try_read_range<'g>(
                 records.push(record);
             }
         });
-        looks.add(&call);
+        budget.add(&call);
         if progress? == RangeProgress::Finished && !is_full {
             return Ok(Some(RangeSlice { records, on: None, is_full }));
         }
-        if is_full || looks.is_spent() {
+        if is_full || budget.is_spent() {
             break;
         }
     }
@@ -128,7 +128,7 @@ fn read_up_to<'k>(span: &KeyRange<'k>, left: &KeyRange<'k>) -> Option<&'k [u8]> 
 /// [`NotOrdered`].
 pub fn snapshot_range<'g>(
     wanted: &RangeQuery<'g>,
-    looks: &mut ScanBudget,
+    budget: &mut ScanBudget,
     fits: &mut FitPredicate<'_, 'g>,
 ) -> Result<RangeSlice<'g>, NotOrdered> {
     let RangeQuery { participant, table, span, .. } = *wanted;
@@ -136,7 +136,7 @@ pub fn snapshot_range<'g>(
     let clock = || participant.epochs().commit_time(wanted.now_ms);
     for _ in 0..SNAPSHOT_TRIES {
         let now_ms = clock();
-        let Some(stretch) = try_read_range(wanted, now_ms, looks, fits)? else { continue };
+        let Some(stretch) = try_read_range(wanted, now_ms, budget, fits)? else { continue };
         if stretch.none_fits() {
             // It shows nothing, so there is nothing to look at again.
             return Ok(stretch);
@@ -147,7 +147,7 @@ pub fn snapshot_range<'g>(
             return Ok(stretch);
         }
     }
-    read_locked(wanted, &clock, looks, fits)
+    read_locked(wanted, &clock, budget, fits)
 }
 
 /// Returns the part of a span up to and including a key, from the end at which it is read; all of it where there is
@@ -221,13 +221,13 @@ mod tests {
             let guard = participant.guard();
             let (wanted, mut shown) = (whole(participant, &guard, table), 0);
             for (fitting, found) in [(0, 0), (1, 1), (2, 2)] {
-                let mut looks = ScanBudget::MESSAGE;
+                let mut budget = ScanBudget::MESSAGE;
                 let mut fits = |index: usize, _: &RecordRef<'_>| {
                     shown += usize::from(index == 0);
                     index < fitting
                 };
-                let read = snapshot_range(&wanted, &mut looks, &mut fits).expect("the table is ordered");
-                assert_eq!((read.records.len(), read.none_fits(), looks.keys()), (found, fitting == 0, 2));
+                let read = snapshot_range(&wanted, &mut budget, &mut fits).expect("the table is ordered");
+                assert_eq!((read.records.len(), read.none_fits(), budget.keys()), (found, fitting == 0, 2));
                 assert_eq!((read.is_full, read.on.is_some()), (fitting < 2, fitting == 1));
             }
             assert_eq!(shown, 3, "the first record is met once in each");

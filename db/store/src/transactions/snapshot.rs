@@ -33,8 +33,8 @@ pub fn snapshot<'g>(
     }
     let mut stripes = StripeSet::default();
     keys.iter().for_each(|(hash, _)| stripes.add(*hash));
-    let held = table.exclusive(participant, stripes);
+    let locked = table.exclusive(participant, stripes);
     let records = get(clock());
-    drop(held);
+    drop(locked);
     records
 }

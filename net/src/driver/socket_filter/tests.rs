@@ -112,9 +112,9 @@ fn strangers_are_dropped_in_part_whatever_they_say_and_known_addresses_are_not()
             for friend in &known {
                 assert!(lets_in(&program, *friend, &datagram, u32::MAX), "{friend} of {}", known.len());
             }
-            for stranger in [peer(999), peer(1000 + known.len() as u16), (Ipv4Addr::new(10, 0, 0, 2), 1000).into()] {
-                assert!(!lets_in(&program, stranger, &datagram, 1 << 31), "{stranger} of {}", known.len());
-                assert!(lets_in(&program, stranger, &datagram, (1 << 31) - 1));
+            for unknown in [peer(999), peer(1000 + known.len() as u16), (Ipv4Addr::new(10, 0, 0, 2), 1000).into()] {
+                assert!(!lets_in(&program, unknown, &datagram, 1 << 31), "{unknown} of {}", known.len());
+                assert!(lets_in(&program, unknown, &datagram, (1 << 31) - 1));
             }
         }
     }
@@ -176,7 +176,7 @@ fn the_kernel_takes_the_program_and_decides_alike() {
         let Ok(mut server) = UdpDriver::bind(bound.parse().unwrap(), UdpOptions::default()) else { continue };
         let mut burst = server.burst();
         let address = bound.parse::<SocketAddr>().unwrap();
-        let (friend, stranger) = (UdpSocket::bind(address).unwrap(), UdpSocket::bind(address).unwrap());
+        let (friend, unknown) = (UdpSocket::bind(address).unwrap(), UdpSocket::bind(address).unwrap());
         let throttle = EarlyDropFilter {
             tenants: vec![(7, 0)],
             unauthenticated: Some(0),
@@ -189,7 +189,7 @@ fn the_kernel_takes_the_program_and_decides_alike() {
         }
         for datagram in [plain(7), plain(8), sealed(7), sealed(8), part()] {
             friend.send_to(&datagram, server.local()).unwrap();
-            stranger.send_to(&datagram, server.local()).unwrap();
+            unknown.send_to(&datagram, server.local()).unwrap();
         }
         assert_eq!(collect(&mut server, &mut burst, 3), [plain(8), sealed(8), part()], "of the friend alone");
         // The last datagram of the unknown sender may still be under way.
@@ -199,7 +199,7 @@ fn the_kernel_takes_the_program_and_decides_alike() {
             std::thread::yield_now();
         }
         assert!(server.set_filter(&[]));
-        stranger.send_to(&plain(7), server.local()).unwrap();
+        unknown.send_to(&plain(7), server.local()).unwrap();
         assert_eq!(collect(&mut server, &mut burst, 1), [plain(7)], "lifted");
         let largest = EarlyDropFilter {
             tenants: (0..MAX_THROTTLED_TENANTS as u32).map(|tenant| (tenant, 1 << 31)).collect(),

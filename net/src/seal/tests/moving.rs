@@ -5,7 +5,7 @@ use super::session_table::{PathQueue, QueuedBytes};
 use super::*;
 
 /// A client asks from an address that it has not proven: its session's address, and the probe.
-fn ask_from(pair: &mut Pair, last: u8) -> (PeerAddr, Vec<u8>) {
+fn send_from(pair: &mut Pair, last: u8) -> (PeerAddr, Vec<u8>) {
     (pair.at, pair.now_us) = (address(last), pair.now_us + 1_000_000);
     let request = pair.seal(b"request");
     let (opened, mut probes) = pair.deliver(&request);
@@ -19,12 +19,12 @@ fn an_answer_that_has_to_wait_for_the_proof_of_an_address_comes_with_it() {
     // At each repeat the client has another port, so none is proven by the time of an answer that is longer than the
     // request.
     for last in 10..40 {
-        let (peer, probe) = ask_from(&mut pair, last);
+        let (peer, probe) = send_from(&mut pair, last);
         assert!(pair.answer(peer, &[last; 500]).is_empty(), "not more than came from there");
         let (_, proof) = pair.bring(&probe);
-        let (_, held) = pair.deliver(&proof[0].1);
-        assert_eq!((held.len(), held[0].0), (1, address(last)));
-        assert!(pair.bring(&held[0].1).0.expect("a genuine packet").ends_with(&[last; 500]));
+        let (_, queued) = pair.deliver(&proof[0].1);
+        assert_eq!((queued.len(), queued[0].0), (1, address(last)));
+        assert!(pair.bring(&queued[0].1).0.expect("a genuine packet").ends_with(&[last; 500]));
     }
     assert_eq!((pair.server.counters().unproven, pair.server.held_bytes()), (0, 0));
 }
@@ -35,14 +35,14 @@ fn an_answer_that_waits_goes_to_where_the_client_is_by_then_and_once() {
     pair.talk();
     let home = pair.at;
     for last in 10..40 {
-        let (peer, _lost) = ask_from(&mut pair, last);
+        let (peer, _lost) = send_from(&mut pair, last);
         assert!(pair.answer(peer, &[1; 500]).is_empty());
     }
     assert_eq!(pair.server.held_bytes(), 508, "the same answer waits once");
     pair.at = home;
     let request = pair.seal(b"back home");
-    let (_, held) = pair.deliver(&request);
-    assert_eq!((held.len(), held[0].0, pair.server.held_bytes()), (1, home, 0));
+    let (_, queued) = pair.deliver(&request);
+    assert_eq!((queued.len(), queued[0].0, pair.server.held_bytes()), (1, home, 0));
     let (_, nothing) = pair.deliver(&request);
     assert!(nothing.is_empty());
 }
@@ -51,7 +51,7 @@ fn an_answer_that_waits_goes_to_where_the_client_is_by_then_and_once() {
 fn what_waits_for_proofs_is_bounded_and_leaves_with_its_session() {
     let mut pair = Pair::ready();
     pair.talk();
-    let (peer, _) = ask_from(&mut pair, 10);
+    let (peer, _) = send_from(&mut pair, 10);
     for number in 0..1000u32 {
         let answer = [&number.to_le_bytes()[..], &[0; 1000]].concat();
         assert!(pair.answer(peer, &answer).is_empty());
@@ -73,15 +73,15 @@ fn answers_that_wait_for_one_tenants_clients_leave_room_for_those_of_others() {
         let waiting = packets.filter(|packet| queue.push(tenant, &[packet], in_all)).count();
         (queue, waiting)
     };
-    let mut crowd: Vec<PathQueue> = (0..SESSIONS).map(|_| fill(TENANT, &mut in_all).0).collect();
-    let held = in_all.all();
-    assert!(held > PATH_QUEUE_BYTES_TOTAL / 2 && held <= PATH_QUEUE_BYTES_TOTAL * 2 / 3, "{held}");
+    let mut others: Vec<PathQueue> = (0..SESSIONS).map(|_| fill(TENANT, &mut in_all).0).collect();
+    let queued = in_all.all();
+    assert!(queued > PATH_QUEUE_BYTES_TOTAL / 2 && queued <= PATH_QUEUE_BYTES_TOTAL * 2 / 3, "{queued}");
     assert_eq!(fill(TENANT, &mut in_all).1, 0, "the tenant has its share");
     let (mut other, waiting) = fill(8, &mut in_all);
     assert_eq!(waiting, PATH_QUEUE_PACKETS, "another one's client that moves has its answers");
     other.take(8, &mut in_all);
-    assert_eq!(in_all.all(), held);
-    crowd.iter_mut().for_each(|queue| drop(queue.take(TENANT, &mut in_all)));
+    assert_eq!(in_all.all(), queued);
+    others.iter_mut().for_each(|queue| drop(queue.take(TENANT, &mut in_all)));
     assert_eq!(in_all.all(), 0);
     assert_eq!(fill(TENANT, &mut in_all).1, PATH_QUEUE_PACKETS);
 }

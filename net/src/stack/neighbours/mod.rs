@@ -34,13 +34,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) enum NeighbourLookup {
     /// Send to this address.
     Reachable(MacAddress),
-    /// Send to this address, and [`NeighbourTable::ask`] whether it is still true.
+    /// Send to this address, and [`NeighbourTable::probe`] whether it is still true.
     Stale(MacAddress),
     /// An answer may come until this time.
     Resolving(u64),
     /// No host answered.
     Unreachable,
-    /// Nothing is known: call [`NeighbourTable::ask`].
+    /// Nothing is known: call [`NeighbourTable::probe`].
     Unknown,
 }
 
@@ -107,8 +107,8 @@ pub(super) struct NeighbourTable {
 impl NeighbourTable {
     /// Creates a table of at least so many slots. Questions for `routers` have no rate limit, and their slots are
     /// reserved.
-    pub(super) fn new(places: usize, routers: &[IpAddr]) -> NeighbourTable {
-        let buckets = places.div_ceil(NEIGHBOURS_PER_BUCKET).next_power_of_two();
+    pub(super) fn new(capacity: usize, routers: &[IpAddr]) -> NeighbourTable {
+        let buckets = capacity.div_ceil(NEIGHBOURS_PER_BUCKET).next_power_of_two();
         let random = RandomState::new();
         let table = NeighbourTable {
             slots: (0..buckets * NEIGHBOURS_PER_BUCKET).map(|_| NeighbourSlot::default()).collect(),
@@ -162,7 +162,7 @@ impl NeighbourTable {
     }
 
     /// Decides what to do for an address that is needed now and is unknown or in doubt. The caller sends the question.
-    pub(super) fn ask(&self, now_us: u64, ip: IpAddr) -> ProbeAction {
+    pub(super) fn probe(&self, now_us: u64, ip: IpAddr) -> ProbeAction {
         let ip = ip_key(ip);
         let mut book = self.lock();
         let bucket = self.bucket(ip);
@@ -180,7 +180,7 @@ impl NeighbourTable {
                 }
                 NeighbourLookup::Stale(_) | NeighbourLookup::Unknown => (slot, entry),
             },
-            None => match self.place(bucket, now_us, true) {
+            None => match self.slot_for(bucket, now_us, true) {
                 Some(slot) => {
                     (slot, NeighbourEntry { ip, state: NeighbourState::Probing, ..NeighbourEntry::default() })
                 }
@@ -195,7 +195,7 @@ impl NeighbourTable {
         } else {
             0
         };
-        let round = entry.asked.saturating_sub(probes);
+        let round = entry.probed.saturating_sub(probes);
         let Some(wait_us) = NEIGHBOUR_RETRIES_US.get(usize::from(round)) else {
             entry =
                 NeighbourEntry { state: NeighbourState::Failed, next_action_us: now_us + NEIGHBOUR_FAILED_US, ..entry };
@@ -210,8 +210,8 @@ impl NeighbourTable {
             slot.store(&entry);
             return ProbeAction::Skip;
         }
-        let one = entry.asked < probes;
-        entry.asked += 1;
+        let one = entry.probed < probes;
+        entry.probed += 1;
         entry.next_action_us = now_us + if one { NEIGHBOUR_RETRIES_US[0] } else { *wait_us };
         book.counters.questions += 1;
         slot.store(&entry);
@@ -219,14 +219,14 @@ impl NeighbourTable {
     }
 
     /// Records a neighbour's claim of an address. The caller has checked that it can be a neighbour's address.
-    pub(super) fn heard(&self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
+    pub(super) fn observe(&self, now_us: u64, ip: IpAddr, mac: MacAddress, how: NeighbourEvidence) {
         let ip = ip_key(ip);
         let mut book = self.lock();
         let bucket = self.bucket(ip);
         let found = bucket.iter().find_map(|slot| slot.find(ip).map(|entry| (slot, entry)));
         let Some((slot, entry)) = found.filter(|(_, entry)| entry.state != NeighbourState::Reserved) else {
             if how == NeighbourEvidence::Request
-                && let Some(slot) = found.map(|(slot, _)| slot).or_else(|| self.place(bucket, now_us, false))
+                && let Some(slot) = found.map(|(slot, _)| slot).or_else(|| self.slot_for(bucket, now_us, false))
             {
                 slot.store(&unsolicited_entry(ip, mac, 0, now_us));
             }
@@ -236,7 +236,7 @@ impl NeighbourTable {
             ip,
             mac,
             state: NeighbourState::Known,
-            asked: 0,
+            probed: 0,
             confirmed_us: now_us,
             next_action_us: now_us,
         };
@@ -244,13 +244,13 @@ impl NeighbourTable {
             (NeighbourState::Empty | NeighbourState::Reserved, _) => {}
             // From the neighbour that was believed, or after a question to all hosts.
             (NeighbourState::Known | NeighbourState::Disputed, NeighbourEvidence::Reply)
-                if entry.mac == mac && entry.confirmed_us > 0 || entry.asked > NEIGHBOUR_UNICAST_PROBES =>
+                if entry.mac == mac && entry.confirmed_us > 0 || entry.probed > NEIGHBOUR_UNICAST_PROBES =>
             {
                 book.counters.answers += 1;
                 slot.store(&confirmed);
             }
             (NeighbourState::Known | NeighbourState::Disputed, _) if entry.mac == mac => {}
-            (NeighbourState::Known, _) if entry.confirmed_us > 0 && entry.asked == 0 => {
+            (NeighbourState::Known, _) if entry.confirmed_us > 0 && entry.probed == 0 => {
                 book.counters.contradictions += 1;
                 let next_action_us = now_us.max(entry.confirmed_us + NEIGHBOUR_DISPUTE_US);
                 slot.store(&NeighbourEntry { state: NeighbourState::Disputed, next_action_us, ..entry });
@@ -263,7 +263,7 @@ impl NeighbourTable {
             }
             (state, _) => {
                 // An answer to a question that was sent meanwhile still counts.
-                let rounds = if state == NeighbourState::Probing { entry.asked } else { 0 };
+                let rounds = if state == NeighbourState::Probing { entry.probed } else { 0 };
                 slot.store(&unsolicited_entry(ip, mac, rounds, now_us));
                 self.generation.fetch_add(1, Release);
             }
@@ -287,22 +287,22 @@ impl NeighbourTable {
     #[cold]
     fn store_source(&self, now_us: u64, ip: u128, mac: MacAddress) {
         let bucket = self.bucket(ip);
-        let _nobody_else_changes_it = self.source_lock(bucket);
+        let _bucket_lock = self.source_lock(bucket);
         let own = bucket.iter().find(|slot| slot.find(ip).is_some());
         // An address that was heard once, like those of a flood, gives way before one that was heard again. Free slots
         // have the time 0.
         let rank = |slot: &&NeighbourSlot| {
-            let NeighbourEntry { asked, confirmed_us, .. } = slot.load();
+            let NeighbourEntry { probed, confirmed_us, .. } = slot.load();
             let is_of_late = now_us.saturating_sub(confirmed_us) < NEIGHBOUR_REACHABLE_US;
-            (asked > 0 && is_of_late, confirmed_us)
+            (probed > 0 && is_of_late, confirmed_us)
         };
         if let Some(slot) = own.or_else(|| bucket.iter().min_by_key(rank)) {
-            let asked = u8::from(own.is_some());
+            let probed = u8::from(own.is_some());
             slot.store(&NeighbourEntry {
                 ip,
                 mac,
                 state: NeighbourState::Known,
-                asked,
+                probed,
                 confirmed_us: now_us,
                 next_action_us: now_us,
             });
@@ -322,17 +322,17 @@ impl NeighbourTable {
     pub(super) fn source_mac(&self, ip: IpAddr) -> Option<MacAddress> {
         let ip = ip_key(ip);
         let bucket = self.bucket(ip);
-        let look = || bucket.iter().find_map(|slot| slot.find(ip)).map(|entry| entry.mac);
-        look().or_else(|| {
+        let find = || bucket.iter().find_map(|slot| slot.find(ip)).map(|entry| entry.mac);
+        find().or_else(|| {
             // The entry may be changing just now.
-            let _nobody_changes_it = self.source_lock(bucket);
-            look()
+            let _bucket_lock = self.source_lock(bucket);
+            find()
         })
     }
 
     /// Returns a slot in a bucket for a newcomer, which is `wanted` by a datagram of ours or came by itself. None if no
     /// other entry may be replaced.
-    fn place<'b>(&self, bucket: &'b [NeighbourSlot], now_us: u64, wanted: bool) -> Option<&'b NeighbourSlot> {
+    fn slot_for<'b>(&self, bucket: &'b [NeighbourSlot], now_us: u64, wanted: bool) -> Option<&'b NeighbourSlot> {
         // The least valuable entry goes first; among equals, the one touched longest ago.
         let rank = |entry: &NeighbourEntry| {
             let idle_us = now_us.saturating_sub(entry.next_action_us.max(entry.confirmed_us));
@@ -340,7 +340,7 @@ impl NeighbourTable {
                 _ if self.routers.contains(&entry.ip) => None,
                 NeighbourState::Empty => Some((0, 0)),
                 NeighbourState::Failed if idle_us > 0 => Some((1, entry.next_action_us)),
-                NeighbourState::Known if entry.confirmed_us == 0 && entry.asked <= NEIGHBOUR_UNICAST_PROBES => {
+                NeighbourState::Known if entry.confirmed_us == 0 && entry.probed <= NEIGHBOUR_UNICAST_PROBES => {
                     Some((2, entry.next_action_us))
                 }
                 // The neighbour was asked and has not answered.
@@ -381,7 +381,7 @@ fn unsolicited_entry(ip: u128, mac: MacAddress, rounds: u8, now_us: u64) -> Neig
         ip,
         mac,
         state: NeighbourState::Known,
-        asked: NEIGHBOUR_UNICAST_PROBES + rounds,
+        probed: NEIGHBOUR_UNICAST_PROBES + rounds,
         confirmed_us: 0,
         next_action_us: now_us,
     }
@@ -400,8 +400,9 @@ fn lookup_result(now_us: u64, entry: &NeighbourEntry) -> NeighbourLookup {
             }
         }
         NeighbourState::Known => {
-            let fresh = entry.confirmed_us > 0 && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_REACHABLE_US;
-            if fresh || quiet { NeighbourLookup::Reachable(entry.mac) } else { NeighbourLookup::Stale(entry.mac) }
+            let is_recent =
+                entry.confirmed_us > 0 && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_REACHABLE_US;
+            if is_recent || quiet { NeighbourLookup::Reachable(entry.mac) } else { NeighbourLookup::Stale(entry.mac) }
         }
         NeighbourState::Probing if quiet => NeighbourLookup::Resolving(entry.next_action_us),
         NeighbourState::Failed if quiet => NeighbourLookup::Unreachable,
@@ -411,6 +412,6 @@ fn lookup_result(now_us: u64, entry: &NeighbourEntry) -> NeighbourLookup {
 
 /// Returns the time of the last question.
 fn last_probe_us(entry: &NeighbourEntry) -> u64 {
-    let round = usize::from(entry.asked.saturating_sub(1)).min(NEIGHBOUR_RETRIES_US.len() - 1);
+    let round = usize::from(entry.probed.saturating_sub(1)).min(NEIGHBOUR_RETRIES_US.len() - 1);
     entry.next_action_us.saturating_sub(NEIGHBOUR_RETRIES_US.get(round).copied().unwrap_or(0))
 }

@@ -31,7 +31,7 @@ pub(super) struct NeighbourEntry {
     pub(super) state: NeighbourState,
     /// Questions since it was last confirmed. The first [`crate::limits::NEIGHBOUR_UNICAST_PROBES`] of a known
     /// neighbour go to itself; they are left out if it was never confirmed.
-    pub(super) asked: u8,
+    pub(super) probed: u8,
     /// The time when it last answered a question of ours; 0: never.
     pub(super) confirmed_us: u64,
     /// The earliest time of the next action.
@@ -86,7 +86,7 @@ impl NeighbourSlot {
     /// Returns the entry. It is consistent only under the lock.
     pub(super) fn load(&self) -> NeighbourEntry {
         let word = self.word.load(Relaxed);
-        let [a, b, c, d, e, f, state, asked] = word.to_le_bytes();
+        let [a, b, c, d, e, f, state, probed] = word.to_le_bytes();
         NeighbourEntry {
             ip: u128::from(self.high.load(Relaxed)) << 64 | u128::from(self.low.load(Relaxed)),
             mac: MacAddress([a, b, c, d, e, f]),
@@ -98,7 +98,7 @@ impl NeighbourSlot {
                 5 => NeighbourState::Reserved,
                 _ => NeighbourState::Empty,
             },
-            asked,
+            probed,
             confirmed_us: self.confirmed_us.load(Relaxed),
             next_action_us: self.next_action_us.load(Relaxed),
         }
@@ -112,7 +112,7 @@ impl NeighbourSlot {
         let [a, b, c, d, e, f] = entry.mac.0;
         self.high.store((entry.ip >> 64) as u64, Relaxed);
         self.low.store(entry.ip as u64, Relaxed);
-        self.word.store(u64::from_le_bytes([a, b, c, d, e, f, entry.state as u8, entry.asked]), Relaxed);
+        self.word.store(u64::from_le_bytes([a, b, c, d, e, f, entry.state as u8, entry.probed]), Relaxed);
         self.confirmed_us.store(entry.confirmed_us, Relaxed);
         self.next_action_us.store(entry.next_action_us, Relaxed);
         self.changes.store(changes.wrapping_add(2), Release);

@@ -21,15 +21,15 @@ fn table() -> NeighbourTable {
 
 /// Asks for a neighbour, which answers.
 fn learn(table: &NeighbourTable, now_us: u64, number: u32) {
-    assert_eq!(table.ask(now_us, ip(number)), ProbeAction::Broadcast);
-    table.heard(now_us, ip(number), mac(number), NeighbourEvidence::Reply);
+    assert_eq!(table.probe(now_us, ip(number)), ProbeAction::Broadcast);
+    table.observe(now_us, ip(number), mac(number), NeighbourEvidence::Reply);
 }
 
 #[test]
 fn an_answer_is_believed_only_to_a_question() {
     let table = table();
-    table.heard(START, ip(1), mac(1), NeighbourEvidence::Reply);
-    table.heard(START, ip(1), mac(1), NeighbourEvidence::Announcement);
+    table.observe(START, ip(1), mac(1), NeighbourEvidence::Reply);
+    table.observe(START, ip(1), mac(1), NeighbourEvidence::Announcement);
     assert_eq!(table.find(START, ip(1)), NeighbourLookup::Unknown);
     learn(&table, START, 1);
     assert_eq!(table.find(START, ip(1)), NeighbourLookup::Reachable(mac(1)));
@@ -39,11 +39,11 @@ fn an_answer_is_believed_only_to_a_question() {
 #[test]
 fn who_asks_for_us_is_used_at_once_and_everybody_asked() {
     let table = table();
-    table.heard(START, ip(1), mac(1), NeighbourEvidence::Request);
+    table.observe(START, ip(1), mac(1), NeighbourEvidence::Request);
     assert_eq!(table.find(START, ip(1)), NeighbourLookup::Stale(mac(1)));
-    assert_eq!(table.ask(START, ip(1)), ProbeAction::Broadcast);
+    assert_eq!(table.probe(START, ip(1)), ProbeAction::Broadcast);
     assert_eq!(table.find(START, ip(1)), NeighbourLookup::Reachable(mac(1)), "until it should have answered");
-    table.heard(START + 100, ip(1), mac(1), NeighbourEvidence::Reply);
+    table.observe(START + 100, ip(1), mac(1), NeighbourEvidence::Reply);
     assert_eq!(table.find(START + SECOND, ip(1)), NeighbourLookup::Reachable(mac(1)));
 }
 
@@ -51,52 +51,52 @@ fn who_asks_for_us_is_used_at_once_and_everybody_asked() {
 /// believed.
 #[test]
 fn who_speaks_first_does_not_own_an_address() {
-    for while_asking in [false, true] {
+    for while_probing in [false, true] {
         for claim in [NeighbourEvidence::Request, NeighbourEvidence::Announcement] {
             let (table, mut now) = (table(), START);
-            if while_asking {
-                assert_eq!(table.ask(now, ip(1)), ProbeAction::Broadcast);
+            if while_probing {
+                assert_eq!(table.probe(now, ip(1)), ProbeAction::Broadcast);
             } else {
-                table.heard(now, ip(1), mac(66), NeighbourEvidence::Request);
+                table.observe(now, ip(1), mac(66), NeighbourEvidence::Request);
             }
-            table.heard(now, ip(1), mac(66), claim);
-            if !while_asking {
+            table.observe(now, ip(1), mac(66), claim);
+            if !while_probing {
                 // An answer without a question.
-                table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
+                table.observe(now, ip(1), mac(66), NeighbourEvidence::Reply);
                 assert_eq!(table.list(), [(ip(1), mac(66), 0)], "nobody was asked");
                 assert_eq!(table.find(now, ip(1)), NeighbourLookup::Stale(mac(66)));
-                assert_eq!(table.ask(now, ip(1)), ProbeAction::Broadcast);
-                table.heard(now, ip(1), mac(66), claim);
+                assert_eq!(table.probe(now, ip(1)), ProbeAction::Broadcast);
+                table.observe(now, ip(1), mac(66), claim);
             }
             now += 1000;
-            table.heard(now, ip(1), mac(1), NeighbourEvidence::Reply);
-            assert_eq!(table.find(now, ip(1)), NeighbourLookup::Reachable(mac(1)), "{while_asking} {claim:?}");
+            table.observe(now, ip(1), mac(1), NeighbourEvidence::Reply);
+            assert_eq!(table.find(now, ip(1)), NeighbourLookup::Reachable(mac(1)), "{while_probing} {claim:?}");
             // From now on the neighbour is asked alone, whatever the forger says.
-            table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
+            table.observe(now, ip(1), mac(66), NeighbourEvidence::Reply);
             now += NEIGHBOUR_DISPUTE_US;
-            assert_eq!(table.ask(now, ip(1)), ProbeAction::Unicast(mac(1)));
+            assert_eq!(table.probe(now, ip(1)), ProbeAction::Unicast(mac(1)));
         }
     }
 }
 
 #[test]
 fn who_has_said_where_it_is_and_is_silent_then_is_given_up() {
-    for while_asking in [false, true] {
-        let (table, mut now, mut asked) = (table(), START, 0);
-        if while_asking {
-            assert_eq!(table.ask(now, ip(1)), ProbeAction::Broadcast);
-            asked += 1;
+    for while_probing in [false, true] {
+        let (table, mut now, mut probed) = (table(), START, 0);
+        if while_probing {
+            assert_eq!(table.probe(now, ip(1)), ProbeAction::Broadcast);
+            probed += 1;
         }
-        table.heard(now, ip(1), mac(66), NeighbourEvidence::Request);
+        table.observe(now, ip(1), mac(66), NeighbourEvidence::Request);
         while table.find(now, ip(1)) != NeighbourLookup::Unreachable {
-            match table.ask(now, ip(1)) {
-                ProbeAction::Broadcast => asked += 1,
+            match table.probe(now, ip(1)) {
+                ProbeAction::Broadcast => probed += 1,
                 other => assert_eq!(other, ProbeAction::Skip),
             }
             now += 10_000;
             assert!(now < START + 60 * SECOND);
         }
-        assert_eq!(asked, 3);
+        assert_eq!(probed, 3);
     }
 }
 
@@ -111,18 +111,18 @@ fn no_claim_takes_a_living_neighbours_address() {
             now += dice.below(SECOND / 4);
             let how = [NeighbourEvidence::Reply, NeighbourEvidence::Request, NeighbourEvidence::Announcement]
                 [dice.below(3) as usize];
-            table.heard(now, ip(1), mac(66), how);
+            table.observe(now, ip(1), mac(66), how);
             match table.find(now, ip(1)) {
                 NeighbourLookup::Reachable(found) => assert_eq!(found, mac(1)),
                 NeighbourLookup::Stale(found) => {
                     assert_eq!(found, mac(1));
-                    match table.ask(now, ip(1)) {
+                    match table.probe(now, ip(1)) {
                         // The neighbour answers, but the forger is faster.
-                        ProbeAction::Unicast(asked) => {
-                            assert_eq!(asked, mac(1));
+                        ProbeAction::Unicast(probed) => {
+                            assert_eq!(probed, mac(1));
                             questions += 1;
-                            table.heard(now, ip(1), mac(66), NeighbourEvidence::Reply);
-                            table.heard(now, ip(1), mac(1), NeighbourEvidence::Reply);
+                            table.observe(now, ip(1), mac(66), NeighbourEvidence::Reply);
+                            table.observe(now, ip(1), mac(1), NeighbourEvidence::Reply);
                         }
                         other => panic!("{other:?}"),
                     }
@@ -141,38 +141,38 @@ fn an_address_that_moves_is_found_at_its_new_place() {
     learn(&table, now, 1);
     now += 2 * SECOND;
     // The new owner announces itself; the old one is gone.
-    table.heard(now, ip(1), mac(2), NeighbourEvidence::Announcement);
-    let mut asked = Vec::new();
+    table.observe(now, ip(1), mac(2), NeighbourEvidence::Announcement);
+    let mut probed = Vec::new();
     while now < START + 10 * SECOND {
         if matches!(table.find(now, ip(1)), NeighbourLookup::Stale(_) | NeighbourLookup::Unknown) {
-            asked.push(table.ask(now, ip(1)));
-            if asked.last() == Some(&ProbeAction::Broadcast) {
-                table.heard(now, ip(1), mac(2), NeighbourEvidence::Reply);
+            probed.push(table.probe(now, ip(1)));
+            if probed.last() == Some(&ProbeAction::Broadcast) {
+                table.observe(now, ip(1), mac(2), NeighbourEvidence::Reply);
                 break;
             }
         }
         now += 10_000;
     }
-    assert_eq!(asked, [ProbeAction::Unicast(mac(1)), ProbeAction::Unicast(mac(1)), ProbeAction::Broadcast]);
+    assert_eq!(probed, [ProbeAction::Unicast(mac(1)), ProbeAction::Unicast(mac(1)), ProbeAction::Broadcast]);
     assert_eq!(table.find(now, ip(1)), NeighbourLookup::Reachable(mac(2)));
     assert!(now < START + 4 * SECOND);
 }
 
 #[test]
 fn a_silent_neighbour_is_asked_with_growing_waits_and_given_up_for_a_while() {
-    let (table, mut asked) = (table(), Vec::new());
+    let (table, mut probed) = (table(), Vec::new());
     let mut now = START;
     while table.find(now, ip(1)) != NeighbourLookup::Unreachable {
-        if table.ask(now, ip(1)) == ProbeAction::Broadcast {
-            asked.push(now - START);
+        if table.probe(now, ip(1)) == ProbeAction::Broadcast {
+            probed.push(now - START);
         }
         now += 10_000;
         assert!(now < START + 60 * SECOND);
     }
-    assert_eq!(asked, [0, 250_000, 750_000]);
-    assert_eq!(table.ask(now, ip(1)), ProbeAction::Skip);
+    assert_eq!(probed, [0, 250_000, 750_000]);
+    assert_eq!(table.probe(now, ip(1)), ProbeAction::Skip);
     assert_eq!(table.find(now + NEIGHBOUR_FAILED_US, ip(1)), NeighbourLookup::Unknown);
-    assert_eq!(table.ask(now + NEIGHBOUR_FAILED_US, ip(1)), ProbeAction::Broadcast);
+    assert_eq!(table.probe(now + NEIGHBOUR_FAILED_US, ip(1)), ProbeAction::Broadcast);
 }
 
 /// Hosts ask for us from a million forged addresses, and datagrams seem to come from as many.
@@ -182,9 +182,9 @@ fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
     (0..100).for_each(|number| learn(&table, now, number));
     for number in 1000..200_000 {
         now += 20;
-        table.heard(now, ip(number), mac(number), NeighbourEvidence::Request);
+        table.observe(now, ip(number), mac(number), NeighbourEvidence::Request);
         if number % 3 == 0 {
-            table.ask(now, ip(number + 1_000_000));
+            table.probe(now, ip(number + 1_000_000));
         }
     }
     for number in 0..100 {
@@ -193,9 +193,9 @@ fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
     // A newcomer still gets in.
     let mut tries = 0;
     while table.find(now, ip(500)) != NeighbourLookup::Reachable(mac(500)) {
-        table.heard(now, ip(500), mac(500), NeighbourEvidence::Request);
-        if table.ask(now, ip(500)) != ProbeAction::Skip {
-            table.heard(now, ip(500), mac(500), NeighbourEvidence::Reply);
+        table.observe(now, ip(500), mac(500), NeighbourEvidence::Request);
+        if table.probe(now, ip(500)) != ProbeAction::Skip {
+            table.observe(now, ip(500), mac(500), NeighbourEvidence::Reply);
         }
         now += SECOND / 10;
         tries += 1;
@@ -213,8 +213,8 @@ fn forged_neighbours_that_are_asked_and_silent_give_way() {
     (0..100).for_each(|number| learn(&table, now, number));
     for number in 1000..21_000 {
         now += 500;
-        table.heard(now, ip(number), mac(number), NeighbourEvidence::Request);
-        table.ask(now, ip(number));
+        table.observe(now, ip(number), mac(number), NeighbourEvidence::Request);
+        table.probe(now, ip(number));
     }
     for number in 0..100 {
         assert_eq!(table.find(now, ip(number)), NeighbourLookup::Reachable(mac(number)));
@@ -223,7 +223,7 @@ fn forged_neighbours_that_are_asked_and_silent_give_way() {
     let (begin, failed) = (now, table.counters().no_room);
     for number in 0..1000 {
         now += 2000;
-        assert_eq!(table.ask(now, ip(500_000 + number)), ProbeAction::Broadcast, "newcomer {number}");
+        assert_eq!(table.probe(now, ip(500_000 + number)), ProbeAction::Broadcast, "newcomer {number}");
     }
     assert!(now - begin < NEIGHBOUR_REACHABLE_US && table.counters().no_room == failed);
 }
@@ -232,31 +232,31 @@ fn forged_neighbours_that_are_asked_and_silent_give_way() {
 fn routers_are_asked_whatever_the_rate() {
     let table = NeighbourTable::new(NEIGHBOURS, &[ip(7)]);
     (1000..4000).for_each(|number| {
-        table.ask(START, ip(number));
+        table.probe(START, ip(number));
     });
     assert!(table.counters().probes_limited > 1000, "no question is left for others");
-    assert_eq!(table.ask(START, ip(7)), ProbeAction::Broadcast);
+    assert_eq!(table.probe(START, ip(7)), ProbeAction::Broadcast);
 }
 
 #[test]
 fn a_router_has_a_place_whoever_else_is_asked() {
     let table = NeighbourTable::new(64, &[ip(7)]);
     (1000..1900).for_each(|number| {
-        table.ask(START, ip(number));
+        table.probe(START, ip(number));
     });
     // Nothing is known of the router, and no claim believed, before it was asked or has asked itself.
-    table.heard(START, ip(7), mac(66), NeighbourEvidence::Announcement);
-    table.heard(START, ip(7), mac(66), NeighbourEvidence::Reply);
+    table.observe(START, ip(7), mac(66), NeighbourEvidence::Announcement);
+    table.observe(START, ip(7), mac(66), NeighbourEvidence::Reply);
     assert_eq!((table.find(START, ip(7)), table.list()), (NeighbourLookup::Unknown, Vec::new()));
     learn(&table, START, 7);
     // Long after that, although no datagram needed it, the router still has its slot.
     let now = START + 10 * NEIGHBOUR_REACHABLE_US;
     (2000..2900).for_each(|number| {
-        table.ask(now, ip(number));
+        table.probe(now, ip(number));
     });
     assert_eq!(table.find(now, ip(7)), NeighbourLookup::Stale(mac(7)));
     let table = NeighbourTable::new(64, &[ip(7)]);
-    table.heard(START, ip(7), mac(7), NeighbourEvidence::Request);
+    table.observe(START, ip(7), mac(7), NeighbourEvidence::Request);
     assert_eq!(table.find(START, ip(7)), NeighbourLookup::Stale(mac(7)));
 }
 
@@ -269,7 +269,7 @@ fn readers_never_see_a_mixture_of_two_entries() {
         ip: u128::from(which % 2),
         mac: mac(which as u32),
         state: NeighbourState::Known,
-        asked: which as u8,
+        probed: which as u8,
         confirmed_us: which,
         next_action_us: which,
     };
@@ -298,10 +298,10 @@ fn readers_never_see_a_mixture_of_two_entries() {
 fn a_claim_right_after_an_answer_is_looked_into_a_little_later() {
     let table = table();
     learn(&table, START, 1);
-    table.heard(START + 1, ip(1), mac(2), NeighbourEvidence::Request);
+    table.observe(START + 1, ip(1), mac(2), NeighbourEvidence::Request);
     assert_eq!(table.find(START + NEIGHBOUR_DISPUTE_US - 1, ip(1)), NeighbourLookup::Reachable(mac(1)));
     assert_eq!(table.find(START + NEIGHBOUR_DISPUTE_US, ip(1)), NeighbourLookup::Stale(mac(1)));
-    assert_eq!(table.ask(START + NEIGHBOUR_DISPUTE_US, ip(1)), ProbeAction::Unicast(mac(1)));
+    assert_eq!(table.probe(START + NEIGHBOUR_DISPUTE_US, ip(1)), ProbeAction::Unicast(mac(1)));
 }
 
 /// Two workers hear one peer by two routers, others fill slots beside it, and a third looks it up. It always finds one

@@ -75,13 +75,13 @@ const STRIDE: usize = (VNET_HEADER_LEN + ETHERNET_HEADER_LEN + 65_535).next_mult
 #[derive(Debug)]
 pub struct PacketPort {
     socket: Arc<OwnedFd>,
-    told: LinkAttributes,
+    link: LinkAttributes,
     offload: bool,
     bytes: Vec<u8>,
     arrived: Vec<ReceivedPacket>,
     /// Frames to be sent, behind each other, and the range of each.
     out: Vec<u8>,
-    places: Vec<Range<usize>>,
+    frames: Vec<Range<usize>>,
     pressure: ReceivePressure,
     errors: u64,
 }
@@ -99,18 +99,18 @@ impl PacketPort {
             error => PacketError::Other(name.to_owned(), error),
         };
         let socket = sys::open().map_err(explain)?;
-        let told = sys::link_attributes(socket.as_fd(), name).map_err(explain)?;
+        let link = sys::link_attributes(socket.as_fd(), name).map_err(explain)?;
         sys::configure_socket(socket.as_fd()).map_err(explain)?;
         crate::driver::set_socket_buffers(socket.as_fd(), options.buffer);
-        sys::bind(socket.as_fd(), told.index).map_err(explain)?;
+        sys::bind(socket.as_fd(), link.index).map_err(explain)?;
         Ok(PacketPort {
             socket: Arc::new(socket),
-            told,
+            link,
             offload: options.offload,
             bytes: vec![0; BURST * STRIDE],
             arrived: Vec::with_capacity(BURST),
             out: Vec::new(),
-            places: Vec::with_capacity(BURST),
+            frames: Vec::with_capacity(BURST),
             pressure: ReceivePressure::default(),
             errors: 0,
         })
@@ -118,7 +118,7 @@ impl PacketPort {
 
     /// Returns whether the interface was up when this was opened.
     pub fn was_up(&self) -> bool {
-        self.told.up
+        self.link.up
     }
 
     /// Opens ports for `workers` workers, in their order, of which the first has UDP port `port`.
@@ -187,11 +187,11 @@ impl FramePort for PacketPort {
     type Shared = NoSharedBuffer;
 
     fn mac(&self) -> MacAddress {
-        self.told.mac
+        self.link.mac
     }
 
     fn mtu(&self) -> usize {
-        self.told.mtu
+        self.link.mtu
     }
 
     fn coalesces(&self) -> bool {
@@ -204,7 +204,7 @@ impl FramePort for PacketPort {
 
     fn listen(&mut self, groups: &[MacAddress]) -> bool {
         // Groups are joined for good: the stack's groups do not change.
-        groups.iter().all(|group| sys::join_group(self.socket.as_fd(), self.told.index, *group).is_ok())
+        groups.iter().all(|group| sys::join_group(self.socket.as_fd(), self.link.index, *group).is_ok())
     }
 
     fn receive(&mut self, most: usize) -> usize {
@@ -236,7 +236,7 @@ impl FramePort for PacketPort {
 
     fn transmit(&mut self, frames: &[TxFrame<'_>]) -> usize {
         self.out.clear();
-        self.places.clear();
+        self.frames.clear();
         for frame in frames.iter().take(BURST) {
             let start = self.out.len();
             let mut head = [0; VNET_HEADER_LEN];
@@ -248,10 +248,10 @@ impl FramePort for PacketPort {
             self.out.extend_from_slice(&head);
             self.out.extend_from_slice(frame.header);
             frame.parts.iter().for_each(|part| self.out.extend_from_slice(part.bytes()));
-            self.places.push(start..self.out.len());
+            self.frames.push(start..self.out.len());
         }
         let mut done = 0;
-        while let Some(left) = self.places.get(done..).filter(|left| !left.is_empty()) {
+        while let Some(left) = self.frames.get(done..).filter(|left| !left.is_empty()) {
             match sys::send(self.socket.as_fd(), &self.out, left) {
                 Ok(sent) => done += sent.max(1),
                 Err(Errno::INTR) => {}

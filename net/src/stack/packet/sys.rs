@@ -135,28 +135,28 @@ pub(super) fn link_attributes(fd: BorrowedFd<'_>, name: &str) -> Result<LinkAttr
     if bytes.is_empty() || bytes.len() >= request.ifr_name.len() {
         return Err(Errno::NODEV);
     }
-    for (place, byte) in request.ifr_name.iter_mut().zip(bytes) {
-        *place = *byte as libc::c_char;
+    for (byte_slot, byte) in request.ifr_name.iter_mut().zip(bytes) {
+        *byte_slot = *byte as libc::c_char;
     }
-    let mut ask = |what: libc::Ioctl| {
+    let mut ioctl = |what: libc::Ioctl| {
         // SAFETY: `request` lives across the call and is what these requests read and write.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(&mut request)) };
         if result == 0 { Ok(request.ifr_ifru) } else { Err(last_error()) }
     };
     // SAFETY: the request was for this member, which the kernel has written.
-    let index = unsafe { ask(libc::SIOCGIFINDEX)?.ifru_ifindex };
+    let index = unsafe { ioctl(libc::SIOCGIFINDEX)?.ifru_ifindex };
     // SAFETY: as above.
-    let mtu = unsafe { ask(libc::SIOCGIFMTU)?.ifru_mtu };
+    let mtu = unsafe { ioctl(libc::SIOCGIFMTU)?.ifru_mtu };
     // SAFETY: as above.
-    let flags = unsafe { ask(libc::SIOCGIFFLAGS)?.ifru_flags };
+    let flags = unsafe { ioctl(libc::SIOCGIFFLAGS)?.ifru_flags };
     // SAFETY: as above.
-    let address = unsafe { ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr };
+    let address = unsafe { ioctl(libc::SIOCGIFHWADDR)?.ifru_hwaddr };
     if address.sa_family != libc::ARPHRD_ETHER {
         return Err(Errno::AFNOSUPPORT);
     }
     let mut mac = [0; 6];
-    for (place, byte) in mac.iter_mut().zip(address.sa_data) {
-        *place = byte as u8;
+    for (byte_slot, byte) in mac.iter_mut().zip(address.sa_data) {
+        *byte_slot = byte as u8;
     }
     let up = i32::from(flags) & libc::IFF_UP != 0;
     Ok(LinkAttributes { index, mac: MacAddress(mac), mtu: usize::try_from(mtu).unwrap_or(0), up })

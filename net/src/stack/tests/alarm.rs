@@ -18,7 +18,7 @@ struct Bell {
     event: Arc<OwnedFd>,
     /// Whether it accepts requests for an interrupt.
     takes: bool,
-    said: Vec<&'static str>,
+    events: Vec<&'static str>,
     forgone: Option<InterruptFault>,
 }
 
@@ -38,7 +38,7 @@ impl FramePort for Bell {
     }
 
     fn receive(&mut self, most: usize) -> usize {
-        self.said.push("look");
+        self.events.push("look");
         self.port.receive(most)
     }
 
@@ -55,12 +55,12 @@ impl FramePort for Bell {
     }
 
     fn arm(&mut self) -> bool {
-        self.said.push("arm");
+        self.events.push("arm");
         self.takes
     }
 
     fn disarm(&mut self) {
-        self.said.push("disarm");
+        self.events.push("disarm");
     }
 
     fn interrupted(&mut self) -> bool {
@@ -89,26 +89,26 @@ impl World {
         let (net, time) = (network(), Time::new());
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let port = net.interface(mac(1), 1500, 1).remove(0);
-        let port = Bell { port, event, takes: true, said: Vec::new(), forgone: None };
+        let port = Bell { port, event, takes: true, events: Vec::new(), forgone: None };
         let interface = StackInterface::new(&port, options(1), time.clock()).unwrap();
         let driver = StackDriver::new(interface, 0, port).unwrap();
         let other = net.interface(mac(2), 1500, 1).remove(0);
         let mut world = World { driver, other, time };
-        world.looks();
+        world.polls();
         world.time.pass(POLLED_IDLE_AFTER_US);
-        world.looks();
-        world.said();
+        world.polls();
+        world.events();
         world
     }
 
     /// Runs one turn of a worker.
-    fn looks(&mut self) {
+    fn polls(&mut self) {
         let mut burst = self.driver.burst();
         self.driver.receive(&mut burst);
     }
 
     /// Sends a frame that is no datagram.
-    fn frame_comes(&self) {
+    fn frame_arrives(&self) {
         self.other.send_raw(&[[0xFF; 6], mac(2).0].concat());
     }
 
@@ -117,14 +117,14 @@ impl World {
     }
 
     /// Returns the calls that the port received since this was last called.
-    fn said(&mut self) -> Vec<&'static str> {
-        std::mem::take(&mut self.driver.port_mut().said)
+    fn events(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.driver.port_mut().events)
     }
 
     /// Takes all steps to sleep.
     fn goes_to_sleep(&mut self) {
         assert!(!self.driver.may_sleep(), "there is one more look before");
-        self.looks();
+        self.polls();
         assert!(self.driver.may_sleep());
         assert_eq!(self.driver.max_sleep_us(), ARMED_SLEEP_US);
     }
@@ -143,11 +143,11 @@ fn is_woken(waiter: &DriverWaiter, max_sleep_us: u64) -> bool {
 fn an_interrupt_is_asked_for_then_the_port_is_looked_at_then_slept_then_it_is_called_off() {
     let mut world = World::new();
     world.goes_to_sleep();
-    assert_eq!(world.said(), ["arm", "look"]);
+    assert_eq!(world.events(), ["arm", "look"]);
     // The time limit, or another thread, ends the sleep: the interrupt stays armed.
-    world.looks();
+    world.polls();
     assert!(world.driver.may_sleep());
-    assert_eq!(world.said(), ["look"]);
+    assert_eq!(world.events(), ["look"]);
     // The interrupt comes in the middle of the sleep.
     let (waiter, event) = (world.driver.waiter(), Arc::clone(&world.driver.port().event));
     let begin = Instant::now();
@@ -160,9 +160,9 @@ fn an_interrupt_is_asked_for_then_the_port_is_looked_at_then_slept_then_it_is_ca
             assert!(begin.elapsed() < Duration::from_secs(60), "the interrupt ends no sleep");
         }
     });
-    world.frame_comes();
-    world.looks();
-    assert_eq!(world.said(), ["look", "disarm"]);
+    world.frame_arrives();
+    world.polls();
+    assert_eq!(world.events(), ["look", "disarm"]);
     assert_eq!(world.driver.max_sleep_us(), POLLED_IDLE_SLEEP_US, "it rests by the clock until it is asked for again");
     world.goes_to_sleep();
 }
@@ -170,14 +170,14 @@ fn an_interrupt_is_asked_for_then_the_port_is_looked_at_then_slept_then_it_is_ca
 #[test]
 fn what_came_before_the_interrupt_was_asked_for_is_found_before_anybody_sleeps() {
     let mut world = World::new();
-    world.frame_comes();
+    world.frame_arrives();
     assert!(!world.driver.may_sleep());
     assert!(!world.driver.may_sleep(), "not before the port was looked at");
-    world.looks();
-    assert_eq!(world.said(), ["arm", "look", "disarm"]);
+    world.polls();
+    assert_eq!(world.events(), ["arm", "look", "disarm"]);
     // An interrupt that comes after the poll has rung by the time of the sleep.
     world.goes_to_sleep();
-    world.frame_comes();
+    world.frame_arrives();
     world.ring();
     assert!(is_woken(&world.driver.waiter(), 60_000_000));
 }
@@ -190,14 +190,14 @@ fn who_has_just_had_something_to_do_sleeps_by_the_clock() {
     outbox.send(PeerAddr::new(ip("10.0.0.9"), 1), &[b"waits"]);
     world.driver.transmit(&mut outbox);
     assert!(world.driver.may_sleep());
-    world.looks();
-    assert_eq!((world.driver.max_sleep_us(), world.said()), (POLLED_SLEEP_US, vec!["look"]));
+    world.polls();
+    assert_eq!((world.driver.max_sleep_us(), world.events()), (POLLED_SLEEP_US, vec!["look"]));
     // An interrupt that comes when no thread waits for it any more ends no sleep, and no later one in vain.
     world.ring();
     assert!(!is_woken(&world.driver.waiter(), 1000));
     for _ in 0..10 {
         world.time.pass(POLLED_IDLE_AFTER_US);
-        world.looks();
+        world.polls();
     }
     world.goes_to_sleep();
     assert!(!is_woken(&world.driver.waiter(), 1000));
@@ -206,14 +206,14 @@ fn who_has_just_had_something_to_do_sleeps_by_the_clock() {
 #[test]
 fn a_port_whose_interrupts_do_not_come_is_looked_at_by_the_clock_again() {
     let mut world = World::new();
-    let sleep = |world: &mut World, comes: bool| {
+    let sleep = |world: &mut World, arrives: bool| {
         world.goes_to_sleep();
         world.time.pass(ARMED_SLEEP_US);
-        world.frame_comes();
-        if comes {
+        world.frame_arrives();
+        if arrives {
             world.ring();
         }
-        world.looks();
+        world.polls();
     };
     (1..INTERRUPTS_MISSED).for_each(|_| sleep(&mut world, false));
     sleep(&mut world, true);
@@ -221,10 +221,10 @@ fn a_port_whose_interrupts_do_not_come_is_looked_at_by_the_clock_again() {
     assert_eq!(world.driver.port().forgone, None);
     sleep(&mut world, false);
     assert_eq!(world.driver.port().forgone, Some(InterruptFault::Missed));
-    world.said();
+    world.events();
     assert!(world.driver.may_sleep());
-    world.looks();
-    assert_eq!((world.driver.max_sleep_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["look"]));
+    world.polls();
+    assert_eq!((world.driver.max_sleep_us(), world.events()), (POLLED_IDLE_SLEEP_US, vec!["look"]));
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn one_that_others_have_woken_before_the_interrupt_has_missed_none() {
     for _ in 0..10 * INTERRUPTS_MISSED {
         world.goes_to_sleep();
         world.time.pass(ARMED_SLEEP_US / 2);
-        world.frame_comes();
-        world.looks();
+        world.frame_arrives();
+        world.polls();
     }
     assert_eq!(world.driver.port().forgone, None);
 }
@@ -245,17 +245,17 @@ fn a_port_whose_interrupts_come_for_nothing_is_looked_at_by_the_clock_again() {
     for _ in 1..INTERRUPTS_FOR_NOTHING {
         assert!(!world.driver.may_sleep());
         world.ring();
-        world.looks();
+        world.polls();
     }
     // A sleep that lasts its whole time resets the count.
     world.goes_to_sleep();
     world.time.pass(ARMED_SLEEP_US);
-    world.looks();
+    world.polls();
     for _ in 0..INTERRUPTS_FOR_NOTHING {
         assert_eq!(world.driver.port().forgone, None);
         world.driver.may_sleep();
         world.ring();
-        world.looks();
+        world.polls();
     }
     assert_eq!(world.driver.port().forgone, Some(InterruptFault::Spurious));
     assert!(world.driver.may_sleep());
@@ -267,7 +267,7 @@ fn a_port_that_takes_no_request_is_asked_once() {
     world.driver.port_mut().takes = false;
     assert!(world.driver.may_sleep());
     assert_eq!(world.driver.port().forgone, Some(InterruptFault::Refused));
-    world.looks();
+    world.polls();
     assert!(world.driver.may_sleep());
-    assert_eq!((world.driver.max_sleep_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["arm", "look"]));
+    assert_eq!((world.driver.max_sleep_us(), world.events()), (POLLED_IDLE_SLEEP_US, vec!["arm", "look"]));
 }

@@ -167,7 +167,7 @@ fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
 }
 
 /// Creates a driver whose port signals when a frame has come: nothing else has to end a sleep.
-fn told(net: &MemoryNetwork, time: &Time, number: u8) -> StackDriver<MemoryPort> {
+fn interrupt_driven(net: &MemoryNetwork, time: &Time, number: u8) -> StackDriver<MemoryPort> {
     use rustix::event::{EventfdFlags, eventfd};
     let mut port = net.interface(mac(number), 1500, 1).remove(0);
     port.descriptor = Some(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
@@ -192,15 +192,15 @@ fn an_idle_driver_says_when_it_has_to_be_called_again() {
     nothing(&mut polled);
     assert!(!sleeps_long(&polled));
     // A port with one is not, but for datagrams that wait for a neighbour's answer, or for room.
-    let mut waits = told(&net, &time, 2);
+    let mut waits = interrupt_driven(&net, &time, 2);
     send(&mut waits, peers(9)[0], b"waits");
     assert!(!sleeps_long(&waits));
-    let mut full = told(&net, &time, 3);
+    let mut full = interrupt_driven(&net, &time, 3);
     nothing(&mut full);
     full.port_mut().room = 0;
     send(&mut polled, peers(3)[0], b"asks first");
     nothing(&mut full);
-    assert!(!full.worker.queue.frames.is_empty() && full.worker.held.is_empty(), "its answer waits");
+    assert!(!full.worker.queue.frames.is_empty() && full.worker.unresolved.is_empty(), "its answer waits");
     assert!(!sleeps_long(&full));
     full.port_mut().room = usize::MAX;
     nothing(&mut full);
@@ -361,8 +361,9 @@ fn what_others_hand_over_does_not_keep_a_worker_from_its_own_queue() {
     let (own, sender) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let (mut burst, mut batch) = (one.burst(), HandoverBatch::default());
     for turn in 0..4 {
-        let ask = ArpPacket { is_request: true, sender_mac: mac(2), sender, target_mac: MacAddress::ZERO, target: own };
-        other.send_raw(&ask.frame(MacAddress::BROADCAST));
+        let request =
+            ArpPacket { is_request: true, sender_mac: mac(2), sender, target_mac: MacAddress::ZERO, target: own };
+        other.send_raw(&request.frame(MacAddress::BROADCAST));
         while batch.push(peers(2)[0], b"handed over") {}
         one.interface().inboxes[0].put(&mut batch);
         assert!(one.receive(&mut burst) >= BURST / 2 && !burst.has_drained());
@@ -481,13 +482,13 @@ fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
     }
     let mut burst = two.burst();
     assert_eq!(two.receive(&mut burst), lengths.len());
-    let mut kept = Vec::new();
+    let mut taken = Vec::new();
     for (index, len) in lengths.into_iter().enumerate() {
         let (_, bytes) = burst.get(index).unwrap();
         assert_eq!(bytes, datagram(len));
         let share = burst.share(index);
         assert_eq!(share.is_some(), len >= 1000, "{len}");
-        kept.extend(share.and_then(|share| share.slice_ref(&bytes[100..900])));
+        taken.extend(share.and_then(|share| share.slice_ref(&bytes[100..900])));
     }
     assert!(burst.iter().map(|(_, bytes)| bytes.to_vec()).eq(lengths.map(datagram)));
     // The changed datagram is a copy.
@@ -517,7 +518,7 @@ fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
     });
     assert!(pack.iter().map(|(_, bytes)| bytes.to_vec()).eq([vec![9; 1400], datagram(1000), datagram(40)]));
     pack.clear();
-    assert!(kept.iter().zip([1000, 1001, 1400]).all(|(kept, len)| **kept == datagram(len)[100..900]));
+    assert!(taken.iter().zip([1000, 1001, 1400]).all(|(taken, len)| **taken == datagram(len)[100..900]));
     // A sealed datagram is decrypted in its buffer.
     send(&mut one, to, &[&[crate::seal::MAGIC], &datagram(1200)[..]].concat());
     assert_eq!((two.receive(&mut burst), burst.share(0).is_some()), (1, false));

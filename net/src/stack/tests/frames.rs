@@ -324,14 +324,14 @@ fn an_echo_that_does_not_fit_a_packet_of_ours_is_not_answered() {
 fn arp_is_answered_for_our_address_alone_and_teaches_nothing_else() {
     let (mut one, mut other, _time) = bench();
     let sender: std::net::Ipv4Addr = [10, 0, 0, 2].into();
-    let ask = |target: [u8; 4]| {
+    let request = |target: [u8; 4]| {
         ArpPacket { is_request: true, sender_mac: mac(2), sender, target_mac: MacAddress::ZERO, target: target.into() }
             .frame(MacAddress::BROADCAST)
     };
-    other.send_raw(&ask([10, 0, 0, 3]));
+    other.send_raw(&request([10, 0, 0, 3]));
     nothing(&mut one);
     assert!(other.receive_raw().is_empty() && one.interface().neighbours().is_empty());
-    other.send_raw(&ask([10, 0, 0, 1]));
+    other.send_raw(&request([10, 0, 0, 1]));
     nothing(&mut one);
     let answer = other.receive_raw().remove(0);
     let parsed = etherparse::SlicedPacket::from_ethernet(&answer).unwrap();
@@ -400,9 +400,9 @@ fn neighbour_discovery_is_answered_to_who_asks_on_this_link() {
         ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap());
     let link_local: std::net::Ipv6Addr = "fe80::ff:fe00:1".parse().unwrap();
     for target in [own, link_local] {
-        let mut ask = Vec::new();
-        nd::write_solicitation(mac(2), asker, target, None, &mut ask);
-        other.send_raw(&ask);
+        let mut request = Vec::new();
+        nd::write_solicitation(mac(2), asker, target, None, &mut request);
+        other.send_raw(&request);
         nothing(&mut one);
         let answer = other.receive_raw().remove(0);
         let parsed = etherparse::SlicedPacket::from_ethernet(&answer).unwrap();
@@ -418,14 +418,14 @@ fn neighbour_discovery_is_answered_to_who_asks_on_this_link() {
     nd::write_solicitation(mac(2), asker, own, None, &mut routed);
     routed[21] = 254;
     other.send_raw(&routed);
-    let way = FrameRoute { macs: (mac(2), mac(1)), from: asker.into(), to: own.into() };
+    let route = FrameRoute { macs: (mac(2), mac(1)), from: asker.into(), to: own.into() };
     for body in [
         &[0; 4][..],
         &[&[0; 4], &own.octets()[..], &[1, 0]].concat(),
         &[&[0; 4], &own.octets()[..], &[1, 4, 0, 0]].concat(),
     ] {
         let mut bad = Vec::new();
-        way.write(135, 0, &[body], &mut bad);
+        route.write(135, 0, &[body], &mut bad);
         other.send_raw(&bad);
     }
     nothing(&mut one);
@@ -437,9 +437,9 @@ fn neighbour_discovery_is_answered_to_who_asks_on_this_link() {
 fn who_looks_for_a_free_address_learns_that_ours_is_not() {
     let (mut one, mut other, _time) = bench();
     let own: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
-    let mut ask = Vec::new();
-    nd::write_solicitation(mac(2), std::net::Ipv6Addr::UNSPECIFIED, own, None, &mut ask);
-    other.send_raw(&ask);
+    let mut request = Vec::new();
+    nd::write_solicitation(mac(2), std::net::Ipv6Addr::UNSPECIFIED, own, None, &mut request);
+    other.send_raw(&request);
     nothing(&mut one);
     let answer = other.receive_raw().remove(0);
     assert_eq!(
@@ -517,24 +517,24 @@ fn a_closed_port_answers_with_what_was_sent() {
 fn a_router_of_the_link_is_told_of_groups_and_nobody_else() {
     let (mut one, mut other, time) = bench();
     let query = |from: &str, hops: u8| {
-        let way = FrameRoute { macs: (mac(2), mac(1)), from: ip(from), to: super::super::wire::ALL_NODES.into() };
+        let route = FrameRoute { macs: (mac(2), mac(1)), from: ip(from), to: super::super::wire::ALL_NODES.into() };
         let mut frame = Vec::new();
-        way.write(130, 0, &[&[0; 20]], &mut frame);
+        route.write(130, 0, &[&[0; 20]], &mut frame);
         frame[21] = hops;
         frame
     };
-    let mut ask = |frame: &[u8]| {
+    let mut request = |frame: &[u8]| {
         other.send_raw(frame);
         nothing(&mut one);
         (other.receive_raw().len(), one.stack_counters().refused(FrameDropReason::Discovery))
     };
-    assert_eq!(ask(&query("fe80::2", 64)), (0, 1), "it has passed a router");
-    assert_eq!(ask(&query("fd00::2", 1)), (0, 2), "it need not be of this link");
-    assert_eq!(ask(&query("fe80::2", 1)), (1, 2));
+    assert_eq!(request(&query("fe80::2", 64)), (0, 1), "it has passed a router");
+    assert_eq!(request(&query("fd00::2", 1)), (0, 2), "it need not be of this link");
+    assert_eq!(request(&query("fe80::2", 1)), (1, 2));
     time.pass(crate::limits::GROUP_REPORT_US - 1);
-    assert_eq!(ask(&query("fe80::2", 1)), (0, 2), "no faster than its rate");
+    assert_eq!(request(&query("fe80::2", 1)), (0, 2), "no faster than its rate");
     time.pass(1);
-    assert_eq!(ask(&query("fe80::2", 1)), (1, 2));
+    assert_eq!(request(&query("fe80::2", 1)), (1, 2));
 }
 
 #[test]

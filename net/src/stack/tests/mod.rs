@@ -2,7 +2,7 @@ mod alarm;
 mod datagrams;
 mod frames;
 mod isolated;
-mod ways;
+mod path_mtus;
 mod wire;
 mod world;
 

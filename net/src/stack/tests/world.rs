@@ -123,10 +123,10 @@ fn until(
     dice: &mut SeededRng,
     client: &mut Client,
     server: &mut Side<ServerEndpoint>,
-    holds: impl Fn(&Client) -> bool,
+    is_true: impl Fn(&Client) -> bool,
 ) {
     let end_us = time.now_us() + 120_000_000;
-    while !holds(client) {
+    while !is_true(client) {
         time.pass(200);
         assert!(
             time.now_us() < end_us,

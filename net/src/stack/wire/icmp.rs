@@ -51,11 +51,10 @@ pub(in crate::stack) fn read<'f>(packet: &IpPacket<'f>) -> Result<IcmpMessage<'f
             (kind::ECHO, 0) if body.len() >= 4 => Ok(IcmpMessage::Echo(body)),
             (kind::ECHO, _) => Err(FrameDropReason::Icmp),
             (kind::UNREACHABLE, kind::TOO_BIG) => {
-                let (Some(told), Some(quote)) = (u16_at(body, 2), quoted_ipv4(body.get(4..).unwrap_or_default()))
-                else {
+                let (Some(mtu), Some(quote)) = (u16_at(body, 2), quoted_ipv4(body.get(4..).unwrap_or_default())) else {
                     return Err(FrameDropReason::Icmp);
                 };
-                Ok(IcmpMessage::TooBig(told.into(), quote))
+                Ok(IcmpMessage::TooBig(mtu.into(), quote))
             }
             _ => Err(FrameDropReason::Ignored),
         };
@@ -69,10 +68,10 @@ pub(in crate::stack) fn read<'f>(packet: &IpPacket<'f>) -> Result<IcmpMessage<'f
         (kind::V6_ECHO, 0) if body.len() >= 4 => Ok(IcmpMessage::Echo(body)),
         (kind::V6_ECHO, _) => Err(FrameDropReason::Icmp),
         (kind::V6_TOO_BIG, _) => {
-            let (Some(told), Some(quote)) = (body.first_chunk(), quoted_ipv6(body.get(4..).unwrap_or_default())) else {
+            let (Some(mtu), Some(quote)) = (body.first_chunk(), quoted_ipv6(body.get(4..).unwrap_or_default())) else {
                 return Err(FrameDropReason::Icmp);
             };
-            Ok(IcmpMessage::TooBig(u32::from_be_bytes(*told), quote))
+            Ok(IcmpMessage::TooBig(u32::from_be_bytes(*mtu), quote))
         }
         (kind::V6_GROUP_QUERY, 0) => {
             let direct = matches!(packet.from, IpAddr::V6(from) if packet.hops == 1 && from.is_unicast_link_local());
@@ -141,8 +140,8 @@ impl FrameRoute {
             InternetChecksum::pseudo_header(self.from, self.to, protocol, len)
         };
         sum.add(message);
-        if let Some(place) = message.get_mut(2..4) {
-            place.copy_from_slice(&sum.checksum().to_be_bytes());
+        if let Some(checksum_bytes) = message.get_mut(2..4) {
+            checksum_bytes.copy_from_slice(&sum.checksum().to_be_bytes());
         }
     }
 

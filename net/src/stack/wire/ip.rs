@@ -145,11 +145,11 @@ fn check_ipv6_options(mut options: &[u8]) -> Result<(), FrameDropReason> {
 /// The number of routers that a packet may pass.
 const HOP_LIMIT: u8 = 64;
 
-/// Writes a header for `len` bytes of payload to the start of `place`. Returns its length, or 0 if the addresses are of
+/// Writes a header for `len` bytes of payload to the start of `out`. Returns its length, or 0 if the addresses are of
 /// two families, or IP does not allow the length.
 #[inline]
 pub(in crate::stack) fn write(
-    place: &mut [u8],
+    out: &mut [u8],
     from: IpAddr,
     to: IpAddr,
     protocol: u8,
@@ -158,7 +158,7 @@ pub(in crate::stack) fn write(
 ) -> usize {
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let (Ok(total), Some(header)) = (u16::try_from(IPV4_HEADER_LEN + len), place.get_mut(..IPV4_HEADER_LEN))
+            let (Ok(total), Some(header)) = (u16::try_from(IPV4_HEADER_LEN + len), out.get_mut(..IPV4_HEADER_LEN))
             else {
                 return 0;
             };
@@ -176,7 +176,7 @@ pub(in crate::stack) fn write(
             IPV4_HEADER_LEN
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let (Ok(len), Some(header)) = (u16::try_from(len), place.get_mut(..IPV6_HEADER_LEN)) else { return 0 };
+            let (Ok(len), Some(header)) = (u16::try_from(len), out.get_mut(..IPV6_HEADER_LEN)) else { return 0 };
             let [a, b] = len.to_be_bytes();
             // Neighbour discovery is accepted only if it has passed no router.
             let hops = if protocol == protocol::ICMPV6 { 255 } else { HOP_LIMIT };

@@ -92,10 +92,10 @@ pub(in crate::stack) fn write_solicitation(
         Some(known) => (known, target),
         None => (multicast_mac(solicited_node_group(target)), solicited_node_group(target)),
     };
-    let way = FrameRoute { macs: (mac, to_mac), from: from.into(), to: to.into() };
+    let route = FrameRoute { macs: (mac, to_mac), from: from.into(), to: to.into() };
     let source = link_option(SOURCE_OPTION, mac);
     let source = if from.is_unspecified() { &[][..] } else { &source[..] };
-    way.write(SOLICITATION, 0, &[&[0; 4], &target.octets(), source], frame);
+    route.write(SOLICITATION, 0, &[&[0; 4], &target.octets(), source], frame);
 }
 
 /// Writes that `target` is at `mac`, to the asker or to all hosts.
@@ -107,8 +107,8 @@ pub(in crate::stack) fn write_advertisement(
     frame: &mut Vec<u8>,
 ) {
     let flags = if to.is_multicast() { OVERRIDE } else { OVERRIDE | SOLICITED };
-    let way = FrameRoute { macs: (mac, to_mac), from: target.into(), to: to.into() };
-    way.write(ADVERTISEMENT, 0, &[&[flags, 0, 0, 0], &target.octets(), &link_option(TARGET_OPTION, mac)], frame);
+    let route = FrameRoute { macs: (mac, to_mac), from: target.into(), to: to.into() };
+    route.write(ADVERTISEMENT, 0, &[&[flags, 0, 0, 0], &target.octets(), &link_option(TARGET_OPTION, mac)], frame);
 }
 
 fn link_option(kind: u8, mac: MacAddress) -> [u8; 8] {

@@ -36,8 +36,8 @@ pub(super) fn push_too_large(out: &mut Vec<u8>) {
 pub(super) fn push_closing(input: &[u8], text: &str, out: &mut Vec<u8>) {
     if let BinaryParse::Frame { frame, .. } = parse(input, 0) {
         let status = if text == SHUTTING_DOWN { BinaryStatus::OutOfMemory } else { BinaryStatus::Unauthorized };
-        let said = text.strip_prefix(SERVER_ERROR).unwrap_or(text);
-        BinaryResponseHeader { status, ..answer(&frame) }.push(said.as_bytes(), out);
+        let message = text.strip_prefix(SERVER_ERROR).unwrap_or(text);
+        BinaryResponseHeader { status, ..answer(&frame) }.push(message.as_bytes(), out);
     }
 }
 
@@ -136,7 +136,7 @@ impl<'w> MemcachedContext<'w> {
         let done = answer(frame);
         let ended = match frame.command {
             BinaryCommand::Get { key, exptime, with_key } => {
-                let found = self.look(key, hash, exptime.map(i64::from));
+                let found = self.look_up(key, hash, exptime.map(i64::from));
                 return push_found(frame, found, if with_key { key } else { b"" }, out);
             }
             BinaryCommand::Touch { key, exptime } => {
@@ -177,7 +177,7 @@ impl<'w> MemcachedContext<'w> {
             BinaryCommand::Stat { name } => {
                 let before = out.len();
                 stats::stats(self, LineTokens::new(name), StatWriter::binary(done, out));
-                return self.tells(out.len() - before);
+                return self.read_whole(out.len() - before);
             }
             BinaryCommand::Version => return done.push(MEMCACHED_VERSION.as_bytes(), out),
             BinaryCommand::Noop | BinaryCommand::Quit => Ok(0),

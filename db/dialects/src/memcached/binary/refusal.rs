@@ -27,7 +27,7 @@ fn status_of(text: &str) -> BinaryStatus {
 /// Appends a refusal in the words of the text protocol.
 pub(in super::super) fn push_refusal(answer: BinaryResponseHeader<'_>, text: &str, out: &mut Vec<u8>) {
     let status = status_of(text);
-    let said = text.strip_prefix(SERVER_ERROR).filter(|_| status != BinaryStatus::TooLarge);
+    let message = text.strip_prefix(SERVER_ERROR).filter(|_| status != BinaryStatus::TooLarge);
     BinaryResponseHeader { status, cas: 0, extras: b"", key: b"", ..answer }
-        .push(said.unwrap_or(status.text()).as_bytes(), out);
+        .push(message.unwrap_or(status.text()).as_bytes(), out);
 }

@@ -1,6 +1,6 @@
 //! Frames without sockets.
 
-use super::super::tests::{Client, Place};
+use super::super::tests::{Client, World};
 use super::*;
 use crate::{CommandContext, PortService, Protocol};
 use sandstorm_catalog::{DirectoryOptions, GrantAccess, NewTable, NewTenant, QuotaChanges};
@@ -58,10 +58,10 @@ fn answers(mut bytes: &[u8]) -> Vec<Heard> {
     all
 }
 
-impl Place {
+impl World {
     /// The answers to a client's bytes, and the next action.
-    fn frames(&self, client: &mut Client, said: &[u8]) -> (Vec<Heard>, NextAction) {
-        client.input.extend_from_slice(said);
+    fn frames(&self, client: &mut Client, sent: &[u8]) -> (Vec<Heard>, NextAction) {
+        client.input.extend_from_slice(sent);
         let (mut out, mut used, mut last) = (Vec::new(), 0, NextAction::Yield);
         self.context(|context: &CommandContext<'_>| {
             while matches!(last, NextAction::Yield | NextAction::HandOver(_)) {
@@ -74,10 +74,10 @@ impl Place {
     }
 
     /// The only answer.
-    fn frame(&self, client: &mut Client, said: &[u8]) -> Heard {
-        let (mut heard, next) = self.frames(client, said);
-        assert_eq!((heard.len(), matches!(next, NextAction::NeedMore(_))), (1, true), "{heard:?}, {next:?}");
-        heard.remove(0)
+    fn frame(&self, client: &mut Client, sent: &[u8]) -> Heard {
+        let (mut replies, next) = self.frames(client, sent);
+        assert_eq!((replies.len(), matches!(next, NextAction::NeedMore(_))), (1, true), "{replies:?}, {next:?}");
+        replies.remove(0)
     }
 
     /// A client at a port where each client authenticates.
@@ -88,14 +88,14 @@ impl Place {
 }
 
 /// A server with a closed tenant, which has two tables.
-fn with_closed_tenant() -> Place {
-    let place = Place::new(GrantAccess::Read);
+fn with_closed_tenant() -> World {
+    let world = World::new(GrantAccess::Read);
     let tenant = NewTenant { token: Some(TOKEN.into()), ..NewTenant::named("bank") };
-    place.directory.create_tenant(tenant).expect("a tenant");
+    world.directory.create_tenant(tenant).expect("a tenant");
     for table in ["accounts", "notes"] {
-        place.directory.create_table("bank", NewTable::named(table)).expect("a table");
+        world.directory.create_table("bank", NewTable::named(table)).expect("a table");
     }
-    place
+    world
 }
 
 fn plain(user: &str, token: &str) -> Vec<u8> {
@@ -104,32 +104,32 @@ fn plain(user: &str, token: &str) -> Vec<u8> {
 
 #[test]
 fn what_one_protocol_writes_the_other_reads_under_the_same_number() {
-    let place = Place::new(GrantAccess::Read);
-    let (mut client, mut text) = (place.client("shop", "t"), place.client("shop", "t"));
-    let stored = place.frame(&mut client, &set("a", b"one", 0));
-    let found = place.frame(&mut client, &of_key(0x0c, "a"));
+    let world = World::new(GrantAccess::Read);
+    let (mut client, mut text) = (world.client("shop", "t"), world.client("shop", "t"));
+    let stored = world.frame(&mut client, &set("a", b"one", 0));
+    let found = world.frame(&mut client, &of_key(0x0c, "a"));
     assert_eq!((found.status, &found.body), (0, &[vec![0, 0, 0, 5], b"a".to_vec(), b"one".to_vec()]));
     assert_eq!(found.cas, stored.cas);
     let number = stored.cas;
-    assert_eq!(place.say(&mut text, "gets a\r\n"), format!("VALUE a 5 3 {number}\r\none\r\nEND\r\n"));
-    assert_eq!(place.say(&mut text, "mg a c\r\n"), format!("HD c{number}\r\n"));
-    let exists = place.frame(&mut client, &set("a", b"two", number + 1));
+    assert_eq!(world.send_text(&mut text, "gets a\r\n"), format!("VALUE a 5 3 {number}\r\none\r\nEND\r\n"));
+    assert_eq!(world.send_text(&mut text, "mg a c\r\n"), format!("HD c{number}\r\n"));
+    let exists = world.frame(&mut client, &set("a", b"two", number + 1));
     assert_eq!((exists.status, exists.value(), exists.cas), (2, "Data exists for key.".into(), 0));
-    assert_eq!(place.say(&mut text, &format!("cas a 0 0 3 {number}\r\ntwo\r\n")), "STORED\r\n");
-    assert_eq!(place.frame(&mut client, &set("a", b"three", number)).status, 2);
-    let now = place.frame(&mut client, &of_key(0, "a")).cas;
-    assert_eq!(place.frame(&mut client, &set("a", b"three", now)).status, 0);
-    assert_eq!(place.say(&mut text, "get a\r\n"), "VALUE a 5 5\r\nthree\r\nEND\r\n");
-    let now = place.frame(&mut client, &of_key(0, "a")).cas;
-    assert_eq!(place.frame(&mut client, &frame(4, now - 1, [b"", b"a", b""])).status, 2, "deleted by its number alone");
-    assert_eq!(place.frame(&mut client, &frame(4, now, [b"", b"a", b""])).status, 0);
-    assert_eq!(place.frame(&mut client, &frame(4, now, [b"", b"a", b""])).status, 1);
+    assert_eq!(world.send_text(&mut text, &format!("cas a 0 0 3 {number}\r\ntwo\r\n")), "STORED\r\n");
+    assert_eq!(world.frame(&mut client, &set("a", b"three", number)).status, 2);
+    let now = world.frame(&mut client, &of_key(0, "a")).cas;
+    assert_eq!(world.frame(&mut client, &set("a", b"three", now)).status, 0);
+    assert_eq!(world.send_text(&mut text, "get a\r\n"), "VALUE a 5 5\r\nthree\r\nEND\r\n");
+    let now = world.frame(&mut client, &of_key(0, "a")).cas;
+    assert_eq!(world.frame(&mut client, &frame(4, now - 1, [b"", b"a", b""])).status, 2, "deleted by its number alone");
+    assert_eq!(world.frame(&mut client, &frame(4, now, [b"", b"a", b""])).status, 0);
+    assert_eq!(world.frame(&mut client, &frame(4, now, [b"", b"a", b""])).status, 1);
 }
 
 #[test]
 fn no_two_records_ever_have_the_same_number() {
-    let place = Place::new(GrantAccess::Read);
-    let (mut client, mut text) = (place.client("shop", "t"), place.client("shop", "t"));
+    let world = World::new(GrantAccess::Read);
+    let (mut client, mut text) = (world.client("shop", "t"), world.client("shop", "t"));
     let mut numbers = std::collections::HashSet::new();
     let mut last = std::collections::HashMap::new();
     for round in 0..3 {
@@ -137,45 +137,45 @@ fn no_two_records_ever_have_the_same_number() {
             let key = format!("key{key}");
             let number = match round {
                 1 => {
-                    let said = place.say(&mut text, &format!("ms {key} 1 c\r\nx\r\n"));
-                    said.trim_end().strip_prefix("HD c").and_then(|c| c.parse().ok()).expect("a number")
+                    let sent = world.send_text(&mut text, &format!("ms {key} 1 c\r\nx\r\n"));
+                    sent.trim_end().strip_prefix("HD c").and_then(|c| c.parse().ok()).expect("a number")
                 }
-                _ => place.frame(&mut client, &set(&key, b"x", 0)).cas,
+                _ => world.frame(&mut client, &set(&key, b"x", 0)).cas,
             };
             assert!(numbers.insert(number), "{number} of {key} in round {round} was another's");
             assert!(last.insert(key.clone(), number).is_none_or(|before| before < number), "a key's numbers grow");
             if round == 1 {
-                assert_eq!(place.say(&mut text, &format!("delete {key}\r\n")), "DELETED\r\n");
+                assert_eq!(world.send_text(&mut text, &format!("delete {key}\r\n")), "DELETED\r\n");
             }
         }
     }
     for (key, number) in &last {
-        assert_eq!(place.say(&mut text, &format!("md {key} C{number}\r\n")), "HD\r\n", "{key}");
+        assert_eq!(world.send_text(&mut text, &format!("md {key} C{number}\r\n")), "HD\r\n", "{key}");
     }
 }
 
 #[test]
 fn a_number_is_told_of_what_was_stored_alone() {
-    let place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
-    let stored = place.say(&mut client, "ms a 1 c\r\nx\r\n");
+    let world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
+    let stored = world.send_text(&mut client, "ms a 1 c\r\nx\r\n");
     assert!(stored.starts_with("HD c") && stored != "HD c0\r\n", "{stored}");
-    for (said, heard) in [
+    for (sent, replies) in [
         ("ms a 1 ME c\r\ny\r\n", "NS c0\r\n"),
         ("ms a 1 C5 c k\r\ny\r\n", "EX c0 ka\r\n"),
         ("ms b 1 C5 c\r\ny\r\n", "NF c0\r\n"),
         ("ms b 1 MR c\r\ny\r\n", "NS c0\r\n"),
         ("ms b 1 MA c\r\ny\r\n", "NS c0\r\n"),
     ] {
-        assert_eq!(place.say(&mut client, said), heard, "as memcached has it: {said:?}");
+        assert_eq!(world.send_text(&mut client, sent), replies, "as memcached has it: {sent:?}");
     }
 }
 
 #[test]
 fn quiet_commands_tell_what_went_wrong_and_quiet_gets_what_is_there() {
-    let place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
-    let said = [
+    let world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
+    let sent = [
         frame(0x11, 0, [&[0; 8], b"a", b"1"]),
         frame(0x12, 0, [&[0; 8], b"a", b"2"]),
         frame(0x13, 0, [&[0; 8], b"b", b"2"]),
@@ -189,175 +189,181 @@ fn quiet_commands_tell_what_went_wrong_and_quiet_gets_what_is_there() {
         frame(0x18, 0, [b"", b"", b""]),
         frame(0x0a, 0, [b"", b"", b""]),
     ];
-    let (heard, next) = place.frames(&mut client, &said.concat());
-    let heard: Vec<_> = heard.iter().map(|heard| (heard.opcode, heard.status)).collect();
-    assert_eq!(heard, [(0x12, 2), (0x13, 1), (0x09, 0), (0x19, 5), (0x14, 1), (0x0a, 0)]);
+    let (replies, next) = world.frames(&mut client, &sent.concat());
+    let replies: Vec<_> = replies.iter().map(|replies| (replies.opcode, replies.status)).collect();
+    assert_eq!(replies, [(0x12, 2), (0x13, 1), (0x09, 0), (0x19, 5), (0x14, 1), (0x0a, 0)]);
     assert_eq!(next, NextAction::NeedMore(1));
-    assert_eq!(place.frames(&mut client, &frame(0x17, 0, [b"", b"", b""])), (Vec::new(), NextAction::Close));
+    assert_eq!(world.frames(&mut client, &frame(0x17, 0, [b"", b"", b""])), (Vec::new(), NextAction::Close));
 }
 
 #[test]
 fn arithmetic_makes_what_is_not_there_unless_it_is_told_not_to() {
-    let place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
+    let world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
     let sum = |up: bool, delta: u64, initial: u64, exptime: u32, cas| {
         let extras = [&delta.to_be_bytes()[..], &initial.to_be_bytes(), &exptime.to_be_bytes()].concat();
         frame(if up { 5 } else { 6 }, cas, [&extras, b"n", b""])
     };
-    let number = |heard: &Heard| u64::from_be_bytes(heard.body[2][..].try_into().expect("eight bytes"));
-    assert_eq!(place.frame(&mut client, &sum(true, 3, 10, u32::MAX, 0)).status, 1);
-    let made = place.frame(&mut client, &sum(true, 3, 10, 0, 0));
+    let number = |replies: &Heard| u64::from_be_bytes(replies.body[2][..].try_into().expect("eight bytes"));
+    assert_eq!(world.frame(&mut client, &sum(true, 3, 10, u32::MAX, 0)).status, 1);
+    let made = world.frame(&mut client, &sum(true, 3, 10, 0, 0));
     assert_eq!((number(&made), made.cas != 0), (10, true));
-    let added = place.frame(&mut client, &sum(true, 3, 10, 0, made.cas));
+    let added = world.frame(&mut client, &sum(true, 3, 10, 0, made.cas));
     assert_eq!((number(&added), added.cas > made.cas), (13, true));
-    assert_eq!(place.frame(&mut client, &sum(false, 3, 10, 0, made.cas)).status, 2);
-    assert_eq!(number(&place.frame(&mut client, &sum(false, 100, 10, 0, 0))), 0);
-    assert_eq!(place.frame(&mut client, &set("n", b"text", 0)).status, 0);
-    let wrong = place.frame(&mut client, &sum(true, 1, 0, 0, 0));
+    assert_eq!(world.frame(&mut client, &sum(false, 3, 10, 0, made.cas)).status, 2);
+    assert_eq!(number(&world.frame(&mut client, &sum(false, 100, 10, 0, 0))), 0);
+    assert_eq!(world.frame(&mut client, &set("n", b"text", 0)).status, 0);
+    let wrong = world.frame(&mut client, &sum(true, 1, 0, 0, 0));
     assert_eq!((wrong.status, wrong.value()), (6, "Non-numeric server-side value for incr or decr".into()));
 }
 
 #[test]
 fn what_is_too_long_is_skipped_and_what_cannot_be_ends_the_connection() {
     let options = DirectoryOptions { max_value_len: 1000, ..DirectoryOptions::default() };
-    let place = Place::with_options(GrantAccess::Read, options);
-    let mut client = place.client("shop", "t");
-    assert_eq!(place.frame(&mut client, &set("a", &[b'x'; 1000], 0)).status, 0);
+    let world = World::with_options(GrantAccess::Read, options);
+    let mut client = world.client("shop", "t");
+    assert_eq!(world.frame(&mut client, &set("a", &[b'x'; 1000], 0)).status, 0);
     let long = [set("a", &[b'x'; 1001], 0), of_key(0, "a")].concat();
     for piece in [1, 30, 500, long.len()] {
-        let mut heard = Vec::new();
+        let mut replies = Vec::new();
         for part in long.chunks(piece) {
-            heard.extend(place.frames(&mut client, part).0);
+            replies.extend(world.frames(&mut client, part).0);
             assert!(client.input.len() < 40 || piece > 40, "what is skipped is not kept");
         }
-        let heard: Vec<_> = heard.iter().map(|heard| (heard.status, heard.value())).collect();
-        assert_eq!(heard, [(3, "Too large.".into()), (1, "Not found".into())], "a set that failed leaves nothing old");
+        let replies: Vec<_> = replies.iter().map(|replies| (replies.status, replies.value())).collect();
+        assert_eq!(
+            replies,
+            [(3, "Too large.".into()), (1, "Not found".into())],
+            "a set that failed leaves nothing old"
+        );
     }
-    assert!(place.say(&mut place.client("shop", "t"), "stats settings\r\n").contains("STAT item_size_max 1000\r\n"));
+    assert!(
+        world.send_text(&mut world.client("shop", "t"), "stats settings\r\n").contains("STAT item_size_max 1000\r\n")
+    );
     let unknown = [frame(0x77, 0, [b"extra", b"key", b"value"]), frame(0x0b, 0, [b"", b"", b""])].concat();
-    let (heard, _) = place.frames(&mut client, &unknown);
-    assert_eq!(heard.iter().map(|heard| heard.status).collect::<Vec<_>>(), [0x81, 0]);
+    let (replies, _) = world.frames(&mut client, &unknown);
+    assert_eq!(replies.iter().map(|replies| replies.status).collect::<Vec<_>>(), [0x81, 0]);
     let no_key = frame(1, 0, [&[0; 8], b"", b"x"]);
     let shorter = [&[0x80, 0, 0, 9][..], &[0; 8], &[7, 7, 7, 0], &[0; 8]].concat();
     for (wrong, status) in [(no_key, 4), (of_key(0, &"k".repeat(251)), 4), (shorter, 0x81)] {
-        let mut client = place.client("shop", "t");
-        let (heard, next) = place.frames(&mut client, &[of_key(0, "a"), wrong].concat());
-        assert_eq!(heard.iter().map(|heard| heard.status).collect::<Vec<_>>(), [1, status]);
+        let mut client = world.client("shop", "t");
+        let (replies, next) = world.frames(&mut client, &[of_key(0, "a"), wrong].concat());
+        assert_eq!(replies.iter().map(|replies| replies.status).collect::<Vec<_>>(), [1, status]);
         assert_eq!(next, NextAction::Close);
     }
-    let mut client = place.client("shop", "t");
-    assert_eq!(place.frames(&mut client, &[of_key(0, "a"), b"get a\r\n".to_vec()].concat()).1, NextAction::Close);
+    let mut client = world.client("shop", "t");
+    assert_eq!(world.frames(&mut client, &[of_key(0, "a"), b"get a\r\n".to_vec()].concat()).1, NextAction::Close);
 }
 
 #[test]
 fn a_stranger_is_told_the_version_and_asked_who_it_is() {
-    let place = with_closed_tenant();
-    let mut client = place.stranger();
-    assert_eq!(place.frame(&mut client, &frame(0x0b, 0, [b"", b"", b""])).value(), MEMCACHED_VERSION);
-    assert_eq!(place.frame(&mut client, &frame(0x20, 0, [b"", b"", b""])).value(), "PLAIN");
+    let world = with_closed_tenant();
+    let mut client = world.stranger();
+    assert_eq!(world.frame(&mut client, &frame(0x0b, 0, [b"", b"", b""])).value(), MEMCACHED_VERSION);
+    assert_eq!(world.frame(&mut client, &frame(0x20, 0, [b"", b"", b""])).value(), "PLAIN");
     // A forbidden value is not awaited either.
     let announced = &set("a", &[b'x'; 100_000], 0)[..40];
     for refused in [announced, &of_key(0, "a"), &frame(0x10, 0, [b"", b"", b""]), &frame(8, 0, [b"", b"", b""])] {
-        let mut client = place.stranger();
-        let (heard, next) = place.frames(&mut client, refused);
-        assert_eq!((heard[0].status, heard[0].value(), next), (0x20, "Auth failure.".into(), NextAction::Close));
+        let mut client = world.stranger();
+        let (replies, next) = world.frames(&mut client, refused);
+        assert_eq!((replies[0].status, replies[0].value(), next), (0x20, "Auth failure.".into(), NextAction::Close));
     }
     let step = frame(0x22, 0, [b"", b"PLAIN", format!("\0bank\0{TOKEN}").as_bytes()]);
-    assert_eq!(place.frame(&mut client, &step).status, 0x20, "a step of nothing");
-    assert_eq!(place.frame(&mut client, &frame(0x21, 0, [b"", &[b'X'; 40], b""])).status, 4);
+    assert_eq!(world.frame(&mut client, &step).status, 0x20, "a step of nothing");
+    assert_eq!(world.frame(&mut client, &frame(0x21, 0, [b"", &[b'X'; 40], b""])).status, 4);
     let long = [frame(0x21, 0, [b"", b"PLAIN", &[b'x'; 2000]]), frame(0x0b, 0, [b"", b"", b""])].concat();
-    let (heard, _) = place.frames(&mut client, &long);
-    assert_eq!(heard.iter().map(|heard| heard.status).collect::<Vec<_>>(), [0x82, 0]);
-    assert_eq!(place.frame(&mut client, &plain("bank", "another-token-of-twenty")).status, 0x20);
-    let (heard, next) = place.frames(&mut client, &plain("nobody", TOKEN));
-    assert_eq!((heard[0].status, next), (0x20, NextAction::Close), "five in all");
+    let (replies, _) = world.frames(&mut client, &long);
+    assert_eq!(replies.iter().map(|replies| replies.status).collect::<Vec<_>>(), [0x82, 0]);
+    assert_eq!(world.frame(&mut client, &plain("bank", "another-token-of-twenty")).status, 0x20);
+    let (replies, next) = world.frames(&mut client, &plain("nobody", TOKEN));
+    assert_eq!((replies[0].status, next), (0x20, NextAction::Close), "five in all");
 }
 
 #[test]
 fn who_shows_a_token_acts_for_its_tenant_until_it_shows_a_wrong_one() {
-    let place = with_closed_tenant();
-    let (mut client, mut other) = (place.stranger(), place.stranger());
-    let heard = place.frame(&mut client, &plain("bank/notes", TOKEN));
-    assert_eq!((heard.status, heard.value()), (0, "Authenticated".into()));
-    assert_eq!(place.frame(&mut client, &set("a", b"note", 0)).status, 0);
+    let world = with_closed_tenant();
+    let (mut client, mut other) = (world.stranger(), world.stranger());
+    let replies = world.frame(&mut client, &plain("bank/notes", TOKEN));
+    assert_eq!((replies.status, replies.value()), (0, "Authenticated".into()));
+    assert_eq!(world.frame(&mut client, &set("a", b"note", 0)).status, 0);
     // In two steps, to the default table.
     let begin = frame(0x21, 0, [b"", b"PLAIN", b""]);
-    assert_eq!(place.frame(&mut other, &begin).status, 0x21);
+    assert_eq!(world.frame(&mut other, &begin).status, 0x21);
     let step = frame(0x22, 0, [b"", b"PLAIN", format!("\0bank\0{TOKEN}").as_bytes()]);
-    assert_eq!(place.frame(&mut other, &step).status, 0);
-    assert_eq!(place.frame(&mut other, &of_key(0, "a")).status, 1, "another table");
-    assert_eq!(place.frame(&mut other, &plain("bank/notes", TOKEN)).status, 0);
-    assert_eq!(place.frame(&mut other, &of_key(0, "a")).value(), "note");
-    let (heard, next) = place.frames(&mut other, &[plain("bank", "wrong"), of_key(0, "a")].concat());
-    assert_eq!(heard.iter().map(|heard| heard.status).collect::<Vec<_>>(), [0x20, 0x20]);
+    assert_eq!(world.frame(&mut other, &step).status, 0);
+    assert_eq!(world.frame(&mut other, &of_key(0, "a")).status, 1, "another table");
+    assert_eq!(world.frame(&mut other, &plain("bank/notes", TOKEN)).status, 0);
+    assert_eq!(world.frame(&mut other, &of_key(0, "a")).value(), "note");
+    let (replies, next) = world.frames(&mut other, &[plain("bank", "wrong"), of_key(0, "a")].concat());
+    assert_eq!(replies.iter().map(|replies| replies.status).collect::<Vec<_>>(), [0x20, 0x20]);
     assert_eq!(next, NextAction::Close);
-    let stats = place.frames(&mut client, &frame(0x10, 0, [b"", b"", b""])).0;
+    let stats = world.frames(&mut client, &frame(0x10, 0, [b"", b"", b""])).0;
     let stat = |name: &str| stats.iter().find(|stat| stat.body[1] == name.as_bytes()).map(Heard::value);
     assert_eq!((stat("auth_cmds"), stat("auth_errors")), (Some("4".into()), Some("1".into())));
-    place.directory.rotate_token("bank").expect("another token");
-    place.directory.delete_tenant("bank").expect("deleted");
-    let (heard, next) = place.frames(&mut client, &of_key(0, "a"));
-    assert_eq!((heard[0].status, next), (0x20, NextAction::Close), "a connection ends with its right");
+    world.directory.rotate_token("bank").expect("another token");
+    world.directory.delete_tenant("bank").expect("deleted");
+    let (replies, next) = world.frames(&mut client, &of_key(0, "a"));
+    assert_eq!((replies[0].status, next), (0x20, NextAction::Close), "a connection ends with its right");
 }
 
 #[test]
 fn a_port_that_speaks_for_a_tenant_knows_no_sasl() {
-    let place = Place::new(GrantAccess::Read);
-    let mut client = place.client("shop", "t");
-    for said in [frame(0x20, 0, [b"", b"", b""]), plain("shop", TOKEN)] {
-        let heard = place.frame(&mut client, &said);
-        assert_eq!((heard.status, heard.value()), (0x81, "Unknown command".into()));
+    let world = World::new(GrantAccess::Read);
+    let mut client = world.client("shop", "t");
+    for sent in [frame(0x20, 0, [b"", b"", b""]), plain("shop", TOKEN)] {
+        let replies = world.frame(&mut client, &sent);
+        assert_eq!((replies.status, replies.value()), (0x81, "Unknown command".into()));
     }
-    assert_eq!(place.frame(&mut client, &set("a", b"x", 0)).status, 0);
-    let mut lost = place.client("nobody", "t");
-    let (heard, next) = place.frames(&mut lost, &of_key(0, "a"));
-    assert_eq!((heard.len(), heard[0].status, next), (1, 0x20, NextAction::Close));
-    assert!(heard[0].value().starts_with("this port speaks for tenant \"nobody\", which does not exist"));
+    assert_eq!(world.frame(&mut client, &set("a", b"x", 0)).status, 0);
+    let mut lost = world.client("nobody", "t");
+    let (replies, next) = world.frames(&mut lost, &of_key(0, "a"));
+    assert_eq!((replies.len(), replies[0].status, next), (1, 0x20, NextAction::Close));
+    assert!(replies[0].value().starts_with("this port speaks for tenant \"nobody\", which does not exist"));
 }
 
 #[test]
 fn quotas_and_rights_hold_and_are_named() {
-    let place = Place::new(GrantAccess::Read);
-    let mut guest = place.client("guest", "shop/t");
-    let refused = place.frame(&mut guest, &set("a", b"x", 0));
+    let world = World::new(GrantAccess::Read);
+    let mut granted = world.client("guest", "shop/t");
+    let refused = world.frame(&mut granted, &set("a", b"x", 0));
     assert_eq!((refused.status, refused.value()), (0x20, "the table was granted for reading only".into()));
-    let mut client = place.client("shop", "t");
-    assert_eq!(place.frame(&mut client, &set("a", b"x", 0)).status, 0);
+    let mut client = world.client("shop", "t");
+    assert_eq!(world.frame(&mut client, &set("a", b"x", 0)).status, 0);
     let quotas = QuotaChanges { requests_per_s: Some(10), ..QuotaChanges::default() };
-    place.directory.set_quotas("shop", &quotas).expect("set");
-    let (heard, _) = place.frames(&mut client, &of_key(0, "a").repeat(100));
-    let last = heard.last().expect("answers");
+    world.directory.set_quotas("shop", &quotas).expect("set");
+    let (replies, _) = world.frames(&mut client, &of_key(0, "a").repeat(100));
+    let last = replies.last().expect("answers");
     assert_eq!(
-        (heard.len(), last.status, last.value()),
+        (replies.len(), last.status, last.value()),
         (100, 0x82, "quota requests_per_s: too many requests a second".into())
     );
 }
 
 #[test]
 fn a_datagram_may_be_a_frame() {
-    let place = Place::new(GrantAccess::Read);
-    let mut wicket = place.client("shop", "t");
-    let ask = |wicket: &mut Client, said: &[u8]| {
+    let world = World::new(GrantAccess::Read);
+    let mut datagrams = world.client("shop", "t");
+    let request = |datagrams: &mut Client, sent: &[u8]| {
         let mut out = Vec::new();
-        place.context(|context| wicket.session.run_datagram(context, said, &mut out));
+        world.context(|context| datagrams.session.run_datagram(context, sent, &mut out));
         out
     };
-    assert_eq!(answers(&ask(&mut wicket, &set("a", b"one", 0)))[0].status, 0);
-    assert_eq!(ask(&mut wicket, b"get a\r\n"), b"VALUE a 5 3\r\none\r\nEND\r\n");
-    assert_eq!(answers(&ask(&mut wicket, &of_key(0, "a")))[0].value(), "one");
-    assert_eq!(ask(&mut wicket, &of_key(0, "a")[..20]), b"", "half a frame is dropped");
-    assert_eq!(ask(&mut wicket, b"mn\r\n"), b"MN\r\n");
+    assert_eq!(answers(&request(&mut datagrams, &set("a", b"one", 0)))[0].status, 0);
+    assert_eq!(request(&mut datagrams, b"get a\r\n"), b"VALUE a 5 3\r\none\r\nEND\r\n");
+    assert_eq!(answers(&request(&mut datagrams, &of_key(0, "a")))[0].value(), "one");
+    assert_eq!(request(&mut datagrams, &of_key(0, "a")[..20]), b"", "half a frame is dropped");
+    assert_eq!(request(&mut datagrams, b"mn\r\n"), b"MN\r\n");
 }
 
 #[test]
 fn prometheus_exporter_finds_what_it_needs() {
-    let place = Place::new(GrantAccess::Read);
-    let mut text = place.client("shop", "t");
-    place.say(&mut text, "set a 0 0 1\r\nx\r\nget a\r\n");
+    let world = World::new(GrantAccess::Read);
+    let mut text = world.client("shop", "t");
+    world.send_text(&mut text, "set a 0 0 1\r\nx\r\nget a\r\n");
     let names = |text: &mut Client, list: &str| -> Vec<String> {
-        let said = place.say(text, list);
+        let sent = world.send_text(text, list);
         let mut names: Vec<_> =
-            said.lines().filter_map(|line| Some(line.strip_prefix("STAT ")?.split(' ').next()?.to_owned())).collect();
+            sent.lines().filter_map(|line| Some(line.strip_prefix("STAT ")?.split(' ').next()?.to_owned())).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|two| two[0] != two[1]), "a line twice: {names:?}");
         names
@@ -379,16 +385,16 @@ fn prometheus_exporter_finds_what_it_needs() {
 
 #[test]
 fn statistics_count_what_was_done_in_either_protocol_and_begin_anew() {
-    let place = Place::new(GrantAccess::Read);
-    let (mut client, mut text) = (place.client("shop", "t"), place.client("shop", "t"));
-    place.frame(&mut client, &set("a", b"1", 0));
-    place.frame(&mut client, &set("a", b"1", 12345));
-    place.frame(&mut client, &frame(0x1c, 0, [&[0; 4], b"a", b""]));
-    place.say(
+    let world = World::new(GrantAccess::Read);
+    let (mut client, mut text) = (world.client("shop", "t"), world.client("shop", "t"));
+    world.frame(&mut client, &set("a", b"1", 0));
+    world.frame(&mut client, &set("a", b"1", 12345));
+    world.frame(&mut client, &frame(0x1c, 0, [&[0; 4], b"a", b""]));
+    world.send_text(
         &mut text,
         "get a b\r\nincr a 1\r\ndecr c 1\r\ncas c 0 0 1 5\r\nx\r\ntouch c 5\r\ndelete c\r\ndelete a\r\n",
     );
-    place.frame(&mut client, &frame(8, 0, [b"", b"", b""]));
+    world.frame(&mut client, &frame(8, 0, [b"", b"", b""]));
     let expected = [
         ("cmd_get", 2),
         ("cmd_set", 3),
@@ -410,17 +416,17 @@ fn statistics_count_what_was_done_in_either_protocol_and_begin_anew() {
         ("total_connections", 2),
         ("rejected_connections", 0),
     ];
-    let said = place.say(&mut text, "stats\r\n");
-    let frames = place.frames(&mut client, &frame(0x10, 0, [b"", b"", b""])).0;
+    let sent = world.send_text(&mut text, "stats\r\n");
+    let frames = world.frames(&mut client, &frame(0x10, 0, [b"", b"", b""])).0;
     let (last, stats) = frames.split_last().expect("some");
     assert_eq!(last.body, [b"".to_vec(), b"".to_vec(), b"".to_vec()]);
     for (name, count) in expected {
-        assert!(said.contains(&format!("STAT {name} {count}\r\n")), "{name} {count}: {said}");
+        assert!(sent.contains(&format!("STAT {name} {count}\r\n")), "{name} {count}: {sent}");
         let stat = stats.iter().find(|stat| stat.body[1] == name.as_bytes()).map(Heard::value);
         assert_eq!(stat, Some(count.to_string()), "{name}");
     }
-    assert_eq!(place.say(&mut text, "stats reset\r\n"), "RESET\r\n");
-    let said = place.say(&mut text, "stats\r\n");
-    assert!(said.contains("STAT cmd_set 0\r\n") && said.contains("STAT get_hits 0\r\n"), "{said}");
-    assert_eq!(place.frame(&mut client, &of_key(0x10, "nonsense")).status, 1);
+    assert_eq!(world.send_text(&mut text, "stats reset\r\n"), "RESET\r\n");
+    let sent = world.send_text(&mut text, "stats\r\n");
+    assert!(sent.contains("STAT cmd_set 0\r\n") && sent.contains("STAT get_hits 0\r\n"), "{sent}");
+    assert_eq!(world.frame(&mut client, &of_key(0x10, "nonsense")).status, 1);
 }

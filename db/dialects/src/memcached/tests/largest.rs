@@ -87,29 +87,29 @@ fn cpu_ns() -> u64 {
 
 /// Runs a client's bytes, as they come from its connection. Returns the most work of one piece, and the longest CPU
 /// time.
-fn watched(place: &Place, client: &mut Client, mut said: &[u8]) -> (u32, u64) {
+fn watched(world: &World, client: &mut Client, mut sent: &[u8]) -> (u32, u64) {
     let (mut input, mut needed, mut most, mut longest_ns) = (Vec::new(), 1, 0, 0);
-    let snapshot = place.directory.snapshot();
+    let snapshot = world.directory.snapshot();
     loop {
-        while input.len() < needed && !said.is_empty() {
-            let (now, later) = said.split_at(said.len().min(RECEIVE_BYTES));
+        while input.len() < needed && !sent.is_empty() {
+            let (now, later) = sent.split_at(sent.len().min(RECEIVE_BYTES));
             input.extend_from_slice(now);
-            said = later;
+            sent = later;
         }
         if input.len() < needed {
             return (most, longest_ns);
         }
         let (mut out, before) = (Vec::new(), cpu_ns());
         let context = CommandContext {
-            participant: &place.participant,
+            participant: &world.participant,
             snapshot: &snapshot,
-            now_ms: place.now_ms,
-            now_us: place.now_ms * 1000,
+            now_ms: world.now_ms,
+            now_us: world.now_ms * 1000,
             worker: 0,
-            counters: place.facts.metrics.worker(0).expect("a worker"),
-            facts: &place.facts,
+            counters: world.facts.metrics.worker(0).expect("a worker"),
+            facts: &world.facts,
             requests: Default::default(),
-            retired: place.participant.retired(),
+            retired: world.participant.retired(),
             budget: PIECE_WORK,
         };
         let (used, next) = client.session.run(&context, &input, &mut out);
@@ -137,18 +137,18 @@ fn the_largest_form_of_every_request_is_run_in_pieces_of_a_slice_or_one_value() 
         // Interference of other processes appears once, and hardly three times.
         let (mut most, mut longest_ns) = (0, u64::MAX);
         for _ in 0..3 {
-            let mut place = Place::new(GrantAccess::Read);
-            place.now_ms += 1;
-            let mut client = place.client("shop", "t");
+            let mut world = World::new(GrantAccess::Read);
+            world.now_ms += 1;
+            let mut client = world.client("shop", "t");
             let large = [
                 format!("set large 0 0 {}\r\n", MAX_VALUE_BYTES - 20).as_bytes(),
                 &vec![b'v'; MAX_VALUE_BYTES - 20],
                 b"\r\n",
             ]
             .concat();
-            place.hears(&mut client, &large);
-            place.say(&mut client, "set a 0 0 1\r\nv\r\nset n 0 0 1\r\n1\r\n");
-            let (work, took_ns) = watched(&place, &mut client, &form);
+            world.send_bytes(&mut client, &large);
+            world.send_text(&mut client, "set a 0 0 1\r\nv\r\nset n 0 0 1\r\n1\r\n");
+            let (work, took_ns) = watched(&world, &mut client, &form);
             (most, longest_ns) = (most.max(work), longest_ns.min(took_ns));
             if longest_ns < 20 * REQUEST_NS * u64::from(PIECE_WORK) {
                 break;

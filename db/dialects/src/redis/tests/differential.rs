@@ -431,19 +431,19 @@ fn a_real_redis_gives_the_same_answers() {
     };
     let mut to = stream.try_clone().expect("a second handle");
     let mut from = BufReader::new(stream);
-    let mut place = Place::new();
-    let mut client = place.client(Some("shop"));
-    let (mut said, mut different) = (Vec::new(), Vec::new());
+    let mut world = World::new();
+    let mut client = world.client(Some("shop"));
+    let (mut sent, mut different) = (Vec::new(), Vec::new());
     // REDIS_SEEDS=500 runs more of them.
     let seeds = std::env::var("REDIS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
     for seed in 0..seeds {
-        said.clear();
+        sent.clear();
         let mut found = 0;
         let mut random = StdRng::seed_from_u64(seed);
         let version = if seed % 2 == 0 { "2" } else { "3" };
         to.write_all(&encoded(&[b"HELLO", version.as_bytes()])).expect("sent");
         answer(&mut from, &mut Vec::new());
-        place.say(&mut client, &encoded(&[b"HELLO", version.as_bytes()]));
+        world.send(&mut client, &encoded(&[b"HELLO", version.as_bytes()]));
         for step in 0..1_500 {
             let args = match step {
                 0 => vec!["FLUSHALL".to_owned()],
@@ -456,12 +456,12 @@ fn a_real_redis_gives_the_same_answers() {
             to.write_all(&bytes).expect("sent");
             let mut theirs = Vec::new();
             answer(&mut from, &mut theirs);
-            let (ours, _) = place.say(&mut client, &bytes);
+            let (ours, _) = world.send(&mut client, &bytes);
             let (theirs, ours) = (String::from_utf8_lossy(&theirs), String::from_utf8_lossy(&ours));
-            said.push(format!("{args:?} -> {theirs:?}"));
+            sent.push(format!("{args:?} -> {theirs:?}"));
             if theirs != ours {
-                let last = said.len().saturating_sub(6);
-                different.push(format!("seed {seed}: Redis {theirs:?}, here {ours:?}\n{}", said[last..].join("\n")));
+                let last = sent.len().saturating_sub(6);
+                different.push(format!("seed {seed}: Redis {theirs:?}, here {ours:?}\n{}", sent[last..].join("\n")));
                 found += 1;
                 if found == 3 {
                     break;
@@ -472,7 +472,7 @@ fn a_real_redis_gives_the_same_answers() {
         for args in [&b"DISCARD"[..], b"UNWATCH"] {
             to.write_all(&encoded(&[args])).expect("sent");
             answer(&mut from, &mut Vec::new());
-            place.say(&mut client, &encoded(&[args]));
+            world.send(&mut client, &encoded(&[args]));
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n\n"));
@@ -508,15 +508,15 @@ fn a_real_redis_says_the_same_in_these_conversations() {
     };
     let mut to = stream.try_clone().expect("a second handle");
     let mut from = BufReader::new(stream);
-    let mut place = Place::new();
-    let mut client = place.client(Some("shop"));
+    let mut world = World::new();
+    let mut client = world.client(Some("shop"));
     for conversation in CONVERSATIONS {
         for line in ["FLUSHALL"].iter().chain(*conversation) {
             let bytes = format!("{line}\r\n").into_bytes();
             to.write_all(&bytes).expect("sent");
             let mut theirs = Vec::new();
             answer(&mut from, &mut theirs);
-            let ours = place.say(&mut client, &bytes).0;
+            let ours = world.send(&mut client, &bytes).0;
             let (theirs, ours) = (String::from_utf8_lossy(&theirs), String::from_utf8_lossy(&ours));
             assert_eq!(ours, theirs, "{line} of {conversation:?}");
         }

@@ -48,23 +48,23 @@ const RECORDS: usize = 20_000;
 const MANY: usize = 1_000_000;
 
 /// A table with many records, among them `large`, of the largest value, and one with the longest key.
-fn place() -> Place {
-    let mut place = Place::new();
+fn world() -> World {
+    let mut world = World::new();
     let quota_bytes = Some(1 << 30);
-    place.directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named("default") }).expect("a table");
-    place.now_ms = Some(1_000_000);
-    let snapshot = place.directory.snapshot();
+    world.directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named("default") }).expect("a table");
+    world.now_ms = Some(1_000_000);
+    let snapshot = world.directory.snapshot();
     let view = snapshot.by_name("shop").expect("the tenant");
     let entry = view.id_of("default").and_then(|id| view.reach(id, true).ok()).expect("the table");
     let put = |key: &[u8], value: &[u8]| {
         let (table, write) = (&entry.table, WriteOptions::default());
-        table.put(&place.participant, table.hash(key), key, value, &write, 1).expect("there is room");
+        table.put(&world.participant, table.hash(key), key, value, &write, 1).expect("there is room");
     };
     (0..RECORDS).for_each(|n| put(format!("key:{n}").as_bytes(), b"12"));
     put(b"large", &vec![b'1'; MAX_VALUE_BYTES]);
     put(&vec![b'a'; MAX_KEY_BYTES], b"1");
     drop(snapshot);
-    place
+    world
 }
 
 fn words(line: &str) -> Vec<Vec<u8>> {
@@ -191,18 +191,18 @@ fn largest_of_others(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
 
 /// Runs a command to its end. Returns the most work of one piece, the longest CPU time of one in nanoseconds, and their
 /// number.
-fn watched(place: &mut Place, client: &mut Client, said: &[u8]) -> (u32, u64, usize) {
-    let snapshot = place.directory.snapshot();
+fn watched(world: &mut World, client: &mut Client, sent: &[u8]) -> (u32, u64, usize) {
+    let snapshot = world.directory.snapshot();
     let (mut used, mut most, mut longest_ns, mut pieces) = (0, 0, 0, 0);
-    while used < said.len() {
+    while used < sent.len() {
         let mut out = Vec::new();
-        let context = place.context(&snapshot);
+        let context = world.context(&snapshot);
         let before = cpu_ns();
-        let (bytes, next) = client.session.run(&context, &said[used..], &mut out);
+        let (bytes, next) = client.session.run(&context, &sent[used..], &mut out);
         longest_ns = longest_ns.max(cpu_ns() - before);
         most = most.max(context.work_done());
         (used, pieces) = (used + bytes, pieces + 1);
-        place.participant.quiescent();
+        world.participant.quiescent();
         if next == NextAction::Close {
             break;
         }
@@ -213,22 +213,22 @@ fn watched(place: &mut Place, client: &mut Client, said: &[u8]) -> (u32, u64, us
 #[test]
 fn the_largest_form_of_every_command_is_run_in_pieces_of_a_slice_or_one_value() {
     for spec in COMMANDS {
-        let mut place = place();
+        let mut world = world();
         let (commands, bound) = largest(spec.name);
-        let mut client = place.client(Some("shop"));
-        place.typed(&mut client, "PING");
+        let mut client = world.client(Some("shop"));
+        world.typed(&mut client, "PING");
         for args in commands {
-            let said = encoded(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let sent = encoded(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
             let time_ns = 20 * REQUEST_NS * u64::from(bound.work());
-            let (mut most, mut longest_ns, mut pieces) = watched(&mut place, &mut client, &said);
+            let (mut most, mut longest_ns, mut pieces) = watched(&mut world, &mut client, &sent);
             // Interference of other processes appears once, and hardly three times.
             for _ in 0..3 {
                 if longest_ns >= time_ns / 4 {
-                    let again = watched(&mut place, &mut client, &said);
+                    let again = watched(&mut world, &mut client, &sent);
                     (most, longest_ns, pieces) = (most.max(again.0), longest_ns.min(again.1), pieces.max(again.2));
                 }
             }
-            let shown = String::from_utf8_lossy(&said[..said.len().min(40)]).replace("\r\n", " ");
+            let shown = String::from_utf8_lossy(&sent[..sent.len().min(40)]).replace("\r\n", " ");
             if most > PIECE_WORK || pieces > 1 || longest_ns > 100_000 {
                 println!(
                     "{:>12}: {most:>6} of {:>6}, {longest_ns:>9} ns, {pieces:>6} pieces: {shown}",

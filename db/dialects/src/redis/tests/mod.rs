@@ -19,7 +19,7 @@ use sandstorm_store::{Epochs, Participant};
 const TOKEN: &str = "a-token-of-some-length-0001";
 
 /// A worker's part of a server, without the worker: a tenant `shop` with two tables.
-struct Place {
+struct World {
     directory: Arc<Directory>,
     participant: Participant,
     facts: ServerProperties,
@@ -36,8 +36,8 @@ struct Client {
     input: Vec<u8>,
 }
 
-impl Place {
-    fn new() -> Place {
+impl World {
+    fn new() -> World {
         let epochs = Epochs::new();
         let directory = Directory::with_options(Arc::clone(&epochs), DirectoryOptions::default());
         let new = NewTenant { token: Some(TOKEN.into()), ..NewTenant::named("shop") };
@@ -53,7 +53,7 @@ impl Place {
             connections: 100,
             slow_us: 0,
         };
-        Place { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None, budget: PIECE_WORK }
+        World { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None, budget: PIECE_WORK }
     }
 
     fn now_ms(&self) -> u64 {
@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// The answers to a client's bytes, and the next action.
-    fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, NextAction) {
+    fn send(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, NextAction) {
         client.input.extend_from_slice(bytes);
         let (snapshot, mut out, mut used) = (self.directory.snapshot(), Vec::new(), 0);
         sandstorm_store::fix_clock(self.clock_ms.or(self.now_ms));
@@ -104,7 +104,7 @@ impl Place {
 
     /// The answers to a client's typed lines.
     fn typed(&mut self, client: &mut Client, lines: &str) -> String {
-        let (out, _) = self.say(client, (lines.replace('\n', "\r\n") + "\r\n").as_bytes());
+        let (out, _) = self.send(client, (lines.replace('\n', "\r\n") + "\r\n").as_bytes());
         String::from_utf8_lossy(&out).into_owned()
     }
 }

@@ -8,10 +8,10 @@ use super::*;
 use sandstorm_catalog::GrantAccess;
 
 /// A server in which sessions yield after each step, or never.
-fn place(budget: u32) -> Place {
-    let mut place = Place { budget, ..Place::new() };
-    place.now_ms = Some(1_000_000);
-    place
+fn world(budget: u32) -> World {
+    let mut world = World { budget, ..World::new() };
+    world.now_ms = Some(1_000_000);
+    world
 }
 
 fn keys(random: &mut StdRng, most: usize) -> Vec<Vec<u8>> {
@@ -48,23 +48,23 @@ fn command(random: &mut StdRng) -> Vec<Vec<u8>> {
 fn commands_in_pieces_answer_what_they_do_in_one_go() {
     for seed in 0..30 {
         let mut random = StdRng::seed_from_u64(seed);
-        let (mut cut, mut whole) = (place(1), place(u32::MAX));
+        let (mut cut, mut whole) = (world(1), world(u32::MAX));
         let (mut one, mut other) = (cut.client(Some("shop")), whole.client(Some("shop")));
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         for _ in 0..60 {
             let args = command(&mut random);
-            said.extend(encoded(&args.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+            sent.extend(encoded(&args.iter().map(Vec::as_slice).collect::<Vec<_>>()));
             if random.random_range(0..3) == 0 {
                 continue;
             }
             // The cut command gets its bytes in parts, too.
-            let at = random.random_range(0..=said.len());
-            let mut answer = cut.say(&mut one, &said[..at]).0;
-            let (rest, next) = cut.say(&mut one, &said[at..]);
+            let at = random.random_range(0..=sent.len());
+            let mut answer = cut.send(&mut one, &sent[..at]).0;
+            let (rest, next) = cut.send(&mut one, &sent[at..]);
             answer.extend(rest);
-            let expected = whole.say(&mut other, &said);
-            assert!((&answer, &next) == (&expected.0, &expected.1), "seed {seed}: {}", String::from_utf8_lossy(&said));
-            said.clear();
+            let expected = whole.send(&mut other, &sent);
+            assert!((&answer, &next) == (&expected.0, &expected.1), "seed {seed}: {}", String::from_utf8_lossy(&sent));
+            sent.clear();
         }
     }
 }
@@ -72,13 +72,13 @@ fn commands_in_pieces_answer_what_they_do_in_one_go() {
 #[test]
 fn keys_are_listed_once_each_however_they_are_cut() {
     for budget in [1, PIECE_WORK, u32::MAX] {
-        let mut place = place(budget);
-        let mut client = place.client(Some("shop"));
+        let mut world = world(budget);
+        let mut client = world.client(Some("shop"));
         let names: Vec<Vec<u8>> = (0..1_900).map(|n| format!("k{n}").into_bytes()).collect();
         let pairs = names.iter().flat_map(|key| [&key[..], b"v"]);
-        place.say(&mut client, &encoded(&[&b"MSET"[..]].into_iter().chain(pairs).collect::<Vec<_>>()));
+        world.send(&mut client, &encoded(&[&b"MSET"[..]].into_iter().chain(pairs).collect::<Vec<_>>()));
         for (pattern, expected) in [("*", 1_900), ("k1?", 10), ("k*9", 190), ("x", 0)] {
-            let alone = place.typed(&mut client, &format!("KEYS {pattern}"));
+            let alone = world.typed(&mut client, &format!("KEYS {pattern}"));
             let listed = |text: &str| {
                 let mut keys: Vec<_> = text.lines().filter(|line| line.starts_with('k')).map(str::to_owned).collect();
                 keys.sort();
@@ -86,7 +86,7 @@ fn keys_are_listed_once_each_however_they_are_cut() {
             };
             assert!(alone.starts_with(&format!("*{expected}\r\n")), "{pattern}: {}", &alone[..alone.len().min(80)]);
             // In a transaction it is not cut.
-            let whole = place.typed(&mut client, &format!("MULTI\nKEYS {pattern}\nEXEC"));
+            let whole = world.typed(&mut client, &format!("MULTI\nKEYS {pattern}\nEXEC"));
             assert_eq!(listed(&alone), listed(&whole), "{pattern}");
             assert_eq!(listed(&alone).len(), expected);
         }
@@ -95,26 +95,26 @@ fn keys_are_listed_once_each_however_they_are_cut() {
 
 /// Begins a command with some thousand keys and runs a few pieces of it; then something happens; then it runs to its
 /// end. Returns all answers, and the last action.
-fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, NextAction) {
-    let mut place = place(1);
-    let (mut filler, mut client) = (place.client(Some("shop")), place.client(None));
+fn disturbed(command: &[u8], happens: impl FnOnce(&World)) -> (Vec<u8>, NextAction) {
+    let mut world = world(1);
+    let (mut filler, mut client) = (world.client(Some("shop")), world.client(None));
     let names: Vec<Vec<u8>> = (0..1_500).map(|n| format!("k{n}").into_bytes()).collect();
     let pairs: Vec<&[u8]> = [&b"MSET"[..]].into_iter().chain(names.iter().flat_map(|key| [&key[..], b"v"])).collect();
-    assert_eq!(place.say(&mut filler, &encoded(&pairs)).0, b"+OK\r\n");
-    place.typed(&mut client, &format!("AUTH shop {TOKEN}"));
+    assert_eq!(world.send(&mut filler, &encoded(&pairs)).0, b"+OK\r\n");
+    world.typed(&mut client, &format!("AUTH shop {TOKEN}"));
     let all: Vec<&[u8]> = [command].into_iter().chain(names.iter().map(Vec::as_slice)).collect();
     let input = [encoded(&all), b"PING\r\n".to_vec()].concat();
     let mut answer = Vec::new();
     for _ in 0..4 {
-        let (used, next, out) = turn(&place, &mut client, &input);
+        let (used, next, out) = turn(&world, &mut client, &input);
         assert_eq!((used, next), (0, NextAction::Yield), "it is under way");
         assert!(client.session.held_bytes() > 0);
         answer.extend(out);
     }
-    happens(&place);
+    happens(&world);
     let mut used = 0;
     loop {
-        let (bytes, next, out) = turn(&place, &mut client, &input[used..]);
+        let (bytes, next, out) = turn(&world, &mut client, &input[used..]);
         used += bytes;
         answer.extend(out);
         if next != NextAction::Yield {
@@ -126,22 +126,22 @@ fn disturbed(command: &[u8], happens: impl FnOnce(&Place)) -> (Vec<u8>, NextActi
 #[test]
 fn a_command_ends_well_when_its_table_goes_away_midway() {
     for command in ["DEL", "EXISTS"] {
-        let (answer, next) = disturbed(command.as_bytes(), |place| {
-            place.directory.drop_table("shop", "items").expect("dropped");
+        let (answer, next) = disturbed(command.as_bytes(), |world| {
+            world.directory.drop_table("shop", "items").expect("dropped");
         });
         assert!(answer.starts_with(b"-ERR there is no table to use"), "{}", String::from_utf8_lossy(&answer));
         assert!(answer.ends_with(b"+PONG\r\n") && matches!(next, NextAction::NeedMore(_)));
     }
     // A part of this answer has left: no error can replace it.
-    let (answer, next) = disturbed(b"MGET", |place| {
-        place.directory.drop_table("shop", "items").expect("dropped");
+    let (answer, next) = disturbed(b"MGET", |world| {
+        world.directory.drop_table("shop", "items").expect("dropped");
     });
     assert!(answer.starts_with(b"*1500\r\n$1\r\nv\r\n") && next == NextAction::Close && !answer.ends_with(b"PONG\r\n"));
 }
 
 #[test]
 fn a_command_ends_well_when_its_tenant_or_its_right_goes_away_midway() {
-    let deleted = |place: &Place| place.directory.delete_tenant("shop").map(drop).expect("deleted");
+    let deleted = |world: &World| world.directory.delete_tenant("shop").map(drop).expect("deleted");
     for command in ["DEL", "EXISTS", "MGET"] {
         let (answer, next) = disturbed(command.as_bytes(), deleted);
         assert_eq!(next, NextAction::Close, "{command}");
@@ -152,10 +152,10 @@ fn a_command_ends_well_when_its_tenant_or_its_right_goes_away_midway() {
 
 #[test]
 fn what_others_write_meanwhile_is_seen_and_each_key_is_deleted_once() {
-    let (answer, _) = disturbed(b"DEL", |place| {
-        let snapshot = place.directory.snapshot();
+    let (answer, _) = disturbed(b"DEL", |world| {
+        let snapshot = world.directory.snapshot();
         let entry = snapshot.by_name("shop").and_then(|view| view.reach(1, true).ok()).expect("the table");
-        entry.table.clear(&place.participant);
+        entry.table.clear(&world.participant);
     });
     let counted: usize = String::from_utf8_lossy(&answer[1..]).lines().next().expect("a number").parse().expect("one");
     assert!((64..1_500).contains(&counted), "{counted} were there when their turn came");
@@ -165,39 +165,39 @@ fn what_others_write_meanwhile_is_seen_and_each_key_is_deleted_once() {
 
 #[test]
 fn a_grant_that_ends_midway_ends_a_command_that_writes() {
-    let mut place = place(1);
-    place.directory.create_tenant(NewTenant { open: true, ..NewTenant::named("guest") }).expect("a tenant");
-    let grant = |place: &Place, access| {
-        place
+    let mut world = world(1);
+    world.directory.create_tenant(NewTenant { open: true, ..NewTenant::named("guest") }).expect("a tenant");
+    let grant = |world: &World, access| {
+        world
             .directory
             .grant("shop", "items", "guest", access, sandstorm_catalog::GrantIssuer::Operator)
             .expect("granted");
     };
-    grant(&place, GrantAccess::ReadWrite);
-    let mut client = place.client(Some("guest"));
-    assert_eq!(place.typed(&mut client, "SELECT shop/items"), "+OK\r\n");
+    grant(&world, GrantAccess::ReadWrite);
+    let mut client = world.client(Some("guest"));
+    assert_eq!(world.typed(&mut client, "SELECT shop/items"), "+OK\r\n");
     let names: Vec<Vec<u8>> = (0..1_000).map(|n| format!("k{n}").into_bytes()).collect();
     let input = encoded(&[&b"DEL"[..]].into_iter().chain(names.iter().map(Vec::as_slice)).collect::<Vec<_>>());
-    assert_eq!(turn(&place, &mut client, &input).1, NextAction::Yield);
-    grant(&place, GrantAccess::Read);
-    let (used, _, answer) = turn(&place, &mut client, &input);
+    assert_eq!(turn(&world, &mut client, &input).1, NextAction::Yield);
+    grant(&world, GrantAccess::Read);
+    let (used, _, answer) = turn(&world, &mut client, &input);
     assert!(answer.starts_with(b"-NOPERM") && used == input.len(), "{}", String::from_utf8_lossy(&answer));
 }
 
 #[test]
 fn a_long_command_is_read_in_pieces_and_its_tenant_pays_for_each() {
-    let mut place = Place::new();
-    let mut client = place.client(Some("shop"));
-    place.typed(&mut client, "PING");
+    let mut world = World::new();
+    let mut client = world.client(Some("shop"));
+    world.typed(&mut client, "PING");
     let input = encoded(&[vec![&b"EXISTS"[..]], vec![&b"k"[..]; 1_000_000]].concat());
-    let (snapshot, mut used, mut pieces, mut billed) = (place.directory.snapshot(), 0, 0, 0u64);
+    let (snapshot, mut used, mut pieces, mut send_counted) = (world.directory.snapshot(), 0, 0, 0u64);
     while used < input.len() {
         let mut out = Vec::new();
-        let context = place.context(&snapshot);
+        let context = world.context(&snapshot);
         used += client.session.run(&context, &input[used..], &mut out).0;
         assert!((1..=PIECE_WORK + 64).contains(&context.work_done()), "{} in one go", context.work_done());
-        (pieces, billed) = (pieces + 1, billed + u64::from(context.work_done()));
+        (pieces, send_counted) = (pieces + 1, send_counted + u64::from(context.work_done()));
     }
     assert!(pieces > 1_000_000 / (PIECE_WORK + 64), "{pieces} pieces");
-    assert!((1_000_000..1_200_000).contains(&billed), "{billed} requests for a million keys");
+    assert!((1_000_000..1_200_000).contains(&send_counted), "{send_counted} requests for a million keys");
 }

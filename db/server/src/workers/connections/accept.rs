@@ -17,7 +17,7 @@ use crate::workers::shared::SharedWorkerState;
 
 /// Reserves one connection in the budget, for a tenant or for an unauthenticated client. For the latter, returns its
 /// seat and the connection that must be closed for it, if any.
-fn take_place(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
+fn take_permit(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
     if tenant != 0 {
         return shared.connection_budget.take(tenant).then_some((None, None));
     }
@@ -45,7 +45,7 @@ impl WorkerConnections {
                 .filter(|_| stream_port.tls.is_none());
             let home = identity.and_then(|identity| identity.view(&context.snapshot)).map(|view| &view.tenant);
             let tenant = home.map_or(0, |tenant| tenant.id);
-            let Some((seat, displaced)) = take_place(&shared, tenant, &stream) else {
+            let Some((seat, displaced)) = take_permit(&shared, tenant, &stream) else {
                 count_refused(&context.counters, ConnectionReason::Full);
                 if stream_port.tls.is_none() {
                     let _for_politeness = stream.send(stream_port.service.protocol.full());

@@ -37,9 +37,9 @@ impl ConnectionCounts {
 
     fn remove(&mut self, tenant: u32) {
         self.live = self.live.saturating_sub(1);
-        if let Some(held) = self.of.get_mut(&tenant) {
-            *held -= 1;
-            if *held == 0 {
+        if let Some(count) = self.of.get_mut(&tenant) {
+            *count -= 1;
+            if *count == 0 {
                 self.of.remove(&tenant);
             }
         }
@@ -70,11 +70,11 @@ impl ConnectionCounts {
 
     /// Removes a seat. Returns false if it was removed before.
     fn leave(&mut self, seat: Seat) -> bool {
-        let was_there = self.change(seat.origin, |seats| seats.remove(&seat.number).is_some());
-        if was_there {
+        let existed = self.change(seat.origin, |seats| seats.remove(&seat.number).is_some());
+        if existed {
             self.remove(0);
         }
-        was_there
+        existed
     }
 
     /// Removes the oldest seat of the origin with most connections, if that has more than `own`.
@@ -202,56 +202,56 @@ mod tests {
 
     #[test]
     fn a_tenant_gets_two_thirds_whatever_worker_has_its_connections() {
-        let room = ConnectionBudget::of(300);
-        let taken = (0..300).take_while(|_| room.take(7)).count();
+        let budget = ConnectionBudget::of(300);
+        let taken = (0..300).take_while(|_| budget.take(7)).count();
         assert_eq!(taken, 200);
-        let (seat, _) = room.take_unauthenticated(Origin(None)).expect("there is room for others");
-        assert!(!room.take(7) && room.take(8));
-        assert!(!room.pass(0, Some(seat), 7) && room.pass(0, Some(seat), 8));
-        (0..200).for_each(|_| room.leave(7, None));
-        assert!(room.take(7));
-        (0..3).for_each(|_| room.leave(if room.counts.lock().of.contains_key(&7) { 7 } else { 8 }, None));
-        let counts = room.counts.lock();
+        let (seat, _) = budget.take_unauthenticated(Origin(None)).expect("there is room for others");
+        assert!(!budget.take(7) && budget.take(8));
+        assert!(!budget.pass(0, Some(seat), 7) && budget.pass(0, Some(seat), 8));
+        (0..200).for_each(|_| budget.leave(7, None));
+        assert!(budget.take(7));
+        (0..3).for_each(|_| budget.leave(if budget.counts.lock().of.contains_key(&7) { 7 } else { 8 }, None));
+        let counts = budget.counts.lock();
         assert_eq!((counts.live, counts.of.len(), counts.seats.len(), counts.most.len()), (0, 0, 0, 0));
     }
 
-    fn come(room: &ConnectionBudget, from: u128, place: u32) -> Option<(Seat, Option<At>)> {
-        let (seat, displaced) = room.take_unauthenticated(Origin(Some(from)))?;
-        room.seated(seat, (0, ConnectionId::new(place, 0)));
+    fn connect(budget: &ConnectionBudget, from: u128, index: u32) -> Option<(Seat, Option<At>)> {
+        let (seat, displaced) = budget.take_unauthenticated(Origin(Some(from)))?;
+        budget.seated(seat, (0, ConnectionId::new(index, 0)));
         Some((seat, displaced))
     }
 
     #[test]
     fn whoever_has_most_strangers_gives_way_and_one_address_has_a_share() {
-        let room = ConnectionBudget::of(60);
-        let seats: Vec<Seat> = (0..60).map_while(|place| come(&room, 1, place)).map(|(seat, _)| seat).collect();
+        let budget = ConnectionBudget::of(60);
+        let seats: Vec<Seat> = (0..60).map_while(|index| connect(&budget, 1, index)).map(|(seat, _)| seat).collect();
         assert_eq!(seats.len(), 60 / STRANGERS_OF_ADDRESS_ONE_IN, "one address");
         for (from, count) in [(2, 15), (3, 10)] {
             assert_eq!(
-                (0..count).map_while(|place| come(&room, from, 100 * from as u32 + place)).count(),
+                (0..count).map_while(|index| connect(&budget, from, 100 * from as u32 + index)).count(),
                 count as usize
             );
         }
-        assert_eq!(room.counts.lock().live, 40, "two thirds are theirs");
+        assert_eq!(budget.counts.lock().live, 40, "two thirds are theirs");
         // A newcomer takes the seat of the oldest connection of an origin with most. That one is no longer counted,
         // however it ends.
-        let (_, displaced) = come(&room, 9, 900).expect("a seat");
+        let (_, displaced) = connect(&budget, 9, 900).expect("a seat");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(0));
-        assert_eq!(room.counts.lock().live, 40);
-        room.leave(0, seats.first().copied());
-        assert_eq!(room.counts.lock().live, 40);
+        assert_eq!(budget.counts.lock().live, 40);
+        budget.leave(0, seats.first().copied());
+        assert_eq!(budget.counts.lock().live, 40);
         // A connection that authenticates after it lost its seat counts for its tenant.
-        let (_, displaced) = come(&room, 9, 901).expect("a seat");
+        let (_, displaced) = connect(&budget, 9, 901).expect("a seat");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(200), "by turns");
-        let (_, displaced) = come(&room, 9, 902).expect("a seat");
+        let (_, displaced) = connect(&budget, 9, 902).expect("a seat");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(1));
-        assert!(room.pass(0, seats.get(1).copied(), 7));
+        assert!(budget.pass(0, seats.get(1).copied(), 7));
         let counts = |counts: &ConnectionCounts| (counts.live, counts.of(7));
-        assert_eq!(counts(&room.counts.lock()), (41, 1));
+        assert_eq!(counts(&budget.counts.lock()), (41, 1));
         // An origin with most connections has to wait for its own.
-        let all = std::iter::from_fn(|| come(&room, 9, 903)).count();
-        assert!(all < 15 && room.counts.lock().live == 41, "{all}");
-        let largest = room.counts.lock().seats.values().map(BTreeMap::len).max();
+        let all = std::iter::from_fn(|| connect(&budget, 9, 903)).count();
+        assert!(all < 15 && budget.counts.lock().live == 41, "{all}");
+        let largest = budget.counts.lock().seats.values().map(BTreeMap::len).max();
         assert!(largest.is_some_and(|largest| largest <= 14), "{largest:?}");
     }
 }

@@ -89,13 +89,13 @@ impl ClientConnection {
     pub(super) fn wanted(&self) -> SocketInterest {
         if self.is_handshake_delayed && self.transport.is_handshaking() {
             // A client that has had an answer may have sent all it has, and waits for us.
-            return SocketInterest { readable: false, writable: false, ended: !self.transport.has_heard() };
+            return SocketInterest { readable: false, writable: false, ended: !self.transport.saw_end() };
         }
         SocketInterest { readable: self.goes_on(), writable: self.unsent() > 0, ended: false }
     }
 
     /// Keeps input that was not used up.
-    pub(super) fn keep(&mut self, rest: &[u8]) {
+    pub(super) fn keep_unread(&mut self, rest: &[u8]) {
         if self.used > 0 {
             self.input.drain(..self.used);
             self.used = 0;

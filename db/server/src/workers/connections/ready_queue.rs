@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn one_of_each_tenant_by_turns_and_in_order() {
         let mut line = ReadyQueue::default();
-        let id = |place| ConnectionId::new(place, 0);
-        (0..1000).for_each(|place| line.push(1, id(place)));
-        (1000..1002).for_each(|place| line.push(2, id(place)));
+        let id = |index| ConnectionId::new(index, 0);
+        (0..1000).for_each(|index| line.push(1, id(index)));
+        (1000..1002).for_each(|index| line.push(2, id(index)));
         line.push(0, id(2000));
         assert_eq!(line.len(), 1003);
         let order: Vec<u32> = std::iter::from_fn(|| line.pop()).map(|id| id.slot()).collect();
@@ -80,7 +80,7 @@ mod tests {
             assert_eq!(line.pop(), Some(id(tenant)));
         }
         assert!(line.queues.len() <= RETAINED_TENANT_QUEUES && line.turns.is_empty());
-        (0..100).for_each(|place| line.push(place % 3, id(place)));
+        (0..100).for_each(|index| line.push(index % 3, id(index)));
         line.retain(|id| id.slot() % 3 != 1 && id.slot() < 10);
         let order: Vec<u32> = std::iter::from_fn(|| line.pop()).map(|id| id.slot()).collect();
         assert_eq!((order, line.len()), (vec![0, 2, 3, 5, 6, 8, 9], 0));

@@ -8,7 +8,7 @@ const HEADER_BYTES: usize = 5;
 pub(super) struct Records {
     header: [u8; HEADER_BYTES],
     /// Received bytes of the header.
-    there: usize,
+    filled: usize,
     /// Missing bytes of the record.
     left: usize,
 }
@@ -17,10 +17,10 @@ impl Records {
     /// Returns how many bytes at the front of `bytes` belong to the current record, and whether it is whole with them.
     pub(super) fn front(&mut self, bytes: &[u8]) -> (usize, bool) {
         let mut taken = 0;
-        while let Some(place) = self.header.get_mut(self.there) {
+        while let Some(slot) = self.header.get_mut(self.filled) {
             let Some(byte) = bytes.get(taken) else { return (taken, false) };
-            *place = *byte;
-            (self.there, taken) = (self.there + 1, taken + 1);
+            *slot = *byte;
+            (self.filled, taken) = (self.filled + 1, taken + 1);
             self.left = usize::from(u16::from_be_bytes([self.header[3], self.header[4]]));
         }
         let more = self.left.min(bytes.len() - taken);

@@ -57,12 +57,12 @@ impl WorkerConnections {
                 let (used, outcome) =
                     run_batches(connection, id, received, (batches, &mut worked), executor, &mut answers);
                 if used < received.len() {
-                    connection.keep(&received[used..]);
+                    connection.keep_unread(&received[used..]);
                 }
                 outcome
             }
             _ => {
-                connection.keep(received.unwrap_or_default());
+                connection.keep_unread(received.unwrap_or_default());
                 if connection.input.len() < connection.needed {
                     ServeOutcome::Keep
                 } else {

@@ -37,7 +37,7 @@ pub(super) struct TlsTransport {
     /// Input that is not decrypted yet. Without an allocation while there is none.
     rest: Vec<u8>,
     /// Bytes received with keys since the last plaintext: the library may keep them.
-    kept: usize,
+    idle_bytes: usize,
     /// Records without plaintext, beyond those that plaintext made up for.
     bare: usize,
     /// Plaintext that has not made up for a record yet, bytes.
@@ -59,7 +59,7 @@ impl ConnectionTransport {
             handshake_bytes: 0,
             records: Records::default(),
             rest: Vec::new(),
-            kept: 0,
+            idle_bytes: 0,
             bare: 0,
             brought: 0,
             work: 0,
@@ -125,7 +125,7 @@ impl ConnectionTransport {
 
     /// Whether any bytes of its client have come.
     #[inline]
-    pub(super) fn has_heard(&self) -> bool {
+    pub(super) fn saw_end(&self) -> bool {
         !matches!(self, ConnectionTransport::Tls(tls) if tls.handshake_bytes == 0)
     }
 
@@ -135,9 +135,9 @@ impl ConnectionTransport {
         match self {
             ConnectionTransport::Plain(_) => 0,
             ConnectionTransport::Tls(tls) => {
-                let kept = if tls.session.is_handshaking() { tls.handshake_bytes } else { tls.kept };
+                let idle_bytes = if tls.session.is_handshaking() { tls.handshake_bytes } else { tls.idle_bytes };
                 let leaves = if tls.session.wants_write() { TLS_SEND_BYTES } else { 0 };
-                TLS_IDLE_BYTES + kept + tls.rest.capacity() + leaves
+                TLS_IDLE_BYTES + idle_bytes + tls.rest.capacity() + leaves
             }
         }
     }
@@ -208,7 +208,7 @@ impl TlsTransport {
         let (plain, sealed) = into.split_at_mut(into.len() - into.len() / 4);
         let mut rest = mem::take(&mut self.rest);
         let is_new = rest.is_empty();
-        let came = if is_new {
+        let received = if is_new {
             match self.stream.receive(sealed) {
                 StreamProgress::Bytes(bytes) => sealed.get(..bytes).unwrap_or_default(),
                 other => {
@@ -219,10 +219,10 @@ impl TlsTransport {
         } else {
             rest.as_slice()
         };
-        let (fed, filled) = self.feed(came, plain);
-        if fed < came.len() && !self.ended {
+        let (fed, filled) = self.feed(received, plain);
+        if fed < received.len() && !self.ended {
             if is_new {
-                self.rest = came.get(fed..).unwrap_or_default().to_vec();
+                self.rest = received.get(fed..).unwrap_or_default().to_vec();
             } else {
                 rest.drain(..fed);
                 self.rest = rest;
@@ -241,9 +241,9 @@ impl TlsTransport {
 
     /// Decrypts records, for a slice of time at most. Returns the number of bytes that were decrypted, and of their
     /// plaintext.
-    fn feed(&mut self, came: &[u8], plain: &mut [u8]) -> (usize, usize) {
+    fn feed(&mut self, received: &[u8], plain: &mut [u8]) -> (usize, usize) {
         let (mut fed, mut filled) = (0, 0);
-        while let Some(rest) = came.get(fed..).filter(|rest| !rest.is_empty())
+        while let Some(rest) = received.get(fed..).filter(|rest| !rest.is_empty())
             && !self.ended
             && self.work < TLS_SLICE_WORK
         {
@@ -273,14 +273,14 @@ impl TlsTransport {
 
     /// Counts a record, or a part of one, that came with keys.
     fn count(&mut self, len: usize, is_whole: bool, brought: usize) {
-        self.kept += len;
+        self.idle_bytes += len;
         if brought > 0 {
             self.brought += brought;
             self.bare = self.bare.saturating_sub(self.brought / TLS_BARE_RECORD_BYTES);
             self.brought %= TLS_BARE_RECORD_BYTES;
             // The plaintext is charged when it is taken; the rest of the record is charged here.
-            self.work += TLS_RECORD_WORK + (self.kept.saturating_sub(brought) / BYTES_PER_REQUEST) as u32;
-            self.kept = 0;
+            self.work += TLS_RECORD_WORK + (self.idle_bytes.saturating_sub(brought) / BYTES_PER_REQUEST) as u32;
+            self.idle_bytes = 0;
         } else if is_whole {
             self.bare += 1;
             self.work += TLS_BARE_RECORD_WORK + (len / BYTES_PER_REQUEST) as u32;
@@ -289,14 +289,14 @@ impl TlsTransport {
     }
 
     fn is_refused(&self) -> bool {
-        self.kept > TLS_KEPT_BYTES || self.bare > TLS_BARE_RECORDS
+        self.idle_bytes > TLS_KEPT_BYTES || self.bare > TLS_BARE_RECORDS
     }
 
     /// Takes decrypted bytes.
     fn take(&mut self, into: &mut [u8]) -> usize {
         let mut taken = 0;
-        while let Some(room) = into.get_mut(taken..).filter(|room| !room.is_empty()) {
-            match io::Read::read(&mut self.session.reader(), room) {
+        while let Some(free) = into.get_mut(taken..).filter(|free| !free.is_empty()) {
+            match io::Read::read(&mut self.session.reader(), free) {
                 Ok(bytes) if bytes > 0 => taken += bytes,
                 _ => break,
             }

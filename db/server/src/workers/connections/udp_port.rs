@@ -62,18 +62,18 @@ impl UdpPort {
             }
             self.next += 1;
             executor.context.counters.connection_bytes_in.add(datagram.len() as u64);
-            let Some((header, said)) =
-                MemcachedUdpHeader::decode(datagram).filter(|(_, said)| !looks_like_response(said))
+            let Some((header, payload)) =
+                MemcachedUdpHeader::decode(datagram).filter(|(_, payload)| !looks_like_response(payload))
             else {
                 self.dropped += 1;
                 continue;
             };
             self.answer.clear();
             if executor.context.is_draining {
-                self.session.reply_closing(said, SHUTTING_DOWN, &mut self.answer);
+                self.session.reply_closing(payload, SHUTTING_DOWN, &mut self.answer);
             } else if header.count == 1 {
                 let context = executor.command_context(DATAGRAM_WORK);
-                self.session.run_datagram(&context, said, &mut self.answer);
+                self.session.run_datagram(&context, payload, &mut self.answer);
                 requests = requests.saturating_add(context.work_done());
             } else {
                 self.answer.extend_from_slice(b"SERVER_ERROR multi-packet request not supported\r\n");
@@ -93,6 +93,6 @@ impl UdpPort {
 
 /// Whether a datagram begins as answers do. Answers are never answered: else two servers with forged addresses of each
 /// other would exchange errors for ever.
-fn looks_like_response(said: &[u8]) -> bool {
-    said.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
+fn looks_like_response(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
 }

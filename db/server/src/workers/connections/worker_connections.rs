@@ -96,9 +96,9 @@ impl WorkerConnections {
 
     /// The time at which a turn is needed without any event, in the workers' microseconds.
     pub(in crate::workers) fn timer_us(&self) -> Option<u64> {
-        let look = self.unsent > 0 || self.slots.connections_of(0) > 0;
-        let look_us = look.then(|| self.timeouts_checked_us + crate::limits::connections::TIMEOUT_CHECK_US);
-        [look_us, self.accept_paused_until_us, self.handshakes.due_us()].into_iter().flatten().min()
+        let has_timeouts = self.unsent > 0 || self.slots.connections_of(0) > 0;
+        let check_us = has_timeouts.then(|| self.timeouts_checked_us + crate::limits::connections::TIMEOUT_CHECK_US);
+        [check_us, self.accept_paused_until_us, self.handshakes.due_us()].into_iter().flatten().min()
     }
 
     /// Whether some are ready without a report of the selector.
@@ -160,7 +160,7 @@ impl WorkerConnections {
                             if let Some(seat) = seat {
                                 context.shared.connection_budget.seated(seat, (context.index, id));
                             }
-                            connection.session.placed(location, || stream.addresses());
+                            connection.session.set_location(location, || stream.addresses());
                             if connection.session.is_killed() {
                                 // It was killed on its way here.
                                 return self.end(id, context);

@@ -43,7 +43,7 @@ impl DatagramClassifier<'_> {
                 _ => None,
             },
             // Acks and packets of longer messages name no tenant.
-            None => self.verified_peers.whose(peer, self.now_us),
+            None => self.verified_peers.tenant_of(peer, self.now_us),
         };
         self.last = Some((peer, named, flow));
         flow

@@ -56,10 +56,10 @@ impl DatagramDriver for Queue {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         burst.clear();
         while let Some((peer, datagram)) = self.waiting.front() {
-            let put = match self.rx_budget.as_ref().filter(|kept| kept.take()) {
+            let put = match self.rx_budget.as_ref().filter(|budget| budget.take()) {
                 None => burst.push(*peer, datagram),
-                Some(kept) => {
-                    let buffer = Buffer { bytes: datagram.clone(), rx_budget: Arc::clone(kept) };
+                Some(budget) => {
+                    let buffer = Buffer { bytes: datagram.clone(), rx_budget: Arc::clone(budget) };
                     burst.push_shared(*peer, SharedBytes::of(Arc::new(buffer)))
                 }
             };
@@ -144,12 +144,12 @@ impl Port {
     }
 
     fn receive(&mut self) {
-        let (snapshot, kept) = (self.directory.snapshot(), self.queue.rx_budget.clone());
+        let (snapshot, budget) = (self.directory.snapshot(), self.queue.rx_budget.clone());
         let classifier = DatagramClassifier {
             snapshot: &snapshot,
             verified_peers: &mut self.known,
             now_us: 1,
-            rx_budget: kept.as_deref(),
+            rx_budget: budget.as_deref(),
             last: None,
         };
         self.ingress.receive(&mut self.queue, classifier, true);
@@ -201,15 +201,15 @@ impl Port {
 #[test]
 fn who_floods_leaves_buffers_to_others_whose_datagrams_wait_and_strangers_have_none() {
     let (mut port, ids) = port(&["a", "b", "c"]);
-    let kept = Arc::new(RxBufferBudget::new(200, 1500));
-    port.queue.rx_budget = Some(Arc::clone(&kept));
+    let budget = Arc::new(RxBufferBudget::new(200, 1500));
+    port.queue.rx_budget = Some(Arc::clone(&budget));
     let waiting = |port: &mut Port, from: u16, tenant: u32, count: usize| {
-        let before = kept.waiting();
+        let before = budget.waiting();
         port.send(from, tenant, count);
         while !port.queue.waiting.is_empty() {
             port.receive();
         }
-        kept.waiting() - before
+        budget.waiting() - before
     };
     // From an unverified address.
     assert_eq!(waiting(&mut port, 40_000, ids[0], 500), 0, "they wait as copies");
@@ -217,13 +217,13 @@ fn who_floods_leaves_buffers_to_others_whose_datagrams_wait_and_strangers_have_n
     assert!((64..=100).contains(&flood), "about two thirds of half of them: {flood}");
     let next = waiting(&mut port, ids[1] as u16, ids[1], 500);
     assert!(next > 0 && flood + next <= 100, "{flood} and {next}");
-    assert!(kept.take(), "what comes next has a buffer until it is sorted");
-    kept.give_back();
+    assert!(budget.take(), "what comes next has a buffer until it is sorted");
+    budget.give_back();
     let mut served = 0;
     while let Some(shares) = port.part() {
         served += shares.iter().map(|(_, count)| count).sum::<usize>();
     }
-    assert_eq!((served, kept.out()), (1500, 0), "all are served, and all buffers are back");
+    assert_eq!((served, budget.out()), (1500, 0), "all are served, and all buffers are back");
 }
 
 #[test]
@@ -303,14 +303,14 @@ fn what_is_held_is_bounded_and_given_back() {
         port.turns(10, 5);
     }
     assert!(port.ingress.bursts.len() <= MAX_BURSTS && port.ingress.packs.len() <= MAX_PACKS);
-    let held =
+    let in_use =
         |port: &Port| -> usize { port.ingress.bursts.iter().chain(&port.ingress.packs).map(|store| store.left).sum() };
     let waiting = port.ingress.flows[&Some(ids[0])].waiting;
-    assert_eq!(held(&port), waiting);
+    assert_eq!(in_use(&port), waiting);
     while !port.queue.waiting.is_empty() || port.part().is_some() {
         port.turns(1, 100);
     }
-    assert_eq!(held(&port), 0);
+    assert_eq!(in_use(&port), 0);
     assert!(port.ingress.active.is_empty());
 }
 
@@ -352,8 +352,8 @@ fn who_floods_is_dropped_early_until_the_flood_has_ended_and_nobody_else_is() {
         assert_eq!(overload.timer_us(), Some(now_us + OVERLOAD_WINDOW_US));
         assert_eq!(port.ingress.random_drop.is_some(), refuses_programs, "what the kernel cannot do is done here");
         assert!(port.queue.program > 0);
-        let told = port.queue.programs;
-        assert!(told < 50, "the kernel is not told every window: {told}");
+        let programs = port.queue.programs;
+        assert!(programs < 50, "the kernel is not told every window: {programs}");
         flood(&mut port, &mut overload, &ids, &mut now_us, 3_000, 1);
         assert_eq!((overload.throttled(), overload.timer_us(), port.queue.program), (0, None, 0), "lifted");
         assert!(port.ingress.random_drop.is_none());
@@ -485,10 +485,10 @@ fn a_tenant_has_its_share_of_the_room_for_messages_that_wait() {
         message.reserve_exact(LARGE - message.len());
         PostponedMessage::unbegun(port.directory.snapshot().tenant(tenant).unwrap(), message)
     };
-    let mut held = 0;
+    let mut in_use = 0;
     while let Ok(()) = port.ingress.postpone(large(&port, ids[0])) {
-        held += LARGE;
+        in_use += LARGE;
     }
-    assert!(held > POSTPONED_BYTES / 2 && held < POSTPONED_BYTES * 3 / 4, "{held}");
+    assert!(in_use > POSTPONED_BYTES / 2 && in_use < POSTPONED_BYTES * 3 / 4, "{in_use}");
     assert!(port.ingress.postpone(large(&port, ids[1])).is_ok(), "another one's share is left");
 }

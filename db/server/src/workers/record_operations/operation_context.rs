@@ -21,28 +21,29 @@ pub(crate) struct OperationContext<'w> {
 pub(crate) struct RangeWork {
     pub(super) scan_budget: Cell<ScanBudget>,
     /// Requests beyond those that admission has counted: for what ranges have scanned, and what writes have evicted.
-    owed: Cell<u32>,
+    deferred_requests: Cell<u32>,
 }
 
 impl RangeWork {
     pub(crate) fn new() -> RangeWork {
-        RangeWork { scan_budget: Cell::new(ScanBudget::MESSAGE), owed: Cell::new(0) }
+        RangeWork { scan_budget: Cell::new(ScanBudget::MESSAGE), deferred_requests: Cell::new(0) }
     }
 
     /// Adds requests that are to be billed.
     pub(super) fn owe(&self, requests: usize) {
-        self.owed.set(self.owed.get().saturating_add(u32::try_from(requests).unwrap_or(u32::MAX)));
+        self.deferred_requests
+            .set(self.deferred_requests.get().saturating_add(u32::try_from(requests).unwrap_or(u32::MAX)));
     }
 
     /// Requests that are still to be billed.
     #[inline]
-    pub(crate) fn owed(&self) -> u32 {
-        self.owed.get()
+    pub(crate) fn deferred_requests(&self) -> u32 {
+        self.deferred_requests.get()
     }
 
     /// Takes the owed requests, which are billed now.
-    pub(crate) fn take_owed(&self) -> u32 {
-        self.owed.take()
+    pub(crate) fn take_deferred(&self) -> u32 {
+        self.deferred_requests.take()
     }
 }
 

@@ -47,8 +47,8 @@ pub(super) fn run(
     let before = scan_budget.requests();
     let read = read(&wanted, &mut scan_budget, &mut fits);
     // Admission has counted as many as it may answer.
-    let owed = (scan_budget.requests() - before).saturating_sub(limit + 1);
-    context.ranges.owe(owed);
+    let deferred_requests = (scan_budget.requests() - before).saturating_sub(limit + 1);
+    context.ranges.owe(deferred_requests);
     context.ranges.scan_budget.set(scan_budget);
     match read {
         Ok(stretch) if stretch.none_fits() => {

@@ -139,7 +139,7 @@ proptest! {
                     inside.insert(next);
                     next += 1;
                 }
-                3 => queue.bill(tenant, 1 + tenant, cost_ns),
+                3 => queue.charge_tenant(tenant, 1 + tenant, cost_ns),
                 4 => queue.requeue(),
                 5 => queue.take_from_back(cost_ns as usize % 3, |task| { inside.remove(&task); }),
                 _ => {
@@ -245,7 +245,7 @@ fn one_that_comes_waits_for_no_more_than_what_the_others_have_left_of_a_round() 
 #[test]
 fn what_is_billed_counts_against_the_share_and_no_more_than_some_rounds() {
     let mut simulation = Simulation::new(vec![plain(1_000), plain(1_000)], 1);
-    simulation.queue.bill(0, 1, u64::MAX);
+    simulation.queue.charge_tenant(0, 1, u64::MAX);
     let mut others_ns = 0;
     while simulation.step() == 1 {
         others_ns += 1_000;
@@ -347,15 +347,15 @@ fn a_look_ahead_is_charged_to_the_tenant_of_its_task() {
         let turn = queue.next().expect("there are always tasks");
         let before: Vec<i64> = queue.queues.iter().map(|queue| queue.credit_ns).collect();
         let mut expected = [0, 0];
-        let told = queue.prefetch_ahead(|task, is_last| {
+        let cost = queue.prefetch_ahead(|task, is_last| {
             let cost_ns = if is_last { 3 } else { 7 };
             expected[*task] += cost_ns as i64;
             (cost_ns, !is_last)
         });
-        for (lane, before) in queue.queues.iter().zip(&before) {
-            assert_eq!(before - lane.credit_ns, expected[lane.tenant as usize]);
+        for (queue, before) in queue.queues.iter().zip(&before) {
+            assert_eq!(before - queue.credit_ns, expected[queue.tenant as usize]);
         }
-        assert_eq!(told as i64, expected.iter().sum::<i64>());
+        assert_eq!(cost as i64, expected.iter().sum::<i64>());
         (charged[0], charged[1]) = (charged[0] + expected[0], charged[1] + expected[1]);
         queue.again(turn);
     }

@@ -37,8 +37,8 @@ pub(in crate::table) struct SpareBuckets(Vec<OwnedBucket>);
 impl SpareBuckets {
     /// Takes memory for one more; `false` when it is out.
     pub(in crate::table) fn add(&mut self) -> bool {
-        let place = slabs::allocate(BUCKET_BYTES).map(|place| OwnedBucket(place.cast()));
-        place.map(|place| self.0.push(place)).is_some()
+        let bucket = slabs::allocate(BUCKET_BYTES).map(|bucket| OwnedBucket(bucket.cast()));
+        bucket.map(|bucket| self.0.push(bucket)).is_some()
     }
 
     /// Returns how many are left.

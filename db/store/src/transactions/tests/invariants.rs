@@ -66,9 +66,9 @@ fn whoever_looks_finds_the_sum() {
             });
         }
         let mut participant = epochs.register();
-        let mut looks = 0;
-        while movers.load(Ordering::SeqCst) > 0 || looks == 0 {
-            looks += usize::from(sum_by_reads(&tables, &participant));
+        let mut reads = 0;
+        while movers.load(Ordering::SeqCst) > 0 || reads == 0 {
+            reads += usize::from(sum_by_reads(&tables, &participant));
             participant.quiescent();
         }
     });
@@ -99,7 +99,7 @@ fn a_snapshot_finds_the_sum_every_time() {
         put(&tables[0], &first, &[index as u8], &EACH.to_le_bytes());
     }
     drop(first);
-    let looks = deep(scaled(3_000, 10));
+    let reads = deep(scaled(3_000, 10));
     let lookers = AtomicUsize::new(1);
     std::thread::scope(|scope| {
         for seed in 10..12 {
@@ -115,7 +115,7 @@ fn a_snapshot_finds_the_sum_every_time() {
         let (mut participant, table) = (epochs.register(), &tables[0]);
         let keys: Vec<_> = (0..ACCOUNTS as u8).map(|key| [key]).collect();
         let keys: Vec<_> = keys.iter().map(|key| (table.hash(key), &key[..])).collect();
-        for _ in 0..looks {
+        for _ in 0..reads {
             let guard = participant.guard();
             let found = snapshot(&participant, &guard, table, &keys, 0);
             let sum: u64 = found.iter().flatten().map(|record| number(record.value())).sum();

@@ -84,22 +84,22 @@ fn what_is_committed_against_a_range_is_refused_when_a_row_has_come_gone_or_chan
     for backward in [false, true] {
         let span = KeyRange::new(b"b", b"y", backward);
         let mut seen = range_read(table, span, &read_all(&guard, table, span));
-        let holds =
+        let validate =
             |seen: &RangeRead<'_>| commit_with_ranges(&participant, &[], std::slice::from_ref(seen), &mut [], 0);
-        assert_eq!(holds(&seen), Ok(()));
+        assert_eq!(validate(&seen), Ok(()));
         let row = seen.rows.pop().expect("two rows");
-        assert_eq!(holds(&seen), Err(CommitError::Conflict), "a row more than was seen");
+        assert_eq!(validate(&seen), Err(CommitError::Conflict), "a row more than was seen");
         seen.rows.extend([row, (b"zz", 1)]);
-        assert_eq!(holds(&seen), Err(CommitError::Conflict), "a row less");
+        assert_eq!(validate(&seen), Err(CommitError::Conflict), "a row less");
         seen.rows.pop();
         seen.rows.reverse();
-        assert_eq!(holds(&seen), Err(CommitError::Conflict), "in another order");
+        assert_eq!(validate(&seen), Err(CommitError::Conflict), "in another order");
         seen.rows.reverse();
         put(table, &participant, b"azzz", b"before it");
         put(table, &participant, b"y", b"at its end");
-        assert_eq!(holds(&seen), Ok(()));
+        assert_eq!(validate(&seen), Ok(()));
         put(table, &participant, b"m", b"changed");
-        assert_eq!(holds(&seen), Err(CommitError::Conflict), "a changed row");
+        assert_eq!(validate(&seen), Err(CommitError::Conflict), "a changed row");
     }
 }
 
@@ -167,8 +167,8 @@ fn a_snapshot_of_a_range_shows_both_records_of_a_commit_or_none() {
                 let number = random.below(100) as u8;
                 // Far from each other in the range.
                 let keys = [[0, number], [1, number]];
-                let comes = random.below(2) == 0;
-                let change = |key| if comes { writes(table, key, b"") } else { deletes(table, key) };
+                let inserts = random.below(2) == 0;
+                let change = |key| if inserts { writes(table, key, b"") } else { deletes(table, key) };
                 let mut changes = [change(&keys[0][..]), change(&keys[1][..])];
                 commit(&participant, &[], &mut changes, 0).expect("nobody else writes");
                 commits.fetch_add(1, Ordering::Release);
@@ -204,16 +204,16 @@ fn who_reads_a_change_does_not_wait_until_ranges_were_looked_at() {
         .collect::<Vec<_>>();
     let rows = records.iter().map(|(key, version)| (&key[..], *version)).collect();
     let ranges = [RangeRead { table: &tables[0], span: KeyRange::new(b"a", b"z", false), rows }];
-    let looked = std::sync::Arc::new(AtomicBool::new(false));
-    let (table, has_looked) = (std::sync::Arc::clone(&tables), std::sync::Arc::clone(&looked));
+    let read = std::sync::Arc::new(AtomicBool::new(false));
+    let (table, has_read) = (std::sync::Arc::clone(&tables), std::sync::Arc::clone(&read));
     pause::next_ranges(move || {
         let hash = table[0].hash(b"key");
         assert!(table[0].is_write_locked(hash), "nobody else writes it meanwhile");
         assert!(!table[0].is_commit_announced(hash), "but it can be read");
-        has_looked.store(true, Ordering::SeqCst);
+        has_read.store(true, Ordering::SeqCst);
     });
     let mut changes = [writes(&tables[0], b"key", b"2"), writes(&tables[0], b"other", b"2")];
     assert_eq!(commit_with_ranges(&participant, &[], &ranges, &mut changes, 0), Ok(()));
-    assert!(looked.load(Ordering::SeqCst));
+    assert!(read.load(Ordering::SeqCst));
     assert_eq!(get(&tables[0], &participant, b"key", 0).expect("it is there").0, b"2");
 }

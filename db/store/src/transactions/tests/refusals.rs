@@ -102,20 +102,20 @@ fn what_is_only_read_is_let_go_before_changes_are_made() {
     let other = other.expect("there are many stripes");
     let reads = [read(one, b"a", 0), read(one, &other, 0), read(two, b"b", 0)];
     let mut parts = TableLocks::of(&reads, &[], &changes, LockScope::Necessary);
-    parts.iter_mut().for_each(|part| part.held = Some(part.table.exclusive(&participant, part.stripes)));
+    parts.iter_mut().for_each(|part| part.locked = Some(part.table.exclusive(&participant, part.stripes)));
     let written = || reads.map(|read| read.table.is_write_locked(read.hash));
     assert_eq!(written(), [true; 3]);
     parts.iter_mut().for_each(TableLocks::unlock_unchanged);
     assert_eq!(written(), [true, false, false]);
-    let beside = |read: &KeyRead<'_>| parts.iter().any(|part| part.keeps_read_locked(read));
+    let beside = |read: &KeyRead<'_>| parts.iter().any(|part| part.locks_read(read));
     assert_eq!(
         reads.each_ref().map(beside),
         [true, false, false],
         "then a change is announced, though it is the only one"
     );
-    let held = parts.iter_mut().find_map(|part| part.held.as_mut()).expect("one table is changed");
-    let prepared = held.prepare(&changes).expect("there is room");
-    held.install(prepared, &changes, 0);
+    let locked = parts.iter_mut().find_map(|part| part.locked.as_mut()).expect("one table is changed");
+    let prepared = locked.prepare(&changes).expect("there is room");
+    locked.install(prepared, &changes, 0);
     drop(parts);
     assert_eq!(get(one, &participant, b"a", 0).expect("it was made").0, b"1");
 }
@@ -129,14 +129,14 @@ fn room_is_given_back_when_it_is_certain() {
     let (before, changes) = (table.stats().bytes, [writes(table, b"a", b"short")]);
     let mut stripes = StripeSet::default();
     stripes.add(changes[0].hash);
-    let mut held = table.exclusive(&participant, stripes);
-    let prepared = held.prepare(&changes).expect("it shrinks");
+    let mut locked = table.exclusive(&participant, stripes);
+    let prepared = locked.prepare(&changes).expect("it shrinks");
     assert_eq!(table.stats().bytes, before, "others might take it, and the commit still be refused by another table");
-    held.abandon(prepared);
+    locked.abandon(prepared);
     assert_eq!(table.stats().bytes, before);
-    let prepared = held.prepare(&changes).expect("it shrinks");
-    held.install(prepared, &changes, 0);
-    drop(held);
+    let prepared = locked.prepare(&changes).expect("it shrinks");
+    locked.install(prepared, &changes, 0);
+    drop(locked);
     assert!(table.stats().bytes < before - 2900);
     assert_eq!(commit(&participant, &[], &mut [deletes(table, b"a")], 0), Ok(()));
     assert_eq!(table.stats().bytes, 0, "accounted for to the byte");

@@ -64,14 +64,14 @@ fn a_change_beside_what_stays_locked_is_made_by_itself() {
     let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
     let (participant, tables) = (epochs.register(), Arc::new(tables));
     let version = put(&tables[0], &participant, b"key", b"1");
-    let looked = Arc::new(AtomicBool::new(false));
-    let (table, has_looked) = (Arc::clone(&tables), Arc::clone(&looked));
+    let was_read = Arc::new(AtomicBool::new(false));
+    let (table, has_read) = (Arc::clone(&tables), Arc::clone(&was_read));
     pause::next(move || {
         assert!(!table[0].is_commit_announced(table[0].hash(b"key")), "a change alone costs its readers nothing");
         assert!(table[0].is_write_locked(table[0].hash(b"key")), "nobody else writes it meanwhile");
-        has_looked.store(true, Ordering::SeqCst);
+        has_read.store(true, Ordering::SeqCst);
     });
     let reads = [read(&tables[0], b"key", version)];
     assert_eq!(commit(&participant, &reads, &mut [writes(&tables[0], b"key", b"2")], 0), Ok(()));
-    assert!(looked.load(Ordering::SeqCst));
+    assert!(was_read.load(Ordering::SeqCst));
 }

@@ -43,7 +43,7 @@ impl World {
     }
 
     /// One range of a message.
-    fn ask(&self, ranges: &RangeWork, operation: &Operation<'_>) -> Answered {
+    fn run_one(&self, ranges: &RangeWork, operation: &Operation<'_>) -> Answered {
         let counters = self.metrics.worker(0).expect("a worker");
         let context =
             OperationContext { participant: &self.participant, now_ms: NOW_MS, counters, ranges, packet: None };
@@ -77,15 +77,19 @@ fn the_ranges_of_one_message_look_at_so_many_keys_together_however_many_have_exp
         (0..expired).for_each(|number| world.put(&number.to_be_bytes(), b"", 1));
         let ranges = RangeWork::new();
         for number in 0..MAX_OPERATIONS {
-            let answered = world.ask(&ranges, &Operation::range(1, b"", b"", 1, backward));
+            let answered = world.run_one(&ranges, &Operation::range(1, b"", b"", 1, backward));
             // No record, but there may be more: the answer has the position, which is further on.
             assert!(answered.found == 0 && answered.on.is_some_and(|on| on.len() == 4), "range {number}");
         }
-        let looks = ranges.scan_budget.get().keys();
+        let keys = ranges.scan_budget.get().keys();
         let most = RANGE_KEYS_PER_MESSAGE + RANGE_KEYS_PER_CALL + MAX_OPERATIONS * RANGE_MIN_KEYS;
-        assert!((RANGE_KEYS_PER_MESSAGE..=most).contains(&looks), "{looks} looks");
+        assert!((RANGE_KEYS_PER_MESSAGE..=most).contains(&keys), "{keys} looks");
         // Admission has counted each range as the records that it may return, and each has one more look.
-        assert!(looks - ranges.owed() as usize <= 2 * MAX_OPERATIONS, "{looks} looks, {} billed", ranges.owed());
+        assert!(
+            keys - ranges.deferred_requests() as usize <= 2 * MAX_OPERATIONS,
+            "{keys} looks, {} billed",
+            ranges.deferred_requests()
+        );
     }
 }
 
@@ -101,8 +105,8 @@ fn who_asks_on_in_one_message_or_in_several_comes_to_the_end_of_what_has_expired
         world.put(if backward { b"\0" } else { b"\xff" }, b"there", 0);
         let (mut from, mut to, mut ranges, mut answers) = (Vec::new(), Vec::new(), RangeWork::new(), 0);
         loop {
-            let asked = at_once(Operation::range(1, &from, &to, 10, backward), snapshot);
-            let answered = world.ask(&ranges, &asked);
+            let operation = at_once(Operation::range(1, &from, &to, 10, backward), snapshot);
+            let answered = world.run_one(&ranges, &operation);
             answers += 1;
             let Some(on) = answered.on else {
                 assert_eq!(answered.found, 1);
@@ -133,14 +137,17 @@ fn the_ranges_of_one_message_go_through_so_many_bytes_of_keys_together() {
     }
     let ranges = RangeWork::new();
     for _ in 0..RANGES {
-        let answered = world.ask(&ranges, &Operation::range(1, b"", b"", 1, false));
+        let answered = world.run_one(&ranges, &Operation::range(1, b"", b"", 1, false));
         assert!(answered.found == 0 && answered.on.is_some_and(|on| on.len() == KEY));
     }
     // One key more than are counted for the message, and one for each further range.
     let most = RANGE_KEY_BYTES_PER_MESSAGE + RANGE_CALL_KEY_BYTES + RANGES * KEY;
-    let (requests, owed) = (ranges.scan_budget.get().requests(), ranges.owed() as usize);
+    let (requests, deferred_requests) = (ranges.scan_budget.get().requests(), ranges.deferred_requests() as usize);
     assert!(requests <= RANGES * 3 + most / RANGE_KEY_BYTES_PER_REQUEST, "{requests}");
-    assert!(owed + 2 * RANGES >= requests && owed * RANGE_KEY_BYTES_PER_REQUEST >= RANGE_KEY_BYTES_PER_MESSAGE);
+    assert!(
+        deferred_requests + 2 * RANGES >= requests
+            && deferred_requests * RANGE_KEY_BYTES_PER_REQUEST >= RANGE_KEY_BYTES_PER_MESSAGE
+    );
 }
 
 #[test]
@@ -152,12 +159,12 @@ fn ranges_that_each_meet_a_long_key_have_an_end_in_one_message() {
     }
     world.put(b"\xff", b"v", 0);
     let ranges = RangeWork::new();
-    let ask = |from: &[u8]| world.ask(&ranges, &Operation::range(1, from, b"", 1, false)).status;
-    let statuses: Vec<_> = (0..MAX_OPERATIONS).map(|_| ask(b"")).collect();
+    let run_one = |from: &[u8]| world.run_one(&ranges, &Operation::range(1, from, b"", 1, false)).status;
+    let statuses: Vec<_> = (0..MAX_OPERATIONS).map(|_| run_one(b"")).collect();
     let answered = statuses.iter().take_while(|status| **status == RpcStatus::Ok).count();
     assert!(answered >= RANGE_KEY_BYTES_BEYOND / KEY, "{answered} ranges");
     assert!(statuses[answered..].iter().all(|status| *status == RpcStatus::TooLarge) && answered < 32, "{answered}");
-    assert_eq!(ask(b"\xff"), RpcStatus::TooLarge, "whatever it would meet");
+    assert_eq!(run_one(b"\xff"), RpcStatus::TooLarge, "whatever it would meet");
     let most = RANGE_KEY_BYTES_PER_MESSAGE + RANGE_KEY_BYTES_BEYOND + 2 * RANGE_CALL_KEY_BYTES;
     assert!(ranges.scan_budget.get().requests() <= 2_100 + most / RANGE_KEY_BYTES_PER_REQUEST);
 }
@@ -168,10 +175,14 @@ fn a_range_over_live_records_owes_no_more_than_for_the_bytes_of_its_keys() {
     (0..2_000_u32).for_each(|number| world.put(&number.to_be_bytes(), b"v", 0));
     let ranges = RangeWork::new();
     for (limit, snapshot) in [(900, false), (80, true), (10, false), (10, true)] {
-        let answered = world.ask(&ranges, &at_once(Operation::range(1, b"", b"", limit, false), snapshot));
+        let answered = world.run_one(&ranges, &at_once(Operation::range(1, b"", b"", limit, false), snapshot));
         assert_eq!((answered.status, answered.found), (RpcStatus::Ok, limit as usize));
     }
-    assert!(ranges.owed() as usize <= 1_004 * 4 / RANGE_KEY_BYTES_PER_REQUEST, "{}", ranges.owed());
+    assert!(
+        ranges.deferred_requests() as usize <= 1_004 * 4 / RANGE_KEY_BYTES_PER_REQUEST,
+        "{}",
+        ranges.deferred_requests()
+    );
 }
 
 #[test]
@@ -183,10 +194,10 @@ fn a_range_whose_first_record_does_not_fit_is_refused_and_no_other() {
     let context =
         OperationContext { participant: &world.participant, now_ms: NOW_MS, counters, ranges: &ranges, packet: None };
     for snapshot in [false, true] {
-        let asked = at_once(Operation::range(1, b"", b"", 10, false), snapshot);
+        let operation = at_once(Operation::range(1, b"", b"", 10, false), snapshot);
         let mut response = vec![0; 200 << 10];
-        assert_eq!(run(&context, &world.table, &asked, &mut response), RpcStatus::TooLarge);
-        let elsewhere = Operation { key: b"l", ..asked };
+        assert_eq!(run(&context, &world.table, &operation, &mut response), RpcStatus::TooLarge);
+        let elsewhere = Operation { key: b"l", ..operation };
         assert_eq!(run(&context, &world.table, &elsewhere, &mut response), RpcStatus::Ok);
     }
 }

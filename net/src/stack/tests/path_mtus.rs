@@ -97,7 +97,7 @@ fn a_routers_word_about_a_packet_of_ours_lowers_what_its_peer_is_sent_for_some_t
         for other in others.chain([PeerAddr::new(ip("10.0.0.3"), 7000), PeerAddr::new(ip("fd00::3"), 7000)]) {
             assert!(outbox.most(other) > 8900, "only what was told of");
         }
-        assert_eq!(one.stack_counters().too_big_heard, 2);
+        assert_eq!(one.stack_counters().too_big_received, 2);
         time.pass(REDUCED_PATH_LIFETIME_US - 1);
         assert_eq!(outbox.most(peer), 1300 - headers);
         time.pass(1);
@@ -152,7 +152,7 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
             }
             assert_eq!(one.stack_counters().total_dropped(), before + 1, "number {number}");
         }
-        assert_eq!(one.stack_counters().too_big_heard, 0);
+        assert_eq!(one.stack_counters().too_big_received, 0);
         // The smallest MTU, and a router that does not report one, as very old ones.
         router.send_raw(&good(0));
         nothing(&mut one);
@@ -164,18 +164,18 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
 fn such_words_are_heard_at_a_bounded_rate_and_each_packet_is_worth_one() {
     let World { mut one, mut two, router, time } = world();
     let (peer, mut known) = (peers()[0], 4000);
-    for heard in [REDUCED_PATHS_PER_S, 2 * REDUCED_PATHS_PER_S] {
+    for learned in [REDUCED_PATHS_PER_S, 2 * REDUCED_PATHS_PER_S] {
         for _ in 0..REDUCED_PATHS_PER_S + 2 {
             send(&mut one, peer, &vec![1; known - IPV4_HEADER_LEN - UDP_HEADER_LEN]);
             settle(&mut [&mut one, &mut two]);
-            let before = one.stack_counters().too_big_heard;
-            for told in [known - 10, known - 10, known - 20] {
-                router.send_raw(&too_big(true, told as u32, &quote(own(peer), peer, known)));
+            let before = one.stack_counters().too_big_received;
+            for mtu in [known - 10, known - 10, known - 20] {
+                router.send_raw(&too_big(true, mtu as u32, &quote(own(peer), peer, known)));
             }
             nothing(&mut one);
-            known -= 10 * (one.stack_counters().too_big_heard - before) as usize;
+            known -= 10 * (one.stack_counters().too_big_received - before) as usize;
         }
-        assert_eq!(one.stack_counters().too_big_heard, heard);
+        assert_eq!(one.stack_counters().too_big_received, learned);
         time.pass(1_000_000);
     }
     assert_eq!(one.outbox().most(peer), known - IPV4_HEADER_LEN - UDP_HEADER_LEN);
@@ -185,58 +185,58 @@ fn such_words_are_heard_at_a_bounded_rate_and_each_packet_is_worth_one() {
 
 #[test]
 fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
-    let (ways, time) = (ReducedMtuTable::new(), Time::new());
+    let (path_mtus, time) = (ReducedMtuTable::new(), Time::new());
     let victim = ip("192.0.2.1");
-    ways.reduce(time.now_us(), victim, 1400);
+    path_mtus.reduce(time.now_us(), victim, 1400);
     // Except for a network in the same group, which no sender can choose.
     let mut others = (0..100).map(|number| IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (number << 64))));
-    let network = others.find(|network| ways.group(*network) != ways.group(victim)).unwrap();
+    let network = others.find(|network| path_mtus.group(*network) != path_mtus.group(victim)).unwrap();
     let IpAddr::V6(network) = network else { unreachable!() };
     for number in 0..3 * REDUCED_PATHS as u128 {
         time.pass(1);
-        ways.reduce(time.now_us(), IpAddr::from(std::net::Ipv6Addr::from(network.to_bits() + number)), 1400);
+        path_mtus.reduce(time.now_us(), IpAddr::from(std::net::Ipv6Addr::from(network.to_bits() + number)), 1400);
     }
-    assert_eq!(ways.most(time.now_us(), victim), Some(1400));
-    assert_eq!(ways.len(), REDUCED_PATHS);
+    assert_eq!(path_mtus.most(time.now_us(), victim), Some(1400));
+    assert_eq!(path_mtus.len(), REDUCED_PATHS);
 }
 
 #[test]
 fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first() {
-    let (ways, time) = (ReducedMtuTable::new(), Time::new());
+    let (path_mtus, time) = (ReducedMtuTable::new(), Time::new());
     // Addresses of one network share their group's slots.
     let host = |number: u128| IpAddr::from(std::net::Ipv6Addr::from((0xFD00_u128 << 112) + number));
     for number in 0..3 * REDUCED_PATHS as u128 {
         time.pass(1);
-        ways.reduce(time.now_us(), host(number), 1400);
-        assert!(ways.len() <= REDUCED_PATHS);
-        assert_eq!(ways.most(time.now_us(), host(number)), Some(1400));
+        path_mtus.reduce(time.now_us(), host(number), 1400);
+        assert!(path_mtus.len() <= REDUCED_PATHS);
+        assert_eq!(path_mtus.most(time.now_us(), host(number)), Some(1400));
     }
-    assert_eq!(ways.most(time.now_us(), host(0)), None);
-    assert_eq!(ways.most(time.now_us(), host(2 * REDUCED_PATHS as u128)), Some(1400));
+    assert_eq!(path_mtus.most(time.now_us(), host(0)), None);
+    assert_eq!(path_mtus.most(time.now_us(), host(2 * REDUCED_PATHS as u128)), Some(1400));
 }
 
 /// Answers to unauthenticated senders have no more bytes than these. A forger of senders knows what is sent to them,
 /// and can quote it.
 #[test]
 fn nothing_is_believed_of_what_a_forger_has_sent_to_others_and_a_peers_router_is_heard_all_the_same() {
-    let (ways, from) = (PathMtuCache::new(), PeerAddr::new(ip("10.0.0.1"), 7000));
+    let (path_mtus, from) = (PathMtuCache::new(), PeerAddr::new(ip("10.0.0.1"), 7000));
     let mut rates: Vec<_> = (0..REDUCED_PATH_GROUPS).map(|_| RateLimiter::default()).collect();
     let limit = RateLimit::per_second(REDUCED_PATHS_PER_S);
-    let mut hear = |to: PeerAddr, len: usize, mtu: u16| {
-        ways.note(to, len);
-        ways.hear(1, &QuotedPacket { from, to, len }, mtu, |group| rates[group].admit(&limit, 1))
+    let mut learn = |to: PeerAddr, len: usize, mtu: u16| {
+        path_mtus.note(to, len);
+        path_mtus.learn(1, &QuotedPacket { from, to, len }, mtu, |group| rates[group].admit(&limit, 1))
     };
     for number in 0..100_000_u32 {
         let v4 = PeerAddr::new(IpAddr::from(std::net::Ipv4Addr::from(0x0B00_0000 + (number << 8))), 7000);
-        assert_eq!(hear(v4, MIN_PATH_DATAGRAM + IPV4_HEADER_LEN + UDP_HEADER_LEN, 500), Err(FrameDropReason::Ignored));
+        assert_eq!(learn(v4, MIN_PATH_DATAGRAM + IPV4_HEADER_LEN + UDP_HEADER_LEN, 500), Err(FrameDropReason::Ignored));
         let v6 = PeerAddr::new(
             IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (u128::from(number) << 64))),
             7000,
         );
-        assert_eq!(hear(v6, MIN_PATH_DATAGRAM + IPV6_HEADER_LEN + UDP_HEADER_LEN, 500), Err(FrameDropReason::Ignored));
+        assert_eq!(learn(v6, MIN_PATH_DATAGRAM + IPV6_HEADER_LEN + UDP_HEADER_LEN, 500), Err(FrameDropReason::Ignored));
     }
     for peer in [PeerAddr::new(ip("192.0.2.1"), 7000), PeerAddr::new(ip("fd00::2"), 7000)] {
-        assert_eq!(hear(peer, 1500, 1400), Ok(()));
+        assert_eq!(learn(peer, 1500, 1400), Ok(()));
     }
 }
 

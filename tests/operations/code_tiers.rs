@@ -1,0 +1,129 @@
+//! Promise: the operator decides which code a tenant may have, while the server serves. Without code nothing is pushed or
+//! called, calls that run end on their library, and everything is there again when the tenant may. What a start cannot
+//! load is built again from the source that was kept. Runs the real binary.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::common::process::Server;
+use crate::common::{PATIENT, within_a_minute};
+use sandstorm_client::blocking::Client;
+use sandstorm_client::{Config, Error};
+use serde_json::Value;
+
+/// A server with a tenant `shop`, its table `t`, and `ext/get` and `ext/bad`.
+fn with_a_tenant(code: &str) -> Server {
+    let server = Server::start_as(&["--no-pin", "--workers", "2"]);
+    server.json(&format!("tenant create shop --code {code} --quota total_us=3000000"));
+    server.json("table create t");
+    server.json("put t k value");
+    for name in ["get", "bad"] {
+        let folder = crate::common::root().join("ext").join(name);
+        server.json(&format!("ext push {}", folder.display()));
+    }
+    server
+}
+
+/// Two clients of the tenant, with a new token.
+fn clients(server: &Server) -> [Client; 2] {
+    let tenant = server.json("tenant show shop")["id"].as_u64().unwrap() as u32;
+    let token = server.json("tenant token shop")["token"].as_str().unwrap().to_owned();
+    let config = Config::new(server.data.parse().unwrap(), tenant).token(token).deadline(PATIENT);
+    [(); 2].map(|()| Client::connect(config.clone()).unwrap())
+}
+
+fn failure(server: &Server, line: &str) -> String {
+    let output = server.output(line);
+    assert!(!output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn results(moved: &Value) -> Vec<(&str, &str)> {
+    let text = |one: &'_ Value, field: &str| one[field].as_str().unwrap().to_owned().leak();
+    let results = moved["rebuild"]["results"].as_array().unwrap().iter();
+    let mut found: Vec<(&str, &str)> = results.map(|one| (&*text(one, "extension"), &*text(one, "result"))).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn without_code_nothing_is_called_and_calls_that_run_end_on_their_library() {
+    let server = with_a_tenant("native");
+    let [client, runner] = clients(&server);
+    let table = server.json("table show t")["id"].as_u64().unwrap().to_le_bytes();
+    let args = |name: &[u8]| [&table[..], name].concat();
+    assert_eq!(&*client.invoke("get", &args(b"k")).unwrap(), b"value");
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| runner.invoke("bad", &args(b"loop")));
+        assert!(within_a_minute(|| server.json("tenant show shop")["running"] == 1));
+        let moved = server.json("tenant set shop --code none");
+        assert_eq!(results(&moved), [("bad", "suspended"), ("get", "suspended")], "{moved}");
+        match client.invoke("get", &args(b"k")) {
+            Err(Error::Suspended { text }) => {
+                assert!(text.contains("code policy is none") && text.contains("tenant set shop --code"), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(client.invoke("unheard-of", b""), Err(Error::Suspended { .. })), "whatever the name");
+        match runs.join().unwrap() {
+            Err(Error::Killed { cause, .. }) => assert_eq!(format!("{cause:?}"), "TotalBudget", "it ran to its end"),
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(&*client.get(u64::from_le_bytes(table), b"k").unwrap().unwrap().value, b"value", "records are served");
+    let refused = failure(&server, "ext push ../ext/get");
+    assert!(refused.contains("code policy of tenant \"shop\" is none") && refused.contains("hint: "), "{refused}");
+    assert!(failure(&server, "ext resume get").contains("code policy"), "not even the operator");
+    assert!(String::from_utf8(server.output("tenant list").stdout).unwrap().contains("none"));
+
+    let moved = server.json("tenant set shop --code native");
+    assert_eq!(results(&moved), [("bad", "unchanged"), ("get", "unchanged")], "{moved}");
+    assert_eq!(&*client.invoke("get", &args(b"k")).unwrap(), b"value");
+    let wrong = failure(&server, "tenant set shop --code wasm");
+    assert!(wrong.contains("write sandboxed, native or none"), "{wrong}");
+}
+
+#[test]
+fn a_policy_outlives_a_restart_and_what_was_loaded_comes_back_with_its_version() {
+    let server = with_a_tenant("native");
+    let folder = server.folder.clone();
+    server.json("ext push ../ext/get");
+    assert_eq!(server.json("tenant set shop --code none")["tenant"]["code"], "none");
+    drop(server);
+    let options = ["--data", "127.0.0.1:0", "--no-pin", "--workers", "2"];
+    let again = || {
+        let server = Server::start_in(None, folder.clone(), &options);
+        // The command line keeps tokens by the server's address, which is another now.
+        server.json("tenant token shop");
+        server
+    };
+    let server = again();
+    assert_eq!(server.json("tenant show shop")["code"], "none");
+    let refused = failure(&server, "invoke get table:t k");
+    assert!(refused.contains("code policy is none"), "{refused}");
+    let moved = server.json("tenant set shop --code native");
+    assert_eq!(results(&moved), [("bad", "rebuilt"), ("get", "rebuilt")], "{moved}");
+    let shown = server.json("ext show get");
+    assert_eq!((&shown["version"], &shown["tier"], &shown["source_kept"]), (&2.into(), &"native".into(), &true.into()));
+    server.json("table create u");
+    server.json("put t k value");
+    assert_eq!(server.json("invoke get table:t k --version 2")["text"], "value");
+    drop(server);
+
+    // As after an upgrade: the artifacts cannot be used any more.
+    let kept = |ends: &str| -> Vec<PathBuf> {
+        let files = fs::read_dir(folder.path().join("state/extensions")).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == ends)).collect()
+    };
+    assert_eq!((kept("artifact").len(), kept("source").len()), (2, 2));
+    for artifact in kept("artifact") {
+        fs::write(artifact, b"sandart\x01").unwrap();
+    }
+    let server = again();
+    assert!(within_a_minute(|| server.json("ext list").as_array().unwrap().len() == 2), "built again by itself");
+    assert_eq!(server.json("ext show get")["version"], 2);
+    server.json("put t k value");
+    assert_eq!(server.json("invoke get table:t k --version 2")["text"], "value");
+    let kills = server.json("kills").to_string();
+    assert!(kills.contains("older format") && kills.contains("built again from its source"), "{kills}");
+}
