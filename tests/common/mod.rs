@@ -102,7 +102,16 @@ pub fn library(name: &str) -> Arc<ExtensionLibrary> {
     let elf = compiled
         .entry(name.to_owned())
         .or_insert_with(|| compiled_source(&PushedSource::read(&root().join("ext").join(name)).expect("a source")));
-    ExtensionLibrary::load(elf, api_fingerprint()).expect("a library")
+    load_library(elf)
+}
+
+/// Loads a library as one of the tier of [`code`].
+fn load_library(elf: &[u8]) -> Arc<ExtensionLibrary> {
+    let loaded = match tier() {
+        CodeTier::Native => ExtensionLibrary::load(elf, api_fingerprint()),
+        CodeTier::Sandboxed => ExtensionLibrary::load_sandboxed(elf, api_fingerprint()),
+    };
+    loaded.expect("a library")
 }
 
 /// The library of an extension whose whole source is `text`.
@@ -110,7 +119,7 @@ pub fn library_of(name: &str, text: &str) -> Arc<ExtensionLibrary> {
     let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
     let file = SourceFile { path: "src/lib.rs".into(), text: text.into() };
     let elf = compiled_source(&PushedSource::new(&manifest, vec![file]).expect("a source"));
-    ExtensionLibrary::load(&elf, api_fingerprint()).expect("a library")
+    load_library(&elf)
 }
 
 /// The library of a source in the tier of [`code`].

@@ -16,6 +16,6 @@ pub type LibraryLoader = fn(&Artifact) -> Result<Arc<ExtensionLibrary>, LoadErro
 pub(super) fn load_library(artifact: &Artifact) -> Result<Arc<ExtensionLibrary>, LoadError> {
     match artifact.header.tier {
         CodeTier::Native => ExtensionLibrary::load(&artifact.elf, api_fingerprint()),
-        CodeTier::Sandboxed => Err(LoadError::Refused("this server loads none of the sandboxed tier".to_owned())),
+        CodeTier::Sandboxed => ExtensionLibrary::load_sandboxed(&artifact.elf, api_fingerprint()),
     }
 }
