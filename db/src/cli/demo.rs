@@ -10,10 +10,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use sandstorm_client::blocking::Client;
-use sandstorm_client::control::TableMode;
+use sandstorm_client::control::{TableMode, TenantPatch};
 use sandstorm_client::load::{Class, ClassReport, Data, Mix, Options, Pace, Report, TenantLoad, fill, run};
 use sandstorm_client::{Error, PutOptions};
 use sandstorm_dialects::{PortService, Protocol};
+use sandstorm_net::CodePolicy;
 use sandstorm_server::workers::{ListenerConfig, PortAddress};
 
 use machine_activity::observe_machine;
@@ -21,6 +22,7 @@ use rounds::{MeasuredRound, remark, render_rounds};
 
 use super::local_server::{AGGREGATE, BAD, ExampleExtension, LocalServer, LocalTenant, TOTAL};
 use super::output::{CliError, OutputPrinter};
+use super::rebuild;
 
 /// Numbers that the call by hand sums up.
 const NUMBERS: u64 = 100;
@@ -39,7 +41,10 @@ const RUNAWAYS_PER_S: f64 = 20.0;
 
 pub(super) fn demo(out: &OutputPrinter) -> Result<(), CliError> {
     out.line("# A server that two tenants share, in this process, on loopback.")?;
-    let server = LocalServer::start_as(|overrides| overrides.listen = vec![redis_port()])?;
+    let server = LocalServer::start_as(|overrides| {
+        overrides.listen = vec![redis_port()];
+        overrides.code = Some(CodePolicy::Sandboxed);
+    })?;
     out.line(&format!("sandstorm {}: {}\n", env!("CARGO_PKG_VERSION"), server.line()))?;
     let alice = server.tenant("alice", "numbers", TableMode::Store)?;
     let mallory = server.tenant("mallory", "things", TableMode::Store)?;
@@ -65,7 +70,11 @@ pub(super) fn demo(out: &OutputPrinter) -> Result<(), CliError> {
     out.line(&format!(
         "\n# Alice's calls, alone and beside Mallory's code that runs away again and again, by turns: medians of {ROUNDS} rounds."
     ))?;
-    figures(&measure(&server, &alice, &mallory)?, out)?;
+    let measured = measure(&server, &alice, &mallory)?;
+    figures(&measured, out)?;
+
+    out.line("\n# So far all code was sandboxed. The operator trusts Alice, so hers moves to the native tier while it serves.")?;
+    native(&server, &alice, &measured, out)?;
     drop(client);
     drop(server);
     out.line("\nstopped")
@@ -207,6 +216,33 @@ fn measure(server: &LocalServer, alice: &LocalTenant, mallory: &LocalTenant) -> 
         }
     }
     Ok(measured)
+}
+
+/// Moves Alice's extensions to the native tier and measures her calls again.
+fn native(
+    server: &LocalServer,
+    alice: &LocalTenant,
+    sandboxed: &RunawayMeasurement,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
+    let begun = Instant::now();
+    let patch = TenantPatch { code: Some(CodePolicy::Native), ..TenantPatch::default() };
+    let changed = server.control().change_tenant("alice", &patch)?;
+    if let Some(id) = changed.rebuild {
+        rebuild::wait(server.control(), id)?;
+    }
+    out.line("$ sandstorm tenant set alice --code native")?;
+    out.line(&format!("compiled, signed and loaded for the native tier in {} ms", begun.elapsed().as_millis()))?;
+    let calls =
+        TenantLoad::new("alice", server.client(alice), Data::new(alice.table, RECORDS), Mix::only(Class::Aggregate));
+    let options = Options { duration: MEASURE, warm_up: WARM_UP, ..Options::new(vec![calls]) };
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let (report, machine) = observe_machine(|| run(&options, &mut |_| {}));
+        rounds.push(MeasuredRound { row: row(&report?, "alice", Class::Aggregate)?, machine });
+    }
+    out.line(&render_rounds("sandboxed", &sandboxed.alone))?;
+    out.line(&render_rounds("native", &rounds))
 }
 
 fn row(report: &Report, tenant: &str, class: Class) -> Result<ClassReport, CliError> {
