@@ -325,6 +325,16 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Takes the first bytes of the record window, before any record is copied there.
+    pub(super) fn reserve_records(&mut self, bytes: usize) -> io::Result<()> {
+        let more = self.record_growth(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        if more > 0 {
+            self.grow_records(more)?;
+        }
+        self.records_used += bytes;
+        Ok(())
+    }
+
     /// Copies bytes into the record window, where [`GuestMemory::has_record_bytes`] is true of them.
     #[inline]
     pub(super) fn copy_to_records(&mut self, bytes: &[u8]) -> GuestAddress {

@@ -140,6 +140,8 @@ pub(super) struct InvocationState {
     pub(super) guest_limit: GuestAddress,
     /// Bytes of memory of a module from elsewhere.
     pub(super) guest_module_bytes: u32,
+    /// Bytes that such a module's memory may have.
+    pub(super) guest_module_limit: u32,
     // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
@@ -230,6 +232,7 @@ impl InvocationHandle {
             guest_end: 0,
             guest_limit: 0,
             guest_module_bytes: 0,
+            guest_module_limit: 0,
             arena: GuardedMapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
             dirty_bytes: 0,
