@@ -101,10 +101,11 @@ impl InvocationState {
             return Err(BeginError::OverQuota);
         }
         let prepared = memory.prepare(view.tenant.serial, library.number(), module, parts.memory);
-        let put = prepared.and_then(|()| memory.reserve_records(parts.records)).map_err(BeginError::Memory).and_then(|()| {
-            let put = memory.write_bytes(parts.args as GuestAddress, args);
-            put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })
-        });
+        let put =
+            prepared.and_then(|()| memory.reserve_records(parts.records)).map_err(BeginError::Memory).and_then(|()| {
+                let put = memory.write_bytes(parts.args as GuestAddress, args);
+                put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })
+            });
         if let Err(error) = put {
             view.tenant.uncharge_memory(beyond);
             return Err(error);
