@@ -66,7 +66,7 @@ pub use manifest::{MANIFEST_FILE, Manifest, PushedSource, ROOT_FILE, SourceFile}
 pub use pipeline::InProcessBuilder;
 pub use process::{BuilderHandle, process_mode, run_process};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
-pub use rustc::{CompilerSearch, Rustc};
+pub use rustc::{CompilerSearch, MODULE_TARGET, Rustc};
 pub use sandbox::sandbox_exec;
 pub use sandboxed::{build_sandboxed, build_translation, build_uploaded_module};
 pub use scratch::ScratchDir;
