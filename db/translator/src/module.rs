@@ -65,7 +65,7 @@ pub(crate) struct ModuleFacts<'a> {
 impl<'a> ModuleFacts<'a> {
     /// Validates a module and collects its facts.
     pub(crate) fn read(wasm: &'a [u8]) -> Result<ModuleFacts<'a>, TranslateError> {
-        let mut facts = ModuleFacts::collect(wasm)?;
+        let facts = ModuleFacts::collect(wasm)?;
         facts.check_entries()?;
         Ok(facts)
     }
