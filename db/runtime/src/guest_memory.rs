@@ -254,13 +254,15 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Grants the module's memory up to `len` bytes, and no more than a little beyond.
+    /// Grants the module's memory up to `len` bytes, and little or nothing beyond.
     pub(super) fn set_memory_len(&mut self, len: usize) -> io::Result<()> {
         let len = len.next_multiple_of(PAGE_BYTES);
+        // Modules that were made elsewhere may rely on a fault behind their last page.
+        let slack = if self.is_ours { GUEST_SLACK_BYTES } else { 0 };
         if len > self.memory_len {
             self.grant(self.memory_len, len)?;
             self.memory_len = len;
-        } else if self.memory_len - len > GUEST_SLACK_BYTES {
+        } else if self.memory_len - len > slack {
             self.revoke(len, self.memory_len)?;
             self.memory_len = len;
         }
