@@ -13,6 +13,7 @@ mod builder_config;
 pub mod check;
 mod compile;
 mod confined_command;
+mod denied;
 mod diagnostic;
 mod embedded;
 #[cfg(test)]
@@ -50,6 +51,8 @@ pub use build_queue::{BuildPermit, BuildQueue, QueueRefusal, QueueTicket};
 pub use builder_config::BuilderConfig;
 pub use check::check;
 pub use compile::{BuiltLibrary, CompileJob, build_library, compile};
+pub use denied::shapes::{SHAPES, SyntaxShape};
+pub use denied::{DeniedPattern, is_checker_rule};
 pub use diagnostic::{Diagnostic, Severity};
 pub use embedded::{api_fingerprint, checker_fingerprint};
 pub use launcher::{CompilerLauncher, ConfinementOptions};

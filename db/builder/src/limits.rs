@@ -29,6 +29,13 @@ pub const RENDERED_BYTES: usize = 8 << 10;
 /// a megabyte of source makes some 10 MiB; more is refused.
 pub const MIR_BYTES: u64 = 128 << 20;
 
+/// Patterns that an operator denies at a time: each is for one hole, until there is a rule for it.
+pub const DENIED_PATTERNS: usize = 256;
+/// Bytes of one of them.
+pub const DENIED_BYTES: usize = 200;
+/// Tokens of one of them.
+pub const DENIED_TOKENS: usize = 64;
+
 /// Highest version of an extension: what JSON's numbers carry exactly. Versions grow by one with each push, so none is
 /// ever short of a successor.
 pub const MAX_VERSION: u64 = 1 << 53;

@@ -29,6 +29,11 @@ fn every_command_of_the_manual_parses() {
         "stop",
         "health --json",
         "serve --code native",
+        "ext revoke --rule match-guard",
+        "ext revoke --rule core::cell::Cell --then suspend",
+        "ext revoke --end match-guard",
+        "ext revoke --list",
+        "ext recheck --then suspend",
         "tenant create a --code sandboxed",
         "tenant set a --code none",
         "tenant create a --open --id 7 --home 0 --quota slice_us=500 --quota memory_bytes=1GiB",
@@ -114,6 +119,11 @@ fn what_makes_no_sense_is_refused() {
         "load --batch 300",
         "load --sizes etc --value-bytes 10",
         "builder --option",
+        "ext revoke",
+        "ext revoke --rule a --list",
+        "ext revoke --end a --then suspend",
+        "ext recheck --then ignore",
+        "tenant create a --code wasm",
     ] {
         assert!(cli(line).is_err(), "{line}");
     }
@@ -351,6 +361,7 @@ fn client_and_server_have_the_same_extensions() {
         tier: Some(CodeTier::Sandboxed),
         text: "t".into(),
     };
+    mirrors::<client::DeniedToNative>(server::DeniedPatternResponse { pattern: "p".into(), since_ms: Some(1) });
     mirrors::<client::RebuildStatus>(server::RebuildResponse {
         id: 1,
         reason: "r".into(),
@@ -413,6 +424,10 @@ fn the_server_takes_what_the_client_sends() {
     assert_eq!(grant.access, GrantAccess::ReadWrite);
     let file = client::ExtensionSourceFile { path: "src/lib.rs".into(), text: String::new() };
     takes::<server::PushRequest>(client::ExtensionSource { manifest: String::new(), files: vec![file] });
+    let then = client::NativeRemedy::Suspend;
+    let recheck: server::RecheckRequest = takes(client::RecheckSpec { rule: Some("r".into()), then });
+    assert_eq!((recheck.rule.as_deref(), recheck.then), (Some("r"), server::RecheckRemedy::Suspend));
+    takes::<server::RecheckRequest>(client::RecheckSpec::default());
     let all = client::Budget { slice_us: Some(1), total_us: Some(1), arena_bytes: Some(1), reply_bytes: Some(1) };
     takes::<server::ChangeBudgetRequest>(all);
 }
