@@ -114,8 +114,8 @@ impl Control {
         self.get(&format!("/v1/rebuilds/{id}"))
     }
 
-    /// Has all native code that is loaded checked again, perhaps with one more pattern that is denied. The answer is the
-    /// rebuild that does it, at its beginning.
+    /// Has all native code that is loaded checked again, perhaps with one more pattern that is denied. The answer is
+    /// the rebuild that does it, at its beginning.
     pub fn recheck(&self, recheck: &RecheckSpec) -> Result<RebuildStatus, ControlError> {
         self.post("/v1/recheck", recheck)
     }

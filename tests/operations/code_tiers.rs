@@ -1,6 +1,6 @@
-//! Promise: the operator decides which code a tenant may have, while the server serves. Without code nothing is pushed or
-//! called, calls that run end on their library, and everything is there again when the tenant may. What a start cannot
-//! load is built again from the source that was kept. Runs the real binary.
+//! Promise: the operator decides which code a tenant may have, while the server serves. Without code nothing is pushed
+//! or called, calls that run end on their library, and everything is there again when the tenant may. What a start
+//! cannot load is built again from the source that was kept. Runs the real binary.
 
 use std::fs;
 use std::path::PathBuf;

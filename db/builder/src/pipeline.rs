@@ -105,8 +105,8 @@ impl InProcessBuilder {
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
     }
 
-    /// Checks a source without compiling it: by the checker's rules, and for what is denied. What is checked of a source
-    /// of the sandboxed tier is part of its build.
+    /// Checks a source without compiling it: by the checker's rules, and for what is denied. What is checked of a
+    /// source of the sandboxed tier is part of its build.
     ///
     /// # Errors
     /// The errors of the source.
@@ -123,9 +123,9 @@ impl InProcessBuilder {
         }
     }
 
-    /// Compiles a checked source, unless it is one of this tenant's last builds for that tier. Builds of other tenants do not count:
-    /// the duration of a push must not reveal what they have pushed. Compiler, API and libraries stay the same for as
-    /// long as this process runs.
+    /// Compiles a checked source, unless it is one of this tenant's last builds for that tier. Builds of other tenants
+    /// do not count: the duration of a push must not reveal what they have pushed. Compiler, API and libraries stay the
+    /// same for as long as this process runs.
     fn library(&self, tenant: u32, source: &PushedSource, tier: CodeTier) -> Result<BuiltLibrary, BuildError> {
         let source_digest = source.digest();
         let known =

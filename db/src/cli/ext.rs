@@ -100,8 +100,8 @@ pub(super) struct FolderArg {
 #[group(skip)]
 #[command(group = ArgGroup::new("what").required(true).args(["rule", "end", "list"]))]
 pub(super) struct RevokeArgs {
-    /// A shape of syntax such as match-guard, an identifier, a path, or Rust tokens with $_ for one token and $* for any
-    /// number
+    /// A shape of syntax such as match-guard, an identifier, a path, or Rust tokens with $_ for one token and $* for
+    /// any number
     #[arg(long, value_name = "PATTERN")]
     rule: Option<String>,
     /// Deny this pattern no more; `sandstorm tenant set NAME --code native` brings back what was moved for it

@@ -353,6 +353,29 @@ fn client_and_server_have_the_same_extensions() {
         hint: Some("h".into()),
         diagnostics: vec![remark],
     });
+    let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
+    mirrors::<client::ServerStats>(server::StatResponse {
+        at_ms: 1,
+        counters: counters.clone(),
+        workers: vec![counters.clone()],
+        tenants: [("a".to_owned(), counters)].into(),
+    });
+    mirrors::<client::ServerHealth>(server::HealthResponse {
+        version: "1".into(),
+        data_address: "a".into(),
+        workers: 1,
+        uptime_s: 1,
+        builder: "ok".into(),
+        network: "n".into(),
+        warnings: vec!["w".into()],
+        changes: "kept".into(),
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_rebuilds() {
+    use sandstorm_client::control as client;
+    use sandstorm_control::admin::types as server;
     let rebuilt = server::RebuiltExtensionResponse {
         tenant: "a".into(),
         extension: "x".into(),
@@ -370,23 +393,6 @@ fn client_and_server_have_the_same_extensions() {
         waiting: 1,
         results: vec![rebuilt],
         unlisted: 1,
-    });
-    let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
-    mirrors::<client::ServerStats>(server::StatResponse {
-        at_ms: 1,
-        counters: counters.clone(),
-        workers: vec![counters.clone()],
-        tenants: [("a".to_owned(), counters)].into(),
-    });
-    mirrors::<client::ServerHealth>(server::HealthResponse {
-        version: "1".into(),
-        data_address: "a".into(),
-        workers: 1,
-        uptime_s: 1,
-        builder: "ok".into(),
-        network: "n".into(),
-        warnings: vec!["w".into()],
-        changes: "kept".into(),
     });
 }
 

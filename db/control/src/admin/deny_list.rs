@@ -119,8 +119,8 @@ impl DenyList {
         self.configured.iter().chain(file.revoked.iter().map(|one| &one.pattern)).cloned().collect()
     }
 
-    /// Loads native code that was checked for these patterns, unless others are denied by now: then `None`, and it has to
-    /// be checked again.
+    /// Loads native code that was checked for these patterns, unless others are denied by now: then `None`, and it has
+    /// to be checked again.
     pub(super) fn while_unchanged<T>(&self, checked: &[String], load: impl FnOnce() -> T) -> Option<T> {
         let _loading = self.loading.read();
         (self.all() == checked).then(load)

@@ -1,10 +1,10 @@
 //! Builds extensions again from their kept sources while they serve: for another tier, because a restart could not load
 //! their artifacts, or because they do not pass as native code any more.
 //!
-//! A rebuild works through extensions, one of a tenant at a time, in the tenant's turn among the pushes. The old version
-//! serves until the new one, of the same number, is loaded in its place. What cannot be built is suspended: it must not
-//! go on in a tier that its tenant's policy does not allow. Everything can be asked for again: what is as it has to be
-//! is left alone.
+//! A rebuild works through extensions, one of a tenant at a time, in the tenant's turn among the pushes. The old
+//! version serves until the new one, of the same number, is loaded in its place. What cannot be built is suspended: it
+//! must not go on in a tier that its tenant's policy does not allow. Everything can be asked for again: what is as it
+//! has to be is left alone.
 
 mod jobs;
 mod steps;
@@ -65,8 +65,8 @@ fn list_suspended(job: &JobHandle, view: &TenantView) {
     }
 }
 
-/// Builds what the start could not load from its artifact, if there is a builder and the source is kept. If other patterns
-/// are denied than before the restart, looks for them in all native code.
+/// Builds what the start could not load from its artifact, if there is a builder and the source is kept. If other
+/// patterns are denied than before the restart, looks for them in all native code.
 pub(super) fn after_start(control: &Arc<ControlState>) {
     let reason = "the restart left them out, or other patterns are denied than before it".to_owned();
     let is_checked = control.deny.is_checked();

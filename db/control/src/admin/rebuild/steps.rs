@@ -118,8 +118,8 @@ pub(super) fn suspend_after_panic(
 }
 
 impl RebuildStep<'_> {
-    /// Brings an extension to its tier again, and looks whether native code still passes. If it does not, it is confined
-    /// to the sandboxed tier, or suspended.
+    /// Brings an extension to its tier again, and looks whether native code still passes. If it does not, it is
+    /// confined to the sandboxed tier, or suspended.
     fn recheck(&self, tier: CodeTier, then: RecheckRemedy) -> Result<RebuiltExtensionResponse, StepFailure> {
         let why = match (self.bring_to(tier, true), then) {
             (Ok(result), _) => return Ok(self.response(result, tier, String::new())),
