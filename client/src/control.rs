@@ -114,6 +114,22 @@ impl Control {
         self.get(&format!("/v1/rebuilds/{id}"))
     }
 
+    /// Has all native code that is loaded checked again, perhaps with one more pattern that is denied. The answer is
+    /// the rebuild that does it, at its beginning.
+    pub fn recheck(&self, recheck: &RecheckSpec) -> Result<RebuildStatus, ControlError> {
+        self.post("/v1/recheck", recheck)
+    }
+
+    /// The patterns that are denied to native code.
+    pub fn denied(&self) -> Result<Vec<DeniedToNative>, ControlError> {
+        self.get("/v1/denied")
+    }
+
+    /// Denies a pattern to native code no more.
+    pub fn end_denied(&self, pattern: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/denied/{}", path_segment(pattern)))
+    }
+
     /// Deletes a tenant with all that it has.
     pub fn delete_tenant(&self, tenant: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}", path_segment(tenant)))

@@ -1,6 +1,6 @@
-//! Promise: the operator decides which code a tenant may have, while the server serves. Without code nothing is pushed or
-//! called, calls that run end on their library, and everything is there again when the tenant may. What a start cannot
-//! load is built again from the source that was kept. Runs the real binary.
+//! Promise: the operator decides which code a tenant may have, while the server serves. Without code nothing is pushed
+//! or called, calls that run end on their library, and everything is there again when the tenant may. What a start
+//! cannot load is built again from the source that was kept. Runs the real binary.
 
 use std::fs;
 use std::path::PathBuf;
@@ -126,4 +126,56 @@ fn a_policy_outlives_a_restart_and_what_was_loaded_comes_back_with_its_version()
     assert_eq!(server.json("invoke get table:t k --version 2")["text"], "value");
     let kills = server.json("kills").to_string();
     assert!(kills.contains("older format") && kills.contains("built again from its source"), "{kills}");
+}
+
+/// Writes an extension that answers with its version, and has this line.
+fn extension(server: &Server, name: &str, line: &str) -> String {
+    let folder = server.folder.path().join(name);
+    fs::create_dir_all(folder.join("src")).unwrap();
+    fs::write(folder.join("extension.toml"), format!("name = \"{name}\"\n")).unwrap();
+    let text = format!(
+        "#![no_std]\nuse sandstorm_api::prelude::*;\n\
+         pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {{\n    {line}\n    db.reply(args)\n}}\n"
+    );
+    fs::write(folder.join("src/lib.rs"), text).unwrap();
+    folder.display().to_string()
+}
+
+#[test]
+fn what_the_operator_denies_is_found_in_what_is_loaded_and_in_what_is_pushed() {
+    let server = Server::start_as(&["--no-pin", "--workers", "1"]);
+    server.json("tenant create shop --code native");
+    let guarded = "let _n = match args { [a, ..] if *a > 1 => 1, _ => 2 };";
+    for (name, line) in [("plain", ""), ("guarded", guarded), ("other", guarded)] {
+        server.json(&format!("ext push {}", extension(&server, name, line)));
+    }
+    let found = |ended: &Value, name: &str| {
+        let results = ended["results"].as_array().unwrap();
+        let one = results.iter().find(|one| one["extension"] == name).unwrap_or_else(|| panic!("{name}: {ended}"));
+        (one["result"].as_str().unwrap().to_owned(), one["text"].as_str().unwrap().to_owned())
+    };
+    let suspended = server.json("ext revoke --rule match-guard --then suspend");
+    assert_eq!(found(&suspended, "plain"), ("unchanged".to_owned(), String::new()), "{suspended}");
+    for name in ["guarded", "other"] {
+        let (result, why) = found(&suspended, name);
+        assert_eq!(result, "suspended");
+        assert!(why.contains("src/lib.rs:4:27: ") && why.contains("`match-guard`"), "{why}");
+        assert!(failure(&server, &format!("invoke {name} x")).contains("denies `match-guard`"));
+    }
+    assert_eq!(server.json("invoke plain x")["text"], "x");
+    assert!(
+        failure(&server, &format!("ext push {}", server.folder.path().join("other").display())).contains("[denied]")
+    );
+    server.json(&format!("ext push {}", extension(&server, "other", "")));
+    assert_eq!(server.json("invoke other x")["text"], "x", "a version without it is called");
+
+    let listed = String::from_utf8(server.output("ext revoke --list").stdout).unwrap();
+    assert!(listed.contains("match-guard"), "{listed}");
+    server.json("ext revoke --end match-guard");
+    assert_eq!(found(&server.json("ext recheck"), "guarded").0, "unchanged");
+    assert_eq!(server.json("invoke guarded x")["text"], "x", "it passes, and is called again");
+    let wrong = failure(&server, "ext revoke --rule match-gard");
+    assert!(wrong.contains("there is no shape of that name") && wrong.contains("hint: name a shape"), "{wrong}");
+    let text = String::from_utf8(server.output("ext revoke --rule peekable").stdout).unwrap();
+    assert!(text.contains("peekable is denied to native code") && text.contains("3 unchanged"), "{text}");
 }

@@ -131,6 +131,39 @@ pub struct RebuildStatus {
     pub unlisted: u64,
 }
 
+/// `POST /v1/recheck`: native code that is loaded is checked again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecheckSpec {
+    /// A pattern that is denied to native code from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What becomes of what does not pass.
+    pub then: NativeRemedy,
+}
+
+/// What becomes of native extensions that do not pass any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NativeRemedy {
+    /// They are built for the sandboxed tier, and suspended if that fails.
+    #[default]
+    Sandbox,
+    /// They are suspended.
+    Suspend,
+}
+
+/// A pattern that is denied to native code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeniedToNative {
+    /// The pattern.
+    pub pattern: String,
+    /// Since when, in milliseconds since 1970; left out if the configuration denies it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+}
+
 /// What became of an extension in a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

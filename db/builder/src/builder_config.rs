@@ -21,6 +21,8 @@ pub struct BuilderConfig {
     pub allow_unsandboxed: bool,
     /// The program that runs as `PROGRAM builder …`; `None`: this one.
     pub program: Option<PathBuf>,
+    /// Patterns that native sources must not have, beside the checker's rules.
+    pub deny: Vec<String>,
     /// What one compilation may use.
     pub limits: CompileLimits,
     /// Compilations that may run at the same time.
@@ -37,6 +39,7 @@ impl Default for BuilderConfig {
             libraries: BTreeMap::new(),
             allow_unsandboxed: false,
             program: None,
+            deny: Vec::new(),
             limits: CompileLimits::default(),
             compilers: super::limits::default_compilers(),
             cores: Vec::new(),

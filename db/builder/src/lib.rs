@@ -15,6 +15,7 @@ pub mod check;
 mod compile;
 mod compiler_run;
 mod confined_command;
+mod denied;
 mod diagnostic;
 mod embedded;
 #[cfg(test)]
@@ -58,6 +59,8 @@ pub use builder_config::BuilderConfig;
 pub use check::check;
 pub use compile::{BuiltLibrary, build_library, compile};
 pub use compiler_run::CompileJob;
+pub use denied::shapes::{SHAPES, SyntaxShape};
+pub use denied::{DeniedPattern, is_checker_rule};
 pub use diagnostic::{Diagnostic, Severity};
 pub use embedded::{api_fingerprint, checker_fingerprint};
 pub use launcher::{CompilerLauncher, ConfinementOptions};

@@ -31,6 +31,12 @@ pub const MIR_BYTES: u64 = 128 << 20;
 
 /// Bytes of a module's stack, which begins at address 0 of its memory: as much as a native extension's.
 pub const MODULE_STACK_BYTES: u64 = 1 << 20;
+/// Patterns that an operator denies at a time: each is for one hole, until there is a rule for it.
+pub const DENIED_PATTERNS: usize = 256;
+/// Bytes of one of them.
+pub const DENIED_BYTES: usize = 200;
+/// Tokens of one of them.
+pub const DENIED_TOKENS: usize = 64;
 
 /// Highest version of an extension: what JSON's numbers carry exactly. Versions grow by one with each push, so none is
 /// ever short of a successor.

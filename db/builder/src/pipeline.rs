@@ -8,6 +8,7 @@ use sandstorm_net::CodeTier;
 
 use super::artifact::{Artifact, ArtifactHeader};
 use super::builder_config::BuilderConfig;
+use super::denied::check_denied;
 use super::protocol::BuildRequest;
 use super::signing_key::{BuilderKey, PublicKey, prepare_folder};
 use super::{
@@ -26,6 +27,7 @@ pub struct InProcessBuilder {
     toolchain: Toolchain,
     key: BuilderKey,
     job: CompileJob,
+    deny: Vec<String>,
     built: Mutex<VecDeque<RecentBuild>>,
 }
 
@@ -62,7 +64,7 @@ impl InProcessBuilder {
         let key = BuilderKey::open(&config.state)?;
         let launcher = CompilerLauncher::for_config(config, number, &toolchain)?;
         let job = CompileJob { launcher, limits: config.limits };
-        Ok(InProcessBuilder { toolchain, key, job, built: Mutex::default() })
+        Ok(InProcessBuilder { toolchain, key, job, deny: config.deny.clone(), built: Mutex::default() })
     }
 
     /// Checks, compiles and signs a source for that tier; also returns the compiler's warnings.
@@ -76,7 +78,8 @@ impl InProcessBuilder {
         source: &PushedSource,
         tier: CodeTier,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        self.answer(&BuildRequest { tenant, version, source: source.clone(), tier })
+        let (source, denied) = (source.clone(), Vec::new());
+        self.answer(&BuildRequest { tenant, version, source, tier, denied, check_only: false })
     }
 
     /// As [`InProcessBuilder::build`], for a request as servers send it.
@@ -84,10 +87,8 @@ impl InProcessBuilder {
     /// # Errors
     /// As for [`InProcessBuilder::build`].
     pub fn answer(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let BuildRequest { tenant, version, source, tier } = request;
-        source.validate()?;
-        let libraries = self.toolchain.crate_names(source)?;
-        check::check(source, &libraries, *tier)?;
+        let BuildRequest { tenant, version, source, tier, .. } = request;
+        self.check(request)?;
         let built = self.library(*tenant, source, *tier)?;
         let header = ArtifactHeader {
             tenant: *tenant,
@@ -104,9 +105,25 @@ impl InProcessBuilder {
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
     }
 
-    /// Compiles a checked source, unless it is one of this tenant's last builds for that tier. Builds of other tenants do not count:
-    /// the duration of a push must not reveal what they have pushed. Compiler, API and libraries stay the same for as
-    /// long as this process runs.
+    /// Checks a source without compiling it: by the checker's rules, and for what is denied.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        let source = &request.source;
+        source.validate()?;
+        let libraries = self.toolchain.crate_names(source)?;
+        check::check(source, &libraries, request.tier)?;
+        match request.tier {
+            // What is denied are shapes by which native code escapes.
+            CodeTier::Sandboxed => Ok(()),
+            CodeTier::Native => check_denied(source, &[&self.deny[..], &request.denied].concat()),
+        }
+    }
+
+    /// Compiles a checked source, unless it is one of this tenant's last builds for that tier. Builds of other tenants
+    /// do not count: the duration of a push must not reveal what they have pushed. Compiler, API and libraries stay the
+    /// same for as long as this process runs.
     fn library(&self, tenant: u32, source: &PushedSource, tier: CodeTier) -> Result<BuiltLibrary, BuildError> {
         let source_digest = source.digest();
         let known =

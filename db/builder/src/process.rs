@@ -74,10 +74,12 @@ fn serve(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
     };
     write_frame(out, &Ok::<BuilderHello, BuildError>(hello), &[])?;
     while let Some((request, _)) = read_frame::<BuildRequest>(input)? {
-        match builder.answer(&request) {
-            Ok((artifact, warnings)) => {
-                write_frame(out, &Ok::<BuildReply, BuildError>(BuildReply { warnings }), &artifact.encode())?;
-            }
+        let done = match request.check_only {
+            true => builder.check(&request).map(|()| (Vec::new(), Vec::new())),
+            false => builder.answer(&request).map(|(artifact, warnings)| (artifact.encode(), warnings)),
+        };
+        match done {
+            Ok((blob, warnings)) => write_frame(out, &Ok::<BuildReply, BuildError>(BuildReply { warnings }), &blob)?,
             Err(error) => write_frame(out, &Err::<BuildReply, BuildError>(error), &[])?,
         }
     }
@@ -216,7 +218,9 @@ impl BuilderHandle {
         source: &PushedSource,
         tier: CodeTier,
     ) -> Result<Artifact, BuildError> {
-        self.answer(&BuildRequest { tenant, version, source: source.clone(), tier }).map(|(artifact, _)| artifact)
+        let (source, denied) = (source.clone(), Vec::new());
+        let request = BuildRequest { tenant, version, source, tier, denied, check_only: false };
+        self.answer(&request).map(|(artifact, _)| artifact)
     }
 
     /// As [`BuilderHandle::build`], with the compiler's warnings.
@@ -224,13 +228,32 @@ impl BuilderHandle {
     /// # Errors
     /// As for [`BuilderHandle::build`].
     pub fn answer(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let mut process = self.take()?;
         // The wall limit covers all runs of the compiler together.
-        let asked = process.ask::<BuildReply>(request, self.config.limits.wall + CHECK_ALLOWANCE);
-        let read = asked.and_then(|(answer, blob)| {
-            let artifact = Artifact::decode(&blob).map_err(|error| protocol_error("reading the artifact", error))?;
+        self.ask(request, self.config.limits.wall + CHECK_ALLOWANCE, |answer, blob| {
+            let artifact = Artifact::decode(blob).map_err(|error| protocol_error("reading the artifact", error))?;
             Ok((artifact, answer.warnings))
-        });
+        })
+    }
+
+    /// Checks a source without compiling it.
+    ///
+    /// # Errors
+    /// As for [`BuilderHandle::build`].
+    pub fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        let request = BuildRequest { check_only: true, ..request.clone() };
+        self.ask(&request, CHECK_ALLOWANCE, |_, _| Ok(()))
+    }
+
+    /// Has a process answer a request. A process that fails is replaced.
+    fn ask<T>(
+        &self,
+        request: &BuildRequest,
+        timeout: Duration,
+        read: impl FnOnce(BuildReply, &[u8]) -> Result<T, BuildError>,
+    ) -> Result<T, BuildError> {
+        let mut process = self.take()?;
+        let asked = process.ask::<BuildReply>(request, timeout);
+        let read = asked.and_then(|(answer, blob)| read(answer, &blob));
         match &read {
             // The process is not trusted any more: it is ended now, and restarted when it is needed.
             Err(BuildError::Internal(_)) => {

@@ -30,6 +30,12 @@ pub struct BuildRequest {
     /// The tier to build for. Servers that do not name it have only the native one.
     #[serde(default = "native", skip_serializing_if = "is_native")]
     pub tier: CodeTier,
+    /// Patterns that a native source must not have, beside the checker's rules and the builder's own list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<String>,
+    /// Whether the source is only checked: no library comes back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check_only: bool,
 }
 
 fn native() -> CodeTier {
@@ -109,7 +115,8 @@ mod tests {
     fn request(tier: CodeTier) -> BuildRequest {
         let text = "#![no_std]".to_owned();
         let source = PushedSource::new("name = \"x\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text }]);
-        BuildRequest { tenant: 1, version: 2, source: source.expect("a source"), tier }
+        let source = source.expect("a source");
+        BuildRequest { tenant: 1, version: 2, source, tier, denied: Vec::new(), check_only: false }
     }
 
     #[test]
@@ -128,6 +135,9 @@ mod tests {
         sent["later"] = true.into();
         let refused = serde_json::from_value::<BuildRequest>(sent).err().expect("an unknown field").to_string();
         assert!(refused.contains("unknown field `later`"), "{refused}");
+        let more = BuildRequest { denied: vec!["dyn".to_owned()], check_only: true, ..request(CodeTier::Native) };
+        let sent = serde_json::to_value(more).expect("JSON");
+        assert_eq!((&sent["denied"][0], &sent["check_only"]), (&"dyn".into(), &true.into()), "it refuses these, too");
         let mut sent = serde_json::to_value(request(CodeTier::Sandboxed)).expect("JSON");
         sent["tier"] = "process".into();
         assert!(serde_json::from_value::<BuildRequest>(sent).is_err(), "an unknown tier");

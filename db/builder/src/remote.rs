@@ -130,13 +130,7 @@ impl RemoteBuilder {
     /// # Errors
     /// The builder's own; `Toolchain` when it cannot be reached or its answer is malformed.
     pub fn answer(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let mut body = Vec::new();
-        write_frame(&mut body, request, &[]).map_err(|error| self.broken(&error))?;
-        let request = self.agent.post(format!("{}/v1/build", self.url));
-        let request = request.header("authorization", format!("Bearer {}", self.token));
-        let request = request.config().timeout_global(Some(REMOTE_BUILD_TIMEOUT)).build();
-        let sent = request.content_type("application/octet-stream").send(&body[..]);
-        let (answer, blob) = self.read::<BuildReply>(sent)?;
+        let (answer, blob) = self.ask(request)?;
         let artifact = Artifact::decode(&blob).map_err(|error| self.broken(&error))?;
         if self.hello.lock().as_ref().is_none_or(|hello| hello.compiler != artifact.header.compiler) {
             // Its compiler has changed since the last hello.
@@ -144,6 +138,23 @@ impl RemoteBuilder {
             self.hello()?;
         }
         Ok((artifact, answer.warnings))
+    }
+
+    /// Sends the source to the builder, which checks it without compiling it.
+    ///
+    /// # Errors
+    /// As for [`RemoteBuilder::answer`].
+    pub fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        self.ask(&BuildRequest { check_only: true, ..request.clone() }).map(|_| ())
+    }
+
+    fn ask(&self, request: &BuildRequest) -> Result<(BuildReply, Vec<u8>), BuildError> {
+        let mut body = Vec::new();
+        write_frame(&mut body, request, &[]).map_err(|error| self.broken(&error))?;
+        let request = self.agent.post(format!("{}/v1/build", self.url));
+        let request = request.header("authorization", format!("Bearer {}", self.token));
+        let request = request.config().timeout_global(Some(REMOTE_BUILD_TIMEOUT)).build();
+        self.read(request.content_type("application/octet-stream").send(&body[..]))
     }
 
     /// Fingerprint and version of its compiler, if it has answered.

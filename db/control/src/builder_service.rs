@@ -218,10 +218,13 @@ async fn build(State(service): State<Arc<BuilderService>>, _: AuthorizedRequest,
     let Ok(turn) = place.turn().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     let built = tokio::task::spawn_blocking(move || {
         let _held = turn;
-        service.builder.answer(&request)
+        match request.check_only {
+            true => service.builder.check(&request).map(|()| (Vec::new(), Vec::new())),
+            false => service.builder.answer(&request).map(|(artifact, warnings)| (artifact.encode(), warnings)),
+        }
     });
     match built.await {
-        Ok(Ok((artifact, warnings))) => framed_response(&Ok(BuildReply { warnings }), &artifact.encode()),
+        Ok(Ok((blob, warnings))) => framed_response(&Ok(BuildReply { warnings }), &blob),
         Ok(Err(error)) => framed_response::<BuildReply>(&Err(error), &[]),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -330,6 +330,7 @@ impl ServerSettings {
             compilers: self.builder.compilers,
             cores: if self.pin { cpu_affinity::worker_free_cpus(self.workers).to_vec() } else { Vec::new() },
             program: None,
+            deny: self.builder.deny.clone(),
         }
     }
 

@@ -5,14 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use sandstorm_builder::offline::{TierAnswer, check_dir, new_extension, test_dir};
 use sandstorm_builder::{Artifact, BuildError, Diagnostic, MANIFEST_FILE, PushedSource};
-use sandstorm_client::control::{Budget, ExtensionSource, ExtensionSourceFile, ExtensionStatus, PushOutcome};
+use sandstorm_catalog::format_utc;
+use sandstorm_client::control::{
+    Budget, DeniedToNative, ExtensionSource, ExtensionSourceFile, ExtensionStatus, NativeRemedy, PushOutcome,
+    RecheckSpec,
+};
 use sandstorm_net::CodeTier;
 use serde_json::json;
 
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
+use super::rebuild;
 use super::session::CliSession;
 use super::tenant::size_argument;
 
@@ -67,6 +72,17 @@ pub(super) enum ExtCommand {
         /// Name of the extension
         name: String,
     },
+    /// Deny a shape of code to native extensions, and look for it in all that is loaded (with the operator's token)
+    ///
+    /// For the time between a new hole of the compiler and a rule against it: docs/security.md, \"The hour after a new
+    /// hole\".
+    Revoke(RevokeArgs),
+    /// Check again all native code that is loaded, and build what a restart left out (with the operator's token)
+    Recheck {
+        /// What becomes of what does not pass: sandbox (built for the sandboxed tier) or suspend
+        #[arg(long, value_name = "REMEDY", value_parser = remedy, default_value = "sandbox")]
+        then: NativeRemedy,
+    },
     /// Set what one call of an extension may use, in place of its tenant's quotas (with the operator's token)
     Budget(BudgetArgs),
 }
@@ -77,6 +93,36 @@ pub(super) struct FolderArg {
     /// Folder with extension.toml and src/
     #[arg(default_value = ".")]
     folder: PathBuf,
+}
+
+/// What to deny, or to deny no more.
+#[derive(Debug, Args)]
+#[group(skip)]
+#[command(group = ArgGroup::new("what").required(true).args(["rule", "end", "list"]))]
+pub(super) struct RevokeArgs {
+    /// A shape of syntax such as match-guard, an identifier, a path, or Rust tokens with $_ for one token and $* for
+    /// any number
+    #[arg(long, value_name = "PATTERN")]
+    rule: Option<String>,
+    /// Deny this pattern no more; `sandstorm tenant set NAME --code native` brings back what was moved for it
+    #[arg(long, value_name = "PATTERN")]
+    end: Option<String>,
+    /// List what is denied
+    #[arg(long)]
+    list: bool,
+    /// What becomes of what does not pass: sandbox (built for the sandboxed tier, while the old version serves) or
+    /// suspend (at once)
+    #[arg(long, value_name = "REMEDY", value_parser = remedy, default_value = "sandbox", conflicts_with_all = ["end", "list"])]
+    then: NativeRemedy,
+}
+
+/// Parses what becomes of code that does not pass.
+fn remedy(text: &str) -> Result<NativeRemedy, String> {
+    match text {
+        "sandbox" => Ok(NativeRemedy::Sandbox),
+        "suspend" => Ok(NativeRemedy::Suspend),
+        _ => Err("write sandbox or suspend".to_owned()),
+    }
 }
 
 /// A budget; what is left out is the tenant's.
@@ -134,6 +180,8 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
             session.control().resume(&tenant, &name)?;
             out.done(&format!("resumed {name}"))
         }
+        ExtCommand::Revoke(args) => revoke(&session(), args, out),
+        ExtCommand::Recheck { then } => recheck(&session(), None, then, out),
         ExtCommand::Budget(args) => {
             let session = session();
             let BudgetArgs { name, slice_us, total_us, arena_bytes, reply_bytes } = args;
@@ -144,6 +192,36 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
             out.done(&format!("{name} has {whose}"))
         }
     }
+}
+
+fn revoke(session: &CliSession, args: RevokeArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    match args {
+        RevokeArgs { rule: Some(rule), then, .. } => recheck(session, Some(rule), then, out),
+        RevokeArgs { end: Some(pattern), .. } => {
+            session.control().end_denied(&pattern)?;
+            out.done(&format!("{pattern} is no longer denied to native code"))
+        }
+        RevokeArgs { .. } => out.show(&session.control().denied()?, |denied| {
+            let since = |one: &DeniedToNative| match one.since_ms {
+                Some(since_ms) => format_utc(since_ms),
+                None => "the configuration".to_owned(),
+            };
+            let rows: Vec<_> = denied.iter().map(|one| vec![one.pattern.clone(), since(one)]).collect();
+            columns(&["DENIED", "SINCE (UTC)"], &rows)
+        }),
+    }
+}
+
+fn recheck(
+    session: &CliSession,
+    rule: Option<String>,
+    then: NativeRemedy,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
+    let control = session.control();
+    let begun = control.recheck(&RecheckSpec { rule, then })?;
+    let ended = rebuild::wait(control, begun.id)?;
+    out.show(&ended, |ended| format!("{}\n{}", ended.reason, rebuild::describe(ended)))
 }
 
 fn new(folder: &Path, name: Option<String>, out: &OutputPrinter) -> Result<(), CliError> {

@@ -143,7 +143,7 @@ enum CliCommand {
     Del(data::DelArgs),
     /// Add to the decimal number under a key, and print the sum
     Incr(data::IncrArgs),
-    /// Extensions: new, check, test, push, list, show, unload, suspend, resume, budget
+    /// Extensions: new, check, test, push, list, show, unload, suspend, resume, budget, revoke, recheck
     #[command(subcommand, arg_required_else_help = true)]
     Ext(ext::ExtCommand),
     /// Call an extension

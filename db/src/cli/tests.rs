@@ -29,6 +29,11 @@ fn every_command_of_the_manual_parses() {
         "stop",
         "health --json",
         "serve --code native",
+        "ext revoke --rule match-guard",
+        "ext revoke --rule core::cell::Cell --then suspend",
+        "ext revoke --end match-guard",
+        "ext revoke --list",
+        "ext recheck --then suspend",
         "tenant create a --code sandboxed",
         "tenant set a --code none",
         "tenant create a --open --id 7 --home 0 --quota slice_us=500 --quota memory_bytes=1GiB",
@@ -114,6 +119,11 @@ fn what_makes_no_sense_is_refused() {
         "load --batch 300",
         "load --sizes etc --value-bytes 10",
         "builder --option",
+        "ext revoke",
+        "ext revoke --rule a --list",
+        "ext revoke --end a --then suspend",
+        "ext recheck --then ignore",
+        "tenant create a --code wasm",
     ] {
         assert!(cli(line).is_err(), "{line}");
     }
@@ -343,23 +353,6 @@ fn client_and_server_have_the_same_extensions() {
         hint: Some("h".into()),
         diagnostics: vec![remark],
     });
-    let rebuilt = server::RebuiltExtensionResponse {
-        tenant: "a".into(),
-        extension: "x".into(),
-        version: 1,
-        result: server::RebuildResult::Suspended,
-        tier: Some(CodeTier::Sandboxed),
-        text: "t".into(),
-    };
-    mirrors::<client::RebuildStatus>(server::RebuildResponse {
-        id: 1,
-        reason: "r".into(),
-        started_at_ms: 1,
-        done: true,
-        waiting: 1,
-        results: vec![rebuilt],
-        unlisted: 1,
-    });
     let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
     mirrors::<client::ServerStats>(server::StatResponse {
         at_ms: 1,
@@ -376,6 +369,30 @@ fn client_and_server_have_the_same_extensions() {
         network: "n".into(),
         warnings: vec!["w".into()],
         changes: "kept".into(),
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_rebuilds() {
+    use sandstorm_client::control as client;
+    use sandstorm_control::admin::types as server;
+    let rebuilt = server::RebuiltExtensionResponse {
+        tenant: "a".into(),
+        extension: "x".into(),
+        version: 1,
+        result: server::RebuildResult::Suspended,
+        tier: Some(CodeTier::Sandboxed),
+        text: "t".into(),
+    };
+    mirrors::<client::DeniedToNative>(server::DeniedPatternResponse { pattern: "p".into(), since_ms: Some(1) });
+    mirrors::<client::RebuildStatus>(server::RebuildResponse {
+        id: 1,
+        reason: "r".into(),
+        started_at_ms: 1,
+        done: true,
+        waiting: 1,
+        results: vec![rebuilt],
+        unlisted: 1,
     });
 }
 
@@ -413,6 +430,10 @@ fn the_server_takes_what_the_client_sends() {
     assert_eq!(grant.access, GrantAccess::ReadWrite);
     let file = client::ExtensionSourceFile { path: "src/lib.rs".into(), text: String::new() };
     takes::<server::PushRequest>(client::ExtensionSource { manifest: String::new(), files: vec![file] });
+    let then = client::NativeRemedy::Suspend;
+    let recheck: server::RecheckRequest = takes(client::RecheckSpec { rule: Some("r".into()), then });
+    assert_eq!((recheck.rule.as_deref(), recheck.then), (Some("r"), server::RecheckRemedy::Suspend));
+    takes::<server::RecheckRequest>(client::RecheckSpec::default());
     let all = client::Budget { slice_us: Some(1), total_us: Some(1), arena_bytes: Some(1), reply_bytes: Some(1) };
     takes::<server::ChangeBudgetRequest>(all);
 }

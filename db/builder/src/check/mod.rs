@@ -72,7 +72,8 @@ pub(super) fn type_parameters(source: &PushedSource) -> Result<HashSet<String>, 
     with_a_deep_stack(collect)
 }
 
-fn with_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, BuildError> {
+/// Runs work on a stack for syntax that nests as deep as [`check`] lets pass.
+pub(super) fn with_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, BuildError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("checker".to_owned()).stack_size(STACK_BYTES);
         thread

@@ -127,6 +127,14 @@ fn extension(name: u8) -> String {
     format!("e{name}")
 }
 
+fn suspension(of: u8, binding: bool, until_replaced: bool) -> Suspension {
+    match (binding, until_replaced) {
+        (true, _) => Suspension::binding(1_000),
+        (false, false) => Suspension::new(&extension(of), 2_000, "it was asked for"),
+        (false, true) => Suspension::until_replaced(3_000, "its source does not pass"),
+    }
+}
+
 /// Makes the change; returns without effect if the directory refuses it.
 fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &Change) -> Result<(), DirectoryError> {
     match change.clone() {
@@ -186,12 +194,7 @@ fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &
         }
         Change::Unload { name, extension: of } => drop(directory.remove_extension(&tenant(name), &extension(of))?),
         Change::Suspend { name, extension: of, binding, until_replaced } => {
-            let why = match (binding, until_replaced) {
-                (true, _) => Suspension::binding(1_000),
-                (false, false) => Suspension::new(&extension(of), 2_000, "it was asked for"),
-                (false, true) => Suspension::until_replaced(3_000, "its source does not pass"),
-            };
-            directory.suspend(&tenant(name), &extension(of), why)?;
+            directory.suspend(&tenant(name), &extension(of), suspension(of, binding, until_replaced))?;
         }
         Change::Resume { name, extension: of } => {
             directory.set_suspended(&tenant(name), &extension(of), false, true)?;

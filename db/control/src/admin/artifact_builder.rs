@@ -21,6 +21,12 @@ pub trait ArtifactBuilder: Send + Sync {
     /// The errors in the source, or the reason that it could not be compiled.
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError>;
 
+    /// Checks a native source, without compiling it.
+    ///
+    /// # Errors
+    /// The errors in the source, or the reason that it could not be checked.
+    fn check(&self, request: &BuildRequest) -> Result<(), BuildError>;
+
     /// The key that signs, if the server trusts it without configuration.
     fn key(&self) -> Option<PublicKey>;
 
@@ -39,6 +45,10 @@ pub trait ArtifactBuilder: Send + Sync {
 impl ArtifactBuilder for BuilderHandle {
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         self.answer(request)
+    }
+
+    fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        BuilderHandle::check(self, request)
     }
 
     fn key(&self) -> Option<PublicKey> {
@@ -63,6 +73,10 @@ impl ArtifactBuilder for InProcessBuilder {
         self.answer(request)
     }
 
+    fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        InProcessBuilder::check(self, request)
+    }
+
     fn key(&self) -> Option<PublicKey> {
         Some(self.public_key())
     }
@@ -79,6 +93,10 @@ impl ArtifactBuilder for InProcessBuilder {
 impl ArtifactBuilder for RemoteBuilder {
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         self.answer(request)
+    }
+
+    fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        RemoteBuilder::check(self, request)
     }
 
     fn key(&self) -> Option<PublicKey> {

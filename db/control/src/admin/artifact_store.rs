@@ -141,7 +141,8 @@ impl ArtifactStore {
         Ok(ReloadedExtension { tenant, extension, about })
     }
 
-    /// Removes artifacts and sources of what no tenant has loaded: interrupted pushes, replaced versions, deleted tenants.
+    /// Removes artifacts and sources of what no tenant has loaded: interrupted pushes, replaced versions, deleted
+    /// tenants.
     fn sweep(&self, snapshot: &DirectorySnapshot) {
         let Some(folder) = &self.folder else { return };
         let used: std::collections::HashSet<PathBuf> = snapshot

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::artifact_store::ReloadedExtension;
 use super::deferred_builder::DeferredBuilder;
+use super::deny_list::DenyList;
 use super::{AdminServer, ArtifactBuilder, ArtifactSources, ArtifactStore, ControlState, OperatorCredentials};
 use crate::config::{
     CONTROL_PORT, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, ServerSettings, operator_token, prepare_state_dir,
@@ -38,6 +39,7 @@ pub enum ControlStartError {
 pub struct RestoredExtensions {
     pub(super) artifact_sources: ArtifactSources,
     pub(super) artifacts: ArtifactStore,
+    pub(super) deny: DenyList,
     pub(super) reloaded: Vec<ReloadedExtension>,
 }
 
@@ -69,18 +71,23 @@ impl RestoredExtensions {
         };
         let trusted_keys = config.builder.trusted_keys.clone();
         let artifact_sources = ArtifactSources { trusted_keys, own_key, ..ArtifactSources::from(builder) };
-        let artifacts = if config.ephemeral { ArtifactStore::default() } else { ArtifactStore::open(&config.state)? };
-        Ok(RestoredExtensions::read(artifacts, artifact_sources, directory))
+        let denied = config.builder.deny.clone();
+        let (artifacts, deny) = match config.ephemeral {
+            true => (ArtifactStore::default(), DenyList::of(denied)),
+            false => (ArtifactStore::open(&config.state)?, DenyList::open(&config.state, denied)?),
+        };
+        Ok(RestoredExtensions::read(artifacts, artifact_sources, deny, directory))
     }
 
     /// Loads the stored artifacts.
     pub(super) fn read(
         artifacts: ArtifactStore,
         artifact_sources: ArtifactSources,
+        deny: DenyList,
         directory: &Directory,
     ) -> RestoredExtensions {
         let reloaded = artifacts.reload(directory, &artifact_sources);
-        RestoredExtensions { artifact_sources, artifacts, reloaded }
+        RestoredExtensions { artifact_sources, artifacts, deny, reloaded }
     }
 }
 
@@ -109,6 +116,7 @@ impl<P: Into<ArtifactSources>> From<P> for RestoredExtensions {
         RestoredExtensions {
             artifact_sources: artifact_sources.into(),
             artifacts: ArtifactStore::default(),
+            deny: DenyList::of(Vec::new()),
             reloaded: Vec::new(),
         }
     }

@@ -64,6 +64,10 @@ impl ArtifactBuilder for DeferredBuilder {
         self.handle()?.answer(request)
     }
 
+    fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        self.handle()?.check(request)
+    }
+
     fn key(&self) -> Option<PublicKey> {
         Some(self.key)
     }

@@ -14,6 +14,7 @@ mod body;
 mod caller;
 mod control_plane;
 mod deferred_builder;
+mod deny_list;
 mod error;
 mod grants;
 mod host_header;
@@ -21,6 +22,7 @@ mod library_loader;
 mod operator_credentials;
 mod push;
 mod rebuild;
+mod recheck;
 mod response;
 mod routes;
 mod source_store;
@@ -50,6 +52,7 @@ pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
+pub use deny_list::DenyList;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use rebuild::RebuildJobs;
@@ -96,6 +99,7 @@ pub struct ControlState {
     stop: Box<dyn Fn() + Send + Sync>,
     history: VersionHistory,
     artifacts: ArtifactStore,
+    deny: DenyList,
     /// The queue of pushes.
     queue: BuildQueue,
     rebuilds: RebuildJobs,
@@ -110,7 +114,7 @@ impl ControlState {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen } = served;
-        let RestoredExtensions { artifact_sources, artifacts, reloaded } = extensions.into();
+        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded } = extensions.into();
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
@@ -128,6 +132,7 @@ impl ControlState {
             stop: Box::new(stop),
             history,
             artifacts,
+            deny,
             queue: BuildQueue::new(slots, MAX_PUSHES),
             rebuilds: RebuildJobs::default(),
         })

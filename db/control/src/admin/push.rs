@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::http::StatusCode;
+
 use super::error::ApiError;
 use super::types::{PushRequest, PushResponse};
 use super::version_history::VersionMetadata;
@@ -30,18 +32,32 @@ pub(super) fn push(
         return Err(ApiError::invalid(message).hint("push it under the name in extension.toml"));
     }
     let version = view.versions.next(name);
-    let request = BuildRequest { tenant: view.tenant.id, version, source, tier: tier_of(view, name)? };
-    let (artifact, diagnostics) = builder.build(&request).map_err(|error| {
-        let (tier, remarks) = (request.tier.name(), error.diagnostics().len());
+    let (tenant, tier, denied) = (view.tenant.id, tier_of(view, name)?, control.deny.all());
+    let mut request = BuildRequest { tenant, version, source, tier, denied, check_only: false };
+    let not_built = |error: BuildError| {
+        let (tier, remarks) = (tier.name(), error.diagnostics().len());
         tracing::info!(tenant = &*view.tenant.name, extension = name, version, tier, remarks, "extension not built");
         ApiError::build(&error)
-    })?;
+    };
+    let (artifact, diagnostics) = builder.build(&request).map_err(not_built)?;
     verify_artifact(control, view, name, request.tier, &artifact).map_err(|error| match error {
         VerifyError::WrongKey => ApiError::no_builder("it signs with a key that this server does not trust")
             .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
         error => ApiError::internal(format!("the builder's artifact: {error}")),
     })?;
-    load_artifact(control, view, &artifact, Some(&request.source), diagnostics, started)
+    let load =
+        |source: &PushedSource| load_artifact(control, view, &artifact, Some(source), diagnostics.clone(), started);
+    if tier == CodeTier::Sandboxed {
+        return load(&request.source);
+    }
+    loop {
+        if let Some(loaded) = control.deny.while_unchanged(&request.denied, || load(&request.source)) {
+            return loaded;
+        }
+        // The operator has denied something while the compiler worked.
+        request.denied = control.deny.all();
+        builder.check(&request).map_err(not_built)?;
+    }
 }
 
 /// Loads an artifact that a trusted builder has made elsewhere.
@@ -56,7 +72,15 @@ pub(super) fn upload(
     let tier = tier_of(view, name)?;
     let artifact = Artifact::decode(bytes).map_err(|error| ApiError::artifact(&error))?;
     verify_artifact(control, view, name, tier, &artifact).map_err(|error| ApiError::artifact(&error))?;
-    load_artifact(control, view, &artifact, None, Vec::new(), started)
+    let load = || load_artifact(control, view, &artifact, None, Vec::new(), started);
+    if tier == CodeTier::Sandboxed {
+        return load();
+    }
+    control.deny.while_unchanged(&[], load).unwrap_or_else(|| {
+        let text = "the artifact has no source in which one could look for what is denied to native code";
+        Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "artifact_unchecked", text)
+            .hint("push the source; `sandstorm ext revoke --list` shows what is denied"))
+    })
 }
 
 /// The tier in which the extension of that name runs.

@@ -21,8 +21,8 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, rebuild, stat,
-    token_rotation,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, rebuild,
+    recheck, stat, token_rotation,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -65,6 +65,9 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}", get(show_tenant).patch(change_tenant).delete(delete_tenant))
         .route("/v1/tenants", get(list_tenants).post(create_tenant))
         .route("/v1/rebuilds/{id}", get(rebuild::show))
+        .route("/v1/recheck", post(recheck::recheck))
+        .route("/v1/denied", get(recheck::list))
+        .route("/v1/denied/{pattern}", delete(recheck::end))
         .route("/v1/kills", get(all_kills))
         .route("/v1/stat", get(show_stat))
         .route("/v1/workers", get(show_workers))

@@ -23,6 +23,7 @@ use sandstorm_store::Epochs;
 mod page;
 mod pushes;
 mod rebuilds;
+mod rechecks;
 
 /// A builder in this process, without the sandbox, which needs a program of its own.
 struct TestBuilder {
@@ -44,7 +45,7 @@ fn test_builder() -> Arc<TestBuilder> {
 
 impl ArtifactBuilder for TestBuilder {
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let BuildRequest { tenant, version, source, tier } = request;
+        let BuildRequest { tenant, version, source, tier, .. } = request;
         check(source, &[], CodeTier::Native)?;
         let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
         let elf = compile(&self.toolchain, source, &job)?;
@@ -61,6 +62,10 @@ impl ArtifactBuilder for TestBuilder {
             name: source.manifest.name.clone(),
         };
         Ok((Artifact::sign(&self.key, header, elf), Vec::new()))
+    }
+
+    fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        check(&request.source, &[])
     }
 
     fn key(&self) -> Option<PublicKey> {
@@ -183,6 +188,9 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/tenants/a/kills", "", [200, 200, 403, 401]),
     ("PATCH", "/v1/tenants/a", r#"{"code":"none"}"#, [200, 403, 403, 401]),
     ("GET", "/v1/rebuilds/7", "", [404, 403, 403, 401]),
+    ("POST", "/v1/recheck", "", [503, 403, 403, 401]),
+    ("GET", "/v1/denied", "", [200, 403, 403, 401]),
+    ("DELETE", "/v1/denied/peekable", "", [404, 403, 403, 401]),
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),
     ("POST", "/v1/tenants/a/rotate", "", [200, 200, 403, 401]),
     ("DELETE", "/v1/tenants/a", "", [200, 403, 403, 401]),

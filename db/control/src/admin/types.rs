@@ -17,7 +17,9 @@ mod grants;
 mod rebuild;
 
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
-pub use rebuild::{RebuildResponse, RebuildResult, RebuiltExtensionResponse};
+pub use rebuild::{
+    DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
+};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]

@@ -179,7 +179,11 @@ fn notice(view: &TenantView, extension: &LoadedExtension) -> Option<String> {
         let own = policy_events.into_iter().find(|notice| *notice.extension == *extension.name)?;
         Some(format!("{} {} UTC: {}", own.what, tenants::format_utc(own.at_ms), own.text))
     };
-    view.suspension(&extension.name).map(|suspension| suspension.text.to_string()).or_else(last)
+    let confined = || {
+        let why = view.confined.get(&extension.name)?;
+        Some(format!("it runs in the sandboxed tier, although the tenant is native: {why}"))
+    };
+    view.suspension(&extension.name).map(|suspension| suspension.text.to_string()).or_else(confined).or_else(last)
 }
 
 fn show_version(version: u64, about: &VersionMetadata, state: &'static str) -> types::VersionResponse {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{ConfigError, in_range, seconds};
-use sandstorm_builder::limits::{MAX_COMPILERS, default_compilers};
-use sandstorm_builder::{CompileLimits, PublicKey, RemoteCertificate, RemoteConfig};
+use sandstorm_builder::limits::{DENIED_PATTERNS, MAX_COMPILERS, default_compilers};
+use sandstorm_builder::{CompileLimits, DeniedPattern, PublicKey, RemoteCertificate, RemoteConfig};
 
 /// Settings of the builder.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct BuilderSettings {
     pub remote: Option<RemoteConfig>,
     /// Keys of builders elsewhere whose artifacts are loaded.
     pub trusted_keys: Vec<PublicKey>,
+    /// Patterns that native sources must not have, beside the checker's rules.
+    pub deny: Vec<String>,
 }
 
 /// The section as it is written.
@@ -48,6 +50,7 @@ pub(super) struct BuilderSection {
     remote_fingerprint: Option<String>,
     remote_plain: bool,
     trusted_keys: Vec<String>,
+    deny: Vec<String>,
 }
 
 impl BuilderSection {
@@ -73,6 +76,7 @@ impl BuilderSection {
             trusted(text).map_err(|error| error.at(&[format!("builder.trusted_keys.{number}")]))
         };
         let trusted_keys = self.trusted_keys.iter().enumerate().map(trusted).collect::<Result<Vec<_>, _>>()?;
+        let deny = denied(&self.deny)?;
         let remote = self.remote.take().map(|url| self.remote(url, trusted_keys.is_empty())).transpose();
         let remote =
             remote.map_err(|error| if error.keys.is_empty() { error.at(&["builder.remote"]) } else { error })?;
@@ -90,6 +94,7 @@ impl BuilderSection {
             )?,
             remote,
             trusted_keys,
+            deny,
         })
     }
 
@@ -135,6 +140,22 @@ impl BuilderSection {
         }
         Ok(remote)
     }
+}
+
+/// The patterns of a list, if each is one.
+fn denied(texts: &[String]) -> Result<Vec<String>, ConfigError> {
+    if texts.len() > DENIED_PATTERNS {
+        let text = format!("builder.deny has {} patterns, at most {DENIED_PATTERNS} are allowed", texts.len());
+        return Err(ConfigError::new(text).at(&["builder.deny"]));
+    }
+    let read = |(number, text): (usize, &String)| match DeniedPattern::parse(text) {
+        Ok(pattern) => Ok(pattern.text().to_owned()),
+        Err(why) => {
+            let error = ConfigError::new(format!("builder.deny: {text:?} cannot be denied: {why}"));
+            Err(error.at(&[format!("builder.deny.{number}")]))
+        }
+    };
+    texts.iter().enumerate().map(read).collect()
 }
 
 fn trusted(text: &str) -> Result<PublicKey, ConfigError> {

@@ -322,6 +322,12 @@ fn builder() -> ReferenceSection {
             "the local builder's alone",
             "list of public keys (`sandstorm builder key`) whose artifacts are loaded; needed with `remote`",
         ),
+        row(
+            "deny",
+            "",
+            "none",
+            "list of patterns that native sources must not have, beside the checker's rules ([the hour after a new hole](security.md#the-hour-after-a-new-hole)); at most 256",
+        ),
     ];
     ReferenceSection {
         title: "[builder]",

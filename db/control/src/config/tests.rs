@@ -20,7 +20,7 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
         (
             "[builder]\nzzzzzzzz = 3",
             "c.toml:2: unknown key `zzzzzzzz`; valid here: rustc, libraries, enabled, allow_unsandboxed, cpu_s, wall_s, memory_bytes, \
-             compilers, remote, remote_token_file, remote_ca, remote_fingerprint, remote_plain, trusted_keys",
+             compilers, remote, remote_token_file, remote_ca, remote_fingerprint, remote_plain, trusted_keys, deny",
         ),
         ("builder.compilers = 0", "c.toml:1: builder.compilers = 0 is outside of 1 to 14"),
         (
@@ -81,6 +81,8 @@ fn what_is_wrong_with_a_tenant_is_said_with_its_line_before_anything_is_started(
         ("[net]\nmtu = 9000", 6, "mtu is for DPDK"),
         ("[control_tls]\nkey = '/k'", 6, "control_tls.key is given without"),
         ("[builder]\ntrusted_keys = [\n'12']", 7, "is no key"),
+        ("[builder]\ndeny = ['own-trait',\n'guard']", 7, "guard is a rule of the checker"),
+        ("[builder]\ndeny = ['a $']", 6, "cannot be denied: `$` stands before"),
     ] {
         let error = parse(&format!("{shop}{more}")).expect_err(more).to_string();
         assert!(error.starts_with(&format!("c.toml:{line}: ")) && error.contains(said), "{more}: {error}");

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::super::error::ApiError;
 use super::super::types::{RebuildResponse, RebuiltExtensionResponse};
 use super::super::{ControlState, now_ms};
-use super::steps;
+use super::steps::{self, RebuildPurpose};
 use crate::limits::{QUEUE_RETRY, REBUILD_RESULTS, REBUILDS_KEPT, REBUILDS_RUNNING};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_builder::BuildPermit;
@@ -30,11 +30,11 @@ struct RebuildList {
 
 /// A rebuild that has begun; it is over when this is dropped.
 #[derive(Debug)]
-pub(super) struct JobHandle(Arc<Mutex<RebuildResponse>>);
+pub(in super::super) struct JobHandle(Arc<Mutex<RebuildResponse>>);
 
 impl RebuildJobs {
     /// Begins a rebuild.
-    pub(super) fn open(&self, reason: String) -> Result<JobHandle, ApiError> {
+    pub(in super::super) fn open(&self, reason: String) -> Result<JobHandle, ApiError> {
         let mut state = self.state.lock();
         let running = state.jobs.iter().filter(|job| !job.lock().done).count();
         if running >= REBUILDS_RUNNING {
@@ -64,6 +64,11 @@ impl JobHandle {
     /// Its number.
     pub(super) fn id(&self) -> u64 {
         self.0.lock().id
+    }
+
+    /// Its state.
+    pub(super) fn show(&self) -> RebuildResponse {
+        self.0.lock().clone()
     }
 
     /// Adds a result.
@@ -109,44 +114,64 @@ impl TenantTargets {
     }
 }
 
-/// Runs a rebuild on the control port's runtime. It goes on though the request that asked for it has ended.
-pub(super) fn spawn(control: &Arc<ControlState>, job: JobHandle, targets: Vec<TenantTargets>) {
-    job.expect(targets.iter().map(|of| of.names.len()).sum());
-    tokio::spawn(run(control.clone(), Arc::new(job), targets));
+/// What a rebuild does, with which extensions.
+pub(super) struct RebuildWork {
+    pub(super) targets: Vec<TenantTargets>,
+    pub(super) purpose: RebuildPurpose,
 }
 
-async fn run(control: Arc<ControlState>, job: Arc<JobHandle>, targets: Vec<TenantTargets>) {
+/// Runs a rebuild on the control port's runtime. It goes on though the request that asked for it has ended.
+pub(super) fn spawn(control: &Arc<ControlState>, job: JobHandle, work: RebuildWork) {
+    job.expect(work.targets.iter().map(|of| of.names.len()).sum());
+    tokio::spawn(run(control.clone(), Arc::new(job), work));
+}
+
+async fn run(control: Arc<ControlState>, job: Arc<JobHandle>, work: RebuildWork) {
+    let RebuildWork { targets, purpose } = work;
+    let purpose = Arc::new(purpose);
     let slots = control.artifact_sources.builder.as_ref().map_or(1, |builder| builder.slots().max(1));
-    let mut running = JoinSet::new();
+    let (mut running, mut is_whole) = (JoinSet::new(), true);
     for of in targets {
         while running.len() >= slots {
-            running.join_next().await;
+            is_whole &= matches!(running.join_next().await, Some(Ok(true)));
         }
-        running.spawn(run_tenant(control.clone(), job.clone(), of));
+        running.spawn(run_tenant(control.clone(), job.clone(), of, purpose.clone()));
     }
-    while running.join_next().await.is_some() {}
+    while let Some(ended) = running.join_next().await {
+        is_whole &= matches!(ended, Ok(true));
+    }
+    if let (true, RebuildPurpose::Recheck { denied, .. }) = (is_whole, &*purpose) {
+        control.deny.set_checked(denied);
+    }
 }
 
-/// One extension of a tenant after the other, each in a turn of its own: pushes of the tenant come in between.
-async fn run_tenant(control: Arc<ControlState>, job: Arc<JobHandle>, of: TenantTargets) {
+/// One extension of a tenant after the other, each in a turn of its own: pushes of the tenant come in between. Returns
+/// whether all had their turn; not so if the server stops.
+async fn run_tenant(
+    control: Arc<ControlState>,
+    job: Arc<JobHandle>,
+    of: TenantTargets,
+    purpose: Arc<RebuildPurpose>,
+) -> bool {
     let of = Arc::new(of);
     for at in 0..of.names.len() {
         let permit = build_permit(&control, of.tenant).await;
         job.took_turn();
-        let (doing, with) = (of.clone(), control.clone());
+        let (doing, with, purpose) = (of.clone(), control.clone(), purpose.clone());
         let done = tokio::task::spawn_blocking(move || {
             let _held = permit;
-            steps::rebuild(&with, doing.tenant, &doing.usage, &doing.names[at])
+            steps::rebuild(&with, doing.tenant, &doing.usage, &doing.names[at], &purpose)
         });
         match done.await {
             Ok(Some(result)) => job.add(result),
             Ok(None) => job.add(steps::gone(&of.tenant_name, &of.names[at])),
             // The server stops.
-            Err(error) if error.is_cancelled() => return,
+            Err(error) if error.is_cancelled() => return false,
             // It panicked: what was to be replaced must not go on.
             Err(_) => job.add(steps::suspend_after_panic(&control, of.tenant, &of.tenant_name, &of.names[at])),
         }
     }
+    true
 }
 
 /// The tenant's turn, however long it takes: a rebuild gives way to pushes where the queue is full.

@@ -1,10 +1,10 @@
-//! Builds extensions again from their kept sources while they serve: for another tier, or because a restart could not
-//! load their artifacts.
+//! Builds extensions again from their kept sources while they serve: for another tier, because a restart could not load
+//! their artifacts, or because they do not pass as native code any more.
 //!
-//! A rebuild works through extensions, one of a tenant at a time, in the tenant's turn among the pushes. The old version
-//! serves until the new one, of the same number, is loaded in its place. What cannot be built is suspended: it must not
-//! go on in a tier that its tenant's policy does not allow. Everything can be asked for again: what is as it has to be
-//! is left alone.
+//! A rebuild works through extensions, one of a tenant at a time, in the tenant's turn among the pushes. The old
+//! version serves until the new one, of the same number, is loaded in its place. What cannot be built is suspended: it
+//! must not go on in a tier that its tenant's policy does not allow. Everything can be asked for again: what is as it
+//! has to be is left alone.
 
 mod jobs;
 mod steps;
@@ -17,10 +17,12 @@ use super::ControlState;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::response::ApiResult;
-use super::types::RebuildResponse;
-pub(super) use jobs::RebuildJobs;
-use jobs::{JobHandle, TenantTargets, spawn};
+use super::types::{RebuildResponse, RecheckRemedy};
+pub(super) use jobs::{JobHandle, RebuildJobs};
+use jobs::{RebuildWork, TenantTargets, spawn};
 use sandstorm_catalog::{TenantChange, TenantView};
+use sandstorm_net::CodeTier;
+use steps::RebuildPurpose;
 
 /// Changes a tenant's settings. If its code policy is among them, its extensions are moved to that tier. Returns the
 /// number of the rebuild that does it.
@@ -45,7 +47,11 @@ pub(super) fn change_tenant(
     let view = control.directory.snapshot().find(tenant)?.clone();
     if code.tier().is_some() {
         let names = view.versions.loaded().map(|(name, _)| name.to_owned()).collect();
-        spawn(control, job, vec![TenantTargets::of(&view, names)]);
+        spawn(
+            control,
+            job,
+            RebuildWork { targets: vec![TenantTargets::of(&view, names)], purpose: RebuildPurpose::Move },
+        );
     } else {
         list_suspended(&job, &view);
     }
@@ -59,28 +65,58 @@ fn list_suspended(job: &JobHandle, view: &TenantView) {
     }
 }
 
-/// Builds what the start could not load from its artifact, if there is a builder and the source is kept.
+/// Builds what the start could not load from its artifact, if there is a builder and the source is kept. If other
+/// patterns are denied than before the restart, looks for them in all native code.
 pub(super) fn after_start(control: &Arc<ControlState>) {
-    if control.artifact_sources.builder.is_err() {
+    let reason = "the restart left them out, or other patterns are denied than before it".to_owned();
+    let is_checked = control.deny.is_checked();
+    let targets = match is_checked {
+        true if control.artifact_sources.builder.is_err() => Vec::new(),
+        true => targets(control, |view, name| is_left_out(control, view, name)),
+        false => targets(control, |view, name| is_native(view, name) || is_left_out(control, view, name)),
+    };
+    if targets.is_empty() && is_checked {
         return;
     }
+    match control.rebuilds.open(reason) {
+        Ok(job) => begin_recheck(control, job, targets, RecheckRemedy::Sandbox),
+        Err(_) => tracing::error!("extensions are not built or checked again: too much is under way"),
+    }
+}
+
+/// Checks all native code that is loaded, and builds what a restart left out. Returns the state of the rebuild.
+pub(super) fn recheck_all(control: &Arc<ControlState>, job: JobHandle, then: RecheckRemedy) -> RebuildResponse {
+    let shown = job.show();
+    let targets = targets(control, |view, name| is_native(view, name) || is_left_out(control, view, name));
+    begin_recheck(control, job, targets, then);
+    shown
+}
+
+fn begin_recheck(control: &Arc<ControlState>, job: JobHandle, targets: Vec<TenantTargets>, then: RecheckRemedy) {
+    let purpose = RebuildPurpose::Recheck { then, denied: control.deny.all() };
+    spawn(control, job, RebuildWork { targets, purpose });
+}
+
+/// The extensions of all tenants that may have code, of those for which `wanted` says so.
+fn targets(control: &ControlState, wanted: impl Fn(&TenantView, &str) -> bool) -> Vec<TenantTargets> {
     let snapshot = control.directory.snapshot();
-    let left_out = |view: &TenantView| {
-        let is_absent = |name: &str| !view.extensions.contains_key(name);
-        let has_source = |name: &str, version| control.artifacts.sources().has(view.tenant.id, name, version);
-        let names = view.versions.loaded().filter(|(name, loaded)| is_absent(name) && has_source(name, loaded.version));
-        names.map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+    let of = |view: &Arc<TenantView>| {
+        let names = view.versions.loaded().map(|(name, _)| name).filter(|name| wanted(view, name));
+        TenantTargets::of(view, names.map(str::to_owned).collect())
     };
     let with_code = snapshot.iter().filter(|view| view.check_code().is_ok());
-    let targets: Vec<_> = with_code.map(|view| TenantTargets::of(view, left_out(view))).collect();
-    let targets: Vec<_> = targets.into_iter().filter(|of| !of.names.is_empty()).collect();
-    if targets.is_empty() {
-        return;
-    }
-    match control.rebuilds.open("the restart left them out".to_owned()) {
-        Ok(job) => spawn(control, job, targets),
-        Err(_) => tracing::error!("what the restart left out is not built again: too much is under way"),
-    }
+    with_code.map(of).filter(|targets| !targets.names.is_empty()).collect()
+}
+
+fn is_native(view: &TenantView, name: &str) -> bool {
+    view.extension(name).is_some_and(|extension| extension.tier == CodeTier::Native)
+}
+
+/// Whether a restart has left it out, and its source is kept.
+fn is_left_out(control: &ControlState, view: &TenantView, name: &str) -> bool {
+    let loaded = view.versions.loaded().find(|(loaded, _)| *loaded == name);
+    let version = loaded.filter(|_| view.extension(name).is_none()).map(|(_, loaded)| loaded.version);
+    version.is_some_and(|version| control.artifacts.sources().has(view.tenant.id, name, version))
 }
 
 /// `GET /v1/rebuilds/{id}`.

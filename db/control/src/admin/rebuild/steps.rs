@@ -2,23 +2,47 @@
 
 use std::sync::Arc;
 
-use super::super::types::{RebuildResult, RebuiltExtensionResponse};
+use super::super::artifact_builder::ArtifactBuilder;
+use super::super::types::{RebuildResult, RebuiltExtensionResponse, RecheckRemedy};
 use super::super::version_history::VersionMetadata;
 use super::super::{ControlState, now_ms};
 use crate::limits::{REBUILD_ATTEMPTS, REBUILD_PAUSE};
 use sandstorm_accounts::{PolicyEvent, TenantUsage};
 use sandstorm_builder::protocol::BuildRequest;
-use sandstorm_builder::{Artifact, BuildError, PushedSource};
+use sandstorm_builder::{Artifact, BuildError};
 use sandstorm_catalog::{DirectoryError, LoadedVersion, Suspension, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadedExtension};
-use sandstorm_net::CodeTier;
+use sandstorm_net::{CodePolicy, CodeTier};
+
+/// What a rebuild is for.
+pub(super) enum RebuildPurpose {
+    /// The tenant has another code policy.
+    Move,
+    /// Native code may not pass any more: other patterns are denied, or the server has other rules.
+    Recheck {
+        /// What becomes of what does not pass.
+        then: RecheckRemedy,
+        /// What was denied when it began.
+        denied: Vec<String>,
+    },
+}
 
 /// The reason that an extension is not brought to its tier.
 enum StepFailure {
     /// It was unloaded or replaced meanwhile.
     Gone,
-    /// It cannot be: the rest of a sentence.
+    /// Its source does not pass: the rest of a sentence.
     Refused(String),
+    /// It cannot be, and the source is not at fault: the rest of a sentence.
+    Failed(String),
+}
+
+/// A version that is ready to be published.
+struct MadeExtension {
+    extension: Arc<LoadedExtension>,
+    about: VersionMetadata,
+    /// Its artifact, if that is new.
+    artifact: Option<Artifact>,
 }
 
 /// An extension, as it is at the beginning of a step.
@@ -36,16 +60,23 @@ pub(super) fn rebuild(
     tenant: u32,
     usage: &Arc<TenantUsage>,
     name: &str,
+    purpose: &RebuildPurpose,
 ) -> Option<RebuiltExtensionResponse> {
     let snapshot = control.directory.snapshot();
     let view = snapshot.tenant(tenant).filter(|view| Arc::ptr_eq(&view.tenant.usage, usage))?;
     let (_, loaded) = view.versions.loaded().find(|(loaded, _)| *loaded == name)?;
     let Some(tier) = view.tier_of(name) else { return Some(refused_by_policy(view, name, loaded)) };
     let step = RebuildStep { control, view, name, loaded };
-    match step.bring_to(tier) {
-        Ok(result) => Some(step.response(result, tier, String::new())),
+    let is_confined = tier == CodeTier::Sandboxed && view.tenant.code.policy() == CodePolicy::Native;
+    let done = match purpose {
+        RebuildPurpose::Move if is_confined => step.release(),
+        RebuildPurpose::Move => step.bring_to(tier, false).map(|result| step.response(result, tier, String::new())),
+        RebuildPurpose::Recheck { then, .. } => step.recheck(tier, *then),
+    };
+    match done {
+        Ok(response) => Some(response),
         Err(StepFailure::Gone) => None,
-        Err(StepFailure::Refused(why)) => Some(step.suspend(tier, &why)),
+        Err(StepFailure::Refused(why) | StepFailure::Failed(why)) => Some(step.suspend(tier, &why)),
     }
 }
 
@@ -87,68 +118,137 @@ pub(super) fn suspend_after_panic(
 }
 
 impl RebuildStep<'_> {
-    /// Has the extension run in that tier, which is the one that the directory asks for.
-    fn bring_to(&self, tier: CodeTier) -> Result<RebuildResult, StepFailure> {
-        let is_wanted =
-            |current: &&Arc<LoadedExtension>| (current.version, current.tier) == (self.loaded.version, tier);
-        if self.view.extension(self.name).filter(is_wanted).is_some() {
-            self.control.directory.lift_until_replaced(self.view.tenant.id, self.name)?;
-            return Ok(RebuildResult::Unchanged);
+    /// Brings an extension to its tier again, and looks whether native code still passes. If it does not, it is
+    /// confined to the sandboxed tier, or suspended.
+    fn recheck(&self, tier: CodeTier, then: RecheckRemedy) -> Result<RebuiltExtensionResponse, StepFailure> {
+        let why = match (self.bring_to(tier, true), then) {
+            (Ok(result), _) => return Ok(self.response(result, tier, String::new())),
+            (Err(StepFailure::Refused(why)), RecheckRemedy::Sandbox) if tier == CodeTier::Native => why,
+            (Err(error), _) => return Err(error),
+        };
+        let (id, directory) = (self.view.tenant.id, &self.control.directory);
+        directory.confine_extension(id, self.name, &why)?;
+        let confined = directory.snapshot().find(id)?.clone();
+        let again = RebuildStep { view: &confined, ..*self };
+        match again.bring_to(CodeTier::Sandboxed, false) {
+            Ok(_) => Ok(again.response(RebuildResult::Confined, CodeTier::Sandboxed, why)),
+            Err(StepFailure::Gone) => Err(StepFailure::Gone),
+            Err(StepFailure::Refused(also) | StepFailure::Failed(also)) => {
+                Ok(again.suspend(CodeTier::Sandboxed, &format!("{also}; and not natively: {why}")))
+            }
         }
-        let sources = &self.control.artifact_sources;
-        if let Ok(found) = self.control.artifacts.reload_one(self.view, self.name, self.loaded, sources) {
-            self.install(found.extension, found.about)?;
-            return Ok(RebuildResult::Rebuilt);
-        }
-        let source = self.source()?;
-        let artifact = self.build(source, tier)?;
-        let highest = self.loaded.version.checked_sub(1);
-        let expected = sources.expected(self.view, self.name, tier, highest);
-        let verified = artifact.verify(&sources.keys(), &expected);
-        verified.map_err(|error| refused(&format!("the builder's artifact: {error}")))?;
-        if artifact.header.version != self.loaded.version {
-            return Err(refused(&"the builder's artifact is of another version"));
-        }
-        let library = (sources.loader)(&artifact).map_err(|error| refused(&error))?;
-        let extension = LoadedExtension::new(self.name, self.loaded.version, library, BudgetOverride::default());
-        let manifest_version = &self.loaded.manifest_version;
-        let about = VersionMetadata::of(&artifact, manifest_version, self.loaded.loaded_at_ms, true);
-        // The file is written before the directory publishes the extension. If that fails, the next start finds it.
-        self.control.artifacts.keep(&artifact, None).map_err(|error| refused(&error))?;
-        self.install(Arc::new(extension.in_tier(tier)), about)?;
-        Ok(RebuildResult::Rebuilt)
     }
 
-    /// The kept source.
-    fn source(&self) -> Result<PushedSource, StepFailure> {
-        let read = self.control.artifacts.sources().read(self.view.tenant.id, self.name, self.loaded.version);
-        read.map_err(|why| refused(&why))?.ok_or_else(|| {
-            refused(&"its source is not kept: it was uploaded as an artifact, or pushed to an earlier version of the server")
-        })
+    /// Lets a confined extension run natively again, if it passes; else it stays as it is.
+    fn release(&self) -> Result<RebuiltExtensionResponse, StepFailure> {
+        let (id, directory) = (self.view.tenant.id, &self.control.directory);
+        if let Err(StepFailure::Refused(why) | StepFailure::Failed(why)) = self.check_native(&self.control.deny.all()) {
+            let result = self.bring_to(CodeTier::Sandboxed, false)?;
+            return Ok(self.response(result, CodeTier::Sandboxed, format!("it stays in the sandboxed tier: {why}")));
+        }
+        directory.release_extension(id, self.name)?;
+        let released = directory.snapshot().find(id)?.clone();
+        let again = RebuildStep { view: &released, ..*self };
+        // What the checker passes, the compiler or the audit may refuse: then it is confined again.
+        again.recheck(CodeTier::Native, RecheckRemedy::Sandbox)
+    }
+
+    /// Has the extension run in that tier, which is the one that the directory asks for. Native code that is there
+    /// already is looked at only if it is to be checked `again`, or is suspended.
+    fn bring_to(&self, tier: CodeTier, again: bool) -> Result<RebuildResult, StepFailure> {
+        let is_wanted =
+            |current: &&Arc<LoadedExtension>| (current.version, current.tier) == (self.loaded.version, tier);
+        let is_there = self.view.extension(self.name).filter(is_wanted).is_some();
+        let is_suspended = self.view.suspended.get(self.name).is_some_and(|suspension| suspension.until_replaced);
+        if is_there && !is_suspended && (!again || tier == CodeTier::Sandboxed) {
+            return Ok(RebuildResult::Unchanged);
+        }
+        let make = || if is_there { Ok(None) } else { self.make(tier).map(Some) };
+        if tier == CodeTier::Sandboxed {
+            return self.install(make()?);
+        }
+        loop {
+            let denied = self.control.deny.all();
+            self.check_native(&denied)?;
+            // The compiler works before the list is compared: an operator who denies something does not wait for it.
+            let made = make()?;
+            if let Some(installed) = self.control.deny.while_unchanged(&denied, || self.install(made)) {
+                return installed;
+            }
+        }
+    }
+
+    /// Looks for these patterns in the kept source. The checker's other rules are those that its artifact names.
+    fn check_native(&self, denied: &[String]) -> Result<(), StepFailure> {
+        if denied.is_empty() {
+            return Ok(());
+        }
+        let request = BuildRequest { denied: denied.to_vec(), ..self.request(CodeTier::Native)? };
+        self.builder()?.check(&request).map_err(|error| failure(&error))
+    }
+
+    /// The extension for that tier, not published yet: from its artifact if that can be used, else built.
+    fn make(&self, tier: CodeTier) -> Result<MadeExtension, StepFailure> {
+        let sources = &self.control.artifact_sources;
+        if let Ok(found) = self.control.artifacts.reload_one(self.view, self.name, self.loaded, sources) {
+            return Ok(MadeExtension { extension: found.extension, about: found.about, artifact: None });
+        }
+        let artifact = self.build(tier)?;
+        let highest = self.loaded.version.checked_sub(1);
+        let verified = artifact.verify(&sources.keys(), &sources.expected(self.view, self.name, tier, highest));
+        verified.map_err(|error| failed(&format!("the builder's artifact: {error}")))?;
+        if artifact.header.version != self.loaded.version {
+            return Err(failed(&"the builder's artifact is of another version"));
+        }
+        let library = (sources.loader)(&artifact).map_err(|error| failed(&error))?;
+        let extension = LoadedExtension::new(self.name, self.loaded.version, library, BudgetOverride::default());
+        let about = VersionMetadata::of(&artifact, &self.loaded.manifest_version, self.loaded.loaded_at_ms, true);
+        Ok(MadeExtension { extension: Arc::new(extension.in_tier(tier)), about, artifact: Some(artifact) })
     }
 
     /// Builds the source, and tries again while the machine is too busy.
-    fn build(&self, source: PushedSource, tier: CodeTier) -> Result<Artifact, StepFailure> {
-        let builder = self.control.artifact_sources.builder.as_ref();
-        let builder = builder.map_err(|reason| refused(&format!("there is no builder: {reason}")))?;
-        let request = BuildRequest { tenant: self.view.tenant.id, version: self.loaded.version, source, tier };
+    fn build(&self, tier: CodeTier) -> Result<Artifact, StepFailure> {
+        let (builder, request) = (self.builder()?, self.request(tier)?);
         for _ in 1..REBUILD_ATTEMPTS {
             match builder.build(&request) {
                 Err(BuildError::Busy(_)) => std::thread::sleep(REBUILD_PAUSE),
-                built => return built.map(|(artifact, _)| artifact).map_err(|error| refused(&describe(&error))),
+                built => return built.map(|(artifact, _)| artifact).map_err(|error| failure(&error)),
             }
         }
-        builder.build(&request).map(|(artifact, _)| artifact).map_err(|error| refused(&describe(&error)))
+        builder.build(&request).map(|(artifact, _)| artifact).map_err(|error| failure(&error))
     }
 
-    /// Loads the version in place of the one that is there.
-    fn install(&self, extension: Arc<LoadedExtension>, about: VersionMetadata) -> Result<(), StepFailure> {
-        let id = self.view.tenant.id;
-        let replaced = self.control.directory.reinstall_extension(id, extension.clone())?;
+    fn builder(&self) -> Result<&Arc<dyn ArtifactBuilder>, StepFailure> {
+        let builder = self.control.artifact_sources.builder.as_ref();
+        builder.map_err(|reason| failed(&format!("there is no builder: {reason}")))
+    }
+
+    /// The kept source, to be built for that tier.
+    fn request(&self, tier: CodeTier) -> Result<BuildRequest, StepFailure> {
+        let (tenant, version) = (self.view.tenant.id, self.loaded.version);
+        let read = self.control.artifacts.sources().read(tenant, self.name, version).map_err(|why| failed(&why))?;
+        let source = read.ok_or_else(|| {
+            failed(&"its source is not kept: it was uploaded as an artifact, or pushed to an earlier version of the server")
+        })?;
+        let denied = if tier == CodeTier::Native { self.control.deny.all() } else { Vec::new() };
+        Ok(BuildRequest { tenant, version, source, tier, denied, check_only: false })
+    }
+
+    /// Publishes what was made in place of what is there; nothing was made if that is right already.
+    fn install(&self, made: Option<MadeExtension>) -> Result<RebuildResult, StepFailure> {
+        let (id, directory) = (self.view.tenant.id, &self.control.directory);
+        let Some(MadeExtension { extension, about, artifact }) = made else {
+            directory.lift_until_replaced(id, self.name)?;
+            return Ok(RebuildResult::Unchanged);
+        };
+        if let Some(artifact) = &artifact {
+            // The file is written before the directory publishes the extension. If that fails, the next start finds it.
+            self.control.artifacts.keep(artifact, None).map_err(|error| failed(&error))?;
+        }
+        let replaced = directory.reinstall_extension(id, extension.clone())?;
         self.control.history.loaded(id, &extension, about, replaced);
-        let text = format!("it runs in the {} tier, built from its kept source", extension.tier);
-        self.record("moved", text);
-        Ok(())
+        self.record("moved", format!("it runs in the {} tier now", extension.tier));
+        Ok(RebuildResult::Rebuilt)
     }
 
     /// Suspends the extension, whether or not that can be written.
@@ -196,13 +296,21 @@ impl From<DirectoryError> for StepFailure {
             DirectoryError::UnknownTenant(_)
             | DirectoryError::UnknownExtension { .. }
             | DirectoryError::OldVersion { .. } => StepFailure::Gone,
-            error => refused(&error),
+            error => failed(&error),
         }
     }
 }
 
-fn refused(why: &dyn std::fmt::Display) -> StepFailure {
-    StepFailure::Refused(why.to_string())
+fn failed(why: &dyn std::fmt::Display) -> StepFailure {
+    StepFailure::Failed(why.to_string())
+}
+
+/// The failure of a build or a check, by whose fault it is.
+fn failure(error: &BuildError) -> StepFailure {
+    match error {
+        BuildError::Refused(_) | BuildError::Compile(_) | BuildError::Limit(_) => StepFailure::Refused(describe(error)),
+        _ => StepFailure::Failed(describe(error)),
+    }
 }
 
 /// The first remark about a source, and how many there are.

@@ -22,6 +22,10 @@ impl ArtifactBuilder for Slow {
         Err(BuildError::Limit("this builder builds nothing".to_owned()))
     }
 
+    fn check(&self, _: &BuildRequest) -> Result<(), BuildError> {
+        Ok(())
+    }
+
     fn key(&self) -> Option<PublicKey> {
         None
     }
@@ -139,7 +143,7 @@ fn an_artifact_is_loaded_once_and_only_if_everything_about_it_is_true() {
     let files = serde_json::from_value(text["files"].clone()).unwrap();
     let built = PushedSource::new(text["manifest"].as_str().unwrap(), files).unwrap();
     let tier = testing::code().tier().expect("tests push code");
-    let request = BuildRequest { tenant: 1, version: 1, source: built, tier };
+    let request = BuildRequest { tenant: 1, version: 1, source: built, tier, denied: Vec::new(), check_only: false };
     let (made, _) = test_builder().build(&request).unwrap();
     let (key, elf) = (&test_builder().key, &made.elf);
     let upload = |bytes: &[u8]| {

@@ -14,38 +14,41 @@ use sandstorm_extension::ExtensionLibrary;
 use sandstorm_net::{CodePolicy, CodeTier};
 
 /// A builder that signs a library of nothing for whatever is asked for. It refuses a source for the tiers that the text
-/// of the source names (`not-native`, `not-sandboxed`), and waits while it is stopped.
+/// of the source names (`not-native`, `not-sandboxed`), and natively one that has a denied text. It waits while it is
+/// stopped, and fails while it is broken.
 #[derive(Default)]
-struct Scripted {
+pub(super) struct Scripted {
     asked: Mutex<Vec<(u32, u64, CodeTier)>>,
+    pub(super) broken: Mutex<bool>,
     stopped: Mutex<bool>,
     goes_on: Condvar,
 }
 
-fn scripted_key() -> BuilderKey {
+pub(super) fn scripted_key() -> BuilderKey {
     BuilderKey::from_seed([7; 32])
 }
 
 impl Scripted {
-    fn stop(&self, stopped: bool) {
+    pub(super) fn stop(&self, stopped: bool) {
         *self.stopped.lock() = stopped;
         self.goes_on.notify_all();
     }
 
-    fn asked(&self) -> Vec<(u32, u64, CodeTier)> {
+    pub(super) fn asked(&self) -> Vec<(u32, u64, CodeTier)> {
         self.asked.lock().clone()
     }
 }
 
 impl ArtifactBuilder for Scripted {
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let BuildRequest { tenant, version, source, tier } = request;
+        let BuildRequest { tenant, version, source, tier, .. } = request;
         self.asked.lock().push((*tenant, *version, *tier));
         let mut stopped = self.stopped.lock();
         while *stopped {
             self.goes_on.wait(&mut stopped);
         }
         drop(stopped);
+        self.check(request)?;
         let text = &source.files[0].text;
         if let Some(at) = text.find(&format!("not-{tier}")) {
             let refused = Diagnostic::refused("src/lib.rs", text, at..at + 3, "static", "an extension has no statics");
@@ -69,6 +72,19 @@ impl ArtifactBuilder for Scripted {
         Ok((Artifact::sign(&scripted_key(), header, tier.name().as_bytes().to_vec()), Vec::new()))
     }
 
+    fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
+        if *self.broken.lock() {
+            return Err(BuildError::Internal("it is broken".to_owned()));
+        }
+        let text = &request.source.files[0].text;
+        let denied = request.denied.iter().filter(|_| request.tier == CodeTier::Native);
+        let found = denied.filter_map(|pattern| text.find(pattern.as_str()));
+        let refused =
+            |at: usize| Diagnostic::refused("src/lib.rs", text, at..at + 1, "denied", "the operator denies it");
+        let refused: Vec<Diagnostic> = found.map(refused).collect();
+        if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
+    }
+
     fn key(&self) -> Option<PublicKey> {
         Some(scripted_key().public())
     }
@@ -86,12 +102,12 @@ impl ArtifactBuilder for Scripted {
     }
 }
 
-fn sources(builder: &Arc<Scripted>) -> ArtifactSources {
+pub(super) fn sources(builder: &Arc<Scripted>) -> ArtifactSources {
     let builder: Arc<dyn ArtifactBuilder> = builder.clone();
     ArtifactSources { loader: |_| Ok(ExtensionLibrary::of_nothing()), ..ArtifactSources::from(Ok(builder)) }
 }
 
-fn server(builder: &Arc<Scripted>) -> Server {
+pub(super) fn server(builder: &Arc<Scripted>) -> Server {
     Server::start_from(sources(builder).into())
 }
 
@@ -101,17 +117,17 @@ fn with_comment(name: &str, comment: &str) -> Value {
 }
 
 impl Server {
-    fn create(&self, name: &str, code: CodePolicy) {
+    pub(super) fn create(&self, name: &str, code: CodePolicy) {
         let (status, created) = self.operator("POST", "/v1/tenants", json!({"name": name, "code": code}));
         assert_eq!((status, created["tenant"]["code"].as_str()), (201, Some(code.name())), "{created}");
     }
 
-    fn push_to(&self, tenant: &str, name: &str, comment: &str) -> (u16, Value) {
+    pub(super) fn push_to(&self, tenant: &str, name: &str, comment: &str) -> (u16, Value) {
         let path = format!("/v1/tenants/{tenant}/extensions/{name}");
         self.operator("PUT", &path, with_comment(name, comment))
     }
 
-    fn extension(&self, tenant: &str, name: &str) -> Value {
+    pub(super) fn extension(&self, tenant: &str, name: &str) -> Value {
         self.operator("GET", &format!("/v1/tenants/{tenant}/extensions/{name}"), Value::Null).1
     }
 
@@ -123,7 +139,7 @@ impl Server {
     }
 
     /// The results of a rebuild, once it is over: extension, version, result, and the reason.
-    fn results(&self, id: u64) -> Vec<(String, u64, String, String)> {
+    pub(super) fn results(&self, id: u64) -> Vec<(String, u64, String, String)> {
         let begun = std::time::Instant::now();
         loop {
             let (status, rebuild) = self.operator("GET", &format!("/v1/rebuilds/{id}"), Value::Null);
@@ -143,11 +159,11 @@ impl Server {
         }
     }
 
-    fn moved(&self, tenant: &str, code: CodePolicy) -> Vec<(String, u64, String, String)> {
+    pub(super) fn moved(&self, tenant: &str, code: CodePolicy) -> Vec<(String, u64, String, String)> {
         self.results(self.begin_move(tenant, code))
     }
 
-    fn view(&self, tenant: &str) -> Arc<TenantView> {
+    pub(super) fn view(&self, tenant: &str) -> Arc<TenantView> {
         self.control.directory.snapshot().by_name(tenant).unwrap().clone()
     }
 }
@@ -245,7 +261,14 @@ fn what_cannot_be_built_for_the_other_tier_is_suspended_and_says_why() {
     let request = |name: &str| {
         let files = serde_json::from_value(source(name, "Ok(())")["files"].clone()).unwrap();
         let source = PushedSource::new(&format!("name = \"{name}\""), files).unwrap();
-        BuildRequest { tenant: server.view("a").tenant.id, version: 1, source, tier: CodeTier::Native }
+        BuildRequest {
+            tenant: server.view("a").tenant.id,
+            version: 1,
+            source,
+            tier: CodeTier::Native,
+            denied: Vec::new(),
+            check_only: false,
+        }
     };
     let artifact = builder.build(&request("uploaded")).unwrap().0.encode();
     let path = "/v1/tenants/a/extensions/uploaded/artifact";
@@ -384,12 +407,26 @@ fn rebuilds_are_bounded_and_the_last_ones_are_remembered() {
 
 /// A server with its state in that folder, as a start finds it.
 fn started(folder: &Path, builder: &Arc<Scripted>) -> Server {
-    let (journal, kept) = Journal::open(folder).unwrap();
+    started_with(folder, sources(builder), &[])
+}
+
+/// The same with a configuration that denies these patterns.
+pub(super) fn started_with(folder: &Path, sources: ArtifactSources, deny: &[&str]) -> Server {
+    let begun = std::time::Instant::now();
+    let (journal, kept) = loop {
+        match Journal::open(folder) {
+            Ok(opened) => break opened,
+            // The server before it may still be ending its last housekeeping.
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
     let options = DirectoryOptions { workers: 2, ..DirectoryOptions::default() };
     let directory = Directory::with_options(Epochs::new(), options);
     directory.restore(&kept).unwrap();
     directory.start_journal(journal).unwrap();
-    let extensions = RestoredExtensions::read(ArtifactStore::open(folder).unwrap(), sources(builder), &directory);
+    let deny = DenyList::open(folder, deny.iter().map(|one| (*one).to_owned()).collect()).unwrap();
+    let extensions = RestoredExtensions::read(ArtifactStore::open(folder).unwrap(), sources, deny, &directory);
     Server::start_with(directory, extensions)
 }
 

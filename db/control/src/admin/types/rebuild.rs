@@ -1,6 +1,6 @@
 //! The JSON bodies about extensions that the server builds again from their kept sources.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use sandstorm_net::CodeTier;
 
@@ -12,12 +12,45 @@ pub enum RebuildResult {
     Unchanged,
     /// It was built, or loaded, and replaced what was there.
     Rebuilt,
+    /// It does not pass as native code any more, and runs in the sandboxed tier.
+    Confined,
     /// Its calls are refused until a version that passes is pushed.
     Suspended,
     /// It was not loaded before, and is not now.
     NotLoaded,
     /// It was unloaded or replaced meanwhile, or its tenant deleted.
     Gone,
+}
+
+/// What becomes of native extensions that do not pass any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecheckRemedy {
+    /// They are built for the sandboxed tier, and suspended if that fails.
+    #[default]
+    Sandbox,
+    /// They are suspended.
+    Suspend,
+}
+
+/// `POST /v1/recheck`; an empty body stands for the defaults.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecheckRequest {
+    /// A pattern that is denied to native code from now on.
+    pub rule: Option<String>,
+    /// What becomes of what does not pass.
+    pub then: RecheckRemedy,
+}
+
+/// A pattern that is denied to native code.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeniedPatternResponse {
+    /// The pattern.
+    pub pattern: String,
+    /// Since when, in milliseconds since 1970; omitted if the configuration denies it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
 }
 
 /// An extension that a rebuild was about.
