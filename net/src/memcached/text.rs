@@ -1,5 +1,9 @@
 //! Words and numbers of a line, read as the C library reads them.
 
+use std::sync::LazyLock;
+
+use data_encoding::{BASE64, Encoding};
+
 /// The words of a line, which single blanks or several stand between.
 #[derive(Clone, Copy, Debug)]
 pub struct LineTokens<'i> {
@@ -81,45 +85,32 @@ pub fn parse_flags(text: &[u8]) -> Option<u32> {
     parse_u64(text).map(|number| number as u32)
 }
 
-/// Bytes that a base64 text stands for, in `into`. `None` if it is none, or longer than `into`.
+/// Base64 as memcached reads it: bits of the last letter that stand for no byte may have any value.
+static BASE64_LENIENT: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut specification = BASE64.specification();
+    specification.check_trailing_bits = false;
+    // It is a specification of the library's own, but for one check.
+    specification.encoding().unwrap_or(BASE64)
+});
+
+/// Bytes that a base64 text stands for, in `into`. `None` if it is none, or may be longer than `into`.
 pub fn decode_base64<'b>(text: &[u8], into: &'b mut [u8]) -> Option<&'b [u8]> {
-    let value = |byte: u8| match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    if text.is_empty() || !text.len().is_multiple_of(4) {
+    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
+    // The library takes padded texts in a row for one text.
+    if text.is_empty() || text.iter().rev().skip(padding).any(|byte| *byte == b'=') {
         return None;
     }
-    let padding = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
-    let len = text.len() / 4 * 3 - padding;
-    let into = into.get_mut(..len)?;
-    for (group, four) in text.chunks(4).enumerate() {
-        let mut bits = 0u32;
-        for (index, byte) in four.iter().enumerate() {
-            let is_padding = group * 4 + index >= text.len() - padding;
-            let six = if is_padding { 0 } else { value(*byte)? };
-            bits = bits << 6 | u32::from(six);
-        }
-        for (index, byte) in into.iter_mut().skip(group * 3).take(3).enumerate() {
-            *byte = (bits >> (16 - 8 * index)) as u8;
-        }
-    }
-    Some(into)
+    let into = into.get_mut(..BASE64_LENIENT.decode_len(text.len()).ok()?)?;
+    let len = BASE64_LENIENT.decode_mut(text, into).ok()?;
+    into.get(..len)
 }
 
 /// Appends bytes as base64.
 pub fn push_base64(bytes: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for three in bytes.chunks(3) {
-        let bits = (0..3).fold(0u32, |bits, index| bits << 8 | u32::from(three.get(index).copied().unwrap_or(0)));
-        for index in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * index)) as usize & 63];
-            out.push(if index <= three.len() { digit } else { b'=' });
-        }
+    let start = out.len();
+    out.resize(start + BASE64.encode_len(bytes.len()), 0);
+    if let Some(text) = out.get_mut(start..) {
+        BASE64.encode_mut(bytes, text);
     }
 }
 
@@ -169,12 +160,34 @@ mod tests {
         assert_eq!(parse_flags(b"4294967295"), Some(u32::MAX));
     }
 
+    #[test]
+    fn base64_is_read_as_memcached_reads_it() {
+        for (text, expected) in [
+            ("QUJD", Some("ABC")),
+            ("QUI=", Some("AB")),
+            ("QQ==", Some("A")),
+            // Bits that stand for no byte.
+            ("QUJ=", Some("AB")),
+            ("QR==", Some("A")),
+            ("QQ==QQ==", None),
+            ("Q=Q=", None),
+            ("A===", None),
+            ("====", None),
+            ("QQ=", None),
+            ("QUJD\n", None),
+            ("", None),
+        ] {
+            assert_eq!(decode_base64(text.as_bytes(), &mut [0; 16]), expected.map(str::as_bytes), "{text:?}");
+        }
+        assert_eq!(decode_base64(b"QUJDQUJD", &mut [0; 5]), None, "longer than the buffer");
+    }
+
     proptest! {
         #[test]
         fn base64_goes_there_and_back(bytes in prop::collection::vec(any::<u8>(), 1..200)) {
-            let (mut text, mut room) = (Vec::new(), [0; 256]);
+            let (mut text, mut buffer) = (Vec::new(), [0; 256]);
             push_base64(&bytes, &mut text);
-            prop_assert_eq!(decode_base64(&text, &mut room), Some(&bytes[..]));
+            prop_assert_eq!(decode_base64(&text, &mut buffer), Some(&bytes[..]));
         }
 
         #[test]
