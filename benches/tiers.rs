@@ -61,7 +61,8 @@ impl TierBench {
             directory.create_table(name, table).expect("a table");
         }
         let snapshot = directory.snapshot();
-        let views: Vec<_> = ["one", "other"].iter().map(|name| Arc::clone(snapshot.by_name(name).expect("it"))).collect();
+        let views: Vec<_> =
+            ["one", "other"].iter().map(|name| Arc::clone(snapshot.by_name(name).expect("it"))).collect();
         let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/extension-tests");
         let toolchain = Toolchain::prepare(&ToolchainConfig { state, ..Default::default() }).expect("a toolchain");
         let engine = Engine::new(&watchdog, 0).expect("an engine");
@@ -203,15 +204,23 @@ fn main() {
     }
     let digest = bench.pair("checksum", include_str!("../ext/checksum/src/lib.rs"), "\"hmac-sha256\"");
     let digest_args = |number: u64| with_key(list_of(number));
-    bench.compare(&digest, &Case { name: "checksum", at_once: 8, two_tenants: false, number: 5_000, args: &digest_args });
+    bench.compare(
+        &digest,
+        &Case { name: "checksum", at_once: 8, two_tenants: false, number: 5_000, args: &digest_args },
+    );
     let analysis = bench.pair("analysis", include_str!("../ext/analysis/src/lib.rs"), "");
     let analysis_args = |number: u64| {
         let parts = [table_id.to_le_bytes().to_vec(), 4_u16.to_le_bytes().to_vec(), b"tree".to_vec(), list_of(number)];
         with_key(parts.concat())
     };
-    bench.compare(&analysis, &Case { name: "analysis", at_once: 8, two_tenants: false, number: 10_000, args: &analysis_args });
+    bench.compare(
+        &analysis,
+        &Case { name: "analysis", at_once: 8, two_tenants: false, number: 10_000, args: &analysis_args },
+    );
     let kernels = bench.pair("kernels", KERNELS, "");
-    for (index, name) in ["hash loop", "dependent walk", "matrix product 64x64", "numbers parsed", "sorted map"].iter().enumerate() {
+    for (index, name) in
+        ["hash loop", "dependent walk", "matrix product 64x64", "numbers parsed", "sorted map"].iter().enumerate()
+    {
         let args = move |_: u64| vec![index as u8];
         bench.compare(&kernels, &Case { name, at_once: 1, two_tenants: false, number: 50, args: &args });
     }
@@ -222,7 +231,8 @@ fn decision_tree(levels: u32) -> Vec<u8> {
     let inner = (1_u16 << levels) - 1;
     let mut bytes = Vec::new();
     for node in 0..2 * inner + 1 {
-        let (feature, left, right) = if node < inner { (node % 12, 2 * node + 1, 2 * node + 2) } else { (u16::MAX, 0, 0) };
+        let (feature, left, right) =
+            if node < inner { (node % 12, 2 * node + 1, 2 * node + 2) } else { (u16::MAX, 0, 0) };
         for field in [feature, left, right, node % 5] {
             bytes.extend(field.to_le_bytes());
         }

@@ -20,10 +20,12 @@
 //! A module of the sandboxed tier is for wasm32, and speaks version [`SANDBOX_ABI_VERSION`] of its own:
 //! - It imports the fields of [`HostCalls`] as functions of the module [`SANDBOX_IMPORTS`], without their first
 //!   parameter. Pointers and `usize` are i32.
-//! - It exports its memory, the global `__heap_base`, and the functions [`START_EXPORT`] and [`POLL_EXPORT`], which take
-//!   the slot and the invocation and answer a `POLL_*`. A start stands for `create` and `poll` of [`ExtensionVtable`].
+//! - It exports its memory, the global `__heap_base`, and the functions [`START_EXPORT`] and [`POLL_EXPORT`], which
+//!   take the slot and the invocation and answer a `POLL_*`. A start stands for `create` and `poll` of
+//!   [`ExtensionVtable`]. (Rust's linker adds the global `__data_end`.)
 //! - Its custom section [`MODULE_SECTION`] has [`MODULE_SECTION_BYTES`]: see [`module_section`].
-//! - Its [`InvocationHeader`] lies at `__heap_base`, rounded up to [`MODULE_INVOCATION_ALIGN`]; the field `host` is null.
+//! - Its [`InvocationHeader`] lies at `__heap_base`, rounded up to [`MODULE_INVOCATION_ALIGN`]; the field `host` is
+//!   null.
 //! - All structs have the layout that `repr(C)` gives them on wasm32, little-endian. The end of this file asserts it.
 
 /// Version of the structs in this module. The server refuses a library built for any other.

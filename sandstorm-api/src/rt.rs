@@ -1,5 +1,5 @@
-//! The runtime of the generated wrapper around a tenant's crate: the vtable of a library or the exports of a module, the
-//! allocator, the panic handler.
+//! The runtime of the generated wrapper around a tenant's crate: the vtable of a library or the exports of a module,
+//! the allocator, the panic handler.
 //!
 //! Guarantees: tenant code is only entered with a live [`InvocationHeader`] and a slot of the future's own size and
 //! alignment. The allocator hands out only memory of the running invocation's arena. A panic, and an allocation that

@@ -68,7 +68,7 @@ fn a_load_runs_over_shared_memory_as_over_sockets() {
                  --warm-up 0 --deadline 60 --seconds {seconds}"
             );
             let output = server.load(&options).output().unwrap();
-            if String::from_utf8_lossy(&output.stderr).contains("nothing was asked") {
+            if String::from_utf8_lossy(&output.stderr).contains("no request was sent") {
                 return false;
             }
             let report = report(&output);
@@ -97,7 +97,7 @@ fn a_value_is_one_packet_where_both_sides_have_large_ones() {
                  --seconds {seconds}"
             );
             let output = server.load_with(",bsize=9216", &options).output().unwrap();
-            if String::from_utf8_lossy(&output.stderr).contains("nothing was asked") {
+            if String::from_utf8_lossy(&output.stderr).contains("no request was sent") {
                 return false;
             }
             report(&output);

@@ -6,3 +6,4 @@ mod common;
 mod builder;
 mod hostile;
 mod mutations;
+mod webassembly;

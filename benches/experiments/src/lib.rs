@@ -24,6 +24,7 @@ mod sizes;
 mod table;
 mod tao;
 mod tenants;
+mod tiers;
 mod transfers;
 
 use std::path::PathBuf;
@@ -98,6 +99,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: true,
         peers: &[peer_server::REDIS],
         run: scripts::scripts,
+    },
+    Experiment {
+        name: "tiers",
+        help: "The same calls native and sandboxed, and Redis' scripts beside them",
+        canonical: true,
+        peers: &[peer_server::REDIS],
+        run: tiers::tiers,
     },
     Experiment {
         name: "depth",

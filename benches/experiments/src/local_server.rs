@@ -234,6 +234,17 @@ impl LocalServer {
 
     /// Creates a tenant and its table.
     pub fn tenant(&self, name: &str, table: &str, mode: TableMode) -> Result<LocalTenant, ControlError> {
+        self.tenant_with_code(name, table, mode, None)
+    }
+
+    /// As [`LocalServer::tenant`], with a policy of its own for its code.
+    pub fn tenant_with_code(
+        &self,
+        name: &str,
+        table: &str,
+        mode: TableMode,
+        code: Option<CodePolicy>,
+    ) -> Result<LocalTenant, ControlError> {
         // As many concurrent calls, and as many kills, as the machine allows: a measurement must not meet a quota.
         let quotas = [
             ("concurrent_invocations", INVOCATIONS_PER_WORKER as u64),
@@ -241,7 +252,8 @@ impl LocalServer {
             ("suspend_after_kills", 0),
         ];
         let quotas = quotas.map(|(name, value)| (name.to_owned(), value)).into();
-        let created = self.control.create_tenant(&TenantSpec { name: name.into(), quotas, ..TenantSpec::default() })?;
+        let spec = TenantSpec { name: name.into(), quotas, code, ..TenantSpec::default() };
+        let created = self.control.create_tenant(&spec)?;
         let table = self.control.create_table(name, &TableSpec { name: table.into(), mode, ..TableSpec::default() })?;
         Ok(LocalTenant { id: created.tenant.id, token: created.token, table: table.id })
     }

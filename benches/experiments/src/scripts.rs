@@ -266,13 +266,13 @@ pub(super) fn aggregate(args: &BenchArgs) -> Result<ExperimentFindings, CliError
 }
 
 /// One get.
-const GET_SCRIPT: &str = "return redis.call('GET', KEYS[1])";
+pub(super) const GET_SCRIPT: &str = "return redis.call('GET', KEYS[1])";
 /// Follows a chain whose values are `next_len u8 | next key | filler`, and answers the last value.
-const CHAIN_SCRIPT: &str = "local key = KEYS[1] local value \
+pub(super) const CHAIN_SCRIPT: &str = "local key = KEYS[1] local value \
     for hop = 1, tonumber(ARGV[1]) do value = redis.call('GET', key) key = string.sub(value, 2, 1 + string.byte(value, 1)) end \
     return value";
 /// Sums the first bytes of the records that a list names: `key_len u16 | key`, repeated.
-const SUM_SCRIPT: &str = "local list = redis.call('GET', KEYS[1]) local sum, at = 0, 1 \
+pub(super) const SUM_SCRIPT: &str = "local list = redis.call('GET', KEYS[1]) local sum, at = 0, 1 \
     while at < #list do local len = string.byte(list, at) + 256 * string.byte(list, at + 1) \
     local value = redis.call('GET', string.sub(list, at + 2, at + 1 + len)) \
     sum = sum + string.byte(value, 1) at = at + 2 + len end return sum";

@@ -66,9 +66,9 @@ pub use manifest::{MANIFEST_FILE, Manifest, PushedSource, ROOT_FILE, SourceFile}
 pub use pipeline::InProcessBuilder;
 pub use process::{BuilderHandle, process_mode, run_process};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
-pub use rustc::{CompilerSearch, Rustc};
+pub use rustc::{CompilerSearch, MODULE_TARGET, Rustc};
 pub use sandbox::sandbox_exec;
-pub use sandboxed::build_sandboxed;
+pub use sandboxed::{build_sandboxed, build_translation, build_uploaded_module};
 pub use scratch::ScratchDir;
 pub use signing_key::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
 pub use sysroot::{Toolchain, ToolchainConfig, VettedLibrary};

@@ -55,8 +55,8 @@ pub const REMOTE_HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Builds of one tenant that wait at a builder's own service: its servers have queues of their own before it.
 pub const MAX_SERVICE_WAITING: u32 = 4;
 
-/// What one build (two or three runs of the compiler) may use. Defaults leave room for honest extensions (0.3 s of CPU time,
-/// 150 MB; on a virtual machine beside busy neighbours the largest here took more than 10 s).
+/// What one build (two or three runs of the compiler) may use. Defaults leave room for honest extensions (0.3 s of CPU
+/// time, 150 MB; on a virtual machine beside busy neighbours the largest here took more than 10 s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompileLimits {

@@ -48,6 +48,28 @@ pub(super) struct ModuleShape {
     heap_base: Option<i32>,
 }
 
+impl ModuleShape {
+    /// Notes an import: as one of the host's functions, or as a foreign one. Returns its type if it is a function.
+    fn import(&mut self, import: &wasmparser::Import<'_>, types: &[wasmparser::FuncType]) -> Option<u32> {
+        let known = IMPORTS.iter().find(|(name, _)| *name == import.name);
+        let results: &[ValType] = if import.name == "abort" { &[] } else { &[I32] };
+        let fits = |index: u32| {
+            let found = &types[index as usize];
+            known.is_some_and(|(_, parameters)| found.params() == *parameters) && found.results() == results
+        };
+        match import.ty {
+            TypeRef::Func(index) if import.module == abi::SANDBOX_IMPORTS && fits(index) => {
+                self.imported.insert(import.name.to_owned());
+            }
+            _ => self.foreign.push(format!("{}.{}: {:?}", import.module, import.name, import.ty)),
+        }
+        match import.ty {
+            TypeRef::Func(index) => Some(index),
+            _ => None,
+        }
+    }
+}
+
 /// Reads a module, and validates it with the features that the translator takes.
 pub(super) fn shape(wasm: &[u8]) -> ModuleShape {
     let features = wasmparser::WasmFeatures::MVP
@@ -60,6 +82,8 @@ pub(super) fn shape(wasm: &[u8]) -> ModuleShape {
     wasmparser::Validator::new_with_features(features).validate_all(wasm).expect("a valid module");
     let mut shape = ModuleShape::default();
     let (mut types, mut globals, mut base) = (Vec::new(), Vec::new(), None);
+    // Types of functions, the imported ones first.
+    let mut functions: Vec<u32> = Vec::new();
     for payload in Parser::new(0).parse_all(wasm) {
         match payload.expect("a module") {
             Payload::TypeSection(section) => {
@@ -67,20 +91,11 @@ pub(super) fn shape(wasm: &[u8]) -> ModuleShape {
             }
             Payload::ImportSection(section) => {
                 for import in section.into_imports() {
-                    let import = import.expect("an import");
-                    let known = IMPORTS.iter().find(|(name, _)| *name == import.name);
-                    let fits = |index: u32| {
-                        let found: &wasmparser::FuncType = &types[index as usize];
-                        let results: &[ValType] = if import.name == "abort" { &[] } else { &[I32] };
-                        known.is_some_and(|(_, parameters)| found.params() == *parameters) && found.results() == results
-                    };
-                    match import.ty {
-                        TypeRef::Func(index) if import.module == abi::SANDBOX_IMPORTS && fits(index) => {
-                            shape.imported.insert(import.name.to_owned());
-                        }
-                        _ => shape.foreign.push(format!("{}.{}: {:?}", import.module, import.name, import.ty)),
-                    }
+                    functions.extend(shape.import(&import.expect("an import"), &types));
                 }
+            }
+            Payload::FunctionSection(section) => {
+                functions.extend(section.into_iter().map(|found| found.expect("a type")));
             }
             Payload::GlobalSection(section) => {
                 globals = section.into_iter().map(|global| constant(&global.expect("a global").init_expr)).collect();
@@ -92,12 +107,10 @@ pub(super) fn shape(wasm: &[u8]) -> ModuleShape {
                         base = Some(export.index);
                     }
                     let kind = match export.kind {
-                        ExternalKind::Func => "function",
-                        ExternalKind::Memory => "memory",
-                        ExternalKind::Global => "global",
-                        _ => "other",
+                        ExternalKind::Func => types[functions[export.index as usize] as usize].to_string(),
+                        kind => format!("{kind:?}"),
                     };
-                    shape.exports.insert(format!("{kind} {}", export.name));
+                    shape.exports.insert(format!("{}: {kind}", export.name));
                 }
             }
             Payload::DataSection(section) => {
@@ -152,11 +165,11 @@ fn is_a_module(name: &str, wasm: &[u8]) {
     assert!(shape.imported.contains("abort"), "{name} can end");
     // The linker of this target exports the end of the data, too.
     let exports = [
-        "function sandstorm_poll",
-        "function sandstorm_start",
-        "global __data_end",
-        "global __heap_base",
-        "memory memory",
+        "__data_end: Global",
+        "__heap_base: Global",
+        "memory: Memory",
+        "sandstorm_poll: (func (param i32 i32) (result i32))",
+        "sandstorm_start: (func (param i32 i32) (result i32))",
     ];
     assert!(shape.exports.iter().eq(&exports), "{name}: {:?}", shape.exports);
     let word = |at: usize| u32::from_le_bytes(shape.section[at..at + 4].try_into().expect("four bytes"));

@@ -9,7 +9,7 @@ use super::BuildError;
 pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Target of the modules of sandboxed extensions.
-pub(super) const MODULE_TARGET: &str = "wasm32-unknown-unknown";
+pub const MODULE_TARGET: &str = "wasm32-unknown-unknown";
 
 const INSTALL: &str = "install Rust (https://rustup.rs), or name the compiler with --rustc FILE or rustc = \"FILE\" under \
                        [builder]; `rustc --print sysroot` prints the folder that has it as bin/rustc";
@@ -68,6 +68,12 @@ impl Rustc {
     pub fn fingerprint(&self) -> u64 {
         let digest = super::artifact::sha256(self.verbose.as_bytes());
         digest.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
+    }
+
+    /// Returns whether the compiler can make the modules of the sandboxed tier, for which its standard library must be
+    /// installed.
+    pub fn makes_modules(&self) -> bool {
+        self.target_libraries(MODULE_TARGET).is_dir()
     }
 
     /// Folder of the compiled standard library for a target.

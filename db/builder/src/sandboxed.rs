@@ -9,7 +9,7 @@ use std::fs;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use sandstorm_sandbox::layout::PAGE_BYTES;
 use sandstorm_sandbox::{ModuleLayout, SandboxImage, verify};
-use sandstorm_translator::TranslateError;
+use sandstorm_translator::{TranslateError, Translation};
 
 use super::compile::BuiltLibrary;
 use super::compiler_run::{CompileJob, CompilerSession};
@@ -54,18 +54,31 @@ pub fn build_sandboxed(
 ///
 /// # Errors
 /// `Refused` with what the translator or the verifier has found; `Limit`, `Sandbox` and `Internal` for the compiler.
-pub(super) fn build_uploaded_module(
+pub fn build_uploaded_module(toolchain: &Toolchain, wasm: &[u8], job: &CompileJob) -> Result<BuiltLibrary, BuildError> {
+    let translated = sandstorm_translator::translate(wasm).map_err(refused_module)?;
+    build_translation(toolchain, translated, job)
+}
+
+/// Compiles a module that is written down as Rust.
+///
+/// # Errors
+/// As for [`build_uploaded_module`].
+pub fn build_translation(
     toolchain: &Toolchain,
-    wasm: &[u8],
+    translated: Translation,
     job: &CompileJob,
 ) -> Result<BuiltLibrary, BuildError> {
     let session = CompilerSession::begin(toolchain, toolchain.native(), job)?;
-    Ok(BuiltLibrary { elf: image_of(&session, wasm)?, warnings: Vec::new() })
+    Ok(BuiltLibrary { elf: compile_translation(&session, translated)?, warnings: Vec::new() })
 }
 
 /// Makes an image of a module.
 fn image_of(session: &CompilerSession<'_>, wasm: &[u8]) -> Result<Vec<u8>, BuildError> {
-    let translated = sandstorm_translator::translate(wasm).map_err(refused_module)?;
+    compile_translation(session, sandstorm_translator::translate(wasm).map_err(refused_module)?)
+}
+
+/// Makes an image of a module that is written down as Rust.
+fn compile_translation(session: &CompilerSession<'_>, translated: Translation) -> Result<Vec<u8>, BuildError> {
     let path = session.folder().join(TEXT_FILE);
     fs::write(path, &translated.rust).map_err(|error| BuildError::io("writing the translated module", error))?;
     let mut arguments = session.arguments("module", "cdylib");

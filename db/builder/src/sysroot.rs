@@ -1,9 +1,9 @@
-//! Sysroots of our own, one for each target: core, alloc and compiler_builtins of the real one, the extension API and the
-//! vetted libraries. Nothing else exists for a tenant's crate: `std` cannot be named because it is not there.
+//! Sysroots of our own, one for each target: core, alloc and compiler_builtins of the real one, the extension API and
+//! the vetted libraries. Nothing else exists for a tenant's crate: `std` cannot be named because it is not there.
 //!
-//! They are stored under `<state>/sysroot-<fingerprint>/` and `<state>/sysroot-wasm32-<fingerprint>/`. Each is built in a
-//! temporary folder and renamed into place, so a reader never sees half of one. Two builders that make it at once do no
-//! harm.
+//! They are stored under `<state>/sysroot-<fingerprint>/` and `<state>/sysroot-wasm32-<fingerprint>/`. Each is built in
+//! a temporary folder and renamed into place, so a reader never sees half of one. Two builders that make it at once do
+//! no harm.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,8 +62,8 @@ static NATIVE: BuildTarget = BuildTarget {
 /// Modules of the sandboxed tier.
 ///
 /// The compiler optimises its intermediate form as it does by default: a miscompiled extension harms nobody but itself.
-/// There is no link-time optimisation, which takes half as much CPU time again and makes modules no smaller. A module is
-/// compiled once more, to machine code, as a whole: what it would bring is done there.
+/// There is no link-time optimisation, which takes half as much CPU time again and makes modules no smaller. A module
+/// is compiled once more, to machine code, as a whole: what it would bring is done there.
 static MODULE: BuildTarget = BuildTarget {
     triple: MODULE_TARGET,
     folder: "sysroot-wasm32",

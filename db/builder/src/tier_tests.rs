@@ -1,5 +1,5 @@
-//! Tests of the sandboxed tier's rules: ordinary Rust passes and becomes a module, and what would reach the builder does
-//! not.
+//! Tests of the sandboxed tier's rules: ordinary Rust passes and becomes a module, and what would reach the builder
+//! does not.
 
 use std::path::Path;
 

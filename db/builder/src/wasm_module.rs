@@ -1,5 +1,5 @@
-//! Compiles a checked source to a WebAssembly module, the first half of the sandboxed tier: the tenant's crate, then the
-//! generated wrapper around it. What the module does is confined by what is made of it later, so nothing is audited
+//! Compiles a checked source to a WebAssembly module, the first half of the sandboxed tier: the tenant's crate, then
+//! the generated wrapper around it. What the module does is confined by what is made of it later, so nothing is audited
 //! here.
 
 use super::compiler_run::{BuildRun, CompileJob, CompilerSession};
@@ -21,8 +21,8 @@ const MODULE_FILE: &str = "wrapper.wasm";
 
 /// Flags of the wrapper's compilation that choose the linker, and lay out the module's memory.
 ///
-/// The stack comes first, so that its overflow is an access below zero and not a change of data. Debug information goes,
-/// the names stay: the next step tells read-only segments by theirs.
+/// The stack comes first, so that its overflow is an access below zero and not a change of data. Debug information
+/// goes, the names stay: the next step tells read-only segments by theirs.
 const LINKING: [&str; 6] = [
     "-Clinker-flavor=wasm-ld",
     "-Clinker=rust-lld",
@@ -35,8 +35,8 @@ const LINKING: [&str; 6] = [
 /// Compiles a source that the checker has passed for the sandboxed tier, and returns the module and the warnings.
 ///
 /// # Errors
-/// `Compile` with the compiler's messages; `Limit` when it exceeds a limit; `Refused` for an unknown library; `Toolchain`
-/// when the compiler cannot make modules; `Sandbox` and `Internal` when the compiler could not be run.
+/// `Compile` with the compiler's messages; `Limit` when it exceeds a limit; `Refused` for an unknown library;
+/// `Toolchain` when the compiler cannot make modules; `Sandbox` and `Internal` when the compiler could not be run.
 pub fn build_module(toolchain: &Toolchain, source: &PushedSource, job: &CompileJob) -> Result<BuiltModule, BuildError> {
     build_module_in_session(toolchain, source, job).map(|(module, _)| module)
 }

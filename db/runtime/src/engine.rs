@@ -14,6 +14,7 @@ use super::guest_memory_pool::GuestMemoryPool;
 use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
 use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
+use super::sandbox_calls::host_function;
 use super::stack_switch::GuestFunction;
 use crate::limits::{IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
 use sandstorm_accounts::TenantUsage;
@@ -65,7 +66,7 @@ impl Engine {
     /// # Errors
     /// `AlreadyExists` if the thread has an engine; otherwise the operating system's error.
     pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
-        let side = GuestRunner::new(watchdog)?;
+        let side = GuestRunner::new(watchdog, host_function)?;
         let meter = CpuMeter::new(side.cpu_clock());
         let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
         Ok(Engine {
@@ -281,8 +282,7 @@ impl Engine {
         }
         if let Some(mut memory) = body.guest_memory.take() {
             self.side.forget_guest_memory();
-            memory.ended_well =
-                matches!(body.stage, InvocationStage::Ended(InvocationOutcome::Done | InvocationOutcome::Failed));
+            memory.ended_well = matches!(outcome, InvocationOutcome::Done | InvocationOutcome::Failed);
             self.memories.keep(memory, body.guest_hot_len());
         }
         let outdated = self.generation.is_none() || body.generation != self.generation;
@@ -483,13 +483,12 @@ fn poll_limits(
 ) -> PollLimits {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
     let limit_ns = body.slice_ns.min(longest_ns).min(left_ns);
-    let guest_memory =
-        body.guest_memory.as_deref().map_or(std::ptr::null_mut(), |memory| std::ptr::from_ref(memory).cast_mut());
+    let memory = body.guest_memory.as_deref().map_or(std::ptr::null(), std::ptr::from_ref);
     PollLimits {
         participant,
         invocation,
-        guest_memory,
-        guest_invocation: std::ptr::without_provenance_mut(body.guest_header as usize),
+        guest_memory: memory.cast_mut(),
+        guest_invocation: std::ptr::without_provenance_mut(body.guest.header as usize),
         tenant: body.owner,
         proven: body.proven,
         limit_ns,

@@ -1,4 +1,5 @@
-//! The memory of one sandboxed invocation: the addresses that its code can reach, of which it may use what it was granted.
+//! The memory of one sandboxed invocation: the addresses that its code can reach, of which it may use what it was
+//! granted.
 //!
 //! Guarantees: all addresses that verified code can name lie within one reservation of this process that holds nothing
 //! else. Parts that were not granted are inaccessible. Memory that one tenant's code may have written is zero before
@@ -17,7 +18,6 @@ use sandstorm_sandbox::layout::{
 };
 use sandstorm_sandbox::{HostFunction, ModuleLayout};
 
-use super::sandbox_switch::host_stub;
 use crate::limits::{GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST_SLACK_BYTES};
 
 /// Where the address of the worker's block lies in the control page, relative to the base. Only the host's own code
@@ -26,6 +26,23 @@ pub(super) const BLOCK_AT: i32 = CONTROL_AT + PAGE_BYTES as i32 - 8;
 
 /// An address in a module's memory.
 pub(super) type GuestAddress = u32;
+
+/// Where the parts of an invocation lie in its memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GuestAddresses {
+    /// The header that the module is given as its invocation, the arguments, and the future.
+    pub(super) header: GuestAddress,
+    pub(super) args: GuestAddress,
+    pub(super) slot: GuestAddress,
+    /// The arena: its first free byte at the beginning, its end, and how far it may grow. All 0 in modules that were made
+    /// elsewhere, which have allocators of their own.
+    pub(super) first_free: GuestAddress,
+    pub(super) end: GuestAddress,
+    pub(super) limit: GuestAddress,
+    /// Bytes of memory of such a module, and how many it may have.
+    pub(super) module_bytes: u32,
+    pub(super) module_limit: u32,
+}
 
 /// A type whose every value is made of any bytes, and that has no padding.
 ///
@@ -89,8 +106,9 @@ pub(super) struct GuestMemory {
 unsafe impl Send for GuestMemory {}
 
 impl GuestMemory {
-    /// Reserves the addresses; nothing is granted but the variables.
-    pub(super) fn new() -> io::Result<Box<GuestMemory>> {
+    /// Reserves the addresses; nothing is granted but the variables. `host_stub` gives the address that code calls for the
+    /// host's function of a number.
+    pub(super) fn new(host_stub: fn(usize) -> usize) -> io::Result<Box<GuestMemory>> {
         let len = RESERVED_BELOW_BYTES + RESERVED_BYTES;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping where the kernel chooses.
@@ -322,6 +340,16 @@ impl GuestMemory {
         let from = RECORDS_AT + self.records_len;
         self.grant(from, from + more)?;
         self.records_len += more;
+        Ok(())
+    }
+
+    /// Takes the first bytes of the record window, before any record is copied there.
+    pub(super) fn reserve_records(&mut self, bytes: usize) -> io::Result<()> {
+        let more = self.record_growth(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        if more > 0 {
+            self.grow_records(more)?;
+        }
+        self.records_used += bytes;
         Ok(())
     }
 

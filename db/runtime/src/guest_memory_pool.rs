@@ -1,11 +1,12 @@
-//! The memories of sandboxed invocations that an engine keeps, each for the tenant that ran in it: that tenant's next call
-//! finds its pages in place and needs no clearing.
+//! The memories of sandboxed invocations that an engine keeps, each for the tenant that ran in it: that tenant's next
+//! call finds its pages in place and needs no clearing.
 
 use std::io;
 
 use hashbrown::HashMap;
 
 use super::guest_memory::GuestMemory;
+use super::sandbox_switch::host_stub;
 use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_RECENT, MAX_DIRTY_INVOCATIONS};
 
 /// A memory that is larger than an idle one may be, and how much of it may stay.
@@ -45,13 +46,13 @@ impl GuestMemoryPool {
             return Ok(own);
         }
         if self.kept_len + self.recent.len() < GUEST_MEMORIES_CACHED
-            && let Ok(new) = GuestMemory::new()
+            && let Ok(new) = GuestMemory::new(host_stub)
         {
             return Ok(new);
         }
         let mut other = match self.evict().or_else(|| self.recent.pop()) {
             Some(other) => other,
-            None => GuestMemory::new()?,
+            None => GuestMemory::new(host_stub)?,
         };
         other.wipe()?;
         Ok(other)

@@ -18,7 +18,7 @@ use super::signals::SignalGuard;
 use super::stack_quota::StackPermit;
 use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, TRAPPED};
 use super::watchdog::{Watchdog, WatchdogState};
-use super::worker_block::WorkerBlock;
+use super::worker_block::{HostFunctionEntry, WorkerBlock};
 use crate::limits::SUSPENDED_STACK_BYTES;
 use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::limits::MEMORY_UNIT_BYTES;
@@ -84,10 +84,10 @@ pub(super) struct GuestRunner {
 }
 
 impl GuestRunner {
-    /// Arms the calling thread.
-    pub(super) fn new(watchdog: &Watchdog) -> io::Result<GuestRunner> {
+    /// Arms the calling thread. `host_function` serves the calls of sandboxed code.
+    pub(super) fn new(watchdog: &Watchdog, host_function: HostFunctionEntry) -> io::Result<GuestRunner> {
         let stacks = GuestStackPool::new()?;
-        let block = WorkerBlock::new()?;
+        let block = WorkerBlock::new(host_function)?;
         block.set_stack(stacks.current().mapping());
         // SAFETY: dropped with the side, which stays on this thread (`_thread`).
         let armour = unsafe { SignalGuard::install(Arc::clone(&block))? };
@@ -109,7 +109,8 @@ impl GuestRunner {
         if changes {
             self.choose(terms.tenant);
         }
-        if self.block.guest_memory.load(Ordering::Relaxed) != terms.guest_memory {
+        // Set anew each time: the memory may have run on another worker since, which its control page names.
+        if !terms.guest_memory.is_null() || !self.block.guest_memory.load(Ordering::Relaxed).is_null() {
             self.set_guest_memory(terms.guest_memory);
         }
         self.announce(terms);

@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
 use super::commit::TransactionState;
-use super::guest_memory::{GuestAddress, GuestMemory};
+use super::guest_memory::{GuestAddresses, GuestMemory};
 use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::host::HOST_CALLS;
@@ -130,16 +130,8 @@ pub(super) struct InvocationState {
     pub(super) transaction: TransactionState,
     /// The memory of sandboxed code; `None`: the code is native, or has not begun.
     pub(super) guest_memory: Option<Box<GuestMemory>>,
-    /// Where the parts of a sandboxed invocation lie in its memory: arguments, header, future, the arena's first free
-    /// byte, its end and its limit.
-    pub(super) guest_args: GuestAddress,
-    pub(super) guest_header: GuestAddress,
-    pub(super) guest_slot: GuestAddress,
-    pub(super) guest_first_free: GuestAddress,
-    pub(super) guest_end: GuestAddress,
-    pub(super) guest_limit: GuestAddress,
-    /// Bytes of memory of a module from elsewhere.
-    pub(super) guest_module_bytes: u32,
+    /// Where the parts of a sandboxed invocation lie in it.
+    pub(super) guest: GuestAddresses,
     // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
@@ -223,13 +215,7 @@ impl InvocationHandle {
             pin: None,
             transaction: TransactionState::default(),
             guest_memory: None,
-            guest_args: 0,
-            guest_header: 0,
-            guest_slot: 0,
-            guest_first_free: 0,
-            guest_end: 0,
-            guest_limit: 0,
-            guest_module_bytes: 0,
+            guest: GuestAddresses::default(),
             arena: GuardedMapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
             dirty_bytes: 0,
@@ -384,7 +370,7 @@ impl InvocationHandle {
         body.prepare_arena(view.tenant.serial, 0)?;
         body.begin_sandboxed(memory, view, extension, args, &budget)?;
         body.abi.arena.next = body.first_free;
-        body.slot = std::ptr::without_provenance_mut(body.guest_slot as usize);
+        body.slot = std::ptr::without_provenance_mut(body.guest.slot as usize);
         body.start(view, extension, &budget);
         Ok(())
     }

@@ -85,15 +85,18 @@ pub const SPARE_INVOCATIONS: usize = 1_024;
 pub const ERROR_TEXT_BYTES: usize = 1_024;
 /// Maximum number of records that one scan call hands out: bounds the work of a host call.
 pub const SCAN_CALL_RECORDS: usize = 256;
-/// Part of a sandboxed module's stack that every memory has, bytes; more is granted, as many bytes at a time, when it is
-/// touched.
+/// Part of a sandboxed module's stack that every memory has, bytes; more is granted, as many bytes at a time, when it
+/// is touched.
 pub const GUEST_SHADOW_STACK_HOT_BYTES: usize = 64 << 10;
 /// Part of the record window that an idle memory keeps, and by which the window grows, bytes.
 pub const GUEST_RECORDS_HOT_BYTES: usize = 64 << 10;
-/// Memory beyond what an invocation was granted that stays accessible to it, bytes: taking single pages away at each call
-/// would cost a system call.
+/// Memory beyond what an invocation was granted that stays accessible to it, bytes: taking single pages away at each
+/// call would cost a system call.
 pub const GUEST_SLACK_BYTES: usize = 64 << 10;
-/// Memories of sandboxed invocations that a worker keeps for tenants whose code it ran before. Each takes some ten pages.
+/// Memories of sandboxed invocations that a worker keeps for tenants whose code it ran before. Each takes some ten
+/// pages.
 pub const GUEST_MEMORIES_CACHED: usize = 1_024;
 /// Those of them that are looked through, last first, before the others are looked up by tenant.
 pub const GUEST_MEMORIES_RECENT: usize = 16;
+/// Memory that an idle memory keeps of a module that was made elsewhere, bytes.
+pub const GUEST_MODULE_HOT_BYTES: usize = 1 << 20;

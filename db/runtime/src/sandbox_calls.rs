@@ -534,7 +534,7 @@ impl SandboxCall<'_> {
     }
 
     fn args_copy(&mut self, to: GuestAddress) -> CallResult<()> {
-        let (from, len) = (self.body.guest_args, self.body.abi.args_len as u32);
+        let (from, len) = (self.body.guest.args, self.body.abi.args_len as u32);
         let done = self.memory.copy_within(to, from, len);
         self.own_memory(done, to)
     }

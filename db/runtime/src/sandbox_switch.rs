@@ -15,7 +15,6 @@ use sandstorm_extension::KillCause;
 use sandstorm_sandbox::HostFunction;
 
 use super::guest_memory::BLOCK_AT;
-use super::sandbox_calls::host_function;
 use super::stack_switch::{GuestFunction, TRAPPED, landing_pad, switch_out_in_call};
 use super::worker_block::{STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 
@@ -49,8 +48,8 @@ unsafe extern "C" {
     static sandstorm_sandbox_call_set: u8;
 }
 
-/// Returns where code continues that was interrupted at `address`: at the same place, but where it has loaded the address
-/// of a worker's block and not used it yet, since it may go on on another worker.
+/// Returns where code continues that was interrupted at `address`: at the same address, unless it has loaded the address
+/// of a worker's block and not used it yet. Then it loads that again, since it may continue on another worker.
 pub(super) fn restart_point(address: usize) -> usize {
     let returns = (&raw const sandstorm_sandbox_return_load, &raw const sandstorm_sandbox_return_set);
     let calls = (&raw const sandstorm_sandbox_call_load, &raw const sandstorm_sandbox_call_set);
@@ -206,8 +205,8 @@ macro_rules! stubs {
 
 const _: () = assert!(HostFunction::ALL.len() <= 32);
 
-/// A stub for each of the host's functions, 16 bytes from one to the next, and what they share: the parameters go to the
-/// module's stack, gs to the worker's block, the call to the worker's stack.
+/// A stub for each of the host's functions, 16 bytes from one to the next, and what they share: the parameters are
+/// pushed on the module's stack, gs becomes the worker's block, and the call runs on the worker's stack.
 ///
 /// # Safety
 /// Never called by Rust; called by sandboxed code, with the parameters in registers.
@@ -242,7 +241,7 @@ unsafe extern "C" fn host_stubs() {
         "mov rsp, gs:[{saved}]",
         "and rsp, -16",
         "cld",
-        "call {host_function}",
+        "call gs:[{host_function}]",
         "mov rsp, gs:[{guest_rsp}]",
         "add rsp, 56",
         "mov r11, gs:[{base}]",
@@ -299,7 +298,7 @@ unsafe extern "C" fn host_stubs() {
         guest = const STATE_GUEST,
         host = const STATE_HOST,
         overflow = const TRAPPED + KillCause::StackOverflow as u32,
-        host_function = sym host_function,
+        host_function = const offset_of!(WorkerBlock, host_function),
         switch_out = sym switch_out_in_call,
         landing_pad = sym landing_pad,
     )

@@ -1,19 +1,25 @@
-//! What is different about an invocation whose code is sandboxed: its arguments, future and arena lie in its own memory.
+//! What is different about an invocation whose code is sandboxed: its arguments, future and arena lie in its own
+//! memory.
 //!
 //! ```text
 //!  0            stack      data      heap base        arguments  future  arena ...          limit
 //!  |<- 1 MiB -->|<-------->|         |<- header ->|   |          |       |      |           |
 //! ```
+//!
+//! Guarantees: the arguments are only read while no code of the module runs.
+#![allow(unsafe_code)]
 
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES};
 use sandstorm_accounts::memory_units;
 use sandstorm_catalog::TenantView;
-use sandstorm_extension::{Budget, LoadedExtension, SandboxModule};
+use sandstorm_extension::{Budget, LoadedExtension};
+use sandstorm_sandbox::ModuleLayout;
 use sandstorm_sandbox::guest_types::{ARENA_CLASSES, GuestHeader};
-use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, WASM_PAGE_BYTES};
+use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, RECORDS_AT, WASM_PAGE_BYTES};
 
-use super::guest_memory::{GuestAddress, GuestMemory};
+use super::guest_memory::{GuestAddress, GuestAddresses, GuestMemory};
 use super::invocation::{BeginError, InvocationState};
+use crate::limits::GUEST_MODULE_HOT_BYTES;
 
 /// Alignment of the header, the arguments and the arena.
 const MIN_ALIGN: usize = 16;
@@ -27,19 +33,31 @@ struct GuestParts {
     header: usize,
     args: usize,
     slot: usize,
+    /// The arena's first free byte, its end, and how far it may grow; all 0 in modules from elsewhere, which have an
+    /// allocator of their own.
     first_free: usize,
     end: usize,
     limit: usize,
+    /// Bytes of the module's memory at the beginning, and of the record window.
+    memory: usize,
+    records: usize,
+    /// Bytes that the tenant is charged for, those of every invocation among them.
+    charged: usize,
 }
 
 impl GuestParts {
-    fn new(module: &SandboxModule, args_len: usize, budget: &Budget) -> Result<GuestParts, BeginError> {
-        let layout = module.layout();
-        let is_ours = layout.api_fingerprint != 0;
-        let (data_end, align) = (layout.heap_base as usize, layout.future_align.max(1) as usize);
-        // A module from elsewhere has an allocator of its own behind its data: the rest lies behind its memory.
-        let base = if is_ours { data_end } else { layout.memory_bytes as usize };
-        let header = base.next_multiple_of(MIN_ALIGN);
+    fn new(layout: &ModuleLayout, args_len: usize, budget: &Budget) -> Result<GuestParts, BeginError> {
+        if layout.api_fingerprint != 0 {
+            GuestParts::behind_data(layout, args_len, budget)
+        } else {
+            GuestParts::in_window(layout, args_len, budget)
+        }
+    }
+
+    /// Header, arguments, future and arena behind the module's data.
+    fn behind_data(layout: &ModuleLayout, args_len: usize, budget: &Budget) -> Result<GuestParts, BeginError> {
+        let align = layout.future_align.max(1) as usize;
+        let header = (layout.heap_base as usize).next_multiple_of(MIN_ALIGN);
         let args = (header + size_of::<GuestHeader>()).next_multiple_of(MIN_ALIGN);
         let slot = (args + args_len).next_multiple_of(align.max(MIN_ALIGN));
         let first_free = (slot + layout.future_size as usize).next_multiple_of(MIN_ALIGN);
@@ -49,7 +67,20 @@ impl GuestParts {
             return Err(BeginError::TooLarge { needed: used, quota });
         }
         let first = used.next_multiple_of(ARENA_CHUNK_BYTES).min(quota);
-        Ok(GuestParts { header, args, slot, first_free, end: args + first, limit: args + quota })
+        let (end, limit) = (args + first, args + quota);
+        Ok(GuestParts { header, args, slot, first_free, end, limit, memory: end, records: 0, charged: first })
+    }
+
+    /// Header and arguments at the beginning of the record window, where the module's own memory never grows to.
+    fn in_window(layout: &ModuleLayout, args_len: usize, budget: &Budget) -> Result<GuestParts, BeginError> {
+        let (header, memory) = (RECORDS_AT, layout.memory_bytes as usize);
+        let args = (header + size_of::<GuestHeader>()).next_multiple_of(MIN_ALIGN);
+        let records = (args + args_len).next_multiple_of(MIN_ALIGN) - RECORDS_AT;
+        let (needed, quota) = (memory + records, budget.memory_bytes);
+        if needed > quota {
+            return Err(BeginError::TooLarge { needed, quota });
+        }
+        Ok(GuestParts { header, args, slot: 0, first_free: 0, end: 0, limit: 0, memory, records, charged: needed })
     }
 }
 
@@ -65,30 +96,34 @@ impl InvocationState {
     ) -> Result<(), BeginError> {
         let library = &extension.library;
         let Some(module) = library.module() else { return Err(BeginError::OverQuota) };
-        let parts = GuestParts::new(module, args.len(), budget)?;
-        let others = if module.layout().api_fingerprint == 0 { module.layout().memory_bytes as usize } else { 0 };
-        let beyond = memory_units((parts.end - parts.args + others).saturating_sub(ARENA_CHUNK_BYTES));
+        let parts = GuestParts::new(module.layout(), args.len(), budget)?;
+        let beyond = memory_units(parts.charged.saturating_sub(ARENA_CHUNK_BYTES));
         if beyond > 0 && !view.tenant.charge_memory(beyond) {
             return Err(BeginError::OverQuota);
         }
-        let prepared = memory.prepare(view.tenant.serial, library.number(), module, parts.end);
-        let put = prepared.map_err(BeginError::Memory).and_then(|()| {
-            let put = memory.write_bytes(parts.args as GuestAddress, args);
-            put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })
-        });
+        let prepared = memory.prepare(view.tenant.serial, library.number(), module, parts.memory);
+        let put =
+            prepared.and_then(|()| memory.reserve_records(parts.records)).map_err(BeginError::Memory).and_then(|()| {
+                let put = memory.write_bytes(parts.args as GuestAddress, args);
+                put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })
+            });
         if let Err(error) = put {
             view.tenant.uncharge_memory(beyond);
             return Err(error);
         }
         self.set_charged(beyond);
         self.abi.args_len = args.len();
-        self.guest_args = parts.args as GuestAddress;
-        self.guest_header = parts.header as GuestAddress;
-        self.guest_slot = parts.slot as GuestAddress;
-        self.guest_first_free = parts.first_free as GuestAddress;
-        self.guest_end = parts.end as GuestAddress;
-        self.guest_limit = parts.limit as GuestAddress;
-        self.guest_module_bytes = others as u32;
+        let is_ours = module.layout().api_fingerprint != 0;
+        self.guest = GuestAddresses {
+            header: parts.header as GuestAddress,
+            args: parts.args as GuestAddress,
+            slot: parts.slot as GuestAddress,
+            first_free: parts.first_free as GuestAddress,
+            end: parts.end as GuestAddress,
+            limit: parts.limit as GuestAddress,
+            module_bytes: if is_ours { 0 } else { parts.memory as u32 },
+            module_limit: budget.memory_bytes.min(module.layout().memory_max_bytes as usize) as u32,
+        };
         self.write_header(&memory);
         self.guest_memory = Some(memory);
         Ok(())
@@ -97,24 +132,41 @@ impl InvocationState {
     /// Writes the header of an invocation that has not run.
     fn write_header(&self, memory: &GuestMemory) {
         let header = GuestHeader {
-            args: self.guest_args,
+            args: self.guest.args,
             args_len: self.abi.args_len as u32,
-            arena_next: self.guest_first_free,
-            arena_end: self.guest_end,
-            arena_limit: self.guest_limit,
+            arena_next: self.guest.first_free,
+            arena_end: self.guest.end,
+            arena_limit: self.guest.limit,
             arena_free: [0; ARENA_CLASSES],
             ..GuestHeader::default()
         };
         // The header lies in the granted part: `begin_sandboxed` has seen to that.
-        let _written = memory.write(self.guest_header, header);
+        let _written = memory.write(self.guest.header, header);
     }
 
     /// Sets what changes from one poll to the next.
     #[inline]
     pub(super) fn set_guest_clock(&self, memory: &GuestMemory) {
-        let at = |offset: usize| self.guest_header + offset as GuestAddress;
+        let at = |offset: usize| self.guest.header + offset as GuestAddress;
         let _written = memory.write(at(std::mem::offset_of!(GuestHeader, now_ms)), self.abi.now_ms);
         let _written = memory.write(at(std::mem::offset_of!(GuestHeader, interleave)), self.abi.interleave);
+    }
+
+    /// Returns whether the module was not made by the server's builder: then header and arguments lie in the window.
+    fn is_from_elsewhere(&self) -> bool {
+        self.guest.header as usize >= RECORDS_AT
+    }
+
+    /// Bytes of the record window that header and arguments take.
+    fn guest_window_bytes(&self) -> usize {
+        let end = (self.guest.args as usize + self.abi.args_len).next_multiple_of(MIN_ALIGN);
+        if self.is_from_elsewhere() { end - RECORDS_AT } else { 0 }
+    }
+
+    /// The arguments, as they are in the module's memory.
+    fn guest_arguments<'a>(&self, memory: &GuestMemory) -> Result<&'a [u8], u32> {
+        // SAFETY: no code of the module runs, and the caller copies them before anything is written.
+        unsafe { memory.bytes(self.guest.args, self.abi.args_len as u32) }
     }
 
     /// Makes the memory as it was at the beginning, but for the arguments.
@@ -125,10 +177,13 @@ impl InvocationState {
             && let Some(module) = held.extension.library.module()
         {
             let (owner, number) = (memory.owner, held.extension.library.number());
-            let len = memory.memory_len();
+            let (len, records) = (memory.memory_len(), self.guest_window_bytes());
+            let args = self.guest_arguments(&memory).map(<[u8]>::to_vec).unwrap_or_default();
             // A conflict is an end that the code has asked for: constants are as they were.
             memory.ended_well = true;
             let _prepared = memory.prepare(owner, number, module, len);
+            let _reserved = memory.reserve_records(records);
+            let _written = memory.write_bytes(self.guest.args, &args);
             self.write_header(&memory);
         }
         self.guest_memory = Some(memory);
@@ -137,17 +192,17 @@ impl InvocationState {
     /// Moves the arena's end up until `bytes` lie between its first free byte and it, as [`InvocationState::grow_arena`]
     /// does natively. What the module says of its arena is not believed.
     pub(super) fn grow_guest_arena(&mut self, memory: &mut GuestMemory, bytes: u32) -> bool {
-        let at = |offset: usize| self.guest_header + offset as GuestAddress;
+        let at = |offset: usize| self.guest.header + offset as GuestAddress;
         let next_at = at(std::mem::offset_of!(GuestHeader, arena_next));
         let end_at = at(std::mem::offset_of!(GuestHeader, arena_end));
         self.over_tenant_quota = false;
         let Ok(next) = memory.read::<u32>(next_at) else { return false };
-        let wanted = next.checked_add(bytes).filter(|wanted| *wanted <= self.guest_limit);
+        let wanted = next.checked_add(bytes).filter(|wanted| *wanted <= self.guest.limit);
         let Some(wanted) = wanted else { return false };
-        if wanted > self.guest_end {
-            let more = ((wanted - self.guest_end) as usize).next_multiple_of(ARENA_CHUNK_BYTES);
-            let more = more.min((self.guest_limit - self.guest_end) as usize);
-            let end = self.guest_end as usize + more;
+        if wanted > self.guest.end {
+            let more = ((wanted - self.guest.end) as usize).next_multiple_of(ARENA_CHUNK_BYTES);
+            let more = more.min((self.guest.limit - self.guest.end) as usize);
+            let end = self.guest.end as usize + more;
             if !self.charge(more) {
                 return false;
             }
@@ -155,41 +210,43 @@ impl InvocationState {
                 self.uncharge(more);
                 return false;
             }
-            self.guest_end = end as GuestAddress;
+            self.guest.end = end as GuestAddress;
         }
-        memory.write(end_at, self.guest_end).is_ok()
+        memory.write(end_at, self.guest.end).is_ok()
     }
 
     /// Pages of WebAssembly that a module from elsewhere has: the answer to `memory.size`.
     pub(super) fn module_pages(&self) -> u32 {
-        self.guest_module_bytes / WASM_PAGE_BYTES as u32
+        self.guest.module_bytes / WASM_PAGE_BYTES as u32
     }
 
     /// Grows the memory of a module from elsewhere: `memory.grow`.
     pub(super) fn grow_module_memory(&mut self, memory: &mut GuestMemory, pages: u32) -> u32 {
         let before = self.module_pages();
         let more = (pages as usize).saturating_mul(WASM_PAGE_BYTES);
-        let is_allowed = |held: &super::invocation::InvocationRefs| {
-            let layout = held.extension.library.module().map(SandboxModule::layout);
-            let end = self.guest_module_bytes as usize + more;
-            layout.is_some_and(|layout| layout.api_fingerprint == 0 && end <= layout.memory_max_bytes as usize)
-        };
-        let within_quota = self.guest_module_bytes as usize + more <= (self.guest_limit - self.guest_args) as usize;
-        if !self.held.as_ref().is_some_and(is_allowed) || !within_quota || !self.charge(more) {
+        let within_limit = self.guest.module_bytes as usize + more <= self.guest.module_limit as usize;
+        if pages == 0 {
+            return before;
+        }
+        if !self.is_from_elsewhere() || !within_limit || !self.charge(more) {
             return GROW_FAILED;
         }
-        let end = self.guest_module_bytes as usize + more;
+        let end = self.guest.module_bytes as usize + more;
         if memory.set_memory_len(end.max(memory.memory_len())).is_err() {
             self.uncharge(more);
             return GROW_FAILED;
         }
-        self.guest_module_bytes = end as u32;
+        self.guest.module_bytes = end as u32;
         before
     }
 
     /// How much of its memory may stay with it for the next call.
     pub(super) fn guest_hot_len(&self) -> usize {
-        self.guest_args as usize + ARENA_CHUNK_BYTES
+        if self.is_from_elsewhere() {
+            (self.guest.module_bytes as usize).min(GUEST_MODULE_HOT_BYTES)
+        } else {
+            self.guest.header as usize + ARENA_CHUNK_BYTES
+        }
     }
 }
 

@@ -24,6 +24,9 @@ pub(super) const STATE_GUEST: u32 = 1;
 /// The worker runs one of the host's functions on the side stack: a switch waits for its return.
 pub(super) const STATE_HOST_CALL: u32 = 2;
 
+/// The function that serves the host calls of sandboxed code: the function's number, and its seven parameters.
+pub(super) type HostFunctionEntry = unsafe extern "C" fn(u32, *const [u64; 7]) -> u64;
+
 /// One worker's block. The library's allocator reads the first word through gs; the stack switch and host calls use
 /// other fields by their offsets.
 #[repr(C, align(128))]
@@ -84,6 +87,8 @@ pub(super) struct WorkerBlock {
     pub(super) guest_memory: AtomicPtr<GuestMemory>,
     /// The module's stack pointer during a host call. Written by the stubs.
     pub(super) guest_rsp: AtomicUsize,
+    /// The function that the stubs of sandboxed code call. Constant.
+    pub(super) host_function: usize,
     /// 1: the code that was switched out had gs at its memory. Written by the handler, cleared by the worker.
     pub(super) context_in_guest: AtomicU32,
     /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
@@ -98,8 +103,8 @@ pub(super) struct WorkerBlock {
 }
 
 impl WorkerBlock {
-    /// Makes the block of the calling thread, without a stack.
-    pub(super) fn new() -> std::io::Result<Arc<WorkerBlock>> {
+    /// Makes the block of the calling thread, without a stack. `host_function` serves the calls of sandboxed code.
+    pub(super) fn new(host_function: HostFunctionEntry) -> std::io::Result<Arc<WorkerBlock>> {
         let xstate = XState::of_this_processor()?;
         let mut cpu_clock = 0;
         // SAFETY: the calling thread's own handle; the clock id is written to a local.
@@ -135,6 +140,7 @@ impl WorkerBlock {
             guest_base: AtomicUsize::new(0),
             guest_memory: AtomicPtr::default(),
             guest_rsp: AtomicUsize::new(0),
+            host_function: host_function as usize,
             context_in_guest: AtomicU32::new(0),
             xstate_mask: xstate.mask,
             xstate_bytes: xstate.bytes,

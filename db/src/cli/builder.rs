@@ -157,7 +157,8 @@ fn announce(server: &BuilderServer, token: &Path, out: &OutputPrinter) -> Result
 
 fn build(global: &GlobalArgs, args: &BuildArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let tenant = global.tenant.as_deref().and_then(|tenant| tenant.parse::<u32>().ok()).ok_or_else(|| {
-        CliError::new("whose extension is it?").hint("--tenant ID: the number that `sandstorm tenant show` prints")
+        CliError::new("the tenant of the extension is missing")
+            .hint("--tenant ID: the number that `sandstorm tenant show` prints")
     })?;
     let source = PushedSource::read(&args.folder)?;
     let builder = InProcessBuilder::open(&settings(global, &args.config)?.1)?;

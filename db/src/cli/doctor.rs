@@ -14,20 +14,19 @@ use serde::Serialize;
 
 use super::output::{CliError, OutputPrinter};
 
-/// Look at what a server needs of this machine.
+/// Check what a server needs of this machine.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
-    /// Start DPDK with these arguments, too, and ask its devices what they can do
+    /// Also start DPDK with these arguments, and print what its devices can do
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     eal: Option<String>,
-    /// Look at this network interface, for `--driver packet`, in place of what DPDK needs
+    /// Check this network interface for `--driver packet`, instead of what DPDK needs
     #[arg(long, value_name = "NAME", conflicts_with = "eal")]
     interface: Option<String>,
-    /// Look at this unit of systemd, in place of what DPDK needs: its user, its files, and a rustc that the user can
-    /// run
+    /// Check this systemd unit, instead of what DPDK needs: its user, its files, and a rustc that the user can run
     #[arg(long, value_name = "FILE", conflicts_with_all = ["eal", "interface"])]
     unit: Option<PathBuf>,
-    /// The root of the file system to look at
+    /// The root of the file system to check
     #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
     root: PathBuf,
 }

@@ -55,7 +55,7 @@ const CONTROL_TIMEOUT_S: u64 = 10;
 #[derive(Clone, Args)]
 #[command(next_help_heading = GLOBAL_HEADING)]
 struct GlobalArgs {
-    /// Address of the server's control port; other machines are spoken to over TLS (https://) [default: the one that
+    /// Address of the server's control port; for other machines TLS is used (https://) [default: the one that
     /// the state directory names, or 127.0.0.1:7399]
     #[arg(long, global = true, value_name = "HOST:PORT", env = "SANDSTORM_SERVER")]
     server: Option<String>,
@@ -69,7 +69,7 @@ struct GlobalArgs {
     /// The operator's token or a tenant's [default: the one in the state directory]
     #[arg(long, global = true, env = "SANDSTORM_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Name of the tenant that the command is about; not needed when there is only one, or when the token is a tenant's
+    /// Tenant of the command; not needed if there is only one, or if the token is a tenant's
     #[arg(long, global = true, value_name = "NAME", env = "SANDSTORM_TENANT")]
     tenant: Option<String>,
     /// State directory, with the operator's token and the tokens of tenants created on this machine [default:
@@ -79,7 +79,7 @@ struct GlobalArgs {
     /// Encrypt data packets: auto (to other machines), always, or never (the server has to allow it)
     #[arg(long, global = true, value_name = "WHEN", env = "SANDSTORM_SEALED", default_value = "auto")]
     sealed: Sealing,
-    /// How long the server may take to answer a control request, in seconds; a push may take 600
+    /// Timeout of a control request, in seconds; of a push: 600
     #[arg(long, global = true, value_name = "SECONDS", env = "SANDSTORM_TIMEOUT", default_value_t = CONTROL_TIMEOUT_S)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -108,7 +108,7 @@ const USAGE: u8 = 2;
 enum CliCommand {
     /// Run a server
     Serve(Box<serve::ServeArgs>),
-    /// See it work in a minute: a server, two tenants, pushed code, an endless loop that is ended
+    /// See it work in a minute: a server, two tenants, pushed code, an endless loop that is killed
     Demo,
     /// Measure this machine, beside memcached and Redis: a report with tables and plots
     Bench(bench::BenchArgs),
@@ -118,7 +118,7 @@ enum CliCommand {
     Stop,
     /// Show whether the server runs, and where its ports are
     Health,
-    /// Make a token, or the line that a configuration file holds in place of one
+    /// Make a token, or its hash for a configuration file
     #[command(subcommand, arg_required_else_help = true)]
     Token(token::TokenCommand),
     /// The operator's token: show whether an old one still works, replace it
@@ -152,7 +152,7 @@ enum CliCommand {
     Doctor(doctor::DoctorArgs),
     /// Show what the server does now: counters, one row a second (as `top` does)
     Stat(stat::StatArgs),
-    /// Show the calls that the server ended lately, and why
+    /// Show the calls that the server killed recently, and why
     Kills(stat::KillsArgs),
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]

@@ -82,7 +82,7 @@ pub(super) struct ServeArgs {
     driver: Option<DriverName>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// With --driver dpdk: take the workers' datagrams alone from the device, and leave all else to the kernel, which
+    /// With --driver dpdk: receive only the workers' datagrams from the device, and leave all others to the kernel, which
     /// has the same --address
     #[arg(long)]
     isolate: bool,
@@ -95,20 +95,20 @@ pub(super) struct ServeArgs {
     /// Workers spin instead of sleeping when there is nothing to do: lowest latency, a whole core for each
     #[arg(long)]
     poll: bool,
-    /// For measuring: idle workers take no work over from busy ones
+    /// For measurements: idle workers take over no work from busy ones
     #[arg(long)]
     no_steal: bool,
-    /// For measuring: invocations read at once instead of taking turns while their records come from memory
+    /// For measurements: invocations read at once instead of yielding while their records are prefetched
     #[arg(long)]
     no_interleave: bool,
-    /// For measuring: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums are
+    /// For measurements: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums are
     /// computed here
     #[arg(long)]
     no_offload: bool,
-    /// For measuring: large values are copied into their packets instead of being sent from where they are stored
+    /// For measurements: large values are copied into their packets instead of being sent from where they are stored
     #[arg(long)]
     no_zero_copy: bool,
-    /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
+    /// Persist nothing: tenants, tables, tokens and extensions are lost when the server ends
     #[arg(long)]
     ephemeral: bool,
     /// Allow open tenants (those without a token) although other machines reach the data ports: anyone there may use

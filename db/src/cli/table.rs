@@ -24,13 +24,13 @@ pub(super) enum TableCommand {
         /// Its number, as clients send it [default: the next free one]
         #[arg(long)]
         id: Option<u64>,
-        /// Keep the keys in order as well, for `sandstorm range`; each record takes 136 bytes and its key's length more
+        /// Also keep the keys in order, for `sandstorm range`; each record takes 136 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
     },
     /// List the tables
     List,
-    /// Show one table: id, quota, what it holds, whom it is granted to
+    /// Show one table: id, quota, contents, grants
     Show {
         /// Name of the table
         name: String,

@@ -13,10 +13,10 @@ use serde_json::json;
 use super::output::{CliError, OutputPrinter, fields};
 use super::session::CliSession;
 
-/// Tokens as such; asks no server.
+/// Makes tokens; contacts no server.
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Make a token, and print it with its token_hash for the configuration file; no server is asked
+    /// Make a token, and print it with its token_hash for the configuration file; contacts no server
     New,
     /// Read a token from standard input, and print its token_hash for the configuration file
     Hash,

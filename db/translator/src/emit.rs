@@ -43,6 +43,13 @@ pub(crate) fn rust_signature(kind: &FuncType) -> Result<String, TranslateError> 
 
 /// The whole crate.
 pub(crate) fn module_text(facts: &ModuleFacts<'_>) -> Result<String, TranslateError> {
+    let mut text = functions_text(facts)?;
+    entries(&mut text, facts);
+    Ok(text)
+}
+
+/// All of it but the functions that the host enters.
+pub(crate) fn functions_text(facts: &ModuleFacts<'_>) -> Result<String, TranslateError> {
     let mut text = String::from(HEAD);
     let _ = writeln!(text, "const PIECE_BYTES: u32 = {MEMORY_PIECE_BYTES};");
     text.push_str(SUPPORT);
@@ -63,12 +70,11 @@ pub(crate) fn module_text(facts: &ModuleFacts<'_>) -> Result<String, TranslateEr
     for (index, kind) in facts.types.iter().enumerate() {
         indirect_call(&mut text, facts, index as u32, kind)?;
     }
-    entries(&mut text, facts);
     Ok(text)
 }
 
 /// A function that calls one of the host's by its address in the control page.
-fn host_function(text: &mut String, name: &str, function: HostFunction) {
+pub(crate) fn host_function(text: &mut String, name: &str, function: HostFunction) {
     /// Where parameters travel: the last one where a C function would take none.
     const REGISTERS: [&str; 7] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9", "r10"];
     let kind = |number: &NumberType| match number {

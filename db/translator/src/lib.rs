@@ -17,6 +17,8 @@ mod memory;
 mod module;
 mod names;
 mod numeric;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use error::TranslateError;
 use sandstorm_sandbox::ModuleLayout;

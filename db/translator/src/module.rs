@@ -39,6 +39,9 @@ pub(crate) struct Exports {
     pub(crate) start: Option<u32>,
     pub(crate) poll: Option<u32>,
     pub(crate) initialize: Option<u32>,
+    /// All others.
+    #[cfg(feature = "testing")]
+    pub(crate) others: Vec<(String, u32)>,
 }
 
 /// All that the text is made of.
@@ -62,6 +65,13 @@ pub(crate) struct ModuleFacts<'a> {
 impl<'a> ModuleFacts<'a> {
     /// Validates a module and collects its facts.
     pub(crate) fn read(wasm: &'a [u8]) -> Result<ModuleFacts<'a>, TranslateError> {
+        let mut facts = ModuleFacts::collect(wasm)?;
+        facts.check_entries()?;
+        Ok(facts)
+    }
+
+    /// As [`ModuleFacts::read`], for a module of any exports.
+    pub(crate) fn collect(wasm: &'a [u8]) -> Result<ModuleFacts<'a>, TranslateError> {
         at_most("bytes", wasm.len(), MODULE_MAX_BYTES)?;
         Validator::new_with_features(features()).validate_all(wasm)?;
         let mut facts = ModuleFacts {
@@ -240,6 +250,8 @@ impl<'a> ModuleFacts<'a> {
             ("sandstorm_start", ExternalKind::Func) => self.exports.start = Some(index),
             ("sandstorm_poll", ExternalKind::Func) => self.exports.poll = Some(index),
             ("_initialize", ExternalKind::Func) => self.exports.initialize = Some(index),
+            #[cfg(feature = "testing")]
+            (name, ExternalKind::Func) => self.exports.others.push((name.to_owned(), index)),
             ("__heap_base", ExternalKind::Global) => {
                 self.layout.heap_base = self.globals.get(index as usize).map_or(0, |global| global.value as u32);
             }
@@ -302,8 +314,8 @@ impl<'a> ModuleFacts<'a> {
         }
     }
 
-    /// What can only be said once all sections have been seen.
-    fn finish(&mut self) -> Result<(), TranslateError> {
+    /// Checks the functions that the host enters.
+    fn check_entries(&self) -> Result<(), TranslateError> {
         let Some(start) = self.exports.start else {
             return refuse("it exports no function sandstorm_start(slot: i32, invocation: i32) -> i32");
         };
@@ -313,6 +325,11 @@ impl<'a> ModuleFacts<'a> {
                 return refuse("its sandstorm_start or sandstorm_poll is not (slot: i32, invocation: i32) -> i32");
             }
         }
+        Ok(())
+    }
+
+    /// What can only be said once all sections have been seen.
+    fn finish(&mut self) -> Result<(), TranslateError> {
         for function in [self.start_section, self.exports.initialize].into_iter().flatten() {
             let kind = self.function_type(function);
             if !kind.params().is_empty() || !kind.results().is_empty() {

@@ -2,13 +2,13 @@
 //!
 //! What a macro becomes is not read: the checker sees only the tokens of its definition and of its calls. But a macro
 //! makes no tokens, it only moves them. So what no definition and no call contains, no expansion does, and this looks
-//! for words: those that begin what is refused by its form (`unsafe`, `extern`, `mod`), and the names of macros that read
-//! files or the environment. Names of called macros must be on the list, or defined in the source.
+//! for words: those that begin what is refused by its form (`unsafe`, `extern`, `mod`), and the names of macros that
+//! read files or the environment. Names of called macros must be on the list, or defined in the source.
 //!
 //! An attribute is two tokens, `#` and a bracket, and only together do they tell whether it is harmless. Nothing must
-//! come between them and put the `#` before another bracket. A macro could, if it were given the `#`: so there is none in
-//! what any macro is given. A macro that takes single tokens (`tt`) may be given a `!`, and make calls of what does not
-//! look like one, so its own definition has no `#` either.
+//! come between them and put the `#` before another bracket. A macro could, if it were given the `#`: so there is none
+//! in what any macro is given. A macro that takes single tokens (`tt`) may be given a `!`, and make calls of what does
+//! not look like one, so its own definition has no `#` either.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use syn::parse::Parser;

@@ -1,8 +1,8 @@
 //! The checker: allow-lists over the syntax tree decide what a tenant's source may contain.
 //!
-//! [`rules`] is the table of refusals, their tiers and their reasons; `walk` finds them in the tree, and `macros` in the
-//! tokens of macros, which are none. A source is parsed in a thread
-//! with a large stack, after its tokens have shown how deep the tree can become.
+//! [`rules`] is the table of refusals, their tiers and their reasons; `walk` finds them in the tree, and `macros` in
+//! the tokens of macros, which are none. A source is parsed in a thread with a large stack, after its tokens have shown
+//! how deep the tree can become.
 
 mod depth;
 mod guards;

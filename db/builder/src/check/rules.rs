@@ -2,8 +2,8 @@
 //! passes. `docs/checker.md` is made from it, and a test holds both examples of every rule to what they say.
 //!
 //! Rules of [`NATIVE`] are there because the compiler alone keeps a native extension from what is not its tenant's, and
-//! the shapes that they refuse get past the compiler. A sandboxed extension is confined whatever it does. So the rules of
-//! its tier protect the builder, and keep to what the sandbox offers.
+//! the shapes that they refuse get past the compiler. A sandboxed extension is confined whatever it does. So the rules
+//! of its tier protect the builder, and keep to what the sandbox offers.
 
 use sandstorm_net::CodeTier;
 

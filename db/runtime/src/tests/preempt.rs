@@ -177,10 +177,9 @@ fn fill(world: &World) {
 }
 
 fn programs() -> Arc<LoadedExtension> {
-    static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
-    let elf = PROGRAM.get_or_init(|| compile("programs", PROGRAMS));
-    let library = ExtensionLibrary::load(elf, builder::api_fingerprint()).unwrap();
-    Arc::new(LoadedExtension::new("programs", 1, library, BudgetOverride::default()))
+    static PROGRAM: OnceLock<Arc<ExtensionLibrary>> = OnceLock::new();
+    let library = PROGRAM.get_or_init(|| Arc::clone(&compiled("programs", PROGRAMS).library));
+    Arc::new(LoadedExtension::new("programs", 1, Arc::clone(library), BudgetOverride::default()))
 }
 
 /// The reply of each program when no switch interrupts it.

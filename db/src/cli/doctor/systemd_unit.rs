@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use sandstorm_builder::{CompilerSearch, Rustc};
+use sandstorm_builder::{CompilerSearch, MODULE_TARGET, Rustc};
 use sandstorm_control::config::{CliOverrides, ServerSettings};
 
 use super::{CheckStatus, DoctorFinding};
@@ -240,22 +240,27 @@ fn compiler(unit: &SystemdUnit, user: &SystemUser, named: Option<PathBuf>, may_r
     DoctorFinding::new(what, CheckStatus::Good, shown.to_string(), "")
 }
 
+/// Describes a compiler that was found at `path`, and whether it has what sandboxed extensions need.
+fn found_compiler(what: &'static str, rustc: &Rustc, path: &Path) -> DoctorFinding {
+    let found = format!("{} at {}", rustc.release, path.display());
+    if rustc.makes_modules() {
+        return DoctorFinding::new(what, CheckStatus::Good, found, "");
+    }
+    let advice = format!("`rustup target add {MODULE_TARGET}`: sandboxed extensions are built with it");
+    DoctorFinding::new(what, CheckStatus::Mind, format!("{found}, without {MODULE_TARGET}"), advice)
+}
+
 /// Checks the compiler that a server started here finds, and whether a service would find it, too.
 pub(super) fn compilers() -> Vec<DoctorFinding> {
     let here = match Rustc::find(None) {
-        Ok(rustc) => {
-            let found = format!("{} at {}", rustc.release, rustc.program.display());
-            DoctorFinding::new("rustc, for extensions", CheckStatus::Good, found, "")
-        }
+        Ok(rustc) => found_compiler("rustc, for extensions", &rustc, &rustc.program),
         Err(error) => DoctorFinding::new("rustc, for extensions", CheckStatus::Bad, error.to_string(), ""),
     };
     let service = CompilerSearch { path: std::env::split_paths(SERVICE_PATH).collect(), rustup: Vec::new() };
     let what = "rustc, for a server that systemd starts";
     let there = match service.find() {
         Ok(found) => match Rustc::find(Some(&found)) {
-            Ok(rustc) => {
-                DoctorFinding::new(what, CheckStatus::Good, format!("{} at {}", rustc.release, found.display()), "")
-            }
+            Ok(rustc) => found_compiler(what, &rustc, &found),
             Err(error) => DoctorFinding::new(what, CheckStatus::Mind, error.to_string(), DOCS_HINT),
         },
         Err(_) => {

@@ -27,40 +27,39 @@ const DEFAULT_MIX: &str = "ycsb-b";
 
 /// Help text about mixes.
 const MIXES: &str = "Mixes: ycsb-a to ycsb-f (Cooper et al., SoCC'10); usr, app, etc, var, sys (Facebook's pools of memcached, \
-    Atikoglu et al., SIGMETRICS'12: with their sizes and misses); ycsb-t (YCSB+T, Dey et al., ICDEW'14: accounts whose sum has to stay, \
-    which is looked after in the end); tao (Bronson et al., ATC'13: a graph's requests, as published) and tao-60-40 (those that Splinter \
+    Atikoglu et al., SIGMETRICS'12: with their sizes and misses); ycsb-t (YCSB+T, Dey et al., ICDEW'14: accounts whose sum must not change, \
+    which is checked at the end); tao (Bronson et al., ATC'13: a graph's requests, as published) and tao-60-40 (those that Splinter \
     measured); or shares, such as get=90,put=5,auth=5, of\n  \
     get put insert delete read-modify-write multi-get increment balance, and of calls of the extensions\n  \
     invoke-get (get) scan (range) chain aggregate checksum analysis auth long transfer bad, of a graph's (tao)\n  \
     obj-get obj-add obj-update obj-delete assoc-get assoc-count assoc-range assoc-time-range\n  \
-    assoc-add assoc-delete assoc-change-type, and of what clients do in place of calls: chain-gets aggregate-gets checksum-gets analysis-gets auth-gets long-gets\n\n\
-    Nothing is created that is not asked for: --create makes tenants and tables that are not there and pushes the \
-    extensions that the mix calls, --fill writes the records (over what is there), --remove deletes in the end what \
-    --create made.";
+    assoc-add assoc-delete assoc-change-type, and of the same work done by clients: chain-gets aggregate-gets checksum-gets analysis-gets auth-gets long-gets\n\n\
+    By default nothing is created: --create creates missing tenants and tables and pushes the extensions that the mix \
+    calls, --fill writes the records (and overwrites existing ones), --remove deletes at the end what --create created.";
 
 /// Put a load on the server.
 #[derive(Debug, Args)]
 #[command(after_help = MIXES)]
 pub(super) struct LoadArgs {
-    /// What is asked: the name of a workload, or shares [default: ycsb-b]
+    /// The workload: the name of a mix, or shares [default: ycsb-b]
     #[arg(value_name = "MIX")]
     workload: Option<Plan>,
-    /// What is asked: the name of a workload, or shares (as the argument MIX) [default: ycsb-b]
+    /// The workload: the name of a mix, or shares (as the argument MIX) [default: ycsb-b]
     #[arg(long, value_name = "NAME|SHARES", conflicts_with = "workload")]
     mix: Option<Plan>,
     /// Operations a second, over all tenants, whether answers come or not [default: as fast as answers come]
     #[arg(long, value_name = "PER_S", value_parser = positive, conflicts_with = "depth")]
     rate: Option<f64>,
-    /// How they arrive at a set rate
+    /// Distribution of arrivals at a set rate
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
     arrivals: ArrivalKind,
-    /// Messages under way on each connection, where no rate is set
+    /// Messages in flight on each connection, if no rate is set
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1023))]
     depth: u16,
-    /// Seconds that count; 0: fill only
+    /// Seconds that are measured; 0: fill only
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// Seconds before
+    /// Seconds of warm-up before the measurement
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     warm_up: f64,
     /// Table of each tenant
@@ -72,27 +71,27 @@ pub(super) struct LoadArgs {
     /// Write the records first
     #[arg(long)]
     fill: bool,
-    /// Make tenants and tables that are not there, push the extensions that the mix calls
+    /// Create missing tenants and tables, and push the extensions that the mix calls
     #[arg(long)]
     create: bool,
-    /// Delete in the end what --create has made
+    /// Delete at the end what --create created
     #[arg(long, requires = "create")]
     remove: bool,
-    /// So many tenants, each with its own table and sessions, in place of the one of --tenant
+    /// Number of tenants, each with its own table and sessions, instead of the one of --tenant
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tenants: Option<u32>,
-    /// What their names begin with: NAME-1, NAME-2 …
+    /// Prefix of their names: NAME-1, NAME-2 …
     #[arg(long, value_name = "NAME", default_value = "load", requires = "tenants")]
     tenant_prefix: String,
-    /// Tenant of rank r gets a share of the rate in proportion to r^-EXPONENT, or without a rate of the turns; 0: all
-    /// the same
+    /// The tenant of rank r gets a share of the rate (without a rate: of the messages) in proportion to r^-EXPONENT; 0:
+    /// equal shares
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.0, value_parser = not_negative, requires = "tenants")]
     tenant_skew: f64,
-    /// Which records are asked for: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's, else
+    /// Distribution of the requested records: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's, else
     /// zipf:0.99]
     #[arg(long, value_name = "SKEW")]
     keys: Option<Skew>,
-    #[command(flatten, next_help_heading = "The shape of what is asked")]
+    #[command(flatten, next_help_heading = "Shape of the requests and records")]
     shape: WorkloadShape,
     /// Connections of each tenant
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -109,8 +108,8 @@ pub(super) struct LoadArgs {
     /// One operation in so many is a call of `bad`; 0: none
     #[arg(long, default_value_t = 0, value_name = "N")]
     bad_every: u64,
-    /// In which way it is bad
-    #[arg(long, default_value = "loop", value_name = "WAY")]
+    /// What `bad` does wrong
+    #[arg(long, default_value = "loop", value_name = "KIND")]
     bad: String,
     /// What moves datagrams: udp (kernel sockets), packet (packet sockets), or dpdk, a kernel-bypass device
     /// [default: udp]
@@ -118,18 +117,18 @@ pub(super) struct LoadArgs {
     driver: Option<DriverName>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Queues of the device; over memif no other number than the server's workers is taken [default: over memif as many
+    /// Queues of the device; over memif it must be the server's number of workers [default: over memif as many
     /// as the server has workers, else 1]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     queues: Option<u16>,
-    /// Seconds until a request is given up
+    /// Timeout of a request, in seconds
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     deadline: f64,
     /// Percent of the operations that may end without an answer; with more the run has failed, as it has when the
     /// server shuts down
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT", value_parser = percent)]
     unanswered: f64,
-    /// Seed of all that is drawn
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Say nothing while it runs
@@ -402,7 +401,7 @@ fn check_outcome(report: &Report, may_lack_percent: f64) -> Result<(), CliError>
         let errors = report.classes.iter().flat_map(|row| &row.errors);
         return Err(match errors.max_by_key(|(_, count)| **count) {
             Some((code, _)) => CliError::new(format!("no operation succeeded: {code}")).code(code),
-            None => CliError::new("nothing was asked: a higher --rate or more --seconds").code("nothing"),
+            None => CliError::new("no request was sent: use a higher --rate or more --seconds").code("nothing"),
         });
     }
     let (unanswered, count) = (report.unanswered(), report.count());
@@ -411,7 +410,7 @@ fn check_outcome(report: &Report, may_lack_percent: f64) -> Result<(), CliError>
         let text = format!("{unanswered} of {count} operations ({percent:.1} %) were not answered");
         return Err(CliError::new(text)
             .hint(format!(
-                "more than {may_lack_percent} % is a failure: --unanswered says otherwise; or ask less with --rate"
+                "more than {may_lack_percent} % is a failure: --unanswered says otherwise; or send less with --rate"
             ))
             .code("unanswered"));
     }

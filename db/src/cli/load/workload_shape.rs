@@ -6,7 +6,7 @@ use clap::Args;
 use sandstorm_client::load::{Data, Graph, MAX_EDGES, MemcachedPool};
 use sandstorm_client::tao::Placement;
 
-/// The shape of what is asked, and of the records.
+/// The shape of the requests and records.
 #[derive(Debug, Args)]
 pub(super) struct WorkloadShape {
     /// Sizes of keys and values as in this pool [default: the mix's, else all alike]
@@ -21,10 +21,10 @@ pub(super) struct WorkloadShape {
     /// Records that a chain or a chain by gets follows
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     chain_depth: u32,
-    /// Records named by a list; lists are written so
+    /// Records that a list names; lists are filled with this length
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     list_len: u32,
-    /// Lists, at least; as many as there are records, up to 10,000, if the mix asks for some
+    /// Lists, at least [default: as many as records, at most 10,000, if the mix uses lists]
     #[arg(long, default_value_t = 0, value_name = "N")]
     lists: u64,
     /// Rounds of arithmetic of an aggregate on each record
@@ -39,13 +39,13 @@ pub(super) struct WorkloadShape {
     /// Records of a scan, at most
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     scan_most: u32,
-    /// Users with passwords, at least; as many as there are records, up to 1,000, if the mix asks for some
+    /// Users with passwords, at least [default: as many as records, at most 1,000, if the mix uses them]
     #[arg(long, default_value_t = 0, value_name = "N")]
     users: u64,
-    /// Rounds of hashing of a password; users are written so
+    /// Rounds of hashing of a password; users are filled with these
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     auth_rounds: u32,
-    /// Clients that do an extension's work by gets are on cores of their own, and take so many microseconds over each
+    /// Clients that do an extension's work by gets compute on cores of their own, for so many microseconds for each
     /// answer [default: the generator computes]
     #[arg(long, value_name = "US", value_parser = super::not_negative)]
     client_us: Option<f64>,
@@ -67,7 +67,7 @@ pub(super) struct WorkloadShape {
     /// Edges of an object, at most
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_EDGES)))]
     most_edges: u32,
-    /// Edges that a query asks for, at most: as many as fit one answer, so 1,000 and 1 MiB of them
+    /// Edges of a query, at most: they must fit one answer, so 1,000 and 1 MiB of them
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// The graph is as it was filled: check all that is replied, while the mix changes nothing
