@@ -2,6 +2,8 @@
 
 use iced_x86::{Code, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::prefixes;
+
 /// Returns why an instruction is not allowed whatever it accesses; `None` if it may be.
 pub(super) fn refusal(instruction: &Instruction) -> Option<&'static str> {
     if instruction.encoding() != EncodingKind::Legacy {
@@ -14,24 +16,34 @@ pub(super) fn refusal(instruction: &Instruction) -> Option<&'static str> {
         return Some("it has a prefix that is not allowed");
     }
     let in_memory = (0..instruction.op_count()).any(|index| instruction.op_kind(index) == OpKind::Memory);
-    if in_memory && matches!(instruction.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc) {
-        return Some("it tests a bit in memory, which may lie far from its address");
+    match instruction.mnemonic() {
+        Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc if in_memory => {
+            return Some("it tests a bit in memory, which may lie far from its address");
+        }
+        // It locks the bus as if it had the prefix: across two cache lines that delays every processor of the machine,
+        // and some kernels put the thread to sleep for it.
+        Mnemonic::Xchg if in_memory => return Some("it exchanges with memory, which locks other processors out"),
+        _ => {}
     }
     (0..instruction.op_count()).find_map(|index| operand_refusal(instruction, index))
 }
 
 /// Returns whether all processors read the instruction alike. Where a prefix changes the size of a jump's or a push's
-/// operand they do not: Intel's ignore it before a jump, AMD's cut the instruction pointer to 16 bits. `bytes` begin with
-/// the instruction.
+/// operand they do not: Intel's ignore it before a jump, AMD's cut the instruction pointer to 16 bits. Elsewhere only the
+/// ordinary forms of prefixes are taken. `bytes` begin with the instruction.
 pub(super) fn is_exact(instruction: &Instruction, bytes: &[u8]) -> bool {
     let opcode = |at: usize| bytes.get(at).copied().unwrap_or(0);
     match instruction.flow_control() {
-        FlowControl::Next => match instruction.mnemonic() {
-            Mnemonic::Push => {
-                matches!(instruction.code(), Code::Push_r64 | Code::Push_rm64 | Code::Pushq_imm8 | Code::Pushq_imm32)
-            }
-            Mnemonic::Pop => instruction.code() == Code::Pop_r64,
-            _ => true,
+        FlowControl::Next if instruction.mnemonic() == Mnemonic::Nop => prefixes::are_of_padding(bytes),
+        FlowControl::Next if !prefixes::are_ordinary(instruction, bytes) => false,
+        FlowControl::Next => match instruction.code() {
+            Code::Push_r64 | Code::Push_rm64 | Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Pop_r64 => true,
+            // Vendors document other lengths of the operand.
+            Code::Movsxd_r16_rm16 => false,
+            // Names that no manual has for an opcode beside its own.
+            Code::Test_rm8_imm8_F6r1 | Code::Test_rm16_imm16_F7r1 => false,
+            Code::Test_rm32_imm32_F7r1 | Code::Test_rm64_imm32_F7r1 => false,
+            _ => !matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pop),
         },
         FlowControl::ConditionalBranch => match instruction.len() {
             2 => opcode(0) & 0xf0 == 0x70,

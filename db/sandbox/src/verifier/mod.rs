@@ -18,6 +18,8 @@
 
 mod access;
 mod allowed;
+mod prefixes;
+
 mod stack;
 #[cfg(test)]
 mod tests;
