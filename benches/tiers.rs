@@ -1,8 +1,8 @@
-//! Both tiers of code side by side: the same sources as native libraries and as sandboxed images, by turns in one run. Run:
-//! `cargo bench -p sandstorm-experiments --bench tiers`. Ratios within one run are what counts.
+//! Both tiers of code side by side: the same sources as native libraries and as sandboxed images, by turns in one run.
+//! Run: `cargo bench -p sandstorm-experiments --bench tiers`. Ratios within one run are what counts.
 //!
-//! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native / sandboxed
-//! with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long.
+//! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native /
+//! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

@@ -1,8 +1,8 @@
 //! WebAssembly's own test suite: translated modules answer and trap as the specification says.
 //!
-//! Each module's calls run as one script in one invocation, so state goes from one to the next. A call that must trap runs
-//! in an invocation of its own, behind those before it. What needs imports, several modules or tables that change is not
-//! supported, and left out; the number of checks that ran has a floor, so that leaving out cannot grow unseen.
+//! Each module's calls run as one script in one invocation, so state goes from one to the next. A call that must trap
+//! runs in an invocation of its own, behind those before it. What needs imports, several modules or tables that change
+//! is not supported, and left out; the number of checks that ran has a floor, so that leaving out cannot grow unseen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ const DEEP_FILES: [&str; 19] = [
     "nop",
     "return",
 ];
-/// What is different on purpose (docs/modules.md): the compiler may keep a signalling NaN where arithmetic would quieten
-/// it, and does not execute a load whose value nothing uses; a recursion without need becomes a loop.
+/// What is different on purpose (docs/modules.md): the compiler may keep a signalling NaN where arithmetic would
+/// quieten it, and does not execute a load whose value nothing uses; a recursion without need becomes a loop.
 const EXEMPT: [&str; 2] = ["no_fold", "no_dce"];
 /// Checks that must have run, so that nothing drops out unseen.
 const MIN_CHECKS: usize = 10_000;

@@ -41,13 +41,18 @@ fn manifests_follow_the_arrows() {
         ("db/store".into(), vec!["sandstorm-net"]),
         ("db/metrics".into(), vec!["sandstorm-net", "sandstorm-store"]),
         ("db/accounts".into(), vec!["sandstorm-metrics", "sandstorm-net"]),
-        ("db/extension".into(), vec!["sandstorm-accounts", "sandstorm-api", "sandstorm-metrics", "sandstorm-net"]),
+        ("db/sandbox".into(), vec![]),
+        ("db/translator".into(), vec!["sandstorm-sandbox"]),
+        (
+            "db/extension".into(),
+            vec!["sandstorm-accounts", "sandstorm-api", "sandstorm-metrics", "sandstorm-net", "sandstorm-sandbox"],
+        ),
         ("db/catalog".into(), with(&[])),
         // Its tests compile the extensions that they run.
-        ("db/runtime".into(), with(&["sandstorm-api", "sandstorm-builder", "sandstorm-catalog"])),
+        ("db/runtime".into(), with(&["sandstorm-api", "sandstorm-builder", "sandstorm-catalog", "sandstorm-sandbox"])),
         ("db/dialects".into(), with(&["sandstorm-api", "sandstorm-catalog"])),
         ("db/server".into(), with(&["sandstorm-api", "sandstorm-catalog", "sandstorm-dialects", "sandstorm-runtime"])),
-        ("db/builder".into(), vec!["sandstorm-api", "sandstorm-net"]),
+        ("db/builder".into(), vec!["sandstorm-api", "sandstorm-net", "sandstorm-sandbox", "sandstorm-translator"]),
         // The crate that composes the server does not know the client, nor the builder's own process.
         (
             "db/instance".into(),

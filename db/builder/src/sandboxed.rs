@@ -1,7 +1,7 @@
 //! The second half of the sandboxed tier: a WebAssembly module becomes machine code that the verifier has passed.
 //!
-//! The module is written down as Rust, which the compiler makes a library of, in the same confinement as a tenant's crate.
-//! The code and the constants of that library are the image. The server verifies it once more when it loads it.
+//! The module is written down as Rust, which the compiler makes a library of, in the same confinement as a tenant's
+//! crate. The code and the constants of that library are the image. The server verifies it once more when it loads it.
 
 use std::ffi::OsString;
 use std::fs;

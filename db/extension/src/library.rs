@@ -87,8 +87,8 @@ impl ExtensionLibrary {
         let module = SandboxModule::load(image, api_fingerprint)?;
         let (start, poll) = module.entries();
         type Entry = unsafe extern "C" fn(*mut u8, *mut abi::InvocationHeader) -> u32;
-        // SAFETY: both are addresses of verified code that takes two numbers and returns one. The runtime enters it only
-        // with gs at the invocation's memory, and passes addresses of that memory.
+        // SAFETY: both are addresses of verified code that takes two numbers and returns one. The runtime enters it
+        // only with gs at the invocation's memory, and passes addresses of that memory.
         let (start, poll) = unsafe {
             (
                 std::mem::transmute::<*const (), Entry>(std::ptr::with_exposed_provenance(start)),

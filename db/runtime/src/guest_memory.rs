@@ -34,8 +34,8 @@ pub(super) struct GuestAddresses {
     pub(super) header: GuestAddress,
     pub(super) args: GuestAddress,
     pub(super) slot: GuestAddress,
-    /// The arena: its first free byte at the beginning, its end, and how far it may grow. All 0 in modules that were made
-    /// elsewhere, which have allocators of their own.
+    /// The arena: its first free byte at the beginning, its end, and how far it may grow. All 0 in modules that were
+    /// made elsewhere, which have allocators of their own.
     pub(super) first_free: GuestAddress,
     pub(super) end: GuestAddress,
     pub(super) limit: GuestAddress,
@@ -106,8 +106,8 @@ pub(super) struct GuestMemory {
 unsafe impl Send for GuestMemory {}
 
 impl GuestMemory {
-    /// Reserves the addresses; nothing is granted but the variables. `host_stub` gives the address that code calls for the
-    /// host's function of a number.
+    /// Reserves the addresses; nothing is granted but the variables. `host_stub` gives the address that code calls for
+    /// the host's function of a number.
     pub(super) fn new(host_stub: fn(usize) -> usize) -> io::Result<Box<GuestMemory>> {
         let len = RESERVED_BELOW_BYTES + RESERVED_BYTES;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -274,8 +274,8 @@ impl GuestMemory {
         self.memory_len
     }
 
-    /// Grants more of the stack if an address lies in its part that is not granted yet; returns whether it does. Called by
-    /// the handler of faults too.
+    /// Grants more of the stack if an address lies in its part that is not granted yet; returns whether it does. Called
+    /// by the handler of faults too.
     pub(super) fn grow_stack(&self, address: usize) -> bool {
         let low = self.stack_low.load(Ordering::Relaxed);
         let Some(offset) = address.checked_sub(self.base()).filter(|offset| *offset < low) else { return false };
@@ -309,7 +309,7 @@ impl GuestMemory {
         let pages = bytes.max(PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
         let low = self.stack_low.load(Ordering::Relaxed);
         if low < self.stack_high {
-            let to = (low + pages).min(self.stack_high);
+            let to = low.saturating_add(pages).min(self.stack_high);
             self.revoke(low, to)?;
             self.stack_low.store(to, Ordering::Relaxed);
         } else if self.records_len > GUEST_RECORDS_HOT_BYTES {

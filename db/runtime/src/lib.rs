@@ -26,6 +26,7 @@ mod guest_runner;
 mod guest_stacks;
 mod host;
 mod invocation;
+mod invocation_memory;
 pub mod limits;
 mod mapping;
 mod preemption_policy;

@@ -48,12 +48,34 @@ unsafe extern "C" {
     static sandstorm_sandbox_call_set: u8;
 }
 
-/// Returns where code continues that was interrupted at `address`: at the same address, unless it has loaded the address
-/// of a worker's block and not used it yet. Then it loads that again, since it may continue on another worker.
+/// Returns where code continues that was interrupted at `address`: at the same address, unless it has loaded the
+/// address of a worker's block and not used it yet. Then it loads that again, since it may continue on another worker.
 pub(super) fn restart_point(address: usize) -> usize {
     let returns = (&raw const sandstorm_sandbox_return_load, &raw const sandstorm_sandbox_return_set);
     let calls = (&raw const sandstorm_sandbox_call_load, &raw const sandstorm_sandbox_call_set);
     [returns, calls].iter().find(|(_, set)| set.addr() == address).map_or(address, |(load, _)| load.addr())
+}
+
+/// Clears the vector registers, as far as sandboxed code can read them.
+macro_rules! clear_vectors {
+    () => {
+        "pxor xmm0, xmm0
+        pxor xmm1, xmm1
+        pxor xmm2, xmm2
+        pxor xmm3, xmm3
+        pxor xmm4, xmm4
+        pxor xmm5, xmm5
+        pxor xmm6, xmm6
+        pxor xmm7, xmm7
+        pxor xmm8, xmm8
+        pxor xmm9, xmm9
+        pxor xmm10, xmm10
+        pxor xmm11, xmm11
+        pxor xmm12, xmm12
+        pxor xmm13, xmm13
+        pxor xmm14, xmm14
+        pxor xmm15, xmm15"
+    };
 }
 
 /// Calls `function(slot, invocation)`, both addresses of the module's memory, on the side stack; answers as
@@ -92,22 +114,7 @@ pub(super) unsafe extern "C" fn enter_sandboxed(
         "xor r13d, r13d",
         "xor r14d, r14d",
         "xor r15d, r15d",
-        "pxor xmm0, xmm0",
-        "pxor xmm1, xmm1",
-        "pxor xmm2, xmm2",
-        "pxor xmm3, xmm3",
-        "pxor xmm4, xmm4",
-        "pxor xmm5, xmm5",
-        "pxor xmm6, xmm6",
-        "pxor xmm7, xmm7",
-        "pxor xmm8, xmm8",
-        "pxor xmm9, xmm9",
-        "pxor xmm10, xmm10",
-        "pxor xmm11, xmm11",
-        "pxor xmm12, xmm12",
-        "pxor xmm13, xmm13",
-        "pxor xmm14, xmm14",
-        "pxor xmm15, xmm15",
+        clear_vectors!(),
         "mov dword ptr gs:[{state}], {guest}",
         "wrgsbase r11",
         "xor r11d, r11d",
@@ -252,22 +259,7 @@ unsafe extern "C" fn host_stubs() {
         "xor r8d, r8d",
         "xor r9d, r9d",
         "xor r10d, r10d",
-        "pxor xmm0, xmm0",
-        "pxor xmm1, xmm1",
-        "pxor xmm2, xmm2",
-        "pxor xmm3, xmm3",
-        "pxor xmm4, xmm4",
-        "pxor xmm5, xmm5",
-        "pxor xmm6, xmm6",
-        "pxor xmm7, xmm7",
-        "pxor xmm8, xmm8",
-        "pxor xmm9, xmm9",
-        "pxor xmm10, xmm10",
-        "pxor xmm11, xmm11",
-        "pxor xmm12, xmm12",
-        "pxor xmm13, xmm13",
-        "pxor xmm14, xmm14",
-        "pxor xmm15, xmm15",
+        clear_vectors!(),
         "mov dword ptr gs:[{state}], {guest}",
         // After a switch between these two, gs is another worker's block, which says 0.
         "cmp dword ptr gs:[{pending}], 0",

@@ -189,8 +189,8 @@ impl InvocationState {
         self.guest_memory = Some(memory);
     }
 
-    /// Moves the arena's end up until `bytes` lie between its first free byte and it, as [`InvocationState::grow_arena`]
-    /// does natively. What the module says of its arena is not believed.
+    /// Moves the arena's end up until `bytes` lie between its first free byte and it, as
+    /// [`InvocationState::grow_arena`] does natively. What the module says of its arena is not believed.
     pub(super) fn grow_guest_arena(&mut self, memory: &mut GuestMemory, bytes: u32) -> bool {
         let at = |offset: usize| self.guest.header + offset as GuestAddress;
         let next_at = at(std::mem::offset_of!(GuestHeader, arena_next));

@@ -80,8 +80,8 @@ pub(super) struct WorkerBlock {
     pub(super) refused_for: AtomicU64,
     pub(super) refused_ticks: AtomicU64,
     pub(super) refused_at: AtomicU64,
-    /// The base of the memory of the sandboxed code that is polled; 0: the code is native. Written by the worker, as is the
-    /// next.
+    /// The base of the memory of the sandboxed code that is polled; 0: the code is native. Written by the worker, as is
+    /// the next.
     pub(super) guest_base: AtomicUsize,
     /// That memory.
     pub(super) guest_memory: AtomicPtr<GuestMemory>,

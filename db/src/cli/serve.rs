@@ -82,8 +82,8 @@ pub(super) struct ServeArgs {
     driver: Option<DriverName>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// With --driver dpdk: receive only the workers' datagrams from the device, and leave all others to the kernel, which
-    /// has the same --address
+    /// With --driver dpdk: receive only the workers' datagrams from the device, and leave all others to the kernel,
+    /// which has the same --address
     #[arg(long)]
     isolate: bool,
     /// Number of workers [default: all cores but one]
@@ -101,8 +101,8 @@ pub(super) struct ServeArgs {
     /// For measurements: invocations read at once instead of yielding while their records are prefetched
     #[arg(long)]
     no_interleave: bool,
-    /// For measurements: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums are
-    /// computed here
+    /// For measurements: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums
+    /// are computed here
     #[arg(long)]
     no_offload: bool,
     /// For measurements: large values are copied into their packets instead of being sent from where they are stored

@@ -1,6 +1,7 @@
 use core::arch::asm;
 
-// A panic cannot happen in what follows: no indexing, no checked arithmetic. The compiler asks for a handler all the same.
+// A panic cannot happen in what follows: no indexing, no checked arithmetic. The compiler asks for a handler all the
+// same.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
@@ -24,8 +25,8 @@ unsafe fn trap_memory() -> ! {
     unsafe { asm!("mov eax, -16", "mov eax, dword ptr gs:[eax]", "ud2", options(noreturn, nostack)) }
 }
 
-// The address is 32 bits long; the processor adds nothing to it, or a constant to the 64-bit register that the instruction
-// before has set by its lower half.
+// The address is 32 bits long; the processor adds nothing to it, or a constant to the 64-bit register that the
+// instruction before has set by its lower half.
 macro_rules! load {
     ($name:ident, $type:ty, $register:ident, $at:literal, $offset:literal) => {
         #[inline(always)]

@@ -1,5 +1,5 @@
-//! Limits of this crate: name, default, unit, reason. What a module may ask of the compiler is bounded here; the compiler's
-//! own limits bound the rest.
+//! Limits of this crate: name, default, unit, reason. What a module may ask of the compiler is bounded here; the
+//! compiler's own limits bound the rest.
 
 /// Bytes of a module. Its code is written down as Rust ten times as long, and compiled.
 pub const MODULE_MAX_BYTES: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! A translation that runs a script of calls: what WebAssembly's own test suite asks of an implementation.
 //!
-//! The script is the invocation's arguments: calls, each of a number (u64), then as many words (u64) as the longest list
-//! of parameters or results of any function. Results replace parameters, and the whole script is the reply.
+//! The script is the invocation's arguments: calls, each of a number (u64), then as many words (u64) as the longest
+//! list of parameters or results of any function. Results replace parameters, and the whole script is the reply.
 
 use std::fmt::Write;
 

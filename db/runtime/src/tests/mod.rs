@@ -143,8 +143,8 @@ fn native_with(
     Arc::new(LoadedExtension::new("native", 1, ExtensionLibrary::of_this_program(vtable), BudgetOverride::default()))
 }
 
-/// Compiles and loads an extension, in the tier that the environment names (native by default); the toolchain is prepared
-/// once per test run.
+/// Compiles and loads an extension, in the tier that the environment names (native by default); the toolchain is
+/// prepared once per test run.
 fn compiled(name: &str, text: &str) -> Arc<LoadedExtension> {
     if std::env::var_os(sandstorm_catalog::testing::CODE_VARIABLE).is_some_and(|code| code == "sandboxed") {
         return sandboxed(name, text);

@@ -69,3 +69,33 @@ fn a_sandboxed_bad_extension_ends_in_each_way() {
     let args = table_args(&world, b"reply");
     assert_eq!(world.run(&bad, &args, Budget { reply_bytes: 1 << 16, ..long() }).0, PollOutcome::Failed { code: 5 });
 }
+
+const GREEDY: &str = r#"
+#![no_std]
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let deep = core::hint::black_box([args.len() as u8; 200_000]);
+    let bytes = vec![deep[199_999]; 2 << 20];
+    yield_now().await;
+    db.reply(&bytes[..4])
+}
+"#;
+
+#[test]
+fn memories_that_have_grown_go_back_to_the_kernel_however_many_end_at_once() {
+    let mut world = World::new();
+    let greedy = sandboxed("greedy", GREEDY);
+    for _ in 0..3 {
+        let mut running: Vec<_> = (0..40).map(|_| world.begin(&greedy, b"seven b", long())).collect();
+        for invocation in &mut running {
+            assert_eq!(world.poll(invocation), PollOutcome::Pending);
+        }
+        for mut invocation in running {
+            assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
+            assert_eq!(invocation.reply(), [7; 4]);
+            world.engine.finish(&world.participant, invocation);
+        }
+        while world.engine.tidy() {}
+    }
+}

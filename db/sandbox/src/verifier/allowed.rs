@@ -29,8 +29,8 @@ pub(super) fn refusal(instruction: &Instruction) -> Option<&'static str> {
 }
 
 /// Returns whether all processors read the instruction alike. Where a prefix changes the size of a jump's or a push's
-/// operand they do not: Intel's ignore it before a jump, AMD's cut the instruction pointer to 16 bits. Elsewhere only the
-/// ordinary forms of prefixes are taken. `bytes` begin with the instruction.
+/// operand they do not: Intel's ignore it before a jump, AMD's cut the instruction pointer to 16 bits. Elsewhere only
+/// the ordinary forms of prefixes are taken. `bytes` begin with the instruction.
 pub(super) fn is_exact(instruction: &Instruction, bytes: &[u8]) -> bool {
     let opcode = |at: usize| bytes.get(at).copied().unwrap_or(0);
     match instruction.flow_control() {
@@ -99,7 +99,12 @@ fn changes_stack(instruction: &Instruction, index: u32) -> bool {
 }
 
 fn is_allowed(mnemonic: Mnemonic) -> bool {
-    is_control(mnemonic) || is_integer(mnemonic) || is_condition(mnemonic) || is_float(mnemonic) || is_vector(mnemonic)
+    is_control(mnemonic)
+        || is_integer(mnemonic)
+        || is_condition(mnemonic)
+        || is_float(mnemonic)
+        || is_vector_of_floats(mnemonic)
+        || is_vector_of_integers(mnemonic)
 }
 
 fn is_control(mnemonic: Mnemonic) -> bool {
@@ -262,7 +267,7 @@ fn is_float(mnemonic: Mnemonic) -> bool {
     )
 }
 
-fn is_vector(mnemonic: Mnemonic) -> bool {
+fn is_vector_of_floats(mnemonic: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
         mnemonic,
@@ -284,10 +289,6 @@ fn is_vector(mnemonic: Mnemonic) -> bool {
             | Orpd
             | Xorps
             | Xorpd
-            | Pand
-            | Pandn
-            | Por
-            | Pxor
             | Addps
             | Addpd
             | Subps
@@ -310,6 +311,18 @@ fn is_vector(mnemonic: Mnemonic) -> bool {
             | Unpckhpd
             | Shufps
             | Shufpd
+            | Movmskps
+            | Movmskpd
+    )
+}
+
+fn is_vector_of_integers(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        mnemonic,
+        Pand | Pandn
+            | Por
+            | Pxor
             | Pshufd
             | Pshuflw
             | Pshufhw
@@ -356,8 +369,6 @@ fn is_vector(mnemonic: Mnemonic) -> bool {
             | Pinsrw
             | Pextrw
             | Pmovmskb
-            | Movmskps
-            | Movmskpd
             | Pmaxsw
             | Pminsw
             | Pmaxub

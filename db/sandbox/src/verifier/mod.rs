@@ -5,13 +5,14 @@
 //! 1. **Control.** Jumps and calls are direct, or call a function of the host by its fixed address in the control page.
 //!    No two instructions that are reached overlap. A function returns with the stack pointer that it began with, and
 //!    nothing can write where its return address lies, so it returns to its caller.
-//! 2. **Memory.** An access lies behind `gs` at a 32-bit address, at a 32-bit register and a constant of less than 2 GiB,
-//!    or in the page of the module's variables; or it reads a constant of the image; or it lies in the function's own
-//!    part of the stack.
-//! 3. **Stack.** The stack pointer moves by constants, so its depth is known at each instruction. A function's part of the
-//!    stack is smaller than the guard below every stack.
-//! 4. **Instructions** are on a list: arithmetic of integers and SSE. None of them changes a segment, enters the kernel,
-//!    reads a clock, or accesses memory that its operands do not name. No address of the process gets into a register.
+//! 2. **Memory.** An access lies behind `gs` at a 32-bit address, at a 32-bit register and a constant of less than 2
+//!    GiB, or in the page of the module's variables; or it reads a constant of the image; or it lies in the function's
+//!    own part of the stack.
+//! 3. **Stack.** The stack pointer moves by constants, so its depth is known at each instruction. A function's part of
+//!    the stack is smaller than the guard below every stack.
+//! 4. **Instructions** are on a list: arithmetic of integers and SSE. None of them changes a segment, enters the
+//!    kernel, reads a clock, or accesses memory that its operands do not name. No address of the process gets into a
+//!    register.
 //!
 //! The form is that of Native Client (S&P 2009) and VeriWasm (NDSS 2021); the translator avoids indirect jumps and
 //! spilled bases, so that no register has to be followed further than one instruction.

@@ -1,5 +1,5 @@
-//! The prefixes of instructions. Manuals say what one prefix of each kind does. What two of a kind do, or one that has no
-//! meaning, is left to the processor: such forms are refused, whatever this crate's decoder makes of them.
+//! The prefixes of instructions. Manuals say what one prefix of each kind does. What two of a kind do, or one that has
+//! no meaning, is left to the processor: such forms are refused, whatever this crate's decoder makes of them.
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
@@ -45,8 +45,8 @@ pub(super) fn are_ordinary(instruction: &Instruction, bytes: &[u8]) -> bool {
     false
 }
 
-/// Returns whether the bytes begin with an instruction that compilers pad code with: it does nothing and accesses nothing,
-/// however many prefixes of these two kinds it has.
+/// Returns whether the bytes begin with an instruction that compilers pad code with: it does nothing and accesses
+/// nothing, however many prefixes of these two kinds it has.
 pub(super) fn are_of_padding(bytes: &[u8]) -> bool {
     let prefixes = bytes.iter().take_while(|byte| [OPERAND_SIZE, CS].contains(byte)).count();
     match bytes.get(prefixes..) {

@@ -51,7 +51,7 @@ pub(super) struct GroupId(u32);
 
 /// A call: whom, with how much of the caller's own stack above, and where.
 #[derive(Clone, Copy, Debug)]
-struct Call {
+struct CallSite {
     target: GroupId,
     depth: u32,
     at: usize,
@@ -73,7 +73,7 @@ struct Group {
 #[derive(Debug, Default)]
 pub(super) struct FunctionGroups {
     groups: Vec<Group>,
-    calls: Vec<Call>,
+    calls: Vec<CallSite>,
 }
 
 impl FunctionGroups {
@@ -146,13 +146,14 @@ impl FunctionGroups {
 
     /// A function with so much stack of its own calls it.
     pub(super) fn calls(&mut self, target: GroupId, depth: u32, at: usize) {
-        self.calls.push(Call { target, depth, at });
+        self.calls.push(CallSite { target, depth, at });
     }
 
-    /// Checks that every function's arguments lie in its caller's own part of the stack; returns the number of functions.
+    /// Checks that every function's arguments lie in its caller's own part of the stack; returns the number of
+    /// functions.
     pub(super) fn check(&mut self) -> Result<usize, (usize, &'static str)> {
         for index in 0..self.calls.len() {
-            let Call { target, depth, at } = self.calls[index];
+            let CallSite { target, depth, at } = self.calls[index];
             let group = self.get(target);
             if group.arguments > depth {
                 let at = if at == 0 { group.at } else { at };

@@ -54,8 +54,8 @@ pub(super) fn reply_operations(request_bytes: u16) -> u16 {
     if request_bytes <= FIT { request_bytes } else { 1 }
 }
 
-/// As much of a text as fits into the answer to a message of `request_bytes` bytes; nothing if that would be too little to make
-/// sense.
+/// As much of a text as fits into the answer to a message of `request_bytes` bytes; nothing if that would be too little
+/// to make sense.
 pub(super) fn truncate_to_fit(text: &str, request_bytes: usize, operations: u16) -> &str {
     const LEAST: usize = 16;
     let text_bytes = request_bytes

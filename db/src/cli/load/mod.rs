@@ -87,8 +87,8 @@ pub(super) struct LoadArgs {
     /// equal shares
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.0, value_parser = not_negative, requires = "tenants")]
     tenant_skew: f64,
-    /// Distribution of the requested records: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's, else
-    /// zipf:0.99]
+    /// Distribution of the requested records: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's,
+    /// else zipf:0.99]
     #[arg(long, value_name = "SKEW")]
     keys: Option<Skew>,
     #[command(flatten, next_help_heading = "Shape of the requests and records")]
