@@ -185,7 +185,7 @@ fn values_arrive_as_they_were_whatever_becomes_of_their_records_meanwhile() {
             assert!([RpcStatus::Ok, RpcStatus::NotFound].contains(&answer), "{answer:?}");
         }
         for reader in &mut readers {
-            while reader.endpoint.held().requests < 12 {
+            while reader.endpoint.usage().requests < 12 {
                 let count = if random.random_bool(0.8) { 1 } else { 3 };
                 let keys: Vec<_> =
                     (0..count).map(|_| (random.random_range(1..=CACHE), random.random_range(0..KEYS))).collect();
