@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use sandstorm_catalog::testing::code;
 use serde_json::Value;
 
+use crate::common::process::state_in;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
@@ -87,7 +89,7 @@ impl Terminal {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm-under-test"));
         command.args(["serve", "--json", "--no-pin", "--workers", "1", "--code", code().name()]).args(options);
         command.env_remove("SANDSTORM_STATE");
-        command.args(["--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state"]).arg(folder.path().join("state"));
+        command.args(["--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state"]).arg(state_in(folder.path()));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

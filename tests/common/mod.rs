@@ -90,9 +90,13 @@ pub fn root() -> PathBuf {
 pub fn toolchain() -> &'static Toolchain {
     static TOOLCHAIN: OnceLock<Toolchain> = OnceLock::new();
     TOOLCHAIN.get_or_init(|| {
-        let state = std::env::temp_dir().join("sandstorm-test-builder");
-        Toolchain::prepare(&ToolchainConfig { state, ..ToolchainConfig::default() }).expect("a toolchain")
+        Toolchain::prepare(&ToolchainConfig { state: toolchain_folder(), ..ToolchainConfig::default() })
+            .expect("a toolchain")
     })
+}
+
+fn toolchain_folder() -> PathBuf {
+    std::env::temp_dir().join("sandstorm-test-builder")
 }
 
 /// The library of the extension in `ext/name`: compiled once, loaded anew at each call.
@@ -122,14 +126,36 @@ pub fn library_of(name: &str, text: &str) -> Arc<ExtensionLibrary> {
     load_library(&elf)
 }
 
-/// The library of a source in the tier of [`code`].
+/// The library of a source in the tier of [`code`]. Other test programs of this build take it from the toolchain's
+/// folder.
 fn compiled_source(source: &PushedSource) -> Vec<u8> {
+    let path = compiled_path(source);
+    if let Ok(elf) = std::fs::read(&path) {
+        return elf;
+    }
     let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
     let built = match tier() {
         CodeTier::Native => compile(toolchain(), source, &job),
         CodeTier::Sandboxed => build_sandboxed(toolchain(), source, &job).map(|built| built.elf),
     };
-    built.unwrap_or_else(|error| panic!("{}: {error}", source.manifest.name))
+    let elf = built.unwrap_or_else(|error| panic!("{}: {error}", source.manifest.name));
+    let folder = path.parent().expect("a folder");
+    std::fs::create_dir_all(folder).expect("a folder for libraries");
+    // Complete once it has its name: another program may look for it now.
+    let mut file = tempfile::NamedTempFile::new_in(folder).expect("a file");
+    std::io::Write::write_all(&mut file, &elf).expect("room for a library");
+    file.persist(path).expect("its name");
+    elf
+}
+
+/// Where the library of a source is kept: by the source, the tier, and the build of everything that compiles it, which
+/// is linked into the program under test.
+fn compiled_path(source: &PushedSource) -> PathBuf {
+    let program = std::fs::metadata(env!("CARGO_BIN_EXE_sandstorm-under-test")).expect("the program under test");
+    let linked = program.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let build = format!("libraries-{}-{}", linked.expect("a time after 1970").as_nanos(), program.len());
+    let digest: String = source.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    toolchain_folder().join(build).join(format!("{digest}-{}", tier().name()))
 }
 
 /// The tier of the extensions that [`library`] and [`library_of`] compile.

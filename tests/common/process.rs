@@ -2,7 +2,9 @@
 //! network namespace.
 #![allow(dead_code, unreachable_pub)]
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -42,11 +44,38 @@ pub fn binary_in(namespace: Option<&str>) -> Command {
     command
 }
 
+/// The state directory of a server in that folder. It has the sysroots of the tests' own toolchain: making them takes
+/// each server some seconds.
+pub fn state_in(folder: &Path) -> PathBuf {
+    let state = folder.join("state");
+    let builder = state.join("builder");
+    if !builder.exists() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&builder).expect("a state directory");
+        for sysroot in super::toolchain().sysroots() {
+            link_folder(sysroot, &builder.join(sysroot.file_name().expect("a name")));
+        }
+    }
+    state
+}
+
+/// A folder with hard links to the files of another one, or copies on another file system.
+fn link_folder(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a readable folder") {
+        let (from, to) = entry.map(|entry| (entry.path(), to.join(entry.file_name()))).expect("an entry");
+        if from.is_dir() {
+            link_folder(&from, &to);
+        } else if fs::hard_link(&from, &to).is_err() {
+            fs::copy(&from, &to).expect("a copy");
+        }
+    }
+}
+
 /// `serve` with these options, in a network namespace or the test's own, with its state in that folder.
 pub fn serve(namespace: Option<&str>, folder: &Path, options: &[&str]) -> Command {
     let mut command = binary_in(namespace);
     command.args(["serve", "--json", "--control", "127.0.0.1:0", "--code", code().name()]).args(options);
-    command.arg("--state").arg(folder.join("state"));
+    command.arg("--state").arg(state_in(folder));
     command
 }
 

@@ -85,7 +85,7 @@ fn kills_leave_nothing_behind_and_touch_nobody() {
     let (alice, _) = tenant(&plane, "alice", true);
     let (mallory, _) = tenant(&plane, "mallory", true);
     load(&plane, "alice", "get", 1);
-    let quick = BudgetOverride { slice_us: Some(100), total_us: Some(400), ..BudgetOverride::default() };
+    let quick = BudgetOverride { slice_us: Some(40), total_us: Some(160), ..BudgetOverride::default() };
     // Filling the quota or the stack takes page faults: so the total budget is large, and there is less to fill.
     let patient =
         BudgetOverride { total_us: Some(100_000), memory_bytes: Some(256 << 10), ..BudgetOverride::default() };

@@ -72,7 +72,7 @@ fn measure_all(expected: &[Expected<'_>]) -> (String, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("made/here");
     let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
-    let tiny = ["--records", "2000", "--rounds", "2", "--seconds", "0.1", "--depth", "8"];
+    let tiny = ["--records", "2000", "--rounds", "1", "--seconds", "0.1", "--depth", "8"];
     let into = ["--out", out.to_str().expect("a name")];
     let (said, data) = bench_until_measured(&[&names[..], &tiny, &into].concat(), &out.join("report.json"));
     check_page(&out.join("report.html"), &names);

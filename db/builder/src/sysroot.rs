@@ -188,6 +188,11 @@ impl Toolchain {
         Ok(Toolchain { rustc, native, module, scratch, libraries, sources })
     }
 
+    /// The folders of its sysroots. Another state folder that has the same ones needs not make its own.
+    pub fn sysroots(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.native).chain(&self.module).map(|sysroot| sysroot.root.as_path())
+    }
+
     /// The sysroot of libraries.
     pub(super) fn native(&self) -> &Sysroot {
         &self.native
