@@ -108,7 +108,7 @@ unsafe impl Send for GuestMemory {}
 impl GuestMemory {
     /// Reserves the addresses; nothing is granted but the variables. `host_stub` gives the address that code calls for
     /// the host's function of a number.
-    pub(super) fn new(host_stub: fn(usize) -> usize) -> io::Result<Box<GuestMemory>> {
+    pub(super) fn new(host_stub: fn(usize) -> usize) -> io::Result<GuestMemory> {
         let len = RESERVED_BELOW_BYTES + RESERVED_BYTES;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping where the kernel chooses.
@@ -117,7 +117,7 @@ impl GuestMemory {
         let Some(reservation) = reservation else { return Err(io::Error::last_os_error()) };
         // SAFETY: within the reservation.
         let base = unsafe { reservation.add(RESERVED_BELOW_BYTES) };
-        let memory = Box::new(GuestMemory {
+        let memory = GuestMemory {
             reservation,
             base,
             owner: 0,
@@ -130,7 +130,7 @@ impl GuestMemory {
             records_len: 0,
             records_used: 0,
             kept_at: 0,
-        });
+        };
         memory.protect(VARIABLES_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
         for (number, function) in HostFunction::ALL.iter().enumerate() {
             // SAFETY: in the control page, which is granted now; aligned.

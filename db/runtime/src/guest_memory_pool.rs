@@ -12,7 +12,7 @@ use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_RECENT, MAX_DIRTY_INVO
 /// A memory that is larger than an idle one may be, and how much of it may stay.
 #[derive(Debug)]
 struct DirtyMemory {
-    memory: Box<GuestMemory>,
+    memory: GuestMemory,
     hot_len: usize,
 }
 
@@ -20,9 +20,9 @@ struct DirtyMemory {
 #[derive(Debug, Default)]
 pub(super) struct GuestMemoryPool {
     /// Those that were used last.
-    recent: Vec<Box<GuestMemory>>,
+    recent: Vec<GuestMemory>,
     /// Others, by tenant.
-    kept: HashMap<u64, Vec<Box<GuestMemory>>>,
+    kept: HashMap<u64, Vec<GuestMemory>>,
     kept_len: usize,
     dirty: Vec<DirtyMemory>,
     /// The counter of kept memories.
@@ -31,7 +31,7 @@ pub(super) struct GuestMemoryPool {
 
 impl GuestMemoryPool {
     /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
-    pub(super) fn take(&mut self, tenant: u64) -> io::Result<Box<GuestMemory>> {
+    pub(super) fn take(&mut self, tenant: u64) -> io::Result<GuestMemory> {
         if let Some(own) = self.recent.iter().rposition(|memory| memory.owner == tenant) {
             return Ok(self.recent.swap_remove(own));
         }
@@ -60,7 +60,7 @@ impl GuestMemoryPool {
 
     /// Keeps a memory for its tenant's next call. What exceeds an idle memory goes back to the kernel in
     /// [`GuestMemoryPool::reclaim`]: megabytes at a time would delay the worker.
-    pub(super) fn keep(&mut self, mut memory: Box<GuestMemory>, hot_len: usize) {
+    pub(super) fn keep(&mut self, mut memory: GuestMemory, hot_len: usize) {
         if memory.unreclaimed_bytes(hot_len) > 0 {
             if self.dirty.len() >= MAX_DIRTY_INVOCATIONS {
                 self.reclaim(usize::MAX);
@@ -108,8 +108,8 @@ impl GuestMemoryPool {
 
     /// Takes the one kept longest out.
     #[cold]
-    fn evict(&mut self) -> Option<Box<GuestMemory>> {
-        let oldest = |memories: &Vec<Box<GuestMemory>>| memories.iter().map(|memory| memory.kept_at).min();
+    fn evict(&mut self) -> Option<GuestMemory> {
+        let oldest = |memories: &Vec<GuestMemory>| memories.iter().map(|memory| memory.kept_at).min();
         let tenant = *self.kept.iter().min_by_key(|(_, memories)| oldest(memories)).map(|(tenant, _)| tenant)?;
         let memories = self.kept.get_mut(&tenant)?;
         let memory = memories.pop();

@@ -126,7 +126,7 @@ pub(super) struct InvocationState {
     pub(super) pin: Option<EpochPin>,
     pub(super) transaction: TransactionState,
     /// The memory of sandboxed code; `None`: the code is native, or has not begun.
-    pub(super) guest_memory: Option<Box<GuestMemory>>,
+    pub(super) guest_memory: Option<GuestMemory>,
     /// Where the parts of a sandboxed invocation lie in it.
     pub(super) guest: GuestAddresses,
     // The fields that begin and end use.
@@ -357,7 +357,7 @@ impl InvocationHandle {
     /// As [`InvocationHandle::begin`], for sandboxed code that runs in `memory`.
     pub(super) fn begin_in(
         &mut self,
-        memory: Box<GuestMemory>,
+        memory: GuestMemory,
         view: &Arc<TenantView>,
         extension: &Arc<LoadedExtension>,
         args: &[u8],

@@ -88,7 +88,7 @@ impl InvocationState {
     /// Makes the memory as the module's is at the start, and puts the arguments there. `memory` becomes the body's.
     pub(super) fn begin_sandboxed(
         &mut self,
-        mut memory: Box<GuestMemory>,
+        mut memory: GuestMemory,
         view: &TenantView,
         extension: &LoadedExtension,
         args: &[u8],

@@ -65,7 +65,7 @@ impl ArtifactBuilder for TestBuilder {
     }
 
     fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
-        check(&request.source, &[])
+        check(&request.source, &[], CodeTier::Native)
     }
 
     fn key(&self) -> Option<PublicKey> {
