@@ -55,7 +55,9 @@ pub fn build_sandboxed(
 /// # Errors
 /// `Refused` with what the translator or the verifier has found; `Limit`, `Sandbox` and `Internal` for the compiler.
 pub fn build_uploaded_module(toolchain: &Toolchain, wasm: &[u8], job: &CompileJob) -> Result<BuiltLibrary, BuildError> {
-    let translated = sandstorm_translator::translate(wasm).map_err(refused_module)?;
+    let mut translated = sandstorm_translator::translate(wasm).map_err(refused_module)?;
+    // Whatever the module says of itself, it is not of this builder's making.
+    (translated.layout.api_fingerprint, translated.layout.future_size) = (0, 0);
     build_translation(toolchain, translated, job)
 }
 

@@ -365,6 +365,13 @@ impl GuestMemory {
         at as GuestAddress
     }
 
+    /// Takes bytes of the record window, to be filled later, where [`GuestMemory::has_record_bytes`] is true of them.
+    pub(super) fn take_records(&mut self, bytes: usize) -> GuestAddress {
+        let at = RECORDS_AT + self.records_used;
+        self.records_used += bytes;
+        at as GuestAddress
+    }
+
     /// Aligns what is copied next.
     #[inline]
     pub(super) fn align_records(&mut self) {
@@ -381,6 +388,11 @@ impl GuestMemory {
             return Ok(self.at(first as isize));
         }
         Err(abi::STATUS_INVALID)
+    }
+
+    /// Returns whether `len` bytes at an address are granted.
+    pub(super) fn is_granted(&self, address: GuestAddress, len: u32) -> Result<(), u32> {
+        self.granted(address, len as usize).map(|_| ())
     }
 
     /// Grants the stack down to an address that the module names before it has touched it.
@@ -414,6 +426,17 @@ impl GuestMemory {
         let first = self.granted(address, size_of::<T>())?;
         // SAFETY: granted; no slice of these bytes is used any more.
         unsafe { first.cast::<T>().write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Copies bytes to an address, from anywhere.
+    ///
+    /// # Safety
+    /// `len` bytes lie at `from`.
+    pub(super) unsafe fn copy_in(&self, to: GuestAddress, from: *const u8, len: usize) -> Result<(), u32> {
+        let to = self.granted(to, len)?;
+        // SAFETY: granted; this function's contract; the ranges may overlap.
+        unsafe { to.as_ptr().copy_from(from, len) };
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::host::HOST_CALLS;
 use super::mapping::GuardedMapping;
+use super::pending_copies::PendingCopies;
 use super::stack_quota::StackPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
@@ -129,6 +130,8 @@ pub(super) struct InvocationState {
     pub(super) guest_memory: Option<GuestMemory>,
     /// Where the parts of a sandboxed invocation lie in it.
     pub(super) guest: GuestAddresses,
+    /// Long copies into that memory that are under way.
+    pub(super) copies: PendingCopies,
     // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
@@ -213,6 +216,7 @@ impl InvocationHandle {
             transaction: TransactionState::default(),
             guest_memory: None,
             guest: GuestAddresses::default(),
+            copies: PendingCopies::default(),
             arena: GuardedMapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
             dirty_bytes: 0,

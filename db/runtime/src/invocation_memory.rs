@@ -1,4 +1,5 @@
-//! The memory that an invocation's tenant is charged for: growing its arena and its reply, and what a quota says of that.
+//! The memory that an invocation's tenant is charged for: growing its arena and its reply, and what a quota says of
+//! that.
 
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES};
 use sandstorm_accounts::{MEMORY_TEXT, memory_units};

@@ -29,6 +29,7 @@ mod invocation;
 mod invocation_memory;
 pub mod limits;
 mod mapping;
+mod pending_copies;
 mod preemption_policy;
 mod range;
 mod sandbox_calls;

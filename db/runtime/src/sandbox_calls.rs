@@ -21,7 +21,7 @@ use super::guest_memory::{GuestAddress, GuestMemory};
 use super::host::{condition_of, store_error_status};
 use super::invocation::InvocationState;
 use super::stack_switch::trap;
-use super::worker_block::WorkerBlock;
+use super::worker_block::{CONTINUE_CALL, HostAnswer, WorkerBlock};
 use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
 
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
@@ -50,24 +50,46 @@ type CallResult<T> = Result<T, CallError>;
 /// # Safety
 /// The calling thread is in `STATE_HOST_CALL` state; its block names the invocation under way, which is sandboxed, and
 /// `parameters` are the seven registers on the module's stack.
-pub(super) unsafe extern "C" fn host_function(number: u32, parameters: *const [u64; 7]) -> u64 {
+pub(super) unsafe extern "C" fn host_function(number: u32, parameters: *const [u64; 7]) -> HostAnswer {
     // SAFETY: a worker with an engine, in call state.
     let block = unsafe { WorkerBlock::here() };
     // SAFETY: this function's contract. The engine holds the invocation alone; the participant outlives the poll.
     let ended = unsafe {
         let body = &mut *block.current.load(Ordering::Relaxed).cast::<InvocationState>();
-        let participant = &*block.participant.load(Ordering::Relaxed);
-        let parameters = *parameters;
-        let Some(function) = HostFunction::by_number(number as usize) else {
-            trap(block, KillCause::IllegalInstruction);
-        };
-        run(function, body, participant, &parameters)
+        if number == CONTINUE_CALL {
+            continue_copies(body)
+        } else {
+            let (participant, parameters) = (&*block.participant.load(Ordering::Relaxed), *parameters);
+            match HostFunction::by_number(number as usize) {
+                Some(function) => run(function, body, participant, &parameters).map(|value| answer(body, value)),
+                None => Err(Trap(KillCause::IllegalInstruction)),
+            }
+        }
     };
     match ended {
-        Ok(result) => result,
+        Ok(answer) => answer,
         // SAFETY: in call state on the worker's own stack; nothing with a destructor is alive.
         Err(Trap(cause)) => unsafe { trap(block, cause) },
     }
+}
+
+/// The answer of a call: its result, unless copies are left to be made.
+#[inline]
+fn answer(body: &mut InvocationState, value: u64) -> HostAnswer {
+    if body.copies.is_empty() {
+        return HostAnswer { value, more: 0 };
+    }
+    body.copies.set_result(value);
+    HostAnswer { value: 0, more: 1 }
+}
+
+/// Makes a piece of the copies that a call has left.
+#[cold]
+fn continue_copies(body: &mut InvocationState) -> Result<HostAnswer, Trap> {
+    let Some(memory) = &body.guest_memory else { return Err(Trap(KillCause::IllegalInstruction)) };
+    // SAFETY: the module has not run since its call; the records are kept by the invocation's pin.
+    let made = unsafe { body.copies.make_some(memory) };
+    Ok(made.map_or(HostAnswer { value: 0, more: 1 }, |value| HostAnswer { value, more: 0 }))
 }
 
 fn run(
@@ -82,7 +104,7 @@ fn run(
     // SAFETY: the memory belongs to the body, which is not moved or changed in that respect during the call; no other
     // reference to it is used meanwhile.
     let memory = unsafe { &mut *memory };
-    let mut call = SandboxCall { body, participant, memory };
+    let mut call = SandboxCall { body, participant, memory, copied: 0 };
     let [first, second, third, fourth, fifth, sixth, seventh] = *parameters;
     // Addresses and lengths are 32 bits long; whatever else the registers hold is cut off.
     let narrow = |value: u64| value as u32;
@@ -131,6 +153,8 @@ struct SandboxCall<'a> {
     body: &'a mut InvocationState,
     participant: &'a Participant,
     memory: &'a mut GuestMemory,
+    /// Bytes of records that the call has copied.
+    copied: usize,
 }
 
 impl SandboxCall<'_> {
@@ -209,7 +233,15 @@ impl SandboxCall<'_> {
             self.grow_records(bytes)?;
         }
         let key_at = self.memory.copy_to_records(key);
-        let value_at = self.memory.copy_to_records(value);
+        self.copied += bytes;
+        let value_at = if self.copied <= MEMORY_PIECE_BYTES as usize {
+            self.memory.copy_to_records(value)
+        } else {
+            // Others have their turn before so much is copied.
+            let value_at = self.memory.take_records(value.len());
+            self.body.copies.push(value_at, value);
+            value_at
+        };
         Ok(GuestRecord {
             value: value_at,
             value_len: value.len() as u32,
@@ -535,8 +567,15 @@ impl SandboxCall<'_> {
 
     fn args_copy(&mut self, to: GuestAddress) -> CallResult<()> {
         let (from, len) = (self.body.guest.args, self.body.abi.args_len as u32);
-        let done = self.memory.copy_within(to, from, len);
-        self.own_memory(done, to)
+        if len <= MEMORY_PIECE_BYTES {
+            let done = self.memory.copy_within(to, from, len);
+            return self.own_memory(done, to);
+        }
+        let is_granted = self.memory.is_granted(to, len);
+        self.own_memory(is_granted, to)?;
+        let args = self.bytes(from, len, len as usize)?;
+        self.body.copies.push(to, args);
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use sandstorm_sandbox::HostFunction;
 
 use super::guest_memory::BLOCK_AT;
 use super::stack_switch::{GuestFunction, TRAPPED, landing_pad, switch_out_in_call};
-use super::worker_block::{STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
+use super::worker_block::{CONTINUE_CALL, STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 
 /// Reads the base of gs.
 ///
@@ -238,6 +238,7 @@ unsafe extern "C" fn host_stubs() {
         ".hidden sandstorm_sandbox_call_set",
         "sandstorm_sandbox_call_set:",
         "wrgsbase r11",
+        "8:",
         // A switch at the call's end needs room on the module's stack.
         "cmp rsp, gs:[{floor}]",
         "jb 5f",
@@ -250,6 +251,8 @@ unsafe extern "C" fn host_stubs() {
         "cld",
         "call gs:[{host_function}]",
         "mov rsp, gs:[{guest_rsp}]",
+        "test rdx, rdx",
+        "jne 6f",
         "add rsp, 56",
         "mov r11, gs:[{base}]",
         "xor ecx, ecx",
@@ -275,6 +278,15 @@ unsafe extern "C" fn host_stubs() {
         "pop r11",
         "pop rax",
         "jmp 3b",
+        // The call has more to do: a switch may come, then it is continued.
+        "6:",
+        "mov dword ptr gs:[{state}], {guest}",
+        "cmp dword ptr gs:[{pending}], 0",
+        "je 7f",
+        "call {switch_out}",
+        "7:",
+        "mov eax, {more}",
+        "jmp 8b",
         "5:",
         "mov dword ptr gs:[{state}], {host}",
         "mov eax, {overflow}",
@@ -287,6 +299,7 @@ unsafe extern "C" fn host_stubs() {
         base = const offset_of!(WorkerBlock, guest_base),
         pending = const offset_of!(WorkerBlock, pending),
         call = const STATE_HOST_CALL,
+        more = const CONTINUE_CALL,
         guest = const STATE_GUEST,
         host = const STATE_HOST,
         overflow = const TRAPPED + KillCause::StackOverflow as u32,

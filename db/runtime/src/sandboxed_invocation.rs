@@ -124,6 +124,7 @@ impl InvocationState {
             module_bytes: if is_ours { 0 } else { parts.memory as u32 },
             module_limit: budget.memory_bytes.min(module.layout().memory_max_bytes as usize) as u32,
         };
+        self.copies.clear();
         self.write_header(&memory);
         self.guest_memory = Some(memory);
         Ok(())

@@ -24,8 +24,21 @@ pub(super) const STATE_GUEST: u32 = 1;
 /// The worker runs one of the host's functions on the side stack: a switch waits for its return.
 pub(super) const STATE_HOST_CALL: u32 = 2;
 
+/// What a host call of sandboxed code answers: the result, or that the call has more to do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostAnswer {
+    /// The result.
+    pub(super) value: u64,
+    /// 1: the call is to be continued after others had their turn, with the number [`CONTINUE_CALL`].
+    pub(super) more: u64,
+}
+
+/// The number of a function that stands for the rest of the call under way.
+pub(super) const CONTINUE_CALL: u32 = u32::MAX;
+
 /// The function that serves the host calls of sandboxed code: the function's number, and its seven parameters.
-pub(super) type HostFunctionEntry = unsafe extern "C" fn(u32, *const [u64; 7]) -> u64;
+pub(super) type HostFunctionEntry = unsafe extern "C" fn(u32, *const [u64; 7]) -> HostAnswer;
 
 /// One worker's block. The library's allocator reads the first word through gs; the stack switch and host calls use
 /// other fields by their offsets.

@@ -99,3 +99,48 @@ fn memories_that_have_grown_go_back_to_the_kernel_however_many_end_at_once() {
         while world.engine.tidy() {}
     }
 }
+
+const LARGE: &str = r#"
+#![no_std]
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let (table, keys) = args.split_first_chunk::<8>().ok_or(Error::new("a table"))?;
+    let table = TableId(u64::from_le_bytes(*table));
+    let keys: Vec<&[u8]> = keys.split(|byte| *byte == b' ').collect();
+    let mut sum = 0_u64;
+    for record in db.get_many(table, &keys).await?.into_iter().flatten() {
+        let value = record.value();
+        sum += value.len() as u64 + u64::from(value[0]) + u64::from(value[value.len() / 2]) + u64::from(value[value.len() - 1]);
+    }
+    db.reply(&sum.to_le_bytes())
+}
+"#;
+
+#[test]
+fn long_records_are_copied_whole_and_others_have_their_turn_meanwhile() {
+    let mut world = World::new();
+    let large = sandboxed("large", LARGE);
+    let (mut keys, mut expected) = (Vec::new(), 0_u64);
+    for (number, len) in [3_usize, 70_000, 1 << 20, 65_536, 5, 4 << 20, 200_001].into_iter().enumerate() {
+        let key = format!("k{number}");
+        world.put(key.as_bytes(), &vec![number as u8 + 1; len]);
+        expected += len as u64 + 3 * (number as u64 + 1);
+        keys.push(key);
+    }
+    let args = table_args(&world, keys.join(" ").as_bytes());
+    let (mut switches, start) = (0, std::time::Instant::now());
+    while switches == 0 {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "never switched out");
+        let mut invocation = world.begin(&large, &args, Budget { slice_us: 1, ..long() });
+        loop {
+            match world.poll(&mut invocation) {
+                PollOutcome::Preempted => switches += 1,
+                PollOutcome::Pending => {}
+                end => break assert_eq!(end, PollOutcome::Done, "{:?}", String::from_utf8_lossy(invocation.text())),
+            }
+        }
+        assert_eq!(invocation.reply(), expected.to_le_bytes());
+        world.engine.finish(&world.participant, invocation);
+    }
+}
