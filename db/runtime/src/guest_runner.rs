@@ -73,6 +73,9 @@ pub(super) struct PollLimits {
     pub(super) started: u64,
 }
 
+/// The extended registers that sandboxed code can use, as XSAVE numbers them: those of SSE.
+const GUEST_XSTATE: u64 = 1 << 1;
+
 #[derive(Debug)]
 pub(super) struct GuestRunner {
     block: Arc<WorkerBlock>,
@@ -144,6 +147,8 @@ impl GuestRunner {
             memory.set_worker(Arc::as_ptr(&self.block).expose_provenance());
             memory.base()
         });
+        let mask = if base == 0 { block.xstate_mask } else { GUEST_XSTATE };
+        block.save_mask.store(mask, Ordering::Relaxed);
         block.guest_base.store(base, Ordering::Relaxed);
         block.guest_memory.store(memory, Ordering::Relaxed);
     }
