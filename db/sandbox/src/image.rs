@@ -186,7 +186,10 @@ impl ModuleLayout {
         {
             return Err(ImageError("its data ends outside of its memory"));
         }
-        let mut total = 0;
+        let mut total = (self.zeroed.end - self.zeroed.start) as usize;
+        if total > DATA_MAX_BYTES {
+            return Err(ImageError("its variables take more than 512 KiB"));
+        }
         for segment in &self.segments {
             total += segment.bytes.len();
             if segment.address as usize + segment.bytes.len() > memory || total > DATA_MAX_BYTES {

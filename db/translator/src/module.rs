@@ -337,11 +337,19 @@ impl<'a> ModuleFacts<'a> {
             }
         }
         if self.layout.api_fingerprint != 0 {
+            self.layout.zeroed = self.data_end()..self.layout.heap_base.max(self.data_end());
             for (name, range) in std::mem::take(&mut self.names) {
                 self.mark(name, range);
             }
         }
         self.layout.check().map_err(|error| TranslateError::Refused(error.0.to_owned()))
+    }
+
+    /// The end of the data that the module holds at the start: up to the heap there are only zeroes.
+    fn data_end(&self) -> u32 {
+        let end = |segment: &DataSegment| segment.address.saturating_add(segment.bytes.len() as u32);
+        let stack_end = self.layout.variables.first().map_or(0, |pointer| *pointer as u32);
+        self.layout.segments.iter().map(end).max().unwrap_or(stack_end)
     }
 
     /// Notes what a data segment is for, as the linker named it. Only modules of the server's own builder are believed:

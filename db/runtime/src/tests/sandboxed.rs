@@ -144,3 +144,33 @@ fn long_records_are_copied_whole_and_others_have_their_turn_meanwhile() {
         world.engine.finish(&world.participant, invocation);
     }
 }
+
+const STATICS: &str = r#"
+#![no_std]
+use core::sync::atomic::{AtomicU32, AtomicU8, Ordering};
+use sandstorm_api::prelude::*;
+
+static ZERO: [AtomicU8; 1000] = [const { AtomicU8::new(0) }; 1000];
+static SEVEN: AtomicU32 = AtomicU32::new(7);
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let zero = ZERO.iter().fold(0, |sum, byte| sum + u32::from(byte.fetch_add(1, Ordering::Relaxed)));
+    let seven = SEVEN.fetch_add(1, Ordering::Relaxed);
+    if args == b"panic" {
+        panic!("{zero} {seven}");
+    }
+    db.reply(&[zero as u8, seven as u8])
+}
+"#;
+
+#[test]
+fn variables_of_a_module_are_as_at_the_start_in_every_call() {
+    let mut world = World::new();
+    let statics = sandboxed("statics", STATICS);
+    for _ in 0..3 {
+        assert_eq!(world.run(&statics, b"", long()), (PollOutcome::Done, vec![0, 7], String::new()));
+        let (end, _, text) = world.run(&statics, b"panic", long());
+        assert_eq!(end, PollOutcome::Killed(KillCause::Panic));
+        assert!(text.starts_with("0 7 at"), "{text}");
+    }
+}
