@@ -423,7 +423,7 @@ fn no_number_is_used_twice_and_none_beyond_the_last() {
 }
 
 #[test]
-fn a_client_that_moves_is_followed_and_nobody_is_flooded_in_its_name() {
+fn a_client_that_moves_is_followed_and_cannot_be_used_to_flood_others() {
     let mut pair = Pair::ready();
     pair.talk();
     let peer = session_peer(TENANT, pair.client.session());
@@ -535,7 +535,7 @@ fn a_tenant_that_opens_sessions_without_end_loses_its_own() {
 }
 
 #[test]
-fn a_token_that_is_being_replaced_is_good_as_long_as_the_door_says() {
+fn a_replaced_token_is_valid_as_long_as_the_token_source_says() {
     let mut pair = Pair::with(SealLimits::default(), TENANT, b"the one before");
     let hello = pair.hello();
     let tokens = Tokens { old_token_is_good: true };
@@ -552,7 +552,7 @@ fn a_token_that_is_being_replaced_is_good_as_long_as_the_door_says() {
 }
 
 #[test]
-fn addresses_of_sessions_are_nobody_elses() {
+fn the_address_of_a_session_is_of_no_other_session() {
     let peer = session_peer(u32::MAX, u64::MAX);
     assert_eq!(peer_session(peer), Some((u32::MAX, u64::MAX)));
     for other in ["127.0.0.1:1", "[::1]:1", "[100:0:0:1::]:1", "[fe80::1]:7", "1.0.0.0:1", "[::ffff:100:0]:0"] {

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn while_all_writers_wait_few_expired_records_go_and_the_others_when_nobody_does() {
+    fn while_all_writers_wait_few_expired_records_are_removed_and_the_others_later() {
         let expired = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
         let (table, participant) = filled(&Epochs::new(), RECORDS, &expired);
         let records = || table.stats().records as usize;

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_most_strangers_gives_way_and_one_address_has_a_share() {
+    fn the_address_with_most_unauthenticated_connections_loses_one_and_each_has_a_limit() {
         let budget = ConnectionBudget::of(60);
         let seats: Vec<Seat> = (0..60).map_while(|index| connect(&budget, 1, index)).map(|(seat, _)| seat).collect();
         assert_eq!(seats.len(), 60 / STRANGERS_OF_ADDRESS_ONE_IN, "one address");
